@@ -1,0 +1,55 @@
+# The commands of the repository. Each is one line here; what needs more is in scripts/ or xtask/.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+
+# Seconds for each fuzz target: make fuzz SECONDS_EACH=600
+SECONDS_EACH ?= 60
+
+.PHONY: help run run-check test lint fmt tidy codegen doc deny fuzz soak deps
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## mock origin, gateway and admin on this machine, and three curl lines to try
+	@scripts/install-dependencies --run
+	@scripts/run
+
+run-check: ## the same on free ports: runs the three lines, checks the answers, stops
+	@scripts/install-dependencies --run
+	@scripts/run --check
+
+test: ## everything that must be green before a commit
+	@scripts/test
+
+lint: ## formatting, clippy with warnings as errors, house rules
+	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo xtask tidy
+
+fmt: ## format all code
+	cargo fmt --all
+	cargo fmt --manifest-path fuzz/Cargo.toml
+
+tidy: ## house rules only (takes a second)
+	cargo xtask tidy
+
+codegen: ## write the generated pages of docs/reference
+	cargo xtask codegen
+
+doc: ## the documentation of the crates, warnings as errors
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+deny: ## licences, advisories and sources of all dependencies (needs network)
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny check
+
+fuzz: ## each fuzz target for SECONDS_EACH (60) seconds
+	@scripts/fuzz $(SECONDS_EACH)
+
+soak: ## the long tests of the binary: memory at its limit, origin killed, reload under load
+	@scripts/soak
+
+deps: ## install what is missing on this machine
+	@scripts/install-dependencies

@@ -1,0 +1,62 @@
+//! `cargo xtask tidy` and `cargo xtask codegen [--check]`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use xtask::codegen::{self, Codegen};
+use xtask::tidy;
+
+const HELP: &str = "cargo xtask <command>
+
+  tidy              check the house rules; one line per problem, exit status 1 if there is one
+  codegen           write the generated pages of docs/reference
+  codegen --check   compare them with the tree; exit status 1 if they differ
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["tidy"] => run_tidy(),
+        ["codegen"] => codegen::run(&root(), Codegen::Write),
+        ["codegen", "--check"] => codegen::run(&root(), Codegen::Check),
+        _ => Err(anyhow::anyhow!("{HELP}")),
+    };
+    match outcome {
+        Ok(lines) => {
+            print(&lines);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_tidy() -> anyhow::Result<Vec<String>> {
+    let report = tidy::check(&root())?;
+    let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    lines.extend(report.statistics);
+    if report.problems.is_empty() {
+        return Ok(lines);
+    }
+    print(&lines);
+    anyhow::bail!("tidy: {} problems", report.problems.len())
+}
+
+/// A closed pipe (`cargo xtask tidy | head`) is no reason to panic.
+fn print(lines: &[String]) {
+    let mut output = std::io::stdout().lock();
+    for line in lines {
+        if writeln!(output, "{line}").is_err() {
+            return;
+        }
+    }
+}
+
+/// The repository, from where this crate stands in it: the command works from any folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}

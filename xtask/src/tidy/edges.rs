@@ -1,0 +1,125 @@
+//! Which of our crates may use which.
+//!
+//! The table is the architecture: a new row or a new entry is a commit of its own with its reason.
+//! Crates that are in the table and not in the tree yet are fine.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use cargo_metadata::{Dependency, DependencyKind, MetadataCommand, Package};
+
+use super::Problem;
+use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
+
+/// Every crate of the house, as in the table.
+pub(super) const OUR_CRATES: [&str; 13] = [
+    "caching",
+    "http1",
+    "resp",
+    "engine",
+    "telemetry",
+    "store",
+    "gateway",
+    "kv",
+    "admin",
+    "bench",
+    "larder",
+    "testkit",
+    "xtask",
+];
+
+/// The crates that each crate may use.
+const ALLOWED_EDGES: [(&str, &[&str]); 13] = [
+    ("caching", &[]),
+    ("http1", &[]),
+    ("resp", &[]),
+    ("engine", &[]),
+    ("telemetry", &[]),
+    ("store", &["telemetry"]),
+    ("gateway", &["caching", "http1", "store", "telemetry"]),
+    ("kv", &["resp", "engine", "telemetry"]),
+    ("admin", &["caching", "gateway", "kv", "store", "telemetry"]),
+    ("bench", &["resp", "telemetry"]),
+    (
+        "larder",
+        &["caching", "http1", "resp", "engine", "telemetry", "store", "gateway", "kv", "admin", "bench"],
+    ),
+    ("testkit", &["caching", "http1", "resp", "engine", "telemetry", "store"]),
+    ("xtask", &[]),
+];
+
+pub(super) fn check(root: &Path) -> anyhow::Result<Vec<Problem>> {
+    let metadata = MetadataCommand::new()
+        .current_dir(root)
+        .no_deps()
+        .other_options(vec!["--offline".to_owned()])
+        .exec()
+        .context("cargo metadata failed")?;
+    Ok(metadata.packages.iter().flat_map(|package| check_package(root, package)).collect())
+}
+
+fn check_package(root: &Path, package: &Package) -> Vec<Problem> {
+    let manifest = Manifest::read(root, package);
+    let name = package.name.as_str();
+    let Some((_, allowed)) = ALLOWED_EDGES.iter().find(|(known, _)| *known == name) else {
+        let what = format!("`{name}` is not in the table of crates");
+        return vec![manifest.problem("name", what, "add it to the table first, with its edges".to_owned())];
+    };
+    let dependencies = package.dependencies.iter();
+    dependencies.filter_map(|dependency| check_dependency(&manifest, name, allowed, dependency)).collect()
+}
+
+fn check_dependency(
+    manifest: &Manifest,
+    name: &str,
+    allowed: &[&str],
+    dependency: &Dependency,
+) -> Option<Problem> {
+    let used = dependency.name.as_str();
+    if OUR_CRATES.contains(&used) {
+        let for_tests = dependency.kind == DependencyKind::Development && used == "testkit";
+        let is_allowed = for_tests || allowed.contains(&used);
+        let what = format!("`{name}` may not use `{used}`");
+        return (!is_allowed).then(|| manifest.problem(used, what, allowed_sentence(allowed)));
+    }
+    let is_impure = PURE_CRATES.contains(&name)
+        && dependency.kind != DependencyKind::Development
+        && IMPURE_DEPENDENCIES.contains(&used);
+    is_impure.then(|| {
+        let what = format!("the pure crate `{name}` depends on `{used}`");
+        manifest.problem(used, what, "a pure crate has no clock, socket or chance".to_owned())
+    })
+}
+
+fn allowed_sentence(allowed: &[&str]) -> String {
+    match allowed {
+        [] => "allowed: none of our crates (testkit for tests)".to_owned(),
+        some => format!("allowed: {} (testkit for tests)", some.join(", ")),
+    }
+}
+
+/// A `Cargo.toml`, to name the line of a dependency.
+struct Manifest {
+    path: String,
+    text: String,
+}
+
+impl Manifest {
+    fn read(root: &Path, package: &Package) -> Self {
+        let full = package.manifest_path.as_std_path();
+        // Cargo answers with the real path; the root may have been given through a link.
+        let real_root = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
+        let path = full.strip_prefix(&real_root).or_else(|_| full.strip_prefix(root)).unwrap_or(full);
+        let text = std::fs::read_to_string(full).unwrap_or_default();
+        Self { path: path.display().to_string(), text }
+    }
+
+    fn problem(&self, key: &str, what: String, allowed: String) -> Problem {
+        let is_key = |line: &str| {
+            let rest = line.trim_start().strip_prefix(key);
+            rest.is_some_and(|rest| rest.starts_with(['.', ' ', '=']))
+        };
+        let line = self.text.lines().position(is_key).map_or(1, |index| index + 1);
+        Problem { file: self.path.clone(), line, rule: "edges", what, allowed }
+    }
+}

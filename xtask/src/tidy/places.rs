@@ -1,0 +1,61 @@
+//! Rules about where something may stand: `unsafe`, and library crates in the tests of the binary.
+
+use super::Problem;
+use super::edges::OUR_CRATES;
+use super::paths::named_paths;
+use super::source::Source;
+
+/// Where `unsafe` may stand. The workspace lint forbids it elsewhere; this rule also sees code that
+/// the lint does not (other targets, features, macros).
+const UNSAFE_PLACES: [&str; 4] =
+    ["crates/engine/", "crates/resp/", "crates/kv/src/io.rs", "crates/kv/src/io/"];
+
+/// How many lines above `unsafe` its sentence may begin.
+const SAFETY_DISTANCE_LINES: usize = 6;
+
+pub(super) fn check(source: &Source) -> Vec<Problem> {
+    let mut problems = unsafe_code(source);
+    problems.extend(binary_tests(source));
+    problems
+}
+
+fn unsafe_code(source: &Source) -> Vec<Problem> {
+    let is_allowed = UNSAFE_PLACES.iter().any(|place| source.path.starts_with(place));
+    let places = (0..source.tokens.len()).filter(|at| source.word(*at) == Some("unsafe"));
+    let lines = places.map(|at| source.tokens[at].line);
+    if is_allowed {
+        return lines
+            .filter(|line| !has_safety_sentence(source, *line))
+            .map(|line| unexplained(source, line))
+            .collect();
+    }
+    let allowed = "safe code, or a place in `engine`, `resp` or the io loop of `kv`";
+    lines
+        .map(|line| source.problem(line, "unsafe", "`unsafe` outside its places".to_owned(), allowed))
+        .collect()
+}
+
+fn has_safety_sentence(source: &Source, line: usize) -> bool {
+    let first = line.saturating_sub(SAFETY_DISTANCE_LINES + 1);
+    let near = source.text.lines().skip(first).take(line - first);
+    near.map(str::trim_start).any(|text| text.contains("// SAFETY:") || text.contains("# Safety"))
+}
+
+fn unexplained(source: &Source, line: usize) -> Problem {
+    source.problem(line, "unsafe", "`unsafe` without a reason".to_owned(), "write `// SAFETY: ...` above it")
+}
+
+/// What a user cannot do, a test of the binary must not do either.
+fn binary_tests(source: &Source) -> Vec<Problem> {
+    if !source.path.starts_with("crates/larder/tests/") {
+        return Vec::new();
+    }
+    let is_library = |name: &str| name != "testkit" && OUR_CRATES.contains(&name);
+    let paths = named_paths(&source.tokens);
+    let used = paths.iter().filter(|path| path.words.first().is_some_and(|first| is_library(first)));
+    used.map(|path| {
+        let what = format!("`{}` in a test of the binary", path.words.join("::"));
+        source.problem(path.line, "binary-tests", what, "run the binary; of our crates only `testkit`")
+    })
+    .collect()
+}

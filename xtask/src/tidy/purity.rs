@@ -1,0 +1,69 @@
+//! Pure crates take `now` and bytes as arguments: no clock, no IO, no environment.
+
+use super::Problem;
+use super::paths::{NamedPath, named_paths};
+use super::source::{Purpose, Source};
+
+/// The crates that decide and never act.
+pub(super) const PURE_CRATES: [&str; 3] = ["caching", "http1", "resp"];
+
+/// Crates a pure crate cannot depend on: each brings a clock, a socket or chance.
+pub(super) const IMPURE_DEPENDENCIES: [&str; 7] =
+    ["getrandom", "h2", "hyper", "mio", "rand", "socket2", "tokio"];
+
+/// What reaches outside, as words of a path. The same names below `core` (addresses) are values and fine.
+const IMPURE_PATHS: [&[&str]; 14] = [
+    &["std", "env"],
+    &["std", "fs"],
+    &["std", "net"],
+    &["std", "os"],
+    &["std", "process"],
+    &["std", "thread"],
+    &["Instant", "now"],
+    &["SystemTime", "now"],
+    &["getrandom"],
+    &["hyper"],
+    &["mio"],
+    &["rand"],
+    &["socket2"],
+    &["tokio"],
+];
+
+/// The crates that may read the environment: the binary, the automation, and what only tests link.
+const ENVIRONMENT_CRATES: [&str; 4] = ["bench", "larder", "testkit", "xtask"];
+
+pub(super) fn check(source: &Source) -> Vec<Problem> {
+    if source.purpose == Purpose::Test {
+        return Vec::new();
+    }
+    let paths = named_paths(&source.tokens);
+    let outside_tests = paths.iter().filter(|path| !source.is_test_line(path.line));
+    if PURE_CRATES.contains(&source.crate_name()) {
+        outside_tests.filter_map(|path| impure(source, path)).collect()
+    } else if ENVIRONMENT_CRATES.contains(&source.crate_name()) {
+        Vec::new()
+    } else {
+        outside_tests.filter_map(|path| environment(source, path)).collect()
+    }
+}
+
+fn impure(source: &Source, path: &NamedPath) -> Option<Problem> {
+    let found = IMPURE_PATHS.iter().find(|sought| match sought {
+        [name] => path.words.first().is_some_and(|first| first == name),
+        words => path.contains(words),
+    })?;
+    Some(source.problem(
+        path.line,
+        "pure",
+        format!("`{}` in the pure crate `{}`", found.join("::"), source.crate_name()),
+        "take times, bytes and settings as arguments (`core::net` addresses are fine)",
+    ))
+}
+
+fn environment(source: &Source, path: &NamedPath) -> Option<Problem> {
+    let reads = path.words.first().is_some_and(|first| first == "std") && path.contains(&["std", "env"]);
+    reads.then(|| {
+        let what = format!("`{}` in the crate `{}`", path.words.join("::"), source.crate_name());
+        source.problem(path.line, "environment", what, "only `larder` reads arguments and environment")
+    })
+}
