@@ -1,0 +1,104 @@
+//! The grammar of hosts and authorities.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A host with an optional port, as Host, absolute-form and authority-form carry it.
+///
+/// Narrower than the grammar of URIs, on purpose. A registered name has only letters, digits, `-`, `.`, `_` and `~`:
+/// no percent-encoding and no sub-delimiters (a comma among them), which DNS names never have and which two
+/// parsers read differently. No user information, no IPvFuture, no zone identifiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Authority<'a> {
+    text: &'a str,
+    host: &'a str,
+    port: Option<u16>,
+}
+
+impl Authority<'static> {
+    /// No authority: `Host:` with an empty value, or HTTP/1.0 without Host.
+    pub const EMPTY: Self = Self { text: "", host: "", port: None };
+}
+
+impl<'a> Authority<'a> {
+    /// Reads `uri-host [ ":" port ]`. `None` where the bytes are anything else, the empty string included.
+    //= RFC 9110 section 7.2: Host = uri-host [ ":" port ]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let host_length = match bytes.first()? {
+            b'[' => ipv6_literal_length(bytes)?,
+            _ => registered_name_length(bytes)?,
+        };
+        let text = core::str::from_utf8(bytes).ok()?;
+        let (host, rest) = text.split_at_checked(host_length)?;
+        let port = parse_port_part(rest)?;
+        Some(Self { text, host, port })
+    }
+
+    /// The whole authority as received.
+    pub const fn as_str(&self) -> &'a str {
+        self.text
+    }
+
+    /// The host as received (letters in any case), an IPv6 address with its brackets.
+    pub const fn host(&self) -> &'a str {
+        self.host
+    }
+
+    /// The port, if there is one. `example.com:` has none.
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Whether there is no authority at all.
+    pub const fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// The host as an address, if it is one.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self.host.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+            None => self.host.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+        }
+    }
+
+    /// Whether both name the same server: hosts without regard to case, a missing port standing for
+    /// `default_port`.
+    //= RFC 9110 section 4.2.3: http(s) normalization and comparison
+    pub fn same_server(&self, other: &Authority<'_>, default_port: Option<u16>) -> bool {
+        self.host.eq_ignore_ascii_case(other.host)
+            && self.port.or(default_port) == other.port.or(default_port)
+    }
+}
+
+/// The most bytes of a registered name: as many as DNS can hold.
+const NAME_BYTES_MAX: usize = 255;
+
+fn registered_name_length(bytes: &[u8]) -> Option<usize> {
+    let length = bytes.iter().position(|&byte| !is_name_byte(byte)).unwrap_or(bytes.len());
+    (1..=NAME_BYTES_MAX).contains(&length).then_some(length)
+}
+
+const fn is_name_byte(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~')
+}
+
+fn ipv6_literal_length(bytes: &[u8]) -> Option<usize> {
+    let end = memchr::memchr(b']', bytes)?;
+    let address = core::str::from_utf8(bytes.get(1..end)?).ok()?;
+    address.parse::<Ipv6Addr>().is_ok().then_some(end + 1)
+}
+
+/// Reads `[ ":" *DIGIT ]`. The outer `None` is a syntax error.
+fn parse_port_part(text: &str) -> Option<Option<u16>> {
+    if text.is_empty() {
+        return Some(None);
+    }
+    let digits = text.strip_prefix(':')?;
+    if digits.is_empty() {
+        return Some(None);
+    }
+    if digits.len() > 5 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok().map(Some)
+}

@@ -1,0 +1,220 @@
+//! What is wrong with a request, and the status that says so.
+
+/// Why a request head is refused. Whatever it is, the connection closes after the answer: where the next request
+/// would start is no longer known for sure.
+///
+/// [`status`](Self::status) is the answer, [`reason`](Self::reason) a stable word for logs and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// RFC 9112 2.2. A LF without a CR before it.
+    #[error("a line of the head ends in LF without CR")]
+    BareLineFeed,
+    /// RFC 9112 2.2. A CR without a LF after it.
+    #[error("a CR in the head is not followed by LF")]
+    BareCarriageReturn,
+    /// RFC 9112 2.2. Whitespace between the request line and the first field line.
+    #[error("whitespace before the first field line")]
+    WhitespaceBeforeFirstField,
+    /// RFC 9112 2.3. Not `HTTP/` and two digits with a dot between them; the name is case-sensitive.
+    #[error("the protocol version is malformed")]
+    InvalidVersion,
+    /// RFC 9112 2.3. A well-formed version that is neither 1.0 nor 1.1.
+    #[error("the protocol version is neither HTTP/1.0 nor HTTP/1.1")]
+    UnsupportedVersion,
+    /// RFC 9112 3. Not three parts with one space between them (HTTP/0.9 among others).
+    #[error("the request line is not method, target and version with single spaces")]
+    MalformedRequestLine,
+    /// RFC 9112 3.1. The method is not a token.
+    #[error("the method is not a token")]
+    InvalidMethod,
+    /// RFC 9112 3. The method is longer than any that is implemented.
+    #[error("the method is too long")]
+    MethodTooLong,
+    /// RFC 9112 3.2. A byte that a target cannot have: control, space, `#`, non-ASCII.
+    #[error("the request target has an invalid byte")]
+    InvalidTarget,
+    /// RFC 9112 3. Longer than [`Limits::target_bytes_max`](crate::Limits::target_bytes_max).
+    #[error("the request target is too long")]
+    TargetTooLong,
+    /// RFC 9112 3.2.1 to 3.2.4. A form that this method cannot have.
+    #[error("this form of request target does not go with this method")]
+    TargetFormNotAllowed,
+    /// RFC 9112 3.2.2. Absolute-form with a scheme other than http and https.
+    #[error("the request target has an unsupported scheme")]
+    UnsupportedScheme,
+    /// RFC 9112 3.2.2. Absolute-form or authority-form with a malformed authority, or with user information.
+    #[error("the authority in the request target is invalid")]
+    InvalidTargetAuthority,
+    /// RFC 9112 3.2. HTTP/1.1 without Host.
+    #[error("there is no Host")]
+    MissingHost,
+    /// RFC 9112 3.2. More than one Host line.
+    #[error("there are several Host lines")]
+    SeveralHosts,
+    /// RFC 9112 3.2. The value of Host is no `uri-host [ ":" port ]`.
+    #[error("the value of Host is invalid")]
+    InvalidHost,
+    /// RFC 9112 3.3. An empty Host where the target needs an authority.
+    #[error("the value of Host is empty")]
+    EmptyHost,
+    /// RFC 9112 3.2.2. The target names another authority than Host does.
+    #[error("the request target and Host name different authorities")]
+    HostMismatch,
+    /// RFC 9112 5. No colon in a field line.
+    #[error("a field line has no colon")]
+    MissingColon,
+    /// RFC 9112 5.1. Whitespace between the field name and the colon.
+    #[error("whitespace between a field name and its colon")]
+    WhitespaceBeforeColon,
+    /// RFC 9112 5.1. The field name is not a token.
+    #[error("a field name is not a token")]
+    InvalidFieldName,
+    /// RFC 9112 5.2. A field line that continues the one before.
+    #[error("obsolete line folding")]
+    ObsoleteLineFolding,
+    /// RFC 9110 5.5. A control byte in a field value.
+    #[error("a field value has an invalid byte")]
+    InvalidFieldValue,
+    /// RFC 9110 5.4. Longer than [`Limits::head_bytes_max`](crate::Limits::head_bytes_max).
+    #[error("the head is too large")]
+    HeadTooLarge,
+    /// RFC 9110 5.4. More than [`Limits::fields_max`](crate::Limits::fields_max).
+    #[error("the head has too many field lines")]
+    TooManyFields,
+    /// RFC 9112 6.1. Transfer-Encoding in an HTTP/1.0 message: its framing is faulty.
+    #[error("Transfer-Encoding in HTTP/1.0")]
+    TransferEncodingInHttp10,
+    /// RFC 9112 6.1. Empty, an empty element, no token, or parameters on `chunked`.
+    #[error("the value of Transfer-Encoding is malformed")]
+    InvalidTransferEncoding,
+    /// RFC 9112 6.1. `chunked` applied more than once.
+    #[error("chunked is applied more than once")]
+    ChunkedRepeated,
+    /// RFC 9112 6.3. Transfer-Encoding without `chunked` as its last coding: the end of the body is unknown.
+    #[error("chunked is not the final transfer coding")]
+    ChunkedNotFinal,
+    /// RFC 9112 6.1. A transfer coding before the final `chunked`.
+    #[error("a transfer coding is not implemented")]
+    UnknownTransferCoding,
+    /// RFC 9112 6.2. The value is not one or more digits.
+    #[error("the value of Content-Length is malformed")]
+    InvalidContentLength,
+    /// RFC 9112 6.2. The value does not fit into 64 bits.
+    #[error("the value of Content-Length is too large")]
+    ContentLengthOverflow,
+    /// RFC 9112 6.3. Several lines or a list, even of equal values.
+    #[error("there are several Content-Length values")]
+    SeveralContentLengths,
+    /// RFC 9112 6.3. Both Content-Length and Transfer-Encoding.
+    #[error("both Content-Length and Transfer-Encoding")]
+    ContentLengthWithTransferEncoding,
+    /// RFC 9110 10.1.1. An expectation other than `100-continue`.
+    #[error("an expectation other than 100-continue")]
+    UnsupportedExpectation,
+}
+
+impl RequestError {
+    /// The status code of the answer.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::TargetTooLong => 414,
+            Self::UnsupportedExpectation => 417,
+            Self::HeadTooLarge | Self::TooManyFields => 431,
+            Self::MethodTooLong | Self::UnknownTransferCoding => 501,
+            Self::UnsupportedVersion => 505,
+            _ => 400,
+        }
+    }
+
+    /// A stable kebab-case word for logs and metrics.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::BareLineFeed => "bare-line-feed",
+            Self::BareCarriageReturn => "bare-carriage-return",
+            Self::WhitespaceBeforeFirstField => "whitespace-before-first-field",
+            Self::InvalidVersion => "invalid-version",
+            Self::UnsupportedVersion => "unsupported-version",
+            Self::MalformedRequestLine => "malformed-request-line",
+            Self::InvalidMethod => "invalid-method",
+            Self::MethodTooLong => "method-too-long",
+            Self::InvalidTarget => "invalid-target",
+            Self::TargetTooLong => "target-too-long",
+            Self::TargetFormNotAllowed => "target-form-not-allowed",
+            Self::UnsupportedScheme => "unsupported-scheme",
+            Self::InvalidTargetAuthority => "invalid-target-authority",
+            Self::MissingHost => "missing-host",
+            Self::SeveralHosts => "several-hosts",
+            Self::InvalidHost => "invalid-host",
+            Self::EmptyHost => "empty-host",
+            Self::HostMismatch => "host-mismatch",
+            Self::MissingColon => "missing-colon",
+            Self::WhitespaceBeforeColon => "whitespace-before-colon",
+            Self::InvalidFieldName => "invalid-field-name",
+            Self::ObsoleteLineFolding => "obsolete-line-folding",
+            Self::InvalidFieldValue => "invalid-field-value",
+            Self::HeadTooLarge => "head-too-large",
+            Self::TooManyFields => "too-many-fields",
+            Self::TransferEncodingInHttp10 => "transfer-encoding-in-http10",
+            Self::InvalidTransferEncoding => "invalid-transfer-encoding",
+            Self::ChunkedRepeated => "chunked-repeated",
+            Self::ChunkedNotFinal => "chunked-not-final",
+            Self::UnknownTransferCoding => "unknown-transfer-coding",
+            Self::InvalidContentLength => "invalid-content-length",
+            Self::ContentLengthOverflow => "content-length-overflow",
+            Self::SeveralContentLengths => "several-content-lengths",
+            Self::ContentLengthWithTransferEncoding => "content-length-with-transfer-encoding",
+            Self::UnsupportedExpectation => "unsupported-expectation",
+        }
+    }
+}
+
+/// Why a request body is refused. The connection closes: the end of the body is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// RFC 9112 7.1. The chunk size is not hexadecimal digits.
+    #[error("the chunk size is malformed")]
+    InvalidChunkSize,
+    /// RFC 9112 7.1. The chunk size has more digits than 64 bits need.
+    #[error("the chunk size is too large")]
+    ChunkSizeOverflow,
+    /// RFC 9112 7.1. The chunk data is not followed by CRLF.
+    #[error("the chunk data does not end in CRLF")]
+    MissingChunkEnd,
+    /// RFC 9112 7.1.1. The chunk extension has no valid syntax.
+    #[error("a chunk extension is malformed")]
+    InvalidChunkExtension,
+    /// RFC 9112 7.1.1. Over [`Limits::chunk_extension_bytes_max`](crate::Limits::chunk_extension_bytes_max).
+    #[error("the chunk extensions are too large")]
+    ChunkExtensionTooLarge,
+    /// RFC 9112 7.1.2. A trailer line has no valid syntax.
+    #[error("the trailer section is malformed")]
+    InvalidTrailer,
+    /// RFC 9112 7.1.2. Over [`Limits::trailer_bytes_max`](crate::Limits::trailer_bytes_max) or too many lines.
+    #[error("the trailer section is too large")]
+    TrailerTooLarge,
+}
+
+impl BodyError {
+    /// The status code of the answer, if none was sent yet.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::TrailerTooLarge => 431,
+            _ => 400,
+        }
+    }
+
+    /// A stable kebab-case word for logs and metrics.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::InvalidChunkSize => "invalid-chunk-size",
+            Self::ChunkSizeOverflow => "chunk-size-overflow",
+            Self::MissingChunkEnd => "missing-chunk-end",
+            Self::InvalidChunkExtension => "invalid-chunk-extension",
+            Self::ChunkExtensionTooLarge => "chunk-extension-too-large",
+            Self::InvalidTrailer => "invalid-trailer",
+            Self::TrailerTooLarge => "trailer-too-large",
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The head of a request.
+
+use core::mem::MaybeUninit;
+
+use crate::fields::{self, FieldLine};
+use crate::framing::Control;
+use crate::request_line::{self, Target};
+use crate::{
+    Authority, Framing, HeadScanner, Limits, Persistence, RequestError, Scheme, TargetForm, Version,
+};
+
+/// The head of one request, borrowed from the bytes `'b` and the line storage `'l`.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'b, 'l> {
+    /// A token; methods are case-sensitive.
+    pub method: &'b str,
+    /// The request target as received.
+    pub target: &'b str,
+    /// The form of the target.
+    pub form: TargetForm,
+    /// Of absolute-form only.
+    pub scheme: Option<Scheme>,
+    /// The effective authority, from the target or else from Host. [`Authority::EMPTY`] for HTTP/1.0 without Host,
+    /// and for an empty Host with asterisk-form.
+    pub authority: Authority<'b>,
+    /// Starts with `/`; `*` for a server-wide OPTIONS; empty for authority-form. No decoding, no normalisation.
+    pub path_and_query: &'b str,
+    /// The version of the request.
+    pub version: Version,
+    /// All field lines, in their order.
+    pub fields: &'l [FieldLine<'b>],
+    /// How the body ends.
+    pub framing: Framing,
+    /// What the client wants with the connection after the response.
+    pub persistence: Persistence,
+    /// The value of the first Upgrade line, where `Connection: upgrade` goes with it.
+    pub upgrade: Option<&'b [u8]>,
+    /// The client waits for 100 (Continue) before it sends a body that is not empty.
+    pub expects_continue: bool,
+    /// `TE: trailers`
+    pub accepts_trailers: bool,
+    /// The length of the head; the body starts here.
+    pub bytes: usize,
+}
+
+impl<'b, 'l> Head<'b, 'l> {
+    /// The values of all lines with this name, in their order.
+    pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'l, 'n> {
+        let fields: &'l [FieldLine<'b>] = self.fields;
+        fields.iter().filter(move |line| line.0.eq_ignore_ascii_case(name)).map(|line| line.1)
+    }
+}
+
+/// Reads the head at the start of `buf`, or gives `None` while its end has not arrived. On a connection, where the
+/// buffer grows, use [`HeadScanner`]: this function starts from the first byte each time.
+///
+/// # Errors
+/// See [`HeadScanner::parse`].
+pub fn parse_head<'l, 'b>(
+    buf: &'b [u8],
+    limits: &Limits,
+    lines: &'l mut [FieldLine<'b>],
+) -> Result<Option<Head<'b, 'l>>, RequestError> {
+    HeadScanner::default().parse(buf, limits, lines)
+}
+
+/// `head` went through the scanner: every LF in it has a CR before it, and it ends where the first empty line after
+/// the request line does.
+pub(crate) fn parse_complete<'l, 'b>(
+    head: &'b [u8],
+    lines: &'l mut [FieldLine<'b>],
+) -> Result<Head<'b, 'l>, RequestError> {
+    let mut raw = [const { MaybeUninit::uninit() }; Limits::FIELDS_CEILING];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(head, &mut raw) {
+        Ok(httparse::Status::Complete(bytes)) if bytes == head.len() => assemble(&request, lines, bytes),
+        _ => Err(fault(head)),
+    }
+}
+
+fn assemble<'l, 'b>(
+    request: &httparse::Request<'_, 'b>,
+    lines: &'l mut [FieldLine<'b>],
+    bytes: usize,
+) -> Result<Head<'b, 'l>, RequestError> {
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
+        return Err(RequestError::MalformedRequestLine);
+    };
+    // The tokenizer lets UTF-8 through.
+    if !target.is_ascii() {
+        return Err(RequestError::InvalidTarget);
+    }
+    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    let parts = Target::parse(method, target)?;
+    let mut control = Control::default();
+    let fields = copy_lines(request.headers, lines, &mut control)?;
+    let framing = control.framing(version)?;
+    Ok(Head {
+        method,
+        target,
+        form: parts.form,
+        scheme: parts.scheme,
+        authority: effective_authority(&parts, control.host, version)?,
+        path_and_query: parts.path_and_query,
+        version,
+        fields,
+        framing,
+        persistence: control.persistence(version),
+        upgrade: control.upgrade(version),
+        expects_continue: control.expects_continue(version, framing)?,
+        accepts_trailers: control.accepts_trailers,
+        bytes,
+    })
+}
+
+fn copy_lines<'l, 'b>(
+    headers: &[httparse::Header<'b>],
+    lines: &'l mut [FieldLine<'b>],
+    control: &mut Control<'b>,
+) -> Result<&'l [FieldLine<'b>], RequestError> {
+    let lines = lines.get_mut(..headers.len()).ok_or(RequestError::TooManyFields)?;
+    for (line, header) in lines.iter_mut().zip(headers) {
+        *line = (header.name, header.value);
+        control.note(header.name, header.value)?;
+    }
+    Ok(lines)
+}
+
+/// The authority that the request is for. A target that names another authority than Host is refused, although
+/// the RFC lets the target win: whoever stands before or behind may have read the other one.
+//= RFC 9112 section 3.2.2: absolute-form and Host
+//= RFC 9112 section 3.3: reconstructing the target URI
+fn effective_authority<'b>(
+    target: &Target<'b>,
+    host: Option<&'b [u8]>,
+    version: Version,
+) -> Result<Authority<'b>, RequestError> {
+    let Some(host) = host else {
+        return match version {
+            //= RFC 9112 section 3.2: 400 for HTTP/1.1 without Host
+            Version::Http11 => Err(RequestError::MissingHost),
+            Version::Http10 => Ok(target.authority.unwrap_or(Authority::EMPTY)),
+        };
+    };
+    let host = parse_host(target.form, host)?;
+    let Some(authority) = target.authority else {
+        return Ok(host);
+    };
+    let default_port = target.scheme.map(Scheme::default_port);
+    if authority.same_server(&host, default_port) { Ok(authority) } else { Err(RequestError::HostMismatch) }
+}
+
+/// Every http(s) URI has a host, so an empty Host can only go with a target that names no resource.
+//= RFC 9112 section 3.2: 400 for an invalid Host
+fn parse_host(form: TargetForm, value: &[u8]) -> Result<Authority<'_>, RequestError> {
+    match (form, value) {
+        (TargetForm::Asterisk, b"") => Ok(Authority::EMPTY),
+        (_, b"") => Err(RequestError::EmptyHost),
+        _ => Authority::parse(value).ok_or(RequestError::InvalidHost),
+    }
+}
+
+/// The rule that a refused head breaks.
+fn fault(head: &[u8]) -> RequestError {
+    let head = head.strip_prefix(b"\r\n").unwrap_or(head);
+    let line_end = memchr::memchr(b'\n', head).unwrap_or(head.len());
+    let (line, section) = head.split_at_checked(line_end + 1).unwrap_or((head, b""));
+    let line = line.strip_suffix(b"\r\n").unwrap_or(line);
+    request_line::fault(line).unwrap_or_else(|| fields::fault(section))
+}

@@ -1,0 +1,95 @@
+//! An HTTP/1.0 and HTTP/1.1 codec for the server side. Bytes in, values out: no IO, no clock, no allocation for a
+//! request without trailers.
+//!
+//! It decides where each request starts and ends, what it is for (target and authority), and whether its bytes are
+//! a valid request at all. It never decides what to answer, never decodes or normalises a path, never drops or
+//! joins field lines, and keeps nothing from one request to the next.
+//!
+//! - [`HeadScanner`] finds the end of a head in a growing buffer and gives the [`Head`]; [`parse_head`] does it in
+//!   one call.
+//! - [`BodyDecoder`] finds the data of the body that [`Head::framing`] announces.
+//! - [`encode`] writes response heads, interim responses and chunks.
+//! - [`Authority`] is the grammar of hosts; [`proxy_protocol`] reads what a load balancer puts before the requests.
+//!
+//! Names and values are tokenized by `httparse`; every rule below is ours, and stricter. One request that two parsers
+//! read differently is one that smuggles another past the first of them, so whatever is ambiguous is refused and
+//! the connection closes. Each refusal is a [`RequestError`] or [`BodyError`] with its status and a stable reason.
+//!
+//! Refused although the RFCs would let a server take it:
+//!
+//! | what | why |
+//! |---|---|
+//! | a line that ends in LF alone, in the head, a chunk line or a trailer (RFC 9112 2.2) | others see no line end |
+//! | obsolete line folding (5.2) | others see two fields |
+//! | Content-Length beside Transfer-Encoding (6.3) | others believe the other one |
+//! | several Content-Length values, equal ones too (6.3) | no honest client needs them |
+//! | an absolute-form target with another authority than Host (3.2.2) | others believe Host |
+//! | HTTP/1.2 to HTTP/1.9 (2.3) | its framing would be a guess |
+//! | `#` or bytes outside visible ASCII in the target (3.2) | others cut there |
+//! | percent-encoding or sub-delimiters (comma) in a host (RFC 9110 4.2) | others decode or split |
+//! | a query without a path in absolute-form | borrowed text cannot have a `/` put into it |
+//! | an expectation other than 100-continue (RFC 9110 10.1.1) | the client relies on it |
+//!
+//! Refused because the RFCs say so: whitespace before a colon, after the line's start or around the request line's
+//! parts; names that are no tokens; control bytes; no Host or several in HTTP/1.1; targets of the wrong form for
+//! their method; Transfer-Encoding in HTTP/1.0; any transfer coding but one final `chunked`; Content-Length that is
+//! not plain digits; chunk sizes that are not plain hexadecimal digits; chunk data without its CRLF.
+//!
+//! Accepted: one empty line before the request line; any method that is a token; a body with any method; visible
+//! ASCII in targets that URIs would have encoded (`|`, `{`, `"`), because browsers send it; bytes above 127 in field
+//! values; empty elements in `Connection`, `TE` and `Expect`, but not in `Transfer-Encoding`; chunk extensions and
+//! trailers within their limits.
+//!
+//! ```
+//! use http1::{BodyDecoder, Decoded, EMPTY_LINE, Framing, HeadScanner, Limits};
+//!
+//! let limits = Limits::default();
+//! let buf = b"POST /a?b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+//! let mut lines = [EMPTY_LINE; 100];
+//! let head = HeadScanner::default().parse(buf, &limits, &mut lines)?.expect("all of it is here");
+//! assert_eq!((head.path_and_query, head.framing), ("/a?b", Framing::Chunked));
+//!
+//! let mut rest = &buf[head.bytes..];
+//! let mut body = BodyDecoder::new(head.framing, &limits);
+//! let mut data = Vec::new();
+//! loop {
+//!     let decoded = body.decode(rest)?;
+//!     match &decoded {
+//!         Decoded::Data(range) => data.extend_from_slice(&rest[range.clone()]),
+//!         Decoded::NeedMore { .. } => unreachable!("all of it is here"),
+//!         Decoded::End { .. } => break,
+//!     }
+//!     rest = &rest[decoded.consumed()..];
+//! }
+//! assert_eq!(data, b"hi");
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+#![deny(missing_docs)]
+
+mod authority;
+mod body;
+mod chunk_line;
+pub mod encode;
+mod error;
+mod fields;
+mod framing;
+mod head;
+mod limits;
+pub mod proxy_protocol;
+mod request_line;
+mod scan;
+mod status;
+mod trailers;
+
+pub use authority::Authority;
+pub use body::{BodyDecoder, Decoded};
+pub use error::{BodyError, RequestError};
+pub use fields::{EMPTY_LINE, FieldLine, elements, is_field_value, is_token};
+pub use framing::{Framing, Persistence};
+pub use head::{Head, parse_head};
+pub use limits::Limits;
+pub use request_line::{Scheme, TargetForm, Version};
+pub use scan::HeadScanner;
+pub use status::reason_phrase;
+pub use trailers::is_forbidden_trailer;
