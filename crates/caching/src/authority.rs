@@ -1,0 +1,85 @@
+//! One form for each authority: host in lower case, without the default port of its scheme.
+
+/// An authority cut into what is written and how its port reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Authority<'a> {
+    host: &'a [u8],
+    /// As written, without leading zeros; empty for the default port of the scheme.
+    port: &'a [u8],
+}
+
+impl<'a> Authority<'a> {
+    pub(crate) fn new(scheme: &[u8], authority: &'a [u8]) -> Self {
+        let (host, port) = split_port(authority);
+        let zeros = port.iter().take_while(|digit| **digit == b'0').count();
+        let port = &port[zeros..];
+        let default: &[u8] = match scheme {
+            scheme if scheme.eq_ignore_ascii_case(b"http") => b"80",
+            scheme if scheme.eq_ignore_ascii_case(b"https") => b"443",
+            _ => b"",
+        };
+        let is_port_zero = port.is_empty() && zeros > 0;
+        match port {
+            _ if is_port_zero => Self { host, port: b"0" },
+            port if port == default => Self { host, port: b"" },
+            port => Self { host, port },
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.host.len() + if self.port.is_empty() { 0 } else { 1 + self.port.len() }
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.host.iter().map(u8::to_ascii_lowercase));
+        if !self.port.is_empty() {
+            out.push(b':');
+            out.extend_from_slice(self.port);
+        }
+    }
+
+    pub(crate) fn is_same(&self, other: &Authority<'_>) -> bool {
+        self.host.eq_ignore_ascii_case(other.host) && self.port == other.port
+    }
+}
+
+/// Host and port digits. What follows the last colon is a port only if it is all digits; the colons of
+/// an IPv6 literal stand inside brackets, and one without brackets is left alone.
+fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
+    let Some(colon) = memchr::memrchr(b':', authority) else { return (authority, b"") };
+    let (host, port) = (&authority[..colon], &authority[colon + 1..]);
+    let is_port = port.iter().all(u8::is_ascii_digit);
+    let is_whole_host = memchr::memchr(b':', host).is_none() || host.ends_with(b"]");
+    if is_port && is_whole_host { (host, port) } else { (authority, b"") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(scheme: &str, authority: &str, expected: &str) {
+        let normal = Authority::new(scheme.as_bytes(), authority.as_bytes());
+        let mut out = Vec::new();
+        normal.write(&mut out);
+        assert_eq!(std::str::from_utf8(&out).unwrap(), expected, "{scheme}://{authority}");
+        assert_eq!(normal.len(), out.len());
+    }
+
+    #[test]
+    fn one_form_for_each() {
+        check("http", "Example.COM", "example.com");
+        check("http", "example.com:80", "example.com");
+        check("http", "example.com:", "example.com");
+        check("http", "example.com:0080", "example.com");
+        check("http", "example.com:443", "example.com:443");
+        check("HTTPS", "example.com:443", "example.com");
+        check("http", "example.com:0", "example.com:0");
+        check("http", "example.com:08080", "example.com:8080");
+        check("http", "[::1]:80", "[::1]");
+        check("http", "[::1]:8080", "[::1]:8080");
+        check("http", "[::80]", "[::80]");
+        check("http", "::80", "::80");
+        check("http", "a:b", "a:b");
+        check("http", "", "");
+    }
+}

@@ -1,0 +1,114 @@
+//! A client's preconditions against a stored response (RFC 9110 section 13, RFC 9111 section 4.3.2).
+//!
+//! `If-Match` and `If-Unmodified-Since` are not evaluated here: RFC 9111 keeps them for the origin
+//! server, and [`crate::reuse()`] forwards requests that carry them.
+
+use crate::facts::MethodClass;
+use crate::{EntityTags, FieldLine, StoredFacts, Timestamp, Validators, date, fields};
+
+/// What the preconditions come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Answer as if there were none.
+    Proceed,
+    /// Answer 304 with the fields that [`belongs_in_304`].
+    NotModified,
+}
+
+/// Evaluates `If-None-Match`, or without it `If-Modified-Since`, against the stored response that was
+/// chosen for this request. Does not allocate.
+//= RFC 9110 section 13.2.2: precedence of preconditions
+//= RFC 9111 section 4.3.2: handling a received validation request
+pub fn evaluate(
+    method: MethodClass,
+    request: &[FieldLine<'_>],
+    stored: &StoredFacts,
+    validators: &Validators<'_>,
+    now: Timestamp,
+) -> Precondition {
+    //= RFC 9110 section 13.2.1: only where the answer would be 2xx
+    if !method.is_reusing() || !(200..300).contains(&stored.status) {
+        return Precondition::Proceed;
+    }
+    let not_modified = if fields::contains(request, "if-none-match") {
+        is_any_known(request, validators)
+    } else {
+        is_unmodified(request, stored, validators, now)
+    };
+    if not_modified { Precondition::NotModified } else { Precondition::Proceed }
+}
+
+/// Whether a field of a stored 200 also stands in a 304. Left out is what describes the content that the
+/// 304 does not have; `Last-Modified` stays, for caches further on to update theirs.
+//= RFC 9110 section 15.4.5: fields of a 304 response
+pub fn belongs_in_304(name: &str) -> bool {
+    !CONTENT_FIELDS.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Whether a request field is a precondition; a cache that validates for itself puts its own in place.
+pub fn is_precondition(name: &str) -> bool {
+    PRECONDITIONS.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+//= RFC 9110 section 13.1.2: If-None-Match, weak comparison
+fn is_any_known(request: &[FieldLine<'_>], validators: &Validators<'_>) -> bool {
+    let mut lines = fields::values(request, "if-none-match");
+    if lines.clone().any(|line| line == b"*") {
+        return true;
+    }
+    let Some(stored) = validators.entity_tag() else { return false };
+    lines.any(|line| EntityTags::new(line).any(|tag| tag.matches_weakly(&stored)))
+}
+
+//= RFC 9110 section 13.1.3: If-Modified-Since, ignored where it is no date
+fn is_unmodified(
+    request: &[FieldLine<'_>],
+    stored: &StoredFacts,
+    validators: &Validators<'_>,
+    now: Timestamp,
+) -> bool {
+    let since = fields::only(request, "if-modified-since").and_then(|value| date::parse(value, now));
+    //= RFC 9111 section 4.3.2: without Last-Modified, Date or the time of arrival
+    let modified = validators.last_modified.map_or(stored.date, |(_, at)| at);
+    since.is_some_and(|since| modified.whole_seconds() <= since.whole_seconds())
+}
+
+const PRECONDITIONS: [&str; 5] =
+    ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range"];
+const CONTENT_FIELDS: [&str; 11] = [
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "content-language",
+    "content-range",
+    "content-md5",
+    "content-digest",
+    "repr-digest",
+    "digest",
+    "transfer-encoding",
+    "trailer",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= RFC 9110 section 15.4.5: fields of a 304 response
+    #[test]
+    fn a_304_has_what_the_200_had_but_its_content() {
+        for name in
+            ["Content-Location", "Date", "ETag", "Vary", "Cache-Control", "Expires", "X-Any", "Set-Cookie"]
+        {
+            assert!(belongs_in_304(name), "{name}");
+        }
+        for name in ["Content-Type", "content-length", "Content-Encoding", "Content-Range", "Trailer"] {
+            assert!(!belongs_in_304(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn preconditions() {
+        assert!(is_precondition("If-None-Match") && is_precondition("if-range"));
+        assert!(!is_precondition("Range"));
+    }
+}

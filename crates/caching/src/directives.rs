@@ -1,0 +1,393 @@
+//! `Cache-Control` (RFC 9111 section 5.2, RFC 5861, RFC 8246) and the request's `Pragma` (section 5.4).
+//!
+//! Reading is total: what cannot be understood is ignored where that is the careful side, and taken as
+//! its most restrictive meaning otherwise. Of a repeated directive with an argument the first counts.
+
+use crate::{FieldLine, fields};
+
+/// Seconds in a directive or in `Age`, never above [`DELTA_SECONDS_MAX`].
+pub type DeltaSeconds = u32;
+
+/// What a larger number of seconds becomes.
+//= RFC 9111 section 1.2.2: values too large become 2^31
+pub const DELTA_SECONDS_MAX: DeltaSeconds = 1 << 31;
+
+/// Reads delta-seconds: digits only, saturating.
+pub fn parse_delta_seconds(value: &[u8]) -> Option<DeltaSeconds> {
+    let seconds = crate::decimal::parse_saturating(value)?;
+    Some(u32::try_from(seconds).map_or(DELTA_SECONDS_MAX, |seconds| seconds.min(DELTA_SECONDS_MAX)))
+}
+
+/// A directive that may be limited to some fields (`no-cache`, `private`). The names are read with
+/// [`qualified_names`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Qualified {
+    /// Not there.
+    #[default]
+    Absent,
+    /// Limited to the named fields.
+    Fields,
+    /// For the whole response.
+    All,
+}
+
+/// The request's `max-stale`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MaxStale {
+    /// Not there, or not understood: no stale response is asked for.
+    #[default]
+    None,
+    /// A stale response of any age.
+    Any,
+    /// A response stale for at most this long.
+    Seconds(DeltaSeconds),
+}
+
+/// What the request's `Cache-Control` says, or for want of one its `Pragma`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestDirectives {
+    /// `max-age`; an invalid argument counts as 0.
+    pub max_age: Option<DeltaSeconds>,
+    /// `max-stale`
+    pub max_stale: MaxStale,
+    /// `min-fresh`; an invalid argument is ignored.
+    pub min_fresh: Option<DeltaSeconds>,
+    /// `no-cache`, here or in `Pragma`
+    pub no_cache: bool,
+    /// `no-store`
+    pub no_store: bool,
+    /// `no-transform`
+    pub no_transform: bool,
+    /// `only-if-cached`
+    pub only_if_cached: bool,
+    /// `stale-if-error` (RFC 5861); an invalid argument is ignored.
+    pub stale_if_error: Option<DeltaSeconds>,
+}
+
+impl RequestDirectives {
+    /// Reads `Cache-Control` and `Pragma` of a request.
+    pub fn parse(request: &[FieldLine<'_>]) -> Self {
+        let mut lines = LineReader::default();
+        for (name, value) in request {
+            lines.read(name, value);
+        }
+        lines.finish()
+    }
+
+    fn take(&mut self, directive: &Directive<'_>) {
+        let Directive { name, argument } = *directive;
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if is("max-age") {
+            self.max_age = self.max_age.or_else(|| Some(argument.seconds().unwrap_or(0)));
+        } else if is("max-stale") && self.max_stale == MaxStale::None {
+            self.max_stale = argument.max_stale();
+        } else if is("min-fresh") {
+            self.min_fresh = self.min_fresh.or_else(|| argument.seconds());
+        } else if is("stale-if-error") {
+            self.stale_if_error = self.stale_if_error.or_else(|| argument.seconds());
+        }
+        self.no_cache |= is("no-cache");
+        self.no_store |= is("no-store");
+        self.no_transform |= is("no-transform");
+        self.only_if_cached |= is("only-if-cached");
+    }
+}
+
+/// Collects the request's directives while somebody walks over its field lines.
+#[derive(Default)]
+pub(crate) struct LineReader {
+    directives: RequestDirectives,
+    cache_control: Presence,
+    pragma_no_cache: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Presence {
+    #[default]
+    Absent,
+    Present,
+}
+
+impl LineReader {
+    pub(crate) fn read(&mut self, name: &str, value: &[u8]) {
+        if name.eq_ignore_ascii_case(CACHE_CONTROL) {
+            self.cache_control = Presence::Present;
+            for directive in fields::Members::new(value).filter_map(Directive::parse) {
+                self.directives.take(&directive);
+            }
+        } else if name.eq_ignore_ascii_case("pragma") {
+            self.pragma_no_cache |=
+                fields::Members::new(value).any(|member| member.eq_ignore_ascii_case(b"no-cache"));
+        }
+    }
+
+    //= RFC 9111 section 5.4: Pragma counts only where Cache-Control is absent
+    pub(crate) fn finish(mut self) -> RequestDirectives {
+        self.directives.no_cache |= self.pragma_no_cache && self.cache_control == Presence::Absent;
+        self.directives
+    }
+}
+
+/// What the response's `Cache-Control` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponseDirectives {
+    /// `max-age`; an invalid argument counts as 0.
+    pub max_age: Option<DeltaSeconds>,
+    /// `must-revalidate`
+    pub must_revalidate: bool,
+    /// `must-understand`
+    pub must_understand: bool,
+    /// `no-cache`
+    pub no_cache: Qualified,
+    /// `no-store`
+    pub no_store: bool,
+    /// `no-transform`
+    pub no_transform: bool,
+    /// `private`
+    pub private: Qualified,
+    /// `proxy-revalidate`
+    pub proxy_revalidate: bool,
+    /// `public`
+    pub public: bool,
+    /// `s-maxage`; an invalid argument counts as 0.
+    pub s_maxage: Option<DeltaSeconds>,
+    /// `immutable` (RFC 8246)
+    pub immutable: bool,
+    /// `stale-while-revalidate` (RFC 5861); an invalid argument is ignored.
+    pub stale_while_revalidate: Option<DeltaSeconds>,
+    /// `stale-if-error` (RFC 5861); an invalid argument is ignored.
+    pub stale_if_error: Option<DeltaSeconds>,
+}
+
+impl ResponseDirectives {
+    /// Reads `Cache-Control` of a response.
+    pub fn parse(response: &[FieldLine<'_>]) -> Self {
+        let mut directives = Self::default();
+        for directive in fields::members(response, CACHE_CONTROL).filter_map(Directive::parse) {
+            directives.take_lifetime(&directive);
+            directives.take_permission(&directive);
+        }
+        directives
+    }
+
+    //= RFC 9111 section 4.2.1: the first of several, and stale where it is invalid
+    fn take_lifetime(&mut self, directive: &Directive<'_>) {
+        let Directive { name, argument } = *directive;
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if is("max-age") {
+            self.max_age = self.max_age.or_else(|| Some(argument.seconds().unwrap_or(0)));
+        } else if is("s-maxage") {
+            self.s_maxage = self.s_maxage.or_else(|| Some(argument.seconds().unwrap_or(0)));
+        } else if is("stale-while-revalidate") {
+            self.stale_while_revalidate = self.stale_while_revalidate.or_else(|| argument.seconds());
+        } else if is("stale-if-error") {
+            self.stale_if_error = self.stale_if_error.or_else(|| argument.seconds());
+        }
+    }
+
+    fn take_permission(&mut self, directive: &Directive<'_>) {
+        let Directive { name, argument } = *directive;
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        self.must_revalidate |= is("must-revalidate");
+        // The two that permit something count only in the form that the RFC gives them.
+        self.must_understand |= is("must-understand") && argument == Argument::Absent;
+        self.public |= is("public") && argument == Argument::Absent;
+        self.no_store |= is("no-store");
+        self.no_transform |= is("no-transform");
+        self.proxy_revalidate |= is("proxy-revalidate");
+        self.immutable |= is("immutable");
+        if is("no-cache") {
+            self.no_cache = self.no_cache.max(argument.qualification());
+        } else if is("private") {
+            self.private = self.private.max(argument.qualification());
+        }
+    }
+}
+
+/// Whether `name` is listed in a qualified `no-cache="..."` or `private="..."` of this response.
+//= RFC 9111 section 5.2.2.4: no-cache limited to fields
+//= RFC 9111 section 5.2.2.7: private limited to fields
+pub fn is_qualified(response: &[FieldLine<'_>], name: &str) -> bool {
+    qualified_names(response).any(|listed| listed.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// The field names listed in qualified `no-cache="..."` and `private="..."` of this response.
+pub fn qualified_names<'a>(response: &'a [FieldLine<'a>]) -> impl Iterator<Item = &'a [u8]> {
+    fields::members(response, CACHE_CONTROL)
+        .filter_map(Directive::parse)
+        .filter(|directive| {
+            directive.name.eq_ignore_ascii_case(b"no-cache")
+                || directive.name.eq_ignore_ascii_case(b"private")
+        })
+        .filter_map(|directive| match directive.argument {
+            Argument::Value(names) => Some(names),
+            Argument::Absent | Argument::Malformed => None,
+        })
+        .flat_map(fields::Members::new)
+        .filter(|name| !name.is_empty())
+}
+
+const CACHE_CONTROL: &str = "cache-control";
+
+/// `cache-directive = token [ "=" ( token / quoted-string ) ]`
+#[derive(Clone, Copy, Debug)]
+struct Directive<'a> {
+    name: &'a [u8],
+    argument: Argument<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Argument<'a> {
+    Absent,
+    /// The token, or what stands between the quotes.
+    Value(&'a [u8]),
+    Malformed,
+}
+
+impl<'a> Directive<'a> {
+    fn parse(member: &'a [u8]) -> Option<Self> {
+        let (name, argument) = match memchr::memchr(b'=', member) {
+            None => (member, Argument::Absent),
+            Some(at) => split_argument(&member[..at], &member[at + 1..]),
+        };
+        fields::is_token(name).then_some(Self { name, argument })
+    }
+}
+
+/// Space around the equals sign is no part of the grammar: the directive is recognized, its argument
+/// is not.
+fn split_argument<'a>(name: &'a [u8], value: &'a [u8]) -> (&'a [u8], Argument<'a>) {
+    let bare_name = fields::trim(name);
+    if bare_name.len() != name.len() {
+        return (bare_name, Argument::Malformed);
+    }
+    let argument = match value {
+        [b'"', inner @ .., b'"'] => Argument::Value(inner),
+        token if fields::is_token(token) => Argument::Value(token),
+        _ => Argument::Malformed,
+    };
+    (name, argument)
+}
+
+impl Argument<'_> {
+    fn seconds(self) -> Option<DeltaSeconds> {
+        match self {
+            Self::Value(value) => parse_delta_seconds(value),
+            Self::Absent | Self::Malformed => None,
+        }
+    }
+
+    fn max_stale(self) -> MaxStale {
+        match self {
+            Self::Absent => MaxStale::Any,
+            Self::Value(_) | Self::Malformed => self.seconds().map_or(MaxStale::None, MaxStale::Seconds),
+        }
+    }
+
+    /// A list that names nothing, or cannot be read, limits nothing.
+    fn qualification(self) -> Qualified {
+        match self {
+            Self::Value(names) if fields::Members::new(names).any(fields::is_token) => Qualified::Fields,
+            Self::Value(_) | Self::Absent | Self::Malformed => Qualified::All,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn response(value: &str) -> ResponseDirectives {
+        ResponseDirectives::parse(&[("Cache-Control", value.as_bytes())])
+    }
+
+    fn request(value: &str) -> RequestDirectives {
+        RequestDirectives::parse(&[("Cache-Control", value.as_bytes())])
+    }
+
+    fn check_max_age(value: &str, expected: Option<DeltaSeconds>) {
+        assert_eq!(response(value).max_age, expected, "{value}");
+        assert_eq!(request(value).max_age, expected, "{value}");
+    }
+
+    #[test]
+    fn max_age_arguments() {
+        check_max_age("max-age=100", Some(100));
+        check_max_age("MAX-AGE=100", Some(100));
+        check_max_age("max-age=\"100\"", Some(100));
+        check_max_age("max-age=0100", Some(100));
+        check_max_age("foo, max-age=1, bar=\"x, max-age=5\"", Some(1));
+        check_max_age("max-age=100, max-age=5", Some(100));
+        check_max_age("max-age=4294967296", Some(DELTA_SECONDS_MAX));
+        check_max_age("max-age=99999999999999999999999", Some(DELTA_SECONDS_MAX));
+        for invalid in ["", "=", "=-1", "=1.5", "=1a", " = 1", "= 1", " =1", "=\"1", "='1'", "=\"\\1\""] {
+            check_max_age(&format!("max-age{invalid}"), Some(0));
+        }
+        check_max_age("xmax-age=1, max-agex=1, max age=1", None);
+    }
+
+    //= RFC 9111 section 5.2.2.4: no-cache limited to fields
+    #[test]
+    fn qualified_directives() {
+        for (value, expected) in [
+            ("no-cache", Qualified::All),
+            ("no-cache=\"set-cookie\"", Qualified::Fields),
+            ("no-cache=set-cookie", Qualified::Fields),
+            ("no-cache=\"\"", Qualified::All),
+            ("no-cache=\" , \"", Qualified::All),
+            ("no-cache=\"a\", no-cache", Qualified::All),
+            ("no-cache, no-cache=\"a\"", Qualified::All),
+            ("no-cache=\"a", Qualified::All),
+            ("no-caches", Qualified::Absent),
+        ] {
+            assert_eq!(response(value).no_cache, expected, "{value}");
+            assert_eq!(response(&value.replace("no-cache", "private")).private, expected, "{value}");
+        }
+        let lines: &[FieldLine<'_>] =
+            &[("cache-control", b"no-cache=\"a, B\", x=\"c\""), ("cache-control", b"private=d")];
+        assert_eq!(qualified_names(lines).collect::<Vec<_>>(), [&b"a"[..], b"B", b"d"]);
+        assert!(is_qualified(lines, "b") && !is_qualified(lines, "c"));
+    }
+
+    #[test]
+    fn a_quoted_string_hides_directives_and_an_unclosed_one_does_not() {
+        assert!(!response("x=\"a, no-store\"").no_store);
+        assert!(response("x=\"a, no-store").no_store);
+        assert!(response("no-store=\"\"").no_store);
+    }
+
+    #[test]
+    fn request_directives() {
+        assert_eq!(request("max-stale").max_stale, MaxStale::Any);
+        assert_eq!(request("max-stale=5").max_stale, MaxStale::Seconds(5));
+        assert_eq!(request("max-stale=x").max_stale, MaxStale::None);
+        assert_eq!(request("min-fresh=5").min_fresh, Some(5));
+        assert!(request("only-if-cached").only_if_cached);
+        assert!(request("no-cache=\"x\"").no_cache);
+    }
+
+    //= RFC 9111 section 5.4: Pragma counts only where Cache-Control is absent
+    #[test]
+    fn pragma() {
+        assert!(RequestDirectives::parse(&[("Pragma", b"foo, No-Cache")]).no_cache);
+        assert!(!RequestDirectives::parse(&[("Pragma", b"no-cache"), ("Cache-Control", b"foo")]).no_cache);
+        assert!(!RequestDirectives::parse(&[("Pragma", b"no-cachet")]).no_cache);
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(value in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let lines: &[FieldLine<'_>] = &[("cache-control", &value), ("pragma", &value)];
+            let _ = ResponseDirectives::parse(lines);
+            let _ = RequestDirectives::parse(lines);
+            let _ = qualified_names(lines).count();
+        }
+
+        #[test]
+        fn numbers_never_exceed_the_maximum(digits in "[0-9]{1,40}") {
+            prop_assert!(parse_delta_seconds(digits.as_bytes()).unwrap() <= DELTA_SECONDS_MAX);
+        }
+    }
+}

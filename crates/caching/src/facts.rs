@@ -1,0 +1,175 @@
+//! What the decisions need to know of a request and of a response, read once.
+
+use crate::directives::{DeltaSeconds, LineReader, Qualified, RequestDirectives, ResponseDirectives};
+use crate::vary::VarySummary;
+use crate::{FieldLine, Timestamp, age, date, directives, fields, vary};
+
+/// What matters to a cache about a method. Names are case-sensitive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MethodClass {
+    /// `GET`
+    Get,
+    /// `HEAD`
+    Head,
+    /// Any other safe method.
+    OtherSafe,
+    /// May change something at the origin server; every unknown method is taken to.
+    Unsafe,
+}
+
+impl MethodClass {
+    /// Classifies a method name.
+    pub fn parse(method: &str) -> Self {
+        match method {
+            "GET" => Self::Get,
+            "HEAD" => Self::Head,
+            "OPTIONS" | "TRACE" | "PROPFIND" | "REPORT" | "SEARCH" | "QUERY" => Self::OtherSafe,
+            _ => Self::Unsafe,
+        }
+    }
+
+    /// Whether a stored response may answer it.
+    pub fn is_reusing(self) -> bool {
+        matches!(self, Self::Get | Self::Head)
+    }
+}
+
+/// A request, as far as the decisions look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// The method.
+    pub method: MethodClass,
+    /// `Cache-Control` and `Pragma`.
+    pub directives: RequestDirectives,
+    /// `Authorization` is present.
+    pub has_authorization: bool,
+    /// The request announces content.
+    pub has_content: bool,
+    /// `If-None-Match` or `If-Modified-Since` is present: [`crate::conditional::evaluate`] has work.
+    pub has_conditions: bool,
+    /// `If-Match` or `If-Unmodified-Since` is present: only the origin server may judge these.
+    pub has_origin_conditions: bool,
+    /// `Range` is present: [`crate::range::evaluate`] has work.
+    pub has_range: bool,
+}
+
+impl RequestFacts {
+    /// Reads a request in one pass.
+    pub fn parse(method: &str, request: &[FieldLine<'_>]) -> Self {
+        let mut facts = Self::without_fields(MethodClass::parse(method));
+        let mut lines = LineReader::default();
+        for (name, value) in request {
+            facts.note(name, value);
+            lines.read(name, value);
+        }
+        facts.directives = lines.finish();
+        facts
+    }
+
+    fn without_fields(method: MethodClass) -> Self {
+        Self {
+            method,
+            directives: RequestDirectives::default(),
+            has_authorization: false,
+            has_content: false,
+            has_conditions: false,
+            has_origin_conditions: false,
+            has_range: false,
+        }
+    }
+
+    fn note(&mut self, name: &str, value: &[u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        self.has_authorization |= is("authorization");
+        self.has_content |= is("transfer-encoding") || (is("content-length") && value != b"0");
+        self.has_conditions |= is("if-none-match") || is("if-modified-since");
+        self.has_origin_conditions |= is("if-match") || is("if-unmodified-since");
+        self.has_range |= is("range");
+    }
+}
+
+/// When an exchange with the origin server took place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExchangeTimes {
+    /// The request was sent.
+    pub request: Timestamp,
+    /// The response's header section had arrived.
+    pub response: Timestamp,
+}
+
+/// The value of `Expires`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expires {
+    /// Not there.
+    #[default]
+    Absent,
+    /// Not a date (`0`): in the past.
+    Invalid,
+    /// This date.
+    At(Timestamp),
+}
+
+/// A response, as far as the decisions look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseFacts {
+    /// The status code.
+    pub status: u16,
+    /// When the exchange took place.
+    pub times: ExchangeTimes,
+    /// `Cache-Control`
+    pub directives: ResponseDirectives,
+    /// `Date`, or the time of arrival where it is missing or invalid.
+    pub date: Timestamp,
+    /// `Expires`
+    pub expires: Expires,
+    /// `Age` in seconds, where valid.
+    pub age_s: Option<DeltaSeconds>,
+    /// `Last-Modified`, where valid.
+    pub last_modified: Option<Timestamp>,
+    /// `ETag` is present and not empty.
+    pub has_etag: bool,
+    /// A `Set-Cookie` is present that no qualified directive takes out of what is stored.
+    pub has_set_cookie: bool,
+    /// `Vary`
+    pub vary: VarySummary,
+}
+
+impl ResponseFacts {
+    /// Reads a response.
+    pub fn parse(status: u16, response: &[FieldLine<'_>], times: ExchangeTimes) -> Self {
+        let read_date = |value: &[u8]| date::parse(value, times.response);
+        let directives = ResponseDirectives::parse(response);
+        Self {
+            status,
+            times,
+            directives,
+            //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
+            date: fields::first(response, "date").and_then(read_date).unwrap_or(times.response),
+            expires: fields::first(response, "expires")
+                .map_or(Expires::Absent, |value| read_date(value).map_or(Expires::Invalid, Expires::At)),
+            age_s: age::parse(response),
+            last_modified: fields::only(response, "last-modified").and_then(read_date),
+            has_etag: fields::first(response, "etag").is_some_and(|value| !value.is_empty()),
+            has_set_cookie: fields::contains(response, "set-cookie")
+                && !directives::is_qualified(response, "set-cookie"),
+            vary: vary::summarize(response),
+        }
+    }
+
+    /// Whether the response itself says how long it is fresh.
+    pub fn has_explicit_lifetime(&self) -> bool {
+        self.directives.s_maxage.is_some()
+            || self.directives.max_age.is_some()
+            || self.expires != Expires::Absent
+    }
+
+    /// Whether the origin server can be asked if the response still holds.
+    pub fn has_validator(&self) -> bool {
+        self.has_etag || self.last_modified.is_some()
+    }
+
+    /// Whether every reuse needs a validation first.
+    pub fn must_always_validate(&self) -> bool {
+        self.directives.no_cache == Qualified::All
+    }
+}

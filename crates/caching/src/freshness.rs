@@ -1,0 +1,92 @@
+//! How long a response is fresh: RFC 9111 section 4.2.1, with the operator's rules around it.
+
+use crate::facts::Expires;
+use crate::status::{self, StatusClass};
+use crate::{ResponseFacts, Rules};
+
+/// Where a lifetime came from, in order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LifetimeSource {
+    /// The operator's rule in place of what the response says.
+    Override,
+    /// `s-maxage`
+    SMaxage,
+    /// `max-age`
+    MaxAge,
+    /// `Expires` minus `Date`
+    Expires,
+    /// The operator's rule for responses that say nothing.
+    Default,
+    /// A share of the time since `Last-Modified`.
+    Heuristic,
+    /// Nothing: stale at once.
+    Nothing,
+}
+
+impl LifetimeSource {
+    /// A name for logs and explanations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Override => "override",
+            Self::SMaxage => "s-maxage",
+            Self::MaxAge => "max-age",
+            Self::Expires => "expires",
+            Self::Default => "default",
+            Self::Heuristic => "heuristic",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// A freshness lifetime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// In milliseconds.
+    pub ms: u64,
+    /// Who said so.
+    pub source: LifetimeSource,
+}
+
+/// The freshness lifetime of a response.
+//= RFC 9111 section 4.2.1: the first that applies
+pub fn lifetime(response: &ResponseFacts, rules: &Rules) -> Lifetime {
+    let (source, ms) = override_ms(response, rules)
+        .or_else(|| explicit_ms(response))
+        .or_else(|| default_ms(response, rules))
+        .or_else(|| heuristic_ms(response, rules))
+        .unwrap_or((LifetimeSource::Nothing, 0));
+    Lifetime { ms, source }
+}
+
+fn override_ms(response: &ResponseFacts, rules: &Rules) -> Option<(LifetimeSource, u64)> {
+    Some((LifetimeSource::Override, rules.override_ttl.ttl_ms(response.status)?))
+}
+
+fn explicit_ms(response: &ResponseFacts) -> Option<(LifetimeSource, u64)> {
+    let seconds = |seconds: u32| u64::from(seconds) * 1000;
+    if let Some(s_maxage) = response.directives.s_maxage {
+        return Some((LifetimeSource::SMaxage, seconds(s_maxage)));
+    }
+    if let Some(max_age) = response.directives.max_age {
+        return Some((LifetimeSource::MaxAge, seconds(max_age)));
+    }
+    match response.expires {
+        Expires::Absent => None,
+        //= RFC 9111 section 5.3: an invalid date is in the past
+        Expires::Invalid => Some((LifetimeSource::Expires, 0)),
+        Expires::At(at) => Some((LifetimeSource::Expires, at.ms_since(response.date).max(0).unsigned_abs())),
+    }
+}
+
+fn default_ms(response: &ResponseFacts, rules: &Rules) -> Option<(LifetimeSource, u64)> {
+    Some((LifetimeSource::Default, rules.default_ttl.ttl_ms(response.status)?))
+}
+
+//= RFC 9111 section 4.2.2: heuristics where nothing is explicit and the status code or public permits
+fn heuristic_ms(response: &ResponseFacts, rules: &Rules) -> Option<(LifetimeSource, u64)> {
+    let heuristic = rules.heuristic?;
+    let unmodified_ms = response.date.ms_since(response.last_modified?).max(0).unsigned_abs();
+    let permitted = status::classify(response.status) == StatusClass::Heuristic || response.directives.public;
+    let share_ms = unmodified_ms / 100 * u64::from(heuristic.percent);
+    permitted.then_some((LifetimeSource::Heuristic, share_ms.min(heuristic.max_ms)))
+}

@@ -1,0 +1,82 @@
+//! Which fields belong to one connection and end there (RFC 9110 section 7.6.1).
+
+use crate::{FieldLine, fields};
+
+/// Tells connection-specific fields from the others in one header section.
+#[derive(Clone, Copy, Debug)]
+pub struct HopByHop<'a> {
+    section: &'a [FieldLine<'a>],
+    nominates: Nominates,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nominates {
+    Nothing,
+    Options,
+}
+
+impl<'a> HopByHop<'a> {
+    /// For the fields of this section, as received.
+    pub fn of(section: &'a [FieldLine<'a>]) -> Self {
+        let nominates = match fields::contains(section, "connection") {
+            true => Nominates::Options,
+            false => Nominates::Nothing,
+        };
+        Self { section, nominates }
+    }
+
+    /// Whether a field of this name must not be forwarded or stored.
+    //= RFC 9110 section 7.6.1: fields nominated by Connection, and those known to be connection-specific
+    pub fn contains(&self, name: &str) -> bool {
+        is_connection_specific(name) || self.is_nominated(name)
+    }
+
+    /// A sender must not nominate a field meant for all recipients. Some such nominations would rob the
+    /// message of its routing, its framing or its caching directives: they are ignored.
+    fn is_nominated(&self, name: &str) -> bool {
+        self.nominates == Nominates::Options
+            && !is_one_of(&NEVER_NOMINATED, name)
+            && fields::members(self.section, "connection")
+                .any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+    }
+}
+
+/// Whether a field is connection-specific by its name alone.
+pub fn is_connection_specific(name: &str) -> bool {
+    is_one_of(&CONNECTION_SPECIFIC, name)
+}
+
+/// Whether a field speaks to the next proxy only and is never stored.
+//= RFC 9111 section 3.1: fields that are not stored
+pub fn is_for_this_proxy(name: &str) -> bool {
+    is_one_of(&FOR_THIS_PROXY, name)
+}
+
+fn is_one_of(names: &[&str], name: &str) -> bool {
+    names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+const CONNECTION_SPECIFIC: [&str; 7] =
+    ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "http2-settings"];
+const FOR_THIS_PROXY: [&str; 3] = ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"];
+const NEVER_NOMINATED: [&str; 4] = ["host", "content-length", "content-range", "cache-control"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nominated_and_known_fields() {
+        let section: &[FieldLine<'_>] =
+            &[("Connection", b"close, X-Hop"), ("connection", b"x-other, Cache-Control")];
+        let hop_by_hop = HopByHop::of(section);
+        for name in ["Connection", "TE", "keep-alive", "Proxy-Connection", "Upgrade", "x-hop", "X-Other"] {
+            assert!(hop_by_hop.contains(name), "{name}");
+        }
+        for name in ["X-End", "Cache-Control", "Content-Length", "Trailer", "Proxy-Authenticate"] {
+            assert!(!hop_by_hop.contains(name), "{name}");
+        }
+        assert!(!HopByHop::of(&[]).contains("x-hop"));
+        assert!(is_for_this_proxy("Proxy-Authenticate"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Cache keys: one sequence of bytes for what a request asks for, different whenever that differs.
+//!
+//! Every part stands with its length before it, so that no part can pretend to be its neighbour, and
+//! nothing is decoded: `/a%2Fb` is not `/a/b`, `a=1%26b=2` is not `a=1&b=2`.
+
+use smallvec::SmallVec;
+
+use crate::authority::Authority;
+
+/// Up to this many query parameters are sorted without allocation.
+pub const PARAMETERS_INLINE: usize = 32;
+
+/// What takes part in a key. All of it always does.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyParts<'a> {
+    /// The name of the site in the configuration: sites never share stored responses.
+    pub site: &'a [u8],
+    /// `http` or `https`, as the client sees it.
+    pub scheme: &'a [u8],
+    /// Host and port. Case and default port make no difference.
+    pub authority: &'a [u8],
+    /// The path as sent.
+    pub path: &'a [u8],
+    /// What follows the first `?`, as sent; `None` without one.
+    pub query: Option<&'a [u8]>,
+    /// The method name. `HEAD` counts as `GET`, whose stored response answers it.
+    pub method: &'a str,
+    /// Anything else that the operator wants told apart, in a fixed order.
+    pub extra: &'a [&'a [u8]],
+}
+
+/// How the query takes part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyRules {
+    /// Which parameters.
+    pub parameters: QueryParameters,
+    /// In which order.
+    pub order: QueryOrder,
+}
+
+/// Which query parameters take part in the key. A name matches byte for byte, a name that ends in `*`
+/// matches all that begin with what stands before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum QueryParameters {
+    /// All of them.
+    #[default]
+    All,
+    /// All but these.
+    Ignore(Vec<Box<[u8]>>),
+    /// These only.
+    Keep(Vec<Box<[u8]>>),
+}
+
+/// In which order query parameters stand in the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueryOrder {
+    /// As sent.
+    #[default]
+    AsSent,
+    /// By name. Parameters of the same name stay in the order they were sent in, which means something
+    /// to many an origin server.
+    Sorted,
+}
+
+/// A key that is kept, with a stored response for example.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CacheKey(Box<[u8]>);
+
+impl CacheKey {
+    /// The key of these parts.
+    pub fn new(parts: &KeyParts<'_>, rules: &KeyRules) -> Self {
+        let mut bytes = Vec::new();
+        write_key(parts, rules, &mut bytes);
+        Self(bytes.into())
+    }
+
+    /// From bytes that [`write_key`] wrote.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+
+    /// Equal exactly when the parts are.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for CacheKey {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for CacheKey {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Puts the key of these parts into `out`, in place of what is there.
+//= RFC 9111 section 2: the cache key holds at least the method and the target URI
+pub fn write_key(parts: &KeyParts<'_>, rules: &KeyRules, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(FORMAT);
+    write_part(parts.site, out);
+    write_length(parts.scheme.len(), out);
+    out.extend(parts.scheme.iter().map(u8::to_ascii_lowercase));
+    let authority = Authority::new(parts.scheme, parts.authority);
+    write_length(authority.len(), out);
+    authority.write(out);
+    write_part(if parts.path.is_empty() { b"/" } else { parts.path }, out);
+    write_query(parts.query, rules, out);
+    write_part(if parts.method == "HEAD" { b"GET" } else { parts.method.as_bytes() }, out);
+    write_length(parts.extra.len(), out);
+    for part in parts.extra {
+        write_part(part, out);
+    }
+}
+
+/// The first byte of every key. Another way to write keys takes another number.
+const FORMAT: u8 = 1;
+const QUERY_ABSENT: u8 = 0;
+const QUERY_PRESENT: u8 = 1;
+
+fn write_length(length: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(length as u64).to_be_bytes());
+}
+
+fn write_part(part: &[u8], out: &mut Vec<u8>) {
+    write_length(part.len(), out);
+    out.extend_from_slice(part);
+}
+
+/// An empty query is not an absent one, but a query whose parameters are all left out is.
+fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
+    let Some(query) = query else { return out.push(QUERY_ABSENT) };
+    out.push(QUERY_PRESENT);
+    let length_at = out.len();
+    write_length(0, out);
+    let count = match rules.order {
+        QueryOrder::AsSent => write_parameters(kept(query, rules), out),
+        QueryOrder::Sorted => write_parameters(sorted(query, rules).into_iter(), out),
+    };
+    if count == 0 {
+        out.truncate(length_at - 1);
+        return out.push(QUERY_ABSENT);
+    }
+    let length = (out.len() - length_at - LENGTH_BYTES) as u64;
+    out[length_at..length_at + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+}
+
+const LENGTH_BYTES: usize = 8;
+
+/// How many were written. They contain no `&`, so that joining them by it loses nothing.
+fn write_parameters<'a>(parameters: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> usize {
+    let mut count = 0;
+    for parameter in parameters {
+        if count > 0 {
+            out.push(b'&');
+        }
+        out.extend_from_slice(parameter);
+        count += 1;
+    }
+    count
+}
+
+fn kept<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl Iterator<Item = &'a [u8]> {
+    query.split(|byte| *byte == b'&').filter(|parameter| takes_part(name_of(parameter), &rules.parameters))
+}
+
+/// The index makes an unstable sort stable: the stable one may allocate.
+fn sorted<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl IntoIterator<Item = &'a [u8]> {
+    let mut parameters: SmallVec<[(usize, &[u8]); PARAMETERS_INLINE]> =
+        kept(query, rules).enumerate().collect();
+    parameters.sort_unstable_by_key(|(index, parameter)| (name_of(parameter), *index));
+    parameters.into_iter().map(|(_, parameter)| parameter)
+}
+
+fn name_of(parameter: &[u8]) -> &[u8] {
+    memchr::memchr(b'=', parameter).map_or(parameter, |equals| &parameter[..equals])
+}
+
+fn takes_part(name: &[u8], parameters: &QueryParameters) -> bool {
+    let is_listed = |patterns: &[Box<[u8]>]| patterns.iter().any(|pattern| matches_name(pattern, name));
+    match parameters {
+        QueryParameters::All => true,
+        QueryParameters::Ignore(patterns) => !is_listed(patterns),
+        QueryParameters::Keep(patterns) => is_listed(patterns),
+    }
+}
+
+fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern {
+        [prefix @ .., b'*'] => name.starts_with(prefix),
+        exact => name == exact,
+    }
+}

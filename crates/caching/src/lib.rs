@@ -1,0 +1,90 @@
+//! Decides, for a shared HTTP cache, what may be stored, what may be reused, and how: RFC 9111, the
+//! parts of RFC 9110 that a cache needs (dates, entity tags, preconditions, ranges, `Vary`),
+//! RFC 5861, and the `Cache-Status` field of RFC 9211.
+//!
+//! It never does IO, never reads a clock and never waits: every function is one of values and `now`
+//! (a [`Timestamp`]). It holds no stored response; it says what a caller that holds one may do.
+//!
+//! The road of a request through it:
+//!
+//! 1. [`RequestFacts::parse`] reads the request once; [`key::write_key`] names what is asked for.
+//! 2. With stored responses at hand, [`NominatedFields::matches`] says which of them were chosen by
+//!    the same request fields, and [`reuse()`] what may be done with one ([`Reuse`]).
+//! 3. On a hit, [`conditional::evaluate`] and [`range::evaluate`] choose between 200, 304, 206, 416.
+//! 4. With a response from the origin server, [`ResponseFacts::parse`] reads it once and
+//!    [`may_store`] answers with [`Storable`] or the reason, [`NotStored`]. A 304 goes through
+//!    [`validation::judge`] and [`validation::freshen`].
+//! 5. After an unsafe method, [`invalidation::invalidated`] lists what to invalidate.
+//! 6. [`CacheStatus`] writes down what happened.
+//!
+//! Steps 1 to 3 do not allocate (more than [`key::PARAMETERS_INLINE`] query parameters to sort and more
+//! than [`range::RANGES_INLINE`] ranges apart), so that a hit costs its caller nothing in the heap.
+//!
+//! ```
+//! use caching::{ExchangeTimes, RequestFacts, ResponseFacts, Reuse, Rules, Timestamp, may_store, reuse};
+//!
+//! let (rules, then) = (Rules::default(), Timestamp::from_seconds(1_790_000_000));
+//! let request = RequestFacts::parse("GET", &[("host", b"example.com")]);
+//! let times = ExchangeTimes { request: then, response: then };
+//! let response = ResponseFacts::parse(200, &[("cache-control", b"max-age=60")], times);
+//!
+//! let stored = may_store(&request, &response, &rules, then).unwrap().facts;
+//! assert_eq!(reuse(&request, &stored, &rules, then.plus_ms(59_999)), Reuse::Fresh);
+//! assert!(matches!(reuse(&request, &stored, &rules, then.plus_ms(60_000)), Reuse::Forward(_)));
+//! ```
+//!
+//! A stored response costs its keeper at most 96 bytes for [`StoredFacts`]; [`StoredValidators`] and
+//! [`NominatedValues`] hold copies of the bytes they are about.
+//!
+//! A header section is a slice of [`FieldLine`]s. Fuzz targets find total functions in
+//! [`date::parse`], [`RequestDirectives::parse`], [`ResponseDirectives::parse`], [`EntityTag::parse`],
+//! [`EntityTags`], [`range::parse`], [`NominatedFields::parse`], [`fields::Members`], [`key::write_key`]
+//! and [`invalidation::resolve`]: any bytes give an answer, none a panic.
+
+#![deny(missing_docs)]
+
+pub mod age;
+mod authority;
+pub mod cache_status;
+pub mod conditional;
+pub mod date;
+mod decimal;
+pub mod directives;
+pub mod entity_tag;
+pub mod facts;
+pub mod fields;
+pub mod freshness;
+pub mod hop_by_hop;
+pub mod invalidation;
+pub mod key;
+pub mod multipart;
+pub mod range;
+pub mod reuse;
+pub mod rules;
+pub mod status;
+pub mod stored;
+pub mod storing;
+pub mod validation;
+pub mod validators;
+pub mod vary;
+
+pub use cache_status::{CacheName, CacheStatus, FwdReason, Outcome};
+pub use conditional::Precondition;
+pub use date::Timestamp;
+pub use directives::{DeltaSeconds, MaxStale, Qualified, RequestDirectives, ResponseDirectives};
+pub use entity_tag::{EntityTag, EntityTags};
+pub use facts::{ExchangeTimes, Expires, MethodClass, RequestFacts, ResponseFacts};
+pub use freshness::{Lifetime, LifetimeSource};
+pub use hop_by_hop::HopByHop;
+pub use key::{CacheKey, KeyParts, KeyRules, QueryOrder, QueryParameters};
+pub use range::{ByteRange, Ranges};
+pub use reuse::{Failure, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse};
+pub use rules::{Heuristic, Rules, StaleLimit, StatusMatch, TtlTable};
+pub use stored::StoredFacts;
+pub use storing::{NotStored, Storable, StorageFilter, may_store};
+pub use validators::{StoredValidators, Validators};
+pub use vary::{NominatedFields, NominatedValues, Selecting, VaryUnusable};
+
+/// One header field line: the name as received (compare it ASCII-case-insensitively) and the value
+/// bytes without surrounding whitespace.
+pub type FieldLine<'a> = (&'a str, &'a [u8]);

@@ -1,0 +1,206 @@
+//! Ranges of a complete stored response (RFC 9110 section 14): what `Range` and `If-Range` ask for and
+//! what they get. [`crate::multipart`] writes several of them into one body.
+
+use smallvec::SmallVec;
+
+use crate::facts::MethodClass;
+use crate::{EntityTag, FieldLine, StoredFacts, Timestamp, Validators, date, decimal, fields};
+
+/// A `Range` with more ranges than this is ignored.
+pub const RANGES_MAX: usize = 64;
+
+/// Up to this many ranges are kept without allocation.
+pub const RANGES_INLINE: usize = 4;
+
+/// One range as the client asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeSpec {
+    /// `first-last`, `first <= last`
+    FromTo(u64, u64),
+    /// `first-`
+    From(u64),
+    /// `-length`: the last bytes.
+    Suffix(u64),
+}
+
+/// The ranges of a valid `Range`, in the client's order.
+pub type RangeSet = SmallVec<[RangeSpec; RANGES_INLINE]>;
+
+/// A range of a body, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    /// The first byte.
+    pub first: u64,
+    /// The last byte, at least `first`.
+    pub last: u64,
+}
+
+impl ByteRange {
+    /// How many bytes it has.
+    pub fn len_bytes(self) -> u64 {
+        self.last - self.first + 1
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// What to answer with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// 200 with the whole body.
+    Whole,
+    /// 206 with this range and `Content-Range`.
+    Single(ByteRange),
+    /// 206 with `multipart/byteranges`, at least two.
+    Multi(SmallVec<[ByteRange; RANGES_INLINE]>),
+    /// 416 with [`write_unsatisfied`].
+    Unsatisfiable,
+}
+
+/// What a request gets of a complete stored response of `complete_bytes`, after its other preconditions.
+//= RFC 9110 section 14.2: Range is for GET, and for what would be a 200
+pub fn evaluate(
+    method: MethodClass,
+    request: &[FieldLine<'_>],
+    stored: &StoredFacts,
+    validators: &Validators<'_>,
+    complete_bytes: u64,
+    now: Timestamp,
+) -> Ranges {
+    if method != MethodClass::Get || stored.status != 200 || !if_range_holds(request, validators, now) {
+        return Ranges::Whole;
+    }
+    let specs = fields::only(request, "range").and_then(parse);
+    specs.map_or(Ranges::Whole, |specs| resolve(&specs, complete_bytes))
+}
+
+/// Reads the value of `Range`. `None` where it has to be ignored: another unit, anything invalid, too
+/// many ranges. Numbers saturate.
+//= RFC 9110 section 14.1.1: range specifiers
+//= RFC 9110 section 14.2: an invalid or unknown Range is ignored
+pub fn parse(value: &[u8]) -> Option<RangeSet> {
+    let equals = memchr::memchr(b'=', value)?;
+    let (unit, list) = (&value[..equals], &value[equals + 1..]);
+    if !unit.eq_ignore_ascii_case(b"bytes") {
+        return None;
+    }
+    let mut specs = RangeSet::new();
+    for member in list.split(|byte| *byte == b',').map(fields::trim).filter(|member| !member.is_empty()) {
+        if specs.len() == RANGES_MAX {
+            return None;
+        }
+        specs.push(parse_spec(member)?);
+    }
+    (!specs.is_empty()).then_some(specs)
+}
+
+/// What these ranges are in a body of `complete_bytes`. Ranges outside it are left out. Sets that would
+/// cost more than the whole body, or where more than two overlap, get the whole body.
+//= RFC 9110 section 14.1.2: byte ranges
+//= RFC 9110 section 14.2: sets of many small or overlapping ranges may be ignored
+pub fn resolve(specs: &[RangeSpec], complete_bytes: u64) -> Ranges {
+    // An empty body has no byte for Content-Range to name.
+    if complete_bytes == 0 && specs.iter().any(|spec| matches!(spec, RangeSpec::Suffix(1..))) {
+        return Ranges::Whole;
+    }
+    let ranges: SmallVec<[ByteRange; RANGES_INLINE]> =
+        specs.iter().filter_map(|spec| resolve_one(*spec, complete_bytes)).collect();
+    match ranges[..] {
+        [] => Ranges::Unsatisfiable,
+        [single] => Ranges::Single(single),
+        _ if is_wasteful(&ranges, complete_bytes) => Ranges::Whole,
+        _ => Ranges::Multi(ranges),
+    }
+}
+
+/// Whether `Range` may be heeded: there is no `If-Range`, or it names exactly the stored response.
+//= RFC 9110 section 13.1.5: If-Range, strong comparison and exact dates
+pub fn if_range_holds(request: &[FieldLine<'_>], validators: &Validators<'_>, now: Timestamp) -> bool {
+    if !fields::contains(request, "if-range") {
+        return true;
+    }
+    let Some(value) = fields::only(request, "if-range") else { return false };
+    if let Some(wanted) = date::parse(value, now) {
+        let modified = validators.last_modified.map(|(_, at)| at);
+        return modified == Some(wanted) && validators.is_last_modified_strong();
+    }
+    let tags = EntityTag::parse(value).zip(validators.entity_tag());
+    tags.is_some_and(|(wanted, stored)| wanted.matches_strongly(&stored))
+}
+
+/// Appends the value of `Content-Range` of a 206.
+//= RFC 9110 section 14.4: Content-Range
+pub fn write_content_range(range: ByteRange, complete_bytes: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"bytes ");
+    decimal::push(range.first, out);
+    out.push(b'-');
+    decimal::push(range.last, out);
+    out.push(b'/');
+    decimal::push(complete_bytes, out);
+}
+
+/// Appends the value of `Content-Range` of a 416.
+//= RFC 9110 section 15.5.17: Content-Range of a 416
+pub fn write_unsatisfied(complete_bytes: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"bytes */");
+    decimal::push(complete_bytes, out);
+}
+
+fn parse_spec(member: &[u8]) -> Option<RangeSpec> {
+    let hyphen = memchr::memchr(b'-', member)?;
+    let (first, last) = (&member[..hyphen], &member[hyphen + 1..]);
+    match (first, last) {
+        ([], length) => Some(RangeSpec::Suffix(decimal::parse_saturating(length)?)),
+        (first, []) => Some(RangeSpec::From(decimal::parse_saturating(first)?)),
+        (first, last) => {
+            let (first, last) = (decimal::parse_saturating(first)?, decimal::parse_saturating(last)?);
+            (first <= last).then_some(RangeSpec::FromTo(first, last))
+        }
+    }
+}
+
+fn resolve_one(spec: RangeSpec, complete_bytes: u64) -> Option<ByteRange> {
+    let end = complete_bytes.checked_sub(1)?;
+    let (first, last) = match spec {
+        RangeSpec::FromTo(first, last) => (first, last.min(end)),
+        RangeSpec::From(first) => (first, end),
+        RangeSpec::Suffix(0) => return None,
+        RangeSpec::Suffix(length) => (complete_bytes.saturating_sub(length), end),
+    };
+    (first <= last).then_some(ByteRange { first, last })
+}
+
+fn is_wasteful(ranges: &[ByteRange], complete_bytes: u64) -> bool {
+    let total = ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.len_bytes()));
+    let overlaps = ranges
+        .iter()
+        .enumerate()
+        .map(|(index, range)| ranges[index + 1..].iter().filter(|other| range.overlaps(**other)).count())
+        .sum::<usize>();
+    total > complete_bytes || overlaps > 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_range() {
+        let mut out = Vec::new();
+        write_content_range(ByteRange { first: 0, last: 49 }, 200, &mut out);
+        assert_eq!(out, b"bytes 0-49/200");
+        out.clear();
+        write_unsatisfied(0, &mut out);
+        assert_eq!(out, b"bytes */0");
+    }
+
+    #[test]
+    fn the_largest_bodies_have_ranges_too() {
+        let specs = parse(b"bytes=0-18446744073709551615").unwrap();
+        let expected = ByteRange { first: 0, last: u64::MAX - 1 };
+        assert_eq!(resolve(&specs, u64::MAX), Ranges::Single(expected));
+        assert_eq!(expected.len_bytes(), u64::MAX);
+    }
+}

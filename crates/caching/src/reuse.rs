@@ -1,0 +1,270 @@
+//! What may be done with a stored response (RFC 9111 section 4, RFC 5861), and with none.
+
+use crate::cache_status::FwdReason;
+use crate::{MaxStale, RequestFacts, Rules, StoredFacts, Timestamp, status};
+
+/// What a request may get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// The stored response, fresh.
+    Fresh,
+    /// The stored response, stale, because the request's `max-stale` takes it.
+    Stale,
+    /// The stored response, stale, while somebody validates it.
+    StaleWhileRevalidate,
+    /// The stored response after a validation with its validators.
+    Validate(NotReused),
+    /// A response of the origin server.
+    Forward(NotReused),
+    /// Nothing but a stored response was wanted: 504.
+    Unavailable(NotReused),
+}
+
+/// Why a stored response, if any, was not used as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NotReused {
+    /// The operator's rule.
+    RuleOff,
+    /// The method cannot be answered from a stored response.
+    Method,
+    /// Nothing stored for this key.
+    UriMiss,
+    /// Nothing stored for these nominated fields.
+    VaryMiss,
+    /// Nothing stored, and it is not known which of the two.
+    Miss,
+    /// `If-Match` or `If-Unmodified-Since`: for the origin server to judge.
+    OriginConditions,
+    /// The request's `no-cache`.
+    RequestNoCache,
+    /// Older than the request's `max-age`.
+    RequestMaxAge,
+    /// Not fresh for as long as the request's `min-fresh`.
+    RequestMinFresh,
+    /// The response's `no-cache`.
+    ResponseNoCache,
+    /// Stale.
+    Expired,
+}
+
+impl NotReused {
+    /// The `fwd` parameter of `Cache-Status`.
+    pub fn fwd(self) -> FwdReason {
+        match self {
+            Self::RuleOff => FwdReason::Bypass,
+            Self::Method => FwdReason::Method,
+            Self::UriMiss => FwdReason::UriMiss,
+            Self::VaryMiss => FwdReason::VaryMiss,
+            Self::Miss => FwdReason::Miss,
+            Self::OriginConditions | Self::RequestNoCache | Self::RequestMaxAge | Self::RequestMinFresh => {
+                FwdReason::Request
+            }
+            Self::ResponseNoCache | Self::Expired => FwdReason::Stale,
+        }
+    }
+
+    /// The reason code, stable, for the `detail` of `Cache-Status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RuleOff => "rule-off",
+            Self::Method => "method",
+            Self::UriMiss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Miss => "miss",
+            Self::OriginConditions => "origin-conditions",
+            Self::RequestNoCache => "request-no-cache",
+            Self::RequestMaxAge => "request-max-age",
+            Self::RequestMinFresh => "request-min-fresh",
+            Self::ResponseNoCache => "no-cache",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// What a look-up did not find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// The key.
+    Uri,
+    /// A stored response with the same nominated fields.
+    Vary,
+    /// One of the two.
+    Unknown,
+}
+
+/// How the origin server failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No connection, no response, or a broken one.
+    Unreachable,
+    /// It answered with this status code.
+    Status(u16),
+}
+
+/// Whether a look-up makes sense; `Some` says what to do instead.
+pub fn without_lookup(request: &RequestFacts, rules: &Rules) -> Option<Reuse> {
+    if !rules.enabled {
+        return Some(Reuse::Forward(NotReused::RuleOff));
+    }
+    if !request.method.is_reusing() {
+        return Some(Reuse::Forward(NotReused::Method));
+    }
+    //= RFC 9111 section 4.3.2: preconditions for the origin server are not evaluated by a cache
+    let ask = || ask_origin(request, rules, NotReused::OriginConditions, Candidate::None);
+    request.has_origin_conditions.then(ask)
+}
+
+/// What to do without a stored response.
+pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
+    let reason = match miss {
+        Miss::Uri => NotReused::UriMiss,
+        Miss::Vary => NotReused::VaryMiss,
+        Miss::Unknown => NotReused::Miss,
+    };
+    without_lookup(request, rules).unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::None))
+}
+
+/// What to do with a stored response whose key and nominated fields match the request.
+//= RFC 9111 section 4: when a stored response may be reused
+pub fn reuse(request: &RequestFacts, stored: &StoredFacts, rules: &Rules, now: Timestamp) -> Reuse {
+    if let Some(instead) = without_lookup(request, rules) {
+        return instead;
+    }
+    let candidate = if stored.has_validator { Candidate::Validatable } else { Candidate::Bare };
+    let ask = |reason| ask_origin(request, rules, reason, candidate);
+    if let Some(reason) = refused_by_request(request, stored, rules, now) {
+        return ask(reason);
+    }
+    //= RFC 9111 section 5.2.2.4: no-cache
+    if stored.no_cache {
+        return ask(NotReused::ResponseNoCache);
+    }
+    if stored.is_fresh(now) {
+        return Reuse::Fresh;
+    }
+    usable_stale(request, stored, rules, now).unwrap_or_else(|| ask(NotReused::Expired))
+}
+
+/// Whether the stored response may stand in for an origin server that failed.
+//= RFC 9111 section 4.2.4: serving stale responses
+//= RFC 5861 section 4: stale-if-error
+pub fn may_serve_stale(
+    request: &RequestFacts,
+    stored: &StoredFacts,
+    rules: &Rules,
+    now: Timestamp,
+    failure: Failure,
+) -> bool {
+    let honoured = rules.honour_request_directives;
+    if !counts_as_failure(failure) || stored.no_cache || (request.directives.no_cache && honoured) {
+        return false;
+    }
+    if stored.is_fresh(now) {
+        return true;
+    }
+    if stored.must_revalidate {
+        return false;
+    }
+    let requested_ms = request.directives.stale_if_error.filter(|_| honoured).map(to_ms);
+    let window_ms = rules.stale_if_error.grant_ms(stored.stale_if_error_ms.max(requested_ms));
+    let staleness_ms = stored.staleness_ms(now);
+    staleness_ms < window_ms || within_max_stale(request, rules, staleness_ms)
+}
+
+/// Of two stored responses that match a request, whether `candidate` goes before `best`.
+//= RFC 9111 section 4: the most recent of several
+pub fn is_more_recent(candidate: &StoredFacts, best: &StoredFacts) -> bool {
+    (candidate.date, candidate.response_time) > (best.date, best.response_time)
+}
+
+/// What there is to validate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Candidate {
+    None,
+    Bare,
+    Validatable,
+}
+
+//= RFC 9111 section 5.2.1.7: only-if-cached
+fn ask_origin(request: &RequestFacts, rules: &Rules, reason: NotReused, candidate: Candidate) -> Reuse {
+    if request.directives.only_if_cached && rules.honour_request_directives {
+        return Reuse::Unavailable(reason);
+    }
+    match candidate {
+        Candidate::None | Candidate::Bare => Reuse::Forward(reason),
+        Candidate::Validatable => Reuse::Validate(reason),
+    }
+}
+
+/// Whether the request refuses what the cache has, were it fresh or not.
+fn refused_by_request(
+    request: &RequestFacts,
+    stored: &StoredFacts,
+    rules: &Rules,
+    now: Timestamp,
+) -> Option<NotReused> {
+    if !rules.honour_request_directives {
+        return None;
+    }
+    let directives = &request.directives;
+    //= RFC 9111 section 5.2.1.4: no-cache of the request
+    if directives.no_cache {
+        return Some(NotReused::RequestNoCache);
+    }
+    //= RFC 9111 section 5.2.1.1: max-age of the request
+    if directives.max_age.is_some_and(|max_age| stored.current_age_ms(now) > to_ms(max_age)) {
+        return Some(NotReused::RequestMaxAge);
+    }
+    //= RFC 9111 section 5.2.1.3: min-fresh
+    let wanted_ms = |min_fresh| i64::try_from(to_ms(min_fresh)).unwrap_or(i64::MAX);
+    if directives.min_fresh.is_some_and(|min_fresh| stored.ttl_ms(now) < wanted_ms(min_fresh)) {
+        return Some(NotReused::RequestMinFresh);
+    }
+    None
+}
+
+/// A stale response that may be used while the origin server is there to be asked.
+//= RFC 9111 section 4.2.4: no stale response where a directive prohibits it
+fn usable_stale(
+    request: &RequestFacts,
+    stored: &StoredFacts,
+    rules: &Rules,
+    now: Timestamp,
+) -> Option<Reuse> {
+    let staleness_ms = stored.staleness_ms(now);
+    if stored.must_revalidate {
+        return None;
+    }
+    if within_max_stale(request, rules, staleness_ms) {
+        return Some(Reuse::Stale);
+    }
+    let wants_fresh = rules.honour_request_directives && request.directives.max_age.is_some();
+    let window_ms = rules.stale_while_revalidate.grant_ms(stored.stale_while_revalidate_ms);
+    //= RFC 5861 section 3: stale-while-revalidate
+    (!wants_fresh && staleness_ms < window_ms).then_some(Reuse::StaleWhileRevalidate)
+}
+
+//= RFC 9111 section 5.2.1.2: max-stale
+fn within_max_stale(request: &RequestFacts, rules: &Rules, staleness_ms: u64) -> bool {
+    if !rules.honour_request_directives {
+        return false;
+    }
+    let granted_ms = match request.directives.max_stale {
+        MaxStale::None => return false,
+        MaxStale::Any => u64::MAX,
+        MaxStale::Seconds(seconds) => to_ms(seconds),
+    };
+    staleness_ms <= granted_ms.min(rules.max_stale_max_ms)
+}
+
+fn counts_as_failure(failure: Failure) -> bool {
+    match failure {
+        Failure::Unreachable => true,
+        Failure::Status(code) => status::is_stale_if_error(code),
+    }
+}
+
+fn to_ms(seconds: u32) -> u64 {
+    u64::from(seconds) * 1000
+}

@@ -1,0 +1,227 @@
+//! Whether a response may be stored, and which of its fields (RFC 9111 section 3).
+
+use crate::facts::MethodClass;
+use crate::status::{self, StatusClass};
+use crate::vary::{VarySummary, VaryUnusable};
+use crate::{
+    FieldLine, HopByHop, Qualified, RequestFacts, ResponseFacts, Rules, StoredFacts, Timestamp, directives,
+    hop_by_hop,
+};
+
+/// What to keep with a response that may be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Storable {
+    /// The facts for its reuse.
+    pub facts: StoredFacts,
+    /// Whether `Vary` nominates fields, so that [`crate::NominatedFields`] are needed as well.
+    pub varies: bool,
+}
+
+/// Why a response is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NotStored {
+    /// The operator's rule.
+    RuleOff,
+    /// The method is not `GET`.
+    Method,
+    /// The request has content, which takes no part in the key.
+    RequestContent,
+    /// The request says `no-store`.
+    RequestNoStore,
+    /// The status code is not one to store, or only with an explicit lifetime.
+    Status,
+    /// 206: part of a representation.
+    PartialContent,
+    /// 304 without a stored response to freshen.
+    NotModified,
+    /// `must-understand`, and the status code is not understood.
+    MustUnderstand,
+    /// The response says `no-store`.
+    ResponseNoStore,
+    /// The response says `private`.
+    Private,
+    /// The request had `Authorization`, and the response does not open itself to others.
+    Authorization,
+    /// The response sets a cookie.
+    SetCookie,
+    /// `Vary: *`
+    VaryAny,
+    /// `Vary` with invalid or too many names.
+    VaryUnusable,
+    /// Never fresh, never usable stale, and nothing to validate it with.
+    NoFreshness,
+}
+
+impl NotStored {
+    /// The reason code, stable, for the `detail` of `Cache-Status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RuleOff => "rule-off",
+            Self::Method => "method",
+            Self::RequestContent => "request-content",
+            Self::RequestNoStore => "request-no-store",
+            Self::Status => "status",
+            Self::PartialContent => "partial-content",
+            Self::NotModified => "not-modified",
+            Self::MustUnderstand => "must-understand",
+            Self::ResponseNoStore => "no-store",
+            Self::Private => "private",
+            Self::Authorization => "authorization",
+            Self::SetCookie => "set-cookie",
+            Self::VaryAny => "vary-star",
+            Self::VaryUnusable => "vary-unusable",
+            Self::NoFreshness => "no-freshness",
+        }
+    }
+}
+
+/// Whether a response may be stored, and what to keep with it.
+///
+/// # Errors
+///
+/// The first reason that speaks against it.
+//= RFC 9111 section 3: when a response may be stored
+pub fn may_store(
+    request: &RequestFacts,
+    response: &ResponseFacts,
+    rules: &Rules,
+    now: Timestamp,
+) -> Result<Storable, NotStored> {
+    request_permits(request, rules)?;
+    status_permits(response, rules)?;
+    directives_permit(request, response)?;
+    vary_permits(response)?;
+    if response.has_set_cookie && !rules.store_set_cookie {
+        return Err(NotStored::SetCookie);
+    }
+    let facts = StoredFacts::new(response, rules);
+    if !is_of_use(&facts, rules, now) {
+        return Err(NotStored::NoFreshness);
+    }
+    Ok(Storable { facts, varies: response.vary == VarySummary::Nominates })
+}
+
+fn request_permits(request: &RequestFacts, rules: &Rules) -> Result<(), NotStored> {
+    if !rules.enabled {
+        return Err(NotStored::RuleOff);
+    }
+    if request.method != MethodClass::Get {
+        return Err(NotStored::Method);
+    }
+    if request.has_content {
+        return Err(NotStored::RequestContent);
+    }
+    //= RFC 9111 section 5.2.1.5: no-store of the request
+    if request.directives.no_store && rules.honour_request_directives {
+        return Err(NotStored::RequestNoStore);
+    }
+    Ok(())
+}
+
+fn status_permits(response: &ResponseFacts, rules: &Rules) -> Result<(), NotStored> {
+    match status::classify(response.status) {
+        StatusClass::Partial => Err(NotStored::PartialContent),
+        StatusClass::NotModified => Err(NotStored::NotModified),
+        StatusClass::OfOneRequest => Err(NotStored::Status),
+        StatusClass::Heuristic => Ok(()),
+        StatusClass::Explicit | StatusClass::Unknown if has_given_lifetime(response, rules) => Ok(()),
+        StatusClass::Explicit | StatusClass::Unknown => Err(NotStored::Status),
+    }
+}
+
+/// A lifetime that the origin server or the operator gave for this very status code, or `public`.
+fn has_given_lifetime(response: &ResponseFacts, rules: &Rules) -> bool {
+    response.has_explicit_lifetime()
+        || response.directives.public
+        || rules.override_ttl.ttl_ms(response.status).is_some()
+        || rules.default_ttl.ttl_ms(response.status).is_some()
+}
+
+fn directives_permit(request: &RequestFacts, response: &ResponseFacts) -> Result<(), NotStored> {
+    let directives = &response.directives;
+    //= RFC 9111 section 5.2.2.3: must-understand overrides no-store for an understood status code
+    let understood = status::is_understood(response.status);
+    if directives.must_understand && !understood {
+        return Err(NotStored::MustUnderstand);
+    }
+    if directives.no_store && !directives.must_understand {
+        return Err(NotStored::ResponseNoStore);
+    }
+    if directives.private == Qualified::All {
+        return Err(NotStored::Private);
+    }
+    if request.has_authorization && !opens_to_others(response) {
+        return Err(NotStored::Authorization);
+    }
+    Ok(())
+}
+
+//= RFC 9111 section 3.5: responses to requests with Authorization
+fn opens_to_others(response: &ResponseFacts) -> bool {
+    response.directives.public
+        || response.directives.must_revalidate
+        || response.directives.s_maxage.is_some()
+}
+
+fn vary_permits(response: &ResponseFacts) -> Result<(), NotStored> {
+    match response.vary {
+        VarySummary::NothingNominated | VarySummary::Nominates => Ok(()),
+        VarySummary::Unusable(VaryUnusable::Any) => Err(NotStored::VaryAny),
+        VarySummary::Unusable(_) => Err(NotStored::VaryUnusable),
+    }
+}
+
+/// Whether some later request could get this response, validated or not.
+fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
+    if facts.has_validator {
+        return true;
+    }
+    let stale_window_ms = rules
+        .stale_while_revalidate
+        .grant_ms(facts.stale_while_revalidate_ms)
+        .max(rules.stale_if_error.grant_ms(facts.stale_if_error_ms));
+    let usable_stale = !facts.must_revalidate && facts.staleness_ms(now) < stale_window_ms;
+    !facts.no_cache && (facts.is_fresh(now) || usable_stale)
+}
+
+/// Which fields of a response are stored.
+#[derive(Clone, Copy, Debug)]
+pub struct StorageFilter<'a> {
+    response: &'a [FieldLine<'a>],
+    hop_by_hop: HopByHop<'a>,
+    set_cookie: CookieFields,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CookieFields {
+    Kept,
+    Dropped,
+}
+
+impl<'a> StorageFilter<'a> {
+    /// For the fields of this response, as received.
+    pub fn of(response: &'a [FieldLine<'a>], rules: &Rules) -> Self {
+        let set_cookie = match rules.store_set_cookie {
+            true => CookieFields::Kept,
+            false => CookieFields::Dropped,
+        };
+        Self { response, hop_by_hop: HopByHop::of(response), set_cookie }
+    }
+
+    /// Whether a field of this name is stored. `Age` is not: whoever reuses the response writes its own.
+    //= RFC 9111 section 3.1: fields that are not stored
+    pub fn keeps(&self, name: &str) -> bool {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        !(self.hop_by_hop.contains(name)
+            || hop_by_hop::is_for_this_proxy(name)
+            || is("age")
+            || (is("set-cookie") && self.set_cookie == CookieFields::Dropped)
+            || directives::is_qualified(self.response, name))
+    }
+
+    /// The lines that are stored, in order.
+    pub fn kept(self) -> impl Iterator<Item = FieldLine<'a>> {
+        self.response.iter().copied().filter(move |(name, _)| self.keeps(name))
+    }
+}

@@ -1,0 +1,424 @@
+//! What holds for every request, response and moment.
+
+use caching::facts::ExchangeTimes;
+use caching::invalidation::{self, Target};
+use caching::multipart::Multipart;
+use caching::validation;
+use caching::{
+    CacheKey, Failure, FieldLine, KeyParts, KeyRules, MethodClass, NominatedFields, Precondition, QueryOrder,
+    QueryParameters, Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting, StaleLimit, StatusMatch,
+    StoredFacts, StoredValidators, Timestamp, TtlTable, Validators, conditional, may_serve_stale, may_store,
+    range, reuse,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+type Lines = Vec<(String, Vec<u8>)>;
+
+fn borrowed(lines: &Lines) -> Vec<FieldLine<'_>> {
+    lines.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect()
+}
+
+fn line(name: &'static str, values: &'static [&'static str]) -> BoxedStrategy<(String, Vec<u8>)> {
+    prop::sample::select(values).prop_map(move |value| (name.to_owned(), value.as_bytes().to_vec())).boxed()
+}
+
+fn response_lines() -> impl Strategy<Value = Lines> {
+    let cache_control: &[&str] = &[
+        "max-age=60",
+        "s-maxage=10",
+        "max-age=0",
+        "max-age=x",
+        "public",
+        "private",
+        "private=\"x\"",
+        "no-cache",
+        "no-cache=\"x\"",
+        "must-revalidate",
+        "proxy-revalidate",
+        "must-understand",
+        "stale-while-revalidate=30",
+        "stale-if-error=30",
+        "immutable",
+        "x=\"",
+    ];
+    let dates: &[&str] =
+        &["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:50:37 GMT", "Sat Nov  5 08:49:37 1994", "0"];
+    let choice = prop_oneof![
+        6 => line("Cache-Control", cache_control),
+        1 => line("Date", dates),
+        1 => line("Expires", dates),
+        1 => line("Last-Modified", dates),
+        1 => line("Age", &["0", "5", "100", "-1", "99999999999"]),
+        1 => line("ETag", &["\"a\"", "W/\"a\"", "a"]),
+        1 => line("Vary", &["Accept", "*", "x y", ""]),
+        1 => line("Set-Cookie", &["a=b"]),
+        1 => line("X", &["1", "2"]),
+        1 => line("Connection", &["close", "x"]),
+    ];
+    vec(choice, 0..8)
+}
+
+fn request_lines() -> impl Strategy<Value = Lines> {
+    let cache_control: &[&str] = &[
+        "no-cache",
+        "no-store",
+        "max-age=5",
+        "max-stale",
+        "max-stale=20",
+        "min-fresh=5",
+        "only-if-cached",
+        "stale-if-error=20",
+    ];
+    let choice = prop_oneof![
+        4 => line("Cache-Control", cache_control),
+        1 => line("Pragma", &["no-cache"]),
+        1 => line("Authorization", &["x"]),
+        1 => line("If-Match", &["*"]),
+    ];
+    vec(choice, 0..4)
+}
+
+fn rules() -> impl Strategy<Value = Rules> {
+    let ttl = prop_oneof![Just(None), Just(Some(0)), Just(Some(20_000)), Just(Some(u64::MAX))];
+    let table = move |ttl: Option<u64>| TtlTable::new(ttl.map(|ttl_ms| (StatusMatch::Any, ttl_ms)));
+    let window =
+        || (0u64..40_000, 0u64..40_000).prop_map(|(default_ms, max_ms)| StaleLimit { default_ms, max_ms });
+    let flags = (any::<bool>(), any::<bool>());
+    (ttl.clone(), ttl, window(), window(), flags).prop_map(move |(overriding, default, swr, sie, flags)| {
+        Rules {
+            override_ttl: table(overriding),
+            default_ttl: table(default),
+            stale_while_revalidate: swr,
+            stale_if_error: sie,
+            store_set_cookie: flags.0,
+            honour_request_directives: flags.1,
+            ..Rules::default()
+        }
+    })
+}
+
+const STATUSES: &[u16] = &[0, 100, 200, 203, 206, 299, 301, 302, 304, 404, 412, 500, 503, 600, 65535];
+const EPOCH_MS: i64 = 784_111_777_000;
+
+fn moment() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![
+        8 => (EPOCH_MS - 200_000..EPOCH_MS + 200_000).prop_map(Timestamp::from_ms),
+        1 => any::<i64>().prop_map(Timestamp::from_ms),
+    ]
+}
+
+fn response() -> impl Strategy<Value = (u16, Lines, ExchangeTimes)> {
+    let times = (moment(), moment()).prop_map(|(request, response)| ExchangeTimes { request, response });
+    (prop::sample::select(STATUSES), response_lines(), times)
+}
+
+fn facts((status, lines, times): &(u16, Lines, ExchangeTimes)) -> ResponseFacts {
+    ResponseFacts::parse(*status, &borrowed(lines), *times)
+}
+
+proptest! {
+    #[test]
+    fn age_only_grows(response in response(), rules in rules(), now in moment(), later_ms in 0..1_000_000i64) {
+        let stored = StoredFacts::new(&facts(&response), &rules);
+        let age_ms = stored.current_age_ms(now);
+        prop_assert!(age_ms >= stored.corrected_initial_age_ms);
+        prop_assert!(stored.current_age_ms(now.plus_ms(later_ms)) >= age_ms);
+        prop_assert!(stored.ttl_ms(now.plus_ms(later_ms)) <= stored.ttl_ms(now));
+    }
+
+    #[test]
+    fn fresh_means_time_to_live(response in response(), rules in rules(), request in request_lines(), now in moment()) {
+        let stored = StoredFacts::new(&facts(&response), &rules);
+        let request = RequestFacts::parse("GET", &borrowed(&request));
+        prop_assert_eq!(stored.is_fresh(now), stored.ttl_ms(now) > 0);
+        prop_assert_eq!(stored.is_fresh(now), stored.staleness_ms(now) == 0 && stored.ttl_ms(now) != 0);
+        if reuse(&request, &stored, &rules, now) == Reuse::Fresh {
+            prop_assert!(stored.ttl_ms(now) > 0 && !stored.no_cache);
+        }
+        prop_assert!(!stored.expired(now).is_fresh(now));
+    }
+
+    #[test]
+    fn never_stale_against_a_prohibition(
+        response in response(), rules in rules(), request in request_lines(), now in moment(),
+        failure in prop_oneof![Just(Failure::Unreachable), (400..600u16).prop_map(Failure::Status)],
+    ) {
+        let stored = StoredFacts::new(&facts(&response), &rules);
+        let request = RequestFacts::parse("GET", &borrowed(&request));
+        let outcome = reuse(&request, &stored, &rules, now);
+        let on_failure = may_serve_stale(&request, &stored, &rules, now, failure);
+        if stored.no_cache {
+            prop_assert!(!on_failure);
+            prop_assert!(!matches!(outcome, Reuse::Fresh | Reuse::Stale | Reuse::StaleWhileRevalidate));
+        }
+        if stored.must_revalidate && !stored.is_fresh(now) {
+            prop_assert!(!on_failure);
+            prop_assert!(!matches!(outcome, Reuse::Stale | Reuse::StaleWhileRevalidate));
+        }
+    }
+
+    #[test]
+    fn a_prohibition_never_makes_more_storable(
+        response in response(), request in request_lines(), rules in rules(), now in moment(),
+        prohibition in prop::sample::select(&["no-store", "private", "no-cache"][..]),
+    ) {
+        let request = RequestFacts::parse("GET", &borrowed(&request));
+        let (status, mut lines, times) = response;
+        let before = may_store(&request, &facts(&(status, lines.clone(), times)), &rules, now);
+        lines.push(("Cache-Control".to_owned(), prohibition.as_bytes().to_vec()));
+        let after = may_store(&request, &facts(&(status, lines, times)), &rules, now);
+        prop_assert!(before.is_ok() || after.is_err());
+    }
+
+    #[test]
+    fn what_is_stored_is_of_the_right_kind(
+        response in response(), request in request_lines(), rules in rules(), now in moment(),
+    ) {
+        let request = RequestFacts::parse("GET", &borrowed(&request));
+        if let Ok(storable) = may_store(&request, &facts(&response), &rules, now) {
+            prop_assert!(!matches!(response.0, 206 | 304 | 0..200 | 600..));
+            prop_assert_eq!(storable.facts, StoredFacts::new(&facts(&response), &rules));
+            prop_assert!(NominatedFields::parse(&borrowed(&response.1)).is_ok());
+        }
+    }
+
+    #[test]
+    fn freshening_twice_is_freshening_once(stored in response_lines(), answer in response_lines(), rules in rules()) {
+        let (stored, answer) = (borrowed(&stored), borrowed(&answer));
+        let once = validation::freshened_fields(&stored, &answer, &rules);
+        let twice = validation::freshened_fields(&once, &answer, &rules);
+        let mut names: Vec<_> = once.clone();
+        let mut names_twice = twice;
+        names.sort_unstable();
+        names_twice.sort_unstable();
+        prop_assert!(names_twice.iter().all(|line| names.contains(line)));
+        prop_assert!(once.iter().all(|(name, _)| !name.eq_ignore_ascii_case("age")));
+    }
+
+    #[test]
+    fn kept_validators_are_those_of_the_response(lines in response_lines()) {
+        let lines = borrowed(&lines);
+        let validators = Validators::parse(&lines, Timestamp::from_ms(EPOCH_MS));
+        let kept = StoredValidators::from(validators);
+        prop_assert_eq!(kept.view(), validators);
+    }
+
+    #[test]
+    fn a_client_that_has_it_gets_a_304(tag in "(W/)?\"[!#-~]{0,8}\"", other in "\"[!#-~]{0,8}\"") {
+        let now = Timestamp::from_ms(EPOCH_MS);
+        let lines: &[FieldLine<'_>] = &[("ETag", tag.as_bytes())];
+        let facts = ResponseFacts::parse(200, lines, ExchangeTimes { request: now, response: now });
+        let stored = StoredFacts::new(&facts, &Rules::default());
+        let list = format!("{other} , {tag}");
+        let request: &[FieldLine<'_>] = &[("If-None-Match", list.as_bytes())];
+        let validators = Validators::parse(lines, now);
+        let outcome = conditional::evaluate(MethodClass::Get, request, &stored, &validators, now);
+        prop_assert_eq!(outcome, Precondition::NotModified);
+    }
+
+    #[test]
+    fn no_bytes_make_a_parser_panic(
+        name in prop::sample::select(&[
+            "cache-control", "pragma", "vary", "etag", "if-none-match", "if-range", "range", "age", "date", "expires",
+            "connection", "location", "last-modified", "if-modified-since", "set-cookie",
+        ][..]),
+        value in vec(any::<u8>(), 0..60),
+        now in moment(),
+        status in any::<u16>(),
+        complete_bytes in any::<u64>(),
+    ) {
+        let lines: &[FieldLine<'_>] = &[(name, &value), ("range", &value), (name, b"x")];
+        let facts = ResponseFacts::parse(status, lines, ExchangeTimes { request: now, response: now });
+        let request = RequestFacts::parse("GET", lines);
+        let rules = Rules::default();
+        let _ = may_store(&request, &facts, &rules, now);
+        let stored = StoredFacts::new(&facts, &rules);
+        let _ = reuse(&request, &stored, &rules, now);
+        let validators = Validators::parse(lines, now);
+        let _ = conditional::evaluate(MethodClass::Get, lines, &stored, &validators, now);
+        let _ = range::evaluate(MethodClass::Get, lines, &stored, &validators, complete_bytes, now);
+        let _ = validation::judge(status, lines, &[validators], now);
+        let _ = validation::freshened_fields(lines, lines, &rules);
+        let _ = NominatedFields::parse(lines).map(|fields| fields.capture(Selecting::as_sent(lines)));
+        let target = Target { scheme: b"http", authority: &value, path: &value, query: Some(&value) };
+        let _ = invalidation::invalidated(MethodClass::Unsafe, status, &target, lines);
+        prop_assert!(invalidation::resolve(&target, &value).is_none_or(|uri| !uri.path.is_empty() || value.is_empty()));
+    }
+
+    #[test]
+    fn resolved_paths_have_no_dot_segments(reference in "[a./]{0,12}") {
+        let target = Target { scheme: b"http", authority: b"a", path: b"/b/c", query: None };
+        if let Some(uri) = invalidation::resolve(&target, reference.as_bytes()) {
+            prop_assert!(uri.path.starts_with(b"/"));
+            prop_assert!(uri.path.split(|byte| *byte == b'/').all(|segment| segment != b"." && segment != b".."));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn ranges_stay_in_bounds(value in "bytes=([0-9]{0,3}-[0-9]{0,3},? ?){1,6}", complete_bytes in 0..300u64) {
+        let Some(specs) = range::parse(value.as_bytes()) else { return Ok(()) };
+        let ranges = match range::resolve(&specs, complete_bytes) {
+            Ranges::Whole | Ranges::Unsatisfiable => return Ok(()),
+            Ranges::Single(range) => vec![range],
+            Ranges::Multi(ranges) => ranges.to_vec(),
+        };
+        prop_assert!(ranges.iter().all(|range| range.first <= range.last && range.last < complete_bytes));
+        prop_assert!(ranges.iter().map(|range| range.len_bytes()).sum::<u64>() <= complete_bytes);
+    }
+
+    #[test]
+    fn multipart_is_as_long_as_announced(
+        ends in vec((0..2000u64, 0..2000u64), 1..6), boundary in "[a-z0-9]{1,70}", content_type in "[a-z/]{0,20}",
+    ) {
+        let content_type = (!content_type.is_empty()).then_some(content_type.as_bytes());
+        let multipart = Multipart { boundary: boundary.as_bytes(), content_type, complete_bytes: 2000 };
+        let ranges: Vec<_> = ends
+            .iter()
+            .map(|(a, b)| caching::ByteRange { first: *a.min(b), last: *a.max(b) })
+            .collect();
+        let mut body = Vec::new();
+        for range in &ranges {
+            multipart.write_part_head(*range, &mut body);
+            body.resize(body.len() + usize::try_from(range.len_bytes()).unwrap(), b'x');
+        }
+        multipart.write_end(&mut body);
+        prop_assert_eq!(body.len() as u64, multipart.total_bytes(&ranges));
+    }
+}
+
+/// A few bytes around every separator that keys could be mistaken to have.
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    vec(prop::sample::select(&b"aAb:/=&%,\0\x01"[..]), 0..5)
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Parts {
+    site: Vec<u8>,
+    scheme: Vec<u8>,
+    authority: Vec<u8>,
+    path: Vec<u8>,
+    query: Option<Vec<u8>>,
+    method: String,
+    extra: Vec<Vec<u8>>,
+}
+
+impl Parts {
+    fn key(&self, rules: &KeyRules) -> CacheKey {
+        let extra: Vec<&[u8]> = self.extra.iter().map(Vec::as_slice).collect();
+        let parts = KeyParts {
+            site: &self.site,
+            scheme: &self.scheme,
+            authority: &self.authority,
+            path: &self.path,
+            query: self.query.as_deref(),
+            method: &self.method,
+            extra: &extra,
+        };
+        CacheKey::new(&parts, rules)
+    }
+
+    /// What the key is to tell apart, found the slow way.
+    fn normalised(mut self, rules: &KeyRules) -> Self {
+        self.scheme.make_ascii_lowercase();
+        self.authority.make_ascii_lowercase();
+        self.path = if self.path.is_empty() { b"/".to_vec() } else { self.path };
+        self.query = self.query.and_then(|query| normalised_query(&query, rules));
+        self
+    }
+}
+
+fn normalised_query(query: &[u8], rules: &KeyRules) -> Option<Vec<u8>> {
+    let name = |parameter: &&[u8]| parameter.split(|byte| *byte == b'=').next().unwrap().to_vec();
+    let mut parameters: Vec<&[u8]> = query.split(|byte| *byte == b'&').collect();
+    match &rules.parameters {
+        QueryParameters::All => {}
+        QueryParameters::Ignore(names) => parameters.retain(|p| !names.iter().any(|n| **n == *name(p))),
+        QueryParameters::Keep(names) => parameters.retain(|p| names.iter().any(|n| **n == *name(p))),
+    }
+    if rules.order == QueryOrder::Sorted {
+        parameters.sort_by_key(name);
+    }
+    (!parameters.is_empty()).then(|| parameters.join(&b'&'))
+}
+
+fn parts() -> impl Strategy<Value = Parts> {
+    let words = prop::sample::select(&["GET", "POST", "G"][..]).prop_map(str::to_owned);
+    let authority = vec(prop::sample::select(&b"aA."[..]), 0..4);
+    let lists = vec(text(), 0..3);
+    (text(), text(), authority, text(), prop::option::of(text()), words, lists).prop_map(
+        |(site, scheme, authority, path, query, method, extra)| Parts {
+            site,
+            scheme,
+            authority,
+            path,
+            query,
+            method,
+            extra,
+        },
+    )
+}
+
+fn key_rules() -> impl Strategy<Value = KeyRules> {
+    let names = || vec(text().prop_map(Vec::into_boxed_slice), 0..3);
+    let parameters = prop_oneof![
+        Just(QueryParameters::All),
+        names().prop_map(QueryParameters::Ignore),
+        names().prop_map(QueryParameters::Keep),
+    ];
+    let order = prop_oneof![Just(QueryOrder::AsSent), Just(QueryOrder::Sorted)];
+    (parameters, order).prop_map(|(parameters, order)| KeyRules { parameters, order })
+}
+
+/// Two parts that differ in at most one place, so that near collisions are tried.
+fn neighbours() -> impl Strategy<Value = (Parts, Parts)> {
+    (parts(), parts(), 0..8u8).prop_map(|(a, b, place)| {
+        let mut near = a.clone();
+        match place {
+            0 => near.site = b.site,
+            1 => near.scheme = b.scheme,
+            2 => near.authority = b.authority,
+            3 => near.path = b.path,
+            4 => near.query = b.query,
+            5 => near.method = b.method,
+            6 => near.extra = b.extra,
+            _ => near = b,
+        }
+        (a, near)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn keys_are_equal_only_for_equal_parts((a, b) in neighbours(), rules in key_rules()) {
+        let same_key = a.key(&rules) == b.key(&rules);
+        prop_assert_eq!(same_key, a.normalised(&rules) == b.normalised(&rules));
+    }
+
+    #[test]
+    fn nominated_values_are_equal_only_for_equal_fields(a in two_fields(), b in two_fields()) {
+        let nominated = NominatedFields::parse(&[("Vary", b"a, b")]).unwrap();
+        let captured = nominated.capture(Selecting::as_sent(&borrowed(&a)));
+        let matches = nominated.matches(&captured, Selecting::as_sent(&borrowed(&b)));
+        prop_assert_eq!(matches, combined(&a) == combined(&b));
+    }
+}
+
+fn two_fields() -> impl Strategy<Value = Lines> {
+    let value = vec(prop::sample::select(&b"xy, :\0\x01"[..]), 0..4);
+    let name = prop::sample::select(&["a", "A", "b", "c"][..]).prop_map(str::to_owned);
+    vec((name, value.prop_map(|value| value.trim_ascii().to_vec())), 0..4)
+}
+
+/// Per nominated field nothing, or its members over all lines.
+fn combined(lines: &Lines) -> [Option<Vec<Vec<u8>>>; 2] {
+    ["a", "b"].map(|name| {
+        let own: Vec<_> = lines.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).collect();
+        let members = own.iter().flat_map(|(_, value)| value.split(|byte| *byte == b','));
+        (!own.is_empty()).then(|| members.map(|member| member.trim_ascii().to_vec()).collect())
+    })
+}
