@@ -1,0 +1,276 @@
+//! The count of all live bytes, and the right to hold some.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// There is no room, although the memory tier gave way. The caller passes the bytes through instead of keeping them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no room for {bytes} bytes within the memory budget")]
+pub struct OverBudget {
+    /// What was asked for.
+    pub bytes: usize,
+}
+
+/// Counts live bytes against one limit, in the classes filling, stored and pinned.
+///
+/// `live` is the truth: it is raised by compare-and-swap only while the result stays within the limit, so no
+/// interleaving passes it. The classes say how it is made up; they move separately and agree with it at rest.
+pub struct Budget {
+    bytes_max: u64,
+    filling_bytes_max: u64,
+    live: AtomicU64,
+    filling: AtomicI64,
+    stored: AtomicI64,
+    pinned: AtomicI64,
+    /// Table memory beyond what the entries pay for: tables never shrink.
+    slack: AtomicI64,
+    refused: AtomicU64,
+    evictor: OnceLock<Weak<dyn GiveWay>>,
+}
+
+/// Something that can evict to make room.
+pub(crate) trait GiveWay: Send + Sync {
+    /// Evicts until `bytes` more fit, as far as that is possible.
+    fn give_way(&self, bytes: u64);
+}
+
+impl Budget {
+    pub(crate) fn new(bytes_max: u64, filling_bytes_max: u64) -> Arc<Self> {
+        Arc::new(Self {
+            bytes_max,
+            filling_bytes_max,
+            live: AtomicU64::new(0),
+            filling: AtomicI64::new(0),
+            stored: AtomicI64::new(0),
+            pinned: AtomicI64::new(0),
+            slack: AtomicI64::new(0),
+            refused: AtomicU64::new(0),
+            evictor: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn evict_through(&self, evictor: Weak<dyn GiveWay>) {
+        let first = self.evictor.set(evictor).is_ok();
+        assert!(first, "a budget belongs to one memory tier");
+    }
+
+    /// Reserves room for bytes of a fill in progress.
+    ///
+    /// # Errors
+    /// When fills and pinned bytes would pass their share of the limit, or eviction does not make room.
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
+        let held = self.filling_bytes().saturating_add(self.pinned_bytes());
+        if held.saturating_add(bytes as u64) > self.filling_bytes_max {
+            return Err(self.refuse(bytes));
+        }
+        self.reserve_record(bytes)
+    }
+
+    /// Reserves room for a record. Unlike [`Budget::reserve`] this may use the share of the stored bytes too, so
+    /// that large fills never keep a stored response from being freshened.
+    ///
+    /// # Errors
+    /// When eviction does not make room.
+    pub fn reserve_record(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
+        self.acquire(bytes as u64)?;
+        self.filling.fetch_add(bytes as i64, Relaxed);
+        Ok(Charge { budget: Arc::clone(self), bytes: bytes as u64, holders: AtomicU32::new(FILLING) })
+    }
+
+    /// The limit on the sum of all classes.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// All bytes of all classes.
+    pub fn live_bytes(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
+    /// Bytes of fills in progress and of records that are not stored yet.
+    pub fn filling_bytes(&self) -> u64 {
+        clamped(&self.filling)
+    }
+
+    /// Bytes that the memory tier holds, with its keys and tables.
+    pub fn stored_bytes(&self) -> u64 {
+        clamped(&self.stored).saturating_add(self.slack_bytes())
+    }
+
+    /// Table memory that no entry pays for, a part of the stored bytes.
+    pub fn slack_bytes(&self) -> u64 {
+        clamped(&self.slack)
+    }
+
+    /// Bytes that left the memory tier and are still being read.
+    pub fn pinned_bytes(&self) -> u64 {
+        clamped(&self.pinned)
+    }
+
+    /// How many reservations were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Live bytes that eviction cannot free.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.live_bytes().saturating_sub(clamped(&self.stored))
+    }
+
+    /// Takes `bytes` for the key and the table entry of something that is about to be stored.
+    pub(crate) fn acquire_stored(&self, bytes: u64) -> Result<(), OverBudget> {
+        self.acquire(bytes)?;
+        self.stored.fetch_add(bytes as i64, Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn release_stored(&self, bytes: u64) {
+        self.release(&self.stored, bytes);
+    }
+
+    /// States how much table memory no entry pays for. It exists already, so it is counted even beyond the limit.
+    pub(crate) fn set_slack(&self, bytes: u64) {
+        let before = self.slack.swap(bytes as i64, Relaxed) as u64;
+        self.live.fetch_add(bytes, Relaxed);
+        self.live.fetch_sub(before, Relaxed);
+    }
+
+    fn acquire(&self, bytes: u64) -> Result<(), OverBudget> {
+        for _ in 0..GIVE_WAY_ROUNDS {
+            if self.try_acquire(bytes) {
+                return Ok(());
+            }
+            // What eviction cannot make fit must not empty the tier.
+            if self.held_bytes().saturating_add(bytes) > self.bytes_max {
+                break;
+            }
+            if let Some(evictor) = self.evictor.get().and_then(Weak::upgrade) {
+                evictor.give_way(bytes);
+            }
+        }
+        if self.try_acquire(bytes) { Ok(()) } else { Err(self.refuse(bytes as usize)) }
+    }
+
+    fn try_acquire(&self, bytes: u64) -> bool {
+        let within = |live: u64| live.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
+        self.live.fetch_update(Relaxed, Relaxed, within).is_ok()
+    }
+
+    fn release(&self, class: &AtomicI64, bytes: u64) {
+        class.fetch_sub(bytes as i64, Relaxed);
+        let before = self.live.fetch_sub(bytes, Relaxed);
+        debug_assert!(before >= bytes, "released more than was acquired");
+    }
+
+    fn refuse(&self, bytes: usize) -> OverBudget {
+        self.refused.fetch_add(1, Relaxed);
+        OverBudget { bytes }
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget")
+            .field("bytes_max", &self.bytes_max)
+            .field("live_bytes", &self.live_bytes())
+            .field("filling_bytes", &self.filling_bytes())
+            .field("stored_bytes", &self.stored_bytes())
+            .field("pinned_bytes", &self.pinned_bytes())
+            .finish()
+    }
+}
+
+/// The right to hold some bytes. It is filling at first, stored while a table holds its owner, pinned afterwards, and
+/// leaves the budget when dropped.
+#[derive(Debug)]
+pub struct Charge {
+    budget: Arc<Budget>,
+    bytes: u64,
+    /// How many table entries hold the owner, or [`FILLING`] before the first.
+    holders: AtomicU32,
+}
+
+impl Charge {
+    /// The size of the charge.
+    pub fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Raises the charge of a fill in progress.
+    ///
+    /// # Errors
+    /// When the budget has no room; the charge is unchanged then.
+    ///
+    /// # Panics
+    /// When the owner has been stored already: its weight is fixed from then on.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), OverBudget> {
+        assert_eq!(*self.holders.get_mut(), FILLING, "only a fill in progress grows");
+        let mut more = self.budget.reserve(bytes)?;
+        self.bytes += std::mem::take(&mut more.bytes);
+        Ok(())
+    }
+
+    /// Whether this charge counts against `budget`.
+    pub fn is_of(&self, budget: &Arc<Budget>) -> bool {
+        Arc::ptr_eq(&self.budget, budget)
+    }
+
+    /// One more table entry holds the owner.
+    pub(crate) fn enter(&self) {
+        let next = |holders| Some(if holders == FILLING { 1 } else { holders + 1 });
+        let from = match self.holders.fetch_update(Relaxed, Relaxed, next) {
+            Ok(FILLING) => &self.budget.filling,
+            Ok(0) => &self.budget.pinned,
+            _ => return,
+        };
+        self.shift(from, &self.budget.stored);
+    }
+
+    /// One table entry less holds the owner.
+    pub(crate) fn leave(&self) {
+        let before = self.holders.fetch_sub(1, Relaxed);
+        debug_assert!(before != 0 && before != FILLING, "left more often than entered");
+        if before == 1 {
+            self.shift(&self.budget.stored, &self.budget.pinned);
+        }
+    }
+
+    fn shift(&self, from: &AtomicI64, to: &AtomicI64) {
+        from.fetch_sub(self.bytes as i64, Relaxed);
+        to.fetch_add(self.bytes as i64, Relaxed);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let class = match *self.holders.get_mut() {
+            FILLING => &self.budget.filling,
+            0 => &self.budget.pinned,
+            _ => &self.budget.stored,
+        };
+        self.budget.release(class, self.bytes);
+    }
+}
+
+/// What an allocator takes for a block of `len` bytes: common ones have four size classes to each doubling, and the
+/// waste, a tenth on average, is as resident as the bytes. Whoever reserves for something boxed reserves this.
+pub fn allocated_bytes(len: usize) -> usize {
+    let class_bytes = match len {
+        0 => return 0,
+        1..=64 => 16,
+        _ => 1 << ((len - 1).ilog2() - 2),
+    };
+    len.checked_next_multiple_of(class_bytes).unwrap_or(usize::MAX)
+}
+
+/// `Charge::holders` of something that no table has held yet.
+const FILLING: u32 = u32::MAX;
+
+/// Evicting what is being read frees nothing at once, so one round may not be enough; a few are.
+const GIVE_WAY_ROUNDS: usize = 8;
+
+/// Two threads that move the same charge may show a class below zero for an instant.
+fn clamped(class: &AtomicI64) -> u64 {
+    u64::try_from(class.load(Relaxed)).unwrap_or(0)
+}

@@ -1,0 +1,79 @@
+//! The tiers of the gateway and the one contract they keep.
+//!
+//! Decides: what stays in memory, what is evicted, how many bytes are alive and in which class.
+//! Never: reads a header field, judges freshness, looks at a clock, or does IO.
+//!
+//! # Objects
+//!
+//! Under a cache key (opaque, injective bytes) lives one *primary record*, a type of the gateway that implements
+//! [`Record`]. A small body travels inside it. A large body is cut into immutable [`Segment`]s of at most
+//! [`SEGMENT_BYTES_MAX`], addressed by [`SegmentId`], stored and evicted one by one; a missing segment is a hole to be
+//! fetched again, never an error.
+//!
+//! # Bytes
+//!
+//! A [`Budget`] counts every live byte in one of three classes: *filling* (reserved, not stored yet), *stored*
+//! (reachable through the table) and *pinned* (evicted, replaced or removed, but still being read). Each record and
+//! each segment owns a [`Charge`], which leaves the budget when its last holder drops it. The sum never passes
+//! `bytes_max`: a reservation that finds no room makes the memory tier evict, and is refused if that does not help.
+//!
+//! # Cost
+//!
+//! An entry costs [`ENTRY_OVERHEAD_BYTES`] beside key and record, a segment [`Segment::OVERHEAD_BYTES`] more; both are
+//! counted. A look-up costs about 25 ns and no allocation. The figures, and why the table is quick_cache's, stand in
+//! `benches/README.md`.
+//!
+//! # Main types
+//!
+//! - [`Memory`]: the memory tier, synchronous, shared by all cores.
+//! - [`Budget`], [`Charge`]: accounting. [`Segment`], [`SegmentGroup`]: bodies.
+//! - [`Store`]: the contract of every tier; `contract_suite` is its test.
+//!
+//! # Locks
+//!
+//! In this order: the turn of a key (one of a fixed set, held by [`Memory::update`] while its closure runs), the
+//! ballast, a shard of the table. Values are dropped after the last lock has been left, because dropping a record may
+//! remove segments, which locks shards.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use store::{Change, Charge, Memory, MemoryConfig, Record};
+//!
+//! struct Page {
+//!     body: Box<[u8]>,
+//!     charge: Charge,
+//! }
+//!
+//! impl Record for Page {
+//!     fn charge(&self) -> &Charge {
+//!         &self.charge
+//!     }
+//!     fn expires_at_ms(&self) -> Option<u64> {
+//!         None
+//!     }
+//! }
+//!
+//! let memory = Memory::new(MemoryConfig::with_bytes_max(16 << 20));
+//! let body: Box<[u8]> = b"hello".as_slice().into();
+//! let bytes = size_of::<Page>() + store::allocated_bytes(body.len());
+//! let charge = memory.budget().reserve_record(bytes).unwrap();
+//! memory.update(b"key", |_current| Change::Put(Arc::new(Page { body, charge })));
+//! assert_eq!(&*memory.get(b"key").unwrap().body, b"hello");
+//! ```
+
+mod budget;
+mod contract;
+#[cfg(any(test, feature = "contract-suite"))]
+pub mod contract_suite;
+mod memory;
+mod record;
+mod segment;
+
+pub use budget::{Budget, Charge, OverBudget, allocated_bytes};
+pub use contract::{Store, StoreError};
+pub use memory::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig, SegmentGroup, Sweep, SweepStep, Usage};
+pub use record::{Applied, Change, Record, Refusal, SegmentPut};
+pub use segment::{FillId, SEGMENT_BYTES_MAX, Segment, SegmentId};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! Expiry in the background.
+
+use quick_cache::DefaultHashBuilder;
+use quick_cache::sync::Iter;
+
+use super::table::{Departures, EntryKey, Value, Weights};
+use super::{Record, Shared, is_expired};
+
+/// One walk over the table. It costs a short shared lock for each entry, and sees every entry that was there when the
+/// walk began.
+pub struct Sweep<'m, R: Record> {
+    shared: &'m Shared<R>,
+    entries: Iter<'m, EntryKey, Value<R>, Weights, DefaultHashBuilder, Departures<R>>,
+}
+
+/// What one step of a [`Sweep`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SweepStep {
+    /// Records removed because their use had ended.
+    pub expired: usize,
+    /// Whether the walk is over.
+    pub end: bool,
+}
+
+impl<'m, R: Record> Sweep<'m, R> {
+    pub(super) fn new(shared: &'m Shared<R>) -> Self {
+        shared.count_slack();
+        Self { shared, entries: shared.table.iter() }
+    }
+
+    /// Looks at no more than `entries_max` entries, and removes the records whose use has ended at `now_ms`.
+    pub fn step(&mut self, now_ms: u64, entries_max: usize) -> SweepStep {
+        let mut seen = 0;
+        let mut expired = 0;
+        for (key, value) in self.entries.by_ref().take(entries_max) {
+            seen += 1;
+            let due = is_expired(&value, now_ms);
+            drop(value);
+            expired += usize::from(due && self.shared.remove_if_expired(key.lookup(), now_ms));
+        }
+        SweepStep { expired, end: seen < entries_max }
+    }
+}

@@ -1,0 +1,181 @@
+//! The table behind the memory tier: its keys, values, weights and what leaves it.
+
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Equivalent, Lifecycle, OptionsBuilder, Weighter};
+
+use crate::{Charge, Record, Segment, SegmentId};
+
+/// Records and segments share one table, so that one policy weighs them against each other.
+pub(super) type Table<R> = Cache<EntryKey, Value<R>, Weights, DefaultHashBuilder, Departures<R>>;
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum EntryKey {
+    Record(Box<[u8]>),
+    Segment(SegmentId),
+    /// Holds the place of bytes that live outside of the table; never evicted.
+    Ballast(u64),
+}
+
+/// A key as it is looked up, without an allocation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lookup<'a> {
+    Record(&'a [u8]),
+    Segment(SegmentId),
+    Ballast(u64),
+}
+
+pub(super) enum Value<R> {
+    Record(Arc<R>),
+    Segment(Segment),
+    Ballast(u64),
+}
+
+/// Bytes that an entry costs in the table beside key and value: the slot of the slab, its place in the index, room
+/// for growth, the remembered keys of evicted entries, and the allocation of the key.
+pub const ENTRY_OVERHEAD_BYTES: u64 = 160;
+
+impl EntryKey {
+    pub(super) fn lookup(&self) -> Lookup<'_> {
+        match self {
+            Self::Record(key) => Lookup::Record(key),
+            Self::Segment(id) => Lookup::Segment(*id),
+            Self::Ballast(shard) => Lookup::Ballast(*shard),
+        }
+    }
+}
+
+impl Lookup<'_> {
+    pub(super) fn to_key(self) -> EntryKey {
+        match self {
+            Self::Record(key) => EntryKey::Record(key.into()),
+            Self::Segment(id) => EntryKey::Segment(id),
+            Self::Ballast(shard) => EntryKey::Ballast(shard),
+        }
+    }
+
+    /// What the entry costs beside its value.
+    pub(super) fn overhead_bytes(&self) -> u64 {
+        match self {
+            Self::Record(key) => key.len() as u64 + ENTRY_OVERHEAD_BYTES,
+            Self::Segment(_) => ENTRY_OVERHEAD_BYTES,
+            Self::Ballast(_) => 0,
+        }
+    }
+}
+
+impl Hash for Lookup<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Record(key) => state.write(key),
+            Self::Segment(id) => id.hash(state),
+            Self::Ballast(shard) => state.write_u64(*shard),
+        }
+    }
+}
+
+impl Hash for EntryKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.lookup().hash(state);
+    }
+}
+
+impl Equivalent<EntryKey> for Lookup<'_> {
+    fn equivalent(&self, key: &EntryKey) -> bool {
+        *self == key.lookup()
+    }
+}
+
+impl<R: Record> Value<R> {
+    pub(super) fn charge(&self) -> Option<&Charge> {
+        match self {
+            Self::Record(record) => Some(record.charge()),
+            Self::Segment(segment) => Some(segment.charge()),
+            Self::Ballast(_) => None,
+        }
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Record(one), Self::Record(two)) => Arc::ptr_eq(one, two),
+            (Self::Segment(one), Self::Segment(two)) => one.is_same(two),
+            _ => false,
+        }
+    }
+}
+
+impl<R> Clone for Value<R> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Record(record) => Self::Record(Arc::clone(record)),
+            Self::Segment(segment) => Self::Segment(segment.clone()),
+            Self::Ballast(bytes) => Self::Ballast(*bytes),
+        }
+    }
+}
+
+/// Weighs entries exactly as the budget counts them.
+#[derive(Clone)]
+pub(super) struct Weights;
+
+impl<R: Record> Weighter<EntryKey, Value<R>> for Weights {
+    fn weight(&self, key: &EntryKey, value: &Value<R>) -> u64 {
+        match value {
+            // The table sets entries of no weight apart.
+            Value::Ballast(bytes) => (*bytes).max(1),
+            Value::Record(record) => key.lookup().overhead_bytes() + record.charge().bytes() as u64,
+            Value::Segment(segment) => key.lookup().overhead_bytes() + segment.charge().bytes() as u64,
+        }
+    }
+}
+
+/// Collects what leaves the table during one insertion, to be accounted and dropped outside of its locks. The table
+/// reports replaced entries here too, but not removed ones, which it returns.
+pub(super) struct Departures<R>(PhantomData<fn() -> R>);
+
+impl<R> Clone for Departures<R> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// What left the table.
+pub(super) type Departed<R> = Vec<(EntryKey, Value<R>)>;
+
+impl<R> Lifecycle<EntryKey, Value<R>> for Departures<R> {
+    type RequestState = Departed<R>;
+
+    fn is_pinned(&self, _key: &EntryKey, value: &Value<R>) -> bool {
+        matches!(value, Value::Ballast(_))
+    }
+
+    fn on_evict(&self, departed: &mut Departed<R>, key: EntryKey, value: Value<R>) {
+        departed.push((key, value));
+    }
+}
+
+/// Builds a table for `bytes_max`. Shards are few and large: one must hold many of the largest entries, and what
+/// cores share is one hot entry rather than many writes.
+pub(super) fn build<R: Record>(
+    bytes_max: u64,
+    entries_expected: u64,
+    hasher: DefaultHashBuilder,
+) -> Table<R> {
+    let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+    let options = OptionsBuilder::new()
+        .shards(1 << shards.ilog2())
+        .estimated_items_capacity(entries_expected as usize)
+        .weight_capacity(bytes_max)
+        .hot_allocation(HOT_SHARE)
+        .build()
+        .expect("all required options are set");
+    Table::with_options(options, Weights, hasher, Departures(PhantomData))
+}
+
+/// The rest is on probation, where a new body must survive until it is asked for again; see `benches/README.md`.
+const HOT_SHARE: f64 = 0.9;
+const SHARD_BYTES_MIN: u64 = 64 << 20;
+const SHARDS_MAX: u64 = 16;
