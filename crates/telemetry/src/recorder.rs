@@ -1,0 +1,195 @@
+//! The handles through which workers count.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::declarations::Metric;
+use crate::labels::{CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, SiteId};
+use crate::tables::{Event, Tables};
+
+/// Everything that is counted about one answered request.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestOutcome {
+    /// The site that took the request; [`SiteId::NONE`] if none did.
+    pub site: SiteId,
+    /// The request method.
+    pub method: Method,
+    /// The status sent; outside 100 to 999 counts as 0.
+    pub status: u16,
+    /// What the cache did.
+    pub cache: CacheResult,
+    /// From the complete request head to the last byte given to the kernel.
+    pub duration_ns: u64,
+    /// Body bytes sent, without framing.
+    pub body_bytes_sent: u64,
+    /// Body bytes received, without framing.
+    pub body_bytes_received: u64,
+}
+
+/// Counts for one worker. Cheap to clone; clones count into the same place, so that each worker
+/// should use its own. Reasons and modes are `'static` words, to bound the number of series.
+#[derive(Debug, Clone)]
+pub struct WorkerRecorder {
+    shard: Arc<Shard>,
+}
+
+/// Holds a gauge up by one until it is dropped, on whichever thread.
+#[derive(Debug)]
+#[must_use = "the gauge falls when the guard is dropped"]
+pub struct GaugeGuard {
+    shard: Arc<Shard>,
+    gauge: usize,
+}
+
+/// A fill in progress, counted under its state until it is dropped.
+#[derive(Debug)]
+#[must_use = "the gauge falls when the guard is dropped"]
+pub struct FillGuard(GaugeGuard);
+
+/// The counters of one worker, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Shard {
+    tables: Mutex<Box<Tables>>,
+    gauges: [AtomicI64; GAUGES],
+}
+
+const IN_FLIGHT: usize = 0;
+const COLLAPSED_WAITERS: usize = 1;
+const CONNECTIONS: usize = 2;
+const FILLS: usize = CONNECTIONS + ConnectionKind::ALL.len();
+const GAUGES: usize = FILLS + FillState::ALL.len();
+
+impl WorkerRecorder {
+    pub(crate) fn new(shard: Arc<Shard>) -> Self {
+        Self { shard }
+    }
+
+    /// One request was answered, in full or not.
+    pub fn request(&self, outcome: &RequestOutcome) {
+        self.shard.tables.lock().request(outcome);
+    }
+
+    /// A request begins; it is in flight until the guard is dropped.
+    pub fn in_flight(&self) -> GaugeGuard {
+        self.guard(IN_FLIGHT)
+    }
+
+    /// A client connection was accepted, or turned out to be of this kind.
+    pub fn connection(&self, kind: ConnectionKind) -> GaugeGuard {
+        self.event(Metric::ConnectionsTotal, kind.as_str());
+        self.guard(CONNECTIONS + kind as usize)
+    }
+
+    /// A client connection was closed before its first request.
+    pub fn connection_refused(&self, reason: &'static str) {
+        self.event(Metric::ConnectionsRefusedTotal, reason);
+    }
+
+    /// A request was refused for what the client sent.
+    pub fn client_error(&self, reason: &'static str) {
+        self.event(Metric::ClientErrorsTotal, reason);
+    }
+
+    /// A request waits for another's forward until the guard is dropped.
+    pub fn collapsed(&self) -> GaugeGuard {
+        self.event(Metric::CollapsedRequestsTotal, "");
+        self.guard(COLLAPSED_WAITERS)
+    }
+
+    /// A fill begins.
+    pub fn fill(&self) -> FillGuard {
+        FillGuard(self.guard(FILLS + FillState::Waiting as usize))
+    }
+
+    /// A fill ended before the response was complete.
+    pub fn fill_aborted(&self, reason: &'static str) {
+        self.event(Metric::FillsAbortedTotal, reason);
+    }
+
+    /// A response was forwarded but not stored.
+    pub fn not_stored(&self, reason: &'static str) {
+        self.event(Metric::NotStoredTotal, reason);
+    }
+
+    /// A request to an origin ended: the head of its response is there, or there will be none.
+    pub fn origin_request(&self, origin: OriginId, outcome: OriginOutcome, duration_ns: u64) {
+        let event = Event { metric: Metric::OriginRequestsTotal, origin, value: outcome.as_str() };
+        let mut tables = self.shard.tables.lock();
+        tables.event(event);
+        tables.origin_duration(origin, duration_ns);
+    }
+
+    /// A request to an origin got no complete response. Counted beside
+    /// [`origin_request`](Self::origin_request), also when the body breaks later.
+    pub fn origin_error(&self, origin: OriginId, reason: &'static str) {
+        let event = Event { metric: Metric::OriginErrorsTotal, origin, value: reason };
+        self.shard.tables.lock().event(event);
+    }
+
+    /// A request was sent again on a new connection.
+    pub fn origin_retry(&self, origin: OriginId) {
+        let event = Event { metric: Metric::OriginRetriesTotal, origin, value: "" };
+        self.shard.tables.lock().event(event);
+    }
+
+    /// An operator purged.
+    pub fn purge(&self, mode: &'static str) {
+        self.event(Metric::PurgesTotal, mode);
+    }
+
+    /// The configuration was loaded again: `applied` or `refused`.
+    pub fn reload(&self, outcome: &'static str) {
+        self.event(Metric::ReloadsTotal, outcome);
+    }
+
+    fn event(&self, metric: Metric, value: &'static str) {
+        self.shard.tables.lock().event(Event { metric, origin: OriginId::NONE, value });
+    }
+
+    fn guard(&self, gauge: usize) -> GaugeGuard {
+        let shard = Arc::clone(&self.shard);
+        shard.gauges[gauge].fetch_add(1, Ordering::Relaxed);
+        GaugeGuard { shard, gauge }
+    }
+}
+
+impl FillGuard {
+    /// The fill comes to another state.
+    pub fn enter(&mut self, state: FillState) {
+        let gauge = FILLS + state as usize;
+        self.0.shard.gauges[gauge].fetch_add(1, Ordering::Relaxed);
+        self.0.shard.gauges[self.0.gauge].fetch_sub(1, Ordering::Relaxed);
+        self.0.gauge = gauge;
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.shard.gauges[self.gauge].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    /// Takes what was counted and leaves the empty tables in its place. The worker waits for the
+    /// exchange of two pointers at most, however much there is to add up.
+    pub(crate) fn exchange(&self, tables: &mut Box<Tables>) {
+        std::mem::swap(&mut *self.tables.lock(), tables);
+    }
+}
+
+/// The gauges of all shards, as metric, label value and sum. Relaxed reads are enough: a guard
+/// raises and lowers the same cell, so that no sum is ever below zero for long.
+pub(crate) fn gauges(shards: &[Arc<Shard>]) -> impl Iterator<Item = (Metric, Option<&'static str>, u64)> {
+    let single =
+        [(Metric::RequestsInFlight, None, IN_FLIGHT), (Metric::CollapsedWaiters, None, COLLAPSED_WAITERS)];
+    let connections = ConnectionKind::ALL
+        .map(|kind| (Metric::Connections, Some(kind.as_str()), CONNECTIONS + kind as usize));
+    let fills = FillState::ALL.map(|state| (Metric::Fills, Some(state.as_str()), FILLS + state as usize));
+    single.into_iter().chain(connections).chain(fills).map(|(metric, label, gauge)| {
+        let sum: i64 = shards.iter().map(|shard| shard.gauges[gauge].load(Ordering::Relaxed)).sum();
+        (metric, label, u64::try_from(sum).unwrap_or(0))
+    })
+}

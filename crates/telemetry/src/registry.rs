@@ -1,0 +1,173 @@
+//! The registry: names of sites and origins, one shard per worker, providers, and the scrape.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::declarations::{METRICS, Metric, MetricType};
+use crate::exposition::Sample;
+use crate::labels::{ConnectionKind, OriginId, SiteId};
+use crate::process;
+use crate::recorder::{self, Shard, WorkerRecorder};
+use crate::tables::{Names, Tables};
+
+/// Which build runs: the labels of `larder_build_info`.
+#[derive(Debug, Clone, Copy)]
+pub struct BuildInfo {
+    /// Version of Larder.
+    pub version: &'static str,
+    /// The commit it was built from.
+    pub commit: &'static str,
+    /// Version of the compiler.
+    pub rustc: &'static str,
+}
+
+/// All metrics of the process.
+pub struct Telemetry {
+    /// One per worker, and one more for everything else.
+    shards: Vec<Arc<Shard>>,
+    totals: Mutex<Totals>,
+    sites: RwLock<Vec<String>>,
+    origins: RwLock<Vec<String>>,
+    providers: RwLock<Vec<Provider>>,
+    build: Option<BuildInfo>,
+    start_time_seconds: f64,
+}
+
+type Provider = Box<dyn Fn(&mut Sample) + Send + Sync>;
+
+struct Totals {
+    sum: Tables,
+    /// Empty between scrapes. Each shard gets it for its full one, so that tables go round and
+    /// none is ever allocated anew.
+    spare: Box<Tables>,
+}
+
+/// Registered names are bounded by their number's type; the last is never given away.
+const NAMES_MAX: usize = u16::MAX as usize;
+
+impl Telemetry {
+    /// A registry for `workers` workers, without build information.
+    pub fn new(workers: usize) -> Arc<Self> {
+        Arc::new(Self::assemble(workers, None))
+    }
+
+    /// A registry that also reports `larder_build_info`.
+    pub fn with_build(workers: usize, build: BuildInfo) -> Arc<Self> {
+        Arc::new(Self::assemble(workers, Some(build)))
+    }
+
+    fn assemble(workers: usize, build: Option<BuildInfo>) -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            shards: (0..=workers).map(|_| Arc::default()).collect(),
+            totals: Mutex::new(Totals { sum: Tables::default(), spare: Box::default() }),
+            sites: RwLock::new(vec!["none".to_owned()]),
+            origins: RwLock::new(vec!["none".to_owned()]),
+            providers: RwLock::default(),
+            build,
+            start_time_seconds: since_epoch.as_secs_f64(),
+        }
+    }
+
+    /// The recorder of worker `index`, counted from 0. Indexes beyond the number of workers share
+    /// the recorder of the background.
+    pub fn worker(&self, index: usize) -> WorkerRecorder {
+        let index = index.min(self.shards.len() - 1);
+        WorkerRecorder::new(Arc::clone(&self.shards[index]))
+    }
+
+    /// The recorder for everything that no worker does: purges, reloads, background fetches.
+    pub fn background(&self) -> WorkerRecorder {
+        self.worker(self.shards.len() - 1)
+    }
+
+    /// The number of a site. The same name gets the same number, so that counters live on through
+    /// a reload; [`SiteId::NONE`] when 65,535 names are taken.
+    pub fn register_site(&self, name: &str) -> SiteId {
+        SiteId(register(&self.sites, name))
+    }
+
+    /// The number of an origin, as [`register_site`](Self::register_site).
+    pub fn register_origin(&self, name: &str) -> OriginId {
+        OriginId(register(&self.origins, name))
+    }
+
+    /// The name a site was registered with.
+    pub fn site_name(&self, site: SiteId) -> String {
+        self.sites.read()[usize::from(site.0)].clone()
+    }
+
+    /// Which build runs, if that was said.
+    pub fn build(&self) -> Option<BuildInfo> {
+        self.build
+    }
+
+    /// Adds a provider of values that others hold (store, pools of origin connections). It is
+    /// called at every scrape, on the scraping thread, and must be quick.
+    pub fn collect_from(&self, provider: Box<dyn Fn(&mut Sample) + Send + Sync>) {
+        self.providers.write().push(provider);
+    }
+
+    /// All metrics in the Prometheus text format, see [`CONTENT_TYPE`](crate::CONTENT_TYPE).
+    pub fn exposition(&self) -> String {
+        self.sample().encode()
+    }
+
+    /// What a scrape sees now.
+    pub fn sample(&self) -> Sample {
+        let mut sample = Sample::default();
+        self.collect_zeros(&mut sample);
+        self.collect_totals(&mut sample);
+        for (metric, label, value) in recorder::gauges(&self.shards) {
+            sample.add(metric, label.as_slice(), value);
+        }
+        sample.add(Metric::StartTimeSeconds, &[], self.start_time_seconds);
+        if let Some(build) = self.build {
+            sample.add(Metric::BuildInfo, &[build.version, build.commit, build.rustc], 1);
+        }
+        process::collect(&mut sample);
+        for provider in self.providers.read().iter() {
+            provider(&mut sample);
+        }
+        sample
+    }
+
+    /// Counters that are there before their first event, so that a rate over the first event
+    /// is not lost.
+    fn collect_zeros(&self, sample: &mut Sample) {
+        let plain =
+            |row: &&crate::Declaration| row.labels.is_empty() && row.metric_type == MetricType::Counter;
+        for row in METRICS.iter().filter(plain).filter(|row| row.name.starts_with("larder_")) {
+            sample.add(row.metric, &[], 0);
+        }
+        for kind in ConnectionKind::ALL {
+            sample.add(Metric::ConnectionsTotal, &[kind.as_str()], 0);
+        }
+    }
+
+    fn collect_totals(&self, sample: &mut Sample) {
+        let mut totals = self.totals.lock();
+        let Totals { sum, spare } = &mut *totals;
+        for shard in &self.shards {
+            shard.exchange(spare);
+            sum.merge(spare);
+            spare.clear();
+        }
+        let (sites, origins) = (self.sites.read(), self.origins.read());
+        sum.collect(&Names { sites: &sites, origins: &origins }, sample);
+    }
+}
+
+fn register(names: &RwLock<Vec<String>>, name: &str) -> u16 {
+    let mut names = names.write();
+    if let Some(index) = names.iter().position(|known| known == name) {
+        return index as u16;
+    }
+    if names.len() >= NAMES_MAX {
+        return 0;
+    }
+    names.push(name.to_owned());
+    (names.len() - 1) as u16
+}

@@ -1,0 +1,260 @@
+//! The exposition against a strict reader of the format, and counts against what was recorded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread;
+
+use telemetry::{
+    BuildInfo, CacheResult, ConnectionKind, FillState, METRICS, Method, Metric, MetricType, Number,
+    OriginOutcome, RequestOutcome, SiteId, Telemetry,
+};
+
+/// A series: its name with suffix, and its labels in order.
+type Series = (String, Vec<(String, String)>);
+
+/// A reader of the text format that forgives nothing: HELP before TYPE before samples, families
+/// together, each series once, declared labels only, buckets cumulative and complete.
+fn read_strictly(text: &str) -> BTreeMap<Series, f64> {
+    assert!(text.ends_with('\n'), "the last line has no end");
+    let mut lines = text.lines().peekable();
+    let (mut families, mut values) = (BTreeSet::new(), BTreeMap::new());
+    while let Some(help) = lines.next() {
+        let (name, text) = help.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).expect(help);
+        let row = METRICS.iter().find(|row| row.name == name).expect("declared");
+        assert_eq!(text, row.help);
+        assert_eq!(lines.next(), Some(&*format!("# TYPE {name} {}", row.metric_type.as_str())));
+        assert!(families.insert(name.to_owned()), "{name} comes twice");
+        let mut samples = 0;
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            let (series, value) = read_line(line);
+            check_series(row, &series, value);
+            assert!(values.insert(series, value).is_none(), "twice: {line}");
+            samples += 1;
+        }
+        assert!(samples > 0, "{name} has no sample");
+    }
+    check_buckets(&values);
+    values
+}
+
+fn check_series(row: &telemetry::Declaration, (name, labels): &Series, value: f64) {
+    let suffix = name.strip_prefix(row.name).expect("samples stand below their family");
+    let mut names: Vec<_> = labels.iter().map(|(label, _)| label.as_str()).collect();
+    match (row.metric_type, suffix) {
+        (MetricType::Histogram, "_bucket") => assert_eq!(names.pop(), Some("le")),
+        (MetricType::Histogram, "_sum" | "_count") | (MetricType::Counter | MetricType::Gauge, "") => {}
+        _ => panic!("{name} is no sample of {}", row.name),
+    }
+    assert_eq!(names, row.labels, "{name}");
+    assert!(value >= 0.0, "{name} is {value}");
+}
+
+fn read_line(line: &str) -> (Series, f64) {
+    let name_end = line.find(['{', ' ']).expect(line);
+    let (name, mut rest) = line.split_at(name_end);
+    assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+    let mut labels = Vec::new();
+    if let Some(inner) = rest.strip_prefix('{') {
+        rest = inner;
+        loop {
+            let (label, tail) = rest.split_once("=\"").expect(line);
+            let (value, tail) = read_label_value(tail);
+            labels.push((label.to_owned(), value));
+            match tail.split_at(1) {
+                (",", tail) => rest = tail,
+                ("}", tail) => break rest = tail,
+                _ => panic!("{line}"),
+            }
+        }
+    }
+    let value = rest.strip_prefix(' ').expect(line);
+    assert!(value.bytes().all(|b| b.is_ascii_digit() || b == b'.'), "{line}");
+    ((name.to_owned(), labels), value.parse().expect(line))
+}
+
+/// The value up to its closing quote, unescaped, and what follows.
+fn read_label_value(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((index, c)) = chars.next() {
+        match c {
+            '"' => return (value, &text[index + 1..]),
+            '\\' => value.push(match chars.next() {
+                Some((_, 'n')) => '\n',
+                Some((_, c @ ('\\' | '"'))) => c,
+                other => panic!("escape {other:?}"),
+            }),
+            c => value.push(c),
+        }
+    }
+    panic!("no closing quote in {text}")
+}
+
+fn check_buckets(values: &BTreeMap<Series, f64>) {
+    let mut counts: BTreeMap<Series, Vec<(f64, f64)>> = BTreeMap::new();
+    for ((name, labels), value) in values {
+        if let (Some(base), [labels @ .., (_, le)]) = (name.strip_suffix("_bucket"), &labels[..]) {
+            let bound = if le == "+Inf" { f64::INFINITY } else { le.parse().expect("a bound") };
+            counts.entry((base.to_owned(), labels.to_vec())).or_default().push((bound, *value));
+        }
+    }
+    for ((base, labels), mut buckets) in counts {
+        buckets.sort_by(|left, right| left.0.total_cmp(&right.0));
+        assert!(buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{base} is not cumulative");
+        let (last_bound, last_count) = *buckets.last().expect("a bucket");
+        assert_eq!(last_bound, f64::INFINITY);
+        assert_eq!(values[&(format!("{base}_count"), labels.clone())], last_count);
+        assert!(values.contains_key(&(format!("{base}_sum"), labels)));
+    }
+}
+
+fn outcome(site: SiteId) -> RequestOutcome {
+    RequestOutcome {
+        site,
+        method: Method::Get,
+        status: 200,
+        cache: CacheResult::Hit,
+        duration_ns: 20_000,
+        body_bytes_sent: 14,
+        body_bytes_received: 3,
+    }
+}
+
+fn value_of(values: &BTreeMap<Series, f64>, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect();
+    values.get(&(name.to_owned(), labels)).copied()
+}
+
+fn full_telemetry() -> Arc<Telemetry> {
+    let build = BuildInfo { version: "1.2.3", commit: "abc", rustc: "1.90" };
+    let telemetry = Telemetry::with_build(2, build);
+    let (site, origin) = (telemetry.register_site("a\"b\\c\nd"), telemetry.register_origin("back"));
+    let recorder = telemetry.worker(1);
+    recorder.request(&outcome(site));
+    recorder.request(&RequestOutcome { status: 42, method: Method::Other, ..outcome(SiteId::NONE) });
+    recorder.client_error("bare_lf");
+    recorder.connection_refused("limit");
+    recorder.fill_aborted("origin_closed");
+    recorder.not_stored("no-store");
+    recorder.origin_request(origin, OriginOutcome::from_status(304), 2_000_000_000);
+    recorder.origin_error(origin, "connect");
+    recorder.origin_retry(origin);
+    telemetry.background().purge("hard");
+    telemetry.background().reload("applied");
+    telemetry.collect_from(Box::new(|sample| {
+        sample.add(Metric::OriginConnections, &["back", "idle"], 2);
+        sample.add(Metric::StoreBytes, &["stored"], u64::MAX);
+        sample.add(Metric::StoreBytesMax, &[], 1);
+        sample.add(Metric::StoreEntries, &[], 1);
+    }));
+    telemetry
+}
+
+#[test]
+fn every_declared_metric_appears_and_reads_strictly() {
+    let telemetry = full_telemetry();
+    let text = telemetry.exposition();
+    let values = read_strictly(&text);
+    for row in METRICS {
+        assert!(values.keys().any(|(name, _)| name.starts_with(row.name)), "{} is missing", row.name);
+    }
+    assert!(
+        text.contains("larder_store_bytes{class=\"stored\"} 18446744073709551615\n"),
+        "exact beyond 2^53"
+    );
+    let odd = [("site", "a\"b\\c\nd"), ("method", "GET"), ("status", "200"), ("cache", "hit")];
+    assert_eq!(value_of(&values, "larder_requests_total", &odd), Some(1.0));
+    let bounded = [("site", "none"), ("method", "other"), ("status", "0"), ("cache", "hit")];
+    assert_eq!(value_of(&values, "larder_requests_total", &bounded), Some(1.0));
+    assert_eq!(
+        value_of(&values, "larder_origin_fetch_duration_seconds_sum", &[("origin", "back")]),
+        Some(2.0)
+    );
+}
+
+#[test]
+fn an_empty_registry_reads_strictly() {
+    let values = read_strictly(&Telemetry::new(0).exposition());
+    assert_eq!(value_of(&values, "larder_collapsed_requests_total", &[]), Some(0.0));
+    assert_eq!(value_of(&values, "larder_connections_total", &[("protocol", "http2")]), Some(0.0));
+}
+
+#[test]
+fn concurrent_recording_sums_exactly_while_scraped() {
+    const WORKERS: usize = 4;
+    const REQUESTS: u64 = 5_000;
+    let telemetry = Telemetry::new(WORKERS);
+    let site = telemetry.register_site("shop");
+    thread::scope(|scope| {
+        for index in 0..WORKERS {
+            let recorder = telemetry.worker(index);
+            scope.spawn(move || {
+                for status in (200..300).cycle().take(REQUESTS as usize) {
+                    let _in_flight = recorder.in_flight();
+                    recorder.request(&RequestOutcome { status, ..outcome(site) });
+                }
+            });
+        }
+        scope.spawn(|| (0..50).for_each(|_| drop(read_strictly(&telemetry.exposition()))));
+    });
+    let total = WORKERS as u64 * REQUESTS;
+    let values = read_strictly(&telemetry.exposition());
+    let requests: f64 =
+        values.iter().filter(|((name, _), _)| name == "larder_requests_total").map(|(_, value)| value).sum();
+    assert_eq!(requests, total as f64);
+    let labels = [("site", "shop"), ("cache", "hit")];
+    assert_eq!(value_of(&values, "larder_response_duration_seconds_count", &labels), Some(total as f64));
+    assert_eq!(value_of(&values, "larder_response_bytes_total", &labels), Some((total * 14) as f64));
+    assert_eq!(value_of(&values, "larder_request_bytes_total", &labels[..1]), Some((total * 3) as f64));
+    assert_eq!(value_of(&values, "larder_requests_in_flight", &[]), Some(0.0));
+}
+
+#[test]
+fn guards_raise_and_lower_gauges_from_any_thread() {
+    let telemetry = Telemetry::new(2);
+    let recorder = telemetry.worker(0);
+    let connection = recorder.connection(ConnectionKind::Http2);
+    let waiter = recorder.collapsed();
+    let mut fill = recorder.fill();
+    let check = |metric, labels: &[&str], want: u64| {
+        assert_eq!(
+            telemetry.sample().value(metric, labels),
+            Some(Number::Whole(want)),
+            "{metric:?} {labels:?}"
+        );
+    };
+    check(Metric::Connections, &["http2"], 1);
+    check(Metric::CollapsedWaiters, &[], 1);
+    check(Metric::Fills, &["waiting"], 1);
+    fill.enter(FillState::Streaming);
+    check(Metric::Fills, &["waiting"], 0);
+    check(Metric::Fills, &["streaming"], 1);
+    thread::scope(|scope| drop(scope.spawn(|| drop((connection, waiter, fill)))));
+    check(Metric::Connections, &["http2"], 0);
+    check(Metric::ConnectionsTotal, &["http2"], 1);
+    check(Metric::CollapsedWaiters, &[], 0);
+    check(Metric::CollapsedRequestsTotal, &[], 1);
+    check(Metric::Fills, &["streaming"], 0);
+}
+
+#[test]
+fn names_keep_their_numbers_and_are_bounded() {
+    let telemetry = Telemetry::new(1);
+    let first = telemetry.register_site("first");
+    let second = telemetry.register_site("second");
+    assert_ne!(first, second);
+    assert_eq!(telemetry.register_site("first"), first);
+    assert_eq!(telemetry.site_name(second), "second");
+    assert_eq!(telemetry.site_name(SiteId::NONE), "none");
+}
+
+#[test]
+fn providers_add_up_and_wrong_labels_are_refused() {
+    let telemetry = Telemetry::new(1);
+    for part in [1_u64, 2] {
+        telemetry.collect_from(Box::new(move |sample| sample.add(Metric::StoreEntries, &[], part)));
+    }
+    assert_eq!(telemetry.sample().value(Metric::StoreEntries, &[]), Some(Number::Whole(3)));
+    let wrong = std::panic::catch_unwind(|| telemetry::Sample::default().add(Metric::StoreBytes, &[], 1));
+    assert!(wrong.is_err());
+}
