@@ -1,0 +1,127 @@
+//! Answers and refusals: every status of the API is chosen here.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::control::PurgeError;
+
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// Why a request gets no answer of its route.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    ParametersUnusable { message: String },
+    BodyBroken,
+    TokenMissing,
+    TokenWrong,
+    BrowserRequest,
+    HostNotLoopback,
+    RouteUnknown,
+    MethodNotAllowed { allow: String },
+    BodyTooSlow,
+    BodyTooLarge,
+    Purge(PurgeError),
+    ConfigurationRefused { problems: Vec<String> },
+}
+
+/// An answer in JSON.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    // The values of this crate have text keys and finite numbers, which is all that can fail.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    with_type(status, "application/json", body)
+}
+
+/// An answer of any type. Admin answers are never for a cache, and never for a browser to guess at.
+pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+impl Refusal {
+    pub(crate) fn into_answer(self) -> Answer {
+        let (status, code, message) = self.parts();
+        let mut body = json!({ "error": code, "message": message });
+        if let Self::ConfigurationRefused { problems } = &self {
+            body["problems"] = json!(problems);
+        }
+        let mut answer = json(status, &body);
+        if let Some((name, value)) = self.field() {
+            answer.headers_mut().insert(name, value);
+        }
+        answer
+    }
+
+    fn parts(&self) -> (StatusCode, &'static str, String) {
+        let (status, code, message) = match self {
+            Self::ParametersUnusable { message } => {
+                (StatusCode::BAD_REQUEST, "parameters_unusable", message.as_str())
+            }
+            Self::BodyBroken => (StatusCode::BAD_REQUEST, "body_broken", "the body cannot be read"),
+            Self::TokenMissing => {
+                (StatusCode::UNAUTHORIZED, "token_missing", "send `Authorization: Bearer` with the token")
+            }
+            Self::TokenWrong => (StatusCode::UNAUTHORIZED, "token_wrong", "this is not the token"),
+            Self::BrowserRequest => {
+                (StatusCode::FORBIDDEN, "browser_request", "without a token, web pages may not send this")
+            }
+            Self::HostNotLoopback => (
+                StatusCode::FORBIDDEN,
+                "host_not_loopback",
+                "without a token, the Host field must be localhost or a loopback address",
+            ),
+            Self::RouteUnknown => (StatusCode::NOT_FOUND, "route_unknown", "there is nothing at this path"),
+            Self::MethodNotAllowed { .. } => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "see the Allow field")
+            }
+            Self::BodyTooSlow => {
+                (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "the body did not arrive in time")
+            }
+            Self::BodyTooLarge => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the body is over the limit")
+            }
+            Self::Purge(error) => return purge_parts(error),
+            Self::ConfigurationRefused { .. } => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "configuration_refused",
+                "the new configuration has problems; the old one stays in force",
+            ),
+        };
+        (status, code, message.to_owned())
+    }
+
+    fn field(&self) -> Option<(hyper::header::HeaderName, HeaderValue)> {
+        match self {
+            //= RFC 6750 section 3: the WWW-Authenticate response header field
+            Self::TokenMissing => {
+                Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"larder\"")))
+            }
+            Self::TokenWrong => {
+                let value = "Bearer realm=\"larder\", error=\"invalid_token\"";
+                Some((WWW_AUTHENTICATE, HeaderValue::from_static(value)))
+            }
+            //= RFC 9110 section 15.5.6: 405 carries Allow
+            Self::MethodNotAllowed { allow } => HeaderValue::from_str(allow).ok().map(|value| (ALLOW, value)),
+            _ => None,
+        }
+    }
+}
+
+fn purge_parts(error: &PurgeError) -> (StatusCode, &'static str, String) {
+    let (status, code) = match error {
+        PurgeError::UrlInvalid { .. } => (StatusCode::BAD_REQUEST, "url_invalid"),
+        PurgeError::SiteUnknown => (StatusCode::NOT_FOUND, "site_unknown"),
+        PurgeError::StoreUnavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
+    };
+    (status, code, error.to_string())
+}

@@ -1,0 +1,258 @@
+//! The table of routes. The dispatcher and the reference page come from it.
+
+use std::fmt::Write;
+
+use hyper::Method;
+
+/// On which listeners a route answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The admin listener and the probes listener.
+    Probes,
+    /// The admin listener alone.
+    Admin,
+}
+
+/// What a route does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Index,
+    Live,
+    Ready,
+    Metrics,
+    Purge,
+    Reload,
+}
+
+/// A parameter: a member of the JSON body, or in the query.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What may stand there, what is the default.
+    pub values: &'static str,
+}
+
+/// One row of [`ROUTES`].
+#[derive(Debug)]
+pub struct Route {
+    /// `GET` (answers HEAD too) or `POST`.
+    pub method: Method,
+    /// The path, compared byte by byte.
+    pub path: &'static str,
+    /// On which listeners it answers.
+    pub reach: Reach,
+    /// One line for operators.
+    pub summary: &'static str,
+    /// Parameters; any other is refused where there are some.
+    pub parameters: &'static [Parameter],
+    /// Statuses with what they mean, besides those that every route has.
+    pub answers: &'static [(u16, &'static str)],
+    pub(crate) action: Action,
+}
+
+/// Every route.
+pub static ROUTES: &[Route] = &[
+    Route {
+        method: Method::GET,
+        path: "/",
+        reach: Reach::Admin,
+        summary: "Name, version and the list of routes.",
+        parameters: &[],
+        answers: &[(
+            200,
+            "`{\"name\":\"larder\",\"version\":..,\"routes\":[{\"method\",\"path\",\"summary\"}]}`",
+        )],
+        action: Action::Index,
+    },
+    Route {
+        method: Method::GET,
+        path: "/live",
+        reach: Reach::Probes,
+        summary: "The process runs.",
+        parameters: &[],
+        answers: &[(200, "`{\"live\":true}`, as long as the process answers at all")],
+        action: Action::Live,
+    },
+    Route {
+        method: Method::GET,
+        path: "/metrics",
+        reach: Reach::Probes,
+        summary: "All metrics in the Prometheus text format.",
+        parameters: &[],
+        answers: &[(200, "`text/plain; version=0.0.4`; see the page on metrics")],
+        action: Action::Metrics,
+    },
+    Route {
+        method: Method::POST,
+        path: "/purge",
+        reach: Reach::Admin,
+        summary: "Purges one URL with all its variants; fills in progress for it will not be reused.",
+        parameters: &[
+            Parameter {
+                name: "url",
+                values: "absolute URL as clients request it, with http or https; required",
+            },
+            Parameter {
+                name: "mode",
+                values: "`hard` (stored responses are removed; the default) or `soft` (they are stale from now)",
+            },
+        ],
+        answers: &[
+            (
+                200,
+                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0}`; zeros when nothing was stored",
+            ),
+            (400, "the parameters cannot be read, one is unknown or missing, or the URL cannot be used"),
+            (404, "`site_unknown`: no site serves this URL"),
+            (503, "`store_unavailable`: the store did not take the purge; try again"),
+        ],
+        action: Action::Purge,
+    },
+    Route {
+        method: Method::GET,
+        path: "/ready",
+        reach: Reach::Probes,
+        summary: "New requests are welcome.",
+        parameters: &[],
+        answers: &[
+            (200, "`{\"ready\":true,\"reasons\":[]}`"),
+            (503, "`{\"ready\":false,\"reasons\":[\"starting\"]}`, or `draining`"),
+        ],
+        action: Action::Ready,
+    },
+    Route {
+        method: Method::POST,
+        path: "/reload",
+        reach: Reach::Admin,
+        summary: "Loads the configuration again, without dropping a connection or the cache.",
+        parameters: &[],
+        answers: &[
+            (200, "`{\"reloaded\":true}`: the new configuration is in force"),
+            (422, "`configuration_refused` with all `problems`; the old configuration stays in force"),
+        ],
+        action: Action::Reload,
+    },
+];
+
+/// Answers that every route can give: status, code, meaning.
+static COMMON_ANSWERS: &[(u16, &str, &str)] = &[
+    (400, "..", "the request cannot be read; the code says why"),
+    (401, "token_missing, token_wrong", "a token is configured: send `Authorization: Bearer ..`"),
+    (
+        403,
+        "browser_request, host_not_loopback",
+        "without a token: a POST from a web page, or to another host name",
+    ),
+    (404, "route_unknown", "no such path on this listener"),
+    (405, "method_not_allowed", "see the Allow field"),
+    (408, "body_too_slow", "the body did not arrive in time"),
+    (413, "body_too_large", "the body is larger than 64 KiB"),
+];
+
+/// What the table says about a method and a path.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    Found(&'static Route),
+    /// The path exists, for these methods.
+    OtherMethod(String),
+    Unknown,
+}
+
+/// Finds the route on a listener that has the routes of `reach`.
+pub(crate) fn lookup(method: &Method, path: &str, reach: Reach) -> Lookup {
+    let here = || {
+        let reachable = move |route: &&Route| reach == Reach::Admin || route.reach == Reach::Probes;
+        ROUTES.iter().filter(reachable).filter(move |route| route.path == path)
+    };
+    if let Some(route) = here().find(|route| route.answers_method(method)) {
+        return Lookup::Found(route);
+    }
+    let methods: Vec<_> = here().map(Route::allow).collect();
+    if methods.is_empty() { Lookup::Unknown } else { Lookup::OtherMethod(methods.join(", ")) }
+}
+
+impl Route {
+    //= RFC 9110 section 9.3.2: HEAD is GET without content
+    fn answers_method(&self, method: &Method) -> bool {
+        self.method == *method || (self.method == Method::GET && *method == Method::HEAD)
+    }
+
+    fn allow(&self) -> &'static str {
+        if self.method == Method::GET { "GET, HEAD" } else { "POST" }
+    }
+}
+
+/// The reference page of the admin API, generated from the tables.
+pub fn admin_markdown() -> String {
+    let mut page = String::from(
+        "# Admin API\n\nGenerated from the table in `crates/admin/src/routes.rs`; do not edit.\n\n\
+         The admin listener answers HTTP/1.1. With a token, every request needs `Authorization: Bearer ..`;\n\
+         without one, it listens on loopback only. The probes listener has no token and the routes marked\n\
+         *probes*. Answers are JSON unless said otherwise; errors are\n\
+         `{\"error\":\"code\",\"message\":\"a sentence\"}`.\n",
+    );
+    ROUTES.iter().for_each(|route| write_route(&mut page, route));
+    page.push_str("\n## Answers of every route\n\n| status | code | when |\n|---|---|---|\n");
+    for (status, codes, meaning) in COMMON_ANSWERS {
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(page, "| {status} | {codes} | {meaning} |");
+    }
+    page
+}
+
+fn write_route(page: &mut String, route: &Route) {
+    let probes = if route.reach == Reach::Probes { " *(probes)*" } else { "" };
+    let _ = writeln!(page, "\n## `{} {}`{probes}\n\n{}", route.method, route.path, route.summary);
+    if !route.parameters.is_empty() {
+        page.push_str("\nAs a JSON object in the body, or percent-encoded in the query; not both.\n");
+        page.push_str("\n| parameter | values |\n|---|---|\n");
+    }
+    for parameter in route.parameters {
+        let _ = writeln!(page, "| `{}` | {} |", parameter.name, parameter.values);
+    }
+    page.push_str("\n| status | answer |\n|---|---|\n");
+    for (status, meaning) in route.answers {
+        let _ = writeln!(page, "| {status} | {meaning} |");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_each_route_stands_once() {
+        assert!(ROUTES.windows(2).all(|pair| pair[0].path < pair[1].path));
+    }
+
+    #[test]
+    fn lookups() {
+        let check = |method: &Method, path, reach, want: &str| {
+            let found = match lookup(method, path, reach) {
+                Lookup::Found(route) => route.path.to_owned(),
+                Lookup::OtherMethod(allow) => allow,
+                Lookup::Unknown => "unknown".to_owned(),
+            };
+            assert_eq!(found, want, "{method} {path}");
+        };
+        check(&Method::GET, "/live", Reach::Probes, "/live");
+        check(&Method::HEAD, "/metrics", Reach::Admin, "/metrics");
+        check(&Method::POST, "/live", Reach::Admin, "GET, HEAD");
+        check(&Method::GET, "/purge", Reach::Admin, "POST");
+        check(&Method::POST, "/purge", Reach::Probes, "unknown");
+        check(&Method::GET, "/live/", Reach::Admin, "unknown");
+        check(&Method::GET, "/Live", Reach::Admin, "unknown");
+    }
+
+    #[test]
+    fn the_page_names_every_route_and_parameter() {
+        let page = admin_markdown();
+        for route in ROUTES {
+            assert!(page.contains(&format!("## `{} {}`", route.method, route.path)));
+            assert!(
+                route.parameters.iter().all(|parameter| page.contains(&format!("| `{}` |", parameter.name)))
+            );
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Listeners, connections, and the way of a request: guard, route, body, action.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::header::EXPECT;
+use hyper::http::request::Parts;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
+use telemetry::Telemetry;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use crate::answer::{self, Answer, Refusal};
+use crate::control::{Control, Readiness};
+use crate::guard::Guard;
+use crate::purge::PurgeRequest;
+use crate::routes::{self, Action, Lookup, ROUTES, Reach};
+use crate::secret::Secret;
+
+/// Where to listen, and for whom.
+#[derive(Debug, Clone)]
+pub struct AdminConfig {
+    /// Address of the admin listener; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Address of the listener that has the probes and the metrics alone, without token.
+    pub probes_listen: Option<SocketAddr>,
+    /// The token; without one `listen` must be a loopback address.
+    pub token: Option<Secret>,
+    /// Limits, the same for both listeners.
+    pub limits: AdminLimits,
+}
+
+/// Limits of a listener.
+#[derive(Debug, Clone, Copy)]
+pub struct AdminLimits {
+    /// Connections open at a time; further ones are closed at once.
+    pub connections_max: usize,
+    /// Time for a request head, idle time between requests included.
+    pub head_timeout_ms: u64,
+    /// Time for a request body.
+    pub body_timeout_ms: u64,
+    /// Bytes of a request body.
+    pub body_bytes_max: usize,
+    /// Age at which a connection is closed after the request in progress.
+    pub connection_age_ms: u64,
+}
+
+impl Default for AdminLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 64,
+            head_timeout_ms: 30_000,
+            body_timeout_ms: 10_000,
+            body_bytes_max: 64 * 1024,
+            connection_age_ms: 600_000,
+        }
+    }
+}
+
+/// What can go wrong before the listeners run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// Whoever reaches the address could purge and reload: set a token or bind to loopback.
+    #[error("the admin listener on {address} needs a token, because it is not on loopback")]
+    TokenRequired {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The token cannot be sent in a header field, or is too short to be safe.
+    #[error("the admin token must have {bytes_min} or more of the characters A-Z a-z 0-9 - . _ ~ + / =")]
+    TokenUnusable {
+        /// The shortest length allowed.
+        bytes_min: usize,
+    },
+    /// The address is taken, or not of this machine.
+    #[error("the admin listener cannot be bound to {address}: {source}")]
+    AddressNotBound {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The reason that the system gave.
+        source: io::Error,
+    },
+}
+
+/// Running listeners. Dropping this leaves them running until the shutdown.
+#[derive(Debug)]
+pub struct Admin {
+    /// The address of the admin listener, with the port taken.
+    pub address: SocketAddr,
+    /// The address of the probes listener, with the port taken.
+    pub probes_address: Option<SocketAddr>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Waits until the shutdown has come and the connections are closed.
+    pub async fn finished(self) {
+        for task in self.tasks {
+            // A listener that panicked has reported itself.
+            let _ = task.await;
+        }
+    }
+}
+
+struct Context {
+    control: Arc<dyn Control>,
+    telemetry: Arc<Telemetry>,
+    guard: Guard,
+    reach: Reach,
+    limits: AdminLimits,
+}
+
+/// How long connections may take to finish after the shutdown.
+const GRACE: Duration = Duration::from_secs(2);
+/// Pause after a failed accept: without one, a process out of descriptors would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+const HEADER_FIELDS_MAX: usize = 64;
+const DISCARD_BYTES_MAX: usize = 1024 * 1024;
+
+/// Binds the listeners and serves them on the current runtime, until `shutdown` resolves.
+///
+/// # Errors
+/// [`AdminError::TokenRequired`] when there is no token and `listen` is not on loopback;
+/// [`AdminError::AddressNotBound`].
+pub async fn serve(
+    config: AdminConfig,
+    control: Arc<dyn Control>,
+    telemetry: Arc<Telemetry>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<Admin, AdminError> {
+    let guard = match config.token {
+        Some(token) => Guard::Token(token),
+        None if config.listen.ip().is_loopback() => Guard::Loopback,
+        None => return Err(AdminError::TokenRequired { address: config.listen }),
+    };
+    let (listener, address) = bind(config.listen).await?;
+    let probes = match config.probes_listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let probes_address = probes.as_ref().map(|(_, address)| *address);
+    let context = |guard, reach| {
+        let (control, telemetry) = (Arc::clone(&control), Arc::clone(&telemetry));
+        Arc::new(Context { control, telemetry, guard, reach, limits: config.limits })
+    };
+    let (end, ended) = watch::channel(());
+    let mut tasks = vec![tokio::spawn(listen(listener, context(guard, Reach::Admin), ended.clone()))];
+    if let Some((listener, _)) = probes {
+        tasks.push(tokio::spawn(listen(listener, context(Guard::Open, Reach::Probes), ended)));
+    }
+    tokio::spawn(async move {
+        shutdown.await;
+        // Receivers see the end of the channel.
+        drop(end);
+    });
+    Ok(Admin { address, probes_address, tasks })
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AdminError> {
+    let not_bound = |source| AdminError::AddressNotBound { address, source };
+    let listener = TcpListener::bind(address).await.map_err(not_bound)?;
+    let bound = listener.local_addr().map_err(not_bound)?;
+    Ok((listener, bound))
+}
+
+async fn listen(listener: TcpListener, context: Arc<Context>, mut ended: watch::Receiver<()>) {
+    let slots = Arc::new(Semaphore::new(context.limits.connections_max));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ended.changed() => break,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, peer)) => match Arc::clone(&slots).try_acquire_owned() {
+                Ok(slot) => {
+                    drop(connections.spawn(connection(stream, slot, Arc::clone(&context), ended.clone())))
+                }
+                Err(_) => tracing::warn!(%peer, "admin connection closed: too many are open"),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "admin listener cannot accept");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let rest = async { while connections.join_next().await.is_some() {} };
+    if timeout(GRACE, rest).await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    slot: OwnedSemaphorePermit,
+    context: Arc<Context>,
+    mut ended: watch::Receiver<()>,
+) {
+    let limits = context.limits;
+    let service = service_fn(move |request| {
+        let context = Arc::clone(&context);
+        async move { Ok::<_, Infallible>(context.answer(request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(limits.head_timeout_ms))
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADER_FIELDS_MAX);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let finished = tokio::select! {
+        result = connection.as_mut() => Some(result),
+        _ = ended.changed() => None,
+        () = sleep(Duration::from_millis(limits.connection_age_ms)) => None,
+    };
+    let result = match finished {
+        Some(result) => result,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            timeout(GRACE, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "admin connection broke");
+    }
+    drop(slot);
+}
+
+impl Context {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (head, mut body) = request.into_parts();
+        match self.try_answer(&head, &mut body).await {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                self.discard(&head, body).await;
+                refusal.into_answer()
+            }
+        }
+    }
+
+    /// The token comes first: who has none learns nothing about routes.
+    async fn try_answer(&self, head: &Parts, body: &mut Incoming) -> Result<Answer, Refusal> {
+        self.guard.check(&head.method, &head.uri, &head.headers)?;
+        let route = match routes::lookup(&head.method, head.uri.path(), self.reach) {
+            Lookup::Found(route) => route,
+            Lookup::OtherMethod(allow) => return Err(Refusal::MethodNotAllowed { allow }),
+            Lookup::Unknown => return Err(Refusal::RouteUnknown),
+        };
+        match route.action {
+            Action::Index => Ok(self.index()),
+            Action::Live => Ok(answer::json(StatusCode::OK, &json!({ "live": true }))),
+            Action::Metrics => Ok(self.metrics()),
+            Action::Ready => Ok(self.ready()),
+            Action::Purge => self.purge(head.uri.query(), &self.read(body).await?).await,
+            Action::Reload => self.reload().await,
+        }
+    }
+
+    async fn read(&self, body: &mut Incoming) -> Result<Bytes, Refusal> {
+        let bytes_max = self.limits.body_bytes_max;
+        if body.size_hint().lower() > bytes_max as u64 {
+            return Err(Refusal::BodyTooLarge);
+        }
+        match timeout(self.body_timeout(), Limited::new(body, bytes_max).collect()).await {
+            Err(_) => Err(Refusal::BodyTooSlow),
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::BodyTooLarge),
+            Ok(Err(_)) => Err(Refusal::BodyBroken),
+        }
+    }
+
+    /// Reads some of a body that nobody wants: closing a socket with unread bytes resets the
+    /// connection, and the client would never see why it was refused. A client that waits for
+    /// 100 (Continue) sends nothing, and must not be invited to.
+    async fn discard(&self, head: &Parts, body: Incoming) {
+        if body.is_end_stream() || head.headers.contains_key(EXPECT) {
+            return;
+        }
+        // However it ends, the answer is the refusal.
+        let _ = timeout(self.body_timeout(), Limited::new(body, DISCARD_BYTES_MAX).collect()).await;
+    }
+
+    fn body_timeout(&self) -> Duration {
+        Duration::from_millis(self.limits.body_timeout_ms)
+    }
+
+    fn index(&self) -> Answer {
+        let describe = |route: &routes::Route| json!({ "method": route.method.as_str(), "path": route.path, "summary": route.summary });
+        let routes: Vec<_> = ROUTES.iter().map(describe).collect();
+        let version = self.telemetry.build().map(|build| build.version);
+        answer::json(StatusCode::OK, &json!({ "name": "larder", "version": version, "routes": routes }))
+    }
+
+    fn metrics(&self) -> Answer {
+        answer::with_type(StatusCode::OK, telemetry::CONTENT_TYPE, self.telemetry.exposition())
+    }
+
+    fn ready(&self) -> Answer {
+        let (status, reasons) = match self.control.readiness() {
+            Readiness::Ready => (StatusCode::OK, &[][..]),
+            Readiness::Starting => (StatusCode::SERVICE_UNAVAILABLE, &["starting"][..]),
+            Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, &["draining"][..]),
+        };
+        answer::json(status, &json!({ "ready": status == StatusCode::OK, "reasons": reasons }))
+    }
+
+    async fn purge(&self, query: Option<&str>, body: &[u8]) -> Result<Answer, Refusal> {
+        let request = PurgeRequest::read(query, body)?;
+        let outcome = self.control.purge(&request.url, request.mode).await.map_err(Refusal::Purge)?;
+        self.telemetry.background().purge(request.mode.as_str());
+        // Queries may hold secrets, and this log has no redaction.
+        let url = request.url.split('?').next();
+        tracing::info!(url, mode = request.mode.as_str(), ?outcome, "purged");
+        Ok(answer::json(StatusCode::OK, &outcome))
+    }
+
+    async fn reload(&self) -> Result<Answer, Refusal> {
+        let problems = self.control.reload().await.err();
+        match problems {
+            None => Ok(answer::json(StatusCode::OK, &json!({ "reloaded": true }))),
+            Some(problems) => Err(Refusal::ConfigurationRefused { problems }),
+        }
+    }
+}
