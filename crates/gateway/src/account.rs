@@ -1,0 +1,118 @@
+//! One line of the access log and one count per request, written after its last byte.
+
+use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, SiteId};
+use tokio::time::Instant;
+
+use crate::fields::text;
+use crate::head::{Peer, RequestHead};
+use crate::reply::{Account, Reply};
+use crate::respond::Problem;
+use crate::worker::{Worker, now};
+
+/// What went to the client and came from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) status: u16,
+    pub(crate) body_bytes: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) delivered: Delivered,
+}
+
+impl Sent {
+    pub(crate) fn with_bytes(self, body_bytes: u64, received_bytes: u64, delivered: Delivered) -> Self {
+        Self { body_bytes, received_bytes, delivered, ..self }
+    }
+}
+
+/// Whether a response reached its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    Whole,
+    Broken,
+}
+
+impl Reply {
+    /// The account of a reply whose body is at hand and goes out whole.
+    pub(crate) fn sent(&self) -> Sent {
+        let body_bytes = self.body.at_hand().map_or(0, |body| body.len() as u64);
+        Sent { status: self.status, body_bytes, received_bytes: 0, delivered: Delivered::Whole }
+    }
+}
+
+/// Counts and logs one request.
+pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, account: &Account, sent: Sent) {
+    let duration_ns = elapsed_ns(account.started);
+    let cache = match sent.delivered {
+        Delivered::Whole => account.result,
+        Delivered::Broken => CacheResult::Error,
+    };
+    worker.recorder.request(&RequestOutcome {
+        site: account.site.as_ref().map_or(SiteId::NONE, |site| site.metrics),
+        method: Method::from_token(request.method.as_bytes()),
+        status: sent.status,
+        cache,
+        duration_ns,
+        body_bytes_sent: sent.body_bytes,
+        body_bytes_received: sent.received_bytes,
+    });
+    if !worker.access.is_on() {
+        return;
+    }
+    worker.access.record(&AccessRecord {
+        unix_ms: unix_ms().saturating_sub(duration_ns / 1_000_000),
+        client: Some(request.peer.ip()),
+        method: request.method.as_bytes(),
+        target: request.path_and_query.as_bytes(),
+        host: Some(request.authority.as_bytes()),
+        protocol: request.version.as_str(),
+        status: sent.status,
+        body_bytes: sent.body_bytes,
+        duration_ns,
+        site: account.site.as_ref().map(|site| site.config.name.as_str()),
+        cache,
+        cache_status: None,
+        referer: text(request.fields, "referer").map(str::as_bytes),
+        user_agent: text(request.fields, "user-agent").map(str::as_bytes),
+        tls_version: None,
+        sni: None,
+    });
+}
+
+/// Counts and logs a request that could not be read.
+pub(crate) fn record_refused(worker: &Worker, peer: Peer, problem: &Problem, body_bytes: u64) {
+    worker.recorder.request(&RequestOutcome {
+        site: SiteId::NONE,
+        method: Method::Other,
+        status: problem.status,
+        cache: CacheResult::Local,
+        duration_ns: 0,
+        body_bytes_sent: body_bytes,
+        body_bytes_received: 0,
+    });
+    worker.access.record(&AccessRecord {
+        unix_ms: unix_ms(),
+        client: Some(peer.ip()),
+        method: b"",
+        target: b"",
+        host: None,
+        protocol: "",
+        status: problem.status,
+        body_bytes,
+        duration_ns: 0,
+        site: None,
+        cache: CacheResult::Local,
+        cache_status: Some(problem.reason.as_bytes()),
+        referer: None,
+        user_agent: None,
+        tls_version: None,
+        sni: None,
+    });
+}
+
+fn unix_ms() -> u64 {
+    u64::try_from(now().as_ms()).unwrap_or(0)
+}
+
+fn elapsed_ns(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

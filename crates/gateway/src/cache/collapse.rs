@@ -1,0 +1,277 @@
+//! One request among those that want the same response: it starts the forward, or waits for whoever did.
+
+use std::sync::Arc;
+
+use caching::{Outcome, Reuse, reuse};
+use telemetry::CacheResult;
+use tokio::time::timeout;
+
+use super::fetch::{Fetch, Job, Sharing};
+use super::flight::{Answer, FailureCause, Filling, Flights, Join, News, Participant, Pilot};
+use super::lookup::Lookup;
+use super::serve::{Serving, Use};
+use super::stored::Hit;
+use crate::config::{Collapse, CollapseLimits, LeaderFailure};
+use crate::exchange::{InterimSender, PassReason, Plan};
+use crate::forward;
+use crate::head::RequestHead;
+use crate::origin::{OriginError, RequestBody};
+use crate::reply::Reply;
+use crate::respond::{self, Problem};
+use crate::worker::Worker;
+
+/// Forwards that one request may take part in before it goes its own way.
+const ATTEMPTS_MAX: usize = 3;
+
+/// Whether a request started the forward that it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Leader,
+    Waiter,
+}
+
+/// What to do after an answer that is not for this request.
+enum Again {
+    /// Join, or start, the forward for the variant that is now known.
+    Join { variant: Vec<u8> },
+    /// Start a forward that nobody can join.
+    Alone,
+    /// Forward as it is: the answer won't be stored.
+    Pass { detail: &'static str },
+}
+
+/// A request on its way to a shared response.
+struct Seeker<'a> {
+    worker: &'a Arc<Worker>,
+    plan: &'a Plan,
+    fetch: &'a Arc<Fetch>,
+    interims: &'a InterimSender,
+}
+
+/// Gets a response for `plan` that may be shared with others.
+pub(crate) async fn run(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    fetch: &Arc<Fetch>,
+    interims: &InterimSender,
+) -> Reply {
+    let seeker = Seeker { worker, plan, fetch, interims };
+    let mut sharing = fetch.sharing;
+    let mut variant = fetch.variant.clone();
+    let mut detail = "collapse-given-up";
+    for _ in 0..ATTEMPTS_MAX {
+        match seeker.attempt(sharing, &variant).await {
+            Ok(reply) => return reply,
+            Err(Again::Join { variant: known }) => variant = known,
+            Err(Again::Alone) => sharing = Sharing::Alone,
+            Err(Again::Pass { detail: why }) => {
+                detail = why;
+                break;
+            }
+        }
+    }
+    let reason = PassReason { fwd: fetch.reason.fwd(), detail };
+    forward::pass(worker, plan, RequestBody::Empty, reason, interims).await
+}
+
+/// Starts a validation that nobody waits for, unless one is under way.
+pub(crate) fn refresh(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
+    let flights = &lookup.worker.shared.flights;
+    if let Join::Lead(participant) = flights.join(&fetch.key, &fetch.variant, usize::MAX) {
+        let job = Job {
+            worker: Arc::clone(lookup.worker),
+            live: Arc::clone(lookup.live),
+            site: Arc::clone(lookup.site),
+            rule: lookup.rule,
+            request: Arc::new(lookup.request.into_owned()),
+            facts: *lookup.facts,
+            fetch,
+        };
+        tokio::spawn(job.run(Pilot::new(&participant, flights)));
+    }
+}
+
+impl Seeker<'_> {
+    async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Reply, Again> {
+        let (mut participant, role) = self.take_part(sharing, variant);
+        let answer = match (role, self.limits()) {
+            (Role::Waiter, Some(limits)) => {
+                let _gauge = self.worker.recorder.collapsed();
+                let wait = timeout(limits.wait_max, self.answer(&mut participant));
+                wait.await.map_err(|_| Again::Alone)?
+            }
+            _ => self.answer(&mut participant).await,
+        };
+        // The participant keeps its place until its reader stands, so that nothing is let go before.
+        self.reply(answer, role)
+    }
+
+    fn limits(&self) -> Option<CollapseLimits> {
+        match self.plan.site.config.collapse {
+            Collapse::Off => None,
+            Collapse::Process(limits) => Some(limits),
+        }
+    }
+
+    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Participant, Role) {
+        let flights = &self.worker.shared.flights;
+        let joined = match (sharing, self.limits()) {
+            (Sharing::Joined, Some(limits)) => flights.join(&self.fetch.key, variant, limits.waiters_max),
+            _ => Join::Full,
+        };
+        let participant = match joined {
+            Join::Wait(participant) => return (participant, Role::Waiter),
+            Join::Lead(participant) => participant,
+            Join::Full => Flights::alone(&self.fetch.key),
+        };
+        self.lead(&participant);
+        (participant, Role::Leader)
+    }
+
+    fn lead(&self, participant: &Participant) {
+        let pilot = Pilot::new(participant, &self.worker.shared.flights);
+        // Between the look-up and the join another forward may have ended and stored what we want.
+        if let Some(hit) = self.stored_meanwhile() {
+            return pilot.land(Answer::Found(hit));
+        }
+        let job = Job {
+            worker: Arc::clone(self.worker),
+            live: Arc::clone(&self.plan.live),
+            site: Arc::clone(&self.plan.site),
+            rule: self.plan.rule,
+            request: Arc::clone(&self.plan.request),
+            facts: self.plan.facts,
+            fetch: Arc::clone(self.fetch),
+        };
+        tokio::spawn(job.run(pilot));
+    }
+
+    fn stored_meanwhile(&self) -> Option<Hit> {
+        let primary = self.worker.shared.memory.get(&self.fetch.key)?;
+        let hit = primary.select(&self.plan.request.fields.to_lines())?;
+        let is_usable = self.is_fresh_for_this(&hit.head.facts) && hit.pieces(0, hit.body.bytes()).is_some();
+        is_usable.then_some(hit)
+    }
+
+    fn is_fresh_for_this(&self, facts: &caching::StoredFacts) -> bool {
+        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        reuse(&self.plan.facts, facts, rules, self.worker.now()) == Reuse::Fresh
+    }
+
+    async fn answer(&self, participant: &mut Participant) -> Answer {
+        loop {
+            match participant.news().await {
+                News::Answer(answer) => return answer,
+                News::Interim(interim) => drop(self.interims.try_send(interim)),
+            }
+        }
+    }
+
+    fn reply(&self, answer: Answer, role: Role) -> Result<Reply, Again> {
+        match answer {
+            Answer::Filling(filling) => self.from_filling(&filling, role),
+            Answer::Found(hit) => self.from_stored(&hit, Use::Fresh, role),
+            Answer::Freshened(hit) => {
+                let used = self.asked(role, Some(304), CacheResult::Revalidated);
+                self.from_stored(&hit, used, role)
+            }
+            Answer::Stale(hit, cause) => Ok(self.from_stale(&hit, cause, role)?),
+            Answer::Private(answer) => {
+                let response = if role == Role::Leader { answer.response.lock().take() } else { None };
+                let response = response.ok_or(Again::Pass { detail: answer.reason })?;
+                let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
+                Ok(forward::private_reply(self.plan, response, reason))
+            }
+            Answer::Failed(error) => self.from_failure(&error, role),
+            Answer::GivenUp => Ok(self.given_up()),
+        }
+    }
+
+    fn from_filling(&self, filling: &Filling, role: Role) -> Result<Reply, Again> {
+        let lines = self.plan.request.fields.to_lines();
+        let head = &filling.head;
+        if role == Role::Waiter && !head.is_selected_by(&lines) {
+            let mut variant = Vec::new();
+            head.nominated.write_variant_key(caching::Selecting::as_sent(&lines), &mut variant);
+            return Err(Again::Join { variant });
+        }
+        if role == Role::Waiter && !self.is_fresh_for_this(&head.facts) {
+            return Err(Again::Alone);
+        }
+        let result = if role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
+        let used = self.asked(role, Some(head.facts.status), result);
+        let request = self.plan.request.borrow(&lines);
+        let mut reply = self.serving(&request).filling(head, &filling.fill, used).ok_or(Again::Alone)?;
+        if role == Role::Leader {
+            filling.unshared.lines().for_each(|(name, value)| reply.extra.push(name, value));
+        }
+        Ok(reply)
+    }
+
+    fn from_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
+        let lines = self.plan.request.fields.to_lines();
+        if role == Role::Waiter
+            && !(hit.head.is_selected_by(&lines) && self.is_fresh_for_this(&hit.head.facts))
+        {
+            return Err(Again::Alone);
+        }
+        let request = self.plan.request.borrow(&lines);
+        self.serving(&request).stored(hit, used).ok_or(Again::Pass { detail: "segment-evicted" })
+    }
+
+    fn from_stale(&self, hit: &Hit, cause: FailureCause, role: Role) -> Result<Reply, Again> {
+        let lines = self.plan.request.fields.to_lines();
+        if role == Role::Waiter && !hit.head.is_selected_by(&lines) {
+            return Err(Again::Alone);
+        }
+        let (status, detail) = match cause {
+            FailureCause::Unreachable(reason) => (None, reason),
+            FailureCause::Status(status) => (Some(status), "stale-if-error"),
+        };
+        let used = self.asked(role, status, CacheResult::Stale);
+        let request = self.plan.request.borrow(&lines);
+        let mut reply =
+            self.serving(&request).stored(hit, used).ok_or(Again::Pass { detail: "segment-evicted" })?;
+        reply.cache_status.detail = Some(detail);
+        Ok(reply)
+    }
+
+    fn from_failure(&self, error: &OriginError, role: Role) -> Result<Reply, Again> {
+        let hands_over = self.limits().is_some_and(|limits| limits.on_failure == LeaderFailure::HandOver);
+        if role == Role::Waiter && hands_over {
+            return Err(Again::Join { variant: self.fetch.variant.clone() });
+        }
+        let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: error.reason() };
+        let mut reply = forward::failed(self.worker, self.plan, error, reason);
+        set_collapsed(&mut reply.cache_status.outcome, role);
+        Ok(reply)
+    }
+
+    fn given_up(&self) -> Reply {
+        let problem = Problem::new(503, "forward-given-up", "the forward was given up");
+        respond::reply(&problem, Some(&self.plan.site), self.plan.started, self.worker)
+    }
+
+    fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
+        Serving {
+            site: &self.plan.site,
+            request,
+            facts: &self.plan.facts,
+            now: self.worker.now(),
+            started: self.plan.started,
+        }
+    }
+
+    fn asked(&self, role: Role, status: Option<u16>, result: CacheResult) -> Use {
+        let reason = self.fetch.reason.fwd();
+        let stored = result != CacheResult::Stale;
+        let outcome = Outcome::Forwarded { reason, status, stored, collapsed: role == Role::Waiter };
+        Use::Asked { outcome, result }
+    }
+}
+
+fn set_collapsed(outcome: &mut Outcome, role: Role) {
+    if let Outcome::Forwarded { collapsed, .. } = outcome {
+        *collapsed = role == Role::Waiter;
+    }
+}

@@ -1,0 +1,321 @@
+//! Asks the origin for a response that may be stored, in a task of its own, and tells everybody who waits.
+
+use std::sync::Arc;
+
+use caching::validation::{self, Answer as Judgement};
+use caching::{
+    ExchangeTimes, Failure, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, may_serve_stale,
+    may_store,
+};
+use http::header::{HeaderName, HeaderValue};
+
+use super::fill::{CompleteBody, Fill, FillLimits, NotKept, Written};
+use super::flight::{Answer, FailureCause, Filling, Pilot, PrivateAnswer};
+use super::publish::Publication;
+use super::stored::Hit;
+use crate::config::{CacheRule, Collapse};
+use crate::fields::map_lines;
+use crate::forward::OriginCall;
+use crate::head::OwnedRequest;
+use crate::origin::{BodyFrame, OriginError, OriginResponse, RequestBody};
+use crate::respond;
+use crate::route::{LiveSite, RuleIndex};
+use crate::transform::Purpose;
+use crate::worker::{Live, Worker, now};
+
+/// What is fetched.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) key: Box<[u8]>,
+    /// Distinguishes forwards for different variants of one key, once it is known what they depend on.
+    pub(crate) variant: Vec<u8>,
+    /// A stored response to validate, or to fall back on.
+    pub(crate) stale: Option<Hit>,
+    pub(crate) reason: NotReused,
+    pub(crate) sharing: Sharing,
+}
+
+/// Whether others may wait for the same forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Joined,
+    Alone,
+}
+
+impl Fetch {
+    pub(crate) fn new(
+        key: &[u8],
+        variant: Vec<u8>,
+        stale: Option<Hit>,
+        reason: NotReused,
+        sharing: Sharing,
+    ) -> Self {
+        Self { key: key.into(), variant, stale, reason, sharing }
+    }
+}
+
+/// A fetch with all it needs to run on its own.
+pub(crate) struct Job {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) site: Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: Arc<OwnedRequest>,
+    pub(crate) facts: RequestFacts,
+    pub(crate) fetch: Arc<Fetch>,
+}
+
+/// Whether the stored response's validators are sent along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Validation {
+    With,
+    Without,
+}
+
+impl Job {
+    /// Runs to the end of the body.
+    pub(crate) async fn run(self, pilot: Pilot) {
+        match self.ask(Validation::With, &pilot).await {
+            Err(error) => self.failed(error, pilot),
+            Ok((response, times)) => self.answered(response, times, pilot).await,
+        }
+    }
+
+    async fn ask(
+        &self,
+        validation: Validation,
+        pilot: &Pilot,
+    ) -> Result<(OriginResponse, ExchangeTimes), OriginError> {
+        let call =
+            OriginCall { worker: &self.worker, live: &self.live, site: &self.site, request: &self.request };
+        let mut fields = call.fields(Purpose::Store);
+        if let (Validation::With, Some(stale)) = (validation, &self.fetch.stale) {
+            for (name, value) in validation::conditional_fields(&stale.head.validators.view()) {
+                let name = HeaderName::from_bytes(name.as_bytes());
+                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+                    fields.insert(name, value);
+                }
+            }
+        }
+        let request = now();
+        let mut interim = |interim| pilot.flight().push_interim(interim);
+        let response = call.send(fields, RequestBody::Empty, &mut interim).await?;
+        Ok((response, ExchangeTimes { request, response: now() }))
+    }
+
+    fn failed(&self, error: OriginError, pilot: Pilot) {
+        let failure = if error.is_unreachable() {
+            Failure::Unreachable
+        } else {
+            Failure::Status(respond::status_of(&error))
+        };
+        let answer = match self.usable_stale(failure) {
+            Some(stale) => Answer::Stale(stale, FailureCause::Unreachable(error.reason())),
+            None => Answer::Failed(Arc::new(error)),
+        };
+        pilot.land(answer);
+    }
+
+    fn usable_stale(&self, failure: Failure) -> Option<Hit> {
+        let stale = self.fetch.stale.as_ref()?;
+        let rules = &self.rule().caching;
+        may_serve_stale(&self.facts, &stale.head.facts, rules, now(), failure).then(|| stale.clone())
+    }
+
+    async fn answered(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+        let judgement = self.fetch.stale.as_ref().map(|stale| {
+            let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+            let candidates = [stale.head.validators.view()];
+            validation::judge(response.status.as_u16(), &lines, &candidates, times.response)
+        });
+        match judgement {
+            Some(Judgement::Freshen(_)) => self.freshen(&response, times, pilot),
+            Some(Judgement::Unidentified) => self.ask_again(pilot).await,
+            Some(Judgement::ServerError) => self.server_error(response, times, pilot).await,
+            Some(Judgement::Replace) | None => self.take(response, times, pilot).await,
+        }
+    }
+
+    //= RFC 9111 section 4.3.4: freshening stored responses upon validation
+    fn freshen(&self, response: &OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+        let Some(stale) = &self.fetch.stale else { return };
+        let publication = self.publication(&pilot);
+        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let freshened = publication.freshen(stale, &lines, times);
+        let hit = freshened.unwrap_or_else(|| stale.clone());
+        pilot.land(Answer::Freshened(hit));
+    }
+
+    /// A 304 that is not about the stored response: only a full response helps.
+    async fn ask_again(self, pilot: Pilot) {
+        match self.ask(Validation::Without, &pilot).await {
+            Err(error) => self.failed(error, pilot),
+            Ok((response, times)) => self.take(response, times, pilot).await,
+        }
+    }
+
+    async fn server_error(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+        let status = response.status.as_u16();
+        match self.usable_stale(Failure::Status(status)) {
+            Some(stale) => pilot.land(Answer::Stale(stale, FailureCause::Status(status))),
+            None => self.take(response, times, pilot).await,
+        }
+    }
+
+    /// Stores a full response, or leaves it to the request that asked.
+    async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times);
+        let publication = self.publication(&pilot);
+        match self.storable(&facts, &response, times) {
+            Ok(storable) => {
+                let filling = publication.filling(
+                    &storable,
+                    &lines,
+                    &response,
+                    &pilot.flight().promised(),
+                    self.limits(),
+                );
+                drop(publication);
+                match filling {
+                    Ok(filling) => self.fill(response, filling, pilot).await,
+                    Err(_) => self.keep_private(response, "vary-unusable", pilot),
+                }
+            }
+            Err(reason) => {
+                if is_lasting(reason) {
+                    publication.mark_uncacheable(times.response.plus_ms(self.uncacheable_for_ms()));
+                }
+                drop(publication);
+                self.keep_private(response, reason.as_str(), pilot);
+            }
+        }
+    }
+
+    fn storable(
+        &self,
+        facts: &ResponseFacts,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Result<caching::Storable, Refused> {
+        let storable =
+            may_store(&self.facts, facts, &self.rule().caching, times.response).map_err(Refused::Policy)?;
+        if response.unknown_transfer_coding {
+            return Err(Refused::UnknownTransferCoding);
+        }
+        match response.body.content_length() {
+            Some(bytes) if bytes > self.limits().body_bytes_max => Err(Refused::TooLarge),
+            _ => Ok(storable),
+        }
+    }
+
+    fn keep_private(&self, response: OriginResponse, reason: &'static str, pilot: Pilot) {
+        self.worker.recorder.not_stored(reason);
+        let response = parking_lot::Mutex::new(Some(response));
+        pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, response })));
+    }
+
+    /// Moves the body into the fill, and the complete body into the store.
+    async fn fill(self, response: OriginResponse, filling: Filling, pilot: Pilot) {
+        let mut body = response.body;
+        let mut trailers = None;
+        let fill = Arc::clone(&filling.fill);
+        pilot.announce(Answer::Filling(filling.clone()));
+        let _gauge = self.worker.recorder.fill();
+        let end = loop {
+            match body.frame().await {
+                Some(Ok(BodyFrame::Data(data))) => match fill.write(data).await {
+                    Written::Kept => {}
+                    Written::NoLongerKept(reason) => self.stop_keeping(reason, &pilot),
+                    Written::Abandoned => break Err("abandoned"),
+                },
+                Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
+                Some(Err(error)) => break Err(error.reason()),
+                None => break Ok(()),
+            }
+        };
+        match end {
+            Ok(()) => self.complete(&filling, fill.complete(trailers), &pilot),
+            Err(reason) => self.abort(&fill, reason),
+        }
+    }
+
+    fn stop_keeping(&self, reason: NotKept, pilot: &Pilot) {
+        pilot.hide();
+        self.worker.recorder.not_stored(reason.as_str());
+    }
+
+    fn complete(&self, filling: &Filling, body: Option<CompleteBody>, pilot: &Pilot) {
+        if let Some(body) = body
+            && self.publication(pilot).store(&filling.head, body).is_err()
+        {
+            self.worker.recorder.not_stored("store-full");
+        }
+    }
+
+    fn abort(&self, fill: &Fill, reason: &'static str) {
+        fill.abort();
+        self.worker.recorder.fill_aborted(reason);
+        tracing::debug!(site = %self.site.config.name, target = %self.request.path_and_query, reason, "fill aborted");
+    }
+
+    fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {
+        Publication { job: self, flight: pilot.flight() }
+    }
+
+    pub(crate) fn rule(&self) -> &CacheRule {
+        self.site.rule_at(self.rule)
+    }
+
+    fn limits(&self) -> FillLimits {
+        let memory = &self.worker.shared.memory;
+        FillLimits {
+            body_bytes_max: self.rule().object_bytes_max.min(memory.body_bytes_max()),
+            segment_bytes: memory.segment_bytes_max(),
+        }
+    }
+
+    fn uncacheable_for_ms(&self) -> i64 {
+        match self.site.config.collapse {
+            Collapse::Off => 0,
+            Collapse::Process(limits) => {
+                i64::try_from(limits.uncacheable_for.as_millis()).unwrap_or(i64::MAX)
+            }
+        }
+    }
+}
+
+/// Why a full response isn't stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    Policy(NotStored),
+    UnknownTransferCoding,
+    TooLarge,
+}
+
+impl Refused {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Policy(reason) => reason.as_str(),
+            Self::UnknownTransferCoding => "unknown-transfer-coding",
+            Self::TooLarge => NotKept::TooLarge.as_str(),
+        }
+    }
+}
+
+/// Whether the next response for the same key is likely to be refused too, whoever asks. Failures of the origin
+/// are not: a herd on an origin in trouble must stay collapsed.
+fn is_lasting(reason: Refused) -> bool {
+    match reason {
+        Refused::Policy(reason) => matches!(
+            reason,
+            NotStored::ResponseNoStore
+                | NotStored::Private
+                | NotStored::SetCookie
+                | NotStored::VaryAny
+                | NotStored::VaryUnusable
+                | NotStored::NoFreshness
+        ),
+        Refused::UnknownTransferCoding | Refused::TooLarge => true,
+    }
+}

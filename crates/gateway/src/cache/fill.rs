@@ -1,0 +1,451 @@
+//! A response body on its way from the origin, shared by everybody who reads it.
+//!
+//! A fill has three ends that are never confused: it is filling, complete, or aborted. One writer (the fetch
+//! task) appends; any number of readers follow at their own pace and are woken, never polled.
+//!
+//! While the body may still be stored, all of it is kept (`Retention::Whole`) and readers don't slow the writer.
+//! Once it turns out too large, or the memory budget has no room, only a window is kept
+//! (`Retention::Window`): the writer then waits for the slowest reader, and stops when nobody is left.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use store::{Budget, Charge, Segment};
+use tokio::sync::Notify;
+
+/// Bytes between the writer and the slowest reader of a body that isn't stored.
+const WINDOW_BYTES_MAX: u64 = 512 * 1024;
+/// Copied out of an unfinished segment at once.
+const COPY_BYTES_MAX: usize = 64 * 1024;
+/// Bodies up to this size are kept inside their metadata record: one look-up, one allocation.
+pub(crate) const INLINE_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Sizes that a fill keeps to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FillLimits {
+    /// The largest body that is stored.
+    pub(crate) body_bytes_max: u64,
+    /// The size of a segment.
+    pub(crate) segment_bytes: usize,
+}
+
+/// A body in progress.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    budget: Arc<Budget>,
+    limits: FillLimits,
+    /// Requests that were promised this body and have not begun to read.
+    promised: Arc<AtomicUsize>,
+    state: Mutex<State>,
+    arrived: Notify,
+    read: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Finished parts, in order, without gaps; each with its place in the body.
+    pieces: VecDeque<Piece>,
+    /// The sealed segments; what will be stored.
+    segments: Vec<Segment>,
+    /// The unfinished segment (only while the whole body is kept), and the right to hold it.
+    tail: Vec<u8>,
+    tail_charge: Option<Charge>,
+    total_bytes: u64,
+    retention: Retention,
+    end: End,
+    /// Positions of readers; freed places are reused.
+    readers: Vec<Option<u64>>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    data: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retention {
+    Whole,
+    Window,
+}
+
+#[derive(Clone, Debug)]
+enum End {
+    Filling,
+    Complete(Option<Arc<HeaderMap>>),
+    Aborted,
+}
+
+/// Why a body that was going to be stored will not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotKept {
+    /// Larger than the rule or the tier allows.
+    TooLarge,
+    /// The memory budget has no room.
+    OverBudget,
+}
+
+impl NotKept {
+    /// For `Cache-Status` details and metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::TooLarge => "object-too-large",
+            Self::OverBudget => "memory-full",
+        }
+    }
+}
+
+/// What a writer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// Go on.
+    Kept,
+    /// Go on; this write made the body one that isn't stored.
+    NoLongerKept(NotKept),
+    /// Stop: the body isn't stored and nobody reads it.
+    Abandoned,
+}
+
+/// The body broke off: its readers must make that visible to their clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response body broke off")]
+pub(crate) struct Aborted;
+
+/// A whole body, ready to be stored.
+#[derive(Debug)]
+pub(crate) enum CompleteBody {
+    /// Small: travels inside the record.
+    Inline(Bytes),
+    /// Its segments, in order; all but the last are of [`FillLimits::segment_bytes`].
+    Segments(Vec<Segment>),
+}
+
+impl Fill {
+    /// `promised` counts requests that will read but have not begun; while it isn't zero nothing is let go.
+    pub(crate) fn new(
+        budget: Arc<Budget>,
+        limits: FillLimits,
+        expected_bytes: Option<u64>,
+        promised: Arc<AtomicUsize>,
+    ) -> Arc<Self> {
+        let tail_bytes = expected_bytes.unwrap_or(0).min(limits.segment_bytes as u64) as usize;
+        let retention = match expected_bytes {
+            Some(bytes) if bytes > limits.body_bytes_max => Retention::Window,
+            _ => Retention::Whole,
+        };
+        Arc::new(Self {
+            budget,
+            limits,
+            promised,
+            arrived: Notify::new(),
+            read: Notify::new(),
+            state: Mutex::new(State {
+                pieces: VecDeque::new(),
+                segments: Vec::new(),
+                tail: Vec::with_capacity(tail_bytes),
+                tail_charge: None,
+                total_bytes: 0,
+                retention,
+                end: End::Filling,
+                readers: Vec::new(),
+            }),
+        })
+    }
+
+    /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up.
+    pub(crate) async fn write(&self, data: Bytes) -> Written {
+        let (written, retention) = self.append(data);
+        self.arrived.notify_waiters();
+        if retention == Retention::Window && self.window_has_room().await == Room::NobodyReads {
+            return Written::Abandoned;
+        }
+        written
+    }
+
+    fn append(&self, mut data: Bytes) -> (Written, Retention) {
+        let mut state = self.state.lock();
+        let mut written = Written::Kept;
+        if state.retention == Retention::Whole {
+            match state.keep(&mut data, &self.budget, self.limits) {
+                Ok(()) => return (written, Retention::Whole),
+                Err(reason) => written = Written::NoLongerKept(reason),
+            }
+            state.stop_keeping();
+        }
+        state.pass(data);
+        (written, Retention::Window)
+    }
+
+    async fn window_has_room(&self) -> Room {
+        loop {
+            let read = self.read.notified();
+            tokio::pin!(read);
+            read.as_mut().enable();
+            let promised = self.promised.load(Ordering::Acquire);
+            match self.state.lock().room(promised) {
+                Room::Full => {}
+                room => return room,
+            }
+            read.await;
+        }
+    }
+
+    /// Ends the body well. `None` when it isn't to be stored.
+    pub(crate) fn complete(&self, trailers: Option<HeaderMap>) -> Option<CompleteBody> {
+        let mut state = self.state.lock();
+        let body = state.finish(&self.budget);
+        state.end = End::Complete(trailers.map(Arc::new));
+        drop(state);
+        self.arrived.notify_waiters();
+        body
+    }
+
+    /// Somebody who was promised this body began to read or left.
+    pub(crate) fn promise_kept(&self) {
+        self.read.notify_one();
+    }
+
+    /// Ends the body badly. A complete fill stays complete.
+    pub(crate) fn abort(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.end, End::Filling) {
+            state.end = End::Aborted;
+        }
+        drop(state);
+        self.arrived.notify_waiters();
+    }
+
+    /// A reader from `start` to `end` (exclusive; absent: to the end). `None` when the bytes at `start` are gone.
+    pub(crate) fn reader(self: &Arc<Self>, start: u64, end: Option<u64>) -> Option<FillReader> {
+        let mut state = self.state.lock();
+        if state.first_kept() > start {
+            return None;
+        }
+        let slot = state.readers.iter().position(Option::is_none).unwrap_or_else(|| {
+            state.readers.push(None);
+            state.readers.len() - 1
+        });
+        state.readers[slot] = Some(start);
+        drop(state);
+        Some(FillReader { fill: Arc::clone(self), slot, position: start, end })
+    }
+}
+
+/// Whether the window of a body that isn't stored has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Free,
+    Full,
+    NobodyReads,
+}
+
+impl State {
+    /// Adds to the body while all of it is kept. On failure `data` is what was not taken.
+    fn keep(&mut self, data: &mut Bytes, budget: &Arc<Budget>, limits: FillLimits) -> Result<(), NotKept> {
+        if self.total_bytes + data.len() as u64 > limits.body_bytes_max {
+            return Err(NotKept::TooLarge);
+        }
+        while !data.is_empty() {
+            let step = data.len().min(limits.segment_bytes - self.tail.len());
+            self.charge(step, budget)?;
+            self.tail.extend_from_slice(&data.split_to(step));
+            self.total_bytes += step as u64;
+            if self.tail.len() == limits.segment_bytes {
+                self.seal(budget)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn charge(&mut self, bytes: usize, budget: &Arc<Budget>) -> Result<(), store::OverBudget> {
+        match &mut self.tail_charge {
+            Some(charge) => charge.grow(bytes),
+            None => budget.reserve(bytes).map(|charge| self.tail_charge = Some(charge)),
+        }
+    }
+
+    /// Makes the tail a segment.
+    fn seal(&mut self, budget: &Arc<Budget>) -> Result<(), store::OverBudget> {
+        let segment = Segment::copy(budget, &self.tail)?;
+        self.pieces.push_back(Piece { start: self.tail_start(), data: segment.to_bytes() });
+        self.segments.push(segment);
+        self.tail.clear();
+        self.tail_charge = None;
+        Ok(())
+    }
+
+    /// Changes to window mode: what was kept for storing is let go as its readers pass.
+    fn stop_keeping(&mut self) {
+        self.retention = Retention::Window;
+        if !self.tail.is_empty() {
+            let start = self.tail_start();
+            self.pieces.push_back(Piece { start, data: Bytes::from(std::mem::take(&mut self.tail)) });
+        }
+        self.segments.clear();
+        self.tail_charge = None;
+    }
+
+    /// Adds to a body of which only a window is kept.
+    fn pass(&mut self, data: Bytes) {
+        if data.is_empty() {
+            return;
+        }
+        let start = self.total_bytes;
+        self.total_bytes += data.len() as u64;
+        self.pieces.push_back(Piece { start, data });
+    }
+
+    fn finish(&mut self, budget: &Arc<Budget>) -> Option<CompleteBody> {
+        if self.retention == Retention::Window {
+            return None;
+        }
+        if self.total_bytes <= INLINE_BODY_BYTES_MAX as u64 {
+            return Some(CompleteBody::Inline(Bytes::copy_from_slice(&self.tail)));
+        }
+        if !self.tail.is_empty() && self.seal(budget).is_err() {
+            self.stop_keeping();
+            return None;
+        }
+        Some(CompleteBody::Segments(self.segments.clone()))
+    }
+
+    fn tail_start(&self) -> u64 {
+        self.total_bytes - self.tail.len() as u64
+    }
+
+    fn first_kept(&self) -> u64 {
+        self.pieces.front().map_or(self.tail_start(), |piece| piece.start)
+    }
+
+    /// Lets go of what every reader has passed, and tells whether the writer may go on.
+    fn room(&mut self, promised: usize) -> Room {
+        let slowest = match self.readers.iter().flatten().min() {
+            _ if promised > 0 => self.first_kept(),
+            Some(position) => *position,
+            None => return Room::NobodyReads,
+        };
+        while self.pieces.front().is_some_and(|piece| piece.start + piece.data.len() as u64 <= slowest) {
+            self.pieces.pop_front();
+        }
+        if self.total_bytes.saturating_sub(slowest) > WINDOW_BYTES_MAX { Room::Full } else { Room::Free }
+    }
+
+    /// The next bytes from `position`, if they have arrived.
+    fn bytes_at(&self, position: u64) -> Option<Bytes> {
+        if position >= self.total_bytes {
+            return None;
+        }
+        let tail_start = self.tail_start();
+        if position >= tail_start && !self.tail.is_empty() {
+            let rest = &self.tail[(position - tail_start) as usize..];
+            return Some(Bytes::copy_from_slice(&rest[..rest.len().min(COPY_BYTES_MAX)]));
+        }
+        let after = self.pieces.partition_point(|piece| piece.start <= position);
+        let piece = self.pieces.get(after.checked_sub(1)?)?;
+        Some(piece.data.slice((position - piece.start) as usize..))
+    }
+}
+
+impl From<store::OverBudget> for NotKept {
+    fn from(_: store::OverBudget) -> Self {
+        Self::OverBudget
+    }
+}
+
+/// Follows a fill from one position to another.
+#[derive(Debug)]
+pub(crate) struct FillReader {
+    fill: Arc<Fill>,
+    slot: usize,
+    position: u64,
+    end: Option<u64>,
+}
+
+impl FillReader {
+    /// The next bytes; `None` at the end of the body (or of the range).
+    ///
+    /// # Errors
+    /// When the body broke off before that.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Aborted> {
+        loop {
+            if self.end.is_some_and(|end| self.position >= end) {
+                return Ok(None);
+            }
+            let fill = Arc::clone(&self.fill);
+            let arrived = fill.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            if let Some(next) = self.poll_next() {
+                return next;
+            }
+            arrived.await;
+        }
+    }
+
+    /// What there is now: bytes, the end, or `None` to wait.
+    fn poll_next(&mut self) -> Option<Result<Option<Bytes>, Aborted>> {
+        let mut state = self.fill.state.lock();
+        if let Some(mut data) = state.bytes_at(self.position) {
+            if let Some(end) = self.end {
+                data.truncate((end - self.position).min(data.len() as u64) as usize);
+            }
+            self.position += data.len() as u64;
+            state.readers[self.slot] = Some(self.position);
+            let retention = state.retention;
+            drop(state);
+            if retention == Retention::Window {
+                self.fill.read.notify_one();
+            }
+            return Some(Ok(Some(data)));
+        }
+        match state.end {
+            End::Filling => None,
+            // A range that begins or ends behind the end of the body can't be served in full.
+            End::Complete(_) if self.end.is_some() => Some(Err(Aborted)),
+            End::Complete(_) => Some(Ok(None)),
+            End::Aborted => Some(Err(Aborted)),
+        }
+    }
+
+    /// Trailers of a complete body.
+    pub(crate) fn trailers(&self) -> Option<Arc<HeaderMap>> {
+        match &self.fill.state.lock().end {
+            End::Complete(trailers) => trailers.clone(),
+            End::Filling | End::Aborted => None,
+        }
+    }
+}
+
+impl Drop for FillReader {
+    fn drop(&mut self) {
+        self.fill.state.lock().readers[self.slot] = None;
+        self.fill.read.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Memory, MemoryConfig};
+
+    use super::*;
+
+    fn budget(bytes: u64) -> Arc<Budget> {
+        crate::cache::tests::memory(bytes).budget().clone()
+    }
+
+    async fn read_all(mut reader: FillReader) -> Result<Vec<u8>, Aborted> {
+        let mut all = Vec::new();
+        while let Some(data) = reader.chunk().await? {
+            all.extend_from_slice(&data);
+        }
+        Ok(all)
+    }
+
+    fn pattern(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|index| (index * 31 % 251) as u8).collect()
+    }
+}

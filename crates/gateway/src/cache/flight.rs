@@ -1,0 +1,278 @@
+//! Collapse requests (RFC 9111 section 4): one forward per key, any number of requests that wait for it.
+//!
+//! The forward runs in a task of its own and belongs to nobody's connection: a client that leaves takes
+//! nobody with it. Those who wait are woken when the response head arrives and then follow the fill; nothing
+//! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::fill::Fill;
+use super::stored::{Hit, StoredHead};
+use crate::fields::PackedFields;
+use crate::origin::{Interim, OriginError, OriginResponse};
+
+/// What a forward came to, as everybody who waits for it sees it.
+#[derive(Clone)]
+pub(crate) enum Answer {
+    /// A response that may be shared; its body is on its way.
+    Filling(Filling),
+    /// A stored response, freshened by the origin's 304.
+    Freshened(Hit),
+    /// Somebody else stored a fresh response just before this forward would have begun.
+    Found(Hit),
+    /// A stored response that may be used stale because the origin failed.
+    Stale(Hit, FailureCause),
+    /// A response that isn't stored: it belongs to the request that caused the forward.
+    Private(Arc<PrivateAnswer>),
+    /// No response.
+    Failed(Arc<OriginError>),
+    /// The forward was given up (the process stops).
+    GivenUp,
+}
+
+/// A response whose body is on its way, for everybody whom it answers.
+#[derive(Clone)]
+pub(crate) struct Filling {
+    pub(crate) head: Arc<StoredHead>,
+    pub(crate) fill: Arc<Fill>,
+    /// Fields that are not stored and only go to the request that caused the forward (RFC 9111 section 3.1).
+    pub(crate) unshared: Arc<PackedFields>,
+}
+
+/// Why a stale response is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureCause {
+    Unreachable(&'static str),
+    Status(u16),
+}
+
+/// A response that only one request may have.
+pub(crate) struct PrivateAnswer {
+    pub(crate) reason: &'static str,
+    pub(crate) response: Mutex<Option<OriginResponse>>,
+}
+
+/// Forwards in progress, by flight key.
+pub(crate) struct Flights {
+    shards: Box<[Mutex<HashMap<Box<[u8]>, Arc<Flight>>>]>,
+    hasher: foldhash::quality::RandomState,
+}
+
+/// One forward in progress.
+pub(crate) struct Flight {
+    key: Box<[u8]>,
+    primary_bytes: usize,
+    progress: Mutex<Progress>,
+    changed: Notify,
+    participants: Arc<AtomicUsize>,
+    doomed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Progress {
+    interims: Vec<Arc<Interim>>,
+    answer: Option<Answer>,
+}
+
+/// How a request takes part in a forward.
+pub(crate) enum Join {
+    /// It must start the forward.
+    Lead(Participant),
+    /// It waits for one that is under way.
+    Wait(Participant),
+    /// Too many wait already.
+    Full,
+}
+
+const SHARDS: usize = 64;
+
+impl Flights {
+    pub(crate) fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { shards, hasher: foldhash::quality::RandomState::default() }
+    }
+
+    /// Joins the forward for `primary` + `variant`, or becomes the one that starts it.
+    pub(crate) fn join(&self, primary: &[u8], variant: &[u8], waiters_max: usize) -> Join {
+        let key = [primary, variant].concat();
+        let mut shard = self.shard(primary).lock();
+        if let Some(flight) = shard.get(key.as_slice()) {
+            if flight.participants.load(Ordering::Relaxed) > waiters_max {
+                return Join::Full;
+            }
+            return Join::Wait(Participant::new(flight));
+        }
+        let flight = Arc::new(Flight::new(key.into_boxed_slice(), primary.len()));
+        shard.insert(flight.key.clone(), Arc::clone(&flight));
+        Join::Lead(Participant::new(&flight))
+    }
+
+    /// A forward that nobody can join.
+    pub(crate) fn alone(primary: &[u8]) -> Participant {
+        Participant::new(&Arc::new(Flight::new(primary.into(), primary.len())))
+    }
+
+    /// Forbids all forwards in progress for `primary` to store what they bring, and hides them from new requests.
+    /// Returns how many there were.
+    pub(crate) fn doom(&self, primary: &[u8]) -> usize {
+        let mut shard = self.shard(primary).lock();
+        let before = shard.len();
+        shard.retain(|_, flight| {
+            let hit = &flight.key[..flight.primary_bytes] == primary;
+            if hit {
+                flight.doomed.store(true, Ordering::Release);
+            }
+            !hit
+        });
+        before - shard.len()
+    }
+
+    /// Forwards in progress that others can join.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    fn remove(&self, flight: &Arc<Flight>) {
+        let mut shard = self.shard(&flight.key[..flight.primary_bytes]).lock();
+        if shard.get(&flight.key).is_some_and(|present| Arc::ptr_eq(present, flight)) {
+            shard.remove(&flight.key);
+        }
+    }
+
+    fn shard(&self, primary: &[u8]) -> &Mutex<HashMap<Box<[u8]>, Arc<Flight>>> {
+        &self.shards[self.hasher.hash_one(primary) as usize % SHARDS]
+    }
+}
+
+impl Flight {
+    fn new(key: Box<[u8]>, primary_bytes: usize) -> Self {
+        Self {
+            key,
+            primary_bytes,
+            progress: Mutex::default(),
+            changed: Notify::new(),
+            participants: Arc::default(),
+            doomed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a purge or an invalidation came since the forward began.
+    pub(crate) fn is_doomed(&self) -> bool {
+        self.doomed.load(Ordering::Acquire)
+    }
+
+    /// The count of requests that wait for the answer, for the fill.
+    pub(crate) fn promised(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.participants)
+    }
+
+    pub(crate) fn push_interim(&self, interim: Interim) {
+        self.progress.lock().interims.push(Arc::new(interim));
+        self.changed.notify_waiters();
+    }
+
+    fn settle(&self, answer: Answer) {
+        let mut progress = self.progress.lock();
+        if progress.answer.is_none() {
+            progress.answer = Some(answer);
+        }
+        drop(progress);
+        self.changed.notify_waiters();
+    }
+}
+
+/// The task's end of a flight: whatever happens to the task, those who wait are told and the table is cleared.
+pub(crate) struct Pilot {
+    flight: Arc<Flight>,
+    flights: Arc<Flights>,
+}
+
+impl Pilot {
+    pub(crate) fn new(participant: &Participant, flights: &Arc<Flights>) -> Self {
+        Self { flight: Arc::clone(&participant.flight), flights: Arc::clone(flights) }
+    }
+
+    pub(crate) fn flight(&self) -> &Flight {
+        &self.flight
+    }
+
+    /// Announces the answer; the flight stays open for others to join.
+    pub(crate) fn announce(&self, answer: Answer) {
+        self.flight.settle(answer);
+    }
+
+    /// Hides the flight from requests that come later; those who wait still get the answer.
+    pub(crate) fn hide(&self) {
+        self.flights.remove(&self.flight);
+    }
+
+    /// Announces the answer and closes the flight: who comes later looks into the store or forwards anew.
+    pub(crate) fn land(self, answer: Answer) {
+        self.flights.remove(&self.flight);
+        self.flight.settle(answer);
+    }
+}
+
+impl Drop for Pilot {
+    fn drop(&mut self) {
+        self.flights.remove(&self.flight);
+        self.flight.settle(Answer::GivenUp);
+    }
+}
+
+/// A request's place in a flight.
+pub(crate) struct Participant {
+    flight: Arc<Flight>,
+    interims_seen: usize,
+}
+
+/// What a participant learns next.
+pub(crate) enum News {
+    Interim(Arc<Interim>),
+    Answer(Answer),
+}
+
+impl Participant {
+    fn new(flight: &Arc<Flight>) -> Self {
+        flight.participants.fetch_add(1, Ordering::AcqRel);
+        Self { flight: Arc::clone(flight), interims_seen: 0 }
+    }
+
+    /// The next interim response, or the answer.
+    pub(crate) async fn news(&mut self) -> News {
+        let flight = Arc::clone(&self.flight);
+        loop {
+            let changed = flight.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(news) = self.poll_news() {
+                return news;
+            }
+            changed.await;
+        }
+    }
+
+    fn poll_news(&mut self) -> Option<News> {
+        let progress = self.flight.progress.lock();
+        if let Some(interim) = progress.interims.get(self.interims_seen) {
+            self.interims_seen += 1;
+            return Some(News::Interim(Arc::clone(interim)));
+        }
+        progress.answer.clone().map(News::Answer)
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        self.flight.participants.fetch_sub(1, Ordering::AcqRel);
+        if let Some(Answer::Filling(filling)) = &self.flight.progress.lock().answer {
+            filling.fill.promise_kept();
+        }
+    }
+}

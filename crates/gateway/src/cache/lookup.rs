@@ -1,0 +1,176 @@
+//! What the cache has for a request, and what may be done with it.
+
+use std::sync::Arc;
+
+use caching::{
+    FwdReason, KeyParts, Miss, NotReused, RequestFacts, Reuse, Timestamp, key::write_key, on_miss, reuse,
+};
+
+use super::fetch::{Fetch, Sharing};
+use super::serve::Use;
+use super::stored::{Hit, Primary};
+use crate::exchange::PassReason;
+use crate::head::{Content, RequestHead, Scheme};
+use crate::route::{LiveSite, RuleIndex};
+use crate::worker::{Live, Worker};
+
+/// One look-up.
+pub(crate) struct Lookup<'a> {
+    pub(crate) worker: &'a Arc<Worker>,
+    pub(crate) live: &'a Arc<Live>,
+    pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: &'a RequestHead<'a>,
+    pub(crate) facts: &'a RequestFacts,
+    pub(crate) now: Timestamp,
+}
+
+/// What a look-up comes to.
+pub(crate) enum Found {
+    /// The cache has no part in this.
+    Pass(PassReason),
+    /// A stored response answers.
+    Use(Hit, Use),
+    /// The origin must be asked; the answer may be stored.
+    Fetch(Arc<Fetch>),
+    /// `only-if-cached`, and nothing can be used.
+    Unavailable(NotReused),
+}
+
+impl Lookup<'_> {
+    pub(crate) fn run(&self, key: &mut Vec<u8>) -> Found {
+        if let Some(reason) = self.why_pass() {
+            return Found::Pass(reason);
+        }
+        let rule = self.site.rule_at(self.rule);
+        write_site_key(
+            self.site,
+            self.request.scheme,
+            self.request.authority,
+            self.request.path_and_query,
+            &rule.query,
+            key,
+        );
+        let primary = self.worker.shared.memory.get(key);
+        let selected = primary.as_ref().and_then(|primary| primary.select(self.request.fields));
+        let decision = match &selected {
+            Some(hit) => reuse(self.facts, &hit.head.facts, &rule.caching, self.now),
+            None => on_miss(self.facts, &rule.caching, miss_kind(primary.as_deref())),
+        };
+        self.found(decision, selected, primary.as_ref(), key)
+    }
+
+    fn found(
+        &self,
+        decision: Reuse,
+        selected: Option<Hit>,
+        primary: Option<&Arc<Primary>>,
+        key: &[u8],
+    ) -> Found {
+        match (decision, selected) {
+            (Reuse::Fresh, Some(hit)) => Found::Use(hit, Use::Fresh),
+            (Reuse::Stale, Some(hit)) => Found::Use(hit, Use::Stale("max-stale")),
+            (Reuse::StaleWhileRevalidate, Some(hit)) => Found::Use(hit, Use::StaleWhileRevalidate),
+            (Reuse::Unavailable(reason), _) => Found::Unavailable(reason),
+            // A stale response without a validator is of use still: if the origin fails.
+            (Reuse::Validate(reason) | Reuse::Forward(reason), stale) => {
+                self.fetch(reason, stale, primary, key)
+            }
+            // Reuse without a stored response does not happen; asking the origin is right in any case.
+            (_, None) => self.fetch(NotReused::Miss, None, primary, key),
+        }
+    }
+
+    fn fetch(
+        &self,
+        reason: NotReused,
+        stale: Option<Hit>,
+        primary: Option<&Arc<Primary>>,
+        key: &[u8],
+    ) -> Found {
+        let fwd = reason.fwd();
+        // HEAD brings no body to store, and a precondition of the client that only the origin may judge
+        // must reach it.
+        let is_head = self.facts.method == caching::MethodClass::Head;
+        if is_head || self.facts.has_origin_conditions || matches!(fwd, FwdReason::Bypass | FwdReason::Method)
+        {
+            return Found::Pass(PassReason { fwd, detail: reason.as_str() });
+        }
+        if primary.is_some_and(|primary| primary.is_uncacheable(self.now)) {
+            return Found::Pass(PassReason { fwd, detail: "known-uncacheable" });
+        }
+        // Who asks for something newer than what others get must not be given an answer that was asked
+        // for before.
+        let sharing = if fwd == FwdReason::Request { Sharing::Alone } else { Sharing::Joined };
+        Found::Fetch(Arc::new(Fetch::new(key, self.variant_key(primary), stale, reason, sharing)))
+    }
+
+    /// The variant that is asked for, as far as a stored response tells what it depends on.
+    fn variant_key(&self, primary: Option<&Arc<Primary>>) -> Vec<u8> {
+        let mut variant = Vec::new();
+        if let Some(newest) = primary.and_then(|primary| primary.variants().first()) {
+            let selecting = caching::Selecting::as_sent(self.request.fields);
+            newest.head.nominated.write_variant_key(selecting, &mut variant);
+        }
+        variant
+    }
+
+    /// A stored response lacks a segment: it is fetched again, whole.
+    pub(crate) fn fetch_after_hole(&self, key: &[u8]) -> Arc<Fetch> {
+        Arc::new(Fetch::new(key, Vec::new(), None, NotReused::Miss, Sharing::Joined))
+    }
+
+    /// Starts the validation behind a response that was served stale while it runs.
+    pub(crate) fn refresh_if_stale(&self, used: Use, hit: &Hit, key: &[u8]) {
+        if used == Use::StaleWhileRevalidate {
+            let primary = self.worker.shared.memory.get(key);
+            let variant = self.variant_key(primary.as_ref());
+            let stale = Some(hit.clone());
+            let fetch = Fetch::new(key, variant, stale, NotReused::Expired, Sharing::Joined);
+            super::collapse::refresh(self, Arc::new(fetch));
+        }
+    }
+
+    /// Requests whose content or purpose isn't part of a cache key.
+    fn why_pass(&self) -> Option<PassReason> {
+        if self.request.upgrade.is_some() {
+            return Some(PassReason { fwd: FwdReason::Bypass, detail: "upgrade" });
+        }
+        if self.facts.method.is_reusing() && self.request.content != Content::None {
+            return Some(PassReason { fwd: FwdReason::Bypass, detail: "request-content" });
+        }
+        None
+    }
+}
+
+fn miss_kind(primary: Option<&Primary>) -> Miss {
+    match primary {
+        Some(primary) if !primary.variants().is_empty() => Miss::Vary,
+        _ => Miss::Uri,
+    }
+}
+
+/// Writes the cache key of a URL of a site.
+pub(crate) fn write_site_key(
+    site: &LiveSite,
+    scheme: Scheme,
+    authority: &str,
+    path_and_query: &str,
+    rules: &caching::KeyRules,
+    key: &mut Vec<u8>,
+) {
+    let (path, query) = match path_and_query.split_once('?') {
+        Some((path, query)) => (path, Some(query.as_bytes())),
+        None => (path_and_query, None),
+    };
+    let parts = KeyParts {
+        site: site.config.name.as_bytes(),
+        scheme: scheme.as_str().as_bytes(),
+        authority: authority.as_bytes(),
+        path: path.as_bytes(),
+        query,
+        method: "GET",
+        extra: &[],
+    };
+    write_key(&parts, rules, key);
+}

@@ -1,0 +1,11 @@
+//! The cache of the gateway: looks up, serves, fetches, collapses, stores.
+
+pub(crate) mod collapse;
+pub(crate) mod fetch;
+pub(crate) mod fill;
+pub(crate) mod flight;
+pub(crate) mod lookup;
+pub(crate) mod publish;
+pub(crate) mod purge;
+pub(crate) mod serve;
+pub(crate) mod stored;

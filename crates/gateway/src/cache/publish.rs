@@ -1,0 +1,171 @@
+//! Puts responses under their key: new, freshened, or only the note that there is nothing to store.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use bytes::Bytes;
+use caching::{
+    ExchangeTimes, FieldLine, NominatedFields, NominatedValues, Selecting, Storable, StorageFilter,
+    StoredFacts, Timestamp, Validators, VaryUnusable, may_store, validation,
+};
+use store::{Applied, Change, OverBudget, SegmentPut};
+
+use super::fetch::Job;
+use super::fill::{CompleteBody, Fill, FillLimits};
+use super::flight::{Filling, Flight};
+use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
+use crate::fields::PackedFields;
+use crate::head::Version;
+use crate::origin::OriginResponse;
+use crate::transform;
+
+/// The right to change what lies under one key, on behalf of one forward.
+pub(crate) struct Publication<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) flight: &'a Flight,
+}
+
+/// The tier took nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotTaken;
+
+impl Publication<'_> {
+    /// Prepares head and fill of a response that may be stored.
+    pub(crate) fn filling(
+        &self,
+        storable: &Storable,
+        lines: &[FieldLine<'_>],
+        response: &OriginResponse,
+        promised: &Arc<AtomicUsize>,
+        limits: FillLimits,
+    ) -> Result<Filling, VaryUnusable> {
+        let filter = StorageFilter::of(lines, &self.job.rule().caching);
+        let all = self.end_to_end(lines, storable.facts.response_time);
+        let (stored, unshared) = split(&all, |name| filter.keeps(name));
+        let reason = response.reason.clone().unwrap_or_default();
+        let head = self.head(storable.facts, stored, &reason, response.body.content_length())?;
+        let budget = Arc::clone(self.job.worker.shared.memory.budget());
+        let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
+        Ok(Filling { head: Arc::new(head), fill, unshared: Arc::new(unshared) })
+    }
+
+    fn end_to_end(&self, lines: &[FieldLine<'_>], date: Timestamp) -> PackedFields {
+        let via = transform::via(Version::Http11, &self.job.live.config.server_name);
+        transform::response_fields(lines, &self.job.site.config, &via, &caching::date::format(date))
+    }
+
+    fn head(
+        &self,
+        facts: StoredFacts,
+        mut fields: PackedFields,
+        reason: &Bytes,
+        declared_bytes: Option<u64>,
+    ) -> Result<StoredHead, VaryUnusable> {
+        fields.shrink();
+        let lines = fields.to_lines();
+        let nominated = NominatedFields::parse(&lines)?;
+        let request = self.job.request.fields.to_lines();
+        let nominated_values = if nominated.is_empty() {
+            NominatedValues::default()
+        } else {
+            nominated.capture(Selecting::as_sent(&request))
+        };
+        let validators = Validators::parse(&lines, facts.response_time).into();
+        drop(lines);
+        let reason = reason.as_ref().into();
+        Ok(StoredHead { facts, validators, nominated, nominated_values, reason, fields, declared_bytes })
+    }
+
+    /// Stores a complete response as the newest variant.
+    pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<Hit, NotTaken> {
+        let body = match body {
+            CompleteBody::Inline(data) => StoredBody::Inline(data),
+            CompleteBody::Segments(segments) => self.store_segments(&segments)?,
+        };
+        self.put(StoredResponse { head: Arc::clone(head), body })
+    }
+
+    fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
+        let memory = &self.job.worker.shared.memory;
+        let group = Arc::new(memory.open_group());
+        for (index, segment) in (0..).zip(segments) {
+            if let SegmentPut::NotStored(_) = group.put(index, segment.clone()) {
+                return Err(NotTaken);
+            }
+        }
+        let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
+        Ok(StoredBody::Segments { group, segment_bytes: memory.segment_bytes_max(), bytes })
+    }
+
+    fn put(&self, response: StoredResponse) -> Result<Hit, NotTaken> {
+        let variants_max = self.job.live.config.variants_max;
+        let new_head = Arc::clone(&response.head);
+        let mut stored = None;
+        let applied = self.update(|current| {
+            let kept = current.map(|primary| primary.variants()).unwrap_or_default();
+            let others = kept.iter().filter(|variant| !variant.head.is_same_variant(&new_head)).cloned();
+            let variants = std::iter::once(response).chain(others).take(variants_max).collect();
+            let primary = Arc::new(Primary::new(self.job.worker.shared.memory.budget(), variants, None)?);
+            stored = Hit::newest(Arc::clone(&primary));
+            Ok(primary)
+        });
+        match (applied, stored) {
+            (Applied::Stored, Some(hit)) => Ok(hit),
+            _ => Err(NotTaken),
+        }
+    }
+
+    /// Remembers that responses for this key are not stored, so that requests for it don't wait for each other.
+    pub(crate) fn mark_uncacheable(&self, until: Timestamp) {
+        self.update(|current| {
+            let variants = current.map(|primary| primary.variants().to_vec()).unwrap_or_default();
+            Primary::new(self.job.worker.shared.memory.budget(), variants, Some(until)).map(Arc::new)
+        });
+    }
+
+    fn update(
+        &self,
+        make: impl FnOnce(Option<&Arc<Primary>>) -> Result<Arc<Primary>, OverBudget>,
+    ) -> Applied {
+        self.job.worker.shared.memory.update(&self.job.fetch.key, |current| {
+            // Checked under the key's turn: a purge that dooms this flight afterwards removes what is put now.
+            if self.flight.is_doomed() {
+                return Change::Keep;
+            }
+            make(current).map_or(Change::Keep, Change::Put)
+        })
+    }
+
+    /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
+    /// this once and is gone.
+    pub(crate) fn freshen(
+        &self,
+        stale: &Hit,
+        not_modified: &[FieldLine<'_>],
+        times: ExchangeTimes,
+    ) -> Option<Hit> {
+        let rules = &self.job.rule().caching;
+        let stored = stale.head.fields.to_lines();
+        let end_to_end = self.end_to_end(not_modified, times.response);
+        let not_modified: Vec<FieldLine<'_>> = end_to_end.lines().collect();
+        let freshened = validation::freshen(stale.head.facts.status, &stored, &not_modified, times, rules);
+        let storable = may_store(&self.job.facts, &freshened.response, rules, times.response);
+        let facts = StoredFacts::new(&freshened.response, rules);
+        let fields = PackedFields::from_lines(freshened.fields);
+        let reason = Bytes::copy_from_slice(&stale.head.reason);
+        let head = self.head(facts, fields, &reason, stale.head.declared_bytes).ok()?;
+        let response = StoredResponse { head: Arc::new(head), body: stale.body.clone() };
+        if storable.is_ok() {
+            return self.put(response).ok();
+        }
+        let memory = &self.job.worker.shared.memory;
+        memory.remove(&self.job.fetch.key);
+        Hit::newest(Arc::new(Primary::new(memory.budget(), vec![response], None).ok()?))
+    }
+}
+
+fn split(all: &PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
+    let kept = all.lines().filter(|(name, _)| keeps(name));
+    let unshared = all.lines().filter(|(name, _)| !keeps(name) && !name.eq_ignore_ascii_case("age"));
+    (PackedFields::from_lines(kept), PackedFields::from_lines(unshared))
+}

@@ -1,0 +1,153 @@
+//! Takes stored responses out of use: after unsafe requests (invalidate) and for operators (purge).
+//!
+//! A purge wins against fetches in flight: they are doomed first, so that what they bring is delivered but not
+//! stored, and then what is stored goes.
+
+use std::sync::Arc;
+
+use caching::invalidation::SameOrigin;
+use store::{Applied, Change};
+
+use super::lookup::write_site_key;
+use super::stored::{Primary, StoredHead, StoredResponse};
+use crate::head::Scheme;
+use crate::route::{LiveSite, host_of};
+use crate::worker::{Live, Shared, Worker, now};
+
+/// How a purge takes stored responses out of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeMode {
+    /// They are removed.
+    Hard,
+    /// They are stale from now on: used only after validation, or where stale responses may be.
+    Soft,
+}
+
+/// What a purge found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Stored responses, all variants counted.
+    pub responses: usize,
+    /// Forwards in progress whose responses won't be stored.
+    pub fetches: usize,
+}
+
+/// Why nothing can be purged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PurgeError {
+    /// Not an absolute http or https URL without user information and fragment.
+    #[error("{url:?} is not an absolute http or https URL")]
+    InvalidUrl {
+        /// What was given.
+        url: String,
+    },
+    /// No site serves this URL.
+    #[error("no site serves {url:?}")]
+    NoSite {
+        /// What was given.
+        url: String,
+    },
+}
+
+/// Purges a URL with all its variants.
+pub(crate) fn purge_url(shared: &Shared, url: &str, mode: PurgeMode) -> Result<Purged, PurgeError> {
+    let live = shared.live.load_full();
+    let invalid = || PurgeError::InvalidUrl { url: url.to_owned() };
+    let (scheme, authority, path_and_query) = split_url(url).ok_or_else(invalid)?;
+    let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
+    let site = live.routes.site(authority, path).ok_or_else(|| PurgeError::NoSite { url: url.to_owned() })?;
+    Ok(purge_key(shared, &key_of(site, scheme, authority, path_and_query), mode))
+}
+
+/// Invalidates what lies under a URI after an unsafe request.
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
+pub(crate) fn invalidate(worker: &Worker, live: &Live, scheme: Scheme, authority: &str, uri: &SameOrigin) {
+    let mut path_and_query = uri.path.clone();
+    if let Some(query) = &uri.query {
+        path_and_query.push(b'?');
+        path_and_query.extend_from_slice(query);
+    }
+    let Ok(path_and_query) = String::from_utf8(path_and_query) else { return };
+    let path = path_and_query.split_once('?').map_or(path_and_query.as_str(), |(path, _)| path);
+    if let Some(site) = live.routes.site(authority, path) {
+        purge_key(&worker.shared, &key_of(site, scheme, authority, &path_and_query), PurgeMode::Hard);
+    }
+}
+
+fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    let rule = site.rule_at(site.rule("GET", path_and_query));
+    write_site_key(site, scheme, authority, path_and_query, &rule.query, &mut key);
+    key
+}
+
+fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode) -> Purged {
+    let fetches = shared.flights.doom(key);
+    let mut responses = 0;
+    let applied = shared.memory.update(key, |current| {
+        let Some(primary) = current else { return Change::Keep };
+        responses = primary.variants().len();
+        match mode {
+            PurgeMode::Hard => Change::Remove,
+            PurgeMode::Soft => expired(shared, primary).map_or(Change::Remove, Change::Put),
+        }
+    });
+    debug_assert!(applied != Applied::Absent);
+    Purged { responses, fetches }
+}
+
+/// The same record with every response stale.
+fn expired(shared: &Shared, primary: &Arc<Primary>) -> Option<Arc<Primary>> {
+    let now = now();
+    let variants = primary
+        .variants()
+        .iter()
+        .map(|variant| StoredResponse {
+            head: Arc::new(StoredHead {
+                facts: variant.head.facts.expired(now),
+                ..StoredHead::clone(&variant.head)
+            }),
+            body: variant.body.clone(),
+        })
+        .collect();
+    Primary::new(shared.memory.budget(), variants, primary.uncacheable_until()).ok().map(Arc::new)
+}
+
+/// Scheme, authority, path with query. No path means `/`, as in a request for it.
+fn split_url(url: &str) -> Option<(Scheme, &str, &str)> {
+    let (scheme, rest) = match url.split_once("://")? {
+        (scheme, rest) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
+        (scheme, rest) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
+        _ => return None,
+    };
+    if rest.contains('#') || rest.bytes().any(|byte| byte.is_ascii_control() || byte == b' ') {
+        return None;
+    }
+    let path_start = rest.find('/').unwrap_or(rest.len());
+    let (authority, path_and_query) = rest.split_at(path_start);
+    let has_host = !host_of(authority).is_empty() && !authority.contains(['@', '?']);
+    has_host.then_some((scheme, authority, if path_and_query.is_empty() { "/" } else { path_and_query }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_split_or_refused() {
+        for (url, expected) in [
+            ("http://a/b?c", Some((Scheme::Http, "a", "/b?c"))),
+            ("HTTPS://a:8443", Some((Scheme::Https, "a:8443", "/"))),
+            ("http://[::1]:80/x", Some((Scheme::Http, "[::1]:80", "/x"))),
+            ("http:///x", None),
+            ("ftp://a/x", None),
+            ("/x", None),
+            ("http://user@a/x", None),
+            ("http://a/x#y", None),
+            ("http://a/x y", None),
+        ] {
+            assert_eq!(split_url(url), expected, "{url}");
+        }
+    }
+}

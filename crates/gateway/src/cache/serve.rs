@@ -1,0 +1,242 @@
+//! Turns a stored response, or one that is being stored, into a reply: whole, a part of it, or 304.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::multipart::Multipart;
+use caching::range::{self, write_content_range, write_unsatisfied};
+use caching::{
+    ByteRange, CacheStatus, MethodClass, Outcome, Precondition, Ranges, RequestFacts, Timestamp, conditional,
+};
+use telemetry::CacheResult;
+use tokio::time::Instant;
+
+use super::fill::Fill;
+use super::stored::{Hit, StoredBody, StoredHead};
+use crate::fields::PackedFields;
+use crate::head::RequestHead;
+use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
+use crate::route::LiveSite;
+
+/// How a stored response came to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Fresh,
+    /// Stale, and why that is allowed.
+    Stale(&'static str),
+    /// Stale, while a validation runs.
+    StaleWhileRevalidate,
+    /// After the origin was asked, by this request or another.
+    Asked {
+        outcome: Outcome,
+        result: CacheResult,
+    },
+}
+
+/// One request that is being answered from what is, or will be, stored.
+pub(crate) struct Serving<'a> {
+    pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) request: &'a RequestHead<'a>,
+    pub(crate) facts: &'a RequestFacts,
+    pub(crate) now: Timestamp,
+    pub(crate) started: Instant,
+}
+
+/// What the reply is made of.
+struct Representation<'a> {
+    head: &'a Arc<StoredHead>,
+    bytes: Option<u64>,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    Stored(&'a Hit),
+    Fill(&'a Arc<Fill>),
+}
+
+impl Serving<'_> {
+    /// A reply from a stored response; `None` when a part of its body was evicted.
+    pub(crate) fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
+        let bytes = Some(hit.body.bytes());
+        let representation = Representation { head: &hit.head, bytes, source: Source::Stored(hit) };
+        let mut reply = self.represent(&representation)?;
+        self.describe(&mut reply, &hit.head, used);
+        Some(reply)
+    }
+
+    /// A reply from a fill; `None` when its beginning is gone.
+    pub(crate) fn filling(&self, head: &Arc<StoredHead>, fill: &Arc<Fill>, used: Use) -> Option<Reply> {
+        let representation = Representation { head, bytes: head.declared_bytes, source: Source::Fill(fill) };
+        let mut reply = self.represent(&representation)?;
+        self.describe(&mut reply, head, used);
+        Some(reply)
+    }
+
+    //= RFC 9110 section 13.2.2: preconditions come before ranges
+    fn represent(&self, representation: &Representation<'_>) -> Option<Reply> {
+        let head = representation.head;
+        if self.facts.has_conditions {
+            let validators = head.validators.view();
+            let method = self.facts.method;
+            let precondition =
+                conditional::evaluate(method, self.request.fields, &head.facts, &validators, self.now);
+            if precondition == Precondition::NotModified {
+                let head = ReplyHead::NotModified(Arc::clone(head));
+                return Some(self.reply(304, head, Length::None, Body::Empty));
+            }
+        }
+        match representation.bytes {
+            Some(bytes) if self.facts.has_range => self.ranges(representation, bytes),
+            _ => self.whole(representation),
+        }
+    }
+
+    fn ranges(&self, representation: &Representation<'_>, bytes: u64) -> Option<Reply> {
+        let head = representation.head;
+        let validators = head.validators.view();
+        let method = self.facts.method;
+        match range::evaluate(method, self.request.fields, &head.facts, &validators, bytes, self.now) {
+            Ranges::Whole => self.whole(representation),
+            Ranges::Single(range) => self.single_range(representation, range, bytes),
+            Ranges::Multi(ranges) => self.multipart(representation, &ranges, bytes),
+            Ranges::Unsatisfiable => Some(self.unsatisfiable(bytes)),
+        }
+    }
+
+    fn whole(&self, representation: &Representation<'_>) -> Option<Reply> {
+        let head = representation.head;
+        let status = head.facts.status;
+        let length = match representation.bytes {
+            _ if has_no_content(status) => Length::None,
+            Some(bytes) => Length::Known(bytes),
+            None => Length::Unknown,
+        };
+        let body = match self.facts.method {
+            MethodClass::Head => Body::Empty,
+            _ => representation.body(0, representation.bytes)?,
+        };
+        Some(self.reply(status, ReplyHead::Whole(Arc::clone(head)), length, body))
+    }
+
+    fn single_range(
+        &self,
+        representation: &Representation<'_>,
+        range: ByteRange,
+        bytes: u64,
+    ) -> Option<Reply> {
+        let body = representation.body(range.first, Some(range.last + 1))?;
+        let head = ReplyHead::Whole(Arc::clone(representation.head));
+        let mut reply = self.reply(206, head, Length::Known(range.len_bytes()), body);
+        let mut content_range = Vec::new();
+        write_content_range(range, bytes, &mut content_range);
+        reply.extra.push("content-range", &content_range);
+        Some(reply)
+    }
+
+    //= RFC 9110 section 14.6: multipart/byteranges
+    fn multipart(
+        &self,
+        representation: &Representation<'_>,
+        ranges: &[ByteRange],
+        bytes: u64,
+    ) -> Option<Reply> {
+        // Parts of a body in progress would have to wait for each other; the whole is a valid answer.
+        let Source::Stored(hit) = representation.source else { return self.whole(representation) };
+        let boundary = boundary(hit, self.now);
+        let content_type = hit.head.fields.value("content-type");
+        let multipart = Multipart { boundary: boundary.as_bytes(), content_type, complete_bytes: bytes };
+        let mut pieces = VecDeque::new();
+        for range in ranges {
+            let mut part_head = Vec::new();
+            multipart.write_part_head(*range, &mut part_head);
+            pieces.push_back(Bytes::from(part_head));
+            pieces.extend(hit.pieces(range.first, range.last + 1)?);
+        }
+        let mut end = Vec::new();
+        multipart.write_end(&mut end);
+        pieces.push_back(Bytes::from(end));
+        let length = Length::Known(multipart.total_bytes(ranges));
+        let mut reply = self.reply(206, ReplyHead::Part(Arc::clone(&hit.head)), length, Body::Pieces(pieces));
+        let mut own_type = Vec::new();
+        multipart.write_content_type(&mut own_type);
+        reply.extra.push("content-type", &own_type);
+        Some(reply)
+    }
+
+    fn unsatisfiable(&self, bytes: u64) -> Reply {
+        let mut fields = PackedFields::with_capacity(2);
+        let mut content_range = Vec::new();
+        write_unsatisfied(bytes, &mut content_range);
+        fields.push("date", &caching::date::format(self.now));
+        fields.push("content-range", &content_range);
+        self.reply(416, ReplyHead::Own { reason: None, fields }, Length::Known(0), Body::Empty)
+    }
+
+    fn reply(&self, status: u16, head: ReplyHead, length: Length, body: Body) -> Reply {
+        Reply {
+            status,
+            head,
+            extra: PackedFields::default(),
+            length,
+            body,
+            age_s: None,
+            cache_status: CacheStatus { outcome: Outcome::Hit, ttl_s: None, key: None, detail: None },
+            x_cache: None,
+            account: Account {
+                site: Some(Arc::clone(self.site)),
+                result: CacheResult::Hit,
+                started: self.started,
+            },
+        }
+    }
+
+    fn describe(&self, reply: &mut Reply, head: &StoredHead, used: Use) {
+        let (outcome, result, detail) = match used {
+            Use::Fresh => (Outcome::Hit, CacheResult::Hit, None),
+            Use::Stale(why) => (Outcome::Hit, CacheResult::Stale, Some(why)),
+            Use::StaleWhileRevalidate => (Outcome::Hit, CacheResult::Stale, Some("stale-while-revalidate")),
+            Use::Asked { outcome, result } => (outcome, result, None),
+        };
+        reply.cache_status.outcome = outcome;
+        reply.cache_status.ttl_s = Some(head.facts.ttl_s(self.now));
+        reply.cache_status.detail = detail;
+        reply.account.result = result;
+        reply.x_cache = x_cache(&self.site.config, result);
+        //= RFC 9111 section 4: Age in a response that was not just validated
+        let age_s = head.facts.age_s(self.now);
+        let is_own_forward =
+            matches!(used, Use::Asked { outcome: Outcome::Forwarded { collapsed: false, .. }, .. });
+        reply.age_s = (!is_own_forward || age_s > 0).then_some(age_s);
+    }
+}
+
+impl Representation<'_> {
+    fn body(&self, start: u64, end: Option<u64>) -> Option<Body> {
+        match (&self.source, end) {
+            (Source::Fill(fill), end) => {
+                let end = end.filter(|end| start > 0 || Some(*end) != self.bytes);
+                fill.reader(start, end).map(Body::Fill)
+            }
+            (Source::Stored(hit), end) => {
+                let end = end.unwrap_or(hit.body.bytes());
+                match &hit.body {
+                    StoredBody::Inline(_) => Some(Body::Inline {
+                        hit: Hit::clone(hit),
+                        start: usize::try_from(start).ok()?,
+                        end: usize::try_from(end).ok()?,
+                    }),
+                    StoredBody::Segments { .. } => hit.pieces(start, end).map(Body::Pieces),
+                }
+            }
+        }
+    }
+}
+
+/// A boundary that does not occur in the parts by any chance worth counting: 128 bits that a body's author
+/// can't know.
+fn boundary(hit: &Hit, now: Timestamp) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let random = RandomState::new();
+    format!("{:016x}{:016x}", random.hash_one(now.as_ms()), random.hash_one(hit.body.bytes()))
+}

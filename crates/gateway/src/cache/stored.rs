@@ -1,0 +1,216 @@
+//! What lies under a cache key: stored responses that differ by nominated fields.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::{
+    FieldLine, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
+};
+use store::{Budget, Charge, OverBudget, Record, Segment, SegmentGroup, allocated_bytes};
+
+use crate::fields::PackedFields;
+
+/// Everything about a stored response except its body. Immutable; freshening makes a new one.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredHead {
+    pub(crate) facts: StoredFacts,
+    pub(crate) validators: StoredValidators,
+    /// Which requests it answers, beyond the cache key (RFC 9111 section 4.1).
+    pub(crate) nominated: NominatedFields,
+    pub(crate) nominated_values: NominatedValues,
+    pub(crate) reason: Box<[u8]>,
+    /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
+    pub(crate) fields: PackedFields,
+    /// Body length where the origin declared it.
+    pub(crate) declared_bytes: Option<u64>,
+}
+
+impl StoredHead {
+    fn heap_bytes(&self) -> usize {
+        let validators = self.validators.view();
+        let boxed = [
+            size_of::<Self>() + ARC_HEADER_BYTES,
+            self.reason.len(),
+            self.nominated.as_str().len(),
+            self.nominated_values.as_bytes().len(),
+            validators.etag.map_or(0, <[u8]>::len),
+            validators.last_modified.map_or(0, |(text, _)| text.len()),
+        ];
+        boxed.into_iter().map(allocated_bytes).sum::<usize>() + self.fields.heap_bytes()
+    }
+
+    /// Whether the request's nominated fields select this response.
+    //= RFC 9111 section 4.1: all nominated fields match
+    pub(crate) fn is_selected_by(&self, request: &[FieldLine<'_>]) -> bool {
+        self.nominated.is_empty()
+            || self.nominated.matches(&self.nominated_values, Selecting::as_sent(request))
+    }
+
+    /// Whether both answer the same requests, so that one replaces the other.
+    pub(crate) fn is_same_variant(&self, other: &Self) -> bool {
+        self.nominated == other.nominated && self.nominated_values == other.nominated_values
+    }
+}
+
+/// A complete stored response.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredResponse {
+    pub(crate) head: Arc<StoredHead>,
+    pub(crate) body: StoredBody,
+}
+
+/// A complete stored body.
+#[derive(Clone, Debug)]
+pub(crate) enum StoredBody {
+    /// Inside the record.
+    Inline(Bytes),
+    /// In segments of their own, each of which the tier may have evicted.
+    Segments { group: Arc<SegmentGroup>, segment_bytes: usize, bytes: u64 },
+}
+
+impl StoredBody {
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Inline(data) => data.len() as u64,
+            Self::Segments { bytes, .. } => *bytes,
+        }
+    }
+}
+
+impl StoredResponse {
+    fn heap_bytes(&self) -> usize {
+        let body_bytes = match &self.body {
+            StoredBody::Inline(data) => allocated_bytes(data.len()) + INLINE_OVERHEAD_BYTES,
+            StoredBody::Segments { .. } => 0,
+        };
+        size_of::<Self>() + self.head.heap_bytes() + body_bytes
+    }
+}
+
+/// The record under a cache key. Shared and immutable; each change makes a new one.
+#[derive(Debug)]
+pub(crate) struct Primary {
+    /// Newest first.
+    variants: Vec<StoredResponse>,
+    /// Until when requests for this key are not collapsed, because the last answer was uncacheable.
+    uncacheable_until: Option<Timestamp>,
+    expires_at_ms: Option<u64>,
+    /// Last, so that what it counts is gone before it is.
+    charge: Charge,
+}
+
+/// The `Arc` and allocation headers of an inline body.
+const INLINE_OVERHEAD_BYTES: usize = 48;
+/// The two counts of an `Arc`.
+const ARC_HEADER_BYTES: usize = 16;
+/// How long past its freshness a response may still be of use: for validation and stale answers.
+const USEFUL_WHEN_STALE_MS: u64 = 24 * 3_600_000;
+
+impl Primary {
+    /// # Errors
+    /// When the memory budget has no room for the record.
+    pub(crate) fn new(
+        budget: &Arc<Budget>,
+        variants: Vec<StoredResponse>,
+        uncacheable_until: Option<Timestamp>,
+    ) -> Result<Self, OverBudget> {
+        let bytes = allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
+            + variants.iter().map(StoredResponse::heap_bytes).sum::<usize>();
+        let charge = budget.reserve_record(bytes)?;
+        let expires_at_ms = expires_at_ms(&variants, uncacheable_until);
+        Ok(Self { variants, uncacheable_until, expires_at_ms, charge })
+    }
+
+    pub(crate) fn variants(&self) -> &[StoredResponse] {
+        &self.variants
+    }
+
+    pub(crate) fn is_uncacheable(&self, now: Timestamp) -> bool {
+        self.uncacheable_until.is_some_and(|until| now < until)
+    }
+
+    pub(crate) fn uncacheable_until(&self) -> Option<Timestamp> {
+        self.uncacheable_until
+    }
+
+    /// The newest stored response that the request's nominated fields select.
+    //= RFC 9111 section 4.1: the most recent of several matching responses
+    pub(crate) fn select(self: &Arc<Self>, request: &[FieldLine<'_>]) -> Option<Hit> {
+        let index = self.variants.iter().position(|variant| variant.head.is_selected_by(request))?;
+        Some(Hit { primary: Arc::clone(self), index })
+    }
+}
+
+fn expires_at_ms(variants: &[StoredResponse], uncacheable_until: Option<Timestamp>) -> Option<u64> {
+    let of_variant = |variant: &StoredResponse| {
+        let facts = &variant.head.facts;
+        let stale_ms = facts.stale_if_error_ms.unwrap_or(0).max(facts.stale_while_revalidate_ms.unwrap_or(0));
+        let useful_ms = facts.freshness_lifetime_ms.saturating_add(stale_ms.max(USEFUL_WHEN_STALE_MS));
+        facts.response_time.as_ms().saturating_add_unsigned(useful_ms)
+    };
+    let marker = uncacheable_until.map(Timestamp::as_ms);
+    let last_ms = variants.iter().map(of_variant).chain(marker).max()?;
+    Some(u64::try_from(last_ms).unwrap_or(0))
+}
+
+impl Record for Primary {
+    fn charge(&self) -> &Charge {
+        &self.charge
+    }
+
+    fn expires_at_ms(&self) -> Option<u64> {
+        self.expires_at_ms
+    }
+}
+
+/// A stored response in use. Holds its record, so that its bytes stay counted until the response is delivered.
+#[derive(Clone, Debug)]
+pub(crate) struct Hit {
+    primary: Arc<Primary>,
+    index: usize,
+}
+
+impl Deref for Hit {
+    type Target = StoredResponse;
+
+    fn deref(&self) -> &StoredResponse {
+        &self.primary.variants[self.index]
+    }
+}
+
+impl Hit {
+    /// The newest variant of a record that was just written.
+    pub(crate) fn newest(primary: Arc<Primary>) -> Option<Self> {
+        (!primary.variants.is_empty()).then_some(Self { primary, index: 0 })
+    }
+
+    /// The bytes from `start` to `end` of a body in segments, all held; `None` when one was evicted: then the
+    /// response is no longer complete.
+    pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Bytes>> {
+        match &self.body {
+            StoredBody::Inline(data) => Some(VecDeque::from([data.slice(start as usize..end as usize)])),
+            StoredBody::Segments { group, segment_bytes, .. } => {
+                segment_pieces(group, *segment_bytes, start, end)
+            }
+        }
+    }
+}
+
+fn segment_pieces(
+    group: &SegmentGroup,
+    segment_bytes: usize,
+    start: u64,
+    end: u64,
+) -> Option<VecDeque<Bytes>> {
+    let size = segment_bytes as u64;
+    let indexes = start / size..end.div_ceil(size);
+    let piece = |index: u64| {
+        let segment: Segment = group.segment(u32::try_from(index).ok()?)?;
+        let from = start.saturating_sub(index * size) as usize;
+        let to = (end - index * size).min(segment.len() as u64) as usize;
+        Some(segment.to_bytes().slice(from..to))
+    };
+    indexes.map(piece).collect()
+}

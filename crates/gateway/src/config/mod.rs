@@ -1,0 +1,236 @@
+//! The checked configuration of the data plane.
+//!
+//! These types hold decisions, not text: patterns are compiled, certificates are loaded, every number
+//! has passed its range check. Only the `larder` binary knows the file format; it builds a [`Config`]
+//! and hands it over whole, at start and at each reload.
+
+mod origin;
+mod rule;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use ipnet::IpNet;
+pub use origin::{
+    AddressFamily, Credentials, OriginConfig, OriginEndpoint, OriginProtocol, OriginTls, PoolConfig,
+};
+pub use rule::{CacheRule, MethodSet, PathPattern};
+
+/// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Addresses that accept client connections. A reload can't change them.
+    pub listeners: Vec<ListenerConfig>,
+    /// Number of worker threads, each with its own runtime and `SO_REUSEPORT` listeners. A reload can't change it.
+    pub workers: usize,
+    /// Limits on what clients may use.
+    pub limits: ClientLimits,
+    /// Bytes that the memory tier may use for everything it holds: stored, filling and pinned.
+    pub memory_bytes_max: u64,
+    /// Stored responses that differ only by nominated fields, kept per cache key at most.
+    pub variants_max: usize,
+    /// Sites in the order of the file. The most specific host, then the longest path prefix wins.
+    pub sites: Vec<Arc<Site>>,
+    /// Name in `Via` and `Cache-Status`.
+    pub server_name: String,
+    /// Peers whose `X-Forwarded-*` and `Forwarded` fields are believed and extended.
+    pub trusted_proxies: Vec<IpNet>,
+    /// How long requests in flight may go on after a stop was asked for.
+    pub drain_limit: Duration,
+}
+
+/// One address that accepts client connections.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// Address; port 0 takes a free port.
+    pub address: SocketAddr,
+    /// TLS with certificates chosen by SNI; absent means cleartext.
+    pub tls: Option<ListenerTls>,
+    /// Whether each connection starts with a PROXY protocol header.
+    pub proxy_protocol: ProxyProtocol,
+    /// Whether HTTP/2 is offered (ALPN on TLS, prior knowledge in cleartext).
+    pub http2: Http2,
+}
+
+/// Whether a listener expects the PROXY protocol (v1 or v2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// Connections start with HTTP or TLS.
+    Off,
+    /// Connections start with a PROXY header; one without it is closed.
+    Required,
+}
+
+/// Whether HTTP/2 is offered to clients or used towards an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http2 {
+    /// HTTP/1.1 only.
+    Off,
+    /// HTTP/2 where the peer asks for it.
+    On,
+}
+
+/// Certificates of a TLS listener, already read and checked.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
+    /// At least one; the first answers names that match none.
+    pub certificates: Vec<Certificate>,
+}
+
+/// A certificate chain with its private key, chosen by SNI.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// Server names (exact, or `*.example.org`) that this certificate answers; from its subject
+    /// alternative names when the file gives none.
+    pub names: Vec<String>,
+    /// Chain and key in the form that rustls signs with.
+    pub key: Arc<rustls::sign::CertifiedKey>,
+}
+
+/// What clients may use. Each has a key in the configuration file.
+#[derive(Clone, Debug)]
+pub struct ClientLimits {
+    /// Open client connections over all workers; more are refused at accept.
+    pub connections_max: usize,
+    /// Request head: request line and header section (431).
+    pub head_bytes_max: usize,
+    /// Header field lines in a request (431).
+    pub fields_max: usize,
+    /// Request target (414).
+    pub target_bytes_max: usize,
+    /// Request body (413).
+    pub body_bytes_max: u64,
+    /// From accept or the first byte to the end of a request head (408).
+    pub head_read_timeout: Duration,
+    /// Between two reads of a request body (408).
+    pub body_read_timeout: Duration,
+    /// Between two requests of a kept connection (closed without an answer).
+    pub idle_timeout: Duration,
+    /// Without progress while writing a response (connection closed).
+    pub write_timeout: Duration,
+    /// Requests answered on one connection before it's closed.
+    pub requests_per_connection_max: u64,
+    /// HTTP/2: concurrent streams of a connection.
+    pub http2_streams_max: u32,
+    /// HTTP/2: streams reset by the peer before they were accepted (rapid reset), then the connection is closed.
+    pub http2_resets_max: usize,
+    /// HTTP/2: bytes of response data buffered per stream before the origin is held back.
+    pub http2_send_buffer_bytes_max: usize,
+}
+
+/// A set of URLs with one origin and one list of cache rules.
+#[derive(Debug)]
+pub struct Site {
+    /// Unique name: appears in metrics, logs, and is a part of every cache key.
+    pub name: String,
+    /// Host names (lower case, without port; `*.example.org` for subdomains). Empty means any host.
+    pub hosts: Vec<String>,
+    /// Path prefix on a segment boundary; `/` means every path.
+    pub path_prefix: String,
+    /// What happens to the prefix on the way to the origin.
+    pub prefix: PrefixHandling,
+    /// Where requests go that the cache can't answer.
+    pub origin: Arc<OriginConfig>,
+    /// Cache rules; the first whose match fits decides. None fits: the built-in default rule.
+    pub rules: Vec<CacheRule>,
+    /// Whether concurrent requests for one cache key share one forward.
+    pub collapse: Collapse,
+    /// Time limits towards the origin.
+    pub timeouts: OriginTimeouts,
+    /// Header fields that are taken out of requests before they're forwarded.
+    pub request_fields_hidden: Vec<http::HeaderName>,
+    /// When not empty, only these request fields are forwarded (Host and framing always are).
+    pub request_fields_forwarded: Vec<http::HeaderName>,
+    /// Header fields that are taken out of responses before they're stored and delivered.
+    pub response_fields_hidden: Vec<http::HeaderName>,
+    /// Whether response bodies may say what went wrong.
+    pub expose_errors: ErrorExposure,
+    /// Least severe level that is logged for this site.
+    pub log_level: tracing::Level,
+    /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
+    pub x_cache: XCache,
+}
+
+/// What happens to a site's path prefix on the way to the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefixHandling {
+    /// Forwarded as received.
+    Keep,
+    /// Cut off; the rest starts with `/`.
+    Strip,
+}
+
+/// Whether response bodies of errors that the gateway made say what went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorExposure {
+    /// The status alone.
+    Hide,
+    /// The cause in one line.
+    Expose,
+}
+
+/// Whether responses carry an `X-Cache` line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XCache {
+    /// No such line.
+    Off,
+    /// `X-Cache: HIT`, `MISS`, `STALE`, `REVALIDATED`, `BYPASS`, ...
+    On,
+}
+
+/// Whether concurrent requests for one cache key share one forward (RFC 9111 section 4: collapse).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collapse {
+    /// Each request is forwarded on its own.
+    Off,
+    /// One forward per key in this process.
+    Process(CollapseLimits),
+}
+
+/// Bounds on waiting for another request's forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollapseLimits {
+    /// Longest wait for the response head before a waiter forwards on its own.
+    pub wait_max: Duration,
+    /// Waiters per forward; more are forwarded on their own.
+    pub waiters_max: usize,
+    /// What waiters do when the forward fails.
+    pub on_failure: LeaderFailure,
+    /// How long a key that turned out uncacheable is remembered and not collapsed.
+    pub uncacheable_for: Duration,
+}
+
+/// What waiters do when the forward that they wait for fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaderFailure {
+    /// All get the error of the failed forward: spares an origin in trouble.
+    Share,
+    /// One of them forwards again, once; the others wait for it.
+    HandOver,
+}
+
+/// Time limits towards an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OriginTimeouts {
+    /// Name resolution, TCP connection and TLS handshake together.
+    pub connect: Duration,
+    /// From the request's end to the response head.
+    pub first_byte: Duration,
+    /// Between two pieces of the response body.
+    pub between_bytes: Duration,
+    /// The whole exchange; absent means unlimited (streams).
+    pub total: Option<Duration>,
+}
+
+/// Where the access log goes; kept beside the data plane's configuration because the data plane writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLogTarget {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// Appended to this file; reopened on reload.
+    File(PathBuf),
+}

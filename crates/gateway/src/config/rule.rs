@@ -1,0 +1,83 @@
+//! Cache rules: which requests, and what the operator decided for them.
+
+use std::collections::BTreeSet;
+
+use caching::KeyRules;
+use regex::Regex;
+
+/// What the operator decided for the requests that match.
+#[derive(Clone, Debug)]
+pub struct CacheRule {
+    /// Shown in logs and explanations; unique in its site.
+    pub name: String,
+    /// Absent: every path.
+    pub path: Option<PathPattern>,
+    /// Methods that match.
+    pub methods: MethodSet,
+    /// Query normalisation for the cache key (the origin still gets the query as sent).
+    pub query: KeyRules,
+    /// Largest body that is stored; larger ones are passed on.
+    pub object_bytes_max: u64,
+    /// Whether, and how, responses are stored and reused.
+    pub caching: caching::Rules,
+}
+
+impl CacheRule {
+    /// What applies where no rule of the site does: RFC 9111 with safe choices, bodies of any size that the memory
+    /// tier takes.
+    pub fn built_in() -> Self {
+        Self {
+            name: "built-in".to_owned(),
+            path: None,
+            methods: MethodSet::Any,
+            query: KeyRules::default(),
+            object_bytes_max: u64::MAX,
+            caching: caching::Rules::default(),
+        }
+    }
+}
+
+/// Matches path and query, as received after the site's host and prefix chose it.
+#[derive(Clone, Debug)]
+pub enum PathPattern {
+    /// The path, exactly; the query isn't looked at.
+    Exact(String),
+    /// The path starts so; the query isn't looked at.
+    Prefix(String),
+    /// Glob over the path: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`.
+    Glob(globset::GlobMatcher),
+    /// Regular expression over path and query, unanchored.
+    Regex(Regex),
+}
+
+impl PathPattern {
+    /// Whether a request for `path_and_query` matches.
+    pub fn matches(&self, path_and_query: &str) -> bool {
+        let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
+        match self {
+            Self::Exact(exact) => path == exact,
+            Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
+            Self::Glob(glob) => glob.is_match(path),
+            Self::Regex(regex) => regex.is_match(path_and_query),
+        }
+    }
+}
+
+/// Methods that a rule applies to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MethodSet {
+    /// Every method.
+    Any,
+    /// These, case-sensitive (RFC 9110 section 9.1).
+    Only(BTreeSet<String>),
+}
+
+impl MethodSet {
+    /// Whether `method` is in the set.
+    pub fn contains(&self, method: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(methods) => methods.contains(method),
+        }
+    }
+}

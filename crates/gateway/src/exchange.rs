@@ -1,0 +1,151 @@
+//! The life of a request, as a list of steps:
+//!
+//! `receive -> route -> transform -> key -> lookup -> (serve fresh | serve stale and refresh | validate | collapse |
+//! forward) -> store -> transform -> deliver -> account`
+//!
+//! [`begin`] takes the steps that need nobody else: it ends with a reply or with a [`Plan`]. [`finish`] carries a
+//! plan out. Decisions are made in `caching`; here they are only acted on.
+//!
+//! | step | where |
+//! |---|---|
+//! | receive, deliver | `server` |
+//! | route | [`crate::route`] |
+//! | transform | [`crate::transform`] |
+//! | key, lookup | [`crate::cache::lookup`] |
+//! | serve | [`crate::cache::serve`] |
+//! | validate, collapse, forward, store | [`crate::cache::fetch`], [`crate::cache::flight`] |
+//! | account | [`crate::account`] |
+
+use std::sync::Arc;
+
+use caching::{FieldLine, RequestFacts};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::cache::collapse;
+use crate::cache::fetch::Fetch;
+use crate::cache::lookup::{Found, Lookup};
+use crate::cache::serve::Serving;
+use crate::forward;
+use crate::head::{OwnedRequest, Peer, RequestHead, Scheme, Trust};
+use crate::origin::{Interim, RequestBody};
+use crate::reply::Reply;
+use crate::respond::{self, Problem};
+use crate::route::{LiveSite, RuleIndex};
+use crate::worker::{Live, Worker};
+
+/// Interim responses that wait for a slow client; more are dropped, because they are only hints.
+pub(crate) const INTERIMS_MAX: usize = 16;
+
+/// Where interim responses go.
+pub(crate) type InterimSender = mpsc::Sender<Arc<Interim>>;
+
+/// How the first half of an exchange ends.
+pub(crate) enum Step {
+    Reply(Reply),
+    Forward(Box<Plan>),
+}
+
+/// What is to be done for a request that can't be answered at once.
+pub(crate) struct Plan {
+    pub(crate) live: Arc<Live>,
+    pub(crate) site: Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: Arc<OwnedRequest>,
+    pub(crate) facts: RequestFacts,
+    pub(crate) started: Instant,
+    pub(crate) way: Way,
+}
+
+/// How a request gets its response from the origin.
+pub(crate) enum Way {
+    /// Forwarded as it is; the answer is for this client alone.
+    Pass { reason: PassReason },
+    /// Forwarded so that the answer can be stored and shared.
+    Fetch(Arc<Fetch>),
+}
+
+/// Why a request has nothing to do with the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PassReason {
+    pub(crate) fwd: caching::FwdReason,
+    pub(crate) detail: &'static str,
+}
+
+impl Plan {
+    pub(crate) fn request(&self) -> &OwnedRequest {
+        &self.request
+    }
+}
+
+/// Route, key, lookup, and the reply if one is at hand. `key` is scratch space of the connection.
+pub(crate) fn begin(
+    worker: &Arc<Worker>,
+    live: &Arc<Live>,
+    request: &RequestHead<'_>,
+    key: &mut Vec<u8>,
+) -> Step {
+    let started = Instant::now();
+    let Some(site) = live.routes.site(request.authority, request.path()) else {
+        let problem = Problem::no_site(request.authority);
+        return Step::Reply(respond::reply(&problem, None, started, worker));
+    };
+    let facts = RequestFacts::parse(request.method, request.fields);
+    let rule = site.rule(request.method, request.path_and_query);
+    let plan = |way: Way| {
+        Step::Forward(Box::new(Plan {
+            live: Arc::clone(live),
+            site: Arc::clone(site),
+            rule,
+            request: Arc::new(request.into_owned()),
+            facts,
+            started,
+            way,
+        }))
+    };
+    let lookup = Lookup { worker, live, site, rule, request, facts: &facts, now: worker.now() };
+    match lookup.run(key) {
+        Found::Pass(reason) => plan(Way::Pass { reason }),
+        Found::Use(hit, use_) => {
+            let serving = Serving { site, request, facts: &facts, now: lookup.now, started };
+            match serving.stored(&hit, use_) {
+                Some(reply) => {
+                    lookup.refresh_if_stale(use_, &hit, key);
+                    Step::Reply(reply)
+                }
+                None => plan(Way::Fetch(lookup.fetch_after_hole(key))),
+            }
+        }
+        Found::Fetch(fetch) => plan(Way::Fetch(fetch)),
+        Found::Unavailable(reason) => {
+            let mut reply = respond::reply(&Problem::only_if_cached(), Some(site), started, worker);
+            reply.cache_status.detail = Some(reason.as_str());
+            Step::Reply(reply)
+        }
+    }
+}
+
+/// Carries out a plan: asks the origin, or waits for somebody who does.
+pub(crate) async fn finish(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    body: RequestBody,
+    interims: &InterimSender,
+) -> Reply {
+    match &plan.way {
+        Way::Pass { reason } => forward::pass(worker, plan, body, *reason, interims).await,
+        Way::Fetch(fetch) => collapse::run(worker, plan, fetch, interims).await,
+    }
+}
+
+/// The scheme of the request: of the connection, or what a trusted proxy says of its own.
+pub(crate) fn scheme(peer: Peer, fields: &[FieldLine<'_>]) -> Scheme {
+    if peer.trust == Trust::Untrusted {
+        return peer.scheme;
+    }
+    match crate::fields::text(fields, "x-forwarded-proto") {
+        Some("https") => Scheme::Https,
+        Some("http") => Scheme::Http,
+        _ => peer.scheme,
+    }
+}

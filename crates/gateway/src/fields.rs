@@ -1,0 +1,113 @@
+//! Header field lines packed into one allocation, in the order they arrived.
+//!
+//! A `HeaderMap` costs an allocation per value and forgets the order of different names. Packed lines are
+//! at the same time the HTTP/1.1 wire form: a stored response's head is sent by copying one slice.
+
+use caching::FieldLine;
+
+/// An owned header section: `name: value\r\n` for each line, plus where each part begins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PackedFields {
+    wire: Vec<u8>,
+    lines: Vec<LineSpan>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LineSpan {
+    start: u32,
+    name_bytes: u16,
+    value_bytes: u32,
+}
+
+const SEPARATOR: &[u8] = b": ";
+const LINE_END: &[u8] = b"\r\n";
+
+impl PackedFields {
+    pub(crate) fn with_capacity(lines: usize) -> Self {
+        Self { wire: Vec::with_capacity(lines * 40), lines: Vec::with_capacity(lines) }
+    }
+
+    pub(crate) fn from_lines<'a>(lines: impl IntoIterator<Item = FieldLine<'a>>) -> Self {
+        let mut packed = Self::default();
+        lines.into_iter().for_each(|(name, value)| packed.push(name, value));
+        packed
+    }
+
+    /// Appends a line. Names and values come from parsed messages, which contain no CR, LF or NUL.
+    pub(crate) fn push(&mut self, name: &str, value: &[u8]) {
+        debug_assert!(!value.contains(&b'\n') && !value.contains(&b'\r'));
+        let start = u32::try_from(self.wire.len()).expect("header sections are limited far below 4 GiB");
+        self.wire.extend_from_slice(name.as_bytes());
+        self.wire.extend_from_slice(SEPARATOR);
+        self.wire.extend_from_slice(value);
+        self.wire.extend_from_slice(LINE_END);
+        self.lines.push(LineSpan {
+            start,
+            name_bytes: u16::try_from(name.len()).expect("field names are limited far below 64 KiB"),
+            value_bytes: u32::try_from(value.len()).expect("header sections are limited far below 4 GiB"),
+        });
+    }
+
+    pub(crate) fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
+        self.lines.iter().map(|span| self.line(*span))
+    }
+
+    fn line(&self, span: LineSpan) -> FieldLine<'_> {
+        let name_end = span.start as usize + usize::from(span.name_bytes);
+        let value_start = name_end + SEPARATOR.len();
+        let name = std::str::from_utf8(&self.wire[span.start as usize..name_end]).unwrap_or_default();
+        (name, &self.wire[value_start..value_start + span.value_bytes as usize])
+    }
+
+    /// Borrowed lines in the form that `caching` takes.
+    pub(crate) fn to_lines(&self) -> Vec<FieldLine<'_>> {
+        self.lines().collect()
+    }
+
+    /// The HTTP/1.1 wire form of all lines, without the empty line that ends a head.
+    pub(crate) fn wire(&self) -> &[u8] {
+        &self.wire
+    }
+
+    /// The value of the first line called `name`.
+    pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
+        self.lines().find(|(line_name, _)| line_name.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// Heap bytes in use.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        store::allocated_bytes(self.wire.capacity())
+            + store::allocated_bytes(self.lines.capacity() * size_of::<LineSpan>())
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        self.wire.shrink_to_fit();
+        self.lines.shrink_to_fit();
+    }
+}
+
+/// The lines of a header map, equal names together.
+pub(crate) fn map_lines(map: &http::HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
+    map.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
+}
+
+/// The value of the first line called `name`, as text.
+pub(crate) fn text<'a>(lines: &[FieldLine<'a>], name: &str) -> Option<&'a str> {
+    let (_, value) = lines.iter().find(|(line_name, _)| line_name.eq_ignore_ascii_case(name))?;
+    std::str::from_utf8(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_keep_order_multiplicity_and_bytes() {
+        let lines: Vec<FieldLine<'_>> =
+            vec![("Set-Cookie", b"a=1"), ("X-Odd", b"\xff\x80"), ("set-cookie", b"b=2"), ("Empty", b"")];
+        let packed = PackedFields::from_lines(lines.clone());
+        assert_eq!(packed.to_lines(), lines);
+        assert_eq!(packed.wire(), b"Set-Cookie: a=1\r\nX-Odd: \xff\x80\r\nset-cookie: b=2\r\nEmpty: \r\n");
+        assert_eq!(packed.value("SET-COOKIE"), Some(&b"a=1"[..]));
+    }
+}

@@ -1,0 +1,209 @@
+//! Forwards requests to the origin: the call itself, and exchanges that have nothing to do with the cache.
+
+use std::sync::Arc;
+
+use caching::invalidation::{Target, invalidated};
+use caching::{CacheStatus, FieldLine, MethodClass, Outcome};
+use http::{HeaderMap, HeaderValue, Method};
+use telemetry::{CacheResult, OriginOutcome};
+use tokio::time::Instant;
+
+use crate::cache::purge;
+use crate::exchange::{InterimSender, PassReason, Plan};
+use crate::fields::{PackedFields, map_lines};
+use crate::head::{OwnedRequest, Version};
+use crate::origin::{BodyFraming, Interim, OriginError, OriginRequest, OriginResponse, RequestBody};
+use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
+use crate::respond::{self, Problem};
+use crate::route::LiveSite;
+use crate::transform::{self, Purpose};
+use crate::worker::{Live, Worker};
+
+/// One request to an origin.
+pub(crate) struct OriginCall<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) live: &'a Live,
+    pub(crate) site: &'a LiveSite,
+    pub(crate) request: &'a OwnedRequest,
+}
+
+impl OriginCall<'_> {
+    pub(crate) fn fields(&self, purpose: Purpose) -> HeaderMap {
+        transform::request_fields(self.request, &self.site.config, &self.live.config.server_name, purpose)
+    }
+
+    pub(crate) async fn send(
+        &self,
+        fields: HeaderMap,
+        body: RequestBody,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Result<OriginResponse, OriginError> {
+        let started = Instant::now();
+        let result = match self.origin_request(fields, body) {
+            Ok(request) => self.site.origin.send(request, &self.site.config.timeouts, interim).await,
+            Err(error) => Err(error),
+        };
+        self.count(&result, started);
+        result
+    }
+
+    fn origin_request(&self, fields: HeaderMap, body: RequestBody) -> Result<OriginRequest, OriginError> {
+        let request = self.request;
+        let invalid = |what: &str| OriginError::InvalidRequest(what.into());
+        Ok(OriginRequest {
+            method: Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?,
+            path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),
+            authority: HeaderValue::from_str(&request.authority).map_err(|_| invalid("authority"))?,
+            scheme: match request.scheme {
+                crate::head::Scheme::Http => http::uri::Scheme::HTTP,
+                crate::head::Scheme::Https => http::uri::Scheme::HTTPS,
+            },
+            fields,
+            body,
+            accepts_trailers: trailers_wanted(request),
+            upgrade: request.upgrade.as_deref().and_then(|protocol| HeaderValue::from_str(protocol).ok()),
+        })
+    }
+
+    fn count(&self, result: &Result<OriginResponse, OriginError>, started: Instant) {
+        let outcome = match result {
+            Ok(response) => OriginOutcome::from_status(response.status.as_u16()),
+            Err(error) => {
+                self.worker.recorder.origin_error(self.site.origin_metrics, error.reason());
+                tracing::warn!(
+                    site = %self.site.config.name,
+                    origin = %self.site.config.origin.name,
+                    target = %self.request.path_and_query,
+                    reason = error.reason(),
+                    %error,
+                    "origin gave no response"
+                );
+                OriginOutcome::Failed
+            }
+        };
+        let duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.worker.recorder.origin_request(self.site.origin_metrics, outcome, duration_ns);
+    }
+}
+
+//= RFC 9110 section 10.1.4: TE: trailers
+pub(crate) fn trailers_wanted(request: &OwnedRequest) -> bool {
+    let is_te = |(name, _): &FieldLine<'_>| name.eq_ignore_ascii_case("te");
+    let has_trailers = |value: &[u8]| {
+        value.split(|byte| *byte == b',').any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    };
+    request.fields.lines().filter(is_te).any(|(_, value)| has_trailers(value))
+}
+
+/// Forwards a request as it is; the answer goes to its client alone.
+pub(crate) async fn pass(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    body: RequestBody,
+    reason: PassReason,
+    interims: &InterimSender,
+) -> Reply {
+    let call = OriginCall { worker, live: &plan.live, site: &plan.site, request: &plan.request };
+    let fields = call.fields(Purpose::PassOn);
+    let mut interim = |interim| drop(interims.try_send(Arc::new(interim)));
+    match call.send(fields, body, &mut interim).await {
+        Ok(response) => {
+            invalidate(worker, plan, &response);
+            private_reply(plan, response, reason)
+        }
+        Err(error) => failed(worker, plan, &error, reason),
+    }
+}
+
+/// A reply without a response of the origin.
+pub(crate) fn failed(worker: &Worker, plan: &Plan, error: &OriginError, reason: PassReason) -> Reply {
+    let problem = Problem::origin(error);
+    let mut reply = respond::reply(&problem, Some(&plan.site), plan.started, worker);
+    reply.cache_status.outcome =
+        Outcome::Forwarded { reason: reason.fwd, status: None, stored: false, collapsed: false };
+    reply
+}
+
+/// Hands an origin's response to the client that asked for it.
+pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassReason) -> Reply {
+    let site = &plan.site.config;
+    let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+    let via = transform::via(received_version(response.version), &plan.live.config.server_name);
+    let fields = transform::response_fields(&lines, site, &via, &caching::date::format(crate::worker::now()));
+    drop(lines);
+    let status = response.status.as_u16();
+    let result = if reason.detail == "known-uncacheable" || matches!(plan.way, crate::exchange::Way::Fetch(_))
+    {
+        CacheResult::Miss
+    } else {
+        CacheResult::Bypass
+    };
+    let outcome =
+        Outcome::Forwarded { reason: reason.fwd, status: Some(status), stored: false, collapsed: false };
+    let (length, body, fields) = content(response, fields, plan);
+    let detail = (reason.fwd.as_str() != reason.detail).then_some(reason.detail);
+    Reply {
+        status,
+        head: fields,
+        extra: PackedFields::default(),
+        length,
+        body,
+        age_s: None,
+        cache_status: CacheStatus { outcome, ttl_s: None, key: None, detail },
+        x_cache: x_cache(site, result),
+        account: Account { site: Some(Arc::clone(&plan.site)), result, started: plan.started },
+    }
+}
+
+fn content(mut response: OriginResponse, mut fields: PackedFields, plan: &Plan) -> (Length, Body, ReplyHead) {
+    let status = response.status.as_u16();
+    let declared =
+        response.fields.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let (length, body) = match response.upgraded.take() {
+        Some(upgraded) => {
+            if let Some(protocol) = response.fields.get(http::header::UPGRADE) {
+                fields.push("upgrade", protocol.as_bytes());
+            }
+            (Length::None, Body::Tunnel(Box::new(upgraded)))
+        }
+        None if has_no_content(status) => (Length::None, Body::Empty),
+        //= RFC 9110 section 9.3.2: HEAD says what GET would
+        None if plan.request.is_head() => (declared.map_or(Length::Unknown, Length::Known), Body::Empty),
+        None => match response.body.framing() {
+            BodyFraming::Length(bytes) => (Length::Known(bytes), Body::Origin(Box::new(response.body))),
+            BodyFraming::None => (Length::Known(0), Body::Empty),
+            _ => (Length::Unknown, Body::Origin(Box::new(response.body))),
+        },
+    };
+    (length, body, ReplyHead::Own { reason: response.reason, fields })
+}
+
+fn received_version(version: http::Version) -> Version {
+    match version {
+        http::Version::HTTP_10 => Version::Http10,
+        http::Version::HTTP_2 => Version::Http2,
+        _ => Version::Http11,
+    }
+}
+
+//= RFC 9111 section 4.4: invalidating stored responses
+fn invalidate(worker: &Worker, plan: &Plan, response: &OriginResponse) {
+    if plan.facts.method != MethodClass::Unsafe {
+        return;
+    }
+    let request = &plan.request;
+    let (path, query) = match request.path_and_query.split_once('?') {
+        Some((path, query)) => (path, Some(query.as_bytes())),
+        None => (request.path_and_query.as_str(), None),
+    };
+    let target = Target {
+        scheme: request.scheme.as_str().as_bytes(),
+        authority: request.authority.as_bytes(),
+        path: path.as_bytes(),
+        query,
+    };
+    let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+    for uri in invalidated(plan.facts.method, response.status.as_u16(), &target, &lines) {
+        purge::invalidate(worker, &plan.live, request.scheme, &request.authority, &uri);
+    }
+}

@@ -1,0 +1,271 @@
+//! The data plane as a whole: its threads, and the handle through which the rest of the process reaches it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use caching::CacheName;
+use store::{Memory, MemoryConfig, Usage};
+use telemetry::{AccessLog, Telemetry};
+use tokio::runtime::{Builder, Handle};
+
+use crate::cache::flight::Flights;
+use crate::cache::purge::{PurgeError, PurgeMode, Purged, purge_url};
+use crate::config::{Config, ListenerConfig};
+use crate::origin::{OriginStats, Origins};
+use crate::route::{LiveSite, Routes};
+use crate::server::{listener, tls};
+use crate::worker::{Drain, Live, Shared, Worker, now};
+
+/// What a gateway is started with.
+pub struct Start<'a> {
+    /// The checked configuration.
+    pub config: Config,
+    /// Where requests are counted; made for as many workers as the configuration has.
+    pub telemetry: Arc<Telemetry>,
+    /// Where requests are logged; made for as many workers.
+    pub access_log: &'a AccessLog,
+    /// The runtime for everything that isn't a request.
+    pub background: Handle,
+}
+
+/// Why a gateway can't start, or a configuration can't come into force.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address can't be bound.
+    #[error("can't listen on {address}: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A worker thread or its runtime can't be made.
+    #[error("can't start a worker: {0}")]
+    Worker(io::Error),
+    /// The TLS settings of a listener can't be used.
+    #[error("can't use the certificates of {address}: {source}")]
+    Tls {
+        /// The listener.
+        address: SocketAddr,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The server name can't stand in a header field.
+    #[error("server_name {0:?} must be printable ASCII")]
+    ServerName(String),
+}
+
+/// A running data plane. Dropping it doesn't stop it: see [`Gateway::drain`] and [`Gateway::join`].
+pub struct Gateway {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A setting that a reload can't change; the running one stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotReloaded {
+    /// The key in the configuration file.
+    pub key: &'static str,
+}
+
+/// Records looked at per step when expired ones are removed.
+const SWEEP_ENTRIES: usize = 1_000;
+const SWEEP_STEP: Duration = Duration::from_millis(20);
+const SWEEP_PAUSE: Duration = Duration::from_secs(10);
+
+impl Gateway {
+    /// Binds all addresses, then starts the workers.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub fn start(start: Start<'_>) -> Result<Self, StartError> {
+        let Start { config, telemetry, access_log, background } = start;
+        let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
+        let bound = bind_all(&config.listeners, workers)?;
+        let origins = Arc::new(Origins::new(background.clone()));
+        let memory = Memory::new(MemoryConfig::with_bytes_max(config.memory_bytes_max));
+        let live = live(config, &origins, &telemetry)?;
+        let shared = Arc::new(Shared {
+            live: ArcSwap::from_pointee(live),
+            memory,
+            flights: Arc::new(Flights::new()),
+            origins,
+            telemetry,
+            connections: AtomicUsize::new(0),
+            drain: Drain::default(),
+        });
+        background.spawn(sweep(Arc::clone(&shared)));
+        let addresses = bound.iter().map(|(address, _)| *address).collect();
+        let mut per_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        for (_, listeners) in bound {
+            per_worker.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
+        }
+        let threads = per_worker
+            .into_iter()
+            .enumerate()
+            .map(|(index, listeners)| spawn_worker(&shared, access_log, index, listeners, drain_limit))
+            .collect::<io::Result<_>>()
+            .map_err(StartError::Worker)?;
+        Ok(Self { shared, addresses, threads })
+    }
+
+    /// The addresses that accept connections, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// A handle for other parts of the process.
+    pub fn control(&self) -> GatewayControl {
+        GatewayControl { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Waits until all workers have finished; see [`GatewayControl::drain`].
+    pub fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+    }
+}
+
+/// A handle to a running data plane.
+#[derive(Clone)]
+pub struct GatewayControl {
+    shared: Arc<Shared>,
+}
+
+impl GatewayControl {
+    /// Puts a configuration into force, as a whole, for requests that begin from now on. Connections, pools of
+    /// unchanged origins, and everything stored stay.
+    ///
+    /// # Errors
+    /// The running configuration stays in force.
+    pub fn reload(&self, mut config: Config) -> Result<Vec<NotReloaded>, StartError> {
+        let running = self.shared.live.load_full();
+        let fixed = keep_fixed(&running.config, &mut config);
+        let live = live(config, &self.shared.origins, &self.shared.telemetry)?;
+        self.shared.live.store(Arc::new(live));
+        Ok(fixed)
+    }
+
+    /// Takes a URL's stored responses, all variants, out of use; fetches in flight for it won't be stored.
+    ///
+    /// # Errors
+    /// The URL is invalid or no site serves it.
+    pub fn purge(&self, url: &str, mode: PurgeMode) -> Result<Purged, PurgeError> {
+        purge_url(&self.shared, url, mode)
+    }
+
+    /// Stops accepting, lets requests in flight finish up to the drain limit, then ends the workers.
+    pub fn drain(&self) {
+        self.shared.drain.begin();
+    }
+
+    /// Whether the data plane is on its way to a stop.
+    pub fn is_draining(&self) -> bool {
+        self.shared.drain.has_begun()
+    }
+
+    /// What the memory tier holds.
+    pub fn usage(&self) -> Usage {
+        self.shared.memory.usage()
+    }
+
+    /// Counts by origin name.
+    pub fn origin_stats(&self) -> Vec<(String, OriginStats)> {
+        self.shared.origins.stats()
+    }
+
+    /// Forwards in progress that others can join.
+    pub fn fetches_in_flight(&self) -> usize {
+        self.shared.flights.len()
+    }
+}
+
+type Bound = (SocketAddr, Vec<std::net::TcpListener>);
+
+fn bind_all(listeners: &[ListenerConfig], workers: usize) -> Result<Vec<Bound>, StartError> {
+    let bind = |listener: &ListenerConfig| {
+        let address = listener.address;
+        listener::bind(address, workers).map_err(|source| StartError::Bind { address, source })
+    };
+    listeners.iter().map(bind).collect()
+}
+
+fn spawn_worker(
+    shared: &Arc<Shared>,
+    access_log: &AccessLog,
+    index: usize,
+    listeners: Vec<std::net::TcpListener>,
+    drain_limit: Duration,
+) -> io::Result<JoinHandle<()>> {
+    let worker = Arc::new(Worker {
+        shared: Arc::clone(shared),
+        recorder: shared.telemetry.worker(index),
+        access: access_log.worker(index),
+    });
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        runtime.block_on(listener::serve(worker, listeners, drain_limit));
+        // Tasks that are left belong to nobody any more: fills whose clients have gone.
+        runtime.shutdown_background();
+    })
+}
+
+fn live(config: Config, origins: &Origins, telemetry: &Telemetry) -> Result<Live, StartError> {
+    let cache_name = CacheName::new(&config.server_name)
+        .map_err(|_| StartError::ServerName(config.server_name.clone()))?;
+    let tls = config.listeners.iter().map(listener_tls).collect::<Result<_, _>>()?;
+    let sites = config.sites.iter().map(|site| {
+        let metrics = telemetry.register_site(&site.name);
+        let origin_metrics = telemetry.register_origin(&site.origin.name);
+        Arc::new(LiveSite::new(site, origins.origin(&site.origin), metrics, origin_metrics))
+    });
+    Ok(Live { routes: Routes::new(sites.collect()), cache_name, tls, config })
+}
+
+fn listener_tls(listener: &ListenerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, StartError> {
+    let address = listener.address;
+    let build = |tls| tls::server_config(tls, listener.http2);
+    listener.tls.as_ref().map(build).transpose().map_err(|source| StartError::Tls { address, source })
+}
+
+/// Puts the running values of settings that a reload can't change into `config`, and names those that differ.
+fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReloaded> {
+    let mut fixed = Vec::new();
+    let addresses =
+        |config: &Config| config.listeners.iter().map(|listener| listener.address).collect::<Vec<_>>();
+    if addresses(running) != addresses(config) {
+        config.listeners.clone_from(&running.listeners);
+        fixed.push(NotReloaded { key: "listen" });
+    }
+    if running.workers != config.workers {
+        config.workers = running.workers;
+        fixed.push(NotReloaded { key: "workers" });
+    }
+    if running.memory_bytes_max != config.memory_bytes_max {
+        config.memory_bytes_max = running.memory_bytes_max;
+        fixed.push(NotReloaded { key: "store.memory" });
+    }
+    fixed
+}
+
+/// Removes expired records, a few at a time, for ever.
+async fn sweep(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(SWEEP_PAUSE).await;
+        let mut sweep = shared.memory.sweep();
+        let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+        while !sweep.step(now_ms, SWEEP_ENTRIES).end {
+            tokio::time::sleep(SWEEP_STEP).await;
+        }
+    }
+}

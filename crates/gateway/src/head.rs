@@ -1,0 +1,152 @@
+//! A request's head as both protocols present it, borrowed and owned.
+
+use std::net::{IpAddr, SocketAddr};
+
+use caching::FieldLine;
+
+use crate::fields::PackedFields;
+
+/// The URI scheme of the target, by the connection or a trusted proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+/// Protocol version of a client's message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http10,
+    Http11,
+    Http2,
+}
+
+impl Version {
+    /// As in `Via` (RFC 9110 section 7.6.3).
+    pub(crate) fn received_protocol(self) -> &'static str {
+        match self {
+            Self::Http10 => "1.0",
+            Self::Http11 => "1.1",
+            Self::Http2 => "2.0",
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2.0",
+        }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// The client's address, from the PROXY protocol where that is spoken.
+    pub(crate) address: SocketAddr,
+    /// Whether its forwarding fields are believed.
+    pub(crate) trust: Trust,
+    /// Scheme of the connection itself.
+    pub(crate) scheme: Scheme,
+}
+
+impl Peer {
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address.ip().to_canonical()
+    }
+}
+
+/// Whether a peer's `X-Forwarded-*` and `Forwarded` fields are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    Untrusted,
+    Trusted,
+}
+
+/// A request head, borrowed from the connection's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestHead<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: &'a str,
+    /// Starts with `/`, or is `*` (only OPTIONS).
+    pub(crate) path_and_query: &'a str,
+    pub(crate) version: Version,
+    pub(crate) fields: &'a [FieldLine<'a>],
+    pub(crate) content: Content,
+    pub(crate) upgrade: Option<&'a str>,
+    pub(crate) peer: Peer,
+}
+
+impl<'a> RequestHead<'a> {
+    pub(crate) fn path(&self) -> &'a str {
+        self.path_and_query.split_once('?').map_or(self.path_and_query, |(path, _)| path)
+    }
+
+    pub(crate) fn into_owned(self) -> OwnedRequest {
+        OwnedRequest {
+            method: self.method.to_owned(),
+            scheme: self.scheme,
+            authority: self.authority.to_owned(),
+            path_and_query: self.path_and_query.to_owned(),
+            version: self.version,
+            fields: PackedFields::from_lines(self.fields.iter().copied()),
+            content: self.content,
+            upgrade: self.upgrade.map(str::to_owned),
+            peer: self.peer,
+        }
+    }
+}
+
+/// Whether a request carries content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    None,
+    Length(u64),
+    Unknown,
+}
+
+/// A request head that outlives its connection's buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedRequest {
+    pub(crate) method: String,
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: String,
+    pub(crate) path_and_query: String,
+    pub(crate) version: Version,
+    pub(crate) fields: PackedFields,
+    pub(crate) content: Content,
+    pub(crate) upgrade: Option<String>,
+    pub(crate) peer: Peer,
+}
+
+impl OwnedRequest {
+    /// The borrowed form; `lines` are those of [`Self::fields`].
+    pub(crate) fn borrow<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> RequestHead<'a> {
+        RequestHead {
+            method: &self.method,
+            scheme: self.scheme,
+            authority: &self.authority,
+            path_and_query: &self.path_and_query,
+            version: self.version,
+            fields: lines,
+            content: self.content,
+            upgrade: self.upgrade.as_deref(),
+            peer: self.peer,
+        }
+    }
+
+    pub(crate) fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+}

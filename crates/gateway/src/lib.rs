@@ -1,0 +1,35 @@
+//! The HTTP data plane: listener, exchange, route, collapse, origin, transform.
+//!
+//! Takes requests in, answers them from the cache or from origin servers, and keeps what may be kept. What may be
+//! stored and reused is decided in `caching`; what bytes mean is decided in `http1` and `h2`; where bytes are kept
+//! is decided in `store`. This crate acts. It never reads arguments, files or the environment: a checked
+//! [`config::Config`] comes in whole.
+//!
+//! A newcomer reads `exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs`
+//! (what is there?), `cache/fetch.rs` (ask the origin), `cache/flight.rs` (who waits for it), `cache/fill.rs`
+//! (a body on its way).
+//!
+//! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own
+//! connections; tasks never move. Workers share the memory tier, the table of forwards in progress, the pools of
+//! origin connections and the configuration in force.
+//!
+//! Locks, none of them held across an await: a shard of the flight table, then a flight's progress; a fill's state.
+
+mod account;
+mod cache;
+pub mod config;
+mod exchange;
+mod fields;
+mod forward;
+mod gateway;
+mod head;
+pub mod origin;
+mod reply;
+mod respond;
+mod route;
+mod server;
+mod transform;
+mod worker;
+
+pub use cache::purge::{PurgeError, PurgeMode, Purged};
+pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};

@@ -1,0 +1,221 @@
+//! Response bodies: complete or an error, never silently short.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::HeaderMap;
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+
+use super::error::OriginError;
+use super::exchange::Exchange;
+use super::http1::Http1Connection;
+use super::http2::Http2Body;
+use super::pool::Reuse;
+
+/// A response body on its way. Dropping it before its end closes the connection (HTTP/1) or resets the
+/// stream (HTTP/2).
+#[derive(Debug)]
+pub struct OriginBody {
+    source: Source,
+    framing: BodyFraming,
+    received_bytes: u64,
+    exchange: Option<Exchange>,
+    failed: Option<OriginError>,
+}
+
+/// How the end of a response body is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// There is none: HEAD, 204, 304, 101.
+    None,
+    /// This many bytes.
+    Length(u64),
+    /// Chunked, or an HTTP/2 stream without `Content-Length`: the end is marked.
+    Chunked,
+    /// Ends with the connection, so an early end may go unnoticed.
+    CloseDelimited,
+}
+
+/// A piece of a body.
+#[derive(Clone, Debug)]
+pub enum BodyFrame {
+    /// Content, not empty.
+    Data(Bytes),
+    /// Trailer section; the last piece.
+    Trailers(HeaderMap),
+}
+
+#[derive(Debug)]
+enum Source {
+    Ended,
+    Http1 {
+        incoming: Incoming,
+        /// Kept for the pool.
+        connection: Option<Http1Connection>,
+    },
+    Http2(Http2Body),
+}
+
+impl OriginBody {
+    pub(super) fn empty() -> Self {
+        Self {
+            source: Source::Ended,
+            framing: BodyFraming::None,
+            received_bytes: 0,
+            exchange: None,
+            failed: None,
+        }
+    }
+
+    pub(super) fn http1(
+        incoming: Incoming,
+        framing: BodyFraming,
+        connection: Http1Connection,
+        reuse: Reuse,
+        exchange: Exchange,
+    ) -> Self {
+        let connection = (reuse == Reuse::Allowed).then_some(connection);
+        Self::started(Source::Http1 { incoming, connection }, framing, exchange)
+    }
+
+    pub(super) fn http2(body: Http2Body, framing: BodyFraming, exchange: Exchange) -> Self {
+        Self::started(Source::Http2(body), framing, exchange)
+    }
+
+    fn started(source: Source, framing: BodyFraming, exchange: Exchange) -> Self {
+        let mut body = Self { source, framing, received_bytes: 0, exchange: Some(exchange), failed: None };
+        if body.is_at_end() {
+            body.finish();
+        }
+        body
+    }
+
+    /// How the end of the body is told.
+    #[must_use]
+    pub fn framing(&self) -> BodyFraming {
+        self.framing
+    }
+
+    /// Length of the body in bytes, where it was announced; 0 for responses without one.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        match self.framing {
+            BodyFraming::None => Some(0),
+            BodyFraming::Length(length) => Some(length),
+            BodyFraming::Chunked | BodyFraming::CloseDelimited => None,
+        }
+    }
+
+    /// Bytes received so far.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
+    /// The next piece; `None` once the whole body has come. Cancel safe.
+    ///
+    /// # Errors
+    /// Time-outs, and [`OriginError::BodyTruncated`] when the body ends before it is complete. The same
+    /// error again when called after it.
+    pub async fn frame(&mut self) -> Option<Result<BodyFrame, OriginError>> {
+        if let Some(error) = &self.failed {
+            return Some(Err(error.clone()));
+        }
+        let limits = self.exchange.as_ref()?.limits;
+        let next = limits.next_piece(std::future::poll_fn(|cx| self.source.poll_piece(cx))).await;
+        match next {
+            Ok(Some(Ok(frame))) => self.received(frame),
+            Ok(None) if self.is_complete() => {
+                self.finish();
+                None
+            }
+            Ok(None) => Some(Err(self.fail(OriginError::BodyTruncated))),
+            Ok(Some(Err(error))) | Err(error) => Some(Err(self.fail(error))),
+        }
+    }
+
+    fn received(&mut self, frame: BodyFrame) -> Option<Result<BodyFrame, OriginError>> {
+        match &frame {
+            BodyFrame::Data(data) => {
+                self.received_bytes += data.len() as u64;
+                if self.is_at_end() {
+                    self.finish();
+                }
+            }
+            BodyFrame::Trailers(_) => self.finish(),
+        }
+        Some(Ok(frame))
+    }
+
+    /// Whether the end is known without another poll.
+    fn is_at_end(&self) -> bool {
+        let ended = match &self.source {
+            Source::Ended => true,
+            Source::Http1 { incoming, .. } => incoming.is_end_stream(),
+            Source::Http2(body) => body.is_end_stream(),
+        };
+        ended && self.is_complete()
+    }
+
+    /// Whether an end at this point is the real one.
+    fn is_complete(&self) -> bool {
+        match self.framing {
+            BodyFraming::Length(length) => self.received_bytes == length,
+            BodyFraming::None | BodyFraming::Chunked | BodyFraming::CloseDelimited => true,
+        }
+    }
+
+    fn finish(&mut self) {
+        let Some(exchange) = self.exchange.take() else { return };
+        if let Source::Http1 { connection: Some(connection), .. } =
+            std::mem::replace(&mut self.source, Source::Ended)
+            && self.framing != BodyFraming::CloseDelimited
+        {
+            exchange.pool.release(connection);
+        }
+    }
+
+    fn fail(&mut self, error: OriginError) -> OriginError {
+        if let Some(exchange) = self.exchange.take() {
+            exchange.pool.counters().count_error(&error);
+        }
+        if let (Source::Http2(body), OriginError::BetweenBytesTimeout) = (&self.source, &error) {
+            body.suspect();
+        }
+        self.source = Source::Ended;
+        self.failed = Some(error.clone());
+        error
+    }
+}
+
+impl Source {
+    /// The next piece that isn't empty.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, OriginError>>> {
+        loop {
+            let frame = match self {
+                Self::Ended => return Poll::Ready(None),
+                Self::Http1 { incoming, .. } => std::task::ready!(Pin::new(incoming).poll_frame(cx))
+                    .map(|frame| frame.map_err(|_| OriginError::BodyTruncated)),
+                Self::Http2(body) => std::task::ready!(body.poll_frame(cx)),
+            };
+            match frame {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Ok(frame)) => {
+                    if let Some(piece) = piece(frame) {
+                        return Poll::Ready(Some(Ok(piece)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn piece(frame: Frame<Bytes>) -> Option<BodyFrame> {
+    match frame.into_data() {
+        Ok(data) => (!data.is_empty()).then_some(BodyFrame::Data(data)),
+        Err(frame) => frame.into_trailers().ok().map(BodyFrame::Trailers),
+    }
+}

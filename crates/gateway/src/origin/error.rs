@@ -1,0 +1,136 @@
+//! What can go wrong between the gateway and an origin server.
+
+use std::io;
+use std::sync::Arc;
+
+/// Why there is no (complete) response from the origin server.
+///
+/// Cheap to clone: the waiters of a collapsed forward share one failure. Texts never hold field values,
+/// targets or credentials.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OriginError {
+    /// The name has no usable address, and none is known from before.
+    #[error("name resolution failed: {0}")]
+    Resolve(Arc<str>),
+    /// Every address refused or could not be reached; the last failure.
+    #[error("connection failed: {0}")]
+    Connect(io::ErrorKind),
+    /// Resolution, connection and TLS handshake took longer than allowed.
+    #[error("connection not established in time")]
+    ConnectTimeout,
+    /// The TLS handshake failed.
+    #[error("TLS handshake failed: {0}")]
+    Tls(Arc<str>),
+    /// The origin's certificate is not trusted or is for another name.
+    #[error("TLS certificate refused: {0}")]
+    TlsCertificate(Arc<str>),
+    /// No response head in time after the request was sent.
+    #[error("no response head in time")]
+    FirstByteTimeout,
+    /// Too long a pause within the response body.
+    #[error("response body stalled")]
+    BetweenBytesTimeout,
+    /// The whole exchange took longer than allowed.
+    #[error("exchange took too long")]
+    TotalTimeout,
+    /// The connection ended before a response head came.
+    #[error("connection closed before a response")]
+    ClosedBeforeResponse,
+    /// The response body ended early: what was received is not the whole.
+    #[error("response body incomplete")]
+    BodyTruncated,
+    /// The origin broke HTTP.
+    #[error("invalid response: {0}")]
+    Protocol(Arc<str>),
+    /// Too many requests wait for this origin.
+    #[error("too many requests wait for the origin")]
+    QueueFull,
+    /// Waited too long for a place among the requests in flight.
+    #[error("waited too long for the origin")]
+    QueueTimeout,
+    /// The request body could not be read to its end, so the forward was given up.
+    #[error("request body incomplete")]
+    RequestBody,
+    /// The request can't be expressed towards this origin.
+    #[error("request can't be forwarded: {0}")]
+    InvalidRequest(Arc<str>),
+}
+
+/// Who is at fault, which decides the status and whether a stale stored response may stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginErrorKind {
+    /// No usable connection (502).
+    Unreachable,
+    /// No answer in time (504).
+    TimedOut,
+    /// An answer that can't be used (502).
+    InvalidResponse,
+    /// Our own limits towards the origin (503).
+    Overloaded,
+    /// The client's request (400, or nothing when the client is gone).
+    Request,
+}
+
+impl OriginError {
+    /// Short fixed name for `Cache-Status` details, metrics and logs: the error types of RFC 9209
+    /// section 2.3, in kebab case, where one fits.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Resolve(_) => "dns-error",
+            Self::Connect(io::ErrorKind::ConnectionRefused) => "connection-refused",
+            Self::Connect(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
+                "destination-ip-unroutable"
+            }
+            Self::Connect(_) => "destination-unavailable",
+            Self::ConnectTimeout => "connection-timeout",
+            Self::Tls(_) => "tls-protocol-error",
+            Self::TlsCertificate(_) => "tls-certificate-error",
+            Self::FirstByteTimeout => "http-response-timeout",
+            Self::BetweenBytesTimeout => "connection-read-timeout",
+            Self::TotalTimeout => "total-timeout",
+            Self::ClosedBeforeResponse => "connection-terminated",
+            Self::BodyTruncated => "http-response-incomplete",
+            Self::Protocol(_) => "http-protocol-error",
+            Self::QueueFull => "connection-limit-reached",
+            Self::QueueTimeout => "queue-timeout",
+            Self::RequestBody => "request-body-incomplete",
+            Self::InvalidRequest(_) => "http-request-error",
+        }
+    }
+
+    /// Who is at fault.
+    #[must_use]
+    pub fn kind(&self) -> OriginErrorKind {
+        match self {
+            Self::Resolve(_)
+            | Self::Connect(_)
+            | Self::Tls(_)
+            | Self::TlsCertificate(_)
+            | Self::ClosedBeforeResponse => OriginErrorKind::Unreachable,
+            Self::ConnectTimeout
+            | Self::FirstByteTimeout
+            | Self::BetweenBytesTimeout
+            | Self::TotalTimeout => OriginErrorKind::TimedOut,
+            Self::BodyTruncated | Self::Protocol(_) => OriginErrorKind::InvalidResponse,
+            Self::QueueFull | Self::QueueTimeout => OriginErrorKind::Overloaded,
+            Self::RequestBody | Self::InvalidRequest(_) => OriginErrorKind::Request,
+        }
+    }
+
+    /// Whether the origin gave no answer at all, so that the cache counts as disconnected from it
+    /// (RFC 9111 section 4.2.4).
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.kind(), OriginErrorKind::Unreachable | OriginErrorKind::TimedOut)
+    }
+
+    pub(super) fn protocol(cause: &str) -> Self {
+        Self::Protocol(cause.into())
+    }
+
+    pub(super) fn invalid_request(cause: &str) -> Self {
+        Self::InvalidRequest(cause.into())
+    }
+}

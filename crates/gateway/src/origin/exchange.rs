@@ -1,0 +1,44 @@
+//! What belongs to one exchange from its place in the queue to the end of the response body.
+
+use std::sync::Arc;
+
+use super::admission::Place;
+use super::error::OriginError;
+use super::message::{KeepAlive, RequestBody};
+use super::pool::Pool;
+use super::timing::Limits;
+
+/// Held until the response body has ended.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) pool: Arc<Pool>,
+    pub(super) limits: Limits,
+    _place: Arc<Place>,
+}
+
+impl Exchange {
+    pub(super) fn new(pool: Arc<Pool>, limits: Limits, place: Arc<Place>) -> Self {
+        Self { pool, limits, _place: place }
+    }
+
+    pub(super) fn keep_alive(&self) -> KeepAlive {
+        self.pool.keep_alive()
+    }
+}
+
+/// An attempt without a response head.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: OriginError,
+    /// The request body, where nothing of it was sent.
+    pub(super) body: Option<RequestBody>,
+    pub(super) processing: Processing,
+}
+
+/// Whether the origin may have acted on a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Processing {
+    /// It was never sent, or the origin said that it did nothing (RFC 9113 section 8.7).
+    Never,
+    Possible,
+}

@@ -1,0 +1,418 @@
+//! Requests to an origin and the parts of its answer.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{PathAndQuery, Scheme};
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+use super::body::OriginBody;
+use super::error::OriginError;
+use super::upgrade::UpgradeHandle;
+use crate::config::OriginConfig;
+
+/// One request to forward.
+#[derive(Debug)]
+pub struct OriginRequest {
+    /// Method.
+    pub method: http::Method,
+    /// Path and query in origin form, or `*`. The origin's base path is put before it.
+    pub path_and_query: String,
+    /// `Host` or `:authority`, unless the origin overrides it.
+    pub authority: HeaderValue,
+    /// `:scheme`.
+    pub scheme: Scheme,
+    /// End-to-end fields only: the caller has removed those that belong to the client's connection.
+    /// Framing fields and `Host` in here are ignored.
+    pub fields: HeaderMap,
+    /// Content.
+    pub body: RequestBody,
+    /// Whether trailers of the response can be used (`TE: trailers`).
+    pub accepts_trailers: bool,
+    /// Protocol to upgrade to. Asks for an HTTP/1.1 connection.
+    pub upgrade: Option<HeaderValue>,
+}
+
+/// Content of a request.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// None.
+    Empty,
+    /// All of it at hand.
+    Full(Bytes),
+    /// Arrives piece by piece from a [`RequestBodySender`].
+    Channel(ChannelBody),
+}
+
+/// The receiving end of a request body that arrives piece by piece.
+#[derive(Debug)]
+pub struct ChannelBody {
+    parts: mpsc::Receiver<BodyPart>,
+    remaining_bytes: Option<u64>,
+    state: ChannelState,
+}
+
+/// The sending end of a request body. Dropping it without [`RequestBodySender::finish`] tells that the
+/// body is incomplete: the forward is then broken off, never ended as if it were whole.
+#[derive(Debug)]
+pub struct RequestBodySender {
+    parts: mpsc::Sender<BodyPart>,
+}
+
+/// The forward doesn't read the request body any more; the rest is not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request body is no longer read")]
+pub struct RequestBodyClosed;
+
+/// The request body could not be read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request body is incomplete")]
+pub struct RequestBodyIncomplete;
+
+/// An interim (1xx) response other than 100 and 101.
+#[derive(Clone, Debug)]
+pub struct Interim {
+    /// 102 to 199.
+    pub status: http::StatusCode,
+    /// Its fields, without those of the origin's connection.
+    pub fields: HeaderMap,
+}
+
+/// The head of a response, and its body to be read.
+#[derive(Debug)]
+pub struct OriginResponse {
+    /// Status.
+    pub status: http::StatusCode,
+    /// Reason phrase of HTTP/1 when it's not the usual one for the status.
+    pub reason: Option<Bytes>,
+    /// Version that the origin answered with.
+    pub version: http::Version,
+    /// Fields without those of the origin's connection (RFC 9110 section 7.6.1). A 101 response keeps `Upgrade`.
+    pub fields: HeaderMap,
+    /// Content and how it's framed.
+    pub body: OriginBody,
+    /// The connection after a 101 response.
+    pub upgraded: Option<UpgradeHandle>,
+    /// Whether a transfer coding other than chunked was applied: the content can't be understood, so the
+    /// response is never stored.
+    pub unknown_transfer_coding: bool,
+}
+
+#[derive(Debug)]
+enum BodyPart {
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChannelState {
+    Open,
+    Ended,
+}
+
+impl RequestBody {
+    /// A body that arrives through the sender, at most `parts_max` pieces ahead. With `length_bytes` it's
+    /// sent with `Content-Length`, without in chunks.
+    #[must_use]
+    pub fn channel(parts_max: usize, length_bytes: Option<u64>) -> (RequestBodySender, Self) {
+        let (sender, parts) = mpsc::channel(parts_max.max(1));
+        let body = ChannelBody { parts, remaining_bytes: length_bytes, state: ChannelState::Open };
+        (RequestBodySender { parts: sender }, Self::Channel(body))
+    }
+
+    /// Another copy for a retry, where the body is at hand as a whole.
+    pub(super) fn replay(&self) -> Option<Self> {
+        match self {
+            Self::Empty => Some(Self::Empty),
+            Self::Full(bytes) => Some(Self::Full(bytes.clone())),
+            Self::Channel(_) => None,
+        }
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        self.size_hint().exact()
+    }
+}
+
+impl RequestBodySender {
+    /// Hands over a piece, waiting while the origin is slower than the client.
+    ///
+    /// # Errors
+    /// The forward has ended.
+    pub async fn send_data(&mut self, data: Bytes) -> Result<(), RequestBodyClosed> {
+        self.parts.send(BodyPart::Data(data)).await.map_err(|_| RequestBodyClosed)
+    }
+
+    /// Ends the body. Trailers go out on a chunked HTTP/1 request only for the names in its `Trailer` field.
+    ///
+    /// # Errors
+    /// The forward has ended.
+    pub async fn finish(self, trailers: Option<HeaderMap>) -> Result<(), RequestBodyClosed> {
+        let last = trailers.map_or(BodyPart::End, BodyPart::Trailers);
+        self.parts.send(last).await.map_err(|_| RequestBodyClosed)
+    }
+
+    /// Resolves when the forward doesn't read the body any more.
+    pub async fn closed(&self) {
+        self.parts.closed().await;
+    }
+}
+
+impl ChannelBody {
+    fn poll_part(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyIncomplete>>> {
+        if self.state == ChannelState::Ended {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(part) = self.parts.poll_recv(cx) else { return Poll::Pending };
+        Poll::Ready(match part {
+            Some(BodyPart::Data(data)) => Some(self.take_data(data)),
+            Some(BodyPart::Trailers(_) | BodyPart::End) | None if self.remaining_bytes.unwrap_or(0) > 0 => {
+                Some(Err(RequestBodyIncomplete))
+            }
+            Some(BodyPart::Trailers(trailers)) => {
+                self.state = ChannelState::Ended;
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            Some(BodyPart::End) => {
+                self.state = ChannelState::Ended;
+                None
+            }
+            None => Some(Err(RequestBodyIncomplete)),
+        })
+    }
+
+    fn take_data(&mut self, data: Bytes) -> Result<Frame<Bytes>, RequestBodyIncomplete> {
+        if let Some(remaining_bytes) = &mut self.remaining_bytes {
+            *remaining_bytes = remaining_bytes.checked_sub(data.len() as u64).ok_or(RequestBodyIncomplete)?;
+        }
+        Ok(Frame::data(data))
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = RequestBodyIncomplete;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyIncomplete>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Empty;
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Channel(channel) => channel.poll_part(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(bytes) => bytes.is_empty(),
+            Self::Channel(channel) => {
+                channel.state == ChannelState::Ended || channel.remaining_bytes == Some(0)
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Channel(channel) => channel.remaining_bytes.map(SizeHint::with_exact).unwrap_or_default(),
+        }
+    }
+}
+
+/// Everything of a request but its body, with the origin's settings applied; sent once or twice.
+#[derive(Debug)]
+pub(super) struct RequestHead {
+    pub(super) method: http::Method,
+    pub(super) target: PathAndQuery,
+    pub(super) authority: HeaderValue,
+    pub(super) scheme: Scheme,
+    pub(super) upgrade: Option<HeaderValue>,
+    fields: HeaderMap,
+    framing: RequestFraming,
+    accepts_trailers: bool,
+}
+
+/// How the request body's end is told.
+#[derive(Clone, Copy, Debug)]
+enum RequestFraming {
+    Bodyless,
+    Length(u64),
+    Unknown,
+}
+
+/// Fields that belong to one connection and framing, which we write ourselves.
+const OWN_FIELDS: [HeaderName; 6] = [
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::CONNECTION,
+    header::UPGRADE,
+    header::TE,
+];
+
+impl RequestHead {
+    pub(super) fn new(
+        config: &OriginConfig,
+        request: OriginRequest,
+    ) -> Result<(Self, RequestBody), OriginError> {
+        let OriginRequest { method, path_and_query, authority, scheme, fields, body, .. } = request;
+        let head = Self {
+            target: target(&config.base_path, path_and_query)?,
+            authority: config.host_override.clone().unwrap_or(authority),
+            framing: request_framing(&method, &body),
+            method,
+            scheme,
+            upgrade: request.upgrade,
+            fields: own_fields_applied(config, fields),
+            accepts_trailers: request.accepts_trailers,
+        };
+        Ok((head, body))
+    }
+
+    /// The header section as HTTP/1 sends it: `Host` first (RFC 9112 section 3.2).
+    pub(super) fn http1_fields(&self, connection: KeepAlive) -> HeaderMap {
+        let mut fields = HeaderMap::with_capacity(self.fields.len() + 4);
+        fields.insert(header::HOST, self.authority.clone());
+        for (name, value) in &self.fields {
+            fields.append(name.clone(), value.clone());
+        }
+        match self.framing {
+            RequestFraming::Bodyless => {}
+            RequestFraming::Length(length) => drop(fields.insert(header::CONTENT_LENGTH, length.into())),
+            RequestFraming::Unknown => {
+                fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+        }
+        self.add_connection_options(&mut fields, connection);
+        fields
+    }
+
+    fn add_connection_options(&self, fields: &mut HeaderMap, connection: KeepAlive) {
+        let mut options = Vec::new();
+        if let Some(protocol) = &self.upgrade {
+            fields.insert(header::UPGRADE, protocol.clone());
+            options.push("upgrade");
+        }
+        if self.accepts_trailers {
+            //= RFC 9110 section 10.1.4: TE needs the TE connection option
+            fields.insert(header::TE, HeaderValue::from_static("trailers"));
+            options.push("TE");
+        }
+        if connection == KeepAlive::Off {
+            options.push("close");
+        }
+        if let Ok(value) = HeaderValue::try_from(options.join(", "))
+            && !options.is_empty()
+        {
+            fields.insert(header::CONNECTION, value);
+        }
+    }
+
+    /// The header section as HTTP/2 sends it: no connection-specific fields (RFC 9113 section 8.2.2).
+    pub(super) fn http2_fields(&self) -> HeaderMap {
+        let mut fields = self.fields.clone();
+        if let RequestFraming::Length(length) = self.framing {
+            fields.insert(header::CONTENT_LENGTH, length.into());
+        }
+        if self.accepts_trailers {
+            fields.insert(header::TE, HeaderValue::from_static("trailers"));
+        }
+        fields
+    }
+}
+
+/// Whether an HTTP/1 connection is to be kept after the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeepAlive {
+    Off,
+    On,
+}
+
+fn own_fields_applied(config: &OriginConfig, mut fields: HeaderMap) -> HeaderMap {
+    for (name, _) in &config.fixed_fields {
+        fields.remove(name);
+    }
+    for (name, value) in &config.fixed_fields {
+        fields.append(name.clone(), value.clone());
+    }
+    if let Some(credentials) = &config.credentials {
+        fields.insert(header::AUTHORIZATION, credentials.0.clone());
+    }
+    for name in OWN_FIELDS {
+        fields.remove(name);
+    }
+    fields
+}
+
+fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming {
+    let expects_content =
+        [http::Method::POST, http::Method::PUT, http::Method::PATCH].iter().any(|known| known == method);
+    match body {
+        //= RFC 9110 section 8.6: Content-Length 0 where the method gives content a meaning
+        RequestBody::Empty if expects_content => RequestFraming::Length(0),
+        RequestBody::Empty => RequestFraming::Bodyless,
+        RequestBody::Full(_) | RequestBody::Channel(_) => {
+            body.length_bytes().map_or(RequestFraming::Unknown, RequestFraming::Length)
+        }
+    }
+}
+
+/// The target to send. The URI type silently cuts at `#`, so that is refused here.
+fn target(base_path: &str, path_and_query: String) -> Result<PathAndQuery, OriginError> {
+    if path_and_query.contains('#') {
+        return Err(OriginError::invalid_request("fragment in the target"));
+    }
+    let full = match path_and_query.as_str() {
+        _ if base_path.is_empty() => path_and_query,
+        "*" => path_and_query,
+        path if path.starts_with('/') => format!("{base_path}{path}"),
+        query => format!("{base_path}/{query}"),
+    };
+    PathAndQuery::from_maybe_shared(Bytes::from(full))
+        .map_err(|_| OriginError::invalid_request("characters in the target"))
+}
+
+/// Removes what belongs to the origin's connection.
+//= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+pub(super) fn remove_connection_fields(fields: &mut HeaderMap) {
+    let nominated: Vec<HeaderName> = fields
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        // Never appropriate as a connection option: removing it could turn no-store into cacheable.
+        .filter(|name| *name != header::CACHE_CONTROL)
+        .collect();
+    for name in nominated {
+        fields.remove(name);
+    }
+    for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TE] {
+        fields.remove(name);
+    }
+    fields.remove("keep-alive");
+    fields.remove("proxy-connection");
+}
+
+/// What of an error is worth showing: fixed texts of the protocol libraries, no field values.
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
+    match error.source() {
+        Some(source) => format!("{error}: {source}").into(),
+        None => error.to_string().into(),
+    }
+}

@@ -1,0 +1,291 @@
+//! Origin servers: connections to them, requests on those, and what comes back.
+//!
+//! Decides how an origin is reached, when a connection is used again, when a request may be sent twice, and
+//! whether a response body is complete. Never decides what is forwarded, stored or answered to clients.
+//!
+//! [`Origins`] is one per process and shared by all workers. [`Origin::send`] runs on the caller's runtime;
+//! a connection is driven by the runtime that opened it and may be borrowed by others. Limits are global.
+
+mod admission;
+mod body;
+mod connect;
+mod driver;
+mod error;
+mod exchange;
+mod http1;
+mod http2;
+mod message;
+mod pool;
+mod resolve;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod timing;
+pub mod tls;
+mod upgrade;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use self::admission::{Admission, Place};
+use self::connect::{Connector, Negotiated, Offer};
+use self::exchange::{Exchange, Failure, Processing};
+use self::http1::Http1Connection;
+use self::http2::{Http2Connection, StreamSlot};
+use self::message::RequestHead;
+use self::pool::Pool;
+use self::resolve::{Resolver, system_settings};
+use self::stats::Counters;
+use self::timing::{HeadWait, Limits};
+use crate::config::{OriginConfig, OriginTimeouts};
+
+pub use self::body::{BodyFrame, BodyFraming, OriginBody};
+pub use self::error::{OriginError, OriginErrorKind};
+pub use self::message::{
+    ChannelBody, Interim, OriginRequest, OriginResponse, RequestBody, RequestBodyClosed,
+    RequestBodyIncomplete, RequestBodySender,
+};
+pub use self::stats::OriginStats;
+pub use self::upgrade::{OriginTunnel, UpgradeHandle};
+
+/// All origins of the process.
+pub struct Origins {
+    resolver: Arc<Resolver>,
+    known: Mutex<Vec<Weak<Origin>>>,
+    /// By origin name, so that counts go on over a reload that changes an origin.
+    counters: Mutex<HashMap<String, Arc<Counters>>>,
+}
+
+/// One origin: its connections and limits. Kept by whoever uses it.
+pub struct Origin {
+    config: OriginConfig,
+    connector: Connector,
+    pool: Arc<Pool>,
+    admission: Admission,
+    /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
+    chose_http1: AtomicBool,
+    counters: Arc<Counters>,
+}
+
+impl Origins {
+    /// Names are looked up on the background runtime, which must outlive the workers.
+    #[must_use]
+    pub fn new(background: Handle) -> Self {
+        Self::with_resolver(Resolver::new(system_settings(), background))
+    }
+
+    fn with_resolver(resolver: Arc<Resolver>) -> Self {
+        Self { resolver, known: Mutex::default(), counters: Mutex::default() }
+    }
+
+    /// The origin of a configuration. While somebody still uses the origin of an equal configuration, it is
+    /// that one with its connections; an origin that nobody uses any more is gone.
+    pub fn origin(&self, config: &OriginConfig) -> Arc<Origin> {
+        let mut known = self.known.lock();
+        known.retain(|origin| origin.strong_count() > 0);
+        if let Some(origin) = known.iter().filter_map(Weak::upgrade).find(|origin| origin.config == *config) {
+            return origin;
+        }
+        let counters = Arc::clone(self.counters.lock().entry(config.name.clone()).or_default());
+        let origin = Arc::new(Origin::new(config.clone(), Arc::clone(&self.resolver), counters));
+        known.push(Arc::downgrade(&origin));
+        origin
+    }
+
+    /// Counts by origin name.
+    pub fn stats(&self) -> Vec<(String, OriginStats)> {
+        let mut stats: Vec<_> =
+            self.counters.lock().iter().map(|(name, counters)| (name.clone(), counters.snapshot())).collect();
+        stats.sort_by(|(a, _), (b, _)| a.cmp(b));
+        stats
+    }
+}
+
+/// Which connections an attempt may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// Kept ones first.
+    Any,
+    /// One opened since the first attempt began: the kept one turned out dead, and others may be too.
+    Fresh(Instant),
+}
+
+/// Whether a connection had carried a request before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    No,
+    Yes,
+}
+
+/// A connection ready for the request.
+enum Connection {
+    Http1(Http1Connection),
+    Http2(StreamSlot),
+}
+
+impl Origin {
+    fn new(config: OriginConfig, resolver: Arc<Resolver>, counters: Arc<Counters>) -> Self {
+        Self {
+            connector: Connector::new(&config, resolver),
+            pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
+            admission: Admission::new(config.pool, Arc::clone(&counters)),
+            chose_http1: AtomicBool::new(false),
+            counters,
+            config,
+        }
+    }
+
+    /// The configuration that the origin was made from.
+    #[must_use]
+    pub fn config(&self) -> &OriginConfig {
+        &self.config
+    }
+
+    /// Counts of this origin.
+    #[must_use]
+    pub fn stats(&self) -> OriginStats {
+        self.counters.snapshot()
+    }
+
+    /// Sends a request and waits for the response head; interim responses are handed over as they come.
+    /// Given up when dropped.
+    ///
+    /// # Errors
+    /// There is no response, or none in time.
+    pub async fn send(
+        &self,
+        request: OriginRequest,
+        timeouts: &OriginTimeouts,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Result<OriginResponse, OriginError> {
+        let limits = Limits::new(timeouts, Instant::now());
+        let mut waiting = HeadWait::new(limits, interim);
+        let sent = self.send_admitted(request, &mut waiting).await;
+        sent.inspect_err(|error| self.counters.count_error(error))
+    }
+
+    async fn send_admitted(
+        &self,
+        request: OriginRequest,
+        waiting: &mut HeadWait<'_>,
+    ) -> Result<OriginResponse, OriginError> {
+        let (head, body) = RequestHead::new(&self.config, request)?;
+        let place = Arc::new(self.admission.enter(waiting.limits.total_at).await?);
+        self.counters.requests.fetch_add(1, Relaxed);
+        let replay = body.replay();
+        let began = Instant::now();
+        let (mut failure, kept) = match self.attempt(Attempt::Any, &head, body, waiting, &place).await {
+            Ok(response) => return Ok(response),
+            Err(failed) => failed,
+        };
+        let Some(body) = retry_body(&mut failure, kept, &head.method, replay) else {
+            return Err(failure.error);
+        };
+        self.counters.retries.fetch_add(1, Relaxed);
+        let again = self.attempt(Attempt::Fresh(began), &head, body, waiting, &place).await;
+        again.map_err(|(failure, _)| failure.error)
+    }
+
+    async fn attempt(
+        &self,
+        attempt: Attempt,
+        head: &RequestHead,
+        body: RequestBody,
+        waiting: &mut HeadWait<'_>,
+        place: &Arc<Place>,
+    ) -> Result<OriginResponse, (Failure, Kept)> {
+        let (connection, kept) = match waiting.limits.connected(self.acquire(attempt, head)).await {
+            Ok(acquired) => acquired,
+            Err(error) => {
+                let failure = Failure { error, body: None, processing: Processing::Possible };
+                return Err((failure, Kept::No));
+            }
+        };
+        let exchange = Exchange::new(Arc::clone(&self.pool), waiting.limits, Arc::clone(place));
+        let answer = match connection {
+            Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
+            Connection::Http2(slot) => http2::exchange(slot, head, body, waiting, exchange).await,
+        };
+        answer.map_err(|failure| (failure, kept))
+    }
+
+    async fn acquire(&self, attempt: Attempt, head: &RequestHead) -> Result<(Connection, Kept), OriginError> {
+        let offer = self.offer(head)?;
+        if let Some(connection) = self.kept(attempt, offer) {
+            return Ok((connection, Kept::Yes));
+        }
+        if offer == Offer::Http1 || offer == Offer::Either && self.chose_http1.load(Relaxed) {
+            return self.open(offer).await;
+        }
+        let _opening = self.pool.opening.lock().await;
+        match self.kept(attempt, offer) {
+            Some(connection) => Ok((connection, Kept::Yes)),
+            None => self.open(offer).await,
+        }
+    }
+
+    fn offer(&self, head: &RequestHead) -> Result<Offer, OriginError> {
+        match (self.connector.offer(self.config.protocol), &head.upgrade) {
+            (offer, None) => Ok(offer),
+            (Offer::Http1 | Offer::Either, Some(_)) => Ok(Offer::Http1),
+            (Offer::Http2, Some(_)) => Err(OriginError::invalid_request("upgrade over HTTP/2")),
+        }
+    }
+
+    fn kept(&self, attempt: Attempt, offer: Offer) -> Option<Connection> {
+        let opened_since = match attempt {
+            Attempt::Any => None,
+            Attempt::Fresh(since) => Some(since),
+        };
+        let shared = if offer == Offer::Http1 { None } else { self.pool.reserve_stream(opened_since) };
+        let kept = match shared {
+            Some(slot) => Connection::Http2(slot),
+            None if offer == Offer::Http2 || attempt != Attempt::Any => return None,
+            None => Connection::Http1(self.pool.checkout()?),
+        };
+        self.counters.connections_reused.fetch_add(1, Relaxed);
+        Some(kept)
+    }
+
+    async fn open(&self, offer: Offer) -> Result<(Connection, Kept), OriginError> {
+        let (stream, negotiated) = self.connector.connect(offer).await?;
+        if offer == Offer::Either {
+            self.chose_http1.store(negotiated == Negotiated::Http1, Relaxed);
+        }
+        let connection = match negotiated {
+            Negotiated::Http1 => Connection::Http1(Http1Connection::open(stream, &self.counters).await?),
+            Negotiated::Http2 => {
+                let connection = Http2Connection::open(stream, &self.counters).await?;
+                let slot = connection.reserve_first();
+                self.pool.share(&connection);
+                Connection::Http2(slot)
+            }
+        };
+        Ok((connection, Kept::No))
+    }
+}
+
+/// The body to send again, when a second attempt is allowed: the request was certainly not processed, or a
+/// kept connection died under a request that may be repeated.
+//= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
+fn retry_body(
+    failure: &mut Failure,
+    kept: Kept,
+    method: &http::Method,
+    replay: Option<RequestBody>,
+) -> Option<RequestBody> {
+    if failure.error != OriginError::ClosedBeforeResponse {
+        return None;
+    }
+    match (failure.processing, kept) {
+        (Processing::Never, _) => failure.body.take().or(replay),
+        (Processing::Possible, Kept::Yes) if method.is_idempotent() => replay,
+        (Processing::Possible, _) => None,
+    }
+}

@@ -1,0 +1,289 @@
+//! Connections kept between requests.
+//!
+//! Idle HTTP/1 connections stand on shelves by the runtime that drives them: a worker takes its own newest
+//! first and borrows from others when it has none. HTTP/2 connections are shared by all.
+//! Locks: `shelves` and `shared` are never held together, nor over an await; what is taken out is dropped
+//! after the lock.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::{Handle, Id};
+use tokio::time::{Instant, sleep_until};
+
+use super::http1::{Http1Connection, Readiness};
+use super::http2::{Http2Connection, StreamSlot};
+use super::message::KeepAlive;
+use super::stats::{Counters, Gauged};
+use crate::config::PoolConfig;
+
+/// Kept connections of one origin.
+#[derive(Debug)]
+pub(super) struct Pool {
+    shelves: Mutex<Shelves>,
+    shared: Mutex<Vec<Arc<Http2Connection>>>,
+    /// Held while an HTTP/2 connection is opened, so that a burst of requests opens one and not many.
+    pub(super) opening: tokio::sync::Mutex<()>,
+    config: PoolConfig,
+    counters: Arc<Counters>,
+}
+
+/// Whether an exchange left its connection fit for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reuse {
+    Allowed,
+    Forbidden,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Http1Connection,
+    since: Instant,
+    _gauged: Gauged,
+}
+
+#[derive(Debug, Default)]
+struct Shelves {
+    /// One per runtime, which are few; the newest connection last.
+    by_home: Vec<(Id, Vec<Idle>)>,
+    len: usize,
+    reaper: Reaper,
+}
+
+/// The task that closes what stays idle too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reaper {
+    #[default]
+    Stopped,
+    Running,
+}
+
+impl Pool {
+    pub(super) fn new(config: PoolConfig, counters: Arc<Counters>) -> Self {
+        Self {
+            shelves: Mutex::default(),
+            shared: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            config,
+            counters,
+        }
+    }
+
+    pub(super) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    pub(super) fn keep_alive(&self) -> KeepAlive {
+        if self.config.idle_connections_max == 0 { KeepAlive::Off } else { KeepAlive::On }
+    }
+
+    /// Takes an idle HTTP/1 connection, this runtime's own first.
+    pub(super) fn checkout(&self) -> Option<Http1Connection> {
+        let home = Handle::current().id();
+        let now = Instant::now();
+        let mut removed = Vec::new();
+        let found = {
+            let mut shelves = self.shelves.lock();
+            shelves.take(home, now, self.config.idle_timeout, &mut removed)
+        };
+        drop(removed);
+        found
+    }
+
+    /// Keeps a connection whose response was read to its end.
+    pub(super) fn release(self: &Arc<Self>, connection: Http1Connection) {
+        if connection.readiness() == Readiness::Closed {
+            return;
+        }
+        let now = Instant::now();
+        let gauged = Gauged::new(&self.counters, |counters| &counters.connections_idle);
+        let idle = Idle { connection, since: now, _gauged: gauged };
+        let mut removed = Vec::new();
+        let reaper = {
+            let mut shelves = self.shelves.lock();
+            if shelves.len >= self.config.idle_connections_max {
+                shelves.prune(now, self.config.idle_timeout, &mut removed);
+            }
+            if shelves.len < self.config.idle_connections_max {
+                shelves.put(idle);
+            } else {
+                removed.push(idle);
+            }
+            std::mem::replace(&mut shelves.reaper, Reaper::Running)
+        };
+        drop(removed);
+        if reaper == Reaper::Stopped {
+            self.start_reaper();
+        }
+    }
+
+    /// A place on an HTTP/2 connection with streams to spare.
+    pub(super) fn reserve_stream(&self, opened_since: Option<Instant>) -> Option<StreamSlot> {
+        let mut closed = Vec::new();
+        let mut shared = self.shared.lock();
+        shared.retain(|connection| {
+            let usable = connection.is_usable();
+            if !usable {
+                closed.push(Arc::clone(connection));
+            }
+            usable
+        });
+        let slot = shared
+            .iter()
+            .filter(|connection| opened_since.is_none_or(|since| connection.opened_at() >= since))
+            .find_map(Http2Connection::reserve);
+        drop(shared);
+        slot
+    }
+
+    /// Shares a new HTTP/2 connection, unless connections aren't kept.
+    pub(super) fn share(self: &Arc<Self>, connection: &Arc<Http2Connection>) {
+        if self.keep_alive() == KeepAlive::Off {
+            return;
+        }
+        self.shared.lock().push(Arc::clone(connection));
+        let reaper = std::mem::replace(&mut self.shelves.lock().reaper, Reaper::Running);
+        if reaper == Reaper::Stopped {
+            self.start_reaper();
+        }
+    }
+
+    fn start_reaper(self: &Arc<Self>) {
+        let guard = ReaperGuard { pool: Arc::downgrade(self) };
+        let Ok(runtime) = Handle::try_current() else { return };
+        let pause = self.config.idle_timeout.clamp(REAPER_PAUSE_MIN, REAPER_PAUSE_MAX);
+        runtime.spawn(reap(guard, pause));
+    }
+
+    /// Closes what has been idle too long; whether anything is left.
+    fn reap(&self, now: Instant) -> Remaining {
+        let mut removed = Vec::new();
+        let mut quiet = Vec::new();
+        let some_shared = {
+            let mut shared = self.shared.lock();
+            let (kept, gone) = shared.drain(..).partition(|connection| {
+                connection.is_usable() && !connection.is_idle_for(now, self.config.idle_timeout)
+            });
+            *shared = kept;
+            quiet.extend::<Vec<_>>(gone);
+            !shared.is_empty()
+        };
+        let mut shelves = self.shelves.lock();
+        shelves.prune(now, self.config.idle_timeout, &mut removed);
+        if shelves.len > 0 || some_shared { Remaining::Some } else { Remaining::None }
+    }
+}
+
+const REAPER_PAUSE_MIN: Duration = Duration::from_millis(10);
+const REAPER_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+enum Remaining {
+    None,
+    Some,
+}
+
+/// Marks the reaper as stopped when its task ends, also when its runtime goes away: the next release starts
+/// one elsewhere.
+struct ReaperGuard {
+    pool: Weak<Pool>,
+}
+
+impl Drop for ReaperGuard {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.shelves.lock().reaper = Reaper::Stopped;
+        }
+    }
+}
+
+/// Looks at the pool now and then until it's empty or gone. A release between the last look and the guard's
+/// drop stays without a reaper until the next one: such a connection is still checked at checkout.
+async fn reap(guard: ReaperGuard, pause: Duration) {
+    loop {
+        sleep_until(Instant::now() + pause).await;
+        let Some(pool) = guard.pool.upgrade() else { return };
+        if let Remaining::None = pool.reap(Instant::now()) {
+            return;
+        }
+    }
+}
+
+impl Shelves {
+    fn put(&mut self, idle: Idle) {
+        let home = idle.connection.driver().home();
+        self.len += 1;
+        match self.by_home.iter_mut().find(|(id, _)| *id == home) {
+            Some((_, shelf)) => shelf.push(idle),
+            None => self.by_home.push((home, vec![idle])),
+        }
+    }
+
+    fn take(
+        &mut self,
+        home: Id,
+        now: Instant,
+        idle_timeout: Duration,
+        removed: &mut Vec<Idle>,
+    ) -> Option<Http1Connection> {
+        let own = self.by_home.iter().position(|(id, _)| *id == home);
+        let others = (0..self.by_home.len()).filter(|index| Some(*index) != own);
+        let order: Vec<usize> = own.into_iter().chain(others).collect();
+        let before = removed.len();
+        let found = order
+            .into_iter()
+            .find_map(|index| take_newest(&mut self.by_home[index].1, now, idle_timeout, removed));
+        self.len -= removed.len() - before + usize::from(found.is_some());
+        found
+    }
+
+    fn prune(&mut self, now: Instant, idle_timeout: Duration, removed: &mut Vec<Idle>) {
+        let before = removed.len();
+        for (_, shelf) in &mut self.by_home {
+            let (kept, gone): (Vec<_>, Vec<_>) =
+                shelf.drain(..).partition(|idle| idle.usefulness(now, idle_timeout) != Usefulness::Gone);
+            *shelf = kept;
+            removed.extend(gone);
+        }
+        self.by_home.retain(|(_, shelf)| !shelf.is_empty());
+        self.len -= removed.len() - before;
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Usefulness {
+    Ready,
+    Later,
+    Gone,
+}
+
+impl Idle {
+    fn usefulness(&self, now: Instant, idle_timeout: Duration) -> Usefulness {
+        if now.duration_since(self.since) >= idle_timeout {
+            return Usefulness::Gone;
+        }
+        match self.connection.readiness() {
+            Readiness::Ready => Usefulness::Ready,
+            Readiness::Busy => Usefulness::Later,
+            Readiness::Closed => Usefulness::Gone,
+        }
+    }
+}
+
+fn take_newest(
+    shelf: &mut Vec<Idle>,
+    now: Instant,
+    idle_timeout: Duration,
+    removed: &mut Vec<Idle>,
+) -> Option<Http1Connection> {
+    let mut index = shelf.len();
+    while index > 0 {
+        index -= 1;
+        match shelf[index].usefulness(now, idle_timeout) {
+            Usefulness::Ready => return Some(shelf.remove(index).connection),
+            Usefulness::Later => {}
+            Usefulness::Gone => removed.push(shelf.remove(index)),
+        }
+    }
+    None
+}

@@ -1,0 +1,229 @@
+//! Names to addresses, for as long as the records say, and somewhat longer when the name servers fail.
+//!
+//! Look-ups run on the background runtime, one per name at a time: a request that gives up doesn't end the
+//! look-up that others wait for, and hickory's own tasks never live on a worker that may be gone.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::{Hosts, TokioResolver};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::connect::LOOPBACK;
+use super::error::OriginError;
+
+/// Addresses of one name, in the order to try them.
+pub(super) type Addresses = Arc<[IpAddr]>;
+type Outcome = Result<Addresses, Arc<str>>;
+
+/// Shortest time that addresses are used without asking again, whatever the records say.
+const TTL_MIN: Duration = Duration::from_secs(1);
+/// Longest.
+const TTL_MAX: Duration = Duration::from_secs(3600);
+/// Entries of the hosts file have no TTL; the file is read again after this time.
+const HOSTS_FILE_TTL: Duration = Duration::from_secs(5);
+/// How long addresses are used after their TTL when name servers fail (RFC 8767 section 4).
+const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// How long a request waits for a new look-up when expired addresses are at hand (RFC 8767 section 5).
+const STALE_AFTER: Duration = Duration::from_millis(1800);
+/// Pause between look-ups of a name that fails.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Looks names up for all origins.
+pub(super) struct Resolver {
+    settings: Settings,
+    background: Handle,
+    names: Mutex<HashMap<String, Entry>>,
+    dns: Mutex<Option<TokioResolver>>,
+}
+
+/// Where name servers and their settings are read from. A failure leaves the hosts file and literals, and is
+/// tried again with the next look-up.
+pub(super) type Settings = Box<dyn Fn() -> Result<(ResolverConfig, ResolverOpts), NetError> + Send + Sync>;
+
+/// `/etc/resolv.conf`.
+pub(super) fn system_settings() -> Settings {
+    Box::new(hickory_resolver::system_conf::read_system_conf)
+}
+
+#[derive(Default)]
+struct Entry {
+    known: Option<Known>,
+    failed: Option<Failed>,
+    lookup: Option<watch::Receiver<Option<Outcome>>>,
+}
+
+struct Known {
+    addresses: Addresses,
+    fresh_until: Instant,
+}
+
+struct Failed {
+    cause: Arc<str>,
+    quiet_until: Instant,
+}
+
+/// What an entry can do for a request without waiting.
+enum Answer {
+    Now(Outcome),
+    Wait { lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addresses> },
+}
+
+impl Resolver {
+    pub(super) fn new(settings: Settings, background: Handle) -> Arc<Self> {
+        Arc::new(Self { settings, background, names: Mutex::default(), dns: Mutex::default() })
+    }
+
+    /// The addresses of a host: literals at once, names from the cache or by a look-up.
+    pub(super) async fn resolve(self: &Arc<Self>, host: &str) -> Result<Addresses, OriginError> {
+        if let Some(literal) = literal(host) {
+            return Ok(Arc::from([literal]));
+        }
+        let outcome = match self.answer(host, Instant::now()) {
+            Answer::Now(outcome) => outcome,
+            Answer::Wait { lookup, stale } => waited(lookup, stale).await,
+        };
+        outcome.map_err(OriginError::Resolve)
+    }
+
+    fn answer(self: &Arc<Self>, host: &str, now: Instant) -> Answer {
+        let mut names = self.names.lock();
+        let entry = names.entry(host.to_owned()).or_default();
+        if let Some(known) = entry.known.as_ref().filter(|known| now < known.fresh_until) {
+            return Answer::Now(Ok(Arc::clone(&known.addresses)));
+        }
+        let stale = entry.stale(now);
+        if let Some(failed) = entry.failed.as_ref().filter(|failed| now < failed.quiet_until) {
+            return Answer::Now(stale.ok_or_else(|| Arc::clone(&failed.cause)));
+        }
+        // A closed channel without an outcome: the look-up's runtime is gone.
+        let running = entry.lookup.take().filter(|lookup| lookup.has_changed().is_ok());
+        let lookup = running.unwrap_or_else(|| self.start(host.to_owned()));
+        entry.lookup = Some(lookup.clone());
+        Answer::Wait { lookup, stale }
+    }
+
+    fn start(self: &Arc<Self>, host: String) -> watch::Receiver<Option<Outcome>> {
+        let (sender, receiver) = watch::channel(None);
+        let resolver = Arc::clone(self);
+        self.background.spawn(async move {
+            let found = resolver.look_up(&host).await;
+            let outcome = resolver.note(&host, found, Instant::now());
+            sender.send_replace(Some(outcome));
+        });
+        receiver
+    }
+
+    /// Keeps what a look-up found. Failures are logged, and leave the last known addresses as they are.
+    fn note(&self, host: &str, found: Result<(Vec<IpAddr>, Duration), Arc<str>>, now: Instant) -> Outcome {
+        let mut names = self.names.lock();
+        let entry = names.entry(host.to_owned()).or_default();
+        entry.lookup = None;
+        match found {
+            Ok((addresses, ttl)) => {
+                let addresses: Addresses = addresses.into();
+                let fresh_until = now + ttl.clamp(TTL_MIN, TTL_MAX);
+                entry.known = Some(Known { addresses: Arc::clone(&addresses), fresh_until });
+                entry.failed = None;
+                Ok(addresses)
+            }
+            Err(cause) => {
+                entry.failed = Some(Failed { cause: Arc::clone(&cause), quiet_until: now + FAILURE_PAUSE });
+                let stale = entry.stale(now).is_some();
+                drop(names);
+                tracing::warn!(host, %cause, last_known_addresses_used = stale, "name resolution failed");
+                Err(cause)
+            }
+        }
+    }
+
+    async fn look_up(&self, host: &str) -> Result<(Vec<IpAddr>, Duration), Arc<str>> {
+        let addresses = from_hosts_file(host);
+        if !addresses.is_empty() {
+            return Ok((addresses, HOSTS_FILE_TTL));
+        }
+        if is_localhost(host) {
+            return Ok((LOOPBACK.to_vec(), TTL_MAX));
+        }
+        let dns = self.dns()?;
+        let found = dns.lookup_ip(host).await.map_err(|error| Arc::from(error.to_string()))?;
+        let ttl = found.valid_until().saturating_duration_since(std::time::Instant::now());
+        let addresses: Vec<IpAddr> = found.iter().collect();
+        if addresses.is_empty() { Err("the name has no address".into()) } else { Ok((addresses, ttl)) }
+    }
+
+    /// The DNS client; made when first needed and tried again while the system's settings are unusable.
+    fn dns(&self) -> Result<TokioResolver, Arc<str>> {
+        let mut dns = self.dns.lock();
+        if let Some(dns) = &*dns {
+            return Ok(dns.clone());
+        }
+        let made = self.make_dns().map_err(|error| Arc::from(error.to_string()))?;
+        *dns = Some(made.clone());
+        Ok(made)
+    }
+
+    fn make_dns(&self) -> Result<TokioResolver, NetError> {
+        let (config, mut options) = (self.settings)()?;
+        // We keep the answers ourselves, and read the hosts file ourselves because hickory reads it but once.
+        options.cache_size = 0;
+        options.use_hosts_file = ResolveHosts::Never;
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+            .with_options(options)
+            .build()
+    }
+}
+
+impl Entry {
+    /// The last known addresses, while they may still be used.
+    fn stale(&self, now: Instant) -> Option<Addresses> {
+        let known = self.known.as_ref()?;
+        (now < known.fresh_until + STALE_MAX).then(|| Arc::clone(&known.addresses))
+    }
+}
+
+//= RFC 8767 section 5: stale data after the client response timer
+async fn waited(mut lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addresses>) -> Outcome {
+    let outcome = async {
+        match lookup.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().unwrap_or_else(|| Err("resolver stopped".into())),
+            Err(_) => Err("resolver stopped".into()),
+        }
+    };
+    let Some(stale) = stale else { return outcome.await };
+    match timeout(STALE_AFTER, outcome).await {
+        Ok(Ok(addresses)) => Ok(addresses),
+        Ok(Err(_)) | Err(_) => Ok(stale),
+    }
+}
+
+fn literal(host: &str) -> Option<IpAddr> {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
+}
+
+fn is_localhost(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    host == "localhost" || host.ends_with(".localhost")
+}
+
+fn from_hosts_file(host: &str) -> Vec<IpAddr> {
+    let (Ok(hosts), Ok(name)) = (Hosts::from_system(), Name::from_utf8(host)) else { return Vec::new() };
+    [RecordType::A, RecordType::AAAA]
+        .into_iter()
+        .filter_map(|kind| hosts.lookup_static_host(&Query::query(name.clone(), kind)))
+        .flat_map(|lookup| {
+            lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect::<Vec<_>>()
+        })
+        .collect()
+}

@@ -1,0 +1,85 @@
+//! Counts of one origin, kept in atomics and read as a plain snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::error::OriginError;
+
+/// Counts of one origin at one moment. Totals only grow; they outlive reloads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OriginStats {
+    /// Connections opened.
+    pub connections_opened: u64,
+    /// Requests sent on a connection that had carried one before.
+    pub connections_reused: u64,
+    /// Connections open now.
+    pub connections_open: u64,
+    /// HTTP/1 connections kept idle now, including those that the origin has closed since.
+    pub connections_idle: u64,
+    /// Requests sent to the origin, without retries.
+    pub requests: u64,
+    /// Requests in flight now: from their place to the end of the response body.
+    pub requests_in_flight: u64,
+    /// Requests that wait for a place now.
+    pub requests_queued: u64,
+    /// Requests sent again on a fresh connection.
+    pub retries: u64,
+    /// Failures by [`OriginError::reason`].
+    pub errors: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) connections_opened: AtomicU64,
+    pub(super) connections_reused: AtomicU64,
+    pub(super) connections_open: AtomicU64,
+    pub(super) connections_idle: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) requests_in_flight: AtomicU64,
+    pub(super) requests_queued: AtomicU64,
+    pub(super) retries: AtomicU64,
+    errors: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Counters {
+    pub(super) fn count_error(&self, error: &OriginError) {
+        *self.errors.lock().entry(error.reason()).or_default() += 1;
+    }
+
+    pub(super) fn snapshot(&self) -> OriginStats {
+        OriginStats {
+            connections_opened: self.connections_opened.load(Relaxed),
+            connections_reused: self.connections_reused.load(Relaxed),
+            connections_open: self.connections_open.load(Relaxed),
+            connections_idle: self.connections_idle.load(Relaxed),
+            requests: self.requests.load(Relaxed),
+            requests_in_flight: self.requests_in_flight.load(Relaxed),
+            requests_queued: self.requests_queued.load(Relaxed),
+            retries: self.retries.load(Relaxed),
+            errors: self.errors.lock().clone(),
+        }
+    }
+}
+
+/// Counts one while it lives.
+#[derive(Debug)]
+pub(super) struct Gauged {
+    counters: Arc<Counters>,
+    gauge: fn(&Counters) -> &AtomicU64,
+}
+
+impl Gauged {
+    pub(super) fn new(counters: &Arc<Counters>, gauge: fn(&Counters) -> &AtomicU64) -> Self {
+        gauge(counters).fetch_add(1, Relaxed);
+        Self { counters: Arc::clone(counters), gauge }
+    }
+}
+
+impl Drop for Gauged {
+    fn drop(&mut self) {
+        (self.gauge)(&self.counters).fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,242 @@
+//! A response on its way to a client, before it takes the form of a protocol.
+//!
+//! Heads are written straight from the stored response into a [`HeadSink`]; no header map is built on a hit.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::{CacheName, CacheStatus, conditional};
+use http::HeaderMap;
+use telemetry::CacheResult;
+
+use crate::cache::fill::{Aborted, FillReader};
+use crate::cache::stored::{Hit, StoredBody, StoredHead};
+use crate::config::{Site, XCache};
+use crate::fields::PackedFields;
+use crate::origin::{BodyFrame, OriginBody, OriginError, UpgradeHandle};
+use crate::route::LiveSite;
+
+/// A response, its body still to be read.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: ReplyHead,
+    /// Fields beside those of the head: `Content-Range`, `Content-Type` of a multipart, ...
+    pub(crate) extra: PackedFields,
+    pub(crate) length: Length,
+    pub(crate) body: Body,
+    pub(crate) age_s: Option<u64>,
+    pub(crate) cache_status: CacheStatus<'static>,
+    pub(crate) x_cache: Option<&'static str>,
+    pub(crate) account: Account,
+}
+
+/// Where the fields of a response come from.
+pub(crate) enum ReplyHead {
+    /// A stored response, all fields.
+    Whole(Arc<StoredHead>),
+    /// A stored response, the fields that a 304 carries.
+    NotModified(Arc<StoredHead>),
+    /// A stored response, all fields but those that describe the whole content, for 206 as multipart.
+    Part(Arc<StoredHead>),
+    /// Fields made for this response, with its reason phrase.
+    Own { reason: Option<Bytes>, fields: PackedFields },
+}
+
+/// What is known of the length of a body before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// `Content-Length`.
+    Known(u64),
+    /// Ends when it ends.
+    Unknown,
+    /// The status has no body at all (204, 304).
+    None,
+}
+
+/// The body of a response.
+pub(crate) enum Body {
+    Empty,
+    /// One stored body inside its record, or a part of it.
+    Inline {
+        hit: Hit,
+        start: usize,
+        end: usize,
+    },
+    /// Parts that are all there.
+    Pieces(VecDeque<Bytes>),
+    Fill(FillReader),
+    Origin(Box<OriginBody>),
+    /// 101: the connection becomes a tunnel.
+    Tunnel(Box<UpgradeHandle>),
+}
+
+/// The body broke off; the client must see it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BrokenBody {
+    #[error(transparent)]
+    Fill(#[from] Aborted),
+    #[error(transparent)]
+    Origin(#[from] OriginError),
+}
+
+impl Body {
+    /// Bytes that are in memory and small, if that's what this body is.
+    pub(crate) fn at_hand(&self) -> Option<&[u8]> {
+        match self {
+            Self::Empty => Some(&[]),
+            Self::Inline { hit, start, end } => match &hit.body {
+                StoredBody::Inline(data) => data.get(*start..*end),
+                StoredBody::Segments { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether bytes come from the origin for this client alone, so that a client that leaves ends them.
+    pub(crate) fn is_private(&self) -> bool {
+        matches!(self, Self::Origin(_))
+    }
+
+    /// The next piece of data; `None` at the end, which only a complete body reaches.
+    ///
+    /// # Errors
+    /// When the body breaks off.
+    pub(crate) async fn data(
+        &mut self,
+        trailers: &mut Option<HeaderMap>,
+    ) -> Result<Option<Bytes>, BrokenBody> {
+        match self {
+            Self::Empty | Self::Tunnel(_) => Ok(None),
+            Self::Inline { hit, start, end } => {
+                let data = inline_slice(hit, *start, *end);
+                *self = Self::Empty;
+                Ok(data)
+            }
+            Self::Pieces(pieces) => Ok(pieces.pop_front()),
+            Self::Fill(reader) => match reader.chunk().await? {
+                Some(data) => Ok(Some(data)),
+                None => {
+                    *trailers = reader.trailers().map(|trailers| HeaderMap::clone(&trailers));
+                    Ok(None)
+                }
+            },
+            Self::Origin(body) => origin_data(body, trailers).await,
+        }
+    }
+}
+
+fn inline_slice(hit: &Hit, start: usize, end: usize) -> Option<Bytes> {
+    match &hit.body {
+        StoredBody::Inline(data) if start < end => Some(data.slice(start..end)),
+        _ => None,
+    }
+}
+
+async fn origin_data(
+    body: &mut OriginBody,
+    trailers: &mut Option<HeaderMap>,
+) -> Result<Option<Bytes>, BrokenBody> {
+    while let Some(frame) = body.frame().await {
+        match frame? {
+            BodyFrame::Data(data) => return Ok(Some(data)),
+            BodyFrame::Trailers(map) => *trailers = Some(map),
+        }
+    }
+    Ok(None)
+}
+
+/// Receives a head in the order in which it is sent.
+pub(crate) trait HeadSink {
+    fn status(&mut self, status: u16, reason: Option<&[u8]>);
+    fn field(&mut self, name: &str, value: &[u8]);
+    fn cache_status(&mut self, status: &CacheStatus<'_>, cache: &CacheName);
+
+    fn fields(&mut self, packed: &PackedFields) {
+        packed.lines().for_each(|(name, value)| self.field(name, value));
+    }
+}
+
+impl Reply {
+    /// Writes status and fields, all but those of the connection and the framing.
+    pub(crate) fn write_head(&self, sink: &mut impl HeadSink, cache: &CacheName) {
+        match &self.head {
+            ReplyHead::Whole(stored) => {
+                sink.status(self.status, reason_of(stored, self.status));
+                sink.fields(&stored.fields);
+            }
+            ReplyHead::NotModified(stored) => {
+                sink.status(self.status, None);
+                write_selected(sink, stored, conditional::belongs_in_304);
+            }
+            ReplyHead::Part(stored) => {
+                sink.status(self.status, None);
+                write_selected(sink, stored, |name| !name.eq_ignore_ascii_case("content-type"));
+            }
+            ReplyHead::Own { reason, fields } => {
+                sink.status(self.status, reason.as_deref());
+                sink.fields(fields);
+            }
+        }
+        sink.fields(&self.extra);
+        self.write_cache_fields(sink, cache);
+    }
+
+    fn write_cache_fields(&self, sink: &mut impl HeadSink, cache: &CacheName) {
+        if let Some(age_s) = self.age_s {
+            sink.field("age", itoa::Buffer::new().format(age_s).as_bytes());
+        }
+        sink.cache_status(&self.cache_status, cache);
+        if let Some(x_cache) = self.x_cache {
+            sink.field("x-cache", x_cache.as_bytes());
+        }
+    }
+}
+
+/// The stored reason phrase belongs to the stored status only.
+fn reason_of(stored: &StoredHead, status: u16) -> Option<&[u8]> {
+    (stored.facts.status == status && !stored.reason.is_empty()).then_some(&*stored.reason)
+}
+
+fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl Fn(&str) -> bool) {
+    stored.fields.lines().filter(|(name, _)| belongs(name)).for_each(|(name, value)| sink.field(name, value));
+}
+
+/// What the access log and the metrics say about an exchange.
+#[derive(Clone)]
+pub(crate) struct Account {
+    pub(crate) site: Option<Arc<LiveSite>>,
+    pub(crate) result: CacheResult,
+    pub(crate) started: tokio::time::Instant,
+}
+
+/// Names of responses without content (RFC 9110 section 6.4.1).
+pub(crate) fn has_no_content(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
+}
+
+impl BrokenBody {
+    /// For metrics: a stable kebab-case word.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Fill(_) => "fill-aborted",
+            Self::Origin(error) => error.reason(),
+        }
+    }
+}
+
+/// The value of `X-Cache`, where the site wants it.
+pub(crate) fn x_cache(site: &Site, result: CacheResult) -> Option<&'static str> {
+    if site.x_cache == XCache::Off {
+        return None;
+    }
+    Some(match result {
+        CacheResult::Hit => "HIT",
+        CacheResult::Stale => "STALE",
+        CacheResult::Revalidated => "REVALIDATED",
+        CacheResult::Collapsed => "COLLAPSED",
+        CacheResult::Miss => "MISS",
+        CacheResult::Bypass => "BYPASS",
+        CacheResult::Local | CacheResult::Error => "ERROR",
+    })
+}

@@ -1,0 +1,109 @@
+//! Every response that the gateway invents: one place for statuses, reasons and what bodies reveal.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::{CacheStatus, Outcome};
+use telemetry::CacheResult;
+use tokio::time::Instant;
+
+use crate::config::ErrorExposure;
+use crate::fields::PackedFields;
+use crate::origin::{OriginError, OriginErrorKind};
+use crate::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
+use crate::route::LiveSite;
+use crate::worker::Worker;
+
+/// What went wrong, as far as the client's status goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) status: u16,
+    /// For logs, metrics and `Cache-Status`: a stable kebab-case word.
+    pub(crate) reason: &'static str,
+    /// One line for people; shown to clients only where the site says so.
+    pub(crate) text: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: u16, reason: &'static str, text: impl Into<String>) -> Self {
+        Self { status, reason, text: text.into() }
+    }
+
+    /// No site is configured for the request.
+    pub(crate) fn no_site(authority: &str) -> Self {
+        Self::new(421, "no-site", format!("no site serves {authority:?}"))
+    }
+
+    /// RFC 9111 section 5.2.1.7.
+    pub(crate) fn only_if_cached() -> Self {
+        Self::new(504, "only-if-cached", "the request wants a stored response, and none can be used")
+    }
+
+    /// The origin gave no response.
+    pub(crate) fn origin(error: &OriginError) -> Self {
+        Self::new(status_of(error), error.reason(), error.to_string())
+    }
+
+    /// The body of the response: nothing but the cause, and that only where it may be shown.
+    pub(crate) fn body(&self, exposure: ErrorExposure) -> Bytes {
+        let phrase =
+            http::StatusCode::from_u16(self.status).ok().and_then(|status| status.canonical_reason());
+        let phrase = phrase.unwrap_or("error");
+        match exposure {
+            ErrorExposure::Hide => Bytes::from(format!("{} {phrase}\n", self.status)),
+            ErrorExposure::Expose => {
+                Bytes::from(format!("{} {phrase}\n{}: {}\n", self.status, self.reason, self.text))
+            }
+        }
+    }
+
+    pub(crate) fn fields(&self, date: &[u8]) -> PackedFields {
+        let mut fields = PackedFields::with_capacity(4);
+        fields.push("date", date);
+        fields.push("content-type", b"text/plain; charset=utf-8");
+        fields.push("cache-control", b"no-store");
+        if self.status == 503 {
+            fields.push("retry-after", b"1");
+        }
+        fields
+    }
+}
+
+/// A reply that tells a client what went wrong.
+pub(crate) fn reply(
+    problem: &Problem,
+    site: Option<&Arc<LiveSite>>,
+    started: Instant,
+    worker: &Worker,
+) -> Reply {
+    let exposure = site.map_or(ErrorExposure::Hide, |site| site.config.expose_errors);
+    let body = problem.body(exposure);
+    let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
+    Reply {
+        status: problem.status,
+        head: ReplyHead::Own { reason: None, fields: problem.fields(&worker.date()) },
+        extra: PackedFields::default(),
+        length: Length::Known(body.len() as u64),
+        body: Body::Pieces(VecDeque::from([body])),
+        age_s: None,
+        cache_status: CacheStatus {
+            outcome: Outcome::Generated,
+            ttl_s: None,
+            key: None,
+            detail: Some(problem.reason),
+        },
+        x_cache: site.and_then(|site| x_cache(&site.config, result)),
+        account: Account { site: site.cloned(), result, started },
+    }
+}
+
+/// The status for an origin that gave no response (RFC 9110 section 15.6).
+pub(crate) fn status_of(error: &OriginError) -> u16 {
+    match error.kind() {
+        OriginErrorKind::Unreachable | OriginErrorKind::InvalidResponse => 502,
+        OriginErrorKind::TimedOut => 504,
+        OriginErrorKind::Overloaded => 503,
+        OriginErrorKind::Request => 400,
+    }
+}

@@ -1,0 +1,66 @@
+//! One timer per connection that is moved, not made anew.
+//!
+//! A keep-alive connection sets a new deadline for every request. Registering a timer each time costs more
+//! than parsing the request, so the registered timer stays and only the deadline moves: when the timer fires
+//! early, it is registered again for the time that is left.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A movable point in time.
+pub(crate) struct Deadline {
+    at: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Deadline {
+    pub(crate) fn new(at: Instant) -> Self {
+        Self { at, timer: Box::pin(sleep_until(at)) }
+    }
+
+    /// Moves the deadline. Moving it later costs nothing; moving it before the registered time registers again.
+    pub(crate) fn set(&mut self, at: Instant) {
+        self.at = at;
+        if at < self.timer.deadline() {
+            self.timer.as_mut().reset(at);
+        }
+    }
+
+    /// Ready once the deadline has passed.
+    pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.timer.as_mut().poll(context).is_ready() {
+            if self.timer.deadline() >= self.at {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(self.at);
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn passed(deadline: &mut Deadline) {
+        std::future::poll_fn(|context| deadline.poll_passed(context)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fires_at_the_moved_time() {
+        let start = Instant::now();
+        let mut deadline = Deadline::new(start + Duration::from_secs(1));
+        deadline.set(start + Duration::from_secs(5));
+        passed(&mut deadline).await;
+        assert_eq!(start.elapsed().as_secs(), 5);
+        deadline.set(start + Duration::from_secs(60));
+        deadline.set(start + Duration::from_secs(7));
+        passed(&mut deadline).await;
+        assert_eq!(start.elapsed().as_secs(), 7);
+    }
+}

@@ -1,0 +1,244 @@
+//! Sends one response whose body is not at hand, while the rest of the request body may still be on its way.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http1::{Persistence, encode};
+
+use super::request_body::{BodyPump, Pumped};
+use super::response::{BodyFraming, FramedData, Http1Head, Wanted, write_framing};
+use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
+use crate::account::{self, Delivered};
+use crate::head::OwnedRequest;
+use crate::reply::{Body, Reply};
+use crate::server::tunnel;
+use crate::server::wire::{Stream, WireError};
+use crate::worker::Live;
+
+/// One response on its way.
+pub(super) struct Delivery<'a, S> {
+    connection: &'a mut Connection<S>,
+    request: &'a OwnedRequest,
+    traits: Traits,
+    pump: Option<BodyPump>,
+    sent_bytes: u64,
+    tunnelled_bytes: u64,
+}
+
+/// What moved while a response was being sent.
+enum Moved {
+    Data(Bytes),
+    End,
+    Broken(&'static str),
+    RequestBody,
+    ClientGone,
+}
+
+impl<'a, S: Stream> Delivery<'a, S> {
+    pub(super) fn new(
+        connection: &'a mut Connection<S>,
+        request: &'a OwnedRequest,
+        traits: Traits,
+        pump: Option<BodyPump>,
+    ) -> Self {
+        Self { connection, request, traits, pump, sent_bytes: 0, tunnelled_bytes: 0 }
+    }
+
+    pub(super) async fn run(mut self, mut reply: Reply) -> Next {
+        let head = match &reply.body {
+            Body::Tunnel(_) => return self.tunnel(reply).await,
+            _ => self.write_head(&reply),
+        };
+        let outcome = match head {
+            BodyFraming::None => self.connection.flush().await.map(|()| Persistence::KeepAlive),
+            framing => self.body(&mut reply.body, framing).await,
+        };
+        let delivered = if outcome.is_ok() { Delivered::Whole } else { Delivered::Broken };
+        self.account(&reply, delivered);
+        let persistence = outcome?;
+        if persistence == Persistence::Close || self.traits.persistence == Persistence::Close {
+            return Ok(Persistence::Close);
+        }
+        self.drain_request().await
+    }
+
+    fn write_head(&mut self, reply: &Reply) -> BodyFraming {
+        let live = std::sync::Arc::clone(&self.connection.live);
+        write_head(&mut self.connection.out, reply, self.traits, &live)
+    }
+
+    /// Sends the body. An error means that the client must see the end of the connection in the wrong place.
+    async fn body(&mut self, body: &mut Body, framing: BodyFraming) -> Next {
+        let mut trailers = None;
+        loop {
+            // The head waits for the first data only if there is some at once.
+            match self.next(body, &mut trailers).await {
+                Moved::Data(data) => self.send(&data, framing).await?,
+                Moved::RequestBody => {}
+                Moved::End => return self.end(framing, trailers.as_ref()).await,
+                Moved::Broken(reason) => {
+                    self.connection.worker.recorder.fill_aborted(reason);
+                    self.connection.flush().await?;
+                    return Err(WireError::Closed);
+                }
+                Moved::ClientGone => return Err(WireError::Closed),
+            }
+        }
+    }
+
+    async fn next(&mut self, body: &mut Body, trailers: &mut Option<HeaderMap>) -> Moved {
+        let is_private = body.is_private();
+        let data = body.data(trailers);
+        tokio::pin!(data);
+        if !self.connection.out.is_empty() {
+            // The head goes out with the first data if there is some at once; otherwise it doesn't wait.
+            if let Some(at_once) = poll_once(&mut data).await {
+                return moved(at_once);
+            }
+            if self.connection.flush().await.is_err() {
+                return Moved::ClientGone;
+            }
+        }
+        let connection = &mut *self.connection;
+        let receiving = self.pump.as_mut().filter(|pump| !pump.is_complete());
+        match receiving {
+            Some(pump) => tokio::select! {
+                biased;
+                data = &mut data => moved(data),
+                step = pump.step(&mut connection.wire, &mut connection.input, &connection.live.config.limits) => {
+                    if step.is_ok() { Moved::RequestBody } else { Moved::ClientGone }
+                }
+            },
+            None => tokio::select! {
+                biased;
+                data = &mut data => moved(data),
+                () = connection.client_left(), if is_private => Moved::ClientGone,
+            },
+        }
+    }
+
+    async fn send(&mut self, data: &Bytes, framing: BodyFraming) -> Result<(), WireError> {
+        let connection = &mut *self.connection;
+        let mut chunk_head = [0; 18];
+        let framed = FramedData::new(data, framing, &mut chunk_head);
+        let stall_max = connection.live.config.limits.write_timeout;
+        connection.wire.write_all(&framed.after(&connection.out), stall_max).await?;
+        connection.out.clear();
+        self.sent_bytes += data.len() as u64;
+        Ok(())
+    }
+
+    async fn end(&mut self, framing: BodyFraming, trailers: Option<&HeaderMap>) -> Next {
+        match framing {
+            BodyFraming::Length(bytes) if bytes != self.sent_bytes => return Err(WireError::Closed),
+            BodyFraming::Chunked => self.write_last_chunk(trailers),
+            _ => {}
+        }
+        self.connection.flush().await?;
+        Ok(if framing == BodyFraming::Close { Persistence::Close } else { Persistence::KeepAlive })
+    }
+
+    //= RFC 9110 section 6.5.1: trailers only to clients that said TE: trailers
+    fn write_last_chunk(&mut self, trailers: Option<&HeaderMap>) {
+        let lines =
+            trailers.filter(|_| self.traits.accepts_trailers).into_iter().flat_map(crate::fields::map_lines);
+        if encode::write_last_chunk(&mut self.connection.out, lines).is_err() {
+            self.connection.out.extend_from_slice(b"0\r\n\r\n");
+        }
+    }
+
+    /// Reads what is left of the request body, so that the next request is found behind it. A long rest isn't
+    /// worth it: the connection closes instead.
+    async fn drain_request(&mut self) -> Next {
+        let Some(mut pump) = self.pump.take() else { return Ok(Persistence::KeepAlive) };
+        let connection = &mut *self.connection;
+        if self.traits.has_no_body() || pump.is_complete() {
+            return Ok(Persistence::KeepAlive);
+        }
+        let limits = connection.live.config.limits.clone();
+        let limit = pump.received_bytes() + DRAINED_BYTES_MAX;
+        while pump.received_bytes() < limit {
+            match pump.step(&mut connection.wire, &mut connection.input, &limits).await {
+                Ok(Pumped::More) => {}
+                Ok(Pumped::Done) => return Ok(Persistence::KeepAlive),
+                Err(_) => return Ok(Persistence::Close),
+            }
+        }
+        Ok(Persistence::Close)
+    }
+
+    async fn tunnel(mut self, mut reply: Reply) -> Next {
+        let Body::Tunnel(upgraded) = std::mem::replace(&mut reply.body, Body::Empty) else {
+            return Ok(Persistence::Close);
+        };
+        write_upgrade_head(&mut self.connection.out, &reply, &self.connection.live);
+        self.connection.flush().await?;
+        let Ok(mut origin) = upgraded.into_tunnel().await else { return Err(WireError::Closed) };
+        let early = self.connection.input.take();
+        let carried = tunnel::run(&mut self.connection.wire.io, &mut origin, &early).await;
+        self.sent_bytes = carried.to_client_bytes;
+        self.tunnelled_bytes = carried.from_client_bytes;
+        self.account(&reply, Delivered::Whole);
+        Ok(Persistence::Close)
+    }
+
+    fn account(&self, reply: &Reply, delivered: Delivered) {
+        let lines = self.request.fields.to_lines();
+        let received = self.pump.as_ref().map_or(0, BodyPump::received_bytes) + self.tunnelled_bytes;
+        let sent = reply.sent().with_bytes(self.sent_bytes, received, delivered);
+        account::record(&self.connection.worker, &self.request.borrow(&lines), &reply.account, sent);
+    }
+}
+
+fn moved(data: Result<Option<Bytes>, crate::reply::BrokenBody>) -> Moved {
+    match data {
+        Ok(Some(data)) => Moved::Data(data),
+        Ok(None) => Moved::End,
+        Err(broken) => Moved::Broken(broken.reason()),
+    }
+}
+
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Writes the head of a response with its framing and connection fields.
+pub(super) fn write_head(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Live) -> BodyFraming {
+    reply.write_head(&mut Http1Head { out }, &live.cache_name);
+    let framing = write_framing(out, reply.length, traits.chunking, traits.wanted);
+    let closes = traits.persistence == Persistence::Close || framing == BodyFraming::Close;
+    match (closes, traits.chunking) {
+        (true, _) => out.extend_from_slice(b"connection: close\r\n"),
+        //= RFC 9112 section 9.3: an HTTP/1.0 client must be told that the connection stays
+        (false, super::Chunking::NotUnderstood) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+        (false, super::Chunking::Understood) => {}
+    }
+    encode::end_head(out);
+    if traits.wanted == Wanted::HeadOnly { BodyFraming::None } else { framing }
+}
+
+//= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
+fn write_upgrade_head(out: &mut Vec<u8>, reply: &Reply, live: &Live) {
+    reply.write_head(&mut Http1Head { out }, &live.cache_name);
+    out.extend_from_slice(b"connection: upgrade\r\n");
+    encode::end_head(out);
+}
+
+impl<S: Stream> Connection<S> {
+    /// Resolves when the client closed its side; pipelined requests that arrive meanwhile are kept.
+    pub(super) async fn client_left(&mut self) {
+        // Enough is waiting: what comes after it is read when it's its turn.
+        while self.input.filled().len() < self.codec.head_bytes_max {
+            let read = std::future::poll_fn(|context| self.wire.poll_read(context, &mut self.input));
+            if read.await.is_err() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,363 @@
+//! One HTTP/1.x client connection: read a head, answer it, again.
+//!
+//! A response that is at hand (a fresh hit, a 304, a refusal) is written in [`Connection::turn`]: no task, no
+//! owned request, and pipelined requests share one write. Everything else leaves the turn and is awaited.
+
+mod delivery;
+mod request_body;
+mod response;
+
+use std::sync::Arc;
+
+use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
+use tokio::sync::mpsc;
+
+use self::delivery::Delivery;
+use self::request_body::{BodyProblem, BodyPump, Pumped};
+use self::response::{Chunking, Http1Head, Wanted};
+use super::wire::{Input, Stream, Wire, WireError};
+use crate::account;
+use crate::exchange::{self, Plan, Step};
+use crate::head::{Content, Peer, RequestHead, Version};
+use crate::origin::{Interim, RequestBody};
+use crate::reply::Reply;
+use crate::respond::Problem;
+use crate::worker::{Idle, Live, Worker};
+
+/// Responses gathered for pipelined requests before they are written.
+const OUT_BYTES_MAX: usize = 64 * 1024;
+/// At-hand bodies up to this size are copied behind their head, larger ones are written from where they are.
+const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
+const INPUT_BYTES: usize = 4 * 1024;
+/// Pieces of a request body between client and origin.
+const REQUEST_PIECES_MAX: usize = 4;
+/// A refused request body is read to its end only up to this size, to keep the connection.
+const DRAINED_BYTES_MAX: u64 = 64 * 1024;
+
+/// A client connection.
+pub(crate) struct Connection<S> {
+    wire: Wire<S>,
+    input: Input,
+    out: Vec<u8>,
+    scanner: HeadScanner,
+    codec: http1::Limits,
+    worker: Arc<Worker>,
+    live: Arc<Live>,
+    peer: Peer,
+    key: Vec<u8>,
+    answered: u64,
+}
+
+/// What of a request is needed after its head is gone from the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Traits {
+    framing: Framing,
+    persistence: Persistence,
+    chunking: Chunking,
+    wanted: Wanted,
+    expects_continue: bool,
+    accepts_trailers: bool,
+}
+
+enum Turn {
+    NeedInput,
+    Answered(Persistence),
+    Deliver(Box<Reply>, Box<crate::head::OwnedRequest>, Traits),
+    Forward(Box<Plan>, Traits),
+    Refuse(Problem),
+}
+
+/// Whether the connection goes on.
+type Next = Result<Persistence, WireError>;
+
+impl<S: Stream> Connection<S> {
+    pub(crate) fn new(io: S, worker: Arc<Worker>, peer: Peer) -> Self {
+        let live = worker.live();
+        let limits = &live.config.limits;
+        Self {
+            wire: Wire::new(io, limits.head_read_timeout),
+            input: Input::with_capacity(INPUT_BYTES),
+            out: Vec::new(),
+            scanner: HeadScanner::default(),
+            codec: codec_limits(limits),
+            worker,
+            live,
+            peer,
+            key: Vec::new(),
+            answered: 0,
+        }
+    }
+
+    /// Serves the connection to its end. `early` is what was read before the protocol was known.
+    pub(crate) async fn serve(mut self, early: &[u8]) {
+        self.input.extend(early);
+        match self.run().await {
+            Ok(()) => self.wire.close_gently().await,
+            Err(error) => tracing::debug!(client = %self.peer.address, %error, "connection ended"),
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), WireError> {
+        loop {
+            let next = match self.turn() {
+                Turn::Answered(next) => next,
+                Turn::NeedInput => {
+                    self.flush().await?;
+                    if !self.read_more().await? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Turn::Deliver(reply, request, traits) => self.deliver(*reply, &request, traits).await?,
+                Turn::Forward(plan, traits) => self.forward(*plan, traits).await?,
+                Turn::Refuse(problem) => {
+                    self.refuse(&problem);
+                    Persistence::Close
+                }
+            };
+            self.scanner = HeadScanner::default();
+            if next == Persistence::Close {
+                return self.flush().await;
+            }
+            if self.out.len() > OUT_BYTES_MAX {
+                self.flush().await?;
+            }
+        }
+    }
+
+    /// Looks at the next request in the buffer and answers it if the answer is at hand.
+    fn turn(&mut self) -> Turn {
+        if self.input.is_empty() {
+            return Turn::NeedInput;
+        }
+        self.worker.refresh(&mut self.live);
+        let mut lines = [http1::EMPTY_LINE; http1::Limits::FIELDS_CEILING];
+        let head = match self.scanner.parse(self.input.filled(), &self.codec, &mut lines) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Turn::NeedInput,
+            Err(error) => return Turn::Refuse(refusal(error)),
+        };
+        self.answered += 1;
+        let traits = Traits::of(&head, self.persistence_after(head.persistence));
+        if let Framing::Length(bytes) = head.framing
+            && bytes > self.live.config.limits.body_bytes_max
+        {
+            return Turn::Refuse(too_large(self.live.config.limits.body_bytes_max));
+        }
+        let request = request_head(&head, self.peer);
+        let step = exchange::begin(&self.worker, &self.live, &request, &mut self.key);
+        let head_bytes = head.bytes;
+        let turn = match step {
+            Step::Reply(reply) if traits.has_no_body() && reply.body.at_hand().is_some_and(is_copied) => {
+                write_at_hand(&mut self.out, &reply, traits, &self.live);
+                account::record(&self.worker, &request, &reply.account, reply.sent());
+                Turn::Answered(traits.persistence)
+            }
+            Step::Reply(reply) => Turn::Deliver(Box::new(reply), Box::new(request.into_owned()), traits),
+            Step::Forward(plan) => Turn::Forward(plan, traits),
+        };
+        self.input.consume(head_bytes);
+        turn
+    }
+
+    fn persistence_after(&self, wanted: Persistence) -> Persistence {
+        let limit_reached = self.answered >= self.live.config.limits.requests_per_connection_max;
+        if limit_reached || self.worker.is_draining() { Persistence::Close } else { wanted }
+    }
+
+    /// Waits for more of a request, or for the next one. `false`: the client is done, or there is nothing more to
+    /// wait for.
+    async fn read_more(&mut self) -> Result<bool, WireError> {
+        let limits = &self.live.config.limits;
+        let idle = if self.input.is_empty() { Idle::BetweenRequests } else { Idle::InUse };
+        let between_requests = idle == Idle::BetweenRequests;
+        // A client that dribbles a head gets one deadline for all of it, set when its first byte arrives.
+        if between_requests {
+            self.wire.allow(if self.answered == 0 { limits.head_read_timeout } else { limits.idle_timeout });
+        }
+        let read = self.worker.until_drained(idle, self.wire.read(&mut self.input)).await;
+        match read {
+            None | Some(Err(WireError::Closed)) if between_requests => Ok(false),
+            Some(Err(WireError::TimedOut)) if between_requests => Ok(false),
+            Some(Err(WireError::TimedOut)) => {
+                self.refuse(&Problem::new(408, "head-timeout", "the request head did not arrive in time"));
+                self.flush().await?;
+                Ok(false)
+            }
+            Some(Ok(_)) => {
+                if between_requests {
+                    self.wire.allow(limits.head_read_timeout);
+                }
+                Ok(true)
+            }
+            Some(Err(error)) => Err(error),
+            None => Ok(false),
+        }
+    }
+
+    /// A request that the exchange answers by asking others.
+    async fn forward(&mut self, plan: Plan, traits: Traits) -> Next {
+        self.flush().await?;
+        let (sender, body) = match traits.framing {
+            Framing::None | Framing::Length(0) => (None, RequestBody::Empty),
+            Framing::Length(bytes) => split(RequestBody::channel(REQUEST_PIECES_MAX, Some(bytes))),
+            Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
+        };
+        let mut pump = BodyPump::new(traits.framing, &self.codec, &self.live.config.limits, sender);
+        if traits.expects_continue && self.input.is_empty() {
+            self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.flush().await?;
+        }
+        match self.answer(&plan, body, &mut pump, traits).await? {
+            Ok(reply) => Delivery::new(self, plan.request(), traits, Some(pump)).run(reply).await,
+            Err(problem) => {
+                self.worker.recorder.client_error(problem.reason());
+                if let Some(status) = problem.status() {
+                    self.refuse(&Problem::new(status, problem.reason(), problem.to_string()));
+                }
+                Ok(Persistence::Close)
+            }
+        }
+    }
+
+    /// Awaits the reply while the request body and interim responses move.
+    async fn answer(
+        &mut self,
+        plan: &Plan,
+        body: RequestBody,
+        pump: &mut BodyPump,
+        traits: Traits,
+    ) -> Result<Result<Reply, BodyProblem>, WireError> {
+        let (interims, mut interim) = mpsc::channel(exchange::INTERIMS_MAX);
+        let (worker, live) = (Arc::clone(&self.worker), Arc::clone(&self.live));
+        let reply = exchange::finish(&worker, plan, body, &interims);
+        tokio::pin!(reply);
+        let mut pumping = !traits.has_no_body();
+        loop {
+            tokio::select! {
+                biased;
+                Some(interim) = interim.recv() => self.write_interim(&interim, traits).await?,
+                reply = &mut reply => return Ok(Ok(reply)),
+                step = pump.step(&mut self.wire, &mut self.input, &live.config.limits), if pumping => match step {
+                    Ok(pumped) => pumping = pumped == Pumped::More,
+                    Err(problem) => return Ok(Err(problem)),
+                },
+            }
+        }
+    }
+
+    //= RFC 9110 section 15.2: no 1xx to HTTP/1.0 clients
+    async fn write_interim(&mut self, interim: &Interim, traits: Traits) -> Result<(), WireError> {
+        if traits.chunking == Chunking::NotUnderstood {
+            return Ok(());
+        }
+        let lines = crate::fields::map_lines(&interim.fields);
+        if encode::write_interim(&mut self.out, interim.status.as_u16(), lines).is_err() {
+            self.out.clear();
+        }
+        self.flush().await
+    }
+
+    async fn deliver(&mut self, reply: Reply, request: &crate::head::OwnedRequest, traits: Traits) -> Next {
+        let pump = BodyPump::new(traits.framing, &self.codec, &self.live.config.limits, None);
+        Delivery::new(self, request, traits, Some(pump)).run(reply).await
+    }
+
+    /// Answers a request that can't be understood or is too much, and so ends the connection.
+    fn refuse(&mut self, problem: &Problem) {
+        self.worker.recorder.client_error(problem.reason);
+        let exposure = crate::config::ErrorExposure::Expose;
+        let body = problem.body(exposure);
+        let mut head = Http1Head { out: &mut self.out };
+        crate::reply::HeadSink::status(&mut head, problem.status, None);
+        crate::reply::HeadSink::fields(&mut head, &problem.fields(&self.worker.date()));
+        let _ = encode::write_field_number(&mut self.out, "content-length", body.len() as u64);
+        self.out.extend_from_slice(b"connection: close\r\n\r\n");
+        self.out.extend_from_slice(&body);
+        account::record_refused(&self.worker, self.peer, problem, body.len() as u64);
+    }
+
+    async fn flush(&mut self) -> Result<(), WireError> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let written = self.wire.write_all(&[&self.out], self.live.config.limits.write_timeout).await;
+        self.out.clear();
+        written
+    }
+}
+
+impl Traits {
+    fn of(head: &http1::Head<'_, '_>, persistence: Persistence) -> Self {
+        Self {
+            framing: head.framing,
+            persistence,
+            chunking: match head.version {
+                WireVersion::Http10 => Chunking::NotUnderstood,
+                WireVersion::Http11 => Chunking::Understood,
+            },
+            wanted: if head.method == "HEAD" { Wanted::HeadOnly } else { Wanted::HeadAndBody },
+            expects_continue: head.expects_continue,
+            accepts_trailers: head.accepts_trailers,
+        }
+    }
+
+    fn has_no_body(&self) -> bool {
+        matches!(self.framing, Framing::None | Framing::Length(0))
+    }
+}
+
+fn request_head<'a>(head: &http1::Head<'a, 'a>, peer: Peer) -> RequestHead<'a> {
+    RequestHead {
+        method: head.method,
+        scheme: exchange::scheme(peer, head.fields),
+        authority: head.authority.as_str(),
+        path_and_query: head.path_and_query,
+        version: match head.version {
+            WireVersion::Http10 => Version::Http10,
+            WireVersion::Http11 => Version::Http11,
+        },
+        fields: head.fields,
+        content: match head.framing {
+            Framing::None => Content::None,
+            Framing::Length(bytes) => Content::Length(bytes),
+            Framing::Chunked => Content::Unknown,
+        },
+        upgrade: head.upgrade.and_then(|protocol| std::str::from_utf8(protocol).ok()),
+        peer,
+    }
+}
+
+fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Live) {
+    delivery::write_head(out, reply, traits, live);
+    if traits.wanted == Wanted::HeadAndBody {
+        out.extend_from_slice(reply.body.at_hand().unwrap_or_default());
+    }
+}
+
+fn is_copied(body: &[u8]) -> bool {
+    body.len() <= COPIED_BODY_BYTES_MAX
+}
+
+fn split(
+    (sender, body): (crate::origin::RequestBodySender, RequestBody),
+) -> (Option<crate::origin::RequestBodySender>, RequestBody) {
+    (Some(sender), body)
+}
+
+fn refusal(error: RequestError) -> Problem {
+    Problem::new(error.status(), error.reason(), error.to_string())
+}
+
+fn too_large(bytes_max: u64) -> Problem {
+    Problem::new(413, "request-body-too-large", format!("the request body is larger than {bytes_max} bytes"))
+}
+
+fn codec_limits(limits: &crate::config::ClientLimits) -> http1::Limits {
+    http1::Limits {
+        head_bytes_max: limits.head_bytes_max,
+        target_bytes_max: limits.target_bytes_max,
+        fields_max: limits.fields_max,
+        ..http1::Limits::default()
+    }
+}

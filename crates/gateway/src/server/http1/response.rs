@@ -1,0 +1,112 @@
+//! A response in the form of HTTP/1.1: head, framing, body, and what is seen of a body that breaks off.
+
+use std::num::NonZeroU64;
+
+use bytes::Bytes;
+use caching::{CacheName, CacheStatus};
+use http1::encode;
+
+use crate::fields::PackedFields;
+use crate::reply::{HeadSink, Length};
+
+/// Writes a head into the connection's output buffer.
+pub(super) struct Http1Head<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+}
+
+impl HeadSink for Http1Head<'_> {
+    fn status(&mut self, status: u16, reason: Option<&[u8]>) {
+        if encode::write_status_line(self.out, status, reason).is_err() {
+            // A reason phrase that can't be sent is not worth a failed response.
+            let _ = encode::write_status_line(self.out, status, None);
+        }
+    }
+
+    fn field(&mut self, name: &str, value: &[u8]) {
+        // A line that can't be sent was refused by the parser before; skipping it can't split the response.
+        let _ = encode::write_field(self.out, name, value);
+    }
+
+    fn cache_status(&mut self, status: &CacheStatus<'_>, cache: &CacheName) {
+        self.out.extend_from_slice(b"cache-status: ");
+        status.write(cache, self.out);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn fields(&mut self, packed: &PackedFields) {
+        self.out.extend_from_slice(packed.wire());
+    }
+}
+
+/// How the end of a response body is told (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyFraming {
+    /// No body follows the head.
+    None,
+    Length(u64),
+    Chunked,
+    /// The end of the connection.
+    Close,
+}
+
+/// Whether this response answers HEAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    HeadAndBody,
+    HeadOnly,
+}
+
+/// The client's version, as far as framing goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chunking {
+    Understood,
+    NotUnderstood,
+}
+
+/// Chooses the framing and appends its field.
+pub(super) fn write_framing(
+    out: &mut Vec<u8>,
+    length: Length,
+    chunking: Chunking,
+    wanted: Wanted,
+) -> BodyFraming {
+    let framing = match (length, chunking) {
+        (Length::None, _) => BodyFraming::None,
+        (Length::Known(bytes), _) => BodyFraming::Length(bytes),
+        (Length::Unknown, Chunking::Understood) => BodyFraming::Chunked,
+        (Length::Unknown, Chunking::NotUnderstood) => BodyFraming::Close,
+    };
+    match (framing, wanted) {
+        (BodyFraming::Length(bytes), _) => {
+            let _ = encode::write_field_number(out, "content-length", bytes);
+        }
+        // A HEAD answer tells nothing about a length that a GET would not tell either.
+        (BodyFraming::Chunked, Wanted::HeadAndBody) => {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n")
+        }
+        _ => {}
+    }
+    if wanted == Wanted::HeadOnly { BodyFraming::None } else { framing }
+}
+
+/// The parts of one piece of data as they go out.
+pub(super) struct FramedData<'a> {
+    parts: [&'a [u8]; 3],
+}
+
+impl<'a> FramedData<'a> {
+    pub(super) fn new(data: &'a Bytes, framing: BodyFraming, chunk_head: &'a mut [u8; 18]) -> Self {
+        let parts: [&[u8]; 3] = match (framing, NonZeroU64::new(data.len() as u64)) {
+            (BodyFraming::Chunked, Some(bytes)) => {
+                [encode::write_chunk_head(bytes, chunk_head), data, encode::CHUNK_END]
+            }
+            _ => [data, &[], &[]],
+        };
+        Self { parts }
+    }
+
+    /// With what is still in the output buffer before it.
+    pub(super) fn after<'b>(&'b self, out: &'b [u8]) -> [&'b [u8]; 4] {
+        [out, self.parts[0], self.parts[1], self.parts[2]]
+    }
+}

@@ -1,0 +1,277 @@
+//! Accepts connections and finds out what they speak: PROXY protocol, TLS, HTTP/1 or HTTP/2.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use telemetry::ConnectionKind;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+use super::prefixed::Prefixed;
+use super::wire::{Input, Stream, Wire, WireError};
+use super::{http1, http2, tls};
+use crate::config::{Config, Http2, ProxyProtocol};
+use crate::head::{Peer, Scheme, Trust};
+use crate::worker::{Live, Worker};
+
+/// Connections that the kernel holds for a worker that is busy.
+const BACKLOG: i32 = 4096;
+/// After a failed accept (no file descriptors left) the worker waits before it tries again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Idle connections are probed, so that peers that vanished are noticed even in a tunnel.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// RFC 9113 section 3.4.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Binds an address once per worker; the kernel spreads connections over them.
+///
+/// # Errors
+/// The address can't be bound.
+pub(crate) fn bind(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<StdListener>)> {
+    let first = bind_one(address)?;
+    let bound = first.local_addr()?;
+    let mut listeners = vec![first];
+    for _ in 1..workers {
+        listeners.push(bind_one(bound)?);
+    }
+    Ok((bound, listeners))
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Serves a worker's listeners until the drain is over. Runs on the worker's runtime.
+pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<StdListener>, drain_limit: Duration) {
+    let open = Arc::new(OpenConnections::default());
+    for (index, listener) in listeners.into_iter().enumerate() {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => {
+                drop(tokio::spawn(accept(Arc::clone(&worker), listener, index, Arc::clone(&open))))
+            }
+            Err(error) => tracing::error!(%error, "listener lost"),
+        }
+    }
+    worker.shared.drain.begun().await;
+    if tokio::time::timeout(drain_limit, open.none_left()).await.is_err() {
+        tracing::warn!(
+            connections = open.count.load(Ordering::Relaxed),
+            "drain limit reached, connections cut off"
+        );
+    }
+}
+
+async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize, open: Arc<OpenConnections>) {
+    let drain = Arc::clone(&worker.shared);
+    // Counted as a connection until it stops, so that what waits in its backlog at the end is served too.
+    let _accepting = OpenConnections::enter(&open);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            () = drain.drain.begun() => return,
+        };
+        match accepted {
+            Ok((stream, address)) => admit(&worker, stream, address, index, &open),
+            Err(error) => {
+                worker.recorder.connection_refused("accept-failed");
+                tracing::warn!(%error, "connection not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn admit(
+    worker: &Arc<Worker>,
+    stream: TcpStream,
+    address: SocketAddr,
+    index: usize,
+    open: &Arc<OpenConnections>,
+) {
+    let live = worker.live();
+    let slot = ConnectionSlot::take(worker);
+    if slot.taken_before >= live.config.limits.connections_max {
+        worker.recorder.connection_refused("connections-max");
+        return;
+    }
+    let guard = OpenConnections::enter(open);
+    let worker = Arc::clone(worker);
+    tokio::spawn(async move {
+        if let Err(error) = connection(&worker, &live, stream, address, index).await {
+            tracing::debug!(client = %address, %error, "connection not served");
+        }
+        drop((slot, guard));
+    });
+}
+
+/// From the first byte to the protocol.
+async fn connection(
+    worker: &Arc<Worker>,
+    live: &Arc<Live>,
+    stream: TcpStream,
+    address: SocketAddr,
+    index: usize,
+) -> Result<(), WireError> {
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    let listener = &live.config.listeners[index.min(live.config.listeners.len() - 1)];
+    let limit = live.config.limits.head_read_timeout;
+    let mut wire = Wire::new(stream, limit);
+    let mut input = Input::with_capacity(512);
+    let address = match listener.proxy_protocol {
+        ProxyProtocol::Off => address,
+        ProxyProtocol::Required => proxied(&mut wire, &mut input).await?.unwrap_or(address),
+    };
+    let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
+    let peer = Peer { address, trust: trust(&live.config, address), scheme };
+    let io = Prefixed::new(input.take(), wire.io);
+    match live.tls.get(index).and_then(Option::as_ref) {
+        Some(config) => {
+            let _gauge = worker.recorder.connection(ConnectionKind::Tls);
+            let handshake = tokio::time::timeout(limit, tls::accept(Arc::clone(config), io)).await;
+            let accepted = handshake.map_err(|_| WireError::TimedOut)??;
+            match accepted.protocol {
+                tls::Negotiated::Http2 => speak_http2(worker, accepted.stream, peer).await,
+                tls::Negotiated::Http1 => speak_http1(worker, accepted.stream, peer, &[]).await,
+            }
+        }
+        None => cleartext(worker, io, peer, listener.http2, limit).await?,
+    }
+    Ok(())
+}
+
+/// Cleartext HTTP/2 begins with the preface (prior knowledge, RFC 9113 section 3.3).
+async fn cleartext<S: Stream + 'static>(
+    worker: &Arc<Worker>,
+    io: S,
+    peer: Peer,
+    http2: Http2,
+    limit: Duration,
+) -> Result<(), WireError> {
+    if http2 == Http2::Off {
+        speak_http1(worker, io, peer, &[]).await;
+        return Ok(());
+    }
+    let mut wire = Wire::new(io, limit);
+    let mut input = Input::with_capacity(HTTP2_PREFACE.len());
+    loop {
+        let filled = input.filled();
+        let compared = filled.len().min(HTTP2_PREFACE.len());
+        if filled[..compared] != HTTP2_PREFACE[..compared] {
+            speak_http1(worker, wire.io, peer, input.filled()).await;
+            return Ok(());
+        }
+        if compared == HTTP2_PREFACE.len() {
+            speak_http2(worker, Prefixed::new(input.take(), wire.io), peer).await;
+            return Ok(());
+        }
+        match wire.read(&mut input).await {
+            // HTTP/1 knows how to answer a head that never came.
+            Err(WireError::Closed | WireError::TimedOut) if !input.is_empty() => {
+                speak_http1(worker, wire.io, peer, input.filled()).await;
+                return Ok(());
+            }
+            read => read?,
+        };
+    }
+}
+
+async fn speak_http1<S: Stream>(worker: &Arc<Worker>, io: S, peer: Peer, early: &[u8]) {
+    let _gauge = worker.recorder.connection(ConnectionKind::Http1);
+    http1::Connection::new(io, Arc::clone(worker), peer).serve(early).await;
+}
+
+async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, peer: Peer) {
+    let _gauge = worker.recorder.connection(ConnectionKind::Http2);
+    http2::serve(io, Arc::clone(worker), peer).await;
+}
+
+/// Reads the PROXY protocol header; `None` when it names no TCP client (health checks of the proxy itself).
+async fn proxied<S: Stream>(wire: &mut Wire<S>, input: &mut Input) -> Result<Option<SocketAddr>, WireError> {
+    loop {
+        let header = parse_proxy_header(input.filled()).map_err(io::Error::other)?;
+        if let Some(header) = header {
+            input.consume(header.bytes);
+            return Ok(match header.peer {
+                ProxiedPeer::Tcp { source, .. } => Some(source),
+                _ => None,
+            });
+        }
+        wire.read(input).await?;
+    }
+}
+
+fn trust(config: &Config, address: SocketAddr) -> Trust {
+    let ip = address.ip().to_canonical();
+    match config.trusted_proxies.iter().any(|network| network.contains(&ip)) {
+        true => Trust::Trusted,
+        false => Trust::Untrusted,
+    }
+}
+
+/// A place among all client connections of the process.
+struct ConnectionSlot {
+    worker: Arc<Worker>,
+    taken_before: usize,
+}
+
+impl ConnectionSlot {
+    fn take(worker: &Arc<Worker>) -> Self {
+        let taken_before = worker.shared.connections.fetch_add(1, Ordering::Relaxed);
+        Self { worker: Arc::clone(worker), taken_before }
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a worker has to finish before it may stop.
+#[derive(Default)]
+struct OpenConnections {
+    count: AtomicUsize,
+    changed: Notify,
+}
+
+struct OpenGuard(Arc<OpenConnections>);
+
+impl OpenConnections {
+    fn enter(open: &Arc<Self>) -> OpenGuard {
+        open.count.fetch_add(1, Ordering::AcqRel);
+        OpenGuard(Arc::clone(open))
+    }
+
+    async fn none_left(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.changed.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Reading and writing on a client connection, with one movable deadline.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use super::deadline::Deadline;
+
+/// A byte stream in both directions.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Why a connection can't go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("the deadline passed")]
+    TimedOut,
+    #[error("the peer closed the connection")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A client connection's stream and its deadline.
+pub(crate) struct Wire<S> {
+    pub(crate) io: S,
+    deadline: Deadline,
+}
+
+impl<S: Stream> Wire<S> {
+    pub(crate) fn new(io: S, first: Duration) -> Self {
+        Self { io, deadline: Deadline::new(Instant::now() + first) }
+    }
+
+    /// Moves the deadline of the reads that follow.
+    pub(crate) fn allow(&mut self, limit: Duration) {
+        self.deadline.set(Instant::now() + limit);
+    }
+
+    /// Ready with `Err(TimedOut)` once the deadline has passed.
+    pub(crate) fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<WireError> {
+        self.deadline.poll_passed(context).map(|()| WireError::TimedOut)
+    }
+
+    /// Reads at least one byte into `input`; `Err(Closed)` at the end of the stream.
+    pub(crate) fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &mut Input,
+    ) -> Poll<Result<usize, WireError>> {
+        let mut buffer = ReadBuf::new(input.space());
+        match Pin::new(&mut self.io).poll_read(context, &mut buffer) {
+            Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Err(WireError::Closed)),
+            Poll::Ready(Ok(())) => {
+                let read = buffer.filled().len();
+                input.end += read;
+                Poll::Ready(Ok(read))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Reads at least one byte into `input` before the deadline.
+    pub(crate) async fn read(&mut self, input: &mut Input) -> Result<usize, WireError> {
+        poll_fn(|context| match self.poll_read(context, input) {
+            Poll::Pending => self.poll_deadline(context).map(Err),
+            ready => ready,
+        })
+        .await
+    }
+
+    /// Writes all `parts` in as few system calls as the kernel allows. `stall_max` is the longest time without
+    /// progress, so that a client that stops reading can't hold its response for ever.
+    pub(crate) async fn write_all(&mut self, parts: &[&[u8]], stall_max: Duration) -> Result<(), WireError> {
+        let mut progress = Progress { part: 0, offset: 0 };
+        let mut armed = false;
+        poll_fn(|context| {
+            loop {
+                let Some(()) = progress.skip_empty(parts) else { return Poll::Ready(Ok(())) };
+                match self.poll_write_parts(context, parts, &progress) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(WireError::Closed)),
+                    Poll::Ready(Ok(written)) => {
+                        progress.advance(parts, written);
+                        armed = false;
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                    Poll::Pending => {
+                        if !std::mem::replace(&mut armed, true) {
+                            self.allow(stall_max);
+                        }
+                        return self.poll_deadline(context).map(Err);
+                    }
+                }
+            }
+        })
+        .await?;
+        self.flush().await
+    }
+
+    fn poll_write_parts(
+        &mut self,
+        context: &mut Context<'_>,
+        parts: &[&[u8]],
+        progress: &Progress,
+    ) -> Poll<io::Result<usize>> {
+        const SLICES_MAX: usize = 16;
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let rest = &parts[progress.part..];
+        let used = rest.len().min(SLICES_MAX);
+        for (slice, part) in slices.iter_mut().zip(rest) {
+            *slice = IoSlice::new(part);
+        }
+        slices[0] = IoSlice::new(&rest[0][progress.offset..]);
+        Pin::new(&mut self.io).poll_write_vectored(context, &slices[..used])
+    }
+
+    /// Pushes out what a TLS layer may still hold; free on plain TCP.
+    async fn flush(&mut self) -> Result<(), WireError> {
+        poll_fn(|context| match Pin::new(&mut self.io).poll_flush(context) {
+            Poll::Pending => self.poll_deadline(context).map(Err),
+            Poll::Ready(result) => Poll::Ready(result.map_err(WireError::from)),
+        })
+        .await
+    }
+
+    /// Ends the write direction, then reads and drops what the client still sends, for a moment: closing with
+    /// unread input makes the kernel send a reset, which can destroy the response on its way (RFC 9112 section 9.6).
+    pub(crate) async fn close_gently(mut self) {
+        const LINGER: Duration = Duration::from_secs(2);
+        const LINGER_BYTES_MAX: usize = 1 << 20;
+        self.allow(LINGER);
+        let shut = poll_fn(|context| match Pin::new(&mut self.io).poll_shutdown(context) {
+            Poll::Pending => self.poll_deadline(context).map(|_| Ok(())),
+            ready => ready,
+        })
+        .await;
+        let mut scratch = Input::with_capacity(4096);
+        let mut dropped = 0;
+        while shut.is_ok() && dropped < LINGER_BYTES_MAX {
+            scratch.clear();
+            let Ok(read) = self.read(&mut scratch).await else { return };
+            dropped += read;
+        }
+    }
+}
+
+struct Progress {
+    part: usize,
+    offset: usize,
+}
+
+impl Progress {
+    /// Moves to the next part with bytes left; `None` when everything is written.
+    fn skip_empty(&mut self, parts: &[&[u8]]) -> Option<()> {
+        while self.offset >= parts.get(self.part)?.len() {
+            self.part += 1;
+            self.offset = 0;
+        }
+        Some(())
+    }
+
+    fn advance(&mut self, parts: &[&[u8]], mut written: usize) {
+        while written > 0 {
+            let left = parts[self.part].len() - self.offset;
+            let step = left.min(written);
+            self.offset += step;
+            written -= step;
+            if step == left {
+                self.part += 1;
+                self.offset = 0;
+            }
+        }
+    }
+}
+
+/// Bytes received and not yet used. A plain buffer with two marks: no reference count is touched per request.
+pub(crate) struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: vec![0; bytes], start: 0, end: 0 }
+    }
+
+    /// Appends bytes that were read elsewhere.
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.truncate(self.end);
+        self.bytes.extend_from_slice(bytes);
+        self.end = self.bytes.len();
+    }
+
+    pub(crate) fn filled(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Drops the first `bytes` bytes.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.start = (self.start + bytes).min(self.end);
+        if self.start == self.end {
+            self.clear();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// Free room at the end, at least one byte: moves or doubles the buffer when it's full. Its owner bounds
+    /// the growth by refusing heads that are too large.
+    fn space(&mut self) -> &mut [u8] {
+        if self.end == self.bytes.len() && self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.bytes.len() {
+            self.bytes.resize((self.bytes.len() * 2).max(1024), 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// What is left, for a tunnel.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        let left = self.filled().to_vec();
+        self.clear();
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn parts_arrive_in_order_through_a_narrow_pipe() {
+        let (near, mut far) = duplex(3);
+        let reader = tokio::spawn(async move {
+            let mut all = Vec::new();
+            far.read_to_end(&mut all).await.map(|_| all)
+        });
+        let mut wire = Wire::new(near, Duration::from_secs(5));
+        wire.write_all(&[b"", b"head", b"", b"body of some length", b"!"], Duration::from_secs(5))
+            .await
+            .unwrap();
+        wire.io.shutdown().await.unwrap();
+        assert_eq!(reader.await.unwrap().unwrap(), b"headbody of some length!");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_stops_times_out() {
+        let (near, _far) = duplex(3);
+        let mut wire = Wire::new(near, Duration::from_secs(1));
+        let result = wire.write_all(&[b"too long for the pipe"], Duration::from_secs(9)).await;
+        assert!(matches!(result, Err(WireError::TimedOut)));
+    }
+
+    #[tokio::test]
+    async fn input_survives_moves_and_growth() {
+        let (near, mut far) = duplex(64);
+        let mut wire = Wire::new(near, Duration::from_secs(5));
+        let mut input = Input::with_capacity(4);
+        far.write_all(b"abcdefgh").await.unwrap();
+        while input.filled().len() < 6 {
+            wire.read(&mut input).await.unwrap();
+            if input.filled().starts_with(b"abcd") {
+                input.consume(2);
+            }
+        }
+        assert_eq!(input.filled(), b"cdefgh");
+        drop(far);
+        assert!(matches!(wire.read(&mut input).await, Err(WireError::Closed)));
+    }
+}

@@ -1,0 +1,162 @@
+//! What a request becomes on its way to the origin, and a response on its way into the cache.
+//!
+//! Only end-to-end fields travel (RFC 9110 section 7.6.1). What the gateway says about the client
+//! (`Forwarded`, `X-Forwarded-*`) replaces what the client says about itself, unless the peer is a trusted proxy.
+
+use caching::{FieldLine, HopByHop};
+use http::HeaderMap;
+use http::header::{self, HeaderName, HeaderValue};
+
+use crate::config::Site;
+use crate::fields::PackedFields;
+use crate::head::{OwnedRequest, Peer, Trust, Version};
+
+/// Whether the origin's answer is meant for the cache or for this client alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The answer may be stored: it must be complete, and must not depend on what isn't in the cache key.
+    Store,
+    /// The answer is for this client: preconditions and ranges are the origin's to judge.
+    PassOn,
+}
+
+/// Fields that ask for something other than the complete current response.
+const PRECONDITIONS: [HeaderName; 6] = [
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+    header::IF_RANGE,
+    header::RANGE,
+];
+
+/// Fields by which some origin frameworks let a client replace method or target. They are no part of the cache
+/// key, so an answer to them must never be stored under it.
+const UNKEYED_OVERRIDES: [&str; 6] = [
+    "x-original-url",
+    "x-rewrite-url",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-host",
+];
+
+/// Fields that describe the way of a request; the gateway writes its own.
+const FORWARDING: [&str; 7] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-server",
+    "x-real-ip",
+];
+
+/// The end-to-end fields that are forwarded.
+pub(crate) fn request_fields(
+    request: &OwnedRequest,
+    site: &Site,
+    server_name: &str,
+    purpose: Purpose,
+) -> HeaderMap {
+    let lines = request.fields.to_lines();
+    let hop_by_hop = HopByHop::of(&lines);
+    let mut fields = HeaderMap::with_capacity(lines.len() + 8);
+    for (name, value) in lines.iter().filter(|(name, _)| !hop_by_hop.contains(name)) {
+        let Some((name, value)) = typed(name, value) else { continue };
+        if is_forwarded(&name, site, request.peer, purpose) {
+            fields.append(name, value);
+        }
+    }
+    describe_the_way(&mut fields, request, server_name);
+    fields
+}
+
+fn is_forwarded(name: &HeaderName, site: &Site, peer: Peer, purpose: Purpose) -> bool {
+    // The origin client writes these from the authority and the body.
+    if [header::HOST, header::CONTENT_LENGTH, header::EXPECT].contains(name) {
+        return false;
+    }
+    if site.request_fields_hidden.contains(name) {
+        return false;
+    }
+    if purpose == Purpose::Store
+        && (PRECONDITIONS.contains(name) || UNKEYED_OVERRIDES.contains(&name.as_str()))
+    {
+        return false;
+    }
+    if FORWARDING.contains(&name.as_str()) {
+        return peer.trust == Trust::Trusted;
+    }
+    site.request_fields_forwarded.is_empty() || site.request_fields_forwarded.contains(name)
+}
+
+/// `Via`, `Forwarded` and the `X-Forwarded-*` family.
+fn describe_the_way(fields: &mut HeaderMap, request: &OwnedRequest, server_name: &str) {
+    let client = request.peer.ip();
+    append_to_list(fields, "x-forwarded-for", &client.to_string());
+    set_if_absent(fields, "x-forwarded-proto", request.scheme.as_str());
+    set_if_absent(fields, "x-forwarded-host", &request.authority);
+    let node = if client.is_ipv6() { format!("\"[{client}]\"") } else { client.to_string() };
+    let element = format!("for={node};host=\"{}\";proto={}", request.authority, request.scheme.as_str());
+    append_to_list(fields, "forwarded", &element);
+    append_to_list(fields, "via", &via(request.version, server_name));
+}
+
+/// A `Via` element (RFC 9110 section 7.6.3).
+pub(crate) fn via(received: Version, server_name: &str) -> String {
+    format!("{} {server_name}", received.received_protocol())
+}
+
+fn append_to_list(fields: &mut HeaderMap, name: &'static str, element: &str) {
+    let name = HeaderName::from_static(name);
+    let mut list: Vec<u8> = Vec::new();
+    for value in fields.get_all(&name) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(element.as_bytes());
+    if let Ok(value) = HeaderValue::from_bytes(&list) {
+        fields.insert(name, value);
+    }
+}
+
+fn set_if_absent(fields: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        fields.entry(HeaderName::from_static(name)).or_insert(value);
+    }
+}
+
+fn typed(name: &str, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?))
+}
+
+/// The end-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.
+pub(crate) fn response_fields(
+    from_origin: &[FieldLine<'_>],
+    site: &Site,
+    via: &str,
+    date: &[u8],
+) -> PackedFields {
+    let hop_by_hop = HopByHop::of(from_origin);
+    let is_hidden = |name: &str| site.response_fields_hidden.iter().any(|hidden| hidden.as_str() == name);
+    let mut packed = PackedFields::with_capacity(from_origin.len() + 2);
+    for &(name, value) in from_origin {
+        if !hop_by_hop.contains(name) && name != "content-length" && !is_hidden(name) {
+            packed.push(name, value);
+        }
+    }
+    if !from_origin.iter().any(|(name, _)| *name == "date") {
+        packed.push("date", date);
+    }
+    packed.push("via", via.as_bytes());
+    packed
+}
+
+/// The target that the origin sees.
+pub(crate) fn origin_target(path_and_query: &str, site: &Site) -> String {
+    match site.prefix {
+        crate::config::PrefixHandling::Keep => path_and_query.to_owned(),
+        crate::config::PrefixHandling::Strip => crate::route::strip_prefix(path_and_query, &site.path_prefix),
+    }
+}
