@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use crate::fields::text;
 use crate::head::{Peer, RequestHead};
-use crate::reply::{Account, Reply};
+use crate::reply::Reply;
 use crate::respond::Problem;
 use crate::worker::{Worker, now};
 
@@ -40,7 +40,8 @@ impl Reply {
 }
 
 /// Counts and logs one request.
-pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, account: &Account, sent: Sent) {
+pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) {
+    let account = &reply.account;
     let duration_ns = elapsed_ns(account.started);
     let cache = match sent.delivered {
         Delivered::Whole => account.result,
@@ -58,6 +59,8 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, account: &Accou
     if !worker.access.is_on() {
         return;
     }
+    let mut cache_status = Vec::with_capacity(96);
+    reply.cache_status.write(&worker.shared.live.load().cache_name, &mut cache_status);
     worker.access.record(&AccessRecord {
         unix_ms: unix_ms().saturating_sub(duration_ns / 1_000_000),
         client: Some(request.peer.ip()),
@@ -70,7 +73,7 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, account: &Accou
         duration_ns,
         site: account.site.as_ref().map(|site| site.config.name.as_str()),
         cache,
-        cache_status: None,
+        cache_status: Some(&cache_status),
         referer: text(request.fields, "referer").map(str::as_bytes),
         user_agent: text(request.fields, "user-agent").map(str::as_bytes),
         tls_version: None,

@@ -9,6 +9,7 @@ use telemetry::{CacheResult, OriginOutcome};
 use tokio::time::Instant;
 
 use crate::cache::purge;
+use crate::config::OriginEndpoint;
 use crate::exchange::{InterimSender, PassReason, Plan};
 use crate::fields::{PackedFields, map_lines};
 use crate::head::{OwnedRequest, Version};
@@ -53,7 +54,7 @@ impl OriginCall<'_> {
         Ok(OriginRequest {
             method: Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?,
             path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),
-            authority: HeaderValue::from_str(&request.authority).map_err(|_| invalid("authority"))?,
+            authority: self.authority().ok_or_else(|| invalid("authority"))?,
             scheme: match request.scheme {
                 crate::head::Scheme::Http => http::uri::Scheme::HTTP,
                 crate::head::Scheme::Https => http::uri::Scheme::HTTPS,
@@ -63,6 +64,15 @@ impl OriginCall<'_> {
             accepts_trailers: trailers_wanted(request),
             upgrade: request.upgrade.as_deref().and_then(|protocol| HeaderValue::from_str(protocol).ok()),
         })
+    }
+
+    /// `Host` for the origin: what the client said, or the origin's own name for HTTP/1.0 clients that say nothing.
+    fn authority(&self) -> Option<HeaderValue> {
+        match (&self.request.authority[..], &self.site.config.origin.endpoint) {
+            ("", OriginEndpoint::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
+            ("", OriginEndpoint::Unix(_)) => Some(HeaderValue::from_static("localhost")),
+            (authority, _) => HeaderValue::from_str(authority).ok(),
+        }
     }
 
     fn count(&self, result: &Result<OriginResponse, OriginError>, started: Instant) {

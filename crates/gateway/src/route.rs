@@ -108,6 +108,10 @@ fn is_subdomain(host: &str, suffix: &str) -> bool {
 /// Whether `path` lies under `prefix`, on a segment boundary: `/shop` covers `/shop` and `/shop/x`, not `/shopping`.
 fn has_prefix(path: &str, prefix: &str) -> bool {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    //= RFC 9112 section 3.2.4: asterisk-form is for the server as a whole
+    if path == "*" {
+        return prefix.is_empty();
+    }
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
 }
 
@@ -134,6 +138,8 @@ mod tests {
             ("/shopping", "/shop", false),
             ("/", "/", true),
             ("/anything", "/", true),
+            ("*", "/", true),
+            ("*", "/shop", false),
         ] {
             assert_eq!(has_prefix(path, prefix), expected, "{path} under {prefix}");
         }

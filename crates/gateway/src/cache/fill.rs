@@ -429,12 +429,27 @@ impl Drop for FillReader {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use store::{Memory, MemoryConfig};
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::cache::stored::Primary;
 
-    fn budget(bytes: u64) -> Arc<Budget> {
-        crate::cache::tests::memory(bytes).budget().clone()
+    const LIMITS: FillLimits = FillLimits { body_bytes_max: 1 << 20, segment_bytes: 100_000 };
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn memory(bytes_max: u64) -> Memory<Primary> {
+        Memory::new(MemoryConfig::with_bytes_max(bytes_max))
+    }
+
+    fn fill(memory: &Memory<Primary>, limits: FillLimits) -> Arc<Fill> {
+        Fill::new(Arc::clone(memory.budget()), limits, None, Arc::default())
+    }
+
+    fn pattern(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|index| (index * 31 % 251) as u8).collect()
     }
 
     async fn read_all(mut reader: FillReader) -> Result<Vec<u8>, Aborted> {
@@ -445,7 +460,101 @@ mod tests {
         Ok(all)
     }
 
-    fn pattern(bytes: usize) -> Vec<u8> {
-        (0..bytes).map(|index| (index * 31 % 251) as u8).collect()
+    async fn write_all(fill: &Fill, data: &[u8], piece: usize) -> Vec<Written> {
+        let mut written = Vec::new();
+        for part in data.chunks(piece) {
+            written.push(fill.write(Bytes::copy_from_slice(part)).await);
+        }
+        written
+    }
+
+    #[tokio::test]
+    async fn readers_see_every_byte_whenever_they_begin() {
+        let memory = memory(64 << 20);
+        for (bytes, piece) in [(0, 1), (10, 3), (100_000, 7_001), (100_001, 50_000), (350_000, 99_999)] {
+            let (fill, data) = (fill(&memory, LIMITS), pattern(bytes));
+            let early = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
+            write_all(&fill, &data, piece).await;
+            let late = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
+            let body = fill.complete(None).expect("all of it is kept");
+            let stored_bytes = match &body {
+                CompleteBody::Inline(data) => data.len(),
+                CompleteBody::Segments(segments) => segments.iter().map(|segment| segment.len()).sum(),
+            };
+            assert_eq!(stored_bytes, bytes);
+            for reader in [early, late, tokio::spawn(read_all(fill.reader(0, None).unwrap()))] {
+                let read = timeout(SOON, reader).await.expect("woken").unwrap();
+                assert_eq!(read, Ok(data.clone()), "{bytes} bytes in pieces of {piece}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn ranges_wait_for_their_bytes_and_end_where_they_should() {
+        let memory = memory(64 << 20);
+        let (fill, data) = (fill(&memory, LIMITS), pattern(250_000));
+        let range = tokio::spawn(read_all(fill.reader(99_000, Some(201_000)).unwrap()));
+        let beyond = tokio::spawn(read_all(fill.reader(249_000, Some(260_000)).unwrap()));
+        write_all(&fill, &data, 10_000).await;
+        fill.complete(None);
+        assert_eq!(timeout(SOON, range).await.unwrap().unwrap(), Ok(data[99_000..201_000].to_vec()));
+        assert_eq!(timeout(SOON, beyond).await.unwrap().unwrap(), Err(Aborted));
+    }
+
+    #[tokio::test]
+    async fn partial_writer_cancel_is_an_abort_for_every_reader() {
+        let memory = memory(64 << 20);
+        let fill = fill(&memory, LIMITS);
+        let reader = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
+        write_all(&fill, &pattern(1_000), 100).await;
+        fill.abort();
+        assert_eq!(timeout(SOON, reader).await.unwrap().unwrap(), Err(Aborted));
+        assert_eq!(read_all(fill.reader(0, None).unwrap()).await, Err(Aborted));
+    }
+
+    #[tokio::test]
+    async fn too_large_bodies_go_on_to_their_reader_within_a_window() {
+        let memory = memory(64 << 20);
+        let fill = fill(&memory, LIMITS);
+        let data = pattern(5 << 20);
+        let reader = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
+        let written = timeout(SOON, write_all(&fill, &data, 60_000)).await.expect("the reader makes room");
+        let not_kept = written.iter().filter(|step| matches!(step, Written::NoLongerKept(_))).count();
+        assert_eq!(not_kept, 1);
+        assert!(fill.complete(None).is_none(), "nothing to store");
+        assert_eq!(timeout(SOON, reader).await.unwrap().unwrap().map(|read| read == data), Ok(true));
+        assert!(fill.reader(0, None).is_none(), "its beginning is gone");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_not_kept_and_not_read_is_abandoned() {
+        let memory = memory(64 << 20);
+        let fill = fill(&memory, FillLimits { body_bytes_max: 10, ..LIMITS });
+        drop(fill.reader(0, None));
+        let written = timeout(SOON, fill.write(Bytes::from_static(b"more than ten bytes"))).await.unwrap();
+        assert_eq!(written, Written::Abandoned);
+    }
+
+    #[tokio::test]
+    async fn rww_slow_writer_does_not_end_its_readers() {
+        let memory = memory(64 << 20);
+        let fill = fill(&memory, LIMITS);
+        let mut reader = fill.reader(0, None).unwrap();
+        let waiting = timeout(Duration::from_millis(20), reader.chunk()).await;
+        assert!(waiting.is_err(), "nothing has arrived and nothing has ended");
+        write_all(&fill, b"late", 4).await;
+        assert_eq!(reader.chunk().await, Ok(Some(Bytes::from_static(b"late"))));
+    }
+
+    #[tokio::test]
+    async fn without_room_in_the_budget_nothing_is_kept() {
+        let memory = memory(4 << 20);
+        let fill = fill(&memory, FillLimits { body_bytes_max: 64 << 20, segment_bytes: 100_000 });
+        let data = pattern(8 << 20);
+        let reader = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
+        let written = timeout(SOON, write_all(&fill, &data, 60_000)).await.unwrap();
+        assert!(written.contains(&Written::NoLongerKept(NotKept::OverBudget)));
+        assert!(fill.complete(None).is_none());
+        assert_eq!(timeout(SOON, reader).await.unwrap().unwrap().map(|read| read == data), Ok(true));
     }
 }

@@ -1,23 +1,225 @@
-//! stub, replaced by the TLS server.
-use super::wire::Stream;
-use crate::config::{Http2, ListenerTls};
+//! TLS towards clients: which certificate answers a name, which protocol is agreed on, which sessions resume.
+//!
+//! A [`ServerConfig`] is immutable. A reload builds a new one and swaps it with the rest of the configuration, so
+//! that a handshake sees old or new certificates, never a mixture. Session tickets of the old one are void then.
+
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::wire::Stream;
+use crate::config::{Certificate, Http2, ListenerTls};
+
+/// ALPN identifiers (RFC 7301 section 6, RFC 9113 section 3.1).
+const ALPN_HTTP2: &[u8] = b"h2";
+const ALPN_HTTP1: &[u8] = b"http/1.1";
+
+/// What ALPN agreed on; a client that doesn't speak ALPN gets HTTP/1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Negotiated {
     Http1,
     Http2,
 }
+
+/// A client connection after its handshake.
 pub(crate) struct Accepted<S> {
-    pub(crate) stream: tokio_rustls::server::TlsStream<S>,
+    pub(crate) stream: TlsStream<S>,
     pub(crate) protocol: Negotiated,
 }
-pub(crate) fn server_config(
-    _tls: &ListenerTls,
-    _http2: Http2,
-) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
-    Err(rustls::Error::General("stub".into()))
+
+/// The TLS configuration of a listener: TLS 1.2 and 1.3, certificates by SNI, resumption by tickets that no state
+/// is kept for.
+///
+/// # Errors
+/// The random source fails, or there is no certificate.
+pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let certificates = Certificates::new(&tls.certificates)
+        .ok_or_else(|| rustls::Error::General("a TLS listener needs a certificate".to_owned()))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(certificates));
+    config.alpn_protocols = match http2 {
+        Http2::Off => vec![ALPN_HTTP1.to_vec()],
+        Http2::On => vec![ALPN_HTTP2.to_vec(), ALPN_HTTP1.to_vec()],
+    };
+    config.ticketer = ring::Ticketer::new()?;
+    // One ticket is enough for a client that keeps its connection; each costs a write at every handshake.
+    config.send_tls13_tickets = 1;
+    Ok(Arc::new(config))
 }
-pub(crate) async fn accept<S: Stream>(config: Arc<rustls::ServerConfig>, io: S) -> io::Result<Accepted<S>> {
-    let stream = tokio_rustls::TlsAcceptor::from(config).accept(io).await?;
-    Ok(Accepted { stream, protocol: Negotiated::Http1 })
+
+/// Shakes hands. The caller bounds the time.
+///
+/// # Errors
+/// The client left, or the two can't agree.
+pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::Result<Accepted<S>> {
+    let stream = TlsAcceptor::from(config).accept(io).await?;
+    let (_, session) = stream.get_ref();
+    tracing::trace!(version = ?session.protocol_version(), sni = session.server_name(), "TLS session");
+    let protocol = match session.alpn_protocol() {
+        Some(ALPN_HTTP2) => Negotiated::Http2,
+        _ => Negotiated::Http1,
+    };
+    Ok(Accepted { stream, protocol })
+}
+
+/// Certificates by server name.
+#[derive(Debug)]
+struct Certificates {
+    /// Names in lower case; wildcards under their suffix with the leading dot.
+    by_name: HashMap<String, Arc<CertifiedKey>>,
+    /// For clients that name nothing, or nothing that is known.
+    default: Arc<CertifiedKey>,
+}
+
+impl Certificates {
+    /// Where two certificates have the same name, the first answers it.
+    fn new(certificates: &[Certificate]) -> Option<Self> {
+        let default = Arc::clone(&certificates.first()?.key);
+        let mut by_name = HashMap::new();
+        for certificate in certificates {
+            for name in &certificate.names {
+                by_name.entry(index_name(name)).or_insert_with(|| Arc::clone(&certificate.key));
+            }
+        }
+        Some(Self { by_name, default })
+    }
+
+    /// The exact name first, then the wildcard that covers it.
+    //= RFC 9525 section 6.3: a wildcard stands for exactly one label, the leftmost
+    fn select(&self, server_name: Option<&str>) -> &Arc<CertifiedKey> {
+        let Some(name) = server_name.map(index_name) else { return &self.default };
+        let wildcard = || name.find('.').filter(|cut| *cut > 0).and_then(|cut| self.by_name.get(&name[cut..]));
+        self.by_name.get(&name).or_else(wildcard).unwrap_or(&self.default)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.select(hello.server_name())))
+    }
+}
+
+/// `*.example.org` becomes `.example.org`, which no host name looks like. A final dot says nothing.
+fn index_name(name: &str) -> String {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.strip_prefix('*').unwrap_or(name).to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::ClientConfig;
+    use rustls::client::Resumption;
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+
+    fn certificate(names: &[&str]) -> Certificate {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names.clone()).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let key = ring::sign::any_supported_type(&key).unwrap();
+        Certificate { names, key: Arc::new(CertifiedKey::new(vec![made.cert.der().clone()], key)) }
+    }
+
+    #[test]
+    fn names_choose_certificates() {
+        let certificates = [
+            certificate(&["default.example"]),
+            certificate(&["a.example.org", "Upper.Example.org"]),
+            certificate(&["*.example.org"]),
+            certificate(&["a.example.org", "*.deep.example.org"]),
+        ];
+        let resolver = Certificates::new(&certificates).unwrap();
+        let cases = [
+            (None, 0),
+            (Some("default.example"), 0),
+            (Some("unknown.example"), 0),
+            (Some("a.example.org"), 1),
+            (Some("A.EXAMPLE.ORG"), 1),
+            (Some("a.example.org."), 1),
+            (Some("upper.example.org"), 1),
+            (Some("b.example.org"), 2),
+            (Some("x.deep.example.org"), 3),
+            // A wildcard covers one label: neither none nor two.
+            (Some("example.org"), 0),
+            (Some(".example.org"), 2),
+            (Some("x.y.example.org"), 0),
+        ];
+        for (name, expected) in cases {
+            let selected = resolver.select(name);
+            let found = certificates.iter().position(|certificate| Arc::ptr_eq(&certificate.key, selected));
+            assert_eq!(found, Some(expected), "{name:?}");
+        }
+        assert!(Certificates::new(&[]).is_none());
+    }
+
+    fn client(alpn: &[&[u8]], trusted: &Certificate) -> ClientConfig {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(trusted.key.cert[0].clone()).unwrap();
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        config.resumption = Resumption::in_memory_sessions(8);
+        config
+    }
+
+    async fn shake_hands(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> (Negotiated, rustls::HandshakeKind) {
+        let (near, far) = tokio::io::duplex(16 * 1024);
+        let server = accept(Arc::clone(server), near);
+        let client = TlsConnector::from(Arc::clone(client)).connect(ServerName::try_from("a.example").unwrap(), far);
+        let (server, client) = tokio::join!(server, client);
+        let (mut server, mut client) = (server.unwrap(), client.unwrap());
+        let kind = server.stream.get_ref().1.handshake_kind().unwrap();
+        // The client takes its ticket only when it reads.
+        tokio::io::AsyncWriteExt::write_all(&mut server.stream, b"x").await.unwrap();
+        tokio::io::AsyncWriteExt::flush(&mut server.stream).await.unwrap();
+        tokio::io::AsyncReadExt::read_u8(&mut client).await.unwrap();
+        (server.protocol, kind)
+    }
+
+    #[tokio::test]
+    async fn alpn_follows_the_configuration() {
+        let certificate = certificate(&["a.example"]);
+        let tls = ListenerTls { certificates: vec![certificate.clone()] };
+        let cases: [(Http2, &[&[u8]], Negotiated); 4] = [
+            (Http2::On, &[b"h2", b"http/1.1"], Negotiated::Http2),
+            (Http2::On, &[b"http/1.1"], Negotiated::Http1),
+            (Http2::On, &[], Negotiated::Http1),
+            (Http2::Off, &[b"h2", b"http/1.1"], Negotiated::Http1),
+        ];
+        for (http2, alpn, expected) in cases {
+            let server = server_config(&tls, http2).unwrap();
+            let (protocol, _) = shake_hands(&server, &Arc::new(client(alpn, &certificate))).await;
+            assert_eq!(protocol, expected, "{http2:?} {alpn:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn sessions_resume_until_the_certificates_are_swapped() {
+        let certificate = certificate(&["a.example"]);
+        let tls = ListenerTls { certificates: vec![certificate.clone()] };
+        let client = Arc::new(client(&[b"h2"], &certificate));
+        let server = server_config(&tls, Http2::On).unwrap();
+        let swapped = server_config(&tls, Http2::On).unwrap();
+        let kinds = [
+            shake_hands(&server, &client).await.1,
+            shake_hands(&server, &client).await.1,
+            shake_hands(&swapped, &client).await.1,
+        ];
+        use rustls::HandshakeKind::{Full, Resumed};
+        assert_eq!(kinds, [Full, Resumed, Full]);
+    }
 }

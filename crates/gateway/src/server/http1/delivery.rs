@@ -185,7 +185,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let lines = self.request.fields.to_lines();
         let received = self.pump.as_ref().map_or(0, BodyPump::received_bytes) + self.tunnelled_bytes;
         let sent = reply.sent().with_bytes(self.sent_bytes, received, delivered);
-        account::record(&self.connection.worker, &self.request.borrow(&lines), &reply.account, sent);
+        account::record(&self.connection.worker, &self.request.borrow(&lines), reply, sent);
     }
 }
 

@@ -150,7 +150,7 @@ impl<S: Stream> Connection<S> {
         let turn = match step {
             Step::Reply(reply) if traits.has_no_body() && reply.body.at_hand().is_some_and(is_copied) => {
                 write_at_hand(&mut self.out, &reply, traits, &self.live);
-                account::record(&self.worker, &request, &reply.account, reply.sent());
+                account::record(&self.worker, &request, &reply, reply.sent());
                 Turn::Answered(traits.persistence)
             }
             Step::Reply(reply) => Turn::Deliver(Box::new(reply), Box::new(request.into_owned()), traits),
@@ -319,7 +319,7 @@ fn request_head<'a>(head: &http1::Head<'a, 'a>, peer: Peer) -> RequestHead<'a> {
         },
         fields: head.fields,
         content: match head.framing {
-            Framing::None => Content::None,
+            Framing::None | Framing::Length(0) => Content::None,
             Framing::Length(bytes) => Content::Length(bytes),
             Framing::Chunked => Content::Unknown,
         },
