@@ -1,0 +1,146 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Overrides;
+use crate::mock_origin::OriginOptions;
+
+/// An HTTP cache in front of origin servers.
+#[derive(Debug, Parser)]
+#[command(name = "larder", version = crate::VERSION, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the cache
+    Serve(ServeArguments),
+    /// Check a configuration file and print every problem; exit status 0 or 1
+    Check {
+        /// Configuration file (TOML)
+        file: PathBuf,
+    },
+    /// Purge a URL, with all its variants, from a running cache
+    Purge(PurgeArguments),
+    /// Make a running cache read its configuration again
+    Reload(AdminArguments),
+    /// Run a mock origin server, for demos and tests
+    Origin(OriginOptions),
+    /// Write the reference pages
+    #[command(hide = true)]
+    Reference {
+        /// Directory that the pages are written to
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+}
+
+/// Arguments go over the file; their values are checked like those of the file.
+#[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("sites").required(true).args(["origin", "config"])))]
+pub(crate) struct ServeArguments {
+    /// Origin server that all requests go to, instead of a configuration file
+    #[arg(long, value_name = "URL")]
+    origin: Option<String>,
+
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Address for clients; may be given more than once [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+
+    /// Address of the admin API [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+
+    /// Memory for stored responses, such as 512MiB [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+
+    /// Worker threads [default: one per CPU]
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+
+    /// Least severe level that is logged: error, warn, info, debug, trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+
+    /// Where the access log goes: stdout, off or a file [default: off]
+    #[arg(long, value_name = "TARGET")]
+    access_log: Option<String>,
+}
+
+/// How to reach the admin API.
+#[derive(Args, Debug)]
+pub(crate) struct AdminArguments {
+    /// Address of the admin API
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    pub(crate) admin: SocketAddr,
+
+    /// File whose first line is the bearer token of the admin API
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PurgeArguments {
+    /// URL as clients ask for it
+    pub(crate) url: String,
+
+    /// Make it stale instead of removing it: the next request validates it
+    #[arg(long)]
+    pub(crate) soft: bool,
+
+    #[command(flatten)]
+    pub(crate) admin: AdminArguments,
+}
+
+impl ServeArguments {
+    /// What goes over the file.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            origin: self.origin.clone(),
+            listen: self.listen.clone(),
+            admin: self.admin.clone(),
+            memory: self.memory.clone(),
+            workers: self.workers,
+            log_level: self.log_level.clone(),
+            access_log: self.access_log.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_needs_sites_from_one_place() {
+        #[track_caller]
+        fn check(arguments: &str, accepted: bool) {
+            let arguments = arguments.split_whitespace();
+            assert_eq!(
+                Cli::try_parse_from(["larder", "serve"].into_iter().chain(arguments)).is_ok(),
+                accepted
+            );
+        }
+        check("--origin http://a", true);
+        check("--config larder.toml --listen 1.2.3.4:5 --listen [::1]:5", true);
+        check("", false);
+        check("--origin http://a --config larder.toml", false);
+    }
+}

@@ -1,0 +1,92 @@
+//! Listeners and their certificates.
+
+use std::sync::Arc;
+
+use gateway::config::{Certificate, Http2, ListenerConfig, ListenerTls, ProxyProtocol};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::server::socket_address;
+use super::{Scope, host_pattern};
+use crate::config::tree::Table;
+
+pub(super) fn listeners(scope: &mut Scope<'_>, tree: &Table) -> Vec<ListenerConfig> {
+    if let (true, Some(node)) = (tree.list("listen").is_empty(), tree.node("listen")) {
+        scope.error(node, "expected at least one address");
+    }
+    tree.tables("listen").filter_map(|table| listener(scope, table)).collect()
+}
+
+fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
+    let certificates: Vec<_> =
+        table.tables("certificates").filter_map(|table| certificate(scope, table)).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (certificate, table) in certificates.iter().zip(table.tables("certificates")) {
+        for name in &certificate.names {
+            if names.contains(&name.as_str()) {
+                let message = format!("`{name}` is answered by an earlier certificate of this listener");
+                scope.problems.warning(&table.place, &table.path, message);
+            }
+            names.push(name);
+        }
+    }
+    Some(ListenerConfig {
+        address: scope.parsed(table, "address", socket_address)?,
+        tls: (!certificates.is_empty()).then_some(ListenerTls { certificates }),
+        proxy_protocol: if table.flag("proxy_protocol") {
+            ProxyProtocol::Required
+        } else {
+            ProxyProtocol::Off
+        },
+        http2: if table.flag("http2") { Http2::On } else { Http2::Off },
+    })
+}
+
+fn certificate(scope: &mut Scope<'_>, table: &Table) -> Option<Certificate> {
+    let names = scope.parsed_list(table, "names", host_pattern);
+    let chain = chain(scope, table, "cert");
+    let key = private_key(scope, table, "key");
+    let (chain, key) = (chain?, key?);
+    let (cert_node, key_node) = (table.node("cert")?, table.node("key")?);
+    let subject_names = subject_names(&chain[0]);
+    let subject_names = scope.take(cert_node, subject_names)?;
+    let provider = rustls::crypto::ring::default_provider();
+    let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            "isn't the private key of the first certificate in `cert`".to_owned()
+        }
+        error => format!("can't be used as a private key: {error}"),
+    });
+    let certified = scope.take(key_node, certified)?;
+    let names = if table.node("names").is_some() { names } else { subject_names };
+    Some(Certificate { names, key: Arc::new(certified) })
+}
+
+/// The certificates in the PEM file that a key names; at least one.
+fn chain(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<Vec<CertificateDer<'static>>> {
+    let pem = scope.bytes(table, key)?;
+    let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let chain = match chain {
+        Ok(chain) if chain.is_empty() => Err("no certificate in the file".to_owned()),
+        chain => chain.map_err(|error| format!("not a PEM file: {error}")),
+    };
+    scope.take(table.node(key)?, chain)
+}
+
+/// The private key in the PEM file that a key names.
+fn private_key(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<PrivateKeyDer<'static>> {
+    let pem = scope.bytes(table, key)?;
+    let private_key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
+        rustls_pki_types::pem::Error::NoItemsFound => "no private key in the file".to_owned(),
+        error => format!("not a PEM file: {error}"),
+    });
+    scope.take(table.node(key)?, private_key)
+}
+
+/// The DNS names among the subject alternative names.
+fn subject_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
+    let certificate = webpki::EndEntityCert::try_from(certificate)
+        .map_err(|error| format!("the first certificate isn't a server's certificate: {error}"))?;
+    Ok(certificate.valid_dns_names().map(str::to_ascii_lowercase).collect())
+}

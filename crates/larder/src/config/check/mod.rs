@@ -1,0 +1,208 @@
+//! From a tree that fits the option table to the typed settings: addresses and patterns are parsed, files read,
+//! names looked up. Notes every problem and goes on as long as something can still be checked.
+
+mod listener;
+mod origin;
+mod rule;
+mod server;
+mod site;
+
+use std::fmt;
+use std::path::PathBuf;
+
+pub(crate) use server::LogSettings;
+
+use super::locate::Sources;
+use super::problem::Problems;
+use super::tree::{Node, Table};
+
+/// A configuration without errors.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) gateway: gateway::config::Config,
+    pub(crate) admin: admin::AdminConfig,
+    pub(crate) log: LogSettings,
+    /// What the settings were made of; a reload compares with it.
+    pub(super) tree: Table,
+}
+
+/// Text that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+struct Secret(String);
+
+impl Secret {
+    /// The text itself, for the one place that compares or sends it.
+    fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+/// Checks everything. Settings come out only if nothing that they need is missing; the caller asks `problems` for errors.
+pub(super) fn build(tree: Table, sources: &Sources, problems: &mut Problems) -> Option<Settings> {
+    let mut scope = Scope { sources, problems };
+    let log = server::log(&mut scope, tree.table("log"));
+    let listeners = listener::listeners(&mut scope, &tree);
+    let admin = server::admin(&mut scope, tree.table("admin"));
+    server::check_addresses(&mut scope, &tree);
+    let origins = origin::origins(&mut scope, &tree);
+    let sites = site::sites(&mut scope, &tree, &origins, log.level);
+    let gateway = gateway::config::Config {
+        listeners,
+        workers: server::workers(&tree),
+        limits: server::limits(tree.table("limits")),
+        memory_bytes_max: tree.table("store").number("memory"),
+        variants_max: tree.table("store").number("variants_max"),
+        sites,
+        server_name: server::server_name(&mut scope, &tree),
+        trusted_proxies: server::trusted_proxies(&mut scope, &tree),
+        drain_limit: tree.duration("drain_limit"),
+    };
+    Some(Settings { gateway, admin: admin?, log, tree })
+}
+
+/// What every check needs.
+struct Scope<'a> {
+    sources: &'a Sources,
+    problems: &'a mut Problems,
+}
+
+impl Scope<'_> {
+    fn error(&mut self, node: &Node, message: impl Into<String>) {
+        self.problems.error(&node.place, &node.path, message);
+    }
+
+    fn warning(&mut self, node: &Node, message: impl Into<String>) {
+        self.problems.warning(&node.place, &node.path, message);
+    }
+
+    /// The value, or nothing and a problem at `node`.
+    fn take<T>(&mut self, node: &Node, result: Result<T, String>) -> Option<T> {
+        result.map_err(|message| self.error(node, message)).ok()
+    }
+
+    /// What `parse` makes of the text of a key, if the key has a value and it is right.
+    fn parsed<T>(
+        &mut self,
+        table: &Table,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let node = table.node(key)?;
+        let result = parse(table.text(key)?);
+        self.take(node, result)
+    }
+
+    /// What `parse` makes of the texts in a list.
+    fn parsed_list<T>(
+        &mut self,
+        table: &Table,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        table.list(key).iter().filter_map(|node| self.take(node, parse(node.as_text()))).collect()
+    }
+
+    /// The path that a key names.
+    fn path(&self, table: &Table, key: &str) -> Option<PathBuf> {
+        let node = table.node(key)?;
+        Some(self.sources.resolve(&node.place, table.text(key)?))
+    }
+
+    /// What stands in the file that a key names.
+    fn bytes(&mut self, table: &Table, key: &str) -> Option<Vec<u8>> {
+        let path = self.path(table, key)?;
+        let bytes =
+            std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}", path.display()));
+        self.take(table.node(key)?, bytes)
+    }
+
+    /// The first line of the file that a key names, which is a secret.
+    fn secret(&mut self, table: &Table, key: &str) -> Option<Secret> {
+        let bytes = self.bytes(table, key)?;
+        let (path, node) = self.path(table, key).zip(table.node(key))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.lines().next().unwrap_or_default().trim_end();
+        let visible = !line.is_empty() && line.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        let secret = if visible {
+            Ok(Secret(line.to_owned()))
+        } else {
+            Err(format!("the first line of {} must be the secret, in visible ASCII", path.display()))
+        };
+        self.take(node, secret)
+    }
+}
+
+/// A name that is safe in metrics, logs and keys.
+fn name(text: &str) -> Result<String, String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    match text.bytes().all(allowed) && text.len() <= NAME_BYTES_MAX {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected up to {NAME_BYTES_MAX} letters, digits, `-`, `.` or `_`")),
+    }
+}
+
+/// A host name or address without a port, in lower case.
+fn host_name(text: &str) -> Result<String, String> {
+    let host = text.to_ascii_lowercase();
+    let is_v6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Some(address) = is_v6 {
+        return address
+            .parse::<std::net::Ipv6Addr>()
+            .map(|_| host.clone())
+            .map_err(|_| "not an IPv6 address".to_owned());
+    }
+    if host.contains(':') {
+        return Err("expected a host name without a port (an IPv6 address stands in brackets)".to_owned());
+    }
+    let label = |label: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(allowed)
+    };
+    match host.len() <= 253 && host.split('.').all(label) {
+        true => Ok(host),
+        false if !host.is_ascii() => Err("expected a host name in ASCII (`xn--...` for others)".to_owned()),
+        false => Err("not a host name".to_owned()),
+    }
+}
+
+/// A host name, or `*.` and a host name.
+fn host_pattern(text: &str) -> Result<String, String> {
+    match text.strip_prefix("*.") {
+        Some(rest) => host_name(rest).map(|host| format!("*.{host}")),
+        None if text.contains('*') => {
+            Err("`*` stands only at the beginning and alone: `*.example.org`".to_owned())
+        }
+        None => host_name(text),
+    }
+}
+
+const NAME_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_patterns() {
+        #[track_caller]
+        fn check(text: &str, host: Option<&str>) {
+            assert_eq!(host_pattern(text).ok().as_deref(), host, "{text}");
+        }
+        check("Example.ORG", Some("example.org"));
+        check("*.example.org", Some("*.example.org"));
+        check("[::1]", Some("[::1]"));
+        check("127.0.0.1", Some("127.0.0.1"));
+        check("localhost", Some("localhost"));
+        for wrong in
+            ["example.org:80", "*", "a*.org", "*.*.org", "::1", "[x]", "a..b", "a b", "é.org", "http://a"]
+        {
+            check(wrong, None);
+        }
+    }
+}

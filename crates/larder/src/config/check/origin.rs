@@ -1,0 +1,364 @@
+//! Origin servers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use gateway::config::{
+    AddressFamily, Credentials, OriginConfig, OriginEndpoint, OriginProtocol, OriginTls, PoolConfig,
+};
+use gateway::origin::tls::{TlsConfigError, TlsOptions, Verification, client_config};
+use http::{HeaderName, HeaderValue};
+
+use super::{Scope, host_name, name};
+use crate::config::raw::{defaults, nearest};
+use crate::config::table;
+use crate::config::tree::{Node, Table};
+
+/// The origins of the files by name; one that has problems keeps its name, so that sites can still be checked.
+pub(super) struct Origins(Vec<(String, Option<Arc<OriginConfig>>)>);
+
+/// What a URL says about an origin.
+#[derive(Debug, PartialEq, Eq)]
+struct OriginUrl {
+    endpoint: OriginEndpoint,
+    base_path: String,
+    security: Security,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Security {
+    Cleartext,
+    Tls,
+}
+
+pub(super) fn origins(scope: &mut Scope<'_>, tree: &Table) -> Origins {
+    let mut origins: Vec<(String, &Node, Option<Arc<OriginConfig>>)> = Vec::new();
+    for table in tree.tables("origin") {
+        let built = named_origin(scope, table);
+        let Some((name, node)) = table.text("name").zip(table.node("name")) else { continue };
+        if let Some((_, first, _)) = origins.iter().find(|(other, _, _)| other == name) {
+            let message = format!(
+                "`{name}` is the name of an earlier origin: {}",
+                scope.sources.describe(&first.place)
+            );
+            scope.error(node, message);
+            continue;
+        }
+        origins.push((name.to_owned(), node, built.map(Arc::new)));
+    }
+    Origins(origins.into_iter().map(|(name, _, built)| (name, built)).collect())
+}
+
+impl Origins {
+    /// The origin that a site's `origin` key means: a name, or a URL that stands for an origin with nothing special.
+    pub(super) fn resolve(&self, scope: &mut Scope<'_>, site: &Table) -> Option<Arc<OriginConfig>> {
+        let (text, node) = site.text("origin").zip(site.node("origin"))?;
+        // Names have no colon and URLs do.
+        if text.contains(':') {
+            let url = scope.take(node, origin_url(text))?;
+            let table = defaults(&table::ORIGIN);
+            return origin(scope, &table, node, Some(text.to_owned()), Some(url)).map(Arc::new);
+        }
+        if let Some((_, origin)) = self.0.iter().find(|(name, _)| name == text) {
+            return origin.clone();
+        }
+        let names = self.0.iter().map(|(name, _)| name.as_str());
+        let message = match nearest(text, names) {
+            Some(near) => format!("no origin has this name; did you mean `{near}`?"),
+            None => "neither a URL (`http://host:port`) nor the name of an `[[origin]]`".to_owned(),
+        };
+        scope.error(node, message);
+        None
+    }
+}
+
+fn named_origin(scope: &mut Scope<'_>, table: &Table) -> Option<OriginConfig> {
+    let name = scope.parsed(table, "name", name);
+    let url = scope.parsed(table, "url", origin_url);
+    let node = table.node("url")?;
+    origin(scope, table, node, name, url)
+}
+
+/// Checks every key, also when the name or the URL is wrong, so that all problems come out at once.
+fn origin(
+    scope: &mut Scope<'_>,
+    table: &Table,
+    url_node: &Node,
+    name: Option<String>,
+    url: Option<OriginUrl>,
+) -> Option<OriginConfig> {
+    let protocol = match table.text("protocol") {
+        Some("http1") => OriginProtocol::Http1,
+        Some("http2") => OriginProtocol::Http2,
+        _ => OriginProtocol::Auto,
+    };
+    let tls = match url.as_ref().map(|url| url.security) {
+        Some(Security::Tls) => tls(scope, table, url_node, protocol).map(Some),
+        Some(Security::Cleartext) => {
+            refuse_tls_keys(scope, table);
+            Some(None)
+        }
+        None => None,
+    };
+    let fixed_fields = fixed_fields(scope, table);
+    let credentials = credentials(scope, table.table("credentials"));
+    if let (Some(_), Some((_, node))) = (&credentials, given_authorization(table)) {
+        scope.error(node, "`credentials` sets this field already");
+    }
+    let host_override = scope.parsed(table, "host", host_field);
+    let address = |text: &str| text.parse().map_err(|_| "not an IP address".to_owned());
+    let local_address = scope.parsed(table, "local_address", address);
+    let pool = pool(scope, table.table("pool"));
+    let url = url?;
+    Some(OriginConfig {
+        name: name?,
+        endpoint: url.endpoint,
+        base_path: url.base_path,
+        protocol,
+        tls: tls?,
+        host_override,
+        fixed_fields,
+        credentials,
+        local_address,
+        address_family: match table.text("address_family") {
+            Some("ipv4") => AddressFamily::Ipv4,
+            Some("ipv6") => AddressFamily::Ipv6,
+            _ => AddressFamily::Any,
+        },
+        pool,
+    })
+}
+
+fn pool(scope: &mut Scope<'_>, table: &Table) -> PoolConfig {
+    let idle_connections_max = table.number("idle_connections_max");
+    let keep_alive = table.flag("keep_alive");
+    if let (false, Some(node)) = (keep_alive, table.given("idle_connections_max"))
+        && idle_connections_max > 0
+    {
+        scope.error(node, "contradicts `keep_alive = false`, which keeps no idle connection");
+    }
+    PoolConfig {
+        idle_connections_max: if keep_alive { idle_connections_max } else { 0 },
+        idle_timeout: table.duration("idle_timeout"),
+        requests_in_flight_max: table.number("requests_in_flight_max"),
+        queue_max: table.number("queue_max"),
+        queue_timeout: table.duration("queue_timeout"),
+    }
+}
+
+fn fixed_fields(scope: &mut Scope<'_>, table: &Table) -> Vec<(HeaderName, HeaderValue)> {
+    let mut fields = Vec::new();
+    for (key, node) in table.map("fields") {
+        let Ok(name) = HeaderName::from_bytes(key.as_bytes()) else { continue };
+        if MANAGED_FIELDS.contains(&name.as_str()) {
+            let instead = if name == http::header::HOST { "; use the key `host`" } else { "" };
+            scope.error(node, format!("Larder sets this field itself{instead}"));
+            continue;
+        }
+        let value = HeaderValue::from_str(node.as_text()).map_err(|_| "not a header field value".to_owned());
+        fields.extend(scope.take(node, value).map(|value| (name, value)));
+    }
+    fields
+}
+
+fn given_authorization(table: &Table) -> Option<&(String, Node)> {
+    table.map("fields").iter().find(|(key, _)| key.eq_ignore_ascii_case("authorization"))
+}
+
+fn credentials(scope: &mut Scope<'_>, table: &Table) -> Option<Credentials> {
+    if let (Some(_), Some(node)) = (table.node("basic_file"), table.node("bearer_file")) {
+        scope.error(node, "only one of `basic_file` and `bearer_file` can be sent");
+    }
+    if let Some(node) = table.node("basic_file") {
+        let secret = scope.secret(table, "basic_file")?;
+        if !secret.reveal().contains(':') {
+            scope.error(node, "the first line of the file must be `user:password`");
+        }
+        let encoded = base64::engine::general_purpose::STANDARD.encode(secret.reveal());
+        return authorization(scope, node, &format!("Basic {encoded}"));
+    }
+    let node = table.node("bearer_file")?;
+    let secret = scope.secret(table, "bearer_file")?;
+    authorization(scope, node, &format!("Bearer {}", secret.reveal()))
+}
+
+fn authorization(scope: &mut Scope<'_>, node: &Node, text: &str) -> Option<Credentials> {
+    let value =
+        HeaderValue::from_str(text).map_err(|_| "the secret can't stand in a header field".to_owned());
+    let mut value = scope.take(node, value)?;
+    value.set_sensitive(true);
+    Some(Credentials(value))
+}
+
+fn tls(scope: &mut Scope<'_>, table: &Table, url_node: &Node, protocol: OriginProtocol) -> Option<OriginTls> {
+    let server_name = scope.parsed(table, "server_name", host_name);
+    let options = tls_options(scope, table, protocol)?;
+    match client_config(&options) {
+        Ok((client, fingerprint)) => Some(OriginTls { server_name, client, fingerprint }),
+        Err(error) => {
+            let key = match error {
+                TlsConfigError::CaFile(_) => "ca_file",
+                TlsConfigError::ClientCertificate(_) => "client_certificate",
+                TlsConfigError::ClientKey(_) => "client_key",
+                _ => "url",
+            };
+            scope.error(table.node(key).unwrap_or(url_node), error.to_string());
+            None
+        }
+    }
+}
+
+fn tls_options(scope: &mut Scope<'_>, table: &Table, protocol: OriginProtocol) -> Option<TlsOptions> {
+    for (key, other) in [("client_certificate", "client_key"), ("client_key", "client_certificate")] {
+        if let (Some(node), None) = (table.node(key), table.node(other)) {
+            scope.error(node, format!("needs `{other}` beside it"));
+        }
+    }
+    let [ca_file, chain, key] = ["ca_file", "client_certificate", "client_key"].map(|key| {
+        let given = table.node(key).is_some();
+        (given, scope.bytes(table, key))
+    });
+    // A file that is named and can't be read is a problem already; going on without it would be another meaning.
+    let is_complete = [&ca_file, &chain, &key].iter().all(|(given, bytes)| *given == bytes.is_some());
+    let verification = if table.flag("verify") { Verification::On } else { Verification::Off };
+    is_complete.then(|| TlsOptions {
+        ca_file: ca_file.1,
+        client_certificate: chain.1.zip(key.1),
+        verification,
+        protocol,
+    })
+}
+
+fn refuse_tls_keys(scope: &mut Scope<'_>, table: &Table) {
+    for key in ["server_name", "verify", "ca_file", "client_certificate", "client_key"] {
+        if let Some(node) = table.given(key) {
+            scope.error(node, "has a meaning only for an `https://` origin");
+        }
+    }
+}
+
+fn host_field(text: &str) -> Result<HeaderValue, String> {
+    let authority: http::uri::Authority = text.parse().map_err(|_| "not a host name".to_owned())?;
+    match text.contains('@') {
+        true => Err("not a host name".to_owned()),
+        false => HeaderValue::from_str(authority.as_str()).map_err(|_| "not a host name".to_owned()),
+    }
+}
+
+fn origin_url(text: &str) -> Result<OriginUrl, String> {
+    let Some((scheme, rest)) = text.split_once(':') else { return Err(URL_FORM.to_owned()) };
+    let security = match scheme.to_ascii_lowercase().as_str() {
+        "http" => Security::Cleartext,
+        "https" => Security::Tls,
+        "unix" => return unix_url(rest),
+        _ => return Err(URL_FORM.to_owned()),
+    };
+    let Some(rest) = rest.strip_prefix("//") else { return Err(URL_FORM.to_owned()) };
+    let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
+    if authority.contains('@') {
+        return Err("credentials don't belong into a URL; use `[origin.credentials]`".to_owned());
+    }
+    if path.contains(['?', '#']) {
+        return Err("an origin's URL ends with its path: no query, no fragment".to_owned());
+    }
+    let (host, port) = host_and_port(authority, security)?;
+    Ok(OriginUrl { endpoint: OriginEndpoint::Tcp { host, port }, base_path: base_path(path)?, security })
+}
+
+fn unix_url(path: &str) -> Result<OriginUrl, String> {
+    // `unix:///run/x` is what some write for `unix:/run/x`.
+    let path = path.strip_prefix("//").unwrap_or(path);
+    match path.starts_with('/') {
+        true => Ok(OriginUrl {
+            endpoint: OriginEndpoint::Unix(PathBuf::from(path)),
+            base_path: String::new(),
+            security: Security::Cleartext,
+        }),
+        false => Err("a Unix socket needs an absolute path: `unix:/run/app.sock`".to_owned()),
+    }
+}
+
+fn host_and_port(authority: &str, security: Security) -> Result<(String, u16), String> {
+    let default_port = if security == Security::Tls { 443 } else { 80 };
+    let colon = authority.rfind(':').filter(|colon| !authority[*colon..].contains(']'));
+    let (host, port) = match colon {
+        None => (authority, Ok(default_port)),
+        Some(colon) => (&authority[..colon], authority[colon + 1..].parse()),
+    };
+    match port {
+        Ok(port) if port > 0 => {
+            let host = host_name(host)?;
+            let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+            Ok((address.unwrap_or(&host).to_owned(), port))
+        }
+        _ => Err("the port must be a number from 1 to 65535".to_owned()),
+    }
+}
+
+fn base_path(path: &str) -> Result<String, String> {
+    let path = path.trim_end_matches('/');
+    let visible = path.bytes().all(|byte| byte.is_ascii_graphic());
+    visible
+        .then(|| path.to_owned())
+        .ok_or_else(|| "the path must be in visible ASCII; percent-encode the rest".to_owned())
+}
+
+const URL_FORM: &str = "expected `http://host[:port][/path]`, `https://...` or `unix:/path/of/socket`";
+
+/// Fields that the gateway writes by its own rules.
+const MANAGED_FIELDS: [&str; 12] = [
+    "host",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "content-length",
+    "expect",
+    "via",
+    "forwarded",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        #[track_caller]
+        fn check(text: &str, host: &str, port: u16, base_path: &str, security: Security) {
+            let endpoint = OriginEndpoint::Tcp { host: host.to_owned(), port };
+            let expected = OriginUrl { endpoint, base_path: base_path.to_owned(), security };
+            assert_eq!(origin_url(text), Ok(expected), "{text}");
+        }
+        check("http://127.0.0.1:3030", "127.0.0.1", 3030, "", Security::Cleartext);
+        check("HTTP://Example.org/", "example.org", 80, "", Security::Cleartext);
+        check("https://example.org/api/v1/", "example.org", 443, "/api/v1", Security::Tls);
+        check("http://[::1]:81/x", "::1", 81, "/x", Security::Cleartext);
+        check("http://[::1]", "::1", 80, "", Security::Cleartext);
+        let socket = origin_url("unix:/run/app.sock").expect("a URL");
+        assert_eq!(socket.endpoint, OriginEndpoint::Unix(PathBuf::from("/run/app.sock")));
+    }
+
+    #[test]
+    fn urls_that_are_refused() {
+        #[track_caller]
+        fn check(text: &str, message: &str) {
+            let error = origin_url(text).expect_err(text);
+            assert!(error.contains(message), "{text}: {error}");
+        }
+        check("example.org", "http://host");
+        check("ftp://example.org", "http://host");
+        check("http:example.org", "http://host");
+        check("http://u:p@example.org", "credentials");
+        check("http://example.org?x", "no query");
+        check("http://example.org/#x", "no query");
+        check("http://example.org:0", "port");
+        check("http://example.org:99999", "port");
+        check("http://", "host name");
+        check("unix:app.sock", "absolute");
+    }
+}

@@ -1,0 +1,226 @@
+//! Cache rules.
+
+use std::collections::BTreeSet;
+
+use caching::{Heuristic, KeyRules, QueryOrder, QueryParameters, Rules, StaleLimit, StatusMatch, TtlTable};
+use gateway::config::{CacheRule, MethodSet, PathPattern};
+
+use super::server::millis;
+use super::{Scope, name};
+use crate::config::tree::{Node, Table, Value};
+
+pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, memory_bytes: u64) -> Vec<CacheRule> {
+    check_order(scope, site);
+    let mut names = BTreeSet::new();
+    let mut rules = Vec::new();
+    for (index, table) in site.tables("rule").enumerate() {
+        if let (Some(name), Some(node)) = (table.text("name"), table.node("name"))
+            && !names.insert(name)
+        {
+            scope.error(node, format!("`{name}` is the name of an earlier rule of this site"));
+        }
+        check_effect(scope, table, memory_bytes);
+        rules.extend(rule(scope, table, index + 1));
+    }
+    rules
+}
+
+fn rule(scope: &mut Scope<'_>, table: &Table, number: usize) -> Option<CacheRule> {
+    let name = match table.node("name") {
+        Some(_) => scope.parsed(table, "name", name),
+        None => Some(format!("rule-{number}")),
+    };
+    let path = match table.optional_table("path") {
+        Some(path) => pattern(scope, path).map(Some),
+        None => Some(None),
+    };
+    let methods = methods(scope, table);
+    Some(CacheRule {
+        name: name?,
+        path: path?,
+        methods,
+        query: query(scope, table),
+        object_bytes_max: table.number("object_bytes_max"),
+        caching: caching_rules(table),
+    })
+}
+
+/// The one pattern in a `path` table.
+fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPattern> {
+    let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
+    if given.len() != 1 {
+        let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
+        let message = format!("expected exactly one of {}; found {}", keys.join(", "), given.len());
+        scope.problems.error(&table.place, &table.path, message);
+        return None;
+    }
+    let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
+    let prefix = scope.parsed(table, "prefix", path).map(PathPattern::Prefix);
+    let glob = scope.parsed(table, "glob", glob).map(PathPattern::Glob);
+    let regex = scope.parsed(table, "regex", regex).map(PathPattern::Regex);
+    exact.or(prefix).or(glob).or(regex)
+}
+
+fn path(text: &str) -> Result<String, String> {
+    match text {
+        _ if !text.starts_with('/') => Err("must start with `/`".to_owned()),
+        _ if text.contains(['?', '#']) => {
+            Err("a path has no `?` and no `#`; use `regex` to look at the query".to_owned())
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn glob(text: &str) -> Result<globset::GlobMatcher, String> {
+    if !text.starts_with(['/', '*', '{', '[', '?']) {
+        return Err("can't fit any path, because every path starts with `/`".to_owned());
+    }
+    let glob = globset::GlobBuilder::new(text).literal_separator(true).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("not a glob: {}", error.kind()))
+}
+
+fn regex(text: &str) -> Result<regex::Regex, String> {
+    regex::RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(bytes) => {
+            format!("the expression needs more than {bytes} bytes of memory")
+        }
+        // The crate draws several lines; the last one says what is wrong, and the second where.
+        error => one_line(text, &error.to_string()),
+    })
+}
+
+/// The position and reason out of a drawing of several lines.
+fn one_line(expression: &str, drawing: &str) -> String {
+    let reason = drawing.lines().last().unwrap_or(drawing).trim_start_matches("error: ").trim();
+    let carets =
+        drawing.lines().find_map(|line| line.trim_end().ends_with('^').then(|| line.find('^')).flatten());
+    match carets.map(|column| column.saturating_sub(EXPRESSION_INDENT)) {
+        Some(column) if !expression.contains('\n') => {
+            format!("not a regular expression: {reason}, at character {} of it", column + 1)
+        }
+        _ => format!("not a regular expression: {reason}"),
+    }
+}
+
+fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
+    let methods = scope.parsed_list(table, "methods", |text| {
+        let known = http::Method::from_bytes(text.as_bytes()).map_err(|_| "not a method".to_owned())?;
+        let upper = text.to_ascii_uppercase();
+        match KNOWN_METHODS.contains(&upper.as_str()) && text != upper {
+            true => Err(format!("methods are case-sensitive; did you mean `{upper}`?")),
+            false => Ok(known.as_str().to_owned()),
+        }
+    });
+    if methods.is_empty() { MethodSet::Any } else { MethodSet::Only(methods.into_iter().collect()) }
+}
+
+/// Names are compared byte for byte with what is sent, so they stand here as they stand in URLs.
+fn query(scope: &mut Scope<'_>, table: &Table) -> KeyRules {
+    let parameters = match (table.list("query_ignore"), table.node("query_keep")) {
+        ([], None) => QueryParameters::All,
+        ([], Some(_)) => QueryParameters::Keep(parameters(scope, table, "query_keep")),
+        (_, None) => QueryParameters::Ignore(parameters(scope, table, "query_ignore")),
+        (_, Some(keep)) => {
+            scope.error(keep, "can't stand beside `query_ignore`: what is kept leaves out the rest already");
+            QueryParameters::All
+        }
+    };
+    let order = if table.flag("query_sort") { QueryOrder::Sorted } else { QueryOrder::AsSent };
+    KeyRules { parameters, order }
+}
+
+fn parameters(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<Box<[u8]>> {
+    scope.parsed_list(table, key, |text| match text.strip_suffix('*').unwrap_or(text) {
+        name if name.contains(['*', '&', '=', '?', '#', ' ']) => {
+            Err("expected a parameter name as it stands in URLs; `*` may stand at its end".to_owned())
+        }
+        _ => Ok(text.as_bytes().into()),
+    })
+}
+
+fn caching_rules(table: &Table) -> Rules {
+    let stale = |default: &str, max: &str| StaleLimit {
+        default_ms: millis(table.duration(default)),
+        max_ms: millis(table.duration(max)),
+    };
+    Rules {
+        enabled: table.flag("cache"),
+        override_ttl: ttl_table(table.map("ttl_override")),
+        default_ttl: ttl_table(table.map("ttl_default")),
+        heuristic: table.node("heuristic_percent").map(|_| Heuristic {
+            percent: table.number("heuristic_percent"),
+            max_ms: millis(table.duration("heuristic_max")),
+        }),
+        store_set_cookie: table.flag("store_set_cookie"),
+        honour_request_directives: table.flag("honour_request_directives"),
+        stale_while_revalidate: stale("stale_while_revalidate_default", "stale_while_revalidate_max"),
+        stale_if_error: stale("stale_if_error_default", "stale_if_error_max"),
+        max_stale_max_ms: millis(table.duration("max_stale_max")),
+    }
+}
+
+fn ttl_table(entries: &[(String, Node)]) -> TtlTable {
+    TtlTable::new(entries.iter().filter_map(|(key, node)| match node.value {
+        Value::Duration(ttl) => Some((status_match(key)?, millis(ttl))),
+        _ => None,
+    }))
+}
+
+/// The reader has checked the form.
+fn status_match(key: &str) -> Option<StatusMatch> {
+    match key.strip_suffix("xx") {
+        Some(class) => Some(StatusMatch::Class(class.parse().ok()?)),
+        None if key == "default" => Some(StatusMatch::Any),
+        None => Some(StatusMatch::Exact(key.parse().ok()?)),
+    }
+}
+
+/// Keys that are written down and can't have an effect.
+fn check_effect(scope: &mut Scope<'_>, table: &Table, memory_bytes: u64) {
+    if !table.flag("cache") {
+        for key in STORING_KEYS {
+            if let Some(node) = table.given(key) {
+                scope.warning(node, "has no effect with `cache = false`");
+            }
+        }
+    }
+    if let Some(node) = table.given("object_bytes_max")
+        && table.number::<u64>("object_bytes_max") > memory_bytes
+    {
+        scope.warning(node, "is more than `store.memory`: a body of this size can't be stored");
+    }
+    if let (Some(node), None) = (table.given("heuristic_max"), table.node("heuristic_percent")) {
+        scope.warning(node, "has no effect without `heuristic_percent`");
+    }
+}
+
+/// Rules after one that fits everything are never looked at.
+fn check_order(scope: &mut Scope<'_>, site: &Table) {
+    let fits_everything = |table: &&Table| {
+        let every_path = table.node("path").is_none() && !table.is_wrong("path");
+        every_path && table.list("methods").is_empty() && !table.is_wrong("methods")
+    };
+    let mut rules = site.tables("rule");
+    if let Some(first) = rules.by_ref().find(fits_everything) {
+        for later in rules {
+            let message = format!("never looked at: `{}` before it fits every request", first.path);
+            scope.problems.warning(&later.place, &later.path, message);
+        }
+    }
+}
+
+const REGEX_BYTES_MAX: usize = 1 << 20;
+/// Columns that the regex crate puts before the expression in its drawing.
+const EXPRESSION_INDENT: usize = 4;
+const KNOWN_METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+const STORING_KEYS: [&str; 8] = [
+    "ttl_override",
+    "ttl_default",
+    "query_ignore",
+    "query_keep",
+    "query_sort",
+    "object_bytes_max",
+    "store_set_cookie",
+    "heuristic_percent",
+];

@@ -1,0 +1,162 @@
+//! Settings of the process as a whole: limits, admin API, logs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use admin::{AdminConfig, AdminLimits};
+use gateway::config::{ClientLimits, IpNet};
+use telemetry::logging::LogFormat;
+use telemetry::{AccessFormat, AccessTarget};
+
+use super::{Scope, name};
+use crate::config::tree::{Node, Table};
+
+/// Settings of logs.
+#[derive(Clone, Debug)]
+pub(crate) struct LogSettings {
+    pub(crate) level: tracing::Level,
+    pub(crate) format: LogFormat,
+    pub(crate) access: AccessTarget,
+    pub(crate) access_format: AccessFormat,
+    pub(crate) access_queue_lines_max: usize,
+    /// Query parameters whose values stay out of the access log.
+    pub(crate) redact: Vec<String>,
+}
+
+pub(super) fn workers(tree: &Table) -> usize {
+    let available = || std::thread::available_parallelism().map_or(1, usize::from);
+    if tree.node("workers").is_some() { tree.number("workers") } else { available() }
+}
+
+pub(super) fn server_name(scope: &mut Scope<'_>, tree: &Table) -> String {
+    scope.parsed(tree, "server_name", name).unwrap_or_default()
+}
+
+pub(super) fn trusted_proxies(scope: &mut Scope<'_>, tree: &Table) -> Vec<IpNet> {
+    scope.parsed_list(tree, "trusted_proxies", |text| {
+        let address = || text.parse::<IpAddr>().map(IpNet::from);
+        text.parse::<IpNet>()
+            .or_else(|_| address())
+            .map_err(|_| "not an IP address or network, such as `10.0.0.0/8`".to_owned())
+    })
+}
+
+pub(super) fn limits(table: &Table) -> ClientLimits {
+    ClientLimits {
+        connections_max: table.number("connections_max"),
+        head_bytes_max: table.number("head_bytes_max"),
+        fields_max: table.number("fields_max"),
+        target_bytes_max: table.number("target_bytes_max"),
+        body_bytes_max: table.number("body_bytes_max"),
+        head_read_timeout: table.duration("head_read_timeout"),
+        body_read_timeout: table.duration("body_read_timeout"),
+        idle_timeout: table.duration("idle_timeout"),
+        write_timeout: table.duration("write_timeout"),
+        requests_per_connection_max: table.number("requests_per_connection_max"),
+        http2_streams_max: table.number("http2_streams_max"),
+        http2_resets_max: table.number("http2_resets_max"),
+        http2_send_buffer_bytes_max: table.number("http2_send_buffer_bytes_max"),
+    }
+}
+
+/// Nothing if the token can't be used: running without it would open the API.
+pub(super) fn admin(scope: &mut Scope<'_>, table: &Table) -> Option<AdminConfig> {
+    let listen = scope.parsed(table, "listen", socket_address);
+    let probes_listen = scope.parsed(table, "probes_listen", socket_address);
+    let token = match table.node("token_file") {
+        None => None,
+        Some(node) => {
+            let secret = scope.secret(table, "token_file")?;
+            let token = admin::Secret::new(secret.reveal()).map_err(|error| error.to_string());
+            Some(scope.take(node, token)?)
+        }
+    };
+    if let (Some(address), None, Some(node)) = (listen, &token, table.node("listen"))
+        && !address.ip().is_loopback()
+    {
+        scope.error(node, OPEN_ADMIN);
+    }
+    Some(AdminConfig { listen: listen?, probes_listen, token, limits: AdminLimits::default() })
+}
+
+pub(super) fn log(scope: &mut Scope<'_>, table: &Table) -> LogSettings {
+    let access = match table.text("access") {
+        Some("stdout") => AccessTarget::Stdout,
+        Some("off") | None => AccessTarget::Off,
+        Some(_) => access_file(scope, table),
+    };
+    LogSettings {
+        level: level(table, "level").unwrap_or(tracing::Level::INFO),
+        format: if table.text("format") == Some("json") { LogFormat::Json } else { LogFormat::Text },
+        access,
+        access_format: match table.text("access_format") {
+            Some("combined") => AccessFormat::Combined,
+            _ => AccessFormat::Json,
+        },
+        access_queue_lines_max: table.number("access_queue_lines_max"),
+        redact: table.list("redact").iter().map(|node| node.as_text().to_owned()).collect(),
+    }
+}
+
+/// The level that a key names.
+pub(super) fn level(table: &Table, key: &str) -> Option<tracing::Level> {
+    table.text(key)?.parse().ok()
+}
+
+/// Checks what takes part in more than one listening address.
+pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table) {
+    let admin = tree.table("admin");
+    let listeners = tree
+        .tables("listen")
+        .filter_map(|listener| Some((listener.node("address")?, listener.text("address")?)));
+    let rest =
+        ["listen", "probes_listen"].into_iter().filter_map(|key| Some((admin.node(key)?, admin.text(key)?)));
+    let mut seen: Vec<(SocketAddr, &Node)> = Vec::new();
+    for (node, text) in listeners.chain(rest) {
+        let Ok(address) = text.parse::<SocketAddr>() else { continue };
+        match seen.iter().find(|(other, _)| *other == address && address.port() != 0) {
+            Some((_, other)) => scope.error(node, format!("{address} is taken by `{}` already", other.path)),
+            None => seen.push((address, node)),
+        }
+    }
+}
+
+/// An IP address with a port.
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| match text.strip_prefix(':').map(str::parse::<u16>) {
+        Some(Ok(port)) => {
+            format!("not an IP address and port; for every address write `0.0.0.0:{port}` or `[::]:{port}`")
+        }
+        _ if text.starts_with("localhost:") => {
+            "not an IP address and port; write `127.0.0.1` for localhost".to_owned()
+        }
+        _ => "not an IP address and port, such as `127.0.0.1:8080` or `[::1]:8080`".to_owned(),
+    })
+}
+
+fn access_file(scope: &mut Scope<'_>, table: &Table) -> AccessTarget {
+    let Some((path, node)) = scope.path(table, "access").zip(table.node("access")) else {
+        return AccessTarget::Off;
+    };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if directory.is_some_and(|directory| !directory.is_dir()) {
+        scope.error(
+            node,
+            format!(
+                "expected `off`, `stdout` or the path of a file; the directory of {} doesn't exist",
+                path.display()
+            ),
+        );
+    } else if path.is_dir() {
+        scope.error(node, format!("{} is a directory", path.display()));
+    }
+    AccessTarget::File(path)
+}
+
+/// Milliseconds, in the integer that pure crates count in.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+const OPEN_ADMIN: &str = "without `token_file` the admin API must listen on a loopback address: whoever reaches it can \
+                          purge everything (for probes and metrics alone, use `probes_listen`)";

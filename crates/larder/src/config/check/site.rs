@@ -1,0 +1,162 @@
+//! Sites.
+
+use std::sync::Arc;
+
+use gateway::config::{
+    Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, Site, XCache,
+};
+use http::HeaderName;
+
+use super::origin::Origins;
+use super::rule::rules;
+use super::server::level;
+use super::{Scope, host_pattern, name};
+use crate::config::locate::Place;
+use crate::config::tree::{Node, Table};
+
+pub(super) fn sites(
+    scope: &mut Scope<'_>,
+    tree: &Table,
+    origins: &Origins,
+    log_level: tracing::Level,
+) -> Vec<Arc<Site>> {
+    if tree.list("site").is_empty() && !tree.is_wrong("site") {
+        scope.problems.error(&tree.place, "site", "missing: expected at least one `[[site]]`");
+    }
+    check_names(scope, tree);
+    check_coverage(scope, tree);
+    let memory_bytes = tree.table("store").number("memory");
+    let site = |table| site(scope, table, origins, log_level, memory_bytes).map(Arc::new);
+    tree.tables("site").filter_map(site).collect()
+}
+
+fn site(
+    scope: &mut Scope<'_>,
+    table: &Table,
+    origins: &Origins,
+    log_level: tracing::Level,
+    memory_bytes: u64,
+) -> Option<Site> {
+    let name = scope.parsed(table, "name", name);
+    let hosts = scope.parsed_list(table, "hosts", host_pattern);
+    let path_prefix = scope.parsed(table, "path_prefix", path_prefix);
+    let origin = origins.resolve(scope, table);
+    let rules = rules(scope, table, memory_bytes);
+    let request_fields_hidden = field_names(scope, table, "request_fields_hidden");
+    let request_fields_forwarded = field_names(scope, table, "request_fields_forwarded");
+    let response_fields_hidden = field_names(scope, table, "response_fields_hidden");
+    check_fields(scope, table);
+    Some(Site {
+        name: name?,
+        hosts,
+        path_prefix: path_prefix?,
+        prefix: if table.flag("strip_prefix") { PrefixHandling::Strip } else { PrefixHandling::Keep },
+        origin: origin?,
+        rules,
+        collapse: collapse(table),
+        timeouts: timeouts(table.table("timeouts")),
+        request_fields_hidden,
+        request_fields_forwarded,
+        response_fields_hidden,
+        expose_errors: if table.flag("expose_errors") { ErrorExposure::Expose } else { ErrorExposure::Hide },
+        log_level: level(table, "log_level").unwrap_or(log_level),
+        x_cache: if table.flag("x_cache") { XCache::On } else { XCache::Off },
+    })
+}
+
+fn collapse(table: &Table) -> Collapse {
+    let limits = table.table("collapse_limits");
+    match table.text("collapse") {
+        Some("off") => Collapse::Off,
+        _ => Collapse::Process(CollapseLimits {
+            wait_max: limits.duration("wait_max"),
+            waiters_max: limits.number("waiters_max"),
+            on_failure: match limits.text("on_failure") {
+                Some("share") => LeaderFailure::Share,
+                _ => LeaderFailure::HandOver,
+            },
+            uncacheable_for: limits.duration("uncacheable_for"),
+        }),
+    }
+}
+
+fn timeouts(table: &Table) -> OriginTimeouts {
+    OriginTimeouts {
+        connect: table.duration("connect"),
+        first_byte: table.duration("first_byte"),
+        between_bytes: table.duration("between_bytes"),
+        total: table.optional_duration("total"),
+    }
+}
+
+fn field_names(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<HeaderName> {
+    scope.parsed_list(table, key, |text| {
+        HeaderName::from_bytes(text.as_bytes()).map_err(|_| "not a header field name".to_owned())
+    })
+}
+
+/// A field that is both forwarded and hidden is a contradiction that somebody should see.
+fn check_fields(scope: &mut Scope<'_>, table: &Table) {
+    let forwarded = table.list("request_fields_forwarded");
+    for node in table.list("request_fields_hidden") {
+        let same = |other: &Node| other.as_text().eq_ignore_ascii_case(node.as_text());
+        if forwarded.iter().any(same) {
+            scope.error(node, "stands in `request_fields_forwarded` as well");
+        }
+    }
+}
+
+/// Site names are part of cache keys: two sites of one name would share stored responses.
+fn check_names(scope: &mut Scope<'_>, tree: &Table) {
+    let mut seen: Vec<(&str, &Place)> = Vec::new();
+    for table in tree.tables("site") {
+        let Some((name, node)) = table.text("name").zip(table.node("name")) else { continue };
+        match seen.iter().find(|(other, _)| *other == name) {
+            Some((_, first)) => {
+                let first = scope.sources.describe(first);
+                scope.error(node, format!("`{name}` is the name of an earlier site: {first}"));
+            }
+            None => seen.push((name, &node.place)),
+        }
+    }
+}
+
+/// Two sites for the same host and prefix: the second would never get a request.
+fn check_coverage(scope: &mut Scope<'_>, tree: &Table) {
+    let mut seen: Vec<(String, String, &Place)> = Vec::new();
+    for table in tree.tables("site") {
+        let Some(prefix) = table.text("path_prefix").and_then(|text| path_prefix(text).ok()) else {
+            continue;
+        };
+        let any_host = table.list("hosts").is_empty().then_some((ANY_HOST, &table.place));
+        let hosts = table.list("hosts").iter().map(|node| (node.as_text(), &node.place));
+        for (host, place) in hosts.chain(any_host) {
+            let host = host.to_ascii_lowercase();
+            match seen.iter().find(|(other, other_prefix, _)| *other == host && *other_prefix == prefix) {
+                Some((_, _, first)) => {
+                    let first = scope.sources.describe(first);
+                    let message =
+                        format!("{host} with prefix `{prefix}` belongs to an earlier site: {first}");
+                    scope.problems.error(place, &format!("{}.hosts", table.path), message);
+                }
+                None => seen.push((host, prefix.clone(), place)),
+            }
+        }
+    }
+}
+
+/// A path prefix without its closing `/`.
+fn path_prefix(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') {
+        return Err("must start with `/`".to_owned());
+    }
+    if text.contains(['?', '#', '*']) || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("expected a path in visible ASCII without `?`, `#` and `*`".to_owned());
+    }
+    match text.trim_end_matches('/') {
+        "" => Ok("/".to_owned()),
+        prefix => Ok(prefix.to_owned()),
+    }
+}
+
+const ANY_HOST: &str = "every host";

@@ -1,0 +1,65 @@
+//! Further files: found by the patterns of `include`, read in the order of their names, merged into the main tree.
+
+use std::path::{Path, PathBuf};
+
+use super::locate::Sources;
+use super::problem::Problems;
+use super::read_file;
+use super::table::INCLUDED;
+use super::tree::{Table, Value};
+
+/// Reads the files that `tree` includes and appends their sites and origins.
+pub(super) fn read_included(tree: &mut Table, sources: &mut Sources, problems: &mut Problems) {
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for pattern in tree.list("include").to_vec() {
+        let files = match files(&sources.resolve(&pattern.place, pattern.as_text())) {
+            Ok(files) => files,
+            Err(message) => {
+                problems.error(&pattern.place, &pattern.path, message);
+                continue;
+            }
+        };
+        for file in files {
+            if seen.contains(&file) {
+                continue;
+            }
+            let included = read_file(&file, &INCLUDED, sources, problems);
+            append(tree, included);
+            seen.push(file);
+        }
+    }
+}
+
+/// The files that fit a pattern, by name; wildcards stand in the file name only, so that the set of directories that
+/// Larder reads is written down.
+fn files(pattern: &Path) -> Result<Vec<PathBuf>, String> {
+    let name = pattern.file_name().and_then(|name| name.to_str()).ok_or("names no file")?;
+    if !name.contains(['*', '?']) {
+        return Ok(vec![pattern.to_owned()]);
+    }
+    let glob = globset::Glob::new(name).map_err(|error| error.kind().to_string())?.compile_matcher();
+    let directory =
+        pattern.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let failure = |error: std::io::Error| format!("{}: {error}", directory.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failure)? {
+        let path = entry.map_err(failure)?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.file_name().is_some_and(|name| glob.is_match(name)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn append(tree: &mut Table, included: Table) {
+    for (key, mut node) in included.entries {
+        let Value::List(added) = &mut node.value else { continue };
+        let existing = tree.entries.iter_mut().find(|(name, _)| *name == key);
+        match existing.map(|(_, node)| &mut node.value) {
+            Some(Value::List(list)) => list.append(added),
+            _ => tree.set(key, node),
+        }
+    }
+}

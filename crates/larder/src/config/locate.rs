@@ -1,0 +1,158 @@
+//! Where a value of the configuration was written: file, line, column, and the excerpt that shows it.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Bytes of a file.
+    Text {
+        /// Which file of [`Sources`].
+        source: usize,
+        /// Byte range in it.
+        span: Range<usize>,
+    },
+    /// An argument of the command line.
+    Flag(&'static str),
+    /// The option table's default.
+    Preset,
+}
+
+/// The files that were read, in the order of reading: the main file is number 0.
+#[derive(Debug, Default)]
+pub(crate) struct Sources(Vec<Source>);
+
+/// One file and what of it must not be shown.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    text: String,
+    hidden: Vec<Range<usize>>,
+}
+
+/// A position as people count: from 1, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LineColumn {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+impl Sources {
+    /// The path that a value names: relative to the file that it stands in, or to the working directory.
+    pub(crate) fn resolve(&self, place: &Place, path: &str) -> PathBuf {
+        let base = match place {
+            Place::Text { source, .. } => Path::new(&self.0[*source].name).parent(),
+            Place::Flag(_) | Place::Preset => None,
+        };
+        base.map_or_else(|| PathBuf::from(path), |base| base.join(path))
+    }
+
+    /// Takes a file in and returns its number.
+    pub(crate) fn add(&mut self, name: String, text: String) -> usize {
+        self.0.push(Source { name, text, hidden: Vec::new() });
+        self.0.len() - 1
+    }
+
+    /// Replaces these bytes with stars in every later excerpt.
+    pub(crate) fn hide(&mut self, source: usize, spans: impl IntoIterator<Item = Range<usize>>) {
+        self.0[source].hidden.extend(spans);
+    }
+
+    /// `file:line:column`, or the name of the argument.
+    pub(crate) fn describe(&self, place: &Place) -> String {
+        match place {
+            Place::Text { source, span } => {
+                let source = &self.0[*source];
+                let at = line_column(&source.text, span.start);
+                format!("{}:{}:{}", source.name, at.line, at.column)
+            }
+            Place::Flag(flag) => (*flag).to_owned(),
+            Place::Preset => "default".to_owned(),
+        }
+    }
+
+    /// The line with carets below the place; empty for places outside files.
+    ///
+    /// Every character takes one column here, so control characters are shown as `�` (a configuration file
+    /// must not be able to drive the terminal of whoever checks it).
+    pub(crate) fn excerpt(&self, place: &Place) -> String {
+        let Place::Text { source, span } = place else { return String::new() };
+        let source = &self.0[*source];
+        let start = floor(&source.text, span.start);
+        let at = line_column(&source.text, start);
+        let line_start = source.text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line = source.text[line_start..].split('\n').next().unwrap_or_default().trim_end_matches('\r');
+        let end = floor(&source.text, span.end).clamp(start, (line_start + line.len()).max(start));
+        let carets = source.text[start..end].chars().count().max(1);
+
+        let number = at.line.to_string();
+        let gutter = " ".repeat(number.len());
+        let mut out = String::new();
+        let shown = source.shown(line_start, line);
+        let indent = " ".repeat(at.column - 1);
+        let carets = "^".repeat(carets);
+        let _infallible = write!(out, "{gutter} |\n{number} | {shown}\n{gutter} | {indent}{carets}");
+        out
+    }
+}
+
+impl Source {
+    fn shown(&self, line_start: usize, line: &str) -> String {
+        let hidden = |at: usize| self.hidden.iter().any(|span| span.contains(&at));
+        let shown = |(offset, character): (usize, char)| match character {
+            _ if hidden(line_start + offset) => '*',
+            '\t' => ' ',
+            character if character.is_control() => '\u{fffd}',
+            character => character,
+        };
+        line.char_indices().map(shown).collect()
+    }
+}
+
+/// Line and column of a byte offset.
+pub(crate) fn line_column(text: &str, offset: usize) -> LineColumn {
+    let before = &text[..floor(text, offset)];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    LineColumn { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+}
+
+/// The nearest character boundary at or before `offset`.
+fn floor(text: &str, offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    offset
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_count_characters() {
+        #[track_caller]
+        fn check(text: &str, offset: usize, line: usize, column: usize) {
+            assert_eq!(line_column(text, offset), LineColumn { line, column });
+        }
+        check("", 0, 1, 1);
+        check("ab\ncd", 3, 2, 1);
+        check("ab\ncd", 4, 2, 2);
+        check("é = 1", 3, 1, 3);
+        check("é = 1", 1, 1, 1);
+        check("a", 99, 1, 2);
+    }
+
+    #[test]
+    fn excerpts_hide_secrets_and_control_characters() {
+        let mut sources = Sources::default();
+        let text = "a = 1\nkey = \"geheim\" \u{1b}[31m\n";
+        let source = sources.add("x.toml".into(), text.into());
+        sources.hide(source, std::iter::once(12..20));
+        let place = Place::Text { source, span: 6..9 };
+        assert_eq!(sources.describe(&place), "x.toml:2:1");
+        assert_eq!(sources.excerpt(&place), "  |\n2 | key = ******** \u{fffd}[31m\n  | ^^^");
+    }
+}

@@ -1,0 +1,97 @@
+//! Arguments of the command line, which go over the file.
+
+use serde_spanned::Spanned;
+use toml::de::{DeArray, DeString, DeTable, DeValue};
+
+use super::problem::Problems;
+use super::raw::Reader;
+use super::table::{Opt, Section};
+use super::tree::{Table, Value};
+
+/// What the command line says about the configuration. Values are checked like those of the file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overrides {
+    /// The only site, instead of a file.
+    pub(crate) origin: Option<String>,
+    pub(crate) listen: Vec<String>,
+    pub(crate) admin: Option<String>,
+    pub(crate) memory: Option<String>,
+    pub(crate) workers: Option<u32>,
+    pub(crate) log_level: Option<String>,
+    pub(crate) access_log: Option<String>,
+}
+
+impl Overrides {
+    /// Puts the given arguments over `tree`.
+    pub(super) fn apply(&self, tree: &mut Table, problems: &mut Problems) {
+        if !self.listen.is_empty() {
+            let addresses: Vec<_> = self.listen.iter().map(|address| spanned(text(address))).collect();
+            override_key(tree, "listen", "--listen", DeValue::Array(array(addresses)), problems);
+        }
+        if let Some(workers) = self.workers {
+            let digits = workers.to_string();
+            let value = DeValue::parse(&digits).expect("digits are a TOML value").into_inner();
+            override_key(tree, "workers", "--workers", value, problems);
+        }
+        let inner = [
+            ("admin", "listen", "--admin", &self.admin),
+            ("store", "memory", "--memory", &self.memory),
+            ("log", "level", "--log-level", &self.log_level),
+            ("log", "access", "--access-log", &self.access_log),
+        ];
+        for (table, key, flag, value) in inner {
+            if let (Some(value), Some(table)) = (value, inner_table(tree, table)) {
+                override_key(table, key, flag, text(value), problems);
+            }
+        }
+        if let Some(origin) = &self.origin {
+            let site: DeTable<'_> = [("name", "default"), ("origin", origin)]
+                .into_iter()
+                .map(|(key, value)| (spanned(DeString::from(key)), spanned(text(value))))
+                .collect();
+            let sites = DeValue::Array(array(vec![spanned(DeValue::Table(site))]));
+            override_key(tree, "site", "--origin", sites, problems);
+        }
+    }
+}
+
+fn override_key(
+    table: &mut Table,
+    key: &'static str,
+    flag: &'static str,
+    value: DeValue<'_>,
+    problems: &mut Problems,
+) {
+    let path = match table.path.as_str() {
+        "" => key.to_owned(),
+        path => format!("{path}.{key}"),
+    };
+    let option = option(table.section, key);
+    if let Some(node) = Reader::of_flag(flag, problems).lone_value(option, value, path) {
+        table.set(key, node);
+    }
+}
+
+fn option(section: &'static Section, key: &str) -> &'static Opt {
+    section.option(key).unwrap_or_else(|| panic!("arguments name keys of the option table: {key}"))
+}
+
+fn inner_table<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Table> {
+    let (_, node) = tree.entries.iter_mut().find(|(name, _)| *name == key)?;
+    match &mut node.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    }
+}
+
+fn text(value: &str) -> DeValue<'_> {
+    DeValue::String(DeString::from(value))
+}
+
+fn array(elements: Vec<Spanned<DeValue<'_>>>) -> DeArray<'_> {
+    elements.into_iter().collect()
+}
+
+fn spanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}

@@ -1,0 +1,78 @@
+//! What is wrong with a configuration: every problem found, each with its place.
+
+use super::locate::{Place, Sources};
+
+/// Whether a problem stops the configuration from being used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Severity {
+    /// The configuration is refused.
+    Error,
+    /// Probably not what was meant, but usable.
+    Warning,
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    pub(crate) place: Place,
+    /// Key path, such as `site[shop].timeouts.connect`; empty for the file as a whole.
+    pub(crate) path: String,
+    /// What is wrong and what is allowed, in one line.
+    pub(crate) message: String,
+}
+
+/// The problems found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Notes something that makes the configuration unusable.
+    pub(crate) fn error(&mut self, place: &Place, path: &str, message: impl Into<String>) {
+        self.note(Severity::Error, place, path, message.into());
+    }
+
+    /// Notes something that is probably a mistake.
+    pub(crate) fn warning(&mut self, place: &Place, path: &str, message: impl Into<String>) {
+        self.note(Severity::Warning, place, path, message.into());
+    }
+
+    /// Whether the configuration is unusable.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.0.iter().any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// All problems in the order of the files' text.
+    pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
+        self.0.sort_by_key(|problem| match &problem.place {
+            Place::Flag(_) => (0, 0),
+            Place::Text { source, span } => (source + 1, span.start),
+            Place::Preset => (usize::MAX, 0),
+        });
+        self.0.dedup();
+        self.0
+    }
+
+    fn note(&mut self, severity: Severity, place: &Place, path: &str, message: String) {
+        self.0.push(Problem { severity, place: place.clone(), path: path.to_owned(), message });
+    }
+}
+
+impl Problem {
+    /// The problem in one line: place, severity, key path, message.
+    pub(crate) fn line(&self, sources: &Sources) -> String {
+        let place = sources.describe(&self.place);
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        // A message may quote what the file says, which must not drive the reader's terminal.
+        let message: String =
+            self.message.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        if self.path.is_empty() {
+            return format!("{place}: {severity}: {message}");
+        }
+        let path: String = self.path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        format!("{place}: {severity}: {path}: {message}")
+    }
+}

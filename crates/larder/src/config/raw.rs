@@ -1,0 +1,358 @@
+//! From the text of a file to a [`Table`] that fits the option table; notes every problem on the way.
+//!
+//! Why not serde: deserializing stops at the first error, and a second list of keys (the fields of structs) would
+//! have to be kept equal to the option table. So the file is parsed into a document tree in which each key and value
+//! knows its bytes, with recovery after syntax errors, and this module walks that tree by the option table. A value
+//! that is wrong is noted and its default takes its place, so that the checks that follow can go on and find more.
+
+use std::ops::Range;
+
+use serde_spanned::Spanned;
+use toml::de::{DeArray, DeString, DeTable, DeValue};
+
+use super::locate::Place;
+use super::problem::Problems;
+use super::quantity::{format_duration, format_size, parse_duration, parse_size};
+use super::table::{KeyForm, Kind, Opt, Preset, Section};
+use super::tree::{Node, Table, Value};
+
+/// Reads one file.
+pub(crate) struct Reader<'a> {
+    origin: ReadFrom,
+    pub(crate) problems: &'a mut Problems,
+    /// Bytes that excerpts must not show.
+    pub(crate) hidden: Vec<Range<usize>>,
+}
+
+/// What the spans of the document point into.
+#[derive(Clone, Copy, Debug)]
+enum ReadFrom {
+    Source(usize),
+    Flag(&'static str),
+    Preset,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader for a file of [`super::locate::Sources`].
+    pub(crate) fn of_source(source: usize, problems: &'a mut Problems) -> Self {
+        Self { origin: ReadFrom::Source(source), problems, hidden: Vec::new() }
+    }
+
+    /// A reader for an argument of the command line.
+    pub(crate) fn of_flag(flag: &'static str, problems: &'a mut Problems) -> Self {
+        Self { origin: ReadFrom::Flag(flag), problems, hidden: Vec::new() }
+    }
+
+    /// Reads a whole file as `section`.
+    pub(crate) fn document(&mut self, section: &'static Section, text: &str) -> Table {
+        let (document, errors) = DeTable::parse_recoverable(text);
+        let is_broken = !errors.is_empty();
+        for error in errors {
+            let place = self.place(error.span().unwrap_or_default());
+            self.problems.error(&place, "", format!("not TOML: {}", error.message()));
+        }
+        let place = self.place(0..0);
+        let mut table = self.table(section, document.get_ref(), place, String::new());
+        if is_broken {
+            // Recovery may have lost tables, so an absent one proves nothing.
+            table.wrong.extend(section.options.iter().map(|option| option.key));
+        }
+        table
+    }
+
+    /// Reads a value that stands alone, such as an argument.
+    pub(crate) fn lone_value(
+        &mut self,
+        option: &'static Opt,
+        value: DeValue<'_>,
+        path: String,
+    ) -> Option<Node> {
+        self.value(&option.kind, &Spanned::new(0..0, value), path)
+    }
+
+    fn table(&mut self, section: &'static Section, raw: &DeTable<'_>, place: Place, path: String) -> Table {
+        let mut entries = Vec::with_capacity(section.options.len());
+        let mut wrong = Vec::new();
+        // An empty key is what recovery makes of a line without one, and that is reported already.
+        let unknown = |key: &str| !key.is_empty() && section.option(key).is_none();
+        for (key, value) in raw.iter().filter(|(key, _)| unknown(key.get_ref())) {
+            self.unknown_key(section, key, &path);
+            if section.may_hold_secrets() {
+                self.hidden.push(value.span());
+            }
+        }
+        for option in section.options {
+            let key_path = join(&path, option.key);
+            let read = raw.get(option.key).map(|value| self.value(&option.kind, value, key_path.clone()));
+            wrong.extend(matches!(read, Some(None)).then_some(option.key));
+            let node = match read {
+                None if matches!(option.preset, Preset::Required) => {
+                    self.problems.error(
+                        &place,
+                        &key_path,
+                        format!("missing; expected {}", expectation(&option.kind)),
+                    );
+                    None
+                }
+                Some(Some(node)) => Some(node),
+                Some(None) | None => preset(option, key_path),
+            };
+            entries.extend(node.map(|node| (option.key, node)));
+        }
+        Table { section, place, path, entries, wrong }
+    }
+
+    fn value(&mut self, kind: &'static Kind, raw: &Spanned<DeValue<'_>>, path: String) -> Option<Node> {
+        let place = self.place(raw.span());
+        if raw.get_ref().as_str().is_some_and(has_userinfo) {
+            self.hidden.push(raw.span());
+        }
+        let value = match (kind, raw.get_ref()) {
+            (Kind::List(element), DeValue::Array(array)) => self.list(element, array, &path),
+            (Kind::Map { keys, values }, DeValue::Table(map)) => self.map(*keys, values, map, &path),
+            (Kind::Table(section) | Kind::TextOrTable { section, .. }, DeValue::Table(table)) => {
+                let path = named(&path, table);
+                Value::Table(self.table(section, table, place.clone(), path))
+            }
+            (Kind::TextOrTable { short_for, section }, DeValue::String(_)) => {
+                let table: DeTable<'_> =
+                    [(Spanned::new(raw.span(), DeString::from(*short_for)), raw.clone())]
+                        .into_iter()
+                        .collect();
+                Value::Table(self.table(section, &table, place.clone(), path.clone()))
+            }
+            (_, raw) => match scalar(kind, raw) {
+                Ok(value) => value,
+                Err(message) => {
+                    self.problems.error(&place, &path, message);
+                    return None;
+                }
+            },
+        };
+        Some(Node { value, place, path })
+    }
+
+    fn list(&mut self, element: &'static Kind, array: &DeArray<'_>, path: &str) -> Value {
+        let read = |(index, raw): (usize, &Spanned<DeValue<'_>>)| {
+            self.value(element, raw, format!("{path}[{}]", index + 1))
+        };
+        Value::List(array.iter().enumerate().filter_map(read).collect())
+    }
+
+    fn map(&mut self, keys: KeyForm, values: &'static Kind, map: &DeTable<'_>, path: &str) -> Value {
+        let mut entries = Vec::with_capacity(map.len());
+        for (key, raw) in map {
+            let place = self.place(key.span());
+            let path = join(path, key.get_ref());
+            if keys == KeyForm::FieldName {
+                self.hidden.push(raw.span());
+            }
+            if let Err(message) = check_key(keys, key.get_ref()) {
+                self.problems.error(&place, &path, message);
+                continue;
+            }
+            if let Some(node) = self.value(values, raw, path) {
+                entries.push((key.get_ref().to_string(), Node { place, ..node }));
+            }
+        }
+        Value::Map(entries)
+    }
+
+    fn unknown_key(&mut self, section: &'static Section, key: &Spanned<DeString<'_>>, path: &str) {
+        let place = self.place(key.span());
+        let known = section.options.iter().map(|option| option.key);
+        let message = match nearest(key.get_ref(), known.clone()) {
+            Some(near) => format!("unknown key; did you mean `{near}`?"),
+            None => format!("unknown key; known here: {}", known.collect::<Vec<_>>().join(", ")),
+        };
+        self.problems.error(&place, &join(path, key.get_ref()), message);
+    }
+
+    fn place(&self, span: Range<usize>) -> Place {
+        match self.origin {
+            ReadFrom::Source(source) => Place::Text { source, span },
+            ReadFrom::Flag(flag) => Place::Flag(flag),
+            ReadFrom::Preset => Place::Preset,
+        }
+    }
+}
+
+/// What values of this kind look like, with the range.
+pub(crate) fn expectation(kind: &Kind) -> String {
+    match kind {
+        Kind::Flag => "true or false".to_owned(),
+        Kind::Integer { min, max } => format!("a number from {min} to {max}"),
+        Kind::Size { min, max } => {
+            let (min, max) = (format_size(*min), format_size(*max));
+            format!("a size from {min} to {max}, such as \"64KiB\" or a number of bytes")
+        }
+        Kind::Duration { min_ms, max_ms } => {
+            let [min, max] =
+                [min_ms, max_ms].map(|ms| format_duration(std::time::Duration::from_millis(*ms)));
+            format!("a duration from {min} to {max}, such as \"500ms\" or \"1h30m\"")
+        }
+        Kind::Text(form) => format!("a string: {form}"),
+        Kind::SecretFile => "a string: path of a file whose first line is the secret".to_owned(),
+        Kind::Choice(words) => format!("one of {}", quoted(words)),
+        Kind::List(element) => format!("a list; each element {}", expectation(element)),
+        Kind::Map { keys: KeyForm::Status, values } => {
+            format!("a table of status codes, each with {}", expectation(values))
+        }
+        Kind::Map { keys: KeyForm::FieldName, values } => {
+            format!("a table of header field names, each with {}", expectation(values))
+        }
+        Kind::Table(section) => {
+            let keys: Vec<_> = section.options.iter().map(|option| option.key).collect();
+            format!("a table with keys out of: {}", keys.join(", "))
+        }
+        Kind::TextOrTable { short_for, section } => {
+            let short = section.option(short_for).map(|option| expectation(&option.kind)).unwrap_or_default();
+            format!("{short}, or a table (`{}`)", section.name)
+        }
+    }
+}
+
+/// The known word nearest to a wrong one, if one is near enough to be what was meant.
+pub(crate) fn nearest<'k>(wrong: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let distance = |word: &&str| strsim::damerau_levenshtein(wrong, word);
+    // Comparing costs the product of the lengths, and no key is that long.
+    if wrong.len() > 64 {
+        return None;
+    }
+    let begins_alike = |word: &&str| wrong.len() >= 3 && (word.starts_with(wrong) || wrong.starts_with(word));
+    let mut known: Vec<_> = known.into_iter().collect();
+    known.sort_by_key(distance);
+    let is_near = |word: &&str| distance(word) <= 1 + word.len() / 4;
+    known.first().copied().filter(is_near).or_else(|| known.into_iter().find(begins_alike))
+}
+
+/// A table in which nothing was written: every key has its default.
+pub(crate) fn defaults(section: &'static Section) -> Table {
+    let entries = section
+        .options
+        .iter()
+        .filter_map(|option| Some((option.key, preset(option, option.key.to_owned())?)));
+    Table {
+        section,
+        place: Place::Preset,
+        path: section.name.to_owned(),
+        entries: entries.collect(),
+        wrong: Vec::new(),
+    }
+}
+
+/// The table's default as a node; none where absence has its own meaning.
+fn preset(option: &'static Opt, path: String) -> Option<Node> {
+    let Preset::Is(text) = option.preset else { return None };
+    let value = DeValue::parse(text).expect("defaults in the option table are TOML");
+    let mut problems = Problems::default();
+    let mut reader = Reader { origin: ReadFrom::Preset, problems: &mut problems, hidden: Vec::new() };
+    let node = reader.value(&option.kind, &value, path);
+    debug_assert!(!problems.has_errors(), "the default of {} is out of its range", option.key);
+    node
+}
+
+fn scalar(kind: &'static Kind, raw: &DeValue<'_>) -> Result<Value, String> {
+    let wrong = || match (kind, raw.as_str()) {
+        // Free text may be a secret; a quantity or a word that is wrong helps when it is seen.
+        (Kind::Size { .. } | Kind::Duration { .. } | Kind::Choice(_), Some(text)) if text.len() < 32 => {
+            format!("expected {}; found {text:?}", expectation(kind))
+        }
+        _ => format!("expected {}; found {}", expectation(kind), describe(raw)),
+    };
+    let value = match (kind, raw) {
+        (Kind::Flag, DeValue::Boolean(flag)) => Value::Flag(*flag),
+        (Kind::Integer { min, max }, DeValue::Integer(_)) => integer(raw)
+            .filter(|number| (min..=max).contains(&number))
+            .map(Value::Integer)
+            .ok_or_else(wrong)?,
+        (Kind::Size { min, max }, DeValue::Integer(_) | DeValue::String(_)) => {
+            let size = raw.as_str().map_or_else(|| integer(raw), parse_size);
+            size.filter(|size| (min..=max).contains(&size)).map(Value::Size).ok_or_else(wrong)?
+        }
+        (Kind::Duration { min_ms, max_ms }, DeValue::String(text)) => {
+            let in_range = |duration: &std::time::Duration| {
+                (u128::from(*min_ms)..=u128::from(*max_ms)).contains(&duration.as_millis())
+            };
+            parse_duration(text).filter(in_range).map(Value::Duration).ok_or_else(wrong)?
+        }
+        (Kind::Text(_) | Kind::SecretFile, DeValue::String(text)) if !text.is_empty() => {
+            Value::Text(text.to_string())
+        }
+        (Kind::Choice(words), DeValue::String(text)) => {
+            let choice = words.iter().find(|word| *word == text);
+            Value::Choice(choice.ok_or_else(|| match nearest(text, words.iter().copied()) {
+                Some(near) => format!("{}; did you mean \"{near}\"?", wrong()),
+                None => wrong(),
+            })?)
+        }
+        _ => return Err(wrong()),
+    };
+    Ok(value)
+}
+
+fn integer(raw: &DeValue<'_>) -> Option<u64> {
+    let integer = raw.as_integer()?;
+    u64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// Whether a text looks like a URL with a password in it.
+fn has_userinfo(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
+}
+
+/// What was found. Text is named by its type only.
+fn describe(raw: &DeValue<'_>) -> String {
+    match raw {
+        DeValue::String(text) if text.is_empty() => "an empty string".to_owned(),
+        DeValue::String(_) => "a string".to_owned(),
+        DeValue::Integer(integer) => format!("{integer}"),
+        DeValue::Float(float) => float.as_str().to_owned(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+fn check_key(form: KeyForm, key: &str) -> Result<(), String> {
+    match form {
+        KeyForm::Status if is_status(key) => Ok(()),
+        KeyForm::Status => {
+            Err("expected a status code (200 to 599), a class such as `5xx`, or `default`".to_owned())
+        }
+        KeyForm::FieldName if http::HeaderName::from_bytes(key.as_bytes()).is_ok() => Ok(()),
+        KeyForm::FieldName => Err("not a header field name".to_owned()),
+    }
+}
+
+/// A final status code, the class of one, or the word for all.
+fn is_status(key: &str) -> bool {
+    let digit = |index: usize, range: std::ops::RangeInclusive<u8>| range.contains(&key.as_bytes()[index]);
+    match key.len() {
+        _ if key == "default" => true,
+        3 if key.ends_with("xx") => digit(0, b'2'..=b'5'),
+        3 => digit(0, b'2'..=b'5') && digit(1, b'0'..=b'9') && digit(2, b'0'..=b'9'),
+        _ => false,
+    }
+}
+
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+}
+
+fn join(path: &str, key: &str) -> String {
+    match (path, key) {
+        ("", key) => key.to_owned(),
+        (path, key) => format!("{path}.{key}"),
+    }
+}
+
+/// Elements of lists are shown by their name where they have one: `site[shop]` says more than `site[3]`.
+fn named(path: &str, table: &DeTable<'_>) -> String {
+    let name = table.get("name").and_then(|name| name.get_ref().as_str());
+    match (name, path.rfind('[')) {
+        (Some(name), Some(bracket)) if path.ends_with(']') => format!("{}[{name}]", &path[..bracket]),
+        _ => path.to_owned(),
+    }
+}

@@ -1,0 +1,161 @@
+//! The reference page and the JSON schema, printed from the option table.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::raw::expectation;
+use super::table::{KeyForm, Kind, Opt, Preset, ROOT, Reload, Section};
+
+/// The page of all keys.
+pub(crate) fn markdown() -> String {
+    let mut page = String::from(PREFACE);
+    write_section(&mut page, &ROOT);
+    page
+}
+
+/// A JSON schema (2020-12) of the main file, for editors.
+pub(crate) fn json_schema() -> String {
+    let mut schema = object(&ROOT);
+    schema.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+    schema.insert("title".to_owned(), json!("Configuration of Larder"));
+    let mut text =
+        serde_json::to_string_pretty(&Value::Object(schema)).expect("a tree of strings and numbers");
+    text.push('\n');
+    text
+}
+
+fn write_section(page: &mut String, section: &'static Section) {
+    let heading =
+        if section.name.is_empty() { "Top level".to_owned() } else { format!("`{}`", section.name) };
+    // Writing to a String can't fail, here and below.
+    let _ = write!(page, "\n## {heading}\n\n{}\n\n", section.about);
+    page.push_str("| key | value | default | reload | what it decides |\n|---|---|---|---|---|\n");
+    for option in section.options {
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} | {} | {} |",
+            option.key,
+            cell(&value(option)),
+            cell(&default(option)),
+            reload(option),
+            cell(option.short),
+        );
+    }
+    for option in section.options.iter().filter(|option| !option.long.is_empty()) {
+        let _ = write!(page, "\n**`{}`**: {}\n", option.key, option.long);
+    }
+    for section in section.options.iter().filter_map(|option| option.kind.section()) {
+        write_section(page, section);
+    }
+}
+
+/// The text in a cell of a table: a bar would end the cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+fn value(option: &Opt) -> String {
+    match &option.kind {
+        Kind::Table(section) => format!("table [{0}](#{1})", section.name, anchor(section)),
+        Kind::List(Kind::Table(section)) => {
+            format!("list of tables [{0}](#{1})", section.name, anchor(section))
+        }
+        kind => expectation(kind),
+    }
+}
+
+fn anchor(section: &Section) -> String {
+    section.name.replace('.', "")
+}
+
+fn default(option: &Opt) -> String {
+    match (&option.preset, &option.kind) {
+        (Preset::Required, _) => "required".to_owned(),
+        (Preset::Absent(meaning), _) => (*meaning).to_owned(),
+        (Preset::Is(_), Kind::Table(_)) => "that of its keys".to_owned(),
+        (Preset::Is(text), _) => format!("`{text}`"),
+    }
+}
+
+fn reload(option: &Opt) -> &'static str {
+    match option.reload {
+        Reload::Yes => "yes",
+        Reload::No => "no",
+        Reload::Inside => "by key",
+    }
+}
+
+fn object(section: &'static Section) -> Map<String, Value> {
+    let properties: Map<String, Value> =
+        section.options.iter().map(|option| (option.key.to_owned(), property(option))).collect();
+    let required: Vec<_> = section
+        .options
+        .iter()
+        .filter(|option| matches!(option.preset, Preset::Required))
+        .map(|option| option.key)
+        .collect();
+    let mut object = Map::new();
+    object.insert("type".to_owned(), json!("object"));
+    object.insert("description".to_owned(), json!(section.about));
+    object.insert("additionalProperties".to_owned(), json!(false));
+    object.insert("properties".to_owned(), Value::Object(properties));
+    object.insert("required".to_owned(), json!(required));
+    object
+}
+
+fn property(option: &'static Opt) -> Value {
+    let mut schema = kind_schema(&option.kind);
+    let long = if option.long.is_empty() { String::new() } else { format!(" {}", option.long) };
+    schema.insert("description".to_owned(), json!(format!("{}{long}", option.short)));
+    let scalar = !matches!(option.kind, Kind::Table(_) | Kind::Map { .. } | Kind::List(_));
+    if let (Preset::Is(text), true) = (&option.preset, scalar) {
+        // Scalars of the option table are written the same in TOML and in JSON.
+        let value: Value = serde_json::from_str(text).expect("defaults of scalars are JSON as well");
+        schema.insert("default".to_owned(), value);
+    }
+    Value::Object(schema)
+}
+
+fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
+    let schema = match kind {
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Size { .. } => json!({ "type": ["integer", "string"], "pattern": SIZE_PATTERN, "minimum": 0 }),
+        Kind::Duration { .. } => json!({ "type": "string", "pattern": DURATION_PATTERN }),
+        Kind::Text(_) | Kind::SecretFile => json!({ "type": "string", "minLength": 1 }),
+        Kind::Choice(words) => json!({ "enum": words }),
+        Kind::List(element) => json!({ "type": "array", "items": kind_schema(element) }),
+        Kind::Map { keys, values } => {
+            let pattern = if *keys == KeyForm::Status { STATUS_PATTERN } else { FIELD_NAME_PATTERN };
+            json!({
+                "type": "object",
+                "propertyNames": { "pattern": pattern },
+                "additionalProperties": kind_schema(values),
+            })
+        }
+        Kind::Table(section) => Value::Object(object(section)),
+        Kind::TextOrTable { section, .. } => json!({ "anyOf": [{ "type": "string" }, object(section)] }),
+    };
+    match schema {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    }
+}
+
+const PREFACE: &str = "# Configuration keys
+
+Generated from the option table in `crates/larder/src/config/table/`; do not edit. How to use them stands in the
+[guide](../guide/configuration.md); `config.schema.json` beside this page is the same for editors.
+
+The file is TOML. Sizes are a number of bytes, or text with a unit: `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024),
+`kB`, `MB`, `GB`, `TB` (powers of 1000). Durations are text with units: `ms`, `s`, `m`, `h`, `d`, `w`, such as `\"500ms\"` or
+`\"1h30m\"`; a bare number is refused, because nobody can see its unit. Paths of files are relative to the file that names
+them. The column *reload* says whether a reload takes a changed value over; where it doesn't, the running value stays
+until the next start, with a warning.
+";
+
+const SIZE_PATTERN: &str = "^[0-9]+ *([kKmMgGtT][iI]?[bB]|[bB])?$";
+const DURATION_PATTERN: &str = "^([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$";
+const STATUS_PATTERN: &str = "^([2-5]([0-9][0-9]|xx)|default)$";
+const FIELD_NAME_PATTERN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";

@@ -1,0 +1,387 @@
+//! Keys of the process as a whole.
+
+use super::origin::ORIGIN;
+use super::site::SITE;
+use super::{FILE, HOUR_MS, KIB, Kind, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row};
+
+/// The main file.
+pub(crate) static ROOT: Section = Section {
+    name: "",
+    about: "The process as a whole. Every key has a default except `site`.",
+    options: &[
+        row(
+            "listen",
+            Kind::List(&Kind::TextOrTable { short_for: "address", section: &LISTENER }),
+            Preset::Is("[\"127.0.0.1:8080\"]"),
+            Reload::Inside,
+            "Addresses that accept client connections.",
+            "An element is an address, or a table when the listener needs TLS or the PROXY protocol.",
+        ),
+        row(
+            "workers",
+            Kind::Integer { min: 1, max: 1024 },
+            Preset::Absent("one per CPU that the process may use"),
+            Reload::No,
+            "Worker threads, each with its own listening sockets.",
+            "Connections never move between workers. More workers than CPUs cost memory and gain nothing.",
+        ),
+        row(
+            "server_name",
+            Kind::Text("token (letters, digits, `-`, `.`, `_`)"),
+            Preset::Is("\"larder\""),
+            Reload::Yes,
+            "Name of this cache in `Via` and `Cache-Status`.",
+            "Give each layer its own name when caches stand in a row, so that a response says which one answered.",
+        ),
+        row(
+            "trusted_proxies",
+            Kind::List(&Kind::Text("IP address or network, such as `10.0.0.0/8`")),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Peers whose `X-Forwarded-*` and `Forwarded` fields are believed and extended.",
+            "From any other peer these fields are dropped, because anybody can write any address into them.",
+        ),
+        row(
+            "drain_limit",
+            Kind::Duration { min_ms: 0, max_ms: HOUR_MS },
+            Preset::Is("\"30s\""),
+            Reload::No,
+            "How long requests in flight may go on after a stop was asked for.",
+            "Keep it below the time after which your supervisor kills the process.",
+        ),
+        row(
+            "include",
+            Kind::List(&Kind::Text("path of a file; `*` and `?` may stand in the file name")),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Further files with `site` and `origin` tables, such as `[\"sites.d/*.toml\"]`.",
+            "Paths are relative to this file. Files are read in the order of their names. An included file can't include.",
+        ),
+        row(
+            "admin",
+            Kind::Table(&ADMIN),
+            Preset::Is("{}"),
+            Reload::Inside,
+            "The admin API: probes, metrics, purge, reload.",
+            "",
+        ),
+        row("limits", Kind::Table(&LIMITS), Preset::Is("{}"), Reload::Yes, "What clients may use.", ""),
+        row(
+            "store",
+            Kind::Table(&STORE),
+            Preset::Is("{}"),
+            Reload::Inside,
+            "Where responses are stored.",
+            "",
+        ),
+        row("log", Kind::Table(&LOG), Preset::Is("{}"), Reload::Inside, "Logs and the access log.", ""),
+        ORIGINS,
+        SITES,
+    ],
+};
+
+/// A file named by `include`.
+pub(crate) static INCLUDED: Section = Section {
+    name: "included file",
+    about: "An included file holds `site` and `origin` tables only.",
+    options: &[ORIGINS, SITES],
+};
+
+static ORIGIN_KIND: Kind = Kind::Table(&ORIGIN);
+static SITE_KIND: Kind = Kind::Table(&SITE);
+
+const ORIGINS: Opt = row(
+    "origin",
+    Kind::List(&ORIGIN_KIND),
+    Preset::Is("[]"),
+    Reload::Yes,
+    "Origin servers that sites name.",
+    "A site that needs nothing special may give a URL in its `origin` key instead.",
+);
+
+const SITES: Opt = row(
+    "site",
+    Kind::List(&SITE_KIND),
+    Preset::Is("[]"),
+    Reload::Yes,
+    "Sites: which requests go to which origin, and what is cached. At least one, over all files.",
+    "The most specific host wins, then the longest path prefix. A request that fits no site is answered 421 (Misdirected Request).",
+);
+
+static LISTENER: Section = Section {
+    name: "listen",
+    about: "One address that accepts client connections.",
+    options: &[
+        row(
+            "address",
+            Kind::Text("IP address and port, such as `0.0.0.0:8080` or `[::]:8080`"),
+            Preset::Required,
+            Reload::No,
+            "Address and port; port 0 takes a free port.",
+            "",
+        ),
+        row(
+            "proxy_protocol",
+            Kind::Flag,
+            Preset::Is("false"),
+            Reload::No,
+            "Whether every connection starts with a PROXY protocol header (version 1 or 2).",
+            "Switch it on only behind a balancer that always sends one: it decides the client address, and a connection without it is closed.",
+        ),
+        row(
+            "http2",
+            Kind::Flag,
+            Preset::Is("true"),
+            Reload::No,
+            "Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.",
+            "",
+        ),
+        row(
+            "certificates",
+            Kind::List(&Kind::Table(&CERTIFICATE)),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Certificates; with at least one the listener speaks TLS.",
+            "The server name (SNI) chooses; the first certificate answers names that fit none. A reload reads the files again.",
+        ),
+    ],
+};
+
+static CERTIFICATE: Section = Section {
+    name: "listen.certificates",
+    about: "One certificate of a TLS listener.",
+    options: &[
+        row(
+            "cert",
+            FILE,
+            Preset::Required,
+            Reload::Yes,
+            "PEM file with the chain, the server's certificate first.",
+            "",
+        ),
+        row("key", FILE, Preset::Required, Reload::Yes, "PEM file with the private key.", ""),
+        row(
+            "names",
+            Kind::List(&Kind::Text("host name, or `*.` and a host name")),
+            Preset::Absent("the DNS names in the certificate"),
+            Reload::Yes,
+            "Server names that this certificate answers.",
+            "",
+        ),
+    ],
+};
+
+static ADMIN: Section = Section {
+    name: "admin",
+    about: "The admin API: `/live`, `/ready`, `/metrics`, `/purge`, `/reload`.",
+    options: &[
+        row(
+            "listen",
+            Kind::Text("IP address and port"),
+            Preset::Is("\"127.0.0.1:8081\""),
+            Reload::No,
+            "Address of the whole admin API.",
+            "Without a token it must be a loopback address, because whoever reaches it can empty the cache.",
+        ),
+        row(
+            "probes_listen",
+            Kind::Text("IP address and port"),
+            Preset::Absent("probes and metrics on the admin address only"),
+            Reload::No,
+            "A second address that answers `/live`, `/ready` and `/metrics` only, without a token.",
+            "For orchestrators and scrapers that must not be able to purge.",
+        ),
+        row(
+            "token_file",
+            Kind::SecretFile,
+            Preset::Absent("no token"),
+            Reload::No,
+            "File whose first line is the bearer token that the admin API asks for.",
+            "At least 16 characters. A file and not a value, so that configuration files can be shown and committed.",
+        ),
+    ],
+};
+
+static LIMITS: Section = Section {
+    name: "limits",
+    about: "What clients may use. A request over a limit is refused with the status that is named here.",
+    options: &[
+        row(
+            "connections_max",
+            Kind::Integer { min: 1, max: 10_000_000 },
+            Preset::Is("10000"),
+            Reload::Yes,
+            "Open client connections over all workers; more are closed at accept.",
+            "Each needs a file descriptor, and another towards the origin while it forwards: keep it below half of the process's limit.",
+        ),
+        row(
+            "head_bytes_max",
+            Kind::Size { min: KIB, max: MIB },
+            Preset::Is("\"64KiB\""),
+            Reload::Yes,
+            "Request line and header section together (431).",
+            "",
+        ),
+        row(
+            "fields_max",
+            Kind::Integer { min: 1, max: 10_000 },
+            Preset::Is("100"),
+            Reload::Yes,
+            "Header field lines in a request (431).",
+            "",
+        ),
+        row(
+            "target_bytes_max",
+            Kind::Size { min: 64, max: MIB },
+            Preset::Is("\"8KiB\""),
+            Reload::Yes,
+            "Request target (414).",
+            "",
+        ),
+        row(
+            "body_bytes_max",
+            Kind::Size { min: 0, max: TIB },
+            Preset::Is("\"100MiB\""),
+            Reload::Yes,
+            "Request body (413).",
+            "Bodies are passed on as they arrive and need no memory of that size.",
+        ),
+        row(
+            "head_read_timeout",
+            LIMIT,
+            Preset::Is("\"10s\""),
+            Reload::Yes,
+            "From the first byte of a request, or from accept, to the end of its header section (408).",
+            "This is what stops clients that send a header byte now and then to hold connections.",
+        ),
+        row(
+            "body_read_timeout",
+            LIMIT,
+            Preset::Is("\"30s\""),
+            Reload::Yes,
+            "Between two reads of a request body (408).",
+            "",
+        ),
+        row(
+            "idle_timeout",
+            LIMIT,
+            Preset::Is("\"60s\""),
+            Reload::Yes,
+            "Between two requests of a kept connection; it is then closed without an answer.",
+            "",
+        ),
+        row(
+            "write_timeout",
+            LIMIT,
+            Preset::Is("\"30s\""),
+            Reload::Yes,
+            "Without progress while writing a response; the connection is then closed.",
+            "",
+        ),
+        row(
+            "requests_per_connection_max",
+            Kind::Integer { min: 1, max: u32::MAX as u64 },
+            Preset::Is("1000000"),
+            Reload::Yes,
+            "Requests answered on one connection before it is closed.",
+            "Lower it where a balancer in front should spread long-lived connections anew.",
+        ),
+        row(
+            "http2_streams_max",
+            Kind::Integer { min: 1, max: 10_000 },
+            Preset::Is("128"),
+            Reload::Yes,
+            "HTTP/2: concurrent streams of a connection.",
+            "",
+        ),
+        row(
+            "http2_resets_max",
+            Kind::Integer { min: 1, max: 10_000 },
+            Preset::Is("64"),
+            Reload::Yes,
+            "HTTP/2: streams that the peer reset before they were accepted; more close the connection.",
+            "Stops the rapid-reset attack, in which a client opens and resets streams faster than they can be answered.",
+        ),
+        row(
+            "http2_send_buffer_bytes_max",
+            Kind::Size { min: 16 * KIB, max: 16 * MIB },
+            Preset::Is("\"256KiB\""),
+            Reload::Yes,
+            "HTTP/2: bytes of a response buffered per stream before the sender is held back.",
+            "",
+        ),
+    ],
+};
+
+static STORE: Section = Section {
+    name: "store",
+    about: "Where responses are stored.",
+    options: &[
+        row(
+            "memory",
+            Kind::Size { min: 2 * MIB, max: 16 * TIB },
+            Preset::Is("\"256MiB\""),
+            Reload::No,
+            "Bytes that stored responses may use in memory, metadata and responses being filled included.",
+            "The process needs some 64 MiB beside it for connections and buffers. A body travels in segments of up to 1 MiB, so less than two of them make no cache.",
+        ),
+        row(
+            "variants_max",
+            Kind::Integer { min: 1, max: 1000 },
+            Preset::Is("32"),
+            Reload::Yes,
+            "Stored responses kept per cache key that differ only by nominated fields (`Vary`).",
+            "The oldest goes when one more is stored. A response that varies by `User-Agent` would otherwise fill the store alone.",
+        ),
+    ],
+};
+
+static LOG: Section = Section {
+    name: "log",
+    about: "Logs (what Larder does) go to standard error; the access log (what clients asked) goes where `access` says.",
+    options: &[
+        row("level", LEVEL, Preset::Is("\"info\""), Reload::Yes, "Least severe level that is logged.", ""),
+        row(
+            "format",
+            Kind::Choice(&["text", "json"]),
+            Preset::Is("\"text\""),
+            Reload::No,
+            "Form of log lines.",
+            "",
+        ),
+        row(
+            "access",
+            Kind::Text("`off`, `stdout` or the path of a file"),
+            Preset::Is("\"off\""),
+            Reload::No,
+            "Where the access log goes.",
+            "A reload opens the file again, which is what log rotation needs.",
+        ),
+        row(
+            "access_format",
+            Kind::Choice(&["json", "combined"]),
+            Preset::Is("\"json\""),
+            Reload::No,
+            "Form of access log lines.",
+            "",
+        ),
+        row(
+            "access_queue_lines_max",
+            Kind::Integer { min: 1, max: 10_000_000 },
+            Preset::Is("65536"),
+            Reload::No,
+            "Access log lines that may wait for the disk; more are dropped and counted.",
+            "Requests never wait for the access log.",
+        ),
+        row(
+            "redact",
+            Kind::List(&Kind::Text("name of a query parameter")),
+            Preset::Is("[\"token\", \"access_token\", \"key\", \"api_key\", \"password\", \"secret\"]"),
+            Reload::No,
+            "Query parameters whose values are left out of the access log.",
+            "For keys and personal data that clients put into URLs.",
+        ),
+    ],
+};
+
+pub(super) const LEVEL: Kind = Kind::Choice(&["error", "warn", "info", "debug", "trace"]);

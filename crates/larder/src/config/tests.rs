@@ -1,0 +1,267 @@
+//! Configurations as data: one file per case, the expected problems below a line in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The line between the case and what is expected of it.
+const SEPARATOR: &str = "# ---\n";
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config_cases")
+}
+
+/// The problems as lines, with file names as they are inside of `directory`.
+fn lines(checked: &Checked, directory: &Path) -> Vec<String> {
+    let prefix = format!("{}/", directory.display());
+    checked.problems.iter().map(|problem| problem.line(&checked.sources).replace(&prefix, "")).collect()
+}
+
+fn check_file(path: &Path) -> Checked {
+    check(Some(path), &Overrides::default())
+}
+
+/// Checks `text` in a directory of its own.
+fn check_text(text: &[u8]) -> Checked {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("larder.toml");
+    fs::write(&path, text).expect("a file in it");
+    check_file(&path)
+}
+
+/// Set this to write what is found into the cases, and read the difference before keeping it.
+const REWRITE: &str = "LARDER_REWRITE_CASES";
+
+#[test]
+fn cases_give_the_expected_problems() {
+    let mut names: Vec<_> =
+        fs::read_dir(cases()).expect("cases").map(|entry| entry.expect("a case").path()).collect();
+    names.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    names.sort();
+    assert!(!names.is_empty());
+    for path in names {
+        let text = fs::read_to_string(&path).expect("a readable case");
+        let (input, expected) = text.split_once(SEPARATOR).expect("a case has a separator");
+        let checked = check_file(&path);
+        let mut found = lines(&checked, &cases());
+        found.extend(checked.settings.map(|_| "usable".to_owned()));
+        let found: String = found.iter().map(|line| format!("# {line}\n")).collect();
+        if std::env::var_os(REWRITE).is_some() {
+            fs::write(&path, format!("{input}{SEPARATOR}{found}")).expect("a writable case");
+        } else {
+            assert_eq!(found, expected, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn secrets_stay_hidden() {
+    let checked = check_file(&cases().join("secrets_stay_hidden.toml"));
+    let hint = |problem: &Problem| {
+        format!("{}\n{}", problem.line(&checked.sources), checked.sources.excerpt(&problem.place))
+    };
+    let shown: Vec<_> = checked.problems.iter().map(hint).filter(|text| text.contains("hidden-")).collect();
+    assert!(shown.is_empty(), "{shown:#?}");
+}
+
+#[test]
+fn examples_are_usable() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
+    let mut count = 0;
+    for entry in fs::read_dir(&examples).expect("examples") {
+        let path = entry.expect("an example").path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let checked = check_file(&path);
+        assert_eq!(lines(&checked, &examples), Vec::<String>::new());
+        assert!(checked.settings.is_some());
+        count += 1;
+    }
+    assert!(count >= 3, "{count} examples");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        show(&check_text(&bytes));
+    }
+
+    #[test]
+    fn any_mixture_of_keys_and_values_is_answered(lines in proptest::collection::vec(line(), 0..20)) {
+        show(&check_text(lines.join("\n").as_bytes()));
+    }
+}
+
+/// Showing problems is part of what must not panic.
+fn show(checked: &Checked) {
+    for problem in &checked.problems {
+        let _ = (problem.line(&checked.sources), checked.sources.excerpt(&problem.place));
+    }
+    assert_eq!(checked.settings.is_none(), checked.problems.iter().any(|p| p.severity == Severity::Error));
+}
+
+/// Lines that are nearly right: known tables and keys with values of any type.
+fn line() -> impl Strategy<Value = String> {
+    let sections = [
+        "[[site]]",
+        "[[site.rule]]",
+        "[site.rule.path]",
+        "[[origin]]",
+        "[origin.fields]",
+        "[origin.pool]",
+        "[limits]",
+        "[admin]",
+        "[log]",
+        "[[listen]]",
+        "[[listen.certificates]]",
+        "[site.timeouts]",
+        "[listen",
+        "[[x]]",
+        "#",
+    ];
+    let keys = all_keys();
+    let values = [
+        "0",
+        "-1",
+        "99999999999999999999",
+        "0x10",
+        "1.5",
+        "true",
+        "\"\"",
+        "\"é\"",
+        "\"/\"",
+        "\"http://a\"",
+        "\"5s\"",
+        "\"1MiB\"",
+        "[]",
+        "[1]",
+        "[\"GET\"]",
+        "{}",
+        "{ regex = \"(\" }",
+        "{ 200 = \"1s\" }",
+        "1979-05-27",
+        "\"*.a\"",
+        "'",
+        "[{ address = \"127.0.0.1:0\" }]",
+        "\"\u{1b}\"",
+        "nan",
+    ];
+    prop_oneof![
+        1 => proptest::sample::select(sections.to_vec()).prop_map(str::to_owned),
+        3 => (proptest::sample::select(keys), proptest::sample::select(values.to_vec()))
+            .prop_map(|(key, value)| format!("{key} = {value}")),
+    ]
+}
+
+fn all_keys() -> Vec<&'static str> {
+    fn visit(section: &'static table::Section, keys: &mut Vec<&'static str>) {
+        for option in section.options {
+            keys.push(option.key);
+            option.kind.section().into_iter().for_each(|section| visit(section, keys));
+        }
+    }
+    let mut keys = vec!["", "\"a b\"", "unknown"];
+    visit(&table::ROOT, &mut keys);
+    keys
+}
+
+#[test]
+fn the_full_example_names_every_key() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/larder.toml");
+    let text = fs::read_to_string(example).expect("the example");
+    let named = |key: &&str| {
+        let words =
+            |line: &str| line.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == *key);
+        text.lines().any(words)
+    };
+    let missing: Vec<_> = all_keys().into_iter().skip(3).filter(|key| !named(key)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// What a running process keeps and takes over when the second text replaces the first.
+#[track_caller]
+fn check_reload(before: &str, after: &str, warnings: &[&str]) -> Settings {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("larder.toml");
+    let site = "\n[[site]]\nname = \"a\"\norigin = \"http://a\"\n";
+    fs::write(&path, format!("{before}{site}")).expect("a file");
+    let running = check_file(&path).settings.expect("a usable configuration");
+    fs::write(&path, format!("{after}{site}")).expect("a file");
+    let checked = check_again(Some(&path), &Overrides::default(), &running);
+    let paths: Vec<_> = checked.problems.iter().map(|problem| problem.path.as_str()).collect();
+    assert_eq!(paths, warnings);
+    checked.settings.expect("a usable configuration")
+}
+
+#[test]
+fn a_reload_keeps_what_it_cannot_change() {
+    let settings = check_reload(
+        "workers = 1\nlisten = [\"127.0.0.1:1\"]\ndrain_limit = \"1s\"\n[store]\nmemory = \"8MiB\"",
+        "workers = 2\nlisten = [\"127.0.0.1:2\"]\ndrain_limit = \"2s\"\n[store]\nmemory = \"9MiB\"\nvariants_max = 5",
+        &["workers", "listen[1].address", "drain_limit", "store.memory"],
+    );
+    assert_eq!(settings.gateway.workers, 1);
+    assert_eq!(settings.gateway.listeners[0].address.port(), 1);
+    assert_eq!(settings.gateway.memory_bytes_max, 8 << 20);
+    assert_eq!(settings.gateway.variants_max, 5);
+    assert_eq!(settings.gateway.drain_limit.as_secs(), 1);
+}
+
+#[test]
+fn a_reload_keeps_listeners_when_their_number_changes() {
+    let settings = check_reload(
+        "listen = [\"127.0.0.1:1\"]",
+        "listen = [\"127.0.0.1:1\", \"127.0.0.1:2\"]",
+        &["listen"],
+    );
+    assert_eq!(settings.gateway.listeners.len(), 1);
+}
+
+#[test]
+fn a_reload_without_changes_is_silent() {
+    let text = "workers = 3\nlisten = [{ address = \"127.0.0.1:1\", proxy_protocol = true }]\n[log]\naccess = \"stdout\"";
+    check_reload(text, text, &[]);
+    check_reload("", "listen = [\"127.0.0.1:8080\"]\n[admin]\nlisten = \"127.0.0.1:8081\"", &[]);
+}
+
+#[test]
+fn a_reload_says_when_a_key_appears_or_goes() {
+    check_reload("", "workers = 3", &["workers"]);
+    check_reload("workers = 3", "", &["workers"]);
+}
+
+#[test]
+fn certificates_give_their_names() {
+    let certified =
+        |name: &str| rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
+    let (one, two) = (certified("one.example"), certified("two.example"));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let write = |name: &str, text: String| fs::write(directory.path().join(name), text).expect("a file");
+    write("one.pem", one.cert.pem());
+    write("one.key", one.signing_key.serialize_pem());
+    write("two.pem", two.cert.pem());
+    write("two.key", two.signing_key.serialize_pem());
+    let check = |certificates: &str| {
+        let listen = format!("[[listen]]\naddress = \"127.0.0.1:0\"\ncertificates = [{certificates}]\n");
+        write("larder.toml", format!("{listen}[[site]]\nname = \"a\"\norigin = \"http://a\"\n"));
+        check_file(&directory.path().join("larder.toml"))
+    };
+    let good = check(
+        "{ cert = \"one.pem\", key = \"one.key\" }, { cert = \"two.pem\", key = \"two.key\", names = [\"*.Two.example\"] }",
+    );
+    assert_eq!(lines(&good, directory.path()), Vec::<String>::new());
+    let tls = good.settings.expect("usable").gateway.listeners[0].tls.clone().expect("TLS");
+    let names: Vec<_> = tls.certificates.iter().map(|certificate| certificate.names.clone()).collect();
+    assert_eq!(names, [["one.example"], ["*.two.example"]]);
+
+    let wrong = check("{ cert = \"one.pem\", key = \"two.key\" }");
+    let message = "larder.toml:3:43: error: listen[1].certificates[1].key: isn't the private key of the first \
+                   certificate in `cert`";
+    assert_eq!(lines(&wrong, directory.path()), [message]);
+}

@@ -1,0 +1,76 @@
+//! The `larder` binary: command line, configuration, assembly, signals.
+//!
+//! Decides what runs and with which settings; never touches a request. Only this crate reads arguments and
+//! configuration files. Main types: [`cli::Cli`], [`config::Settings`], [`lifecycle::Event`].
+
+mod assemble;
+mod cli;
+mod config;
+mod lifecycle;
+mod measures;
+mod mock_origin;
+mod operate;
+mod output;
+mod process;
+mod reference;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, ServeArguments};
+use config::Overrides;
+
+/// Version and, where the build knows it, the commit.
+pub(crate) const VERSION: &str = env!("LARDER_VERSION");
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(arguments) => return serve(&arguments),
+        Command::Check { file } => return check(&file),
+        Command::Purge(arguments) => operate::purge(&arguments),
+        Command::Reload(arguments) => operate::reload(&arguments),
+        Command::Origin(options) => run_mock_origin(options),
+        Command::Reference { out } => reference::write(&out),
+    };
+    finish(outcome)
+}
+
+fn serve(arguments: &ServeArguments) -> ExitCode {
+    let overrides = arguments.overrides();
+    let checked = config::check(arguments.config.as_deref(), &overrides);
+    output::problems(&checked);
+    let Some(settings) = checked.settings else { return ExitCode::FAILURE };
+    finish(assemble::run(settings, arguments.config.as_deref(), &overrides))
+}
+
+fn check(file: &Path) -> ExitCode {
+    let checked = config::check(Some(file), &Overrides::default());
+    output::check_result(&checked);
+    if checked.settings.is_none() {
+        return ExitCode::FAILURE;
+    }
+    output::result(&format!("{}: usable", file.display()));
+    ExitCode::SUCCESS
+}
+
+fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {
+    let runtime = lifecycle::runtime()?;
+    runtime.block_on(async {
+        let mut signals = lifecycle::Signals::listen()?;
+        mock_origin::run(options, |addresses| output::result(&addresses.to_string()), signals.stopped())
+            .await?;
+        Ok(())
+    })
+}
+
+fn finish(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::failure(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What the data plane holds right now, read anew at every scrape.
+
+use gateway::GatewayControl;
+use telemetry::{Metric, Sample, Telemetry};
+
+/// Adds the gauges of the store and of the origins' connections to every scrape.
+pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
+    telemetry.collect_from(Box::new(move |sample| {
+        report_store(sample, &gateway);
+        report_origins(sample, &gateway);
+    }));
+}
+
+fn report_store(sample: &mut Sample, gateway: &GatewayControl) {
+    let usage = gateway.usage();
+    sample.add(Metric::StoreEntries, &[], usage.entries);
+    sample.add(Metric::StoreBytes, &["stored"], usage.stored_bytes);
+    sample.add(Metric::StoreBytes, &["filling"], usage.filling_bytes);
+    sample.add(Metric::StoreBytes, &["pinned"], usage.pinned_bytes);
+    sample.add(Metric::StoreBytesMax, &[], usage.bytes_max);
+    sample.add(Metric::StoreEvictionsTotal, &[], usage.evictions);
+    sample.add(Metric::StoreExpirationsTotal, &[], usage.expirations);
+}
+
+fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
+    for (name, stats) in gateway.origin_stats() {
+        let active = stats.connections_open.saturating_sub(stats.connections_idle);
+        sample.add(Metric::OriginConnections, &[&name, "active"], active);
+        sample.add(Metric::OriginConnections, &[&name, "idle"], stats.connections_idle);
+        sample.add(Metric::OriginRetriesTotal, &[&name], stats.retries);
+    }
+}

@@ -1,0 +1,350 @@
+//! Sockets, worker threads, connections, and the way from one request to its response.
+
+use std::{
+    convert::identity,
+    fmt, io,
+    net::{SocketAddr, TcpListener as StdListener},
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    runtime,
+    sync::{oneshot, watch},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    OriginOptions,
+    access_log::AccessLog,
+    connection::Watched,
+    counters::Counters,
+    metrics::Metrics,
+    routes::{self, Caller},
+    state::{Draws, State},
+    tls::{self, TlsError},
+};
+
+/// Why the mock origin does not run (any more).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum OriginError {
+    /// The address is in use, not of this machine, or needs more rights.
+    #[error("cannot listen on {address}: {cause}")]
+    Bind { address: SocketAddr, cause: io::Error },
+    /// Certificate or key.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The access log cannot be opened.
+    #[error("cannot open the access log {path}: {cause}")]
+    AccessLog { path: PathBuf, cause: io::Error },
+    /// The system refuses a thread or its event queue.
+    #[error("cannot start a worker: {0}")]
+    Worker(io::Error),
+    /// A worker panicked: a defect of the mock origin.
+    #[error("a worker ended by a panic")]
+    WorkerPanicked,
+}
+
+/// Where the origin listens, with the ports that the system chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BoundAddresses {
+    pub(crate) plain: Vec<SocketAddr>,
+    pub(crate) tls: Vec<SocketAddr>,
+}
+
+/// One line for people and scripts: `mock origin on http://127.0.0.1:3030 https://127.0.0.1:3443`.
+impl fmt::Display for BoundAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("mock origin on")?;
+        self.plain.iter().try_for_each(|address| write!(f, " http://{address}"))?;
+        self.tls.iter().try_for_each(|address| write!(f, " https://{address}"))
+    }
+}
+
+/// Runs the mock origin until `shutdown` resolves, then lets running exchanges end (for 5 s at most).
+/// `announce` is called once, after every address is bound and before the first request is answered.
+///
+/// # Errors
+/// When an address cannot be bound, TLS cannot be set up, or a worker cannot start or panics.
+pub(crate) async fn run(
+    options: OriginOptions,
+    announce: impl FnOnce(&BoundAddresses),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), OriginError> {
+    let state = Arc::new(state_of(&options)?);
+    let listeners = bind_all(&options)?;
+    let (stop, stopped) = watch::channel(());
+    let workers = start_workers(&options, &listeners, &state, &stopped)?;
+    drop(stopped);
+    announce(&BoundAddresses {
+        plain: addresses(&listeners, Kind::Plain),
+        tls: addresses(&listeners, Kind::Tls),
+    });
+    // The sockets stay open in the workers alone, so that they close with them.
+    drop(listeners);
+    let first_end = wait_for_end(workers, shutdown, stop);
+    first_end.await
+}
+
+fn state_of(options: &OriginOptions) -> Result<State, OriginError> {
+    let log = options.access_log.as_deref();
+    let access_log = AccessLog::open(log).map_err(|cause| OriginError::AccessLog {
+        path: log.map(PathBuf::from).unwrap_or_default(),
+        cause,
+    })?;
+    Ok(State {
+        counters: Counters::new(options.counters_max),
+        metrics: Metrics::default(),
+        access_log,
+        cpu: Duration::from_millis(options.cpu_ms),
+        started_at: SystemTime::now(),
+        draws: Draws::default(),
+    })
+}
+
+/// What connections to a socket speak.
+#[derive(Clone)]
+enum Transport {
+    Plain,
+    Tls(TlsAcceptor),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Tls,
+}
+
+struct Listener {
+    socket: StdListener,
+    address: SocketAddr,
+    transport: Transport,
+}
+
+impl Listener {
+    fn bind(address: SocketAddr, transport: Transport) -> Result<Self, OriginError> {
+        let bind = || {
+            let socket = StdListener::bind(address)?;
+            socket.set_nonblocking(true)?;
+            let address = socket.local_addr()?;
+            Ok(Self { socket, address, transport })
+        };
+        bind().map_err(|cause| OriginError::Bind { address, cause })
+    }
+
+    fn kind(&self) -> Kind {
+        match self.transport {
+            Transport::Plain => Kind::Plain,
+            Transport::Tls(_) => Kind::Tls,
+        }
+    }
+
+    fn shared(&self) -> io::Result<Self> {
+        Ok(Self {
+            socket: self.socket.try_clone()?,
+            address: self.address,
+            transport: self.transport.clone(),
+        })
+    }
+}
+
+fn bind_all(options: &OriginOptions) -> Result<Vec<Listener>, OriginError> {
+    let mut listeners = Vec::new();
+    for address in &options.listen {
+        listeners.push(Listener::bind(*address, Transport::Plain)?);
+    }
+    if options.tls_listen.is_empty() {
+        return Ok(listeners);
+    }
+    let acceptor = TlsAcceptor::from(tls::server_config(options)?);
+    for address in &options.tls_listen {
+        listeners.push(Listener::bind(*address, Transport::Tls(acceptor.clone()))?);
+    }
+    Ok(listeners)
+}
+
+fn addresses(listeners: &[Listener], kind: Kind) -> Vec<SocketAddr> {
+    listeners.iter().filter(|listener| listener.kind() == kind).map(|listener| listener.address).collect()
+}
+
+/// The results of the workers; the channel closes without a value when a worker panics.
+type Workers = JoinSet<Result<Result<(), OriginError>, oneshot::error::RecvError>>;
+
+fn start_workers(
+    options: &OriginOptions,
+    listeners: &[Listener],
+    state: &Arc<State>,
+    stopped: &watch::Receiver<()>,
+) -> Result<Workers, OriginError> {
+    let mut workers = JoinSet::new();
+    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    for number in 0..options.workers.unwrap_or_else(cores).get() {
+        let sockets = listeners.iter().map(Listener::shared).collect::<io::Result<Vec<_>>>();
+        let worker = Worker {
+            listeners: sockets.map_err(OriginError::Worker)?,
+            state: Arc::clone(state),
+            stopped: stopped.clone(),
+        };
+        let (ended, end) = oneshot::channel();
+        thread::Builder::new()
+            .name(format!("mock-origin-{number}"))
+            // Nobody listens any more when another worker failed first.
+            .spawn(move || drop(ended.send(worker.run())))
+            .map_err(OriginError::Worker)?;
+        workers.spawn(end);
+    }
+    Ok(workers)
+}
+
+async fn wait_for_end(
+    mut workers: Workers,
+    shutdown: impl Future<Output = ()>,
+    stop: watch::Sender<()>,
+) -> Result<(), OriginError> {
+    tokio::select! {
+        () = shutdown => {}
+        Some(ended) = workers.join_next() => worker_result(ended)?,
+    }
+    drop(stop);
+    while let Some(ended) = workers.join_next().await {
+        worker_result(ended)?;
+    }
+    Ok(())
+}
+
+type Ended = Result<Result<Result<(), OriginError>, oneshot::error::RecvError>, tokio::task::JoinError>;
+
+fn worker_result(ended: Ended) -> Result<(), OriginError> {
+    ended.ok().and_then(Result::ok).map_or(Err(OriginError::WorkerPanicked), identity)
+}
+
+/// One thread: accepts, serves, and burns CPU without holding up the other workers.
+struct Worker {
+    listeners: Vec<Listener>,
+    state: Arc<State>,
+    stopped: watch::Receiver<()>,
+}
+
+impl Worker {
+    fn run(self) -> Result<(), OriginError> {
+        let runtime =
+            runtime::Builder::new_current_thread().enable_all().build().map_err(OriginError::Worker)?;
+        runtime.block_on(self.serve())
+    }
+
+    async fn serve(mut self) -> Result<(), OriginError> {
+        let connections = Arc::new(GracefulShutdown::new());
+        let mut accepting = JoinSet::new();
+        for listener in self.listeners.drain(..) {
+            let socket = TcpListener::from_std(listener.socket).map_err(OriginError::Worker)?;
+            let accept = Accept {
+                socket,
+                transport: listener.transport,
+                state: Arc::clone(&self.state),
+                connections: Arc::clone(&connections),
+            };
+            accepting.spawn(accept.forever());
+        }
+        // An error means that the sender is gone, which is how the stop is told.
+        let _ = self.stopped.changed().await;
+        accepting.shutdown().await;
+        let Some(connections) = Arc::into_inner(connections) else {
+            return Ok(());
+        };
+        if timeout(DRAIN, connections.shutdown()).await.is_err() {
+            tracing::debug!("the mock origin stops with exchanges under way");
+        }
+        Ok(())
+    }
+}
+
+struct Accept {
+    socket: TcpListener,
+    transport: Transport,
+    state: Arc<State>,
+    connections: Arc<GracefulShutdown>,
+}
+
+impl Accept {
+    async fn forever(self) {
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, peer)) => self.start(stream, peer),
+                Err(error) => {
+                    tracing::warn!(%error, "the mock origin cannot accept a connection");
+                    // Out of file descriptors, mostly: trying again at once would spin.
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    fn start(&self, stream: TcpStream, peer: SocketAddr) {
+        // Small chunks must not wait for each other; a refusal only costs time.
+        let _ = stream.set_nodelay(true);
+        let state = Arc::clone(&self.state);
+        let watcher = self.connections.watcher();
+        match self.transport.clone() {
+            Transport::Plain => _ = tokio::spawn(serve_connection(stream, peer, state, watcher)),
+            Transport::Tls(acceptor) => {
+                _ = tokio::spawn(async move {
+                    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                        Ok(Ok(stream)) => serve_connection(stream, peer, state, watcher).await,
+                        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+                        Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+                    }
+                })
+            }
+        }
+    }
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    state: Arc<State>,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let (stream, flushes) = Watched::new(stream);
+    let caller = Caller { state, peer, flushes };
+    let service = service_fn(move |request| routes::respond(caller.clone(), request));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .half_close(true)
+        .max_headers(HEADERS_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+/// How long running exchanges may take after the stop.
+const DRAIN: Duration = Duration::from_secs(5);
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// More than a gateway adds to any sensible request.
+const HEADERS_MAX: usize = 512;
+const HEADER_LIST_BYTES_MAX: u32 = 256 * 1024;
+const STREAMS_MAX: u32 = 1000;

@@ -1,0 +1,497 @@
+//! The whole server, through its sockets.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clap::Parser;
+use futures_util::{SinkExt, StreamExt};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::{
+    OriginOptions, run,
+    server::{BoundAddresses, OriginError},
+};
+
+#[derive(Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    origin: OriginOptions,
+}
+
+/// An origin under test; it stops when asked, or with the runtime of the test.
+struct Origin {
+    addresses: BoundAddresses,
+    stop: oneshot::Sender<()>,
+    end: JoinHandle<Result<(), OriginError>>,
+}
+
+impl Origin {
+    async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(arguments: &[&str]) -> Self {
+        let fixed = ["origin", "--listen", "127.0.0.1:0", "--workers", "1", "--cpu-ms", "0"];
+        let options = CommandLine::parse_from(fixed.iter().chain(arguments)).origin;
+        let (announce, announced) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let announce = |addresses: &BoundAddresses| announce.send(addresses.clone()).unwrap();
+        let end = tokio::spawn(run(options, announce, async move { _ = stopped.await }));
+        Self { addresses: announced.await.unwrap(), stop, end }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.addresses.plain[0]
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address()).await.unwrap()
+    }
+
+    async fn get(&self, target: &str) -> Reply {
+        self.ask("GET", target, &[], "").await
+    }
+
+    async fn get_with(&self, target: &str, fields: &[&str]) -> Reply {
+        self.ask("GET", target, fields, "").await
+    }
+
+    async fn ask(&self, method: &str, target: &str, fields: &[&str], body: &str) -> Reply {
+        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        let length = format!("Content-Length: {}\r\n", body.len());
+        let framing = if body.is_empty() { "" } else { &length };
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}{framing}\r\n{body}"
+        );
+        let mut stream = self.connect().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // A reset after a break on purpose may follow the bytes; the bytes are what counts.
+        _ = stream.read_to_end(&mut answer).await;
+        Reply::of(&answer)
+    }
+
+    async fn count(&self, target: &str, counter: &str) -> u64 {
+        let all: serde_json::Value = serde_json::from_slice(&self.get("/counters").await.body).unwrap();
+        all[target][counter].as_u64().unwrap_or_default()
+    }
+}
+
+/// An answer as it was on the wire, with the head in one text.
+#[derive(Debug)]
+struct Reply {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Reply {
+    fn of(answer: &[u8]) -> Self {
+        let end =
+            answer.windows(4).position(|window| window == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+        Self { head: String::from_utf8(answer[..end].to_vec()).unwrap(), body: answer[end..].to_vec() }
+    }
+
+    fn status(&self) -> u16 {
+        self.head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
+    }
+
+    fn all(&self, name: &str) -> Vec<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
+    }
+
+    fn field(&self, name: &str) -> &str {
+        self.all(name).first().copied().unwrap_or_default()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+#[tokio::test]
+async fn items_are_the_same_each_time_and_head_equals_get_without_content() {
+    let origin = Origin::start().await;
+    let (one, again) = (origin.get("/items/1").await, origin.get("/items/1").await);
+    assert_eq!(one.body, again.body);
+    assert_eq!(one.field("etag"), again.field("etag"));
+    assert_ne!(one.body, origin.get("/items/2").await.body);
+    assert_eq!(one.field("cache-control"), "public, max-age=60");
+    let head = origin.ask("HEAD", "/items/1", &[], "").await;
+    assert_eq!(head.body, b"");
+    for name in ["content-length", "etag", "last-modified", "content-type"] {
+        assert_eq!(head.field(name), one.field(name), "{name}");
+        assert_ne!(head.field(name), "", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn statuses_answer_and_bodiless_ones_have_no_content() {
+    let origin = Origin::start().await;
+    let cases = [
+        ("200", 200, 7),
+        ("204", 204, 0),
+        ("304", 304, 0),
+        ("503", 503, 24),
+        ("999", 999, 0),
+        ("100", 400, 0),
+    ];
+    for (code, status, least_bytes) in cases {
+        let reply = origin.get(&format!("/status/{code}")).await;
+        assert_eq!(reply.status(), status, "{code}");
+        assert!(reply.body.len() >= least_bytes, "{code}: {reply:?}");
+    }
+    assert_eq!(origin.get("/status/204").await.body, b"");
+    assert_eq!(origin.get("/status/503").await.field("cache-control"), "");
+    assert_eq!(origin.ask("POST", "/status/201", &[], "x").await.status(), 201);
+}
+
+#[tokio::test]
+async fn knobs_set_fields_verbatim() {
+    let origin = Origin::start().await;
+    let query =
+        "cc=max-age=5&cc=public&etag=W/abc&age=7&header=X-A:1&header=X-A:2&header=Content-Type:a/b&date=off";
+    let reply = origin.get(&format!("/items/1?{query}")).await;
+    assert_eq!(reply.all("cache-control"), ["max-age=5", "public"]);
+    assert_eq!(reply.all("etag"), ["W/\"abc\""]);
+    assert_eq!(reply.all("x-a"), ["1", "2"]);
+    assert_eq!(reply.all("content-type"), ["a/b"]);
+    assert_eq!(reply.all("age"), ["7"]);
+    assert_eq!(reply.all("date"), [""; 0]);
+    let bare = origin.get("/items/1?cc=&etag=&lm=").await;
+    for name in ["cache-control", "etag", "last-modified"] {
+        assert_eq!(bare.all(name), [""; 0], "{name}");
+    }
+    let date = |reply: &Reply, name: &str| httpdate::parse_http_date(reply.field(name)).unwrap();
+    let reply = origin.get("/items/1?expires=60&lm=100").await;
+    assert_eq!(date(&reply, "expires"), date(&reply, "date") + Duration::from_secs(60));
+    assert!(date(&reply, "last-modified") + Duration::from_secs(100) <= date(&reply, "date"));
+}
+
+#[tokio::test]
+async fn a_malformed_knob_is_refused_and_named() {
+    let origin = Origin::start().await;
+    let reply = origin.get("/items/1?delay=soon").await;
+    assert_eq!(reply.status(), 400);
+    assert!(reply.text().starts_with("knob `delay`: `soon` "), "{}", reply.text());
+    assert_eq!(reply.field("cache-control"), "no-store");
+}
+
+#[tokio::test]
+async fn vary_names_the_values_that_the_body_was_made_for() {
+    let origin = Origin::start().await;
+    let german = origin.get_with("/items/1?vary=Accept-Language", &["Accept-Language: de"]).await;
+    assert_eq!(german.field("vary"), "Accept-Language");
+    assert!(german.text().contains("accept-language: de"), "{}", german.text());
+    serde_json::from_slice::<serde_json::Value>(&german.body).unwrap();
+    let absent = origin.get("/items/1?vary=Accept-Language").await;
+    assert!(absent.text().contains("accept-language: (absent)"), "{}", absent.text());
+    assert_ne!(german.field("etag"), absent.field("etag"));
+    let (one, other) = ("/bytes/100?vary=x-a", ["X-A: 1"]);
+    assert_ne!(origin.get(one).await.body, origin.get_with(one, &other).await.body);
+}
+
+#[tokio::test]
+async fn size_pads_and_json_stays_valid() {
+    let origin = Origin::start().await;
+    let reply = origin.get("/items/1?size=100000").await;
+    assert_eq!((reply.body.len(), reply.field("content-length")), (100_000, "100000"));
+    serde_json::from_slice::<serde_json::Value>(&reply.body).unwrap();
+}
+
+#[tokio::test]
+async fn conditions_and_ranges() {
+    let origin = Origin::start().await;
+    let full = origin.get("/items/1").await;
+    let none_match = format!("If-None-Match: {}", full.field("etag"));
+    let since = format!("If-Modified-Since: {}", full.field("last-modified"));
+    for condition in [&none_match, &since] {
+        let reply = origin.get_with("/items/1", &[condition]).await;
+        assert_eq!((reply.status(), reply.body.len()), (304, 0), "{condition}");
+        assert_eq!(reply.field("cache-control"), "public, max-age=60");
+        assert_eq!(reply.all("content-length"), [""; 0]);
+    }
+    let part = origin.get_with("/items/1", &["Range: bytes=2-5"]).await;
+    assert_eq!((part.status(), &part.body[..]), (206, &full.body[2..6]));
+    assert_eq!(part.field("content-range"), format!("bytes 2-5/{}", full.body.len()));
+    let outside = origin.get_with("/items/1", &["Range: bytes=9999-"]).await;
+    assert_eq!(outside.status(), 416);
+    assert_eq!(outside.field("content-range"), format!("bytes */{}", full.body.len()));
+    let changed = origin.get_with("/items/1", &["Range: bytes=2-5", "If-Range: \"old\""]).await;
+    assert_eq!((changed.status(), changed.body), (200, full.body));
+    assert_eq!(origin.get_with("/items/1", &["If-Match: \"old\""]).await.status(), 412);
+    assert_eq!(
+        (origin.count("/items/1", "conditional").await, origin.count("/items/1", "range").await),
+        (3, 3)
+    );
+}
+
+#[tokio::test]
+async fn a_part_of_a_terabyte_is_served_without_making_it() {
+    let origin = Origin::start().await;
+    let reply = origin.get_with("/bytes/1000000000000", &["Range: bytes=-16"]).await;
+    assert_eq!((reply.status(), reply.body.len()), (206, 16));
+    assert_eq!(reply.field("content-range"), "bytes 999999999984-999999999999/1000000000000");
+}
+
+#[tokio::test]
+async fn close_breaks_after_exactly_so_many_bytes() {
+    let origin = Origin::start().await;
+    for (target, sent) in [("/bytes/3000000?close=0", 0), ("/bytes/3000000?close=2500000", 2_500_000)] {
+        let reply = origin.get(target).await;
+        assert_eq!((reply.field("content-length"), reply.body.len()), ("3000000", sent), "{target}");
+        assert_eq!(origin.count(target, "connections_broken").await, 1, "{target}");
+    }
+    let chunked = origin.get("/stream/2?close=100").await.text();
+    assert!(chunked.contains("chunk 000002 of 000002") && !chunked.contains("\r\n0\r\n"), "{chunked}");
+    let whole = origin.get("/bytes/10?close=10").await;
+    assert_eq!((whole.body.len(), origin.count("/bytes/10?close=10", "connections_broken").await), (10, 0));
+}
+
+#[tokio::test]
+async fn close_resets_the_stream_on_http2_and_leaves_the_others() {
+    let origin = Origin::start().await;
+    let mut client = Http2::connect(TokioIo::new(origin.connect().await)).await;
+    let (status, broken) = client.get("/bytes/1000?close=100").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(broken.unwrap_err().to_string().contains("error"), "a truncated stream must not end cleanly");
+    let (status, body) = client.get("/bytes/1000").await;
+    assert_eq!((status, body.unwrap().to_bytes().len()), (StatusCode::OK, 1000));
+    assert_eq!(origin.count("/bytes/1000?close=100", "connections_broken").await, 1);
+}
+
+#[tokio::test]
+async fn fail_answers_or_drops() {
+    let origin = Origin::start().await;
+    assert_eq!(origin.get("/items/1?fail=1").await.status(), 500);
+    assert_eq!(origin.get("/items/1?fail=503:1").await.status(), 503);
+    assert_eq!(origin.get("/items/1?fail=503:0").await.status(), 200);
+    assert_eq!(origin.get("/items/1?fail=drop:1").await.head, "");
+    assert_eq!(origin.count("/items/1?fail=drop:1", "connections_broken").await, 1);
+}
+
+#[tokio::test]
+async fn chunks_and_trailers() {
+    let origin = Origin::start().await;
+    let stream = origin.get("/stream/2?sleep_between=1").await;
+    let expected = "17\r\nchunk 000001 of 000002\n\r\n17\r\nchunk 000002 of 000002\n\r\n0\r\n\r\n";
+    assert_eq!((stream.field("transfer-encoding"), &*stream.text()), ("chunked", expected));
+    let trailed = origin.get_with("/status/200?trailer=X-Sum:abc", &["TE: trailers"]).await;
+    assert_eq!(
+        (trailed.field("trailer"), &*trailed.text()),
+        ("x-sum", "7\r\n200 OK\n\r\n0\r\nx-sum: abc\r\n\r\n")
+    );
+}
+
+#[tokio::test]
+async fn gzip_follows_accept_encoding_with_its_own_etag() {
+    let origin = Origin::start().await;
+    let plain = origin.get("/gzip").await;
+    let packed = origin.get_with("/gzip", &["Accept-Encoding: gzip"]).await;
+    assert_eq!((plain.field("content-encoding"), packed.field("content-encoding")), ("", "gzip"));
+    assert_eq!((plain.field("vary"), packed.field("vary")), ("Accept-Encoding", "Accept-Encoding"));
+    assert_ne!(plain.field("etag"), packed.field("etag"));
+    let mut unpacked = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed.body[..]), &mut unpacked).unwrap();
+    assert_eq!(unpacked, plain.body);
+}
+
+#[tokio::test]
+async fn private_resources_need_credentials_and_name_the_user() {
+    let origin = Origin::start().await;
+    let cases = [
+        ("/private/basic/a", "Authorization: Basic am9lOnBhc3N3b3Jk", 200, "\"user\":\"joe\""),
+        ("/private/basic/a", "Authorization: Basic am9lOndyb25n", 401, "credentials needed"),
+        ("/private/basic/a", "X-Nothing: 1", 401, "credentials needed"),
+        ("/private/bearer/a", "Authorization: bearer token", 200, "\"user\":\"bearer\""),
+        ("/private/bearer/a", "Authorization: Bearer token-eva", 200, "\"user\":\"eva\""),
+        ("/private/bearer/a", "Authorization: Bearer tokens", 401, "credentials needed"),
+    ];
+    for (target, field, status, text) in cases {
+        let reply = origin.get_with(target, &[field]).await;
+        assert_eq!(reply.status(), status, "{field}");
+        assert!(reply.text().contains(text), "{field}: {}", reply.text());
+        assert_eq!(reply.field("www-authenticate").is_empty(), status == 200, "{field}");
+    }
+}
+
+#[tokio::test]
+async fn echo_soap_and_methods() {
+    let origin = Origin::start().await;
+    let echo = origin.ask("PATCH", "/echo/a?b=c", &["X-A: 1", "X-A: 2"], "hello").await;
+    let echo: serde_json::Value = serde_json::from_slice(&echo.body).unwrap();
+    assert_eq!(
+        (&echo["method"], &echo["target"], &echo["body"]),
+        (&"PATCH".into(), &"/echo/a?b=c".into(), &"hello".into())
+    );
+    let headers = echo["headers"].to_string();
+    assert!(headers.contains(r#"["x-a","1"],["x-a","2"]"#), "{headers}");
+    let soap = origin.ask("POST", "/soap", &[], "<?xml version=\"1.0\"?><q/>").await;
+    assert_eq!(soap.field("content-type"), "text/xml; charset=utf-8");
+    assert!(soap.text().contains("<EchoResponse xmlns=\"urn:example:mock-origin\"><q/></EchoResponse>"));
+    let refused = origin.get("/soap").await;
+    assert_eq!((refused.status(), refused.field("allow")), (405, "POST"));
+    assert_eq!(origin.ask("DELETE", "/items/1", &[], "").await.status(), 200);
+    assert_eq!(origin.get("/nothing").await.status(), 404);
+}
+
+#[tokio::test]
+async fn the_products_api_has_lifetimes_and_tags() {
+    let origin = Origin::start().await;
+    let cases = [
+        ("/api/products", "public, max-age=300", "products"),
+        ("/api/products/7", "public, max-age=600", "products, product:7"),
+        ("/api/products/category/toys", "public, max-age=300", "products, category:toys"),
+        ("/api/recommendations/u1", "public, max-age=60", "recommendations"),
+        ("/api/stats", "public, max-age=900", "stats"),
+        ("/api/products/502", "no-store", ""),
+        ("/health", "", ""),
+    ];
+    for (target, cache_control, tags) in cases {
+        let reply = origin.get(target).await;
+        assert_eq!(
+            (reply.field("cache-control"), reply.field("cache-tags")),
+            (cache_control, tags),
+            "{target}"
+        );
+        assert_eq!(reply.field("vary"), "x-some-header", "{target}");
+    }
+    assert_eq!(origin.get("/api/products/502").await.status(), 404);
+    let updated = origin.ask("PUT", "/api/products/7", &[], "{}").await;
+    assert_eq!(updated.field("x-cache-invalidate"), "products, product:7, category:electronics");
+    let echoed = origin.ask("POST", "/api/admin/invalidate-cache", &[], "{\"tags\":[\"a\"]}").await;
+    assert_eq!(echoed.text(), "{\"received\":{\"tags\":[\"a\"]}}\n");
+}
+
+#[tokio::test]
+async fn counters_and_metrics_tell_what_arrived() {
+    let origin = Origin::start_with(&["--counters-max", "1"]).await;
+    origin.get("/items/1?x").await;
+    origin.get("/items/1?x").await;
+    origin.get("/items/2").await;
+    assert_eq!(origin.get("/counters?url=/items/1?x").await.text(), "2");
+    assert_eq!(origin.get("/counters?url=/items/2").await.text(), "0");
+    assert_eq!(origin.get("/counters").await.field("x-counters-overflow"), "1");
+    let page = origin.get("/metrics").await.text();
+    assert!(
+        page.contains("mock_origin_requests_total{route=\"/items/:id\",method=\"GET\",status=\"200\"} 3"),
+        "{page}"
+    );
+    assert_eq!(origin.ask("POST", "/counters/reset", &[], "").await.status(), 204);
+    assert_eq!(origin.get("/counters").await.text(), "{}");
+}
+
+#[tokio::test]
+async fn tls_offers_both_versions_with_a_certificate_that_clients_can_trust() {
+    let folder = tempfile::tempdir().unwrap();
+    let pem = folder.path().join("origin.crt");
+    let pem_text = pem.to_str().unwrap();
+    let origin = Origin::start_with(&["--tls-listen", "127.0.0.1:0", "--tls-cert-out", pem_text]).await;
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&pem).unwrap()).unwrap();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    for protocol in ["h2", "http/1.1"] {
+        config.alpn_protocols = vec![protocol.into()];
+        let tcp = TcpStream::connect(origin.addresses.tls[0]).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = TlsConnector::from(Arc::new(config.clone())).connect(name, tcp).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
+        if protocol == "h2" {
+            let (status, body) = Http2::connect(TokioIo::new(stream)).await.get("/users/1").await;
+            assert_eq!((status, body.is_ok()), (StatusCode::OK, true));
+            continue;
+        }
+        stream.write_all(b"GET /users/1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(Reply::of(&answer).status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn http2_by_prior_knowledge_with_trailers() {
+    let origin = Origin::start().await;
+    let mut client = Http2::connect(TokioIo::new(origin.connect().await)).await;
+    let (status, body) = client.get("/items/1?trailer=X-Sum:abc").await;
+    let expected: HeaderMap = [("x-sum".parse().unwrap(), "abc".parse().unwrap())].into_iter().collect();
+    assert_eq!((status, body.unwrap().trailers()), (StatusCode::OK, Some(&expected)));
+}
+
+#[tokio::test]
+async fn websocket_messages_come_back() {
+    let origin = Origin::start().await;
+    let (mut socket, _) = tokio_tungstenite::client_async("ws://a/ws", origin.connect().await).await.unwrap();
+    for message in [Message::text("hello"), Message::binary(vec![0, 255])] {
+        socket.send(message.clone()).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), message);
+    }
+    socket.send(Message::Ping(Bytes::from_static(b"p"))).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong(Bytes::from_static(b"p")));
+    socket.close(None).await.unwrap();
+    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
+    let plain = origin.get("/ws").await;
+    assert_eq!((plain.status(), plain.field("upgrade")), (426, "websocket"));
+}
+
+#[tokio::test]
+async fn stopping_lets_a_running_exchange_end() {
+    let origin = Origin::start().await;
+    let mut stream = origin.connect().await;
+    stream.write_all(b"GET /stream/50?sleep_between=2 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 20];
+    stream.read_exact(&mut answer).await.unwrap();
+    origin.stop.send(()).unwrap();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.ends_with(b"chunk 000050 of 000050\n\r\n0\r\n\r\n"));
+    timeout(Duration::from_secs(10), origin.end).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named() {
+    let origin = Origin::start().await;
+    let taken = origin.address().to_string();
+    let options = CommandLine::parse_from(["origin", "--listen", &taken]).origin;
+    let error = run(options, |_| {}, async {}).await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot listen on {taken}: ")), "{error}");
+}
+
+/// A client for one HTTP/2 connection.
+struct Http2 {
+    sender: hyper::client::conn::http2::SendRequest<Empty<Bytes>>,
+}
+
+impl Http2 {
+    async fn connect<S>(stream: TokioIo<S>) -> Self
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+    {
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        tokio::spawn(connection);
+        Self { sender }
+    }
+
+    async fn get(
+        &mut self,
+        target: &str,
+    ) -> (StatusCode, Result<http_body_util::Collected<Bytes>, hyper::Error>) {
+        let request = Request::get(format!("http://a{target}")).body(Empty::new()).unwrap();
+        let response = self.sender.send_request(request).await.unwrap();
+        (response.status(), response.into_body().collect().await)
+    }
+}

@@ -1,0 +1,106 @@
+//! Commands that talk to the admin API of a running process.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::cli::{AdminArguments, PurgeArguments};
+use crate::{lifecycle, output};
+
+/// Purges a URL and says what was purged.
+pub(crate) fn purge(arguments: &PurgeArguments) -> anyhow::Result<()> {
+    let mode = if arguments.soft { "soft" } else { "hard" };
+    let answer = post(&arguments.admin, "/purge", &json!({ "url": arguments.url, "mode": mode }))?;
+    let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or_default();
+    output::result(&format!(
+        "purged {} ({mode}): stored responses {}, fills in progress {}, cache keys {}",
+        arguments.url,
+        number("responses_purged"),
+        number("fills_doomed"),
+        number("keys_matched"),
+    ));
+    Ok(())
+}
+
+/// Makes the process read its configuration again.
+pub(crate) fn reload(arguments: &AdminArguments) -> anyhow::Result<()> {
+    post(arguments, "/reload", &Value::Null)?;
+    output::result("the new configuration is in force");
+    Ok(())
+}
+
+fn post(arguments: &AdminArguments, path: &str, body: &Value) -> anyhow::Result<Value> {
+    let request = request(arguments, path, body)?;
+    lifecycle::runtime()?.block_on(async {
+        let exchange = exchange(arguments.admin, request);
+        let answer = timeout(ANSWER_LIMIT, exchange).await;
+        answer.with_context(|| format!("no answer from {} within {ANSWER_LIMIT:?}", arguments.admin))?
+    })
+}
+
+fn request(arguments: &AdminArguments, path: &str, body: &Value) -> anyhow::Result<Request<Full<Bytes>>> {
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let mut request = Request::post(path)
+        .header(HOST, arguments.admin.to_string())
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::new(body))?;
+    if let Some(file) = &arguments.token_file {
+        request.headers_mut().insert(AUTHORIZATION, bearer(file)?);
+    }
+    Ok(request)
+}
+
+fn bearer(file: &Path) -> anyhow::Result<HeaderValue> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    let value = HeaderValue::from_str(&format!("Bearer {token}"));
+    let mut value = value.with_context(|| format!("the first line of {} is no token", file.display()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+async fn exchange(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<Value> {
+    let stream = TcpStream::connect(admin).await.with_context(|| {
+        format!("no admin API on {admin}; is larder running, and is this the address of `[admin] listen`?")
+    })?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let response =
+        sender.send_request(request).await.with_context(|| format!("{admin} doesn't speak HTTP"))?;
+    let answer = read(response).await;
+    driver.abort();
+    answer
+}
+
+async fn read(response: Response<Incoming>) -> anyhow::Result<Value> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| anyhow::anyhow!("the answer can't be read: {error}"))?.to_bytes();
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if status != StatusCode::OK {
+        bail!("{}", refusal(status, &answer));
+    }
+    Ok(answer)
+}
+
+/// What the API said against it: a sentence, or the problems of a configuration, one per line.
+fn refusal(status: StatusCode, answer: &Value) -> String {
+    let message = answer.get("message").and_then(Value::as_str).unwrap_or("no reason given");
+    let problems = answer.get("problems").and_then(Value::as_array);
+    let problems =
+        problems.into_iter().flatten().filter_map(Value::as_str).map(|problem| format!("\n{problem}"));
+    format!("refused ({status}): {message}{}", problems.collect::<String>())
+}
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,46 @@
+//! The only place that writes to standard output and, outside logs, to standard error.
+#![expect(clippy::print_stdout, reason = "this module is where the binary speaks to its user")]
+#![expect(clippy::print_stderr, reason = "this module is where the binary speaks to its user")]
+
+use crate::config::{Checked, Severity};
+
+/// Results of a command.
+pub(crate) fn result(text: &str) {
+    println!("{text}");
+}
+
+/// Trouble that ends a command.
+pub(crate) fn failure(text: &str) {
+    eprintln!("larder: {text}");
+}
+
+/// The problems that `check` was asked for, to standard output.
+pub(crate) fn check_result(checked: &Checked) {
+    lines(checked).iter().for_each(|line| println!("{line}"));
+}
+
+/// The problems that keep `serve` from starting, or warnings, to standard error.
+pub(crate) fn problems(checked: &Checked) {
+    lines(checked).iter().for_each(|line| eprintln!("{line}"));
+}
+
+/// Every problem with its excerpt, and how many there are.
+fn lines(checked: &Checked) -> Vec<String> {
+    let mut lines = Vec::new();
+    for problem in &checked.problems {
+        lines.push(problem.line(&checked.sources));
+        let excerpt = checked.sources.excerpt(&problem.place);
+        lines.extend((!excerpt.is_empty()).then_some(excerpt));
+    }
+    if !lines.is_empty() {
+        lines.push(summary(checked));
+    }
+    lines
+}
+
+/// How many errors and warnings there are.
+pub(crate) fn summary(checked: &Checked) -> String {
+    let count = |severity| checked.problems.iter().filter(|problem| problem.severity == severity).count();
+    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    format!("{}, {}", plural(count(Severity::Error), "error"), plural(count(Severity::Warning), "warning"))
+}

@@ -1,0 +1,161 @@
+//! The running process as operators move it: readiness, purge, reload, drain.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use admin::{ControlFuture, PurgeError, PurgeMode, PurgeOutcome, Readiness};
+use gateway::GatewayControl;
+use parking_lot::Mutex;
+use telemetry::logging::LogLevels;
+use telemetry::{AccessLog, Telemetry};
+
+use crate::config::{self, Overrides, Settings, Severity};
+
+/// What the process was started with, and the configuration in force.
+pub(crate) struct Running {
+    pub(crate) settings: Settings,
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) overrides: Overrides,
+}
+
+/// The parts that operators move.
+pub(crate) struct Process {
+    /// Held for the whole of a reload, so that two at a time can't mix.
+    running: Mutex<Running>,
+    gateway: GatewayControl,
+    levels: LogLevels,
+    access: AccessLog,
+    telemetry: Arc<Telemetry>,
+    readiness: AtomicU8,
+}
+
+impl Process {
+    pub(crate) fn new(
+        running: Running,
+        gateway: GatewayControl,
+        levels: LogLevels,
+        access: AccessLog,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        let readiness = AtomicU8::new(encode(Readiness::Starting));
+        Self { running: Mutex::new(running), gateway, levels, access, telemetry, readiness }
+    }
+
+    /// What `/ready` answers from now on.
+    pub(crate) fn set_readiness(&self, readiness: Readiness) {
+        self.readiness.store(encode(readiness), Ordering::Release);
+    }
+
+    /// Readiness goes first, so that balancers send no more; then accepting stops.
+    pub(crate) fn drain(&self) {
+        self.set_readiness(Readiness::Draining);
+        self.gateway.drain();
+    }
+
+    /// Writes what is queued in the access log.
+    pub(crate) fn flush_logs(&self) {
+        self.access.flush();
+    }
+
+    /// Reads the configuration again, away from the runtime: files are read and patterns compiled.
+    ///
+    /// # Errors
+    /// The problems, one per line. The running configuration then stays in force.
+    pub(crate) async fn reload_in_background(self: &Arc<Self>) -> Result<(), Vec<String>> {
+        let process = Arc::clone(self);
+        let reload = tokio::task::spawn_blocking(move || process.reload_now()).await;
+        reload.unwrap_or_else(|error| Err(vec![format!("the reload broke off: {error}")]))
+    }
+
+    fn reload_now(&self) -> Result<(), Vec<String>> {
+        let mut running = self.running.lock();
+        let checked = config::check_again(running.file.as_deref(), &running.overrides, &running.settings);
+        let lines = checked.problems.iter().map(|problem| (problem.severity, problem.line(&checked.sources)));
+        let lines: Vec<_> = lines.collect();
+        for (severity, line) in &lines {
+            match severity {
+                Severity::Error => tracing::error!("{line}"),
+                Severity::Warning => tracing::warn!("{line}"),
+            }
+        }
+        let mut lines: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
+        let applied = match checked.settings {
+            Some(settings) => {
+                self.apply(settings, &mut running).inspect_err(|error| lines.push(error.to_string())).is_ok()
+            }
+            None => false,
+        };
+        self.telemetry.background().reload(if applied { "applied" } else { "refused" });
+        if !applied {
+            tracing::error!("configuration refused; the running one stays in force");
+            return Err(lines);
+        }
+        tracing::info!("the new configuration is in force");
+        Ok(())
+    }
+
+    fn apply(&self, settings: Settings, running: &mut Running) -> Result<(), gateway::StartError> {
+        // What can't change was put back and reported by the check already.
+        self.gateway.reload(settings.gateway.clone()).inspect_err(|error| tracing::error!("{error}"))?;
+        // Neither can stop a configuration that is in force: both leave what was there in use.
+        if let Err(error) = self.levels.change(&settings.log.level.to_string()) {
+            tracing::error!(%error, "log levels stay as they were");
+        }
+        if let Err(error) = self.access.reopen() {
+            tracing::error!(%error, "the access log goes on in the file that is open");
+        }
+        running.settings = settings;
+        Ok(())
+    }
+}
+
+impl admin::Control for Process {
+    fn readiness(&self) -> Readiness {
+        READINESS[usize::from(self.readiness.load(Ordering::Acquire))]
+    }
+
+    fn purge<'a>(
+        &'a self,
+        url: &'a str,
+        mode: PurgeMode,
+    ) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>> {
+        let mode = match mode {
+            PurgeMode::Hard => gateway::PurgeMode::Hard,
+            PurgeMode::Soft => gateway::PurgeMode::Soft,
+        };
+        Box::pin(async move { self.gateway.purge(url, mode).map(outcome).map_err(purge_error) })
+    }
+
+    fn reload(&self) -> ControlFuture<'_, Result<(), Vec<String>>> {
+        // The admin API runs on the background runtime, where a few milliseconds of work delay probes only.
+        Box::pin(async move { self.reload_now() })
+    }
+}
+
+const READINESS: [Readiness; 3] = [Readiness::Starting, Readiness::Ready, Readiness::Draining];
+
+fn encode(readiness: Readiness) -> u8 {
+    match readiness {
+        Readiness::Starting => 0,
+        Readiness::Ready => 1,
+        Readiness::Draining => 2,
+    }
+}
+
+fn outcome(purged: gateway::Purged) -> PurgeOutcome {
+    let (responses, fetches) = (purged.responses as u64, purged.fetches as u64);
+    // A URL has one cache key here; a key counts as matched when anything was found under it.
+    PurgeOutcome {
+        keys_matched: u64::from(responses + fetches > 0),
+        responses_purged: responses,
+        fills_doomed: fetches,
+    }
+}
+
+fn purge_error(error: gateway::PurgeError) -> PurgeError {
+    match error {
+        gateway::PurgeError::NoSite { .. } => PurgeError::SiteUnknown,
+        error => PurgeError::UrlInvalid { reason: error.to_string() },
+    }
+}
