@@ -40,7 +40,8 @@ pub(crate) const INTERIMS_MAX: usize = 16;
 /// Where interim responses go.
 pub(crate) type InterimSender = mpsc::Sender<Arc<Interim>>;
 
-/// How the first half of an exchange ends.
+/// How the first half of an exchange ends. A reply is not boxed: a hit allocates nothing.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
 pub(crate) enum Step {
     Reply(Reply),
     Forward(Box<Plan>),
@@ -132,10 +133,15 @@ pub(crate) async fn finish(
     body: RequestBody,
     interims: &InterimSender,
 ) -> Reply {
-    match &plan.way {
+    let reply = match &plan.way {
         Way::Pass { reason } => forward::pass(worker, plan, body, *reason, interims).await,
         Way::Fetch(fetch) => collapse::run(worker, plan, fetch, interims).await,
+    };
+    // Interim responses that arrived together with the final one still wait for the connection, and go before it.
+    if interims.capacity() < interims.max_capacity() {
+        tokio::task::yield_now().await;
     }
+    reply
 }
 
 /// The scheme of the request: of the connection, or what a trusted proxy says of its own.

@@ -169,13 +169,13 @@ impl Seeker<'_> {
 
     fn reply(&self, answer: Answer, role: Role) -> Result<Reply, Again> {
         match answer {
-            Answer::Filling(filling) => self.from_filling(&filling, role),
-            Answer::Found(hit) => self.from_stored(&hit, Use::Fresh, role),
+            Answer::Filling(filling) => self.take_filling(&filling, role),
+            Answer::Found(hit) => self.take_stored(&hit, Use::Fresh, role),
             Answer::Freshened(hit) => {
                 let used = self.asked(role, Some(304), CacheResult::Revalidated);
-                self.from_stored(&hit, used, role)
+                self.take_stored(&hit, used, role)
             }
-            Answer::Stale(hit, cause) => Ok(self.from_stale(&hit, cause, role)?),
+            Answer::Stale(hit, cause) => Ok(self.take_stale(&hit, cause, role)?),
             Answer::Private(answer) => {
                 let response = if role == Role::Leader { answer.response.lock().take() } else { None };
                 // The whole was asked for, to be stored. Who wants a part of it shall get that from the origin.
@@ -184,12 +184,12 @@ impl Seeker<'_> {
                 let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
                 Ok(forward::private_reply(self.plan, response, reason))
             }
-            Answer::Failed(error) => self.from_failure(&error, role),
+            Answer::Failed(error) => self.take_failure(&error, role),
             Answer::GivenUp => Ok(self.given_up()),
         }
     }
 
-    fn from_filling(&self, filling: &Filling, role: Role) -> Result<Reply, Again> {
+    fn take_filling(&self, filling: &Filling, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         let head = &filling.head;
         if role == Role::Waiter && !head.is_selected_by(&lines) {
@@ -210,7 +210,7 @@ impl Seeker<'_> {
         Ok(reply)
     }
 
-    fn from_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
+    fn take_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         if role == Role::Waiter
             && !(hit.head.is_selected_by(&lines) && self.is_fresh_for_this(&hit.head.facts))
@@ -221,7 +221,7 @@ impl Seeker<'_> {
         self.serving(&request).stored(hit, used).ok_or(Again::Pass { detail: "segment-evicted" })
     }
 
-    fn from_stale(&self, hit: &Hit, cause: FailureCause, role: Role) -> Result<Reply, Again> {
+    fn take_stale(&self, hit: &Hit, cause: FailureCause, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         if role == Role::Waiter && !hit.head.is_selected_by(&lines) {
             return Err(Again::Alone);
@@ -238,7 +238,7 @@ impl Seeker<'_> {
         Ok(reply)
     }
 
-    fn from_failure(&self, error: &OriginError, role: Role) -> Result<Reply, Again> {
+    fn take_failure(&self, error: &OriginError, role: Role) -> Result<Reply, Again> {
         let hands_over = self.limits().is_some_and(|limits| limits.on_failure == LeaderFailure::HandOver);
         if role == Role::Waiter && hands_over {
             return Err(Again::Join { variant: self.fetch.variant.clone() });

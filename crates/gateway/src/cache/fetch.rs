@@ -176,7 +176,6 @@ impl Job {
                     &pilot.flight().promised(),
                     self.limits(),
                 );
-                drop(publication);
                 match filling {
                     Ok(filling) => self.fill(response, filling, pilot).await,
                     Err(_) => self.keep_private(response, "vary-unusable", pilot),
@@ -186,7 +185,6 @@ impl Job {
                 if is_lasting(reason) {
                     publication.mark_uncacheable(times.response.plus_ms(self.uncacheable_for_ms()));
                 }
-                drop(publication);
                 self.keep_private(response, reason.as_str(), pilot);
             }
         }

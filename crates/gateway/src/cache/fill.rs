@@ -318,7 +318,7 @@ impl State {
     }
 
     fn first_kept(&self) -> u64 {
-        self.pieces.front().map_or(self.tail_start(), |piece| piece.start)
+        self.pieces.front().map_or_else(|| self.tail_start(), |piece| piece.start)
     }
 
     /// Lets go of what every reader has passed, and tells whether the writer may go on.

@@ -60,9 +60,11 @@ pub(crate) struct PrivateAnswer {
 
 /// Forwards in progress, by flight key.
 pub(crate) struct Flights {
-    shards: Box<[Mutex<HashMap<Box<[u8]>, Arc<Flight>>>]>,
+    shards: Box<[Shard]>,
     hasher: foldhash::quality::RandomState,
 }
+
+type Shard = Mutex<HashMap<Box<[u8]>, Arc<Flight>>>;
 
 /// One forward in progress.
 pub(crate) struct Flight {
@@ -145,7 +147,7 @@ impl Flights {
         }
     }
 
-    fn shard(&self, primary: &[u8]) -> &Mutex<HashMap<Box<[u8]>, Arc<Flight>>> {
+    fn shard(&self, primary: &[u8]) -> &Shard {
         &self.shards[self.hasher.hash_one(primary) as usize % SHARDS]
     }
 }

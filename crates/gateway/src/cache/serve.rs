@@ -219,7 +219,7 @@ impl Representation<'_> {
                 fill.reader(start, end).map(Body::Fill)
             }
             (Source::Stored(hit), end) => {
-                let end = end.unwrap_or(hit.body.bytes());
+                let end = end.unwrap_or_else(|| hit.body.bytes());
                 match &hit.body {
                     StoredBody::Inline(_) => Some(Body::Inline {
                         hit: Hit::clone(hit),

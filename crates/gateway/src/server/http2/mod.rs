@@ -1,6 +1,297 @@
-//! stub, replaced by the HTTP/2 server.
-use super::wire::Stream;
-use crate::head::Peer;
-use crate::worker::Worker;
+//! One HTTP/2 client connection: streams in, responses out.
+//!
+//! The connection's task reads frames and answers what is at hand (a fresh hit, a 304, a refusal) without another
+//! task. Everything else gets a task per stream.
+//!
+//! What a client may take:
+//!
+//! | attack | bound |
+//! |---|---|
+//! | many streams | `http2_streams_max` |
+//! | streams that are reset at once (rapid reset) | [`Resets`], and `h2` for those that were not accepted yet |
+//! | frames that make the server reset streams | `http2_resets_max` |
+//! | endless header sections (CONTINUATION flood) | `head_bytes_max`: 431, several times that: the connection |
+//! | a closed flow-control window | `write_timeout` in [`stream`]; the data waits at its source |
+//! | bytes left in the socket | `write_timeout` in [`stall`] |
+//! | silence | `head_read_timeout` for the preface, `idle_timeout` without a stream; PING doesn't count |
+
+mod request;
+mod request_body;
+mod response;
+mod stall;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-pub(crate) async fn serve<S: Stream + 'static>(_io: S, _worker: Arc<Worker>, _peer: Peer) {}
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use tokio::time::Instant;
+
+use self::request::Stage;
+use self::request_body::BodyPump;
+use self::response::Wanted;
+use self::stall::StallGuard;
+use self::stream::{Exchange, Open, Responder};
+use super::deadline::Deadline;
+use super::wire::Stream;
+use crate::account;
+use crate::config::ClientLimits;
+use crate::exchange::{self, Step};
+use crate::head::{Peer, RequestHead};
+use crate::reply::Reply;
+use crate::respond::Problem;
+use crate::worker::{Live, Worker};
+
+/// What a client may send of one request body before the origin has taken any of it. It is memory that a slow
+/// origin makes the gateway hold, so it's about what a path of 20 ms and 100 Mbit/s has in flight, not more.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// The same for all streams of a connection: four uploads at full speed, however many streams there are. It's
+/// credit, not a buffer: a connection without uploads holds nothing for it.
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// How long a client may take to notice that the connection ends, once it has no streams.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Serves a connection to its end.
+pub(crate) async fn serve<S: Stream + 'static>(io: S, worker: Arc<Worker>, peer: Peer) {
+    let live = worker.live();
+    let limits = &live.config.limits;
+    let io = StallGuard::new(io, limits.write_timeout);
+    let handshake = builder(limits).handshake::<_, Bytes>(io);
+    match tokio::time::timeout(limits.head_read_timeout, handshake).await {
+        Ok(Ok(h2)) => Connection::new(h2, worker, live, peer).run().await,
+        Ok(Err(error)) => tracing::debug!(client = %peer.address, %error, "no HTTP/2 preface"),
+        Err(_) => worker.recorder.client_error("preface-timeout"),
+    }
+}
+
+fn builder(limits: &ClientLimits) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(limits.http2_streams_max)
+        .max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX))
+        .max_send_buffer_size(limits.http2_send_buffer_bytes_max.min(u32::MAX as usize))
+        .max_pending_accept_reset_streams(limits.http2_resets_max)
+        .max_local_error_reset_streams(Some(limits.http2_resets_max))
+        // All streams may be reset by this side at once (a drain, an origin that fails); frames that are still on
+        // their way to them must not end the connection.
+        .max_concurrent_reset_streams(limits.http2_streams_max as usize);
+    builder
+}
+
+struct Connection<S> {
+    h2: h2::server::Connection<StallGuard<S>, Bytes>,
+    worker: Arc<Worker>,
+    live: Arc<Live>,
+    peer: Peer,
+    idle: IdleClock,
+    phase: Phase,
+    resets: Arc<Resets>,
+    /// Scratch space for cache keys.
+    key: Vec<u8>,
+    answered: u64,
+}
+
+/// Whether new requests are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// GOAWAY is sent; what is on its way is still answered.
+    Leaving,
+}
+
+enum Event {
+    Request(Request<RecvStream>, SendResponse<Bytes>),
+    /// No stream for as long as is allowed.
+    Idle,
+    Closed,
+    Broken(h2::Error),
+}
+
+impl<S: Stream + 'static> Connection<S> {
+    fn new(
+        h2: h2::server::Connection<StallGuard<S>, Bytes>,
+        worker: Arc<Worker>,
+        live: Arc<Live>,
+        peer: Peer,
+    ) -> Self {
+        let limits = &live.config.limits;
+        let idle = IdleClock::new(limits.idle_timeout);
+        // A client may cancel everything that it has asked for, once; a habit of it is an attack.
+        let resets = Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max));
+        Self { h2, worker, live, peer, idle, phase: Phase::Open, resets, key: Vec::new(), answered: 0 }
+    }
+
+    async fn run(mut self) {
+        let shared = Arc::clone(&self.worker.shared);
+        let mut drain = pin!(shared.drain.begun());
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = self.next() => event,
+                () = &mut drain, if self.phase == Phase::Open => {
+                    self.leave();
+                    continue;
+                }
+            };
+            match event {
+                Event::Request(request, respond) => self.request(request, respond),
+                Event::Idle if self.phase == Phase::Open => self.leave(),
+                Event::Idle | Event::Closed => return,
+                Event::Broken(error) => return self.broken(&error),
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Event {
+        poll_fn(|context| match poll_accept(&mut self.h2, context) {
+            Poll::Ready(Some(Ok((request, respond)))) => Poll::Ready(Event::Request(request, respond)),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Event::Broken(error)),
+            Poll::Ready(None) => Poll::Ready(Event::Closed),
+            Poll::Pending if self.h2.has_streams() => {
+                self.idle.stop();
+                Poll::Pending
+            }
+            Poll::Pending => self.idle.poll_passed(context).map(|()| Event::Idle),
+        })
+        .await
+    }
+
+    /// Asks the client to make no more requests here.
+    //= RFC 9113 section 6.8: a graceful shutdown
+    fn leave(&mut self) {
+        self.phase = Phase::Leaving;
+        self.idle = IdleClock::new(GOODBYE);
+        self.h2.graceful_shutdown();
+    }
+
+    fn broken(&self, error: &h2::Error) {
+        if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+            self.worker.recorder.client_error("http2-flood");
+        }
+        tracing::debug!(client = %self.peer.address, %error, "connection ended");
+    }
+
+    fn request(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        if self.resets.are_too_many() {
+            self.worker.recorder.client_error("http2-flood");
+            return self.h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
+        self.worker.refresh(&mut self.live);
+        self.answered += 1;
+        if self.answered >= self.live.config.limits.requests_per_connection_max && self.phase == Phase::Open {
+            self.leave();
+        }
+        let responder = Responder::new(respond, &self.worker, &self.live, self.peer);
+        let wanted = Wanted::by(request.method().as_str());
+        if let Err((problem, responder)) = self.answer(request, responder) {
+            responder.refuse(&problem, wanted);
+        }
+    }
+
+    /// Answers what is at hand, and starts a task for the rest.
+    fn answer(&mut self, request: Request<RecvStream>, responder: Responder) -> Result<(), (Problem, Responder)> {
+        let (parts, body) = request.into_parts();
+        let request = Request::from_parts(parts, ());
+        let limits = &self.live.config.limits;
+        let stage = if body.is_end_stream() { Stage::HeadOnly } else { Stage::BodyFollows };
+        let cookies = request::joined_cookies(request.headers());
+        let lines = match request::lines(request.headers(), cookies.as_deref(), limits) {
+            Ok(lines) => lines,
+            Err(problem) => return Err((problem, responder)),
+        };
+        let head = match request::head(&request, &lines, stage, self.peer, limits) {
+            Ok(head) => head,
+            Err(problem) => return Err((problem, responder)),
+        };
+        let resets = Arc::clone(&self.resets);
+        match exchange::begin(&self.worker, &self.live, &head, &mut self.key) {
+            Step::Reply(reply) => self.reply(reply, &head, responder),
+            Step::Forward(plan) => {
+                let (pump, body) = BodyPump::start(body, plan.request().content, &self.live);
+                drop(tokio::spawn(Exchange { responder, plan, pump, resets }.run(body)));
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&self, reply: Reply, head: &RequestHead<'_>, responder: Responder) {
+        let wanted = Wanted::by(head.method);
+        let Some(mut open) = responder.open(reply, wanted) else { return };
+        match open.finish_at_once() {
+            Some(sent) => account::record(&self.worker, head, &open.reply, sent),
+            None => drop(tokio::spawn(Open::deliver(open, Arc::new(head.into_owned()), BodyPump::idle()))),
+        }
+    }
+}
+
+type Incoming = Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>;
+
+fn poll_accept<S: Stream>(
+    h2: &mut h2::server::Connection<StallGuard<S>, Bytes>,
+    context: &mut Context<'_>,
+) -> Poll<Option<Incoming>> {
+    // The future keeps nothing between polls, so a new one each time is as good as one that stays.
+    pin!(h2.accept()).poll(context)
+}
+
+/// Measures the time without streams.
+struct IdleClock {
+    limit: Duration,
+    deadline: Deadline,
+    running: bool,
+}
+
+impl IdleClock {
+    fn new(limit: Duration) -> Self {
+        Self { limit, deadline: Deadline::new(Instant::now() + limit), running: true }
+    }
+
+    fn stop(&mut self) {
+        self.running = false;
+    }
+
+    fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !std::mem::replace(&mut self.running, true) {
+            self.deadline.set(Instant::now() + self.limit);
+        }
+        self.deadline.poll_passed(context)
+    }
+}
+
+/// Requests that the client gave up before their responses began, less those that were answered since. `h2` counts
+/// only those that were reset before they were accepted; here they are accepted at once, and each may have cost a
+/// forward.
+struct Resets {
+    balance: AtomicUsize,
+    balance_max: usize,
+}
+
+impl Resets {
+    fn new(balance_max: usize) -> Self {
+        Self { balance: AtomicUsize::new(0), balance_max }
+    }
+
+    fn given_up(&self) {
+        self.balance.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn answered(&self) {
+        let less_one = |balance: usize| Some(balance.saturating_sub(1));
+        let _ = self.balance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one);
+    }
+
+    fn are_too_many(&self) -> bool {
+        self.balance.load(Ordering::Relaxed) > self.balance_max
+    }
+}

@@ -1,0 +1,218 @@
+//! The head of an HTTP/2 request in the form that both protocols share.
+//!
+//! `h2` has already refused what makes a message malformed: upper-case names, connection-specific fields, `TE` other
+//! than `trailers`, pseudo-fields that are unknown, repeated or out of place, a `Content-Length` that the data
+//! doesn't match. What it lets through and an HTTP/1 hop behind this one could read in another way is refused here.
+
+use caching::FieldLine;
+use http::header::{self, HeaderMap};
+use http::{Method, Request};
+use http1::{Authority, is_field_value};
+
+use crate::config::ClientLimits;
+use crate::exchange;
+use crate::head::{Content, Peer, RequestHead, Scheme, Version};
+use crate::respond::Problem;
+
+/// Whether frames with content follow the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    HeadOnly,
+    BodyFollows,
+}
+
+/// The crumbs of `Cookie` in one line, where there are several.
+//= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
+pub(super) fn joined_cookies(fields: &HeaderMap) -> Option<Vec<u8>> {
+    let mut crumbs = fields.get_all(header::COOKIE).iter();
+    let (first, second) = (crumbs.next()?, crumbs.next()?);
+    let mut joined = first.as_bytes().to_vec();
+    for crumb in std::iter::once(second).chain(crumbs) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(crumb.as_bytes());
+    }
+    Some(joined)
+}
+
+/// The field lines, checked. `cookies` replaces the lines that it was joined from.
+pub(super) fn lines<'a>(
+    fields: &'a HeaderMap,
+    cookies: Option<&'a [u8]>,
+    limits: &ClientLimits,
+) -> Result<Vec<FieldLine<'a>>, Problem> {
+    if fields.len() > limits.fields_max {
+        return Err(Problem::new(431, "too-many-fields", format!("more than {} field lines", limits.fields_max)));
+    }
+    let mut lines: Vec<FieldLine<'a>> = Vec::with_capacity(fields.len());
+    for (name, value) in fields {
+        if cookies.is_some() && name == header::COOKIE {
+            continue;
+        }
+        if !is_whole_value(value.as_bytes()) {
+            return Err(Problem::new(400, "invalid-field-value", format!("the value of {name} is invalid")));
+        }
+        lines.push((name.as_str(), value.as_bytes()));
+    }
+    if let Some(cookies) = cookies {
+        lines.push((header::COOKIE.as_str(), cookies));
+    }
+    Ok(lines)
+}
+
+//= RFC 9113 section 8.2.1: no CR, LF, NUL, and no whitespace at either end
+fn is_whole_value(value: &[u8]) -> bool {
+    is_field_value(value) && value.trim_ascii().len() == value.len()
+}
+
+/// The request's head. `lines` are those of the request.
+pub(super) fn head<'a, B>(
+    request: &'a Request<B>,
+    lines: &'a [FieldLine<'a>],
+    stage: Stage,
+    peer: Peer,
+    limits: &ClientLimits,
+) -> Result<RequestHead<'a>, Problem> {
+    let scheme = exchange::scheme(peer, lines);
+    let path_and_query = path_and_query(request, limits)?;
+    let head = RequestHead {
+        method: request.method().as_str(),
+        scheme,
+        authority: authority(request, scheme)?.as_str(),
+        path_and_query,
+        version: Version::Http2,
+        fields: lines,
+        content: content(request.headers(), stage),
+        upgrade: None,
+        peer,
+    };
+    match head.content {
+        Content::Length(bytes) if bytes > limits.body_bytes_max => Err(too_large(limits.body_bytes_max)),
+        _ => Ok(head),
+    }
+}
+
+pub(super) fn too_large(bytes_max: u64) -> Problem {
+    Problem::new(413, "request-body-too-large", format!("the request body is larger than {bytes_max} bytes"))
+}
+
+fn path_and_query<'a, B>(request: &'a Request<B>, limits: &ClientLimits) -> Result<&'a str, Problem> {
+    if request.method() == Method::CONNECT {
+        return Err(Problem::new(405, "connect", "this is no proxy"));
+    }
+    let target = request.uri().path_and_query().map_or("", http::uri::PathAndQuery::as_str);
+    if target.len() > limits.target_bytes_max {
+        return Err(Problem::new(414, "target-too-long", format!("longer than {} bytes", limits.target_bytes_max)));
+    }
+    //= RFC 9113 section 8.3.1: :path starts with "/" or is "*" for OPTIONS
+    let is_well_formed = match target {
+        "*" => request.method() == Method::OPTIONS,
+        path => path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#'),
+    };
+    if is_well_formed { Ok(target) } else { Err(Problem::new(400, "invalid-target", "the request target is invalid")) }
+}
+
+/// The authority of the target, from `:authority` or else from `Host`. Two that differ are refused: whoever stands
+/// before or behind may have read the other one.
+//= RFC 9113 section 8.3.1: a Host that differs from :authority is malformed, as is user information
+fn authority<B>(request: &Request<B>, scheme: Scheme) -> Result<Authority<'_>, Problem> {
+    let invalid = || Problem::new(400, "invalid-authority", "the authority of the request is invalid");
+    let parse = |bytes| Authority::parse(bytes).ok_or_else(invalid);
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let host = hosts.next().map(|host| parse(host.as_bytes())).transpose()?;
+    if hosts.next().is_some() {
+        return Err(Problem::new(400, "duplicate-host", "Host is there more than once"));
+    }
+    let named = request.uri().authority().map(|authority| parse(authority.as_str().as_bytes())).transpose()?;
+    match (named, host) {
+        (Some(named), Some(host)) if !named.same_server(&host, Some(default_port(scheme))) => {
+            Err(Problem::new(400, "host-mismatch", ":authority and Host name different servers"))
+        }
+        (Some(authority), _) | (None, Some(authority)) => Ok(authority),
+        (None, None) => Err(Problem::new(400, "missing-authority", "the request has neither :authority nor Host")),
+    }
+}
+
+fn default_port(scheme: Scheme) -> u16 {
+    match scheme {
+        Scheme::Http => 80,
+        Scheme::Https => 443,
+    }
+}
+
+fn content(fields: &HeaderMap, stage: Stage) -> Content {
+    if stage == Stage::HeadOnly {
+        return Content::None;
+    }
+    let length = fields.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    length.map_or(Content::Unknown, Content::Length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{limits, peer};
+    use super::*;
+
+    fn problem_of(request: http::request::Builder) -> Result<String, (u16, &'static str)> {
+        let request = request.body(()).unwrap();
+        let cookies = joined_cookies(request.headers());
+        let limits = ClientLimits { fields_max: 3, target_bytes_max: 20, ..limits() };
+        let refused = |problem: Problem| (problem.status, problem.reason);
+        let lines = lines(request.headers(), cookies.as_deref(), &limits).map_err(refused)?;
+        let head = head(&request, &lines, Stage::BodyFollows, peer(), &limits).map_err(refused)?;
+        Ok(head.authority.to_owned())
+    }
+
+    fn request(method: &str, uri: &str, fields: &[(&str, &str)]) -> http::request::Builder {
+        fields.iter().fold(Request::builder().method(method).uri(uri), |request, (name, value)| {
+            request.header(*name, http::HeaderValue::from_bytes(value.as_bytes()).unwrap())
+        })
+    }
+
+    //= RFC 9113 section 8.3.1: a Host that differs from :authority is malformed, as is user information
+    #[test]
+    fn heads_are_checked() {
+        type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], Result<&'a str, (u16, &'a str)>);
+        let cases: [Case<'_>; 19] = [
+            ("GET", "http://a.example/x", &[], Ok("a.example")),
+            ("GET", "/x", &[("host", "a.example")], Ok("a.example")),
+            ("GET", "http://a.example/x", &[("host", "A.example:80")], Ok("a.example")),
+            ("GET", "http://a.example/x", &[("host", "b.example")], Err((400, "host-mismatch"))),
+            ("GET", "http://a.example/x", &[("host", "a.example:81")], Err((400, "host-mismatch"))),
+            ("GET", "http://a.example/x", &[("host", "")], Err((400, "invalid-authority"))),
+            ("GET", "/x", &[("host", "a"), ("host", "a")], Err((400, "duplicate-host"))),
+            ("GET", "/x", &[], Err((400, "missing-authority"))),
+            ("GET", "http://user@a.example/x", &[], Err((400, "invalid-authority"))),
+            ("GET", "http://a,b/x", &[], Err((400, "invalid-authority"))),
+            ("OPTIONS", "*", &[("host", "a.example")], Ok("a.example")),
+            ("GET", "*", &[("host", "a.example")], Err((400, "invalid-target"))),
+            ("GET", "http://a.example/\u{e9}", &[], Err((400, "invalid-target"))),
+            ("GET", "http://a.example/01234567890123456789", &[], Err((414, "target-too-long"))),
+            ("CONNECT", "a.example:443", &[], Err((405, "connect"))),
+            ("GET", "http://a/", &[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")], Err((431, "too-many-fields"))),
+            ("GET", "http://a/", &[("a", " 1")], Err((400, "invalid-field-value"))),
+            ("GET", "http://a/", &[("a", "1\t")], Err((400, "invalid-field-value"))),
+            ("PUT", "http://a/", &[("content-length", "1099511627776")], Err((413, "request-body-too-large"))),
+        ];
+        for (method, uri, fields, expected) in cases {
+            let found = problem_of(request(method, uri, fields));
+            assert_eq!(found.as_deref().map_err(|problem| *problem), expected, "{method} {uri} {fields:?}");
+        }
+    }
+
+    //= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
+    #[test]
+    fn cookie_crumbs_become_one_line() {
+        let cases: [(&[&str], Option<&[u8]>); 4] =
+            [(&[], None), (&["a=1"], None), (&["a=1", "b=2"], Some(b"a=1; b=2")), (&["a", "b", "c"], Some(b"a; b; c"))];
+        for (crumbs, expected) in cases {
+            let mut fields = HeaderMap::new();
+            for crumb in crumbs {
+                fields.append(header::COOKIE, http::HeaderValue::from_str(crumb).unwrap());
+            }
+            let joined = joined_cookies(&fields);
+            assert_eq!(joined.as_deref(), expected);
+            let lines = lines(&fields, joined.as_deref(), &limits()).unwrap();
+            assert_eq!(lines.len(), crumbs.len().min(1));
+        }
+    }
+}

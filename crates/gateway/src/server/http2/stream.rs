@@ -1,0 +1,293 @@
+//! The response side of one stream.
+//!
+//! Data is handed to `h2` only as far as the client's windows and the send buffer have room; the rest waits where it
+//! comes from: in the store, in a fill, in the origin's socket. A body that breaks off ends in RST_STREAM, never in
+//! END_STREAM.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::HeaderMap;
+use tokio::sync::mpsc;
+
+use super::Resets;
+use super::request_body::{BodyProblem, BodyPump};
+use super::response::{self, Follows, Http2Head, Wanted, follows};
+use crate::account::{self, Delivered, Sent};
+use crate::config::ErrorExposure;
+use crate::exchange::{self, Plan};
+use crate::head::{OwnedRequest, Peer};
+use crate::origin::RequestBody;
+use crate::reply::{Body, HeadSink, Length, Reply};
+use crate::respond::{self, Problem};
+use crate::worker::{Live, Worker};
+
+/// A stream before its response.
+pub(super) struct Responder {
+    respond: SendResponse<Bytes>,
+    worker: Arc<Worker>,
+    live: Arc<Live>,
+    peer: Peer,
+}
+
+/// A stream whose response head is sent.
+pub(super) struct Open {
+    stream: SendStream<Bytes>,
+    worker: Arc<Worker>,
+    live: Arc<Live>,
+    pub(super) reply: Reply,
+    follows: Follows,
+    sent_bytes: u64,
+}
+
+/// A request that is answered by asking others.
+pub(super) struct Exchange {
+    pub(super) responder: Responder,
+    pub(super) plan: Box<Plan>,
+    pub(super) pump: BodyPump,
+    pub(super) resets: Arc<Resets>,
+}
+
+/// Why a response did not reach its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    /// The body broke off.
+    Body(&'static str),
+    /// The body is longer or shorter than its `Content-Length`.
+    Length,
+    /// The client opened no window in time.
+    Stalled,
+    /// The request body did not end well, or the stream or the connection is gone.
+    Client,
+}
+
+impl Responder {
+    pub(super) fn new(respond: SendResponse<Bytes>, worker: &Arc<Worker>, live: &Arc<Live>, peer: Peer) -> Self {
+        Self { respond, worker: Arc::clone(worker), live: Arc::clone(live), peer }
+    }
+
+    /// Sends the head. `None`: the stream is gone.
+    pub(super) fn open(mut self, reply: Reply, wanted: Wanted) -> Option<Open> {
+        let reply = self.final_reply(reply);
+        let follows = follows(reply.length, wanted);
+        let response = Http2Head::of(&reply, &self.live.cache_name).into_response();
+        let stream = self.respond.send_response(response, follows == Follows::Nothing).ok()?;
+        Some(Open { stream, worker: self.worker, live: self.live, reply, follows, sent_bytes: 0 })
+    }
+
+    //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
+    fn final_reply(&self, reply: Reply) -> Reply {
+        if reply.status >= 200 && !matches!(reply.body, Body::Tunnel(_)) {
+            return reply;
+        }
+        let problem = Problem::new(502, "unexpected-upgrade", "the origin switched protocols without being asked");
+        respond::reply(&problem, reply.account.site.as_ref(), reply.account.started, &self.worker)
+    }
+
+    /// Answers a request that can't be understood or is too much.
+    pub(super) fn refuse(mut self, problem: &Problem, wanted: Wanted) {
+        self.worker.recorder.client_error(problem.reason);
+        let body = problem.body(ErrorExposure::Expose);
+        let mut head = Http2Head::default();
+        head.status(problem.status, None);
+        head.fields(&problem.fields(&self.worker.date()));
+        if problem.status == 405 {
+            //= RFC 9110 section 10.2.1: an empty Allow means that the resource allows no methods
+            head.field("allow", b"");
+        }
+        head.content_length(body.len() as u64);
+        account::record_refused(&self.worker, self.peer, problem, body.len() as u64);
+        let Ok(mut stream) = self.respond.send_response(head.into_response(), wanted == Wanted::HeadOnly) else { return };
+        if wanted == Wanted::HeadOnly {
+            return;
+        }
+        // Nobody waits for a client that has no window for a line of text.
+        stream.reserve_capacity(body.len());
+        if stream.capacity() < body.len() || stream.send_data(body, true).is_err() {
+            stream.send_reset(Reason::CANCEL);
+        }
+    }
+}
+
+impl Exchange {
+    pub(super) async fn run(mut self, body: RequestBody) {
+        self.go_on_if_expected(&body);
+        let reply = match self.answer(body).await {
+            Ok(reply) => reply,
+            Err(BodyProblem::Refused(problem)) => {
+                let wanted = Wanted::by(&self.plan.request().method);
+                return self.responder.refuse(&problem, wanted);
+            }
+            Err(BodyProblem::ClientLeft) => {
+                self.resets.given_up();
+                return self.responder.worker.recorder.client_error("client-reset");
+            }
+        };
+        self.resets.answered();
+        let request = Arc::clone(&self.plan.request);
+        let wanted = Wanted::by(&request.method);
+        if let Some(open) = self.responder.open(reply, wanted) {
+            open.deliver(request, self.pump).await;
+        }
+    }
+
+    //= RFC 9110 section 10.1.1: Expect
+    fn go_on_if_expected(&mut self, body: &RequestBody) {
+        let expect = self.plan.request().fields.value("expect");
+        let expects = expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+        if expects && !matches!(body, RequestBody::Empty) {
+            // A stream that is gone is noticed by whoever waits for it next.
+            let _ = self.responder.respond.send_informational(response::go_on());
+        }
+    }
+
+    /// Awaits the reply while interim responses pass.
+    async fn answer(&mut self, body: RequestBody) -> Result<Reply, BodyProblem> {
+        let (interims, mut interim) = mpsc::channel(exchange::INTERIMS_MAX);
+        let Responder { respond, worker, .. } = &mut self.responder;
+        let mut reply = pin!(exchange::finish(worker, &self.plan, body, &interims));
+        loop {
+            tokio::select! {
+                biased;
+                Some(interim) = interim.recv() => drop(respond.send_informational(response::interim(&interim))),
+                problem = self.pump.problem() => return Err(problem),
+                reply = &mut reply => return Ok(reply),
+                _ = poll_fn(|context| respond.poll_reset(context)) => return Err(BodyProblem::ClientLeft),
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Sends the whole body if it is at hand and the client has room for it.
+    pub(super) fn finish_at_once(&mut self) -> Option<Sent> {
+        if self.follows == Follows::Nothing {
+            return Some(self.sent(0, Delivered::Whole));
+        }
+        let bytes = self.reply.body.at_hand()?.len();
+        self.stream.reserve_capacity(bytes);
+        if self.stream.capacity() < bytes {
+            return None;
+        }
+        let data = at_once(&mut self.reply.body)?;
+        self.sent_bytes = data.len() as u64;
+        let delivered = match self.stream.send_data(data, true) {
+            Ok(()) => Delivered::Whole,
+            Err(_) => Delivered::Broken,
+        };
+        Some(self.sent(0, delivered))
+    }
+
+    /// Sends the body, then accounts for the exchange.
+    pub(super) async fn deliver(mut self, request: Arc<OwnedRequest>, mut pump: BodyPump) {
+        let ended = match self.follows {
+            Follows::Nothing => Ok(()),
+            Follows::Data => self.send_body(&mut pump).await,
+        };
+        if let Err(broken) = ended {
+            self.break_off(broken);
+        }
+        let delivered = if ended.is_ok() { Delivered::Whole } else { Delivered::Broken };
+        let lines = request.fields.to_lines();
+        let sent = self.sent(pump.received_bytes(), delivered);
+        account::record(&self.worker, &request.borrow(&lines), &self.reply, sent);
+    }
+
+    fn sent(&self, received_bytes: u64, delivered: Delivered) -> Sent {
+        self.reply.sent().with_bytes(self.sent_bytes, received_bytes, delivered)
+    }
+
+    //= RFC 9113 section 8.1: an incomplete response ends in RST_STREAM
+    fn break_off(&mut self, broken: Broken) {
+        let reason = match broken {
+            Broken::Body(reason) => {
+                self.worker.recorder.fill_aborted(reason);
+                Reason::INTERNAL_ERROR
+            }
+            Broken::Length => Reason::INTERNAL_ERROR,
+            Broken::Stalled => {
+                self.worker.recorder.client_error("write-timeout");
+                Reason::CANCEL
+            }
+            Broken::Client => Reason::CANCEL,
+        };
+        self.stream.send_reset(reason);
+    }
+
+    async fn send_body(&mut self, pump: &mut BodyPump) -> Result<(), Broken> {
+        let mut trailers = None;
+        while let Some(data) = self.next(pump, &mut trailers).await? {
+            self.check_length(data.len() as u64)?;
+            self.send(data, pump).await?;
+        }
+        if matches!(self.reply.length, Length::Known(bytes) if bytes != self.sent_bytes) {
+            return Err(Broken::Length);
+        }
+        let ended = match trailers.and_then(response::trailers) {
+            Some(trailers) => self.stream.send_trailers(trailers),
+            None => self.stream.send_data(Bytes::new(), true),
+        };
+        ended.map_err(|_| Broken::Client)
+    }
+
+    async fn next(&mut self, pump: &mut BodyPump, trailers: &mut Option<HeaderMap>) -> Result<Option<Bytes>, Broken> {
+        let (body, stream) = (&mut self.reply.body, &mut self.stream);
+        tokio::select! {
+            biased;
+            data = body.data(trailers) => data.map_err(|broken| Broken::Body(broken.reason())),
+            _ = poll_fn(|context| stream.poll_reset(context)) => Err(Broken::Client),
+            _ = pump.problem() => Err(Broken::Client),
+        }
+    }
+
+    fn check_length(&self, more_bytes: u64) -> Result<(), Broken> {
+        match self.reply.length {
+            Length::Known(bytes) if self.sent_bytes + more_bytes > bytes => Err(Broken::Length),
+            _ => Ok(()),
+        }
+    }
+
+    async fn send(&mut self, mut data: Bytes, pump: &mut BodyPump) -> Result<(), Broken> {
+        while !data.is_empty() {
+            let room = tokio::select! {
+                biased;
+                room = self.room(data.len()) => room?,
+                _ = pump.problem() => return Err(Broken::Client),
+            };
+            let piece = data.split_to(room.min(data.len()));
+            self.sent_bytes += piece.len() as u64;
+            self.stream.send_data(piece, false).map_err(|_| Broken::Client)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the client's windows and the send buffer have room for some of the data.
+    async fn room(&mut self, wanted_bytes: usize) -> Result<usize, Broken> {
+        let limits = &self.live.config.limits;
+        self.stream.reserve_capacity(wanted_bytes.min(limits.http2_send_buffer_bytes_max));
+        let at_once = self.stream.capacity();
+        if at_once > 0 {
+            return Ok(at_once);
+        }
+        let room = poll_fn(|context| self.stream.poll_capacity(context));
+        match tokio::time::timeout(limits.write_timeout, room).await {
+            Err(_) => Err(Broken::Stalled),
+            Ok(Some(Ok(bytes))) => Ok(bytes),
+            Ok(Some(Err(_)) | None) => Err(Broken::Client),
+        }
+    }
+}
+
+/// The data of a body that needs nobody's help.
+fn at_once(body: &mut Body) -> Option<Bytes> {
+    let mut trailers = None;
+    match pin!(body.data(&mut trailers)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(data)) => data,
+        _ => None,
+    }
+}

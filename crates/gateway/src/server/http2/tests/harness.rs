@@ -1,0 +1,417 @@
+//! A worker with one site, a scripted origin behind it, and two clients before it: `h2`, and bare frames.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use caching::CacheName;
+use h2::Reason;
+use h2::client::SendRequest;
+use http::{HeaderMap, Request, Response};
+use store::{Memory, MemoryConfig};
+use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::cache::flight::Flights;
+use crate::config::{
+    AddressFamily, ClientLimits, Collapse, Config, ErrorExposure, OriginConfig, OriginEndpoint,
+    OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, XCache,
+};
+use crate::head::{Peer, Scheme, Trust};
+use crate::origin::Origins;
+use crate::route::{LiveSite, Routes};
+use crate::worker::{Drain, Live, Shared, Worker};
+
+const LONG: Duration = Duration::from_secs(30);
+
+pub(in crate::server::http2) fn limits() -> ClientLimits {
+    ClientLimits {
+        connections_max: 8,
+        head_bytes_max: 4096,
+        fields_max: 64,
+        target_bytes_max: 1024,
+        body_bytes_max: 1024 * 1024,
+        head_read_timeout: LONG,
+        body_read_timeout: LONG,
+        idle_timeout: LONG,
+        write_timeout: LONG,
+        requests_per_connection_max: 1000,
+        http2_streams_max: 16,
+        http2_resets_max: 16,
+        http2_send_buffer_bytes_max: 64 * 1024,
+    }
+}
+
+pub(in crate::server::http2) fn peer() -> Peer {
+    Peer { address: SocketAddr::from(([192, 0, 2, 1], 1234)), trust: Trust::Untrusted, scheme: Scheme::Http }
+}
+
+/// What the origin does for a path, in order; then it closes the connection.
+#[derive(Clone, Copy)]
+pub(super) enum Act {
+    Write(&'static str),
+    /// Reads until these bytes have come.
+    Until(&'static str),
+    /// Writes this many bytes, as far as they are taken.
+    Flood(usize),
+    /// Waits for [`Origin::open_gate`].
+    Gate,
+    /// Waits until the gateway closes.
+    Hold,
+}
+
+/// A scripted origin. The path chooses the script.
+pub(super) struct Origin {
+    pub(super) address: SocketAddr,
+    requests: watch::Receiver<Vec<String>>,
+    flooded: watch::Receiver<usize>,
+    gate: watch::Sender<bool>,
+}
+
+type Script = &'static [(&'static str, &'static [Act])];
+
+impl Origin {
+    pub(super) async fn start(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (seen, requests) = watch::channel(Vec::new());
+        let (flood, flooded) = watch::channel(0);
+        let (gate, opened) = watch::channel(false);
+        let (seen, flood) = (Arc::new(seen), Arc::new(flood));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(follow(stream, script, Arc::clone(&seen), Arc::clone(&flood), opened.clone()));
+            }
+        });
+        Self { address, requests, flooded, gate }
+    }
+
+    /// Heads of all requests so far, once there are `count`.
+    pub(super) async fn requests(&self, count: usize) -> Vec<String> {
+        self.requests.clone().wait_for(|requests| requests.len() >= count).await.unwrap().clone()
+    }
+
+    pub(super) fn request_count(&self) -> usize {
+        self.requests.borrow().len()
+    }
+
+    pub(super) fn flooded_bytes(&self) -> usize {
+        *self.flooded.borrow()
+    }
+
+    pub(super) fn open_gate(&self) {
+        self.gate.send_replace(true);
+    }
+}
+
+async fn follow(
+    mut stream: TcpStream,
+    script: Script,
+    seen: Arc<watch::Sender<Vec<String>>>,
+    flood: Arc<watch::Sender<usize>>,
+    mut gate: watch::Receiver<bool>,
+) {
+    let head = read_until(&mut stream, "\r\n\r\n").await;
+    let path = head.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
+    seen.send_modify(|requests| requests.push(head));
+    let steps = script.iter().find(|(prefix, _)| path == *prefix).map_or(&[][..], |(_, steps)| steps);
+    for step in steps {
+        match step {
+            Act::Write(text) => stream.write_all(text.as_bytes()).await.unwrap(),
+            Act::Until(end) => drop(read_until(&mut stream, end).await),
+            Act::Gate => drop(gate.wait_for(|opened| *opened).await),
+            Act::Hold => drop(read_until(&mut stream, "\0never\0").await),
+            Act::Flood(bytes) => {
+                for _ in 0..bytes / 4096 {
+                    if stream.write_all(&[b'x'; 4096]).await.is_err() {
+                        return;
+                    }
+                    flood.send_modify(|flooded| *flooded += 4096);
+                }
+            }
+        }
+    }
+}
+
+/// Byte by byte, so that nothing behind the end is lost.
+async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(end.as_bytes()) {
+        match stream.read_u8().await {
+            Ok(byte) => read.push(byte),
+            Err(_) => break,
+        }
+    }
+    String::from_utf8(read).unwrap()
+}
+
+pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
+    let telemetry = Telemetry::new(1);
+    let origins = Arc::new(Origins::new(Handle::current()));
+    let site = Arc::new(site(origin));
+    let metrics = telemetry.register_site(&site.name);
+    let origin_metrics = telemetry.register_origin(&site.origin.name);
+    let live_site = LiveSite::new(&site, origins.origin(&site.origin), metrics, origin_metrics);
+    let live = Live {
+        config: config(site, limits),
+        routes: Routes::new(vec![Arc::new(live_site)]),
+        cache_name: CacheName::new("larder").unwrap(),
+        tls: Vec::new(),
+    };
+    let recorder = telemetry.worker(0);
+    let shared = Shared {
+        live: ArcSwap::from_pointee(live),
+        memory: Memory::new(MemoryConfig::with_bytes_max(16 << 20)),
+        flights: Arc::new(Flights::new()),
+        origins,
+        telemetry,
+        connections: AtomicUsize::new(0),
+        drain: Drain::default(),
+    };
+    let log = AccessLogOptions {
+        target: AccessTarget::Off,
+        format: AccessFormat::Json,
+        queue_lines_max: 1,
+        redaction: Redaction::default(),
+        workers: 1,
+    };
+    Arc::new(Worker { shared: Arc::new(shared), recorder, access: AccessLog::open(log).unwrap().worker(0) })
+}
+
+fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
+    Config {
+        listeners: Vec::new(),
+        workers: 1,
+        limits,
+        memory_bytes_max: 16 << 20,
+        variants_max: 4,
+        sites: vec![site],
+        server_name: "larder".to_owned(),
+        trusted_proxies: Vec::new(),
+        drain_limit: LONG,
+    }
+}
+
+fn site(origin: SocketAddr) -> Site {
+    Site {
+        name: "site".to_owned(),
+        hosts: Vec::new(),
+        path_prefix: "/".to_owned(),
+        prefix: PrefixHandling::Keep,
+        origin: Arc::new(origin_config(origin)),
+        rules: Vec::new(),
+        collapse: Collapse::Off,
+        timeouts: OriginTimeouts { connect: LONG, first_byte: LONG, between_bytes: LONG, total: None },
+        request_fields_hidden: Vec::new(),
+        request_fields_forwarded: Vec::new(),
+        response_fields_hidden: Vec::new(),
+        expose_errors: ErrorExposure::Expose,
+        log_level: tracing::Level::INFO,
+        x_cache: XCache::On,
+    }
+}
+
+fn origin_config(address: SocketAddr) -> OriginConfig {
+    OriginConfig {
+        name: "origin".to_owned(),
+        endpoint: OriginEndpoint::Tcp { host: address.ip().to_string(), port: address.port() },
+        base_path: String::new(),
+        protocol: OriginProtocol::Http1,
+        tls: None,
+        host_override: None,
+        fixed_fields: Vec::new(),
+        credentials: None,
+        local_address: None,
+        address_family: AddressFamily::Any,
+        pool: PoolConfig {
+            idle_connections_max: 0,
+            idle_timeout: LONG,
+            requests_in_flight_max: 64,
+            queue_max: 64,
+            queue_timeout: LONG,
+        },
+    }
+}
+
+/// A response as a client sees it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) fields: HeaderMap,
+    /// END_STREAM came with the head.
+    pub(super) ended_with_head: bool,
+    pub(super) body: String,
+    pub(super) trailers: Option<HeaderMap>,
+    /// RST_STREAM in place of END_STREAM.
+    pub(super) reset: Option<Reason>,
+}
+
+impl Answer {
+    pub(super) fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// A client that keeps to the rules.
+pub(super) struct Client {
+    pub(super) send: SendRequest<Bytes>,
+    pub(super) connection: JoinHandle<Result<(), h2::Error>>,
+}
+
+impl Client {
+    pub(super) async fn connect(worker: &Arc<Worker>) -> Self {
+        Self::connect_with(worker, &h2::client::Builder::new()).await
+    }
+
+    pub(super) async fn connect_with(worker: &Arc<Worker>, builder: &h2::client::Builder) -> Self {
+        let (near, far) = duplex(64 * 1024);
+        tokio::spawn(super::super::serve(near, Arc::clone(worker), peer()));
+        let (send, connection) = builder.handshake(far).await.unwrap();
+        Self { send, connection: tokio::spawn(connection) }
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> Answer {
+        self.ask("GET", path, &[]).await
+    }
+
+    pub(super) async fn ask(&mut self, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let (response, _) = self.send.send_request(request(method, path, fields), true).unwrap();
+        answer(response.await.unwrap()).await
+    }
+
+    /// Sends a head, and data that may not be the end.
+    pub(super) async fn upload(&mut self, path: &str, data: &'static [u8], end: bool) -> Answer {
+        let (response, mut stream) = self.send.send_request(request("POST", path, &[]), false).unwrap();
+        stream.send_data(Bytes::from_static(data), end).unwrap();
+        answer(response.await.unwrap()).await
+    }
+}
+
+pub(super) fn request(method: &str, path: &str, fields: &[(&str, &str)]) -> Request<()> {
+    let request = Request::builder().method(method).uri(format!("http://a.example{path}"));
+    fields.iter().fold(request, |request, (name, value)| request.header(*name, *value)).body(()).unwrap()
+}
+
+pub(super) async fn answer(response: Response<h2::RecvStream>) -> Answer {
+    let (parts, mut stream) = response.into_parts();
+    let mut answer = Answer {
+        status: parts.status.as_u16(),
+        fields: parts.headers,
+        ended_with_head: stream.is_end_stream(),
+        body: String::new(),
+        trailers: None,
+        reset: None,
+    };
+    while let Some(data) = stream.data().await {
+        match data {
+            Ok(data) => {
+                stream.flow_control().release_capacity(data.len()).unwrap();
+                answer.body.push_str(std::str::from_utf8(&data).unwrap());
+            }
+            Err(error) => {
+                answer.reset = error.reason();
+                return answer;
+            }
+        }
+    }
+    answer.trailers = stream.trailers().await.unwrap();
+    answer
+}
+
+/// A frame as it is on the wire (RFC 9113 section 4.1).
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+    pub(super) payload: Vec<u8>,
+}
+
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const PING: u8 = 6;
+pub(super) const GOAWAY: u8 = 7;
+const END_STREAM_AND_HEADERS: u8 = 0x5;
+const ACK: u8 = 0x1;
+
+/// A client that sends what it likes.
+pub(super) struct RawClient {
+    io: DuplexStream,
+}
+
+impl RawClient {
+    pub(super) async fn connect(worker: &Arc<Worker>) -> Self {
+        let (near, io) = duplex(64 * 1024);
+        tokio::spawn(super::super::serve(near, Arc::clone(worker), peer()));
+        let mut client = Self { io };
+        client.io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        client.send(&[frame(SETTINGS, 0, 0, &[])]).await;
+        client
+    }
+
+    /// Sends frames in one write, so that they arrive together.
+    pub(super) async fn send(&mut self, frames: &[Vec<u8>]) {
+        // The server may be gone already, which the next read tells.
+        let _ = self.io.write_all(&frames.concat()).await;
+    }
+
+    /// The next frame of this kind; `None` at the end of the connection. Settings are acknowledged on the way.
+    pub(super) async fn until(&mut self, kind: u8) -> Option<Frame> {
+        loop {
+            let frame = self.receive().await?;
+            if frame.kind == kind {
+                return Some(frame);
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.io.read_exact(&mut head).await.ok()?;
+        let [a, b, c, kind, flags, stream @ ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        self.io.read_exact(&mut payload).await.ok()?;
+        let received = Frame { kind, flags, stream: u32::from_be_bytes(stream), payload };
+        if received.kind == SETTINGS && received.flags & ACK == 0 {
+            self.send(&[frame(SETTINGS, ACK, 0, &[])]).await;
+        }
+        Some(received)
+    }
+
+    pub(super) async fn pong(&mut self, ping: &Frame) {
+        self.send(&[frame(PING, ACK, 0, &ping.payload)]).await;
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A GET without content; HPACK with literals that are not indexed (RFC 7541 section 6.2.2).
+pub(super) fn get_frame(stream: u32, authority: &str, path: &str) -> Vec<u8> {
+    let mut block = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
+    block.extend_from_slice(path.as_bytes());
+    if !authority.is_empty() {
+        block.extend_from_slice(&[0x01, u8::try_from(authority.len()).unwrap()]);
+        block.extend_from_slice(authority.as_bytes());
+    }
+    frame(HEADERS, END_STREAM_AND_HEADERS, stream, &block)
+}
+
+pub(super) fn reset_frame(stream: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
+}
+
+/// The error code of a GOAWAY.
+pub(super) fn goaway_code(frame: &Frame) -> u32 {
+    u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())
+}
