@@ -138,7 +138,7 @@ pub(crate) fn failed(worker: &Worker, plan: &Plan, error: &OriginError, reason: 
 pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassReason) -> Reply {
     let site = &plan.site.config;
     let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
-    let via = transform::via(received_version(response.version), &plan.live.config.server_name);
+    let via = transform::via(Version::received(response.version), &plan.live.config.server_name);
     let fields = transform::response_fields(&lines, site, &via, &caching::date::format(crate::worker::now()));
     drop(lines);
     let status = response.status.as_u16();
@@ -186,14 +186,6 @@ fn content(mut response: OriginResponse, mut fields: PackedFields, plan: &Plan) 
         },
     };
     (length, body, ReplyHead::Own { reason: response.reason, fields })
-}
-
-fn received_version(version: http::Version) -> Version {
-    match version {
-        http::Version::HTTP_10 => Version::Http10,
-        http::Version::HTTP_2 => Version::Http2,
-        _ => Version::Http11,
-    }
 }
 
 //= RFC 9111 section 4.4: invalidating stored responses

@@ -31,6 +31,15 @@ pub(crate) enum Version {
 }
 
 impl Version {
+    /// The version of an origin's message.
+    pub(crate) fn received(version: http::Version) -> Self {
+        match version {
+            http::Version::HTTP_10 => Self::Http10,
+            http::Version::HTTP_2 => Self::Http2,
+            _ => Self::Http11,
+        }
+    }
+
     /// As in `Via` (RFC 9110 section 7.6.3).
     pub(crate) fn received_protocol(self) -> &'static str {
         match self {

@@ -140,8 +140,7 @@ impl Job {
     fn freshen(&self, response: &OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let Some(stale) = &self.fetch.stale else { return };
         let publication = self.publication(&pilot);
-        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
-        let freshened = publication.freshen(stale, &lines, times);
+        let freshened = publication.freshen(stale, response, times);
         let hit = freshened.unwrap_or_else(|| stale.clone());
         pilot.land(Answer::Freshened(hit));
     }

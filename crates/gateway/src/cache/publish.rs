@@ -14,7 +14,7 @@ use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
 use super::flight::{Filling, Flight};
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
-use crate::fields::PackedFields;
+use crate::fields::{PackedFields, map_lines};
 use crate::head::Version;
 use crate::origin::OriginResponse;
 use crate::transform;
@@ -40,7 +40,7 @@ impl Publication<'_> {
         limits: FillLimits,
     ) -> Result<Filling, VaryUnusable> {
         let filter = StorageFilter::of(lines, &self.job.rule().caching);
-        let all = self.end_to_end(lines, storable.facts.response_time);
+        let all = self.end_to_end(lines, response.version, storable.facts.response_time);
         let (stored, unshared) = split(&all, |name| filter.keeps(name));
         let reason = response.reason.clone().unwrap_or_default();
         let head = self.head(storable.facts, stored, &reason, response.body.content_length())?;
@@ -49,8 +49,8 @@ impl Publication<'_> {
         Ok(Filling { head: Arc::new(head), fill, unshared: Arc::new(unshared) })
     }
 
-    fn end_to_end(&self, lines: &[FieldLine<'_>], date: Timestamp) -> PackedFields {
-        let via = transform::via(Version::Http11, &self.job.live.config.server_name);
+    fn end_to_end(&self, lines: &[FieldLine<'_>], version: http::Version, date: Timestamp) -> PackedFields {
+        let via = transform::via(Version::received(version), &self.job.live.config.server_name);
         transform::response_fields(lines, &self.job.site.config, &via, &caching::date::format(date))
     }
 
@@ -138,15 +138,11 @@ impl Publication<'_> {
 
     /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
     /// this once and is gone.
-    pub(crate) fn freshen(
-        &self,
-        stale: &Hit,
-        not_modified: &[FieldLine<'_>],
-        times: ExchangeTimes,
-    ) -> Option<Hit> {
+    pub(crate) fn freshen(&self, stale: &Hit, response: &OriginResponse, times: ExchangeTimes) -> Option<Hit> {
         let rules = &self.job.rule().caching;
         let stored = stale.head.fields.to_lines();
-        let end_to_end = self.end_to_end(not_modified, times.response);
+        let received: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let end_to_end = self.end_to_end(&received, response.version, times.response);
         let not_modified: Vec<FieldLine<'_>> = end_to_end.lines().collect();
         let freshened = validation::freshen(stale.head.facts.status, &stored, &not_modified, times, rules);
         let storable = may_store(&self.job.facts, &freshened.response, rules, times.response);

@@ -97,7 +97,8 @@ impl Certificates {
     //= RFC 9525 section 6.3: a wildcard stands for exactly one label, the leftmost
     fn select(&self, server_name: Option<&str>) -> &Arc<CertifiedKey> {
         let Some(name) = server_name.map(index_name) else { return &self.default };
-        let wildcard = || name.find('.').filter(|cut| *cut > 0).and_then(|cut| self.by_name.get(&name[cut..]));
+        let wildcard =
+            || name.find('.').filter(|cut| *cut > 0).and_then(|cut| self.by_name.get(&name[cut..]));
         self.by_name.get(&name).or_else(wildcard).unwrap_or(&self.default)
     }
 }
@@ -176,10 +177,14 @@ mod tests {
         config
     }
 
-    async fn shake_hands(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> (Negotiated, rustls::HandshakeKind) {
+    async fn shake_hands(
+        server: &Arc<ServerConfig>,
+        client: &Arc<ClientConfig>,
+    ) -> (Negotiated, rustls::HandshakeKind) {
         let (near, far) = tokio::io::duplex(16 * 1024);
         let server = accept(Arc::clone(server), near);
-        let client = TlsConnector::from(Arc::clone(client)).connect(ServerName::try_from("a.example").unwrap(), far);
+        let client =
+            TlsConnector::from(Arc::clone(client)).connect(ServerName::try_from("a.example").unwrap(), far);
         let (server, client) = tokio::join!(server, client);
         let (mut server, mut client) = (server.unwrap(), client.unwrap());
         let kind = server.stream.get_ref().1.handshake_kind().unwrap();

@@ -48,7 +48,6 @@ use crate::config::ClientLimits;
 use crate::exchange::{self, Step};
 use crate::head::{Peer, RequestHead};
 use crate::reply::Reply;
-use crate::respond::Problem;
 use crate::worker::{Live, Worker};
 
 /// What a client may send of one request body before the origin has taken any of it. It is memory that a slow
@@ -110,6 +109,10 @@ enum Phase {
     Leaving,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made and taken apart at once; a box would cost more than the move"
+)]
 enum Event {
     Request(Request<RecvStream>, SendResponse<Bytes>),
     /// No stream for as long as is allowed.
@@ -193,36 +196,33 @@ impl<S: Stream + 'static> Connection<S> {
             self.leave();
         }
         let responder = Responder::new(respond, &self.worker, &self.live, self.peer);
-        let wanted = Wanted::by(request.method().as_str());
-        if let Err((problem, responder)) = self.answer(request, responder) {
-            responder.refuse(&problem, wanted);
-        }
+        self.answer(request, responder);
     }
 
     /// Answers what is at hand, and starts a task for the rest.
-    fn answer(&mut self, request: Request<RecvStream>, responder: Responder) -> Result<(), (Problem, Responder)> {
+    fn answer(&mut self, request: Request<RecvStream>, responder: Responder) {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, ());
+        let wanted = Wanted::by(request.method().as_str());
         let limits = &self.live.config.limits;
         let stage = if body.is_end_stream() { Stage::HeadOnly } else { Stage::BodyFollows };
         let cookies = request::joined_cookies(request.headers());
         let lines = match request::lines(request.headers(), cookies.as_deref(), limits) {
             Ok(lines) => lines,
-            Err(problem) => return Err((problem, responder)),
+            Err(problem) => return responder.refuse(&problem, wanted),
         };
         let head = match request::head(&request, &lines, stage, self.peer, limits) {
             Ok(head) => head,
-            Err(problem) => return Err((problem, responder)),
+            Err(problem) => return responder.refuse(&problem, wanted),
         };
-        let resets = Arc::clone(&self.resets);
         match exchange::begin(&self.worker, &self.live, &head, &mut self.key) {
             Step::Reply(reply) => self.reply(reply, &head, responder),
             Step::Forward(plan) => {
                 let (pump, body) = BodyPump::start(body, plan.request().content, &self.live);
+                let resets = Arc::clone(&self.resets);
                 drop(tokio::spawn(Exchange { responder, plan, pump, resets }.run(body)));
             }
         }
-        Ok(())
     }
 
     fn reply(&self, reply: Reply, head: &RequestHead<'_>, responder: Responder) {

@@ -41,7 +41,11 @@ pub(super) fn lines<'a>(
     limits: &ClientLimits,
 ) -> Result<Vec<FieldLine<'a>>, Problem> {
     if fields.len() > limits.fields_max {
-        return Err(Problem::new(431, "too-many-fields", format!("more than {} field lines", limits.fields_max)));
+        return Err(Problem::new(
+            431,
+            "too-many-fields",
+            format!("more than {} field lines", limits.fields_max),
+        ));
     }
     let mut lines: Vec<FieldLine<'a>> = Vec::with_capacity(fields.len());
     for (name, value) in fields {
@@ -95,20 +99,29 @@ pub(super) fn too_large(bytes_max: u64) -> Problem {
     Problem::new(413, "request-body-too-large", format!("the request body is larger than {bytes_max} bytes"))
 }
 
+/// A fragment isn't seen here: `http` cuts it off as it parses, for the cache key and the origin alike.
 fn path_and_query<'a, B>(request: &'a Request<B>, limits: &ClientLimits) -> Result<&'a str, Problem> {
     if request.method() == Method::CONNECT {
         return Err(Problem::new(405, "connect", "this is no proxy"));
     }
     let target = request.uri().path_and_query().map_or("", http::uri::PathAndQuery::as_str);
     if target.len() > limits.target_bytes_max {
-        return Err(Problem::new(414, "target-too-long", format!("longer than {} bytes", limits.target_bytes_max)));
+        return Err(Problem::new(
+            414,
+            "target-too-long",
+            format!("longer than {} bytes", limits.target_bytes_max),
+        ));
     }
     //= RFC 9113 section 8.3.1: :path starts with "/" or is "*" for OPTIONS
     let is_well_formed = match target {
         "*" => request.method() == Method::OPTIONS,
-        path => path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#'),
+        path => path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic()),
     };
-    if is_well_formed { Ok(target) } else { Err(Problem::new(400, "invalid-target", "the request target is invalid")) }
+    if is_well_formed {
+        Ok(target)
+    } else {
+        Err(Problem::new(400, "invalid-target", "the request target is invalid"))
+    }
 }
 
 /// The authority of the target, from `:authority` or else from `Host`. Two that differ are refused: whoever stands
@@ -122,13 +135,16 @@ fn authority<B>(request: &Request<B>, scheme: Scheme) -> Result<Authority<'_>, P
     if hosts.next().is_some() {
         return Err(Problem::new(400, "duplicate-host", "Host is there more than once"));
     }
-    let named = request.uri().authority().map(|authority| parse(authority.as_str().as_bytes())).transpose()?;
+    let named =
+        request.uri().authority().map(|authority| parse(authority.as_str().as_bytes())).transpose()?;
     match (named, host) {
         (Some(named), Some(host)) if !named.same_server(&host, Some(default_port(scheme))) => {
             Err(Problem::new(400, "host-mismatch", ":authority and Host name different servers"))
         }
         (Some(authority), _) | (None, Some(authority)) => Ok(authority),
-        (None, None) => Err(Problem::new(400, "missing-authority", "the request has neither :authority nor Host")),
+        (None, None) => {
+            Err(Problem::new(400, "missing-authority", "the request has neither :authority nor Host"))
+        }
     }
 }
 
@@ -188,10 +204,20 @@ mod tests {
             ("GET", "http://a.example/\u{e9}", &[], Err((400, "invalid-target"))),
             ("GET", "http://a.example/01234567890123456789", &[], Err((414, "target-too-long"))),
             ("CONNECT", "a.example:443", &[], Err((405, "connect"))),
-            ("GET", "http://a/", &[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")], Err((431, "too-many-fields"))),
+            (
+                "GET",
+                "http://a/",
+                &[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")],
+                Err((431, "too-many-fields")),
+            ),
             ("GET", "http://a/", &[("a", " 1")], Err((400, "invalid-field-value"))),
             ("GET", "http://a/", &[("a", "1\t")], Err((400, "invalid-field-value"))),
-            ("PUT", "http://a/", &[("content-length", "1099511627776")], Err((413, "request-body-too-large"))),
+            (
+                "PUT",
+                "http://a/",
+                &[("content-length", "1099511627776")],
+                Err((413, "request-body-too-large")),
+            ),
         ];
         for (method, uri, fields, expected) in cases {
             let found = problem_of(request(method, uri, fields));
@@ -202,8 +228,12 @@ mod tests {
     //= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
     #[test]
     fn cookie_crumbs_become_one_line() {
-        let cases: [(&[&str], Option<&[u8]>); 4] =
-            [(&[], None), (&["a=1"], None), (&["a=1", "b=2"], Some(b"a=1; b=2")), (&["a", "b", "c"], Some(b"a; b; c"))];
+        let cases: [(&[&str], Option<&[u8]>); 4] = [
+            (&[], None),
+            (&["a=1"], None),
+            (&["a=1", "b=2"], Some(b"a=1; b=2")),
+            (&["a", "b", "c"], Some(b"a; b; c")),
+        ];
         for (crumbs, expected) in cases {
             let mut fields = HeaderMap::new();
             for crumb in crumbs {

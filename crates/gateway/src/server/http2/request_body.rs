@@ -134,14 +134,16 @@ impl Reader {
     async fn data(&mut self) -> Result<Option<Bytes>, BodyProblem> {
         let data = match tokio::time::timeout(self.stall_max, self.stream.data()).await {
             Err(_) => {
-                let problem = Problem::new(408, "request-body-timeout", "the request body did not arrive in time");
+                let problem =
+                    Problem::new(408, "request-body-timeout", "the request body did not arrive in time");
                 return Err(BodyProblem::Refused(problem));
             }
             Ok(None) => return Ok(None),
             Ok(Some(Err(_))) => return Err(BodyProblem::ClientLeft),
             Ok(Some(Ok(data))) => data,
         };
-        let received = self.received_bytes.fetch_add(data.len() as u64, Ordering::Relaxed) + data.len() as u64;
+        let received =
+            self.received_bytes.fetch_add(data.len() as u64, Ordering::Relaxed) + data.len() as u64;
         if received > self.bytes_max {
             return Err(BodyProblem::Refused(too_large(self.bytes_max)));
         }

@@ -113,7 +113,10 @@ pub(super) fn trailers(mut received: HeaderMap) -> Option<HeaderMap> {
 
 //= RFC 9113 section 8.2.2: connection-specific fields are not sent
 fn is_connection_specific(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "te" | "transfer-encoding" | "upgrade")
+    matches!(
+        name.as_str(),
+        "connection" | "keep-alive" | "proxy-connection" | "te" | "transfer-encoding" | "upgrade"
+    )
 }
 
 #[cfg(test)]
@@ -125,7 +128,15 @@ mod tests {
     fn connection_specific_fields_are_left_out() {
         let mut head = Http2Head::default();
         head.status(200, Some(b"Fine"));
-        for name in ["Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade", "Proxy-Connection", "X-Kept", "x-kept"] {
+        for name in [
+            "Connection",
+            "Keep-Alive",
+            "Transfer-Encoding",
+            "Upgrade",
+            "Proxy-Connection",
+            "X-Kept",
+            "x-kept",
+        ] {
             head.field(name, b"v");
         }
         let response = head.into_response();

@@ -67,7 +67,12 @@ enum Broken {
 }
 
 impl Responder {
-    pub(super) fn new(respond: SendResponse<Bytes>, worker: &Arc<Worker>, live: &Arc<Live>, peer: Peer) -> Self {
+    pub(super) fn new(
+        respond: SendResponse<Bytes>,
+        worker: &Arc<Worker>,
+        live: &Arc<Live>,
+        peer: Peer,
+    ) -> Self {
         Self { respond, worker: Arc::clone(worker), live: Arc::clone(live), peer }
     }
 
@@ -85,7 +90,8 @@ impl Responder {
         if reply.status >= 200 && !matches!(reply.body, Body::Tunnel(_)) {
             return reply;
         }
-        let problem = Problem::new(502, "unexpected-upgrade", "the origin switched protocols without being asked");
+        let problem =
+            Problem::new(502, "unexpected-upgrade", "the origin switched protocols without being asked");
         respond::reply(&problem, reply.account.site.as_ref(), reply.account.started, &self.worker)
     }
 
@@ -101,9 +107,11 @@ impl Responder {
             head.field("allow", b"");
         }
         head.content_length(body.len() as u64);
-        account::record_refused(&self.worker, self.peer, problem, body.len() as u64);
-        let Ok(mut stream) = self.respond.send_response(head.into_response(), wanted == Wanted::HeadOnly) else { return };
-        if wanted == Wanted::HeadOnly {
+        let ends = wanted == Wanted::HeadOnly;
+        let sent_bytes = if ends { 0 } else { body.len() as u64 };
+        account::record_refused(&self.worker, self.peer, problem, sent_bytes);
+        let Ok(mut stream) = self.respond.send_response(head.into_response(), ends) else { return };
+        if ends {
             return;
         }
         // Nobody waits for a client that has no window for a line of text.
@@ -235,7 +243,11 @@ impl Open {
         ended.map_err(|_| Broken::Client)
     }
 
-    async fn next(&mut self, pump: &mut BodyPump, trailers: &mut Option<HeaderMap>) -> Result<Option<Bytes>, Broken> {
+    async fn next(
+        &mut self,
+        pump: &mut BodyPump,
+        trailers: &mut Option<HeaderMap>,
+    ) -> Result<Option<Bytes>, Broken> {
         let (body, stream) = (&mut self.reply.body, &mut self.stream);
         tokio::select! {
             biased;
