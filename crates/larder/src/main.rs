@@ -22,6 +22,10 @@ use clap::Parser;
 use cli::{Cli, Command, ServeArguments};
 use config::Overrides;
 
+/// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Version and, where the build knows it, the commit.
 pub(crate) const VERSION: &str = env!("LARDER_VERSION");
 
