@@ -179,7 +179,8 @@ impl Seeker<'_> {
             Answer::Private(answer) => {
                 let response = if role == Role::Leader { answer.response.lock().take() } else { None };
                 // The whole was asked for, to be stored. Who wants a part of it shall get that from the origin.
-                let response = response.filter(|response| !(self.plan.facts.has_range && response.status == 200));
+                let response =
+                    response.filter(|response| !(self.plan.facts.has_range && response.status == 200));
                 let response = response.ok_or(Again::Pass { detail: answer.reason })?;
                 let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
                 Ok(forward::private_reply(self.plan, response, reason))

@@ -138,7 +138,12 @@ impl Publication<'_> {
 
     /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
     /// this once and is gone.
-    pub(crate) fn freshen(&self, stale: &Hit, response: &OriginResponse, times: ExchangeTimes) -> Option<Hit> {
+    pub(crate) fn freshen(
+        &self,
+        stale: &Hit,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Option<Hit> {
         let rules = &self.job.rule().caching;
         let stored = stale.head.fields.to_lines();
         let received: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
