@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 use telemetry::ConnectionKind;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -80,7 +80,7 @@ async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize, open: 
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
-            () = drain.drain.begun() => return,
+            () = drain.drain.begun() => return stop_accepting(&worker, listener, index, &open),
         };
         match accepted {
             Ok((stream, address)) => admit(&worker, stream, address, index, &open),
@@ -89,6 +89,26 @@ async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize, open: 
                 tracing::warn!(%error, "connection not accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
+        }
+    }
+}
+
+/// Closes a listener without a reset for anybody. A connection that is complete but not yet accepted when its listener
+/// closes is reset by the kernel, so the order is: let no new connection through, accept what is there, close.
+fn stop_accepting(worker: &Arc<Worker>, listener: TcpListener, index: usize, open: &Arc<OpenConnections>) {
+    /// Classic BPF: return 0, which keeps 0 bytes of the packet. New handshakes are not answered and find the
+    /// port closed when they try again.
+    const DROP_ALL: [SockFilter; 1] = [SockFilter::new(0x06, 0, 0, 0)];
+    if let Err(error) = SockRef::from(&listener).attach_filter(&DROP_ALL) {
+        tracing::debug!(%error, "new connections can't be held off while the listener closes");
+    }
+    // The kernel is asked directly: the runtime's idea of readiness may be older than the queue.
+    let Ok(listener) = listener.into_std() else { return };
+    while let Ok((stream, address)) = listener.accept() {
+        let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+        match stream {
+            Ok(stream) => admit(worker, stream, address, index, open),
+            Err(error) => tracing::warn!(%error, "connection not accepted"),
         }
     }
 }

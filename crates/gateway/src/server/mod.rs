@@ -8,3 +8,17 @@ mod prefixed;
 pub(crate) mod tls;
 mod tunnel;
 mod wire;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+/// The output of a future that is ready now.
+async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}

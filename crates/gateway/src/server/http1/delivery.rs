@@ -10,8 +10,8 @@ use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use crate::account::{self, Delivered};
 use crate::head::OwnedRequest;
 use crate::reply::{Body, Reply};
-use crate::server::tunnel;
 use crate::server::wire::{Stream, WireError};
+use crate::server::{at_once, tunnel};
 use crate::worker::Live;
 
 /// One response on its way.
@@ -91,7 +91,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         tokio::pin!(data);
         if !self.connection.out.is_empty() {
             // The head goes out with the first data if there is some at once; otherwise it doesn't wait.
-            if let Some(at_once) = poll_once(&mut data).await {
+            if let Some(at_once) = at_once(data.as_mut()).await {
                 return moved(at_once);
             }
             if self.connection.flush().await.is_err() {
@@ -195,16 +195,6 @@ fn moved(data: Result<Option<Bytes>, crate::reply::BrokenBody>) -> Moved {
         Ok(None) => Moved::End,
         Err(broken) => Moved::Broken(broken.reason()),
     }
-}
-
-async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
-    std::future::poll_fn(|context| {
-        std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(context) {
-            std::task::Poll::Ready(output) => Some(output),
-            std::task::Poll::Pending => None,
-        })
-    })
-    .await
 }
 
 /// Writes the head of a response with its framing and connection fields.
