@@ -323,9 +323,15 @@ fn request_head<'a>(head: &http1::Head<'a, 'a>, peer: Peer) -> RequestHead<'a> {
             Framing::Length(bytes) => Content::Length(bytes),
             Framing::Chunked => Content::Unknown,
         },
-        upgrade: head.upgrade.and_then(|protocol| std::str::from_utf8(protocol).ok()),
+        upgrade: head.upgrade.and_then(tunnelled),
         peer,
     }
+}
+
+/// The protocol to switch to, if it is one for the origin to speak. The upgrade to cleartext HTTP/2 is obsolete
+/// (RFC 9113 section 3.1), and a client that offers it takes HTTP/1.1 as well (RFC 9110 section 7.8).
+fn tunnelled(protocol: &[u8]) -> Option<&str> {
+    std::str::from_utf8(protocol).ok().filter(|protocol| !protocol.eq_ignore_ascii_case("h2c"))
 }
 
 fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Live) {
