@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::cache::purge;
 use crate::config::OriginEndpoint;
+use crate::events::{self, Event};
 use crate::exchange::{InterimSender, PassReason, Plan};
 use crate::fields::{PackedFields, map_lines};
 use crate::head::{OwnedRequest, Version};
@@ -80,14 +81,7 @@ impl OriginCall<'_> {
             Ok(response) => OriginOutcome::from_status(response.status.as_u16()),
             Err(error) => {
                 self.worker.recorder.origin_error(self.site.origin_metrics, error.reason());
-                tracing::warn!(
-                    site = %self.site.config.name,
-                    origin = %self.site.config.origin.name,
-                    target = %self.request.path_and_query,
-                    reason = error.reason(),
-                    %error,
-                    "origin gave no response"
-                );
+                events::emit(&self.site.config, &self.request.path_and_query, &Event::OriginFailed(error));
                 OriginOutcome::Failed
             }
         };

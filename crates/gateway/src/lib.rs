@@ -18,6 +18,7 @@
 mod account;
 mod cache;
 pub mod config;
+pub mod events;
 mod exchange;
 mod fields;
 mod forward;

@@ -21,7 +21,7 @@ use crate::process::{Process, Running};
 /// # Errors
 /// What keeps it from starting: an address that is taken, a log file that can't be opened.
 pub(crate) fn run(settings: Settings, file: Option<&Path>, overrides: &Overrides) -> anyhow::Result<()> {
-    let levels = logging::install(settings.log.format, &settings.log.level.to_string())?;
+    let levels = logging::install(settings.log.format, &log_levels(&settings.log))?;
     let running = Running { settings, file: file.map(Path::to_owned), overrides: overrides.clone() };
     let runtime = lifecycle::runtime()?;
     let outcome = runtime.block_on(serve(running, levels));
@@ -67,6 +67,11 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     admin.finished().await;
     process.flush_logs();
     Ok(())
+}
+
+/// The level of the process; events of sites go by the level of their site.
+pub(crate) fn log_levels(settings: &LogSettings) -> String {
+    format!("{},{}=trace", settings.level, gateway::events::TARGET)
 }
 
 async fn wait_for_stop(signals: &mut Signals, process: &Arc<Process>) {

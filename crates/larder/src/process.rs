@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
 use telemetry::{AccessLog, Telemetry};
 
+use crate::assemble::log_levels;
 use crate::config::{self, Overrides, Settings, Severity};
 
 /// What the process was started with, and the configuration in force.
@@ -99,7 +100,7 @@ impl Process {
         // What can't change was put back and reported by the check already.
         self.gateway.reload(settings.gateway.clone()).inspect_err(|error| tracing::error!("{error}"))?;
         // Neither can stop a configuration that is in force: both leave what was there in use.
-        if let Err(error) = self.levels.change(&settings.log.level.to_string()) {
+        if let Err(error) = self.levels.change(&log_levels(&settings.log)) {
             tracing::error!(%error, "log levels stay as they were");
         }
         if let Err(error) = self.access.reopen() {

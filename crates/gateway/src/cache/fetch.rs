@@ -14,6 +14,7 @@ use super::flight::{Answer, FailureCause, Filling, Pilot, PrivateAnswer};
 use super::publish::Publication;
 use super::stored::Hit;
 use crate::config::{CacheRule, Collapse};
+use crate::events::{self, Event};
 use crate::fields::map_lines;
 use crate::forward::OriginCall;
 use crate::head::OwnedRequest;
@@ -207,7 +208,7 @@ impl Job {
     }
 
     fn keep_private(&self, response: OriginResponse, reason: &'static str, pilot: Pilot) {
-        self.worker.recorder.not_stored(reason);
+        self.not_stored(reason);
         let response = parking_lot::Mutex::new(Some(response));
         pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, response })));
     }
@@ -239,21 +240,26 @@ impl Job {
 
     fn stop_keeping(&self, reason: NotKept, pilot: &Pilot) {
         pilot.hide();
-        self.worker.recorder.not_stored(reason.as_str());
+        self.not_stored(reason.as_str());
+    }
+
+    fn not_stored(&self, reason: &'static str) {
+        self.worker.recorder.not_stored(reason);
+        events::emit(&self.site.config, &self.request.path_and_query, &Event::NotStored(reason));
     }
 
     fn complete(&self, filling: &Filling, body: Option<CompleteBody>, pilot: &Pilot) {
         if let Some(body) = body
             && self.publication(pilot).store(&filling.head, body).is_err()
         {
-            self.worker.recorder.not_stored("store-full");
+            self.not_stored("store-full");
         }
     }
 
     fn abort(&self, fill: &Fill, reason: &'static str) {
         fill.abort();
         self.worker.recorder.fill_aborted(reason);
-        tracing::debug!(site = %self.site.config.name, target = %self.request.path_and_query, reason, "fill aborted");
+        events::emit(&self.site.config, &self.request.path_and_query, &Event::FillAborted(reason));
     }
 
     fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {

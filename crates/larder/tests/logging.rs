@@ -1,0 +1,50 @@
+//! The event log: each site says how much of it is logged, and errors tell clients only what their site allows.
+
+use testkit::{Larder, Setup, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// Two sites whose origin refuses connections.
+fn two_sites() -> Larder {
+    let config = r#"
+        [log]
+        level = "error"
+        [[site]]
+        name = "talkative"
+        hosts = ["talkative.example"]
+        origin = "http://127.0.0.1:1"
+        log_level = "warn"
+        expose_errors = true
+        [[site]]
+        name = "quiet"
+        hosts = ["quiet.example"]
+        origin = "http://127.0.0.1:1"
+    "#;
+    Setup::config(LARDER, config).start()
+}
+
+fn get(larder: &Larder, host: &str) -> String {
+    let mut client = larder.client();
+    client.send(format!("GET /page?token=secret HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let response = client.response_to("GET");
+    assert_eq!(response.status(), 502);
+    response.text()
+}
+
+#[test]
+fn each_site_has_its_own_log_level_and_no_query_is_logged() {
+    let larder = two_sites();
+    get(&larder, "quiet.example");
+    get(&larder, "talkative.example");
+    wait::until_true("the talkative site is logged", || larder.stderr().contains("site=talkative"));
+    let log = larder.stderr();
+    assert!(log.contains("connection-refused") && log.contains("/page"), "{log}");
+    assert!(!log.contains("site=quiet") && !log.contains("secret"), "{log}");
+}
+
+#[test]
+fn errors_are_exposed_only_where_the_site_says_so() {
+    let larder = two_sites();
+    assert_eq!(get(&larder, "quiet.example"), "502 Bad Gateway\n");
+    assert!(get(&larder, "talkative.example").contains("connection-refused"));
+}
