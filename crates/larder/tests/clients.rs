@@ -1,0 +1,205 @@
+//! Clients as they exist: curl, h2load, nghttp, a browser.
+
+mod mock;
+
+use mock::MockOrigin;
+use testkit::{Authority, Larder, Output, Port, ScriptedOrigin, Setup, run};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// What curl writes after the body.
+const REPORT: &str = "\n%{http_version} %{http_code}";
+
+fn curl(arguments: &[&str]) -> Output {
+    run(
+        "curl",
+        [&["--silent", "--show-error", "--max-time", "30", "--write-out", REPORT], arguments].concat(),
+    )
+}
+
+fn hello() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let body = format!("hello {}", String::from_utf8_lossy(&exchange.request.body));
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\nETag: \"a\"\r\n", body);
+    })
+}
+
+/// A gateway with a plain port, and a port with TLS and a certificate for each name.
+struct Secured {
+    larder: Larder,
+    authority: Authority,
+    port: Port,
+}
+
+impl Secured {
+    fn start(origin: &ScriptedOrigin, names: &[&str]) -> Self {
+        let (authority, port) = (Authority::new(), Port::reserve());
+        let mut certificates = String::new();
+        for name in names {
+            let identity = authority.identity(&[name]);
+            certificates.push_str(&format!(
+                "[[listen.certificates]]\ncert = \"{}\"\nkey = \"{}\"\n",
+                identity.certificate.display(),
+                identity.key.display()
+            ));
+        }
+        let config = format!(
+            "[[listen]]\naddress = \"@listen@\"\n[[listen]]\naddress = \"{}\"\n{certificates}\
+             [[site]]\nname = \"a\"\norigin = \"{}\"\n",
+            port.address(),
+            origin.url()
+        );
+        Self { larder: Setup::config(LARDER, &config).start(), authority, port }
+    }
+
+    /// Asks by name, believing our authority alone.
+    fn curl(&self, name: &str, more: &[&str]) -> Output {
+        let port = self.port.address().port();
+        let (authority, url) =
+            (self.authority.file().display().to_string(), format!("https://{name}:{port}/"));
+        let resolve = format!("{name}:{port}:127.0.0.1");
+        curl(&[&["--cacert", &authority, "--resolve", &resolve, &url], more].concat())
+    }
+}
+
+#[test]
+fn curl_speaks_every_version() {
+    let origin = hello();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for (option, version) in
+        [("--http1.0", "1.1"), ("--http1.1", "1.1"), ("--http2", "1.1"), ("--http2-prior-knowledge", "2")]
+    {
+        for _ in 0..2 {
+            let output = curl(&[option, &larder.url("/")]).succeeded();
+            assert_eq!(output.text(), format!("hello \n{version} 200"), "{option}");
+        }
+        let body = "x".repeat(100_000);
+        let output = curl(&[option, "--data", &body, &larder.url("/post")]).succeeded();
+        assert_eq!(output.text(), format!("hello {body}\n{version} 200"), "POST with {option}");
+        let output = curl(&[option, "--range", "1-3", &larder.url("/")]).succeeded();
+        assert_eq!(output.text(), format!("ell\n{version} 206"), "range with {option}");
+        let output = curl(&[option, "--header", "If-None-Match: \"a\"", &larder.url("/")]).succeeded();
+        assert_eq!(output.text(), format!("\n{version} 304"), "condition with {option}");
+        let output = curl(&[option, "--head", &larder.url("/")]).succeeded();
+        assert!(output.text().to_lowercase().contains("content-length: 6"), "{}", output.text());
+    }
+    assert_eq!(origin.count("/"), 1, "all versions share what is stored");
+}
+
+#[test]
+fn curl_speaks_tls_with_alpn() {
+    let origin = hello();
+    let secured = Secured::start(&origin, &["a.example"]);
+    for (option, version) in
+        [("--http2", "2"), ("--http1.1", "1.1"), ("--no-alpn", "1.1"), ("--tlsv1.3", "2"), ("--tls-max", "2")]
+    {
+        let more: &[&str] = if option == "--tls-max" { &["--tls-max", "1.2"] } else { &[option] };
+        let output = secured.curl("a.example", more).succeeded();
+        assert_eq!(output.text(), format!("hello \n{version} 200"), "{option}");
+    }
+    assert_eq!(origin.last("/").field("x-forwarded-proto"), "https");
+    let plain = curl(&[&secured.larder.url("/")]).succeeded();
+    assert!(plain.text().ends_with("1.1 200"), "{}", plain.text());
+    assert_eq!(origin.count("/"), 2, "the scheme is part of the key");
+}
+
+#[test]
+fn certificates_are_chosen_by_sni() {
+    let origin = hello();
+    let secured = Secured::start(&origin, &["a.example", "b.example", "*.wild.example"]);
+    for name in ["a.example", "b.example", "x.wild.example"] {
+        secured.curl(name, &[]).succeeded();
+    }
+    // curl says 60 when it does not believe the certificate, 35 when the handshake fails.
+    let refused = secured.curl("c.example", &[]);
+    assert!([60, 35].contains(&refused.status), "{} {}", refused.status, refused.stderr);
+}
+
+/// HTTP/2 has no last chunk; a body that breaks off ends in a reset of its stream.
+#[test]
+fn a_broken_body_is_an_error_for_http_2() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        match exchange.request.target() {
+            "/length" => {
+                exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("hello")
+            }
+            _ => exchange.chunked_head("Cache-Control: max-age=60\r\n").chunk("hello"),
+        };
+        exchange.close();
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for option in ["--http2-prior-knowledge", "--http1.1"] {
+        for target in ["/length", "/chunked"] {
+            let output = curl(&[option, &larder.url(target)]);
+            assert_ne!(output.status, 0, "{option} {target} ended cleanly: {}", output.text());
+        }
+    }
+}
+
+#[test]
+fn interim_responses_and_trailers_reach_http_2_clients() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
+        exchange.send("HTTP/1.1 102 Processing\r\n\r\n");
+        let fields = "Cache-Control: no-store\r\nTrailer: X-Sum\r\n";
+        exchange.chunked_head(fields).chunk("hello").last_chunk("X-Sum: 42\r\n");
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let output =
+        run("nghttp", ["--verbose", "--no-dep", "--header", "te: trailers", &larder.url("/")]).succeeded();
+    let text = output.text();
+    let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is missing:\n{text}"));
+    let places = [":status: 103", "link: </a.css>; rel=preload", ":status: 102", ":status: 200", "x-sum: 42"]
+        .map(place);
+    assert!(places.is_sorted(), "in this order:\n{text}");
+}
+
+#[test]
+fn h2load_and_many_streams() {
+    let origin = hello();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for option in [&["--clients=10", "--max-concurrent-streams=20"][..], &["--clients=10", "--h1"]] {
+        let (count, url) = ("--requests=3000", larder.url("/"));
+        let output = run("h2load", [option, &[count, &url]].concat()).succeeded();
+        let text = output.text();
+        assert!(text.contains("3000 succeeded, 0 failed, 0 errored, 0 timeout"), "{option:?}:\n{text}");
+        assert!(text.contains("status codes: 3000 2xx, 0 3xx, 0 4xx, 0 5xx"), "{option:?}:\n{text}");
+    }
+    assert_eq!(origin.total(), 1);
+}
+
+/// A page with its style sheet and its image.
+#[test]
+fn a_browser_loads_a_page() {
+    let origin = MockOrigin::start();
+    let larder = Setup::origin(LARDER, &origin.url).start();
+    let dump = || {
+        let profile = tempfile::tempdir().expect("a temporary folder");
+        let profile = format!("--user-data-dir={}", profile.path().display());
+        let url = larder.url("/");
+        let arguments = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            &profile,
+            "--dump-dom",
+            &url,
+        ];
+        run("chromium", arguments).succeeded().text()
+    };
+    let first = dump();
+    assert!(first.contains("Mock origin</h1>"), "{first}");
+    for target in ["/", "/style.css", "/image.svg"] {
+        assert_eq!(origin.count(target), 1, "{target}");
+    }
+    assert_eq!(dump(), first);
+    for target in ["/", "/style.css", "/image.svg"] {
+        assert_eq!(origin.count(target), 1, "{target} is served from the cache to a browser without one");
+    }
+}

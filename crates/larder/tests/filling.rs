@@ -1,0 +1,442 @@
+//! Fills of the cache: collapsed requests, fills that break, clients that are slow or leave, objects too large.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use testkit::{Client, End, Exchange, Gate, Larder, Random, ScriptedOrigin, Setup, sha256, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+fn in_front_of(origin: &ScriptedOrigin) -> Larder {
+    Setup::origin(LARDER, &origin.url()).start()
+}
+
+fn with(settings: &str, origin: &ScriptedOrigin) -> Larder {
+    Setup::config(LARDER, &settings.replace("@origin@", &origin.url())).start()
+}
+
+fn request(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n")
+}
+
+/// Clients that have asked for a target and not read anything yet.
+fn askers(larder: &Larder, count: usize, target: &str) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| larder.client()).collect();
+    clients.iter_mut().for_each(|client| drop(client.try_send(request(target))));
+    clients
+}
+
+/// One origin request for a thousand clients; the first half of the body reaches all of them before the origin sends
+/// the second.
+#[test]
+fn a_thousand_requests_for_a_cold_url_are_one_forward() {
+    testkit::raise_open_files_limit();
+    let body = Random::new(1).bytes(64 << 10);
+    let (first, second) = (body[..32 << 10].to_vec(), body[32 << 10..].to_vec());
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.delay_ms(500).head("200 OK", "Content-Length: 65536\r\nCache-Control: max-age=60\r\n");
+        exchange.send(&first);
+        released.pass();
+        exchange.send(&second);
+    });
+    let larder = in_front_of(&origin);
+    let mut clients = askers(&larder, 1000, "/");
+    let half = body.len() / 2;
+    for client in &mut clients {
+        assert_eq!(client.head().status(), 200);
+        assert!(client.bytes(half) == body[..half], "the first half");
+    }
+    assert_eq!(origin.total(), 1, "the fill runs, and nobody else asked");
+    gate.open();
+    for client in &mut clients {
+        assert!(client.bytes(half) == body[half..], "the second half");
+    }
+    assert_eq!(origin.total(), 1);
+    assert!(larder.get("/").is_hit());
+}
+
+#[test]
+fn waiters_say_that_they_were_collapsed() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        released.pass();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "shared");
+    });
+    let larder = in_front_of(&origin);
+    let mut clients = askers(&larder, 10, "/");
+    wait::until_true("nine wait", || larder.metric("larder_collapsed_waiters", &[]) >= 9.0);
+    gate.open();
+    let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+    assert!(responses.iter().all(|response| response.text() == "shared"));
+    let collapsed = responses.iter().filter(|response| response.cache_status().contains("collapsed")).count();
+    assert_eq!((collapsed, origin.total()), (9, 1));
+}
+
+#[test]
+fn collapse_can_be_switched_off() {
+    let barrier = Arc::new(Barrier::new(5));
+    let origin = ScriptedOrigin::start(move |exchange| {
+        barrier.wait();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "x");
+    });
+    let larder = with("[[site]]\nname = \"a\"\norigin = \"@origin@\"\ncollapse = \"off\"\n", &origin);
+    let mut clients = askers(&larder, 5, "/");
+    assert!(clients.iter_mut().all(|client| client.response().text() == "x"));
+    assert_eq!(origin.total(), 5);
+}
+
+/// Requests that wait for an answer that turns out to be for one client only go to the origin side by side, not one
+/// after the other; and the next ones need not find it out again.
+#[test]
+fn uncacheable_responses_are_not_collapsed() {
+    let barrier = Arc::new(Barrier::new(10));
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier > 0 {
+            // Opens only when ten are here at the same time.
+            barrier.wait();
+        }
+        let body = format!("answer {}", exchange.request.earlier);
+        exchange.respond("200 OK", "Cache-Control: private\r\n", body);
+    });
+    let larder = in_front_of(&origin);
+    larder.get("/");
+    let mut clients = askers(&larder, 10, "/");
+    let mut bodies: Vec<String> = clients.iter_mut().map(|client| client.response().text()).collect();
+    bodies.sort_unstable();
+    bodies.dedup();
+    assert_eq!((bodies.len(), origin.total()), (10, 11), "each has an answer of its own");
+}
+
+/// The same when the first of them is still waiting for the head.
+#[test]
+fn waiters_leave_when_the_answer_is_not_for_them() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let barrier = Arc::new(Barrier::new(9));
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier == 0 {
+            released.pass();
+        } else {
+            barrier.wait();
+        }
+        let body = format!("answer {}", exchange.request.earlier);
+        exchange.respond("200 OK", "Cache-Control: private\r\n", body);
+    });
+    let larder = in_front_of(&origin);
+    let mut clients = askers(&larder, 10, "/");
+    wait::until_true("nine wait", || larder.metric("larder_collapsed_waiters", &[]) >= 9.0);
+    gate.open();
+    let mut bodies: Vec<String> = clients.iter_mut().map(|client| client.response().text()).collect();
+    bodies.sort_unstable();
+    bodies.dedup();
+    assert_eq!((bodies.len(), origin.total()), (10, 10));
+}
+
+/// Waiters for different variants: each variant is forwarded once, and everybody gets the own one.
+//= RFC 9111 section 4.1: Vary
+#[test]
+fn waiters_leave_on_vary_mismatch() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        released.pass();
+        let language = exchange.request.field("accept-language").to_owned();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", language);
+    });
+    let larder = in_front_of(&origin);
+    let languages = ["de", "en", "fr"];
+    let mut clients: Vec<(&str, Client)> = Vec::new();
+    for language in languages.into_iter().cycle().take(30) {
+        let mut client = larder.client();
+        client.send(format!("GET / HTTP/1.1\r\nHost: test.example\r\nAccept-Language: {language}\r\n\r\n"));
+        clients.push((language, client));
+    }
+    wait::until_true("the others wait", || larder.metric("larder_collapsed_waiters", &[]) >= 29.0);
+    gate.open();
+    for (language, client) in &mut clients {
+        assert_eq!(client.response().text(), *language);
+    }
+    assert_eq!(origin.total(), languages.len());
+}
+
+/// How an origin breaks a body.
+#[derive(Clone, Copy, Debug)]
+enum Break {
+    LengthFin,
+    LengthReset,
+    ChunkedFin,
+    ChunkedReset,
+}
+
+const BREAKS: [Break; 4] = [Break::LengthFin, Break::LengthReset, Break::ChunkedFin, Break::ChunkedReset];
+
+/// Sends half of a body of twice `half` bytes, and breaks the connection.
+fn break_off(exchange: &mut Exchange<'_>, how: Break, half: &[u8]) {
+    let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
+    match how {
+        Break::LengthFin | Break::LengthReset => {
+            exchange.head("200 OK", &format!("Content-Length: {}\r\n{fields}", half.len() * 2)).send(half)
+        }
+        Break::ChunkedFin | Break::ChunkedReset => exchange.chunked_head(fields).chunk(half),
+    };
+    match how {
+        Break::LengthFin | Break::ChunkedFin => exchange.close(),
+        Break::LengthReset | Break::ChunkedReset => exchange.reset(),
+    };
+}
+
+/// Nobody takes half a body for a whole one: not the client of the fill, not those who wait for it, not those who ask
+/// afterwards; a hundred times in a row.
+#[test]
+fn origin_killed_mid_body_a_hundred_times() {
+    let sent = Random::new(4).bytes(40_000);
+    let gates: Arc<Vec<Gate>> = Arc::new((0..100).map(|_| Gate::new()).collect());
+    let released = Arc::clone(&gates);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let target = exchange.request.target().to_owned();
+        let round: usize = target[1..].parse().expect("targets are numbers");
+        match exchange.request.field("x-after") {
+            "" => {
+                released[round].pass();
+                break_off(exchange, BREAKS[round % BREAKS.len()], &sent);
+            }
+            _ => drop(exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "whole")),
+        }
+    });
+    let larder = in_front_of(&origin);
+    for (round, gate) in gates.iter().enumerate() {
+        let target = format!("/{round}");
+        let mut clients = askers(&larder, 3, &target);
+        origin.wait_for(&target, 1);
+        gate.open();
+        for client in &mut clients {
+            // A waiter may try for itself, and fail the same way.
+            if let Ok(response) = client.try_response_to("GET") {
+                let whole = response.status() == 200 && response.end != End::Truncated;
+                assert!(!whole, "{:?} ended cleanly: {:?}", BREAKS[round % BREAKS.len()], response.head);
+            }
+        }
+        let after = larder.ask("GET", &target, "X-After: yes\r\n");
+        assert_eq!((after.status(), after.text().as_str(), after.is_hit()), (200, "whole", false));
+    }
+    assert_eq!(larder.metric("larder_fills", &[]), 0.0, "no fill is left over");
+}
+
+/// The same where the body is for one client alone and HTTP/1.0 gives it no framing of its own.
+#[test]
+fn broken_bodies_that_pass_through_are_visibly_broken() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let how = BREAKS[exchange.request.earlier % BREAKS.len()];
+        let head = "Cache-Control: no-store\r\n";
+        match how {
+            Break::LengthFin => {
+                exchange.head("200 OK", &format!("Content-Length: 10\r\n{head}")).send("hello").close()
+            }
+            Break::LengthReset => {
+                exchange.head("200 OK", &format!("Content-Length: 10\r\n{head}")).send("hello").reset()
+            }
+            Break::ChunkedFin => exchange.chunked_head(head).chunk("hello").close(),
+            Break::ChunkedReset => exchange.chunked_head(head).chunk("hello").reset(),
+        };
+    });
+    let larder = in_front_of(&origin);
+    for _ in 0..20 {
+        let mut client = larder.client();
+        client.send(request("/"));
+        if let Ok(response) = client.try_response_to("GET") {
+            let whole = response.status() == 200 && response.end != End::Truncated;
+            assert!(!whole, "{:?} {:?}", response.head, response.text());
+        }
+    }
+}
+
+fn in_chunks<'e, 's>(exchange: &'e mut Exchange<'s>, body: &[u8]) -> &'e mut Exchange<'s> {
+    for piece in body.chunks(50_000) {
+        exchange.chunk(piece);
+    }
+    exchange.last_chunk("")
+}
+
+#[test]
+fn an_object_found_too_large_goes_on_to_its_client_and_is_not_stored() {
+    let body = Random::new(5).bytes(300_000);
+    let sent = body.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        match exchange.request.target() {
+            "/length" => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", &sent),
+            _ => {
+                exchange.chunked_head("Cache-Control: max-age=60\r\n");
+                in_chunks(exchange, &sent)
+            }
+        };
+    });
+    let settings =
+        "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[[site.rule]]\nobject_bytes_max = \"100KiB\"\n";
+    let larder = with(settings, &origin);
+    for target in ["/length", "/chunked"] {
+        for _ in 0..2 {
+            let response = larder.get(target);
+            assert!(response.body == body && response.end == End::Complete, "{target}: {:?}", response.head);
+            assert!(!response.is_hit());
+        }
+        assert_eq!(origin.count(target), 2);
+    }
+    wait::until_true("nothing is held", || larder.metric("larder_store_bytes", &["filling"]) == 0.0);
+}
+
+#[test]
+fn an_object_larger_than_the_store_is_served() {
+    let body = Random::new(6).bytes(20 << 20);
+    let sum = sha256(&body);
+    let sent = body.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        match exchange.request.target() {
+            "/length" => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", &sent),
+            _ => {
+                exchange.chunked_head("Cache-Control: max-age=60\r\n");
+                in_chunks(exchange, &sent)
+            }
+        };
+    });
+    let larder = with("[store]\nmemory = \"4MiB\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n", &origin);
+    for target in ["/length", "/chunked", "/length"] {
+        let response = larder.get(target);
+        assert_eq!((response.end, response.body.len()), (End::Complete, body.len()), "{target}");
+        assert_eq!(sha256(&response.body), sum);
+    }
+    let small = larder.metric("larder_store_bytes", &[]);
+    assert!(small <= f64::from(5 << 20), "{small} bytes are held");
+}
+
+/// The first client reads nothing at all; the fill ends without it, and the second gets everything.
+#[test]
+fn a_slow_client_does_not_stop_the_fill() {
+    let body = Random::new(7).bytes(8 << 20);
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", body.clone());
+    let larder = in_front_of(&origin);
+    let mut slow = larder.client();
+    slow.send(request("/"));
+    let head = slow.head();
+    let start = slow.bytes(1000);
+    wait::until_true("the fill ends without its client", || {
+        larder.metric("larder_fills", &[]) == 0.0 && larder.metric("larder_store_entries", &[]) == 1.0
+    });
+    let hit = larder.get("/");
+    assert!(hit.is_hit() && hit.body == body);
+    assert_eq!(head.status(), 200);
+    assert!(
+        start == body[..1000] && slow.bytes(body.len() - 1000) == body[1000..],
+        "the slow one gets it all"
+    );
+    assert_eq!(origin.total(), 1);
+}
+
+#[test]
+fn a_client_that_leaves_does_not_stop_the_fill() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("hello");
+        released.pass();
+        exchange.send("world");
+    });
+    let larder = in_front_of(&origin);
+    let mut leader = larder.client();
+    leader.send(request("/"));
+    leader.head();
+    drop(leader);
+    let mut waiter = larder.client();
+    waiter.send(request("/"));
+    assert_eq!(waiter.head().status(), 200);
+    gate.open();
+    assert_eq!(waiter.bytes(10), b"helloworld");
+    assert_eq!(origin.total(), 1);
+}
+
+/// A fill that a purge overtook goes on to its clients and is not stored.
+#[test]
+fn purge_during_a_fill() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let round = Arc::new(AtomicUsize::new(0));
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let number = round.fetch_add(1, Ordering::AcqRel);
+        exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("round");
+        if number == 0 {
+            released.pass();
+        }
+        exchange.send(format!("{number:5}"));
+    });
+    let larder = in_front_of(&origin);
+    let mut client = larder.client();
+    client.send(request("/"));
+    client.head();
+    assert_eq!(client.bytes(5), b"round");
+    let purged = larder.ask_admin("POST", "/purge?url=http://test.example/", "");
+    assert_eq!(purged.status(), 200, "{}", purged.text());
+    assert!(purged.text().contains("\"fills_doomed\":1"), "{}", purged.text());
+    let mut after = larder.client();
+    after.send(request("/"));
+    assert_eq!(after.response().text(), "round    1", "who asks after the purge gets nothing from before it");
+    gate.open();
+    assert_eq!(client.bytes(5), b"    0");
+    let next = larder.get("/");
+    assert_eq!((next.text().as_str(), next.is_hit()), ("round    1", true));
+}
+
+/// Waiters give up waiting after their limit, and ask for themselves.
+#[test]
+fn waiting_has_a_limit() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier == 0 {
+            released.pass();
+        }
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "x");
+    });
+    let settings =
+        "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[site.collapse_limits]\nwait_max = \"100ms\"\n";
+    let larder = with(settings, &origin);
+    let mut leader = larder.client();
+    leader.send(request("/"));
+    origin.wait_for("/", 1);
+    assert_eq!(larder.get("/").text(), "x", "answered while the first forward still waits");
+    gate.open();
+    assert_eq!(leader.response().text(), "x");
+}
+
+/// Memory does not grow with what an origin sends faster than a client reads, when nothing is stored.
+#[test]
+fn a_stream_for_a_slow_client_is_bounded() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.chunked_head("Cache-Control: no-store\r\n");
+        let piece = vec![b'x'; 64 << 10];
+        for _ in 0..2000 {
+            if exchange.chunk(&piece).is_broken() {
+                return;
+            }
+            counter.fetch_add(piece.len(), Ordering::AcqRel);
+        }
+        exchange.last_chunk("");
+    });
+    let larder = in_front_of(&origin);
+    let mut client = larder.client();
+    client.send(request("/"));
+    client.head();
+    // The origin stands still when every buffer on the way is full.
+    let mut before = usize::MAX;
+    wait::until_true("the origin is held back", || {
+        thread::park_timeout(Duration::from_millis(200));
+        let now = sent.load(Ordering::Acquire);
+        std::mem::replace(&mut before, now) == now
+    });
+    assert!(before < 60 << 20, "{before} bytes were taken from the origin for a client that reads nothing");
+}

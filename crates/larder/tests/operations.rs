@@ -1,0 +1,476 @@
+//! What operators do: probes, metrics, purge, reload, stop, logs.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use serde_json::Value;
+use testkit::{Client, End, Gate, Larder, Output, ScriptedOrigin, Setup, Signal, run, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+fn in_front_of(origin: &ScriptedOrigin) -> Larder {
+    Setup::origin(LARDER, &origin.url()).start()
+}
+
+fn stored() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        let body = format!("{} {}", exchange.request.target(), exchange.request.field("accept-language"));
+        let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nVary: Accept-Language\r\n";
+        exchange.respond("200 OK", fields, body);
+    })
+}
+
+fn larder(arguments: &[&str]) -> Output {
+    run(LARDER, arguments)
+}
+
+#[test]
+fn admin_endpoints() {
+    let origin = stored();
+    let larder = in_front_of(&origin);
+    larder.get("/");
+    for (method, target, status) in [
+        ("GET", "/live", 200),
+        ("HEAD", "/live", 200),
+        ("GET", "/ready", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/", 200),
+        ("GET", "/nothing", 404),
+        ("GET", "/purge", 405),
+        ("POST", "/live", 405),
+        ("POST", "/purge", 400),
+        ("POST", "/reload", 200),
+    ] {
+        let response = larder.ask_admin(method, target, "");
+        assert_eq!(response.status(), status, "{method} {target}: {}", response.text());
+    }
+    let metrics = larder.ask_admin("GET", "/metrics", "").text();
+    for name in [
+        "larder_build_info{",
+        "larder_requests_total{",
+        "larder_response_duration_seconds_bucket{",
+        "larder_origin_fetch_duration_seconds_count{",
+        "larder_store_entries 1",
+        "larder_store_bytes_max ",
+        "larder_connections{",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(metrics.contains(name), "{name} is missing:\n{metrics}");
+    }
+    assert!(larder.metric("larder_requests_total", &["status=\"200\"", "method=\"GET\""]) >= 1.0);
+}
+
+/// A web page must not reach the admin API through a browser of the operator.
+#[test]
+fn the_admin_api_is_for_its_own_host_only() {
+    let origin = stored();
+    let larder = in_front_of(&origin);
+    let mut client = Client::connect(larder.admin());
+    client.send("POST /purge?url=http://a/ HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n");
+    let status = client.response().status();
+    assert!((400..500).contains(&status), "{status}");
+}
+
+#[test]
+fn a_token_guards_all_but_probes() {
+    let origin = stored();
+    let config = "[admin]\nlisten = \"@admin@\"\ntoken_file = \"@dir@/token\"\n\
+                  [[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let probes = testkit::Port::reserve();
+    let config = config.replace("@origin@", &origin.url());
+    let config = config.replace("[[site]]", &format!("probes_listen = \"{}\"\n[[site]]", probes.address()));
+    let setup = Setup::config(LARDER, &config).file("token", "s3cret-s3cret-s3cret\n");
+    let larder_process = setup.start_when(probes.address());
+    let admin = larder_process.admin().to_string();
+    let token = larder_process.folder().join("token").display().to_string();
+    let refused = larder(&["purge", "http://test.example/", "--admin", &admin]);
+    assert_ne!(refused.status, 0, "{}", refused.text());
+    larder(&["purge", "http://test.example/", "--admin", &admin, "--token-file", &token]).succeeded();
+    for (target, status) in [("/live", 200), ("/ready", 200), ("/metrics", 200), ("/purge", 404)] {
+        let mut client = Client::connect(probes.address());
+        assert_eq!(client.get(target).status(), status, "{target} on the probes listener");
+    }
+}
+
+#[test]
+fn purge_by_command_removes_all_variants() {
+    let origin = stored();
+    let process = in_front_of(&origin);
+    let admin = process.admin().to_string();
+    let is_hit = |path: &str, language: &str| {
+        process.ask("GET", path, &format!("Accept-Language: {language}\r\n")).is_hit()
+    };
+    let all = [("/", "de"), ("/", "en"), ("/other", "de")];
+    for (mode, hits) in [(None, [false, false, true]), (Some("--soft"), [false, false, true])] {
+        for (path, language) in all {
+            is_hit(path, language);
+            assert!(is_hit(path, language));
+        }
+        let mut arguments = vec!["purge", "http://test.example/", "--admin", &admin];
+        arguments.extend(mode);
+        let output = larder(&arguments).succeeded();
+        assert!(output.text().contains("stored responses 2"), "{}", output.text());
+        let found: Vec<bool> = all.iter().map(|(path, language)| is_hit(path, language)).collect();
+        assert_eq!(found, hits, "{mode:?}");
+    }
+}
+
+/// A soft purge makes stale: the next request validates.
+#[test]
+fn soft_purge_validates_and_hard_purge_forgets() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
+        match exchange.request.field("if-none-match") {
+            "\"a\"" => exchange.head("304 Not Modified", fields),
+            _ => exchange.respond("200 OK", fields, "body"),
+        };
+    });
+    let larder = in_front_of(&origin);
+    larder.get("/");
+    for (mode, validator) in [("soft", "\"a\""), ("hard", "")] {
+        let body = format!("{{\"url\":\"http://test.example/\",\"mode\":\"{mode}\"}}");
+        let purged = larder.ask_admin("POST", "/purge", &body);
+        assert_eq!(purged.status(), 200, "{}", purged.text());
+        let response = larder.get("/");
+        assert_eq!(
+            (response.text().as_str(), response.is_hit()),
+            ("body", false),
+            "{mode}: {:?}",
+            response.head
+        );
+        assert_eq!(origin.last("/").field("if-none-match"), validator, "{mode}");
+        assert!(larder.get("/").is_hit());
+    }
+}
+
+#[test]
+fn the_access_log_has_a_json_line_per_request() {
+    let origin = stored();
+    let process = Setup::origin(LARDER, &origin.url()).arguments(&["--access-log", "stdout"]).start();
+    let odd = "GET /a?token=secret&b HTTP/1.1\r\nHost: test.example\r\nUser-Agent: \"\\\u{e9}\r\n\r\n";
+    process.get("/plain");
+    process.get("/plain");
+    let mut client = process.client();
+    client.send(odd);
+    client.response();
+    let mut bad = process.client();
+    bad.send("GET / HTTP/1.1\n\n");
+    bad.response();
+    let records = || -> Vec<Value> {
+        let text = process.stdout();
+        text.lines()
+            .filter(|line| line.starts_with('{'))
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    };
+    let of = |target: &str, cache: &str| {
+        wait::until("the line is written", || {
+            records().into_iter().find(|record| record["target"] == target && record["cache"] == cache)
+        })
+    };
+    of("/plain", "miss");
+    let hit = of("/plain", "hit");
+    assert_eq!((hit["status"].as_u64(), hit["body_bytes"].as_u64()), (Some(200), Some(7)), "{hit}");
+    assert_eq!(hit["client"], "127.0.0.1", "{hit}");
+    let odd = of("/a?token=REDACTED&b", "miss");
+    assert_eq!(odd["user_agent"], "\"\\\u{e9}", "{odd}");
+    of("", "local");
+    let all = process.stdout() + &process.stderr();
+    assert!(!all.contains("secret"), "{all}");
+    let lines = process.stdout().lines().filter(|line| line.starts_with('{')).count();
+    assert_eq!(lines, records().len(), "every line is JSON:\n{}", process.stdout());
+}
+
+/// Clients with keep-alive connections that ask without pause until they are told to stop.
+struct Load {
+    stopped: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    failures: Arc<Mutex<Vec<String>>>,
+    cut_off: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What happens to a client when the connection is refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    Fails,
+    Ends,
+}
+
+impl Load {
+    fn start(process: &Larder, clients: usize, refused: Refused) -> Self {
+        let mut load = Self {
+            stopped: Arc::default(),
+            answered: Arc::default(),
+            failures: Arc::default(),
+            cut_off: Arc::default(),
+            threads: Vec::new(),
+        };
+        for number in 0..clients {
+            let (stopped, answered) = (Arc::clone(&load.stopped), Arc::clone(&load.answered));
+            let (failures, cut_off) = (Arc::clone(&load.failures), Arc::clone(&load.cut_off));
+            let address = process.address();
+            load.threads.push(thread::spawn(move || {
+                let mut seeker = Seeker { address, refused, client: None };
+                let mut turn = number;
+                while !stopped.load(Ordering::Acquire) {
+                    turn += 1;
+                    match seeker.ask(["/hit", "/miss"][turn % 2]) {
+                        Ok(Asked::Answered) => drop(answered.fetch_add(1, Ordering::AcqRel)),
+                        Ok(Asked::Refused) => return,
+                        Ok(Asked::CutOff) => drop(cut_off.fetch_add(1, Ordering::AcqRel)),
+                        Err(text) => return failures.lock().expect("no holder panics").push(text),
+                    }
+                }
+            }));
+        }
+        load
+    }
+
+    fn wait_for_answers(&self, more: usize) {
+        let start = self.answered.load(Ordering::Acquire);
+        let failures = || self.failures.lock().expect("no holder panics").clone();
+        wait::until_true("requests are answered", || {
+            assert_eq!(failures(), Vec::<String>::new());
+            self.answered.load(Ordering::Acquire) >= start + more
+        });
+    }
+
+    /// Stops it, and says how many clients were cut off.
+    fn finish(self) -> usize {
+        self.stopped.store(true, Ordering::Release);
+        self.threads.into_iter().for_each(|thread| thread.join().expect("the client does not panic"));
+        assert_eq!(*self.failures.lock().expect("no holder panics"), Vec::<String>::new());
+        self.cut_off.load(Ordering::Acquire)
+    }
+}
+
+enum Asked {
+    Answered,
+    Refused,
+    /// Connected, and reset before the first byte of an answer.
+    CutOff,
+}
+
+/// A client as browsers are: a request on a connection that had been used, and was closed before it got any answer,
+/// goes out again on a new one.
+struct Seeker {
+    address: std::net::SocketAddr,
+    refused: Refused,
+    client: Option<Client>,
+}
+
+impl Seeker {
+    fn ask(&mut self, target: &str) -> Result<Asked, String> {
+        if let Some(client) = &mut self.client {
+            match Self::exchange(client, target) {
+                Ok(closes) => {
+                    self.client.take_if(|_| closes);
+                    return Ok(Asked::Answered);
+                }
+                Err(Broken::BeforeAnswer(_)) => self.client = None,
+                Err(Broken::InAnswer(text)) => return Err(text),
+            }
+        }
+        let mut client = match std::net::TcpStream::connect(self.address) {
+            Ok(stream) => Client::over(stream),
+            Err(_) if self.refused == Refused::Ends => return Ok(Asked::Refused),
+            Err(error) => return Err(format!("not connected: {error}")),
+        };
+        match Self::exchange(&mut client, target) {
+            Ok(closes) => {
+                self.client = (!closes).then_some(client);
+                Ok(Asked::Answered)
+            }
+            Err(Broken::BeforeAnswer(_)) if self.refused == Refused::Ends => Ok(Asked::CutOff),
+            Err(Broken::BeforeAnswer(text) | Broken::InAnswer(text)) => {
+                Err(format!("new connection: {text}"))
+            }
+        }
+    }
+
+    /// Says whether the connection closes.
+    fn exchange(client: &mut Client, target: &str) -> Result<bool, Broken> {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n");
+        client.try_send(request).map_err(|error| Broken::BeforeAnswer(error.to_string()))?;
+        let response =
+            client.try_response_to("GET").map_err(|error| Broken::BeforeAnswer(error.to_string()))?;
+        if response.status() != 200 || response.end != End::Complete || !response.text().starts_with(target) {
+            return Err(Broken::InAnswer(format!(
+                "{:?} {:?} {}",
+                response.head,
+                response.end,
+                response.text()
+            )));
+        }
+        Ok(response.head.fields.lists("connection", "close"))
+    }
+}
+
+enum Broken {
+    BeforeAnswer(String),
+    InAnswer(String),
+}
+
+fn mixed() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        let target = exchange.request.target().to_owned();
+        let cc = if target == "/miss" { "no-store" } else { "max-age=600" };
+        exchange.respond("200 OK", &format!("Cache-Control: {cc}\r\n"), target);
+    })
+}
+
+const RELOADED: &str = "server_name = \"@name@\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+
+#[test]
+fn reload_under_load_fails_no_request_and_keeps_the_cache() {
+    let origin = mixed();
+    let text = |name: &str| RELOADED.replace("@origin@", &origin.url()).replace("@name@", name);
+    let mut process = Setup::config(LARDER, &text("before")).start();
+    let load = Load::start(&process, 8, Refused::Fails);
+    for round in 0..10 {
+        let name = format!("round-{round}");
+        process.write_config(&text(&name));
+        process.signal(Signal::HUP);
+        wait::until_true("the new name is used", || process.get("/hit").cache_status().starts_with(&name));
+        load.wait_for_answers(50);
+    }
+    load.finish();
+    assert_eq!(origin.count("/hit"), 1, "what was stored stayed");
+}
+
+#[test]
+fn a_broken_file_changes_nothing() {
+    let origin = mixed();
+    let text = |name: &str| RELOADED.replace("@origin@", &origin.url()).replace("@name@", name);
+    let mut process = Setup::config(LARDER, &text("good")).start();
+    let load = Load::start(&process, 4, Refused::Fails);
+    let admin = process.admin().to_string();
+    for (number, broken) in
+        ["not = [toml", "unknown_key = 1\n", "", "[[site]]\nname = \"a\"\n"].into_iter().enumerate()
+    {
+        process.write_config(broken);
+        process.signal(Signal::HUP);
+        let refused = || process.metric("larder_reloads_total", &["refused"]);
+        let count = f64::from(u32::try_from(number).expect("a small number"));
+        wait::until_true("the reload is refused", || refused() > count * 2.0);
+        let output = larder(&["reload", "--admin", &admin]);
+        assert_eq!(output.status, 1, "{}", output.text());
+        assert!(output.stderr.contains("larder.toml"), "it names the file: {}", output.stderr);
+        assert!(process.get("/hit").cache_status().starts_with("good"));
+        load.wait_for_answers(50);
+    }
+    process.write_config(&text("better"));
+    larder(&["reload", "--admin", &admin]).succeeded();
+    assert!(process.get("/hit").cache_status().starts_with("better"));
+    load.finish();
+}
+
+/// The kernel may complete a handshake between the last accept and the close, which no process can prevent: one such
+/// client in three stops is chance, more are connections that were left in the queue.
+#[test]
+fn stop_under_load_fails_no_request() {
+    let mut cut_off = 0;
+    for _ in 0..3 {
+        let origin = mixed();
+        let mut process = in_front_of(&origin);
+        let load = Load::start(&process, 16, Refused::Ends);
+        load.wait_for_answers(200);
+        process.signal(Signal::TERM);
+        assert!(process.service().end().success());
+        cut_off += load.finish();
+    }
+    assert!(cut_off <= 1, "{cut_off} clients were connected and got no answer");
+}
+
+/// Readiness flips, nobody new gets in, and what is under way is finished.
+#[test]
+fn requests_in_flight_finish_after_the_stop() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("hello");
+        released.pass();
+        exchange.send("world");
+    });
+    let mut process = in_front_of(&origin);
+    let mut idle = process.client();
+    let mut busy = process.client();
+    busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let head = busy.head();
+    process.signal(Signal::TERM);
+    wait::until_true("it is not ready", || process.ask_admin("GET", "/ready", "").status() == 503);
+    wait::until_true("it takes no connections", || std::net::TcpStream::connect(process.address()).is_err());
+    assert_eq!(process.ask_admin("GET", "/live", "").status(), 200);
+    assert_eq!(idle.rest(), b"", "idle connections are closed");
+    process.service().assert_runs();
+    gate.open();
+    assert_eq!((head.status(), busy.bytes(10)), (200, b"helloworld".to_vec()));
+    assert!(process.service().end().success());
+}
+
+#[test]
+fn the_drain_limit_ends_what_does_not_end() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.head("200 OK", "Content-Length: 10\r\n").send("hello");
+        released.pass();
+    });
+    let config = "drain_limit = \"200ms\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let mut process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    let mut client = process.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.head();
+    process.signal(Signal::TERM);
+    process.service().end();
+    assert_eq!(client.rest(), b"hello", "cut off, visibly");
+    gate.open();
+}
+
+#[test]
+fn a_taken_address_is_said_and_ends_the_start() {
+    let origin = stored();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("a bound socket has an address").to_string();
+    let admin = testkit::Port::reserve().address().to_string();
+    let mut command = Command::new(LARDER);
+    command.args(["serve", "--origin", &origin.url(), "--listen", &address, "--admin", &admin]);
+    let output = command.output().expect("it starts");
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains(&address), "{text}");
+}
+
+#[test]
+fn connections_are_limited() {
+    let origin = stored();
+    let config = "[limits]\nconnections_max = 3\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    let mut clients: Vec<Client> = (0..3).map(|_| process.client()).collect();
+    assert!(clients.iter_mut().all(|client| client.get("/").status() == 200));
+    let mut refused = process.client();
+    let _ = refused.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(!refused.rest().starts_with(b"HTTP/1.1 200"));
+    clients.pop();
+    wait::until_true("a place is free again", || {
+        let mut client = process.client();
+        client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_ok()
+            && client.try_response_to("GET").is_ok_and(|response| response.status() == 200)
+    });
+}
+
+#[test]
+fn requests_per_connection_are_limited() {
+    let origin = stored();
+    let config = "[limits]\nrequests_per_connection_max = 2\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    for _ in 0..2 {
+        let mut client = process.client();
+        assert!(!client.get("/").head.fields.lists("connection", "close"));
+        assert!(client.get("/").head.fields.lists("connection", "close"), "the last one says so");
+        assert_eq!(client.rest(), b"");
+    }
+}

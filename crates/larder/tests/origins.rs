@@ -1,0 +1,419 @@
+//! The side of the origin servers: connections, TLS, sites, limits, time-outs; and what stands in front of the
+//! gateway and says so with the PROXY protocol.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+use testkit::{
+    Authority, Client, End, FaultProxy, Faults, Gate, Larder, ScriptedOrigin, Service, Setup, wait,
+};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+fn in_front_of(origin: &ScriptedOrigin) -> Larder {
+    Setup::origin(LARDER, &origin.url()).start()
+}
+
+fn with(settings: &str, origin: &str) -> Larder {
+    Setup::config(LARDER, &settings.replace("@origin@", origin)).start()
+}
+
+fn not_stored() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let body = exchange.request.target().to_owned();
+        exchange.respond("200 OK", "Cache-Control: no-store\r\n", body);
+    })
+}
+
+fn wait_for_idle(larder: &Larder, count: f64) {
+    let idle = || larder.metric("larder_origin_connections", &["idle"]);
+    wait::until_true("the origin connections are idle", || (idle() - count).abs() < 0.5);
+}
+
+/// All cores share the idle connections, whichever opened them.
+#[test]
+fn sequential_requests_share_one_connection() {
+    let origin = not_stored();
+    let larder = in_front_of(&origin);
+    for _ in 0..50 {
+        assert_eq!(larder.get("/").status(), 200);
+        wait_for_idle(&larder, 1.0);
+    }
+    assert_eq!((origin.total(), origin.connections()), (50, 1));
+}
+
+#[test]
+fn keep_alive_can_be_switched_off() {
+    let origin = not_stored();
+    let larder = with(
+        "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\n[origin.pool]\nkeep_alive = false\n\
+         [[site]]\nname = \"a\"\norigin = \"o\"\n",
+        &origin.url(),
+    );
+    for _ in 0..5 {
+        assert_eq!(larder.get("/").status(), 200);
+    }
+    assert_eq!(origin.connections(), 5);
+}
+
+/// Answers the first request on each connection; the second finds it dead.
+fn dies_when_reused() -> ScriptedOrigin {
+    let used = Mutex::new(HashMap::<usize, usize>::new());
+    ScriptedOrigin::start(move |exchange| {
+        exchange.read_body();
+        let mut used = used.lock().expect("no holder panics");
+        let count = used.entry(exchange.request.connection).or_default();
+        *count += 1;
+        let dies = *count > 1;
+        drop(used);
+        match dies {
+            true => exchange.reset(),
+            false => exchange.respond("200 OK", "Cache-Control: no-store\r\n", "alive"),
+        };
+    })
+}
+
+//= RFC 9110 section 9.2.2: idempotent methods
+#[test]
+fn a_dead_pooled_connection_is_retried_once_where_that_is_safe() {
+    for (method, status, requests) in [
+        ("GET", 200, 3),
+        ("HEAD", 200, 3),
+        ("OPTIONS", 200, 3),
+        ("DELETE", 200, 3),
+        ("POST", 502, 2),
+        ("PATCH", 502, 2),
+    ] {
+        let origin = dies_when_reused();
+        let larder = in_front_of(&origin);
+        assert_eq!(larder.get("/").text(), "alive");
+        wait_for_idle(&larder, 1.0);
+        let fields = if method == "POST" || method == "PATCH" { "Content-Length: 0\r\n" } else { "" };
+        let response = larder.ask(method, "/", fields);
+        assert_eq!((response.status(), origin.total()), (status, requests), "{method}: {:?}", response.head);
+    }
+}
+
+/// An idle connection that the origin closed is not used at all.
+#[test]
+fn a_closed_idle_connection_costs_no_request() {
+    let origin = not_stored();
+    let larder = in_front_of(&origin);
+    for round in 1..=3 {
+        let response = larder.ask("POST", "/", "Content-Length: 0\r\n");
+        assert_eq!(response.status(), 200, "round {round}");
+        origin.close_connections();
+        wait_for_idle(&larder, 0.0);
+    }
+}
+
+#[test]
+fn a_fresh_connection_that_dies_is_not_retried() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.reset();
+    });
+    let larder = in_front_of(&origin);
+    assert_eq!((larder.get("/").status(), origin.total()), (502, 1));
+}
+
+#[test]
+fn origins_on_unix_sockets() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let origin = ScriptedOrigin::start_unix(&folder.path().join("app.sock"), |exchange| {
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "over a socket");
+    });
+    let larder = in_front_of(&origin);
+    for hit in [false, true] {
+        let response = larder.get("/");
+        assert_eq!((response.text().as_str(), response.is_hit()), ("over a socket", hit));
+    }
+    assert_eq!(origin.last("/").field("host"), "test.example");
+}
+
+/// The mock origin with TLS; gives its address.
+fn tls_origin(folder: &Path, identity: &testkit::Identity) -> (Service, String) {
+    let mut command = Command::new(LARDER);
+    command.args(["origin", "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0", "--tls-cert"]);
+    command.arg(&identity.certificate).arg("--tls-key").arg(&identity.key);
+    let mut service = Service::start(&mut command, folder, "origin");
+    let url = wait::until("the origin listens", || {
+        service.assert_runs();
+        let text = service.stdout();
+        text.split_whitespace().find(|word| word.starts_with("https://")).map(str::to_owned)
+    });
+    (service, url)
+}
+
+#[test]
+fn origins_with_tls_are_verified() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (_service, url) = tls_origin(folder.path(), &authority.identity(&["127.0.0.1", "inner.example"]));
+    let ask = |settings: &str| {
+        let config = format!(
+            "[[origin]]\nname = \"o\"\nurl = \"{url}\"\n{settings}[[site]]\nname = \"a\"\norigin = \"o\"\n"
+        );
+        Setup::config(LARDER, &config).start().get("/items/1")
+    };
+    let ours = format!("ca_file = \"{}\"\n", authority.file().display());
+    let other = format!("ca_file = \"{}\"\n", stranger.file().display());
+    for (settings, status) in [
+        (ours.clone(), 200),
+        (format!("{ours}protocol = \"http1\"\n"), 200),
+        (format!("{ours}protocol = \"http2\"\n"), 200),
+        (format!("{ours}server_name = \"inner.example\"\n"), 200),
+        (format!("{ours}server_name = \"outer.example\"\n"), 502),
+        (other.clone(), 502),
+        (format!("{other}verify = false\n"), 200),
+        (String::new(), 502),
+    ] {
+        let response = ask(&settings);
+        assert_eq!(response.status(), status, "{settings:?}: {:?}", response.head);
+    }
+}
+
+#[test]
+fn sites_by_host_and_by_path() {
+    let origins: Vec<ScriptedOrigin> = (0..5)
+        .map(|number| {
+            ScriptedOrigin::start(move |exchange| {
+                let body = format!("{number} {}", exchange.request.target());
+                exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", body);
+            })
+        })
+        .collect();
+    let site = |number: usize, name: &str, settings: &str| {
+        format!("[[site]]\nname = \"{name}\"\norigin = \"{}\"\n{settings}\n", origins[number].url())
+    };
+    let config = [
+        site(0, "exact", "hosts = [\"shop.example\"]"),
+        site(1, "wildcard", "hosts = [\"*.example\"]"),
+        site(2, "api", "hosts = [\"shop.example\"]\npath_prefix = \"/api\"\nstrip_prefix = true"),
+        site(3, "kept", "hosts = [\"shop.example\"]\npath_prefix = \"/kept\""),
+        format!(
+            "[[site]]\nname = \"based\"\norigin = \"{}/base\"\nhosts = [\"based.test\"]\n",
+            origins[4].url()
+        ),
+    ];
+    let larder = Setup::config(LARDER, &config.concat()).start();
+    let mut client = larder.client();
+    for (host, target, body) in [
+        ("shop.example", "/x", "0 /x"),
+        ("SHOP.example:8080", "/x", "0 /x"),
+        ("www.shop.example", "/x", "1 /x"),
+        ("other.example", "/api/x", "1 /api/x"),
+        ("shop.example", "/api/x?y=/api", "2 /x?y=/api"),
+        ("shop.example", "/api", "2 /"),
+        ("shop.example", "/apix", "0 /apix"),
+        ("shop.example", "/kept/x", "3 /kept/x"),
+        ("based.test", "/x", "4 /base/x"),
+    ] {
+        for _ in 0..2 {
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            assert_eq!(client.response().text(), body, "{host} {target}");
+        }
+    }
+    client.send("GET / HTTP/1.1\r\nHost: unknown.test\r\n\r\n");
+    assert_eq!(client.response().status(), 421);
+}
+
+#[test]
+fn settings_of_an_origin_shape_its_requests() {
+    let origin = not_stored();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "user:password\n").expect("a file in the folder");
+    let config = format!(
+        "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\nhost = \"inner.example\"\nlocal_address = \"127.0.0.2\"\n\
+         fields = {{ X-Fixed = \"1\" }}\ncredentials = {{ basic_file = \"{}\" }}\n\
+         [[site]]\nname = \"a\"\norigin = \"o\"\nrequest_fields_hidden = [\"Cookie\"]\n",
+        secret.display()
+    );
+    let larder = with(&config, &origin.url());
+    larder.ask("GET", "/", "Cookie: a=b\r\nX-Fixed: 2\r\nAuthorization: Basic xxxx\r\nX-Other: 3\r\n");
+    let received = origin.last("/");
+    for (name, value) in [
+        ("host", "inner.example"),
+        ("x-fixed", "1"),
+        ("authorization", "Basic dXNlcjpwYXNzd29yZA=="),
+        ("x-other", "3"),
+    ] {
+        assert_eq!(received.head.fields.all(name).collect::<Vec<_>>(), [value], "{name}");
+    }
+    assert!(!received.head.fields.has("cookie"));
+}
+
+/// A `[[site]]` in front of the origin with short limits.
+const IMPATIENT: &str = "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\n\
+    pool = { requests_in_flight_max = 1, queue_max = 1, queue_timeout = \"100ms\" }\n\
+    [[site]]\nname = \"a\"\norigin = \"o\"\ntimeouts = { first_byte = \"300ms\", between_bytes = \"300ms\" }\n";
+
+//= RFC 9110 section 15.6.5: 504
+#[test]
+fn an_origin_that_says_nothing_is_given_up() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        match exchange.request.target() {
+            "/silent" => {}
+            "/length" => drop(
+                exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("hello"),
+            ),
+            _ => drop(exchange.chunked_head("Cache-Control: max-age=60\r\n").chunk("hello")),
+        }
+        released.pass();
+        exchange.close();
+    });
+    let larder = with(IMPATIENT, &origin.url());
+    assert_eq!(larder.get("/silent").status(), 504);
+    for target in ["/length", "/chunked"] {
+        let response = larder.get(target);
+        assert_eq!((response.status(), response.end), (200, End::Truncated), "{target}");
+        assert_eq!(origin.count(target), 1);
+    }
+    gate.open();
+}
+
+#[test]
+fn requests_in_flight_at_an_origin_are_limited() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.head("200 OK", "Content-Length: 2\r\nCache-Control: no-store\r\n").send("o");
+        released.pass();
+        exchange.send("k");
+    });
+    let settings = IMPATIENT.replace("between_bytes = \"300ms\"", "between_bytes = \"60s\"");
+    let larder = with(&settings, &origin.url());
+    let mut first = larder.client();
+    first.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(first.head().status(), 200);
+    let refused = larder.get("/2");
+    assert_eq!(refused.status(), 503, "{:?}", refused.head);
+    assert!(refused.head.fields.has("retry-after"));
+    gate.open();
+    assert_eq!(first.bytes(2), b"ok");
+    assert_eq!((larder.get("/3").text().as_str(), origin.count("/2")), ("ok", 0));
+}
+
+#[test]
+fn an_unreachable_origin_is_502_and_errors_stay_inside() {
+    let port = testkit::Port::reserve();
+    let origin = format!("http://{}", port.address());
+    for (exposed, shows) in [("false", false), ("true", true)] {
+        let larder = with(
+            &format!("[[site]]\nname = \"a\"\norigin = \"@origin@\"\nexpose_errors = {exposed}\n"),
+            &origin,
+        );
+        let response = larder.get("/");
+        assert_eq!(response.status(), 502);
+        assert_eq!(response.text().contains("connect"), shows, "{}", response.text());
+    }
+}
+
+/// A network that delivers a byte or two at a time, late, changes nothing.
+#[test]
+fn a_slow_and_choppy_network() {
+    let body = testkit::Random::new(3).bytes(3000);
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", body.clone());
+    let behind = FaultProxy::start(origin.address());
+    behind.set(Faults { piece_bytes_max: 7, ..Faults::default() });
+    let larder = Setup::origin(LARDER, &behind.url()).start();
+    let before = FaultProxy::start(larder.address());
+    before.set(Faults { piece_bytes_max: 3, ..Faults::default() });
+    let mut client = Client::connect(before.address());
+    for hit in [false, true] {
+        let response = client.get("/");
+        assert!(response.body == body && response.is_hit() == hit, "{:?}", response.head);
+    }
+}
+
+/// Cut at any byte of head and body, a response is never stored and never ends cleanly.
+#[test]
+fn a_network_that_breaks_anywhere() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.head("200 OK", "Content-Length: 20\r\nCache-Control: max-age=60\r\n").send("x".repeat(20));
+    });
+    let proxy = FaultProxy::start(origin.address());
+    let larder = Setup::origin(LARDER, &proxy.url()).start();
+    let whole = "HTTP/1.1 200 OK\r\nContent-Length: 20\r\nCache-Control: max-age=60\r\n\r\n".len() + 20;
+    for after in (1..whole).step_by(3) {
+        proxy.set(Faults { cut_response_after: Some(after), ..Faults::default() });
+        let target = format!("/{after}");
+        let mut client = larder.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+        if let Ok(response) = client.try_response_to("GET") {
+            assert!(
+                response.status() != 200 || response.end == End::Truncated,
+                "after {after}: {:?}",
+                response.head
+            );
+        }
+        proxy.set(Faults::default());
+        let again = larder.get(&target);
+        assert_eq!((again.status(), again.body.len(), again.is_hit()), (200, 20, false), "after {after}");
+    }
+}
+
+/// The header of version 2 for TCP over IPv4.
+fn version_2(command: u8, addresses: &[u8]) -> Vec<u8> {
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
+    let length = u16::try_from(addresses.len()).expect("a short header");
+    header.extend([0x20 | command, 0x11]);
+    header.extend(length.to_be_bytes());
+    header.extend(addresses);
+    header
+}
+
+#[test]
+fn the_proxy_protocol_names_the_client() {
+    let origin = not_stored();
+    let larder = with(
+        "[[listen]]\naddress = \"@listen@\"\nproxy_protocol = true\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n",
+        &origin.url(),
+    );
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let version_2_address = [192, 0, 2, 7, 192, 0, 2, 1, 0x30, 0x39, 0, 80];
+    for (header, client) in [
+        (b"PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\r\n".to_vec(), "192.0.2.5"),
+        (b"PROXY TCP6 2001:db8::5 2001:db8::1 12345 80\r\n".to_vec(), "2001:db8::5"),
+        (b"PROXY UNKNOWN\r\n".to_vec(), "127.0.0.1"),
+        (version_2(1, &version_2_address), "192.0.2.7"),
+        (version_2(0, &[]), "127.0.0.1"),
+    ] {
+        let mut client_side = larder.client();
+        client_side.send([&header[..], request].concat());
+        assert_eq!(client_side.response().status(), 200, "{:?}", String::from_utf8_lossy(&header));
+        assert_eq!(origin.last("/").field("x-forwarded-for"), client);
+    }
+    let before = origin.total();
+    let mut long = version_2(1, &version_2_address);
+    long.truncate(20);
+    for bad in [
+        request.to_vec(),
+        b"PROXY TCP4 192.0.2.5\r\n".to_vec(),
+        b"PROXY TCP4 999.0.2.5 192.0.2.1 12345 80\r\n".to_vec(),
+        b"PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\n".to_vec(),
+        version_2(5, &version_2_address),
+        [b"PROXY ".to_vec(), vec![b'x'; 200]].concat(),
+    ] {
+        let mut client_side = larder.client();
+        let _ = client_side.try_send([&bad[..], request].concat());
+        let answer = client_side.rest();
+        assert!(!answer.starts_with(b"HTTP/1.1 2"), "{:?}", String::from_utf8_lossy(&bad));
+    }
+    assert_eq!(origin.total(), before);
+}
+
+#[test]
+fn the_proxy_protocol_is_not_believed_where_it_is_not_expected() {
+    let origin = not_stored();
+    let larder = in_front_of(&origin);
+    let mut client = larder.client();
+    client.send("PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().status(), 400);
+    assert_eq!(origin.total(), 0);
+}

@@ -1,0 +1,17 @@
+//! The tests that take long: `make soak`.
+
+mod identical;
+mod pressure;
+
+use std::time::Duration;
+
+/// Ten minutes of random traffic over four times what the store may hold.
+#[test]
+fn memory_stays_within_its_limit_for_ten_minutes() {
+    pressure::run(Duration::from_secs(600), 64 << 20);
+}
+
+#[test]
+fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
+    identical::Files::start(200 << 20, "1GiB").check();
+}

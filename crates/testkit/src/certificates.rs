@@ -1,0 +1,73 @@
+//! Certificates that are valid for this run only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+
+/// A certificate authority with its files.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: TempDir,
+}
+
+/// A certificate and its key, as PEM files that live as long as their authority.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+impl Authority {
+    /// Makes a new one.
+    ///
+    /// # Panics
+    /// When the system gives no random numbers or no temporary folder.
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names are valid names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "test authority");
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate authority");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::write(folder.path().join("ca.pem"), issuer.pem()).expect("a file in the folder");
+        Self { issuer, folder }
+    }
+
+    /// The file with its own certificate.
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// A certificate for these host names and addresses.
+    ///
+    /// # Panics
+    /// When a name is none, or no file can be written.
+    pub fn identity(&self, names: &[&str]) -> Identity {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let key = KeyPair::generate().expect("a key");
+        let file_name = names.first().map_or("nobody", String::as_str).replace('*', "any");
+        let mut params = CertificateParams::new(names).expect("valid names");
+        params.distinguished_name.push(DnType::CommonName, file_name.as_str());
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Identity {
+            certificate: self.write(&format!("{file_name}.pem"), &certificate.pem()),
+            key: self.write(&format!("{file_name}.key"), &key.serialize_pem()),
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(Path::new(name));
+        fs::write(&path, text).expect("a file in the folder");
+        path
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,272 @@
+//! An HTTP/1.x client that sends any bytes and says exactly what came back.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::message::{self, Fields, Head};
+use crate::wait::DEADLINE;
+
+/// One connection. Reading and writing give up after [`DEADLINE`].
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// How a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By its own framing: length or last chunk.
+    Complete,
+    /// The connection closed in order where only that could end the body.
+    Closed,
+    /// The connection closed or broke before the framing said so.
+    Truncated,
+}
+
+/// A response with its body.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// 1xx responses that came before.
+    pub interim: Vec<Head>,
+    /// Status line and fields.
+    pub head: Head,
+    /// What came of the body.
+    pub body: Vec<u8>,
+    /// Trailer fields of a chunked body.
+    pub trailers: Fields,
+    /// How the body ended.
+    pub end: End,
+}
+
+impl Response {
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.head.status()
+    }
+
+    /// The first value of a field; empty if there is none.
+    pub fn field(&self, name: &str) -> &str {
+        self.head.fields.one(name).unwrap_or_default()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// `Cache-Status`, all members.
+    pub fn cache_status(&self) -> String {
+        self.head.fields.joined("cache-status")
+    }
+
+    /// Whether the cache answered without the origin server.
+    pub fn is_hit(&self) -> bool {
+        self.cache_status().split(';').any(|part| part.trim() == "hit")
+    }
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nobody listens.
+    #[track_caller]
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream =
+            TcpStream::connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
+        Self::over(stream)
+    }
+
+    /// Takes a connection over.
+    ///
+    /// # Panics
+    /// When the socket refuses its options.
+    pub fn over(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(DEADLINE)).expect("the deadline is not zero");
+        stream.set_write_timeout(Some(DEADLINE)).expect("the deadline is not zero");
+        stream.set_nodelay(true).expect("a TCP socket has this option");
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// Waits for bytes no longer than this from now on.
+    ///
+    /// # Panics
+    /// When the limit is zero.
+    pub fn wait_at_most(&mut self, limit: Duration) {
+        self.socket().set_read_timeout(Some(limit)).expect("the limit is not zero");
+    }
+
+    /// The socket, for options that only one test needs.
+    pub fn socket(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Panics
+    /// When the peer has closed; see [`Client::try_send`].
+    #[track_caller]
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.try_send(bytes).expect("the peer takes the bytes");
+        self
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// When the peer has closed.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes.as_ref())
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish_sending(&mut self) {
+        // Closed by the peer already: nothing more can be sent either way.
+        let _ = self.socket().shutdown(Shutdown::Write);
+    }
+
+    /// Sends a request without body and reads its response.
+    #[track_caller]
+    pub fn ask(&mut self, method: &str, target: &str, fields: &str) -> Response {
+        self.send(format!("{method} {target} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
+        self.response_to(method)
+    }
+
+    /// GET without further fields.
+    #[track_caller]
+    pub fn get(&mut self, target: &str) -> Response {
+        self.ask("GET", target, "")
+    }
+
+    /// Reads the response to any method but HEAD.
+    #[track_caller]
+    pub fn response(&mut self) -> Response {
+        self.response_to("GET")
+    }
+
+    /// Reads the response to a method.
+    ///
+    /// # Panics
+    /// When no complete head comes.
+    #[track_caller]
+    pub fn response_to(&mut self, method: &str) -> Response {
+        self.try_response_to(method).expect("a response")
+    }
+
+    /// Reads the response to a method.
+    ///
+    /// # Errors
+    /// When no complete head comes. A body that breaks is no error here: [`Response::end`] tells.
+    pub fn try_response_to(&mut self, method: &str) -> io::Result<Response> {
+        let mut interim = Vec::new();
+        let head = loop {
+            let head = self.try_head()?;
+            if head.status() / 100 != 1 || head.status() == 101 {
+                break head;
+            }
+            interim.push(head);
+        };
+        let (mut body, mut trailers) = (Vec::new(), Fields::default());
+        let end = self.body(method, &head, &mut body, &mut trailers);
+        Ok(Response { interim, head, body, trailers, end })
+    }
+
+    /// Reads one head, interim or not.
+    ///
+    /// # Panics
+    /// When none comes.
+    #[track_caller]
+    pub fn head(&mut self) -> Head {
+        self.try_head().expect("a response head")
+    }
+
+    /// Reads one head, interim or not.
+    ///
+    /// # Errors
+    /// When none comes.
+    pub fn try_head(&mut self) -> io::Result<Head> {
+        Head::read(&mut self.stream)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Reads so many bytes as they are.
+    ///
+    /// # Panics
+    /// When fewer come.
+    #[track_caller]
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        message::exactly(&mut self.stream, count, &mut bytes).expect("that many bytes");
+        bytes
+    }
+
+    /// Reads one chunk of a chunked body; empty is the last.
+    ///
+    /// # Panics
+    /// When none comes.
+    #[track_caller]
+    pub fn chunk(&mut self) -> Vec<u8> {
+        let size = message::chunk_size(&mut self.stream).expect("a chunk size");
+        let data = self.bytes(size);
+        message::chunk_end(&mut self.stream).expect("the end of a chunk");
+        data
+    }
+
+    /// Waits until the peer closes, and says what it sent before.
+    ///
+    /// # Panics
+    /// When it does not close within the deadline. A reset counts as closed.
+    #[track_caller]
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                panic!("the peer left the connection open; it sent {:?}", String::from_utf8_lossy(&rest));
+            }
+            _ => rest,
+        }
+    }
+
+    /// Waits for bytes of the peer, or its close, for a while; says whether they are there. They stay unread.
+    ///
+    /// # Panics
+    /// When the pause is zero.
+    pub fn wait_for_bytes(&mut self, pause: Duration) -> bool {
+        self.wait_at_most(pause);
+        let is_silent = |kind| matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        let is_there = !matches!(self.stream.fill_buf(), Err(error) if is_silent(error.kind()));
+        self.wait_at_most(DEADLINE);
+        is_there
+    }
+
+    fn body(&mut self, method: &str, head: &Head, body: &mut Vec<u8>, trailers: &mut Fields) -> End {
+        if method == "HEAD" || matches!(head.status(), 101 | 204 | 304) {
+            return End::Complete;
+        }
+        if head.is_chunked() {
+            return ended(&self.chunked(body, trailers));
+        }
+        match head.content_length() {
+            Some(length) => ended(&message::exactly(&mut self.stream, length, body)),
+            None if self.stream.read_to_end(body).is_ok() => End::Closed,
+            None => End::Truncated,
+        }
+    }
+
+    fn chunked(&mut self, body: &mut Vec<u8>, trailers: &mut Fields) -> io::Result<()> {
+        loop {
+            match message::chunk_size(&mut self.stream)? {
+                0 => {
+                    *trailers = message::fields(&mut self.stream)?;
+                    return Ok(());
+                }
+                size => message::exactly(&mut self.stream, size, body)?,
+            }
+            message::chunk_end(&mut self.stream)?;
+        }
+    }
+}
+
+fn ended(read: &io::Result<()>) -> End {
+    if read.is_ok() { End::Complete } else { End::Truncated }
+}

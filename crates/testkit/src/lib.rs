@@ -1,0 +1,40 @@
+//! What the tests of the binary are made of: servers that misbehave on command, a client that sends any bytes, and
+//! the binary itself as a process.
+//!
+//! Decides nothing about HTTP caching and takes no code from the product, so that an error there can't hide here.
+//! Never waits a fixed time: everything waits for a condition ([`wait`], [`Gate`]) with a generous deadline, and
+//! panics with what it knows when the deadline passes. For tests only; threads and blocking sockets throughout.
+//!
+//! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses),
+//! [`FaultProxy`] (a bad network), [`Client`] (HTTP/1.x by hand), [`Nginx`] (a real origin server),
+//! [`Authority`] (certificates).
+
+mod bytes;
+mod certificates;
+mod client;
+mod gate;
+mod limits;
+mod message;
+mod nginx;
+mod origin;
+mod origin_server;
+mod ports;
+mod process;
+mod proxy;
+mod tool;
+pub mod wait;
+
+pub use bytes::{Random, sha256};
+pub use certificates::{Authority, Identity};
+pub use client::{Client, End, Response};
+pub use gate::Gate;
+pub use limits::raise_open_files_limit;
+pub use message::{Fields, Head};
+pub use nginx::Nginx;
+pub use origin::{Exchange, Received};
+pub use origin_server::ScriptedOrigin;
+pub use ports::Port;
+pub use process::{Larder, Service, Setup};
+pub use proxy::{FaultProxy, Faults};
+pub use rustix::process::Signal;
+pub use tool::{Output, run};

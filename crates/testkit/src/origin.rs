@@ -1,0 +1,264 @@
+//! One exchange of a [`ScriptedOrigin`](crate::ScriptedOrigin): what came, and the hands to answer it with.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use crate::message::{self, Fields, Head};
+use crate::wait::DEADLINE;
+
+/// A request as it reached the origin.
+#[derive(Clone, Debug, Default)]
+pub struct Received {
+    /// Request line and fields.
+    pub head: Head,
+    /// The body, as far as the script has read it.
+    pub body: Vec<u8>,
+    /// Trailer fields of a chunked body.
+    pub trailers: Fields,
+    /// Which connection it came on, from 0.
+    pub connection: usize,
+    /// How many requests for this target came before.
+    pub earlier: usize,
+}
+
+impl Received {
+    /// The method.
+    pub fn method(&self) -> &str {
+        self.head.word(0)
+    }
+
+    /// The request target.
+    pub fn target(&self) -> &str {
+        self.head.word(1)
+    }
+
+    /// The first value of a field; empty if there is none.
+    pub fn field(&self, name: &str) -> &str {
+        self.head.fields.one(name).unwrap_or_default()
+    }
+}
+
+/// A stream of either family, as the origin sees it.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        // Closed by the peer already: that's closed, too.
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    pub(crate) fn set_deadline(&self) -> io::Result<()> {
+        // Idle connections must not end before the test does.
+        let limit = Some(DEADLINE * 4);
+        match self {
+            Self::Tcp(stream) => stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(limit)),
+            Self::Unix(stream) => stream.set_read_timeout(limit),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What happens to the connection after the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Keep,
+    Close,
+    /// Aborted: the kernel has sent RST.
+    Gone,
+}
+
+/// A request and the connection it came on. Sending never fails a test: a gateway may leave at any time, and what
+/// must be true of it is asserted elsewhere. [`Exchange::is_broken`] tells.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// What came; the body is empty until [`Exchange::read_body`].
+    pub request: Received,
+    stream: &'a mut BufReader<Socket>,
+    record: &'a Mutex<Vec<Received>>,
+    place: usize,
+    body_read: BodyRead,
+    broken: Option<io::ErrorKind>,
+    after: After,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyRead {
+    Not,
+    Done,
+}
+
+impl<'a> Exchange<'a> {
+    pub(crate) fn new(
+        request: Received,
+        place: usize,
+        record: &'a Arc<Mutex<Vec<Received>>>,
+        stream: &'a mut BufReader<Socket>,
+    ) -> Self {
+        Self { request, stream, record, place, body_read: BodyRead::Not, broken: None, after: After::Keep }
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        if self.broken.is_none() {
+            self.broken = self.stream.get_mut().write_all(bytes.as_ref()).err().map(|error| error.kind());
+        }
+        self
+    }
+
+    /// Sends a complete response with `Content-Length`; without its body where the request is HEAD.
+    pub fn respond(&mut self, status: &str, fields: &str, body: impl AsRef<[u8]>) -> &mut Self {
+        let body = body.as_ref();
+        self.head(status, &format!("Content-Length: {}\r\n{fields}", body.len()));
+        if self.request.method() == "HEAD" { self } else { self.send(body) }
+    }
+
+    /// Sends a head; the fields are lines with their ends.
+    pub fn head(&mut self, status: &str, fields: &str) -> &mut Self {
+        self.send(format!("HTTP/1.1 {status}\r\n{fields}\r\n"))
+    }
+
+    /// Sends a 200 with a chunked body to come.
+    pub fn chunked_head(&mut self, fields: &str) -> &mut Self {
+        self.head("200 OK", &format!("Transfer-Encoding: chunked\r\n{fields}"))
+    }
+
+    /// Sends one chunk.
+    pub fn chunk(&mut self, data: impl AsRef<[u8]>) -> &mut Self {
+        let data = data.as_ref();
+        let mut bytes = format!("{:x}\r\n", data.len()).into_bytes();
+        bytes.extend_from_slice(data);
+        bytes.extend_from_slice(b"\r\n");
+        self.send(bytes)
+    }
+
+    /// Sends the last chunk with trailer lines.
+    pub fn last_chunk(&mut self, trailers: &str) -> &mut Self {
+        self.send(format!("0\r\n{trailers}\r\n"))
+    }
+
+    /// Waits a little, as a slow origin does. Never a condition of a test.
+    pub fn delay_ms(&mut self, delay_ms: u64) -> &mut Self {
+        let end = std::time::Instant::now() + Duration::from_millis(delay_ms);
+        while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
+            thread::park_timeout(left);
+        }
+        self
+    }
+
+    /// Reads the whole request body into [`Exchange::request`] and the record.
+    pub fn read_body(&mut self) -> &[u8] {
+        if self.body_read == BodyRead::Not {
+            self.body_read = BodyRead::Done;
+            let (mut body, mut trailers) = (Vec::new(), Fields::default());
+            self.broken = self.take_body(&mut body, &mut trailers).err().map(|error| error.kind());
+            (self.request.body, self.request.trailers) = (body, trailers);
+            self.record.lock().expect("no holder of this lock panics")[self.place] = self.request.clone();
+        }
+        &self.request.body
+    }
+
+    /// Reads so many bytes as they are: for tunnels.
+    ///
+    /// # Errors
+    /// When fewer come.
+    pub fn read_exact(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        message::exactly(self.stream, count, &mut bytes).map(|()| bytes)
+    }
+
+    /// Waits until the peer closes or sends something; what it sends stays unread.
+    pub fn wait_for_peer(&mut self) {
+        self.broken = self.stream.fill_buf().err().map(|error| error.kind());
+    }
+
+    /// Closes the connection in order (FIN) after the script.
+    pub fn close(&mut self) -> &mut Self {
+        self.after = After::Close;
+        self
+    }
+
+    /// Aborts the connection (RST) after the script.
+    pub fn reset(&mut self) -> &mut Self {
+        if let Socket::Tcp(stream) = self.stream.get_ref() {
+            // Without it the close is orderly, which the test notices.
+            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        }
+        self.after = After::Gone;
+        self
+    }
+
+    /// Whether the peer had left when something was sent or read.
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// What is to happen with the connection. A body that the script left is read first.
+    pub(crate) fn finish(mut self) -> After {
+        if self.after == After::Keep {
+            self.read_body();
+        }
+        let wants_close = self.request.head.fields.lists("connection", "close");
+        match self.after {
+            After::Keep if self.is_broken() || wants_close => After::Close,
+            after => after,
+        }
+    }
+
+    fn take_body(&mut self, body: &mut Vec<u8>, trailers: &mut Fields) -> io::Result<()> {
+        if !self.request.head.is_chunked() {
+            let length = self.request.head.content_length().unwrap_or(0);
+            return message::exactly(self.stream, length, body);
+        }
+        loop {
+            match message::chunk_size(self.stream)? {
+                0 => {
+                    *trailers = message::fields(self.stream)?;
+                    return Ok(());
+                }
+                size => message::exactly(self.stream, size, body)?,
+            }
+            message::chunk_end(self.stream)?;
+        }
+    }
+}

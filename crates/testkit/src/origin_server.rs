@@ -1,0 +1,262 @@
+//! The server around the scripts.
+
+use std::io::{self, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use crate::message::Head;
+use crate::origin::{After, Exchange, Received, Socket};
+use crate::wait;
+
+/// An origin server that answers with a script: a closure that gets each request with its connection. Every
+/// connection has a thread, so scripts may wait. Everything that came is recorded.
+pub struct ScriptedOrigin {
+    place: Place,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+type Script = dyn Fn(&mut Exchange<'_>) + Send + Sync;
+
+#[derive(Clone, Debug)]
+enum Place {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+struct Shared {
+    script: Box<Script>,
+    received: Arc<Mutex<Vec<Received>>>,
+    connections: AtomicUsize,
+    open: Mutex<Vec<Socket>>,
+    stopping: AtomicBool,
+}
+
+impl ScriptedOrigin {
+    /// Listens on a free port of the loopback address.
+    ///
+    /// # Panics
+    /// When the system refuses a socket.
+    pub fn start(script: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        Self::run(Place::Tcp(address), Listener::Tcp(listener), Box::new(script))
+    }
+
+    /// Listens on a Unix socket.
+    ///
+    /// # Panics
+    /// When the system refuses the socket.
+    pub fn start_unix(path: &Path, script: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static) -> Self {
+        let listener = UnixListener::bind(path).expect("a new socket");
+        Self::run(Place::Unix(path.to_owned()), Listener::Unix(listener), Box::new(script))
+    }
+
+    /// Answers 200 to everything, with these field lines and this body.
+    pub fn fixed(fields: &str, body: impl Into<Vec<u8>>) -> Self {
+        let (fields, body) = (fields.to_owned(), body.into());
+        Self::start(move |exchange| {
+            exchange.respond("200 OK", &fields, &body);
+        })
+    }
+
+    fn run(place: Place, listener: Listener, script: Box<Script>) -> Self {
+        let shared = Arc::new(Shared {
+            script,
+            received: Arc::default(),
+            connections: AtomicUsize::new(0),
+            open: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        });
+        let acceptor = Some(accept(listener, &shared));
+        Self { place, shared, acceptor }
+    }
+
+    /// For the configuration of a gateway.
+    pub fn url(&self) -> String {
+        match &self.place {
+            Place::Tcp(address) => format!("http://{address}"),
+            Place::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Panics
+    /// When that is a Unix socket.
+    pub fn address(&self) -> SocketAddr {
+        match &self.place {
+            Place::Tcp(address) => *address,
+            Place::Unix(path) => panic!("{} is no TCP address", path.display()),
+        }
+    }
+
+    /// Everything that came so far, in the order in which the heads were complete.
+    pub fn received(&self) -> Vec<Received> {
+        lock(&self.shared.received).clone()
+    }
+
+    /// How many requests for a target came so far, whatever their method.
+    pub fn count(&self, target: &str) -> usize {
+        lock(&self.shared.received).iter().filter(|request| request.target() == target).count()
+    }
+
+    /// How many requests came so far.
+    pub fn total(&self) -> usize {
+        lock(&self.shared.received).len()
+    }
+
+    /// The last request for a target.
+    ///
+    /// # Panics
+    /// When there was none.
+    #[track_caller]
+    pub fn last(&self, target: &str) -> Received {
+        let received = lock(&self.shared.received);
+        let found = received.iter().rfind(|request| request.target() == target).cloned();
+        drop(received);
+        found.unwrap_or_else(|| panic!("no request for {target} reached the origin"))
+    }
+
+    /// Waits until so many requests for a target have come.
+    #[track_caller]
+    pub fn wait_for(&self, target: &str, count: usize) {
+        let what = format!("{count} requests for {target} at the origin");
+        wait::until_true(&what, || self.count(target) >= count);
+    }
+
+    /// How many connections were accepted so far.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Acquire)
+    }
+
+    /// Closes all connections, and goes on listening.
+    pub fn close_connections(&self) {
+        lock(&self.shared.open).drain(..).for_each(|socket| socket.close());
+    }
+
+    /// Stops listening and closes all connections. Scripts that are running go on without a peer.
+    pub fn stop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        if let Some(acceptor) = self.acceptor.take() {
+            // Wakes the acceptor, which then sees that it shall stop.
+            match &self.place {
+                Place::Tcp(address) => drop(TcpStream::connect(address)),
+                Place::Unix(path) => drop(UnixStream::connect(path)),
+            }
+            acceptor.join().expect("the acceptor does not panic");
+        }
+        self.close_connections();
+    }
+
+    /// Listens again where it did.
+    ///
+    /// # Panics
+    /// When somebody else took the place.
+    pub fn start_again(&mut self) {
+        self.stop();
+        self.shared.stopping.store(false, Ordering::Release);
+        let listener = match &self.place {
+            Place::Tcp(address) => {
+                Listener::Tcp(wait::until("the port of the origin", || TcpListener::bind(address).ok()))
+            }
+            Place::Unix(path) => {
+                std::fs::remove_file(path).expect("the socket of before");
+                Listener::Unix(UnixListener::bind(path).expect("a new socket"))
+            }
+        };
+        self.acceptor = Some(accept(listener, &self.shared));
+    }
+}
+
+impl Drop for ScriptedOrigin {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn accept(listener: Listener, shared: &Arc<Shared>) -> JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || {
+        while let Ok(socket) = listener.accept() {
+            if shared.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            let number = shared.connections.fetch_add(1, Ordering::AcqRel);
+            lock(&shared.open).extend(socket.try_clone());
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let closer = socket.try_clone();
+                // Broken by the peer: the next connection is another matter.
+                if !matches!(serve(socket, number, &shared), Ok(After::Gone))
+                    && let Ok(closer) = closer
+                {
+                    closer.close();
+                }
+            });
+        }
+    })
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(listener) => Ok(Socket::Tcp(listener.accept()?.0)),
+            Self::Unix(listener) => Ok(Socket::Unix(listener.accept()?.0)),
+        }
+    }
+}
+
+fn serve(socket: Socket, connection: usize, shared: &Shared) -> io::Result<After> {
+    socket.set_deadline()?;
+    let mut stream = BufReader::new(socket);
+    while let Some(head) = Head::read(&mut stream)? {
+        let (request, place) = record(head, connection, shared);
+        let mut exchange = Exchange::new(request, place, &shared.received, &mut stream);
+        (shared.script)(&mut exchange);
+        match exchange.finish() {
+            After::Keep => {}
+            After::Close => return Ok(After::Close),
+            After::Gone => {
+                // A clone in the list would keep the socket open.
+                forget(&stream, shared);
+                return Ok(After::Gone);
+            }
+        }
+    }
+    Ok(After::Close)
+}
+
+fn record(head: Head, connection: usize, shared: &Shared) -> (Received, usize) {
+    let mut received = lock(&shared.received);
+    let earlier = received.iter().filter(|request| request.target() == head.word(1)).count();
+    let request = Received { head, connection, earlier, ..Received::default() };
+    received.push(request.clone());
+    (request, received.len() - 1)
+}
+
+/// Drops the clone of this socket.
+fn forget(stream: &BufReader<Socket>, shared: &Shared) {
+    let peer = peer_of(stream.get_ref());
+    lock(&shared.open).retain(|socket| peer.is_none() || peer_of(socket) != peer);
+}
+
+fn peer_of(socket: &Socket) -> Option<SocketAddr> {
+    match socket {
+        Socket::Tcp(stream) => stream.peer_addr().ok(),
+        Socket::Unix(_) => None,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of this lock panics")
+}

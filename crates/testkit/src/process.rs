@@ -1,0 +1,338 @@
+//! The binary under test as a process.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::client::{Client, Response};
+use crate::ports::Port;
+use crate::tool::spawn;
+use crate::wait;
+
+/// How to start the gateway.
+pub struct Setup {
+    binary: PathBuf,
+    folder: TempDir,
+    listen: Port,
+    admin: Port,
+    origin: Option<String>,
+    config: Option<String>,
+    arguments: Vec<String>,
+}
+
+/// A running gateway with its admin API. Killed when dropped.
+pub struct Larder {
+    service: Service,
+    folder: TempDir,
+    listen: Port,
+    admin: Port,
+    config: Option<String>,
+    binary: PathBuf,
+}
+
+/// A running subcommand of the binary. Killed when dropped; shows what it wrote when the test fails.
+pub struct Service {
+    child: Child,
+    log: PathBuf,
+    errors: PathBuf,
+}
+
+impl Setup {
+    /// In front of one origin, without a configuration file. `binary` is `env!("CARGO_BIN_EXE_larder")`.
+    pub fn origin(binary: &str, origin: &str) -> Self {
+        Self { origin: Some(origin.to_owned()), ..Self::new(binary) }
+    }
+
+    /// With a configuration file. In the text `@listen@` and `@admin@` are addresses and `@dir@` is a folder of
+    /// this process alone; `listen` and `[admin]` are added where they are missing.
+    pub fn config(binary: &str, config: &str) -> Self {
+        Self { config: Some(config.to_owned()), ..Self::new(binary) }
+    }
+
+    fn new(binary: &str) -> Self {
+        Self {
+            binary: binary.into(),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            listen: Port::reserve(),
+            admin: Port::reserve(),
+            origin: None,
+            config: None,
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Adds arguments to `larder serve`.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// Puts a file into the folder of this process.
+    ///
+    /// # Panics
+    /// When it can't be written.
+    #[must_use]
+    pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        fs::write(self.folder.path().join(name), content).expect("a file in the folder");
+        self
+    }
+
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it ends or does not become ready.
+    #[track_caller]
+    pub fn start(self) -> Larder {
+        let admin = self.admin.address();
+        self.start_when(admin)
+    }
+
+    /// Starts it and waits until it is ready by what another address says: where the admin API wants a token.
+    ///
+    /// # Panics
+    /// When it ends or does not become ready.
+    #[track_caller]
+    pub fn start_when(self, probes: SocketAddr) -> Larder {
+        let mut command = Command::new(&self.binary);
+        command.arg("serve").args(self.addresses()).args(&self.arguments);
+        let service = Service::start(&mut command, self.folder.path(), "larder");
+        let Self { folder, listen, admin, config, binary, .. } = self;
+        let mut larder = Larder { service, folder, listen, admin, config, binary };
+        wait::until_true("the gateway is ready", || larder.is_ready(probes));
+        larder
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let text = |value: &str| value.to_owned();
+        let Some(config) = &self.config else {
+            let origin = self.origin.as_deref().expect("either an origin or a configuration is set");
+            let (listen, admin) = (self.listen.address().to_string(), self.admin.address().to_string());
+            return vec![text("--origin"), text(origin), text("--listen"), listen, text("--admin"), admin];
+        };
+        let file = self.folder.path().join(CONFIG);
+        let filled = fill(config, &self.listen, &self.admin, self.folder.path());
+        fs::write(&file, filled).expect("a file in the folder");
+        vec![text("--config"), file.display().to_string()]
+    }
+}
+
+fn fill(config: &str, listen: &Port, admin: &Port, folder: &Path) -> String {
+    let mut text = config.to_owned();
+    if !config.contains("@listen@") {
+        text.insert_str(0, "listen = [\"@listen@\"]\n");
+    }
+    if !config.contains("@admin@") {
+        text.push_str("\n[admin]\nlisten = \"@admin@\"\n");
+    }
+    text.replace("@listen@", &listen.address().to_string())
+        .replace("@admin@", &admin.address().to_string())
+        .replace("@dir@", &folder.display().to_string())
+}
+
+impl Larder {
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.listen.address()
+    }
+
+    /// Where the admin API listens.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin.address()
+    }
+
+    /// `http://` and the address, and a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address())
+    }
+
+    /// A new connection.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// One GET on a new connection.
+    #[track_caller]
+    pub fn get(&self, target: &str) -> Response {
+        self.client().get(target)
+    }
+
+    /// One request on a new connection; `fields` are lines with their ends.
+    #[track_caller]
+    pub fn ask(&self, method: &str, target: &str, fields: &str) -> Response {
+        self.client().ask(method, target, fields)
+    }
+
+    /// One request to the admin API, with a body.
+    #[track_caller]
+    pub fn ask_admin(&self, method: &str, target: &str, body: &str) -> Response {
+        let mut client = Client::connect(self.admin());
+        let host = self.admin();
+        let length = body.len();
+        client.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        ));
+        client.response_to(method)
+    }
+
+    /// The sum of all series of a metric whose line has all these parts.
+    ///
+    /// # Panics
+    /// When `/metrics` does not answer.
+    #[track_caller]
+    pub fn metric(&self, name: &str, parts: &[&str]) -> f64 {
+        let answer = self.ask_admin("GET", "/metrics", "");
+        assert_eq!(answer.status(), 200);
+        let text = answer.text();
+        let fits = |line: &&str| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && parts.iter().all(|part| line.contains(part))
+        };
+        let values = text.lines().filter(fits).filter_map(|line| line.rsplit(' ').next());
+        values.filter_map(|value| value.parse::<f64>().ok()).sum()
+    }
+
+    /// Replaces the configuration file; see [`Setup::config`] for the form of the text. Does not reload it.
+    ///
+    /// # Panics
+    /// When it was started without one.
+    pub fn write_config(&mut self, config: &str) {
+        assert!(self.config.is_some(), "started without a configuration file");
+        let filled = fill(config, &self.listen, &self.admin, self.folder.path());
+        fs::write(self.folder.path().join(CONFIG), filled).expect("a file in the folder");
+        self.config = Some(config.to_owned());
+    }
+
+    /// The folder of this process.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The binary, for other subcommands.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// The process.
+    pub fn service(&mut self) -> &mut Service {
+        &mut self.service
+    }
+
+    /// Sends a signal.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.service.signal(signal);
+    }
+
+    /// Bytes of resident memory.
+    #[track_caller]
+    pub fn resident_bytes(&self) -> u64 {
+        self.service.resident_bytes()
+    }
+
+    /// What it wrote to standard output.
+    pub fn stdout(&self) -> String {
+        self.service.stdout()
+    }
+
+    /// What it wrote to standard error.
+    pub fn stderr(&self) -> String {
+        self.service.stderr()
+    }
+
+    /// Whether `/ready` says so.
+    #[track_caller]
+    fn is_ready(&mut self, probes: SocketAddr) -> bool {
+        self.service.assert_runs();
+        let Ok(stream) = TcpStream::connect(probes) else { return false };
+        let mut client = Client::over(stream);
+        let asked = client.try_send("GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        asked.is_ok() && client.try_response_to("GET").is_ok_and(|response| response.status() == 200)
+    }
+}
+
+impl Service {
+    /// Starts a command of the binary; its output goes to files in the folder.
+    ///
+    /// # Panics
+    /// When it can't be started.
+    #[track_caller]
+    pub fn start(command: &mut Command, folder: &Path, name: &str) -> Self {
+        let (log, errors) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
+        let open = |path: &PathBuf| File::create(path).expect("a file in the folder");
+        command.stdin(Stdio::null()).stdout(open(&log)).stderr(open(&errors));
+        let child = spawn(name, command);
+        Self { child, log, errors }
+    }
+
+    /// Fails the test when the process has ended.
+    ///
+    /// # Panics
+    /// When it has.
+    #[track_caller]
+    pub fn assert_runs(&mut self) {
+        if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+            panic!("it ended ({status}); it wrote:\n{}{}", self.stdout(), self.stderr());
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    #[track_caller]
+    pub fn end(&mut self) -> ExitStatus {
+        wait::until("the process ends", || self.child.try_wait().expect("a child can be waited for"))
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// When the process is gone.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
+    }
+
+    /// Bytes of resident memory.
+    ///
+    /// # Panics
+    /// When the process is gone.
+    #[track_caller]
+    pub fn resident_bytes(&self) -> u64 {
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says so");
+        let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().expect("it is a number");
+        kibibytes << 10
+    }
+
+    /// What it wrote to standard output.
+    pub fn stdout(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// What it wrote to standard error.
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap_or_default()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let text = format!("--- the process wrote:\n{}{}", self.stdout(), self.stderr());
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
+    }
+}
+
+const CONFIG: &str = "larder.toml";

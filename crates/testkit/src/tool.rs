@@ -1,0 +1,83 @@
+//! Programs of others: curl, nghttp, a browser.
+
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::wait::{self, DEADLINE};
+
+/// What a program said.
+#[derive(Debug)]
+pub struct Output {
+    /// Exit status; -1 when a signal ended it.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Fails the test unless the program was content.
+    ///
+    /// # Panics
+    /// When it was not.
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.status, 0, "it failed; stderr:\n{}\nstdout:\n{}", self.stderr, self.text());
+        self
+    }
+}
+
+/// Runs a program to its end.
+///
+/// # Panics
+/// When it is not installed, or has not ended within twice the [`DEADLINE`].
+#[track_caller]
+pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = spawn(program, &mut command);
+    let stdout = reader(child.stdout.take().expect("it was asked for"));
+    let stderr = reader(child.stderr.take().expect("it was asked for"));
+    let end = std::time::Instant::now() + DEADLINE * 2;
+    let status = wait::until(&format!("{program} ends"), || {
+        let status = child.try_wait().expect("a child can be waited for");
+        if status.is_none() && std::time::Instant::now() + DEADLINE > end {
+            // Beyond the limit: its output says more than the deadline would.
+            let _ = child.kill();
+        }
+        status
+    });
+    Output {
+        status: status.code().unwrap_or(-1),
+        stdout: stdout.join().expect("the reader does not panic"),
+        stderr: String::from_utf8_lossy(&stderr.join().expect("the reader does not panic")).into_owned(),
+    }
+}
+
+/// Starts a program, or says how to install it.
+///
+/// # Panics
+/// When it can't be started.
+#[track_caller]
+pub(crate) fn spawn(program: &str, command: &mut Command) -> std::process::Child {
+    command.spawn().unwrap_or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => panic!("{program} is missing: run scripts/install-dependencies"),
+        _ => panic!("{program} can't be started: {error}"),
+    })
+}
+
+fn reader(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // Broken: what came before it is what there is.
+        let _ = pipe.read_to_end(&mut bytes);
+        bytes
+    })
+}

@@ -1,0 +1,35 @@
+//! Waiting for conditions.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Nothing that works takes so long, not even on a busy machine.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Pause between two looks at a condition that can't wake anybody.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Looks again until there is a value.
+///
+/// # Panics
+/// When the deadline passes.
+#[track_caller]
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(value) = look() {
+            return value;
+        }
+        assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
+        thread::park_timeout(PAUSE);
+    }
+}
+
+/// Looks again until the condition holds.
+///
+/// # Panics
+/// When the deadline passes.
+#[track_caller]
+pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || holds().then_some(()));
+}
