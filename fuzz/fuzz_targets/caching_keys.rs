@@ -1,0 +1,37 @@
+//! Any two targets: their keys are equal exactly when the targets are. Sorted and reduced keys never panic.
+
+#![no_main]
+
+use caching::{CacheKey, KeyParts, KeyRules, QueryOrder, QueryParameters};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let half = bytes.len() / 2;
+    let (one, two) = (&bytes[..half], &bytes[half..]);
+    let as_sent = KeyRules::default();
+    assert_eq!(key(one, &as_sent) == key(two, &as_sent), one == two);
+    let names: Vec<Box<[u8]>> = vec![b"utm_*"[..].into(), b"q"[..].into()];
+    for parameters in [QueryParameters::Ignore(names.clone()), QueryParameters::Keep(names)] {
+        let rules = KeyRules { parameters, order: QueryOrder::Sorted };
+        assert_eq!(key(one, &rules), key(one, &rules));
+    }
+});
+
+/// The target stands in for path and query, cut at its first `?`.
+fn key(target: &[u8], rules: &KeyRules) -> CacheKey {
+    let cut = target.iter().position(|byte| *byte == b'?');
+    let (path, query) = match cut {
+        Some(cut) => (&target[..cut], Some(&target[cut + 1..])),
+        None => (target, None),
+    };
+    let parts = KeyParts {
+        site: b"site",
+        scheme: b"http",
+        authority: b"example.org",
+        path,
+        query,
+        method: "GET",
+        extra: &[],
+    };
+    CacheKey::new(&parts, rules)
+}

@@ -1,0 +1,35 @@
+//! Any header section as a response: what is stored of it, what a 304 makes of it, and what no-store forbids.
+
+#![no_main]
+
+mod sections;
+
+use caching::{
+    ExchangeTimes, HopByHop, RequestFacts, ResponseFacts, Rules, StorageFilter, Timestamp, may_store,
+    validation,
+};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let (stored, not_modified) = sections::two(bytes);
+    let now = Timestamp::from_seconds(1_800_000_000);
+    let times = ExchangeTimes { request: now, response: now };
+    let rules = Rules::default();
+    let request = RequestFacts::parse("GET", &[]);
+    let facts = ResponseFacts::parse(200, &stored, times);
+    let storable = may_store(&request, &facts, &rules, now);
+    let forbidden: Vec<_> = stored.iter().copied().chain([("Cache-Control", &b"no-store"[..])]).collect();
+    assert!(may_store(&request, &ResponseFacts::parse(200, &forbidden, times), &rules, now).is_err());
+    if storable.is_ok() {
+        assert!(!facts.directives.no_store);
+    }
+    let hop_by_hop = HopByHop::of(&stored);
+    assert!(StorageFilter::of(&stored, &rules).kept().all(|(name, _)| !hop_by_hop.contains(name)));
+    let freshened = validation::freshen(200, &stored, &not_modified, times, &rules);
+    for kept in ["Content-Type", "Content-Encoding", "Content-Range"] {
+        let values = |lines: &[caching::FieldLine<'_>]| -> Vec<Vec<u8>> {
+            caching::fields::values(lines, kept).map(<[u8]>::to_vec).collect()
+        };
+        assert_eq!(values(&freshened.fields), values(&stored), "{kept} describes the stored content");
+    }
+});

@@ -1,0 +1,21 @@
+//! Turns fuzzer bytes into header sections: lines of `name: value`, as a strict parser would let them through.
+
+use caching::FieldLine;
+
+/// The lines of a section; names are tokens, values have no line ends.
+pub fn lines(bytes: &[u8]) -> Vec<FieldLine<'_>> {
+    bytes.split(|byte| matches!(byte, b'\n' | b'\r' | 0)).filter_map(line).collect()
+}
+
+fn line(bytes: &[u8]) -> Option<FieldLine<'_>> {
+    let colon = bytes.iter().position(|byte| *byte == b':')?;
+    let name = std::str::from_utf8(&bytes[..colon]).ok()?;
+    let is_token = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    is_token.then(|| (name, bytes[colon + 1..].trim_ascii()))
+}
+
+/// Two sections, with an empty line between them.
+pub fn two(bytes: &[u8]) -> (Vec<FieldLine<'_>>, Vec<FieldLine<'_>>) {
+    let cut = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
+    (lines(&bytes[..cut]), lines(&bytes[cut..]))
+}
