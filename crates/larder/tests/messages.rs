@@ -90,6 +90,21 @@ fn connection_close_is_obeyed_on_hits_and_misses() {
     }
 }
 
+/// A client may say that it sends nothing more, and still wants its answer.
+#[test]
+fn half_closed_clients_get_their_answer() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.delay_ms(50).respond("200 OK", "Cache-Control: max-age=60\r\n", "hello");
+    });
+    let larder = in_front_of(&origin);
+    for hit in [false, true] {
+        let mut client = larder.client();
+        client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n").finish_sending();
+        let response = client.response();
+        assert_eq!((response.text().as_str(), response.is_hit()), ("hello", hit));
+    }
+}
+
 //= RFC 9112 section 9.3.2: pipelining
 #[test]
 fn pipelined_requests_are_answered_in_order() {

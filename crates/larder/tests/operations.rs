@@ -147,7 +147,7 @@ fn soft_purge_validates_and_hard_purge_forgets() {
 
 #[test]
 fn the_access_log_has_a_json_line_per_request() {
-    let origin = stored();
+    let mut origin = stored();
     let process = Setup::origin(LARDER, &origin.url()).arguments(&["--access-log", "stdout"]).start();
     let odd = "GET /a?token=secret&b HTTP/1.1\r\nHost: test.example\r\nUser-Agent: \"\\\u{e9}\r\n\r\n";
     process.get("/plain");
@@ -177,6 +177,9 @@ fn the_access_log_has_a_json_line_per_request() {
     let odd = of("/a?token=REDACTED&b", "miss");
     assert_eq!(odd["user_agent"], "\"\\\u{e9}", "{odd}");
     of("", "local");
+    origin.stop();
+    process.get("/dead?token=secret");
+    of("/dead?token=REDACTED", "error");
     let all = process.stdout() + &process.stderr();
     assert!(!all.contains("secret"), "{all}");
     let lines = process.stdout().lines().filter(|line| line.starts_with('{')).count();

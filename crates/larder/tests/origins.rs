@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use testkit::{
-    Authority, Client, End, FaultProxy, Faults, Gate, Larder, ScriptedOrigin, Service, Setup, wait,
+    Accept, Authority, Client, Cut, End, FaultProxy, Faults, Gate, Larder, ScriptedOrigin, Service, Setup,
+    Stall, wait,
 };
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -329,6 +330,48 @@ fn a_slow_and_choppy_network() {
         let response = client.get("/");
         assert!(response.body == body && response.is_hit() == hit, "{:?}", response.head);
     }
+}
+
+#[test]
+fn what_a_network_does_to_an_origin() {
+    let origin = not_stored();
+    let proxy = FaultProxy::start(origin.address());
+    let larder = with(IMPATIENT, &proxy.url());
+    for (faults, status) in [
+        (Faults::default(), 200),
+        (Faults { delay_ms: 20, ..Faults::default() }, 200),
+        (Faults { accept: Accept::Reset, ..Faults::default() }, 502),
+        (Faults { cut_request_after: Some(10), ..Faults::default() }, 502),
+        (Faults { cut_request_after: Some(10), cut: Cut::Reset, ..Faults::default() }, 502),
+        (Faults { cut_response_after: Some(10), cut: Cut::Reset, ..Faults::default() }, 502),
+        (Faults { stall: Stall::Yes, ..Faults::default() }, 504),
+        (Faults::default(), 200),
+    ] {
+        proxy.set(faults);
+        proxy.close_connections();
+        wait_for_idle(&larder, 0.0);
+        let response = larder.get("/");
+        assert_eq!(response.status(), status, "{faults:?}: {:?}", response.head);
+    }
+}
+
+/// A forward for one client alone ends when that client leaves.
+#[test]
+fn a_client_that_leaves_ends_its_own_forward() {
+    let (told, outcome) = std::sync::mpsc::sync_channel(1);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.head("200 OK", "Cache-Control: no-store\r\nContent-Length: 10\r\n").send("hello");
+        exchange.wait_for_peer();
+        told.send(()).expect("the test waits");
+        exchange.close();
+    });
+    let larder = in_front_of(&origin);
+    let mut client = larder.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status(), 200);
+    assert_eq!(client.bytes(5), b"hello");
+    drop(client);
+    outcome.recv_timeout(wait::DEADLINE).expect("the connection to the origin closes");
 }
 
 /// Cut at any byte of head and body, a response is never stored and never ends cleanly.

@@ -35,6 +35,6 @@ pub use origin::{Exchange, Received};
 pub use origin_server::ScriptedOrigin;
 pub use ports::Port;
 pub use process::{Larder, Service, Setup};
-pub use proxy::{FaultProxy, Faults};
+pub use proxy::{Accept, Cut, FaultProxy, Faults, Stall};
 pub use rustix::process::Signal;
 pub use tool::{Output, run};

@@ -32,7 +32,6 @@ pub struct Larder {
     listen: Port,
     admin: Port,
     config: Option<String>,
-    binary: PathBuf,
 }
 
 /// A running subcommand of the binary. Killed when dropped; shows what it wrote when the test fails.
@@ -102,8 +101,8 @@ impl Setup {
         let mut command = Command::new(&self.binary);
         command.arg("serve").args(self.addresses()).args(&self.arguments);
         let service = Service::start(&mut command, self.folder.path(), "larder");
-        let Self { folder, listen, admin, config, binary, .. } = self;
-        let mut larder = Larder { service, folder, listen, admin, config, binary };
+        let Self { folder, listen, admin, config, .. } = self;
+        let mut larder = Larder { service, folder, listen, admin, config };
         wait::until_true("the gateway is ready", || larder.is_ready(probes));
         larder
     }
@@ -214,11 +213,6 @@ impl Larder {
     /// The folder of this process.
     pub fn folder(&self) -> &Path {
         self.folder.path()
-    }
-
-    /// The binary, for other subcommands.
-    pub fn binary(&self) -> &Path {
-        &self.binary
     }
 
     /// The process.

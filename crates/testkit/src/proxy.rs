@@ -111,6 +111,13 @@ impl FaultProxy {
         format!("http://{}", self.address)
     }
 
+    /// Closes all connections.
+    pub fn close_connections(&self) {
+        let open = std::mem::take(&mut self.shared.state().open);
+        // Gone already: that's closed, too.
+        open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+
     /// Replaces the faults; open connections see them at their next piece.
     pub fn set(&self, faults: Faults) {
         self.shared.state().faults = faults;
@@ -120,14 +127,9 @@ impl FaultProxy {
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
-        let open = {
-            let mut state = self.shared.state();
-            state.stopping = Some(Stopping);
-            std::mem::take(&mut state.open)
-        };
+        self.shared.state().stopping = Some(Stopping);
         self.shared.changed.notify_all();
-        // Gone already: that's closed, too.
-        open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+        self.close_connections();
         drop(TcpStream::connect(self.address));
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.join().expect("the acceptor does not panic");

@@ -328,10 +328,12 @@ fn request_head<'a>(head: &http1::Head<'a, 'a>, peer: Peer) -> RequestHead<'a> {
     }
 }
 
-/// The protocol to switch to, if it is one for the origin to speak. The upgrade to cleartext HTTP/2 is obsolete
-/// (RFC 9113 section 3.1), and a client that offers it takes HTTP/1.1 as well (RFC 9110 section 7.8).
-fn tunnelled(protocol: &[u8]) -> Option<&str> {
-    std::str::from_utf8(protocol).ok().filter(|protocol| !protocol.eq_ignore_ascii_case("h2c"))
+/// The protocol to switch to: the first on offer that is the origin's to speak. The upgrade to cleartext HTTP/2 is not:
+/// it is obsolete (RFC 9113 section 3.1), a client that offers it takes HTTP/1.1 as well (RFC 9110 section 7.8), and
+/// an origin that took it would be reached past every check that is made here.
+fn tunnelled(offered: &[u8]) -> Option<&str> {
+    let mut protocols = std::str::from_utf8(offered).ok()?.split(',').map(str::trim);
+    protocols.find(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case("h2c"))
 }
 
 fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Live) {
