@@ -9,7 +9,7 @@ use caching::{
 };
 use http::header::{HeaderName, HeaderValue};
 
-use super::fill::{CompleteBody, Fill, FillLimits, NotKept, Written};
+use super::fill::{CompleteBody, Fill, FillLimits, NotKept, Writer, Written};
 use super::flight::{Answer, FailureCause, Filling, Pilot, PrivateAnswer};
 use super::publish::Publication;
 use super::stored::Hit;
@@ -217,7 +217,8 @@ impl Job {
     async fn fill(self, response: OriginResponse, filling: Filling, pilot: Pilot) {
         let mut body = response.body;
         let mut trailers = None;
-        let fill = Arc::clone(&filling.fill);
+        let writer = Writer(Arc::clone(&filling.fill));
+        let fill = &writer.0;
         pilot.announce(Answer::Filling(filling.clone()));
         let _gauge = self.worker.recorder.fill();
         let end = loop {
@@ -234,7 +235,7 @@ impl Job {
         };
         match end {
             Ok(()) => self.complete(&filling, fill.complete(trailers), &pilot),
-            Err(reason) => self.abort(&fill, reason),
+            Err(reason) => self.abort(fill, reason),
         }
     }
 

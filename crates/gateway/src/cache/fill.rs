@@ -235,6 +235,16 @@ impl Fill {
     }
 }
 
+/// The writer's hold on a fill: a writer that goes away, even by a panic, leaves an aborted fill behind, never one
+/// whose readers wait for ever.
+pub(crate) struct Writer(pub(crate) Arc<Fill>);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Whether the window of a body that isn't stored has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
@@ -510,6 +520,21 @@ mod tests {
         fill.abort();
         assert_eq!(timeout(SOON, reader).await.unwrap().unwrap(), Err(Aborted));
         assert_eq!(read_all(fill.reader(0, None).unwrap()).await, Err(Aborted));
+    }
+
+    #[tokio::test]
+    async fn leader_cancel_wakes_waiters() {
+        let memory = memory(64 << 20);
+        let fill = fill(&memory, LIMITS);
+        let reader = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
+        let writer = Writer(Arc::clone(&fill));
+        let task = tokio::spawn(async move {
+            writer.0.write(Bytes::from_static(b"half")).await;
+            std::future::pending::<()>().await;
+        });
+        tokio::task::yield_now().await;
+        task.abort();
+        assert_eq!(timeout(SOON, reader).await.expect("woken").unwrap(), Err(Aborted));
     }
 
     #[tokio::test]
