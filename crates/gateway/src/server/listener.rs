@@ -160,11 +160,11 @@ async fn connection(
     match live.tls.get(index).and_then(Option::as_ref) {
         Some(config) => {
             let _gauge = worker.recorder.connection(ConnectionKind::Tls);
-            let handshake = tokio::time::timeout(limit, tls::accept(Arc::clone(config), io)).await;
+            let handshake = tokio::time::timeout(limit, Box::pin(tls::accept(Arc::clone(config), io))).await;
             let accepted = handshake.map_err(|_| WireError::TimedOut)??;
             match accepted.protocol {
-                tls::Negotiated::Http2 => speak_http2(worker, accepted.stream, peer).await,
-                tls::Negotiated::Http1 => speak_http1(worker, accepted.stream, peer, &[]).await,
+                tls::Negotiated::Http2 => Box::pin(speak_http2(worker, accepted.stream, peer)).await,
+                tls::Negotiated::Http1 => Box::pin(speak_http1(worker, accepted.stream, peer, &[])).await,
             }
         }
         None => cleartext(worker, io, peer, listener.http2, limit).await?,
@@ -194,7 +194,7 @@ async fn cleartext<S: Stream + 'static>(
             return Ok(());
         }
         if compared == HTTP2_PREFACE.len() {
-            speak_http2(worker, Prefixed::new(input.take(), wire.io), peer).await;
+            Box::pin(speak_http2(worker, Prefixed::new(input.take(), wire.io), peer)).await;
             return Ok(());
         }
         match wire.read(&mut input).await {

@@ -108,8 +108,11 @@ impl<S: Stream> Connection<S> {
                     }
                     continue;
                 }
-                Turn::Deliver(reply, request, traits) => self.deliver(*reply, &request, traits).await?,
-                Turn::Forward(plan, traits) => self.forward(*plan, traits).await?,
+                // Boxed: the state of a forward is many KiB, and an idle connection must not hold room for it.
+                Turn::Deliver(reply, request, traits) => {
+                    Box::pin(self.deliver(*reply, &request, traits)).await?
+                }
+                Turn::Forward(plan, traits) => Box::pin(self.forward(*plan, traits)).await?,
                 Turn::Refuse(problem) => {
                     self.refuse(&problem);
                     Persistence::Close
