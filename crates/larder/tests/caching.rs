@@ -199,9 +199,13 @@ fn requests_say_what_they_accept() {
             steps: &[("GET", 200, "stored", 1), ("GET\nPragma: no-cache", 200, "fwd=request", 2)],
         },
         Case {
-            name: "request max-age of 0",
-            answer: ("200 OK", "Cache-Control: max-age=60\nETag: \"a\""),
-            steps: &[("GET", 200, "stored", 1), ("GET\nCache-Control: max-age=0", 200, "fwd=request", 2)],
+            name: "request max-age below the age",
+            answer: ("200 OK", "Cache-Control: max-age=60\nAge: 5\nETag: \"a\""),
+            steps: &[
+                ("GET", 200, "stored", 1),
+                ("GET\nCache-Control: max-age=30", 200, "hit", 1),
+                ("GET\nCache-Control: max-age=0", 200, "fwd=request", 2),
+            ],
         },
         Case {
             name: "request no-store",
