@@ -2,7 +2,7 @@
 
 use crate::directives::{DeltaSeconds, LineReader, Qualified, RequestDirectives, ResponseDirectives};
 use crate::vary::VarySummary;
-use crate::{FieldLine, Timestamp, age, date, directives, fields, vary};
+use crate::{Control, FieldLine, Rules, Timestamp, age, date, fields, vary};
 
 /// What matters to a cache about a method. Names are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +43,8 @@ pub struct RequestFacts {
     pub directives: RequestDirectives,
     /// `Authorization` is present.
     pub has_authorization: bool,
+    /// `Cookie` is present.
+    pub has_cookie: bool,
     /// The request announces content.
     pub has_content: bool,
     /// `If-None-Match` or `If-Modified-Since` is present: [`crate::conditional::evaluate`] has work.
@@ -71,6 +73,7 @@ impl RequestFacts {
             method,
             directives: RequestDirectives::default(),
             has_authorization: false,
+            has_cookie: false,
             has_content: false,
             has_conditions: false,
             has_origin_conditions: false,
@@ -81,6 +84,7 @@ impl RequestFacts {
     fn note(&mut self, name: &str, value: &[u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         self.has_authorization |= is("authorization");
+        self.has_cookie |= is("cookie");
         self.has_content |= is("transfer-encoding") || (is("content-length") && value != b"0");
         self.has_conditions |= is("if-none-match") || is("if-modified-since");
         self.has_origin_conditions |= is("if-match") || is("if-unmodified-since");
@@ -116,7 +120,7 @@ pub struct ResponseFacts {
     pub status: u16,
     /// When the exchange took place.
     pub times: ExchangeTimes,
-    /// `Cache-Control`
+    /// Those of `Cache-Control`, or of the targeted field that counts in its place.
     pub directives: ResponseDirectives,
     /// `Date`, or the time of arrival where it is missing or invalid.
     pub date: Timestamp,
@@ -135,23 +139,24 @@ pub struct ResponseFacts {
 }
 
 impl ResponseFacts {
-    /// Reads a response.
-    pub fn parse(status: u16, response: &[FieldLine<'_>], times: ExchangeTimes) -> Self {
+    /// Reads a response. The rules say which field controls this cache.
+    pub fn parse(status: u16, response: &[FieldLine<'_>], times: ExchangeTimes, rules: &Rules) -> Self {
         let read_date = |value: &[u8]| date::parse(value, times.response);
-        let directives = ResponseDirectives::parse(response);
+        let control = Control::of(response, rules);
         Self {
             status,
             times,
-            directives,
+            directives: control.directives(),
             //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
             date: fields::first(response, "date").and_then(read_date).unwrap_or(times.response),
+            //= RFC 9213 section 2.2: Cache-Control and Expires are ignored beside a targeted field
             expires: fields::first(response, "expires")
+                .filter(|_| !control.is_targeted())
                 .map_or(Expires::Absent, |value| read_date(value).map_or(Expires::Invalid, Expires::At)),
             age_s: age::parse(response),
             last_modified: fields::only(response, "last-modified").and_then(read_date),
             has_etag: fields::first(response, "etag").is_some_and(|value| !value.is_empty()),
-            has_set_cookie: fields::contains(response, "set-cookie")
-                && !directives::is_qualified(response, "set-cookie"),
+            has_set_cookie: fields::contains(response, "set-cookie") && !control.is_qualified("set-cookie"),
             vary: vary::summarize(response),
         }
     }

@@ -1,8 +1,8 @@
 //! How long a response is fresh: RFC 9111 section 4.2.1, with the operator's rules around it.
 
 use crate::facts::Expires;
-use crate::status::{self, StatusClass};
-use crate::{ResponseFacts, Rules};
+use crate::status;
+use crate::{HeuristicFor, RequestFacts, ResponseFacts, Rules};
 
 /// Where a lifetime came from, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,11 +49,11 @@ pub struct Lifetime {
 
 /// The freshness lifetime of a response.
 //= RFC 9111 section 4.2.1: the first that applies
-pub fn lifetime(response: &ResponseFacts, rules: &Rules) -> Lifetime {
+pub fn lifetime(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> Lifetime {
     let (source, ms) = override_ms(response, rules)
         .or_else(|| explicit_ms(response))
         .or_else(|| default_ms(response, rules))
-        .or_else(|| heuristic_ms(response, rules))
+        .or_else(|| heuristic_ms(request, response, rules))
         .unwrap_or((LifetimeSource::Nothing, 0));
     Lifetime { ms, source }
 }
@@ -83,10 +83,16 @@ fn default_ms(response: &ResponseFacts, rules: &Rules) -> Option<(LifetimeSource
 }
 
 //= RFC 9111 section 4.2.2: heuristics where nothing is explicit and the status code or public permits
-fn heuristic_ms(response: &ResponseFacts, rules: &Rules) -> Option<(LifetimeSource, u64)> {
+fn heuristic_ms(
+    request: &RequestFacts,
+    response: &ResponseFacts,
+    rules: &Rules,
+) -> Option<(LifetimeSource, u64)> {
     let heuristic = rules.heuristic?;
+    let is_anonymous = !(request.has_cookie || request.has_authorization);
     let unmodified_ms = response.date.ms_since(response.last_modified?).max(0).unsigned_abs();
-    let permitted = status::classify(response.status) == StatusClass::Heuristic || response.directives.public;
+    let permitted = status::is_heuristic(response.status) || response.directives.public;
     let share_ms = unmodified_ms / 100 * u64::from(heuristic.percent);
-    permitted.then_some((LifetimeSource::Heuristic, share_ms.min(heuristic.max_ms)))
+    (permitted && (is_anonymous || heuristic.requests == HeuristicFor::All))
+        .then_some((LifetimeSource::Heuristic, share_ms.min(heuristic.max_ms)))
 }

@@ -26,7 +26,7 @@
 //! let (rules, then) = (Rules::default(), Timestamp::from_seconds(1_790_000_000));
 //! let request = RequestFacts::parse("GET", &[("host", b"example.com")]);
 //! let times = ExchangeTimes { request: then, response: then };
-//! let response = ResponseFacts::parse(200, &[("cache-control", b"max-age=60")], times);
+//! let response = ResponseFacts::parse(200, &[("cache-control", b"max-age=60")], times, &rules);
 //!
 //! let stored = may_store(&request, &response, &rules, then).unwrap().facts;
 //! assert_eq!(reuse(&request, &stored, &rules, then.plus_ms(59_999)), Reuse::Fresh);
@@ -47,6 +47,7 @@ pub mod age;
 mod authority;
 pub mod cache_status;
 pub mod conditional;
+pub mod control;
 pub mod date;
 mod decimal;
 pub mod directives;
@@ -70,6 +71,7 @@ pub mod vary;
 
 pub use cache_status::{CacheName, CacheStatus, FwdReason, Outcome};
 pub use conditional::Precondition;
+pub use control::Control;
 pub use date::Timestamp;
 pub use directives::{DeltaSeconds, MaxStale, Qualified, RequestDirectives, ResponseDirectives};
 pub use entity_tag::{EntityTag, EntityTags};
@@ -79,7 +81,7 @@ pub use hop_by_hop::HopByHop;
 pub use key::{CacheKey, KeyParts, KeyRules, QueryOrder, QueryParameters};
 pub use range::{ByteRange, Ranges};
 pub use reuse::{Failure, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse};
-pub use rules::{Heuristic, Rules, StaleLimit, StatusMatch, TtlTable};
+pub use rules::{Heuristic, HeuristicFor, Profile, Rules, StaleLimit, StatusMatch, StoredErrors, TtlTable};
 pub use stored::StoredFacts;
 pub use storing::{NotStored, Storable, StorageFilter, may_store};
 pub use validators::{StoredValidators, Validators};

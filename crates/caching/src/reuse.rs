@@ -167,7 +167,13 @@ pub fn may_serve_stale(
         return false;
     }
     let requested_ms = request.directives.stale_if_error.filter(|_| honoured).map(to_ms);
-    let window_ms = rules.stale_if_error.grant_ms(stored.stale_if_error_ms.max(requested_ms));
+    let asked_ms = stored.stale_if_error_ms.max(requested_ms);
+    let granted_ms = rules.stale_if_error.grant_ms(asked_ms);
+    let window_ms = match failure {
+        // Who names a limit means it, whatever the failure.
+        Failure::Unreachable if asked_ms.is_none() => granted_ms.max(rules.stale_if_unreachable_ms),
+        Failure::Unreachable | Failure::Status(_) => granted_ms,
+    };
     let staleness_ms = stored.staleness_ms(now);
     staleness_ms < window_ms || within_max_stale(request, rules, staleness_ms)
 }
@@ -213,7 +219,9 @@ fn refused_by_request(
         return Some(NotReused::RequestNoCache);
     }
     //= RFC 9111 section 5.2.1.1: max-age of the request
-    if directives.max_age.is_some_and(|max_age| stored.current_age_ms(now) > to_ms(max_age)) {
+    // 0 means a reload: who says so wants the origin server's word, not what is 0 seconds old.
+    let too_old = |max_age| max_age == 0 || stored.current_age_ms(now) > to_ms(max_age);
+    if directives.max_age.is_some_and(too_old) {
         return Some(NotReused::RequestMaxAge);
     }
     //= RFC 9111 section 5.2.1.3: min-fresh

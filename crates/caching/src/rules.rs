@@ -1,7 +1,6 @@
 //! What the operator decided for the requests that matched.
 
-/// The operator's decisions that bear on storing and reuse. The defaults follow RFC 9111 and refuse
-/// what it leaves open and what often goes wrong.
+/// The operator's decisions that bear on storing and reuse. The defaults are those of [`Profile::Safe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Whether anything is stored or reused at all.
@@ -13,32 +12,88 @@ pub struct Rules {
     pub default_ttl: TtlTable,
     /// Lifetime guessed from `Last-Modified` where nothing else is known.
     pub heuristic: Option<Heuristic>,
+    /// Targeted fields (RFC 9213) in order of preference: the first that the response has, valid and not empty, counts
+    /// in place of `Cache-Control` and `Expires`.
+    pub targeted_fields: Box<[Box<str>]>,
+    /// Which error responses are stored.
+    pub errors: StoredErrors,
     /// Whether responses with `Set-Cookie` are stored, the field included.
     pub store_set_cookie: bool,
     /// Whether `Cache-Control` and `Pragma` of requests count.
     pub honour_request_directives: bool,
     /// Stale responses while a validation runs.
     pub stale_while_revalidate: StaleLimit,
-    /// Stale responses when the origin server fails or cannot be reached.
+    /// Stale responses when the origin server answers with an error (RFC 5861).
     pub stale_if_error: StaleLimit,
+    /// Stale responses when no answer comes from the origin server (RFC 9111 section 4.2.4): how long past their
+    /// expiry, in milliseconds, where `stale_if_error` does not grant more.
+    pub stale_if_unreachable_ms: u64,
     /// The longest that a request's `max-stale` is granted, in milliseconds past expiry.
     pub max_stale_max_ms: u64,
 }
 
-impl Default for Rules {
-    fn default() -> Self {
+/// What the operator's decisions are where they are not written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Refuses what RFC 9111 leaves open and what often goes wrong.
+    #[default]
+    Safe,
+    /// Does all that RFC 9111 permits a shared cache.
+    Rfc9111,
+}
+
+impl Rules {
+    /// The decisions of a profile.
+    pub fn for_profile(profile: Profile) -> Self {
+        match profile {
+            Profile::Safe => Self::safe(),
+            Profile::Rfc9111 => Self {
+                heuristic: Some(Heuristic {
+                    max_ms: DAY_MS,
+                    requests: HeuristicFor::All,
+                    ..Heuristic::default()
+                }),
+                errors: StoredErrors::All,
+                //= RFC 9111 section 7.3: Set-Cookie does not inhibit caching
+                store_set_cookie: true,
+                max_stale_max_ms: u64::MAX,
+                ..Self::safe()
+            },
+        }
+    }
+
+    fn safe() -> Self {
         Self {
             enabled: true,
             override_ttl: TtlTable::default(),
             default_ttl: TtlTable::default(),
-            heuristic: None,
+            heuristic: Some(Heuristic::default()),
+            targeted_fields: Box::new(["CDN-Cache-Control".into()]),
+            errors: StoredErrors::OfResource,
             store_set_cookie: false,
             honour_request_directives: true,
             stale_while_revalidate: StaleLimit::default(),
             stale_if_error: StaleLimit::default(),
+            stale_if_unreachable_ms: DAY_MS,
             max_stale_max_ms: DAY_MS,
         }
     }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self::for_profile(Profile::default())
+    }
+}
+
+/// Which error responses are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredErrors {
+    /// Those that speak about the resource. Others, such as 431, are caused by what one request had beside the cache
+    /// key: stored, one client could break a page for all.
+    OfResource,
+    /// All with an explicit lifetime.
+    All,
 }
 
 /// How long past its expiry a response may be used, in milliseconds.
@@ -70,6 +125,24 @@ pub struct Heuristic {
     pub percent: u8,
     /// At most, in milliseconds.
     pub max_ms: u64,
+    /// For answers to which requests.
+    pub requests: HeuristicFor,
+}
+
+/// Requests to whose responses a lifetime may be guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeuristicFor {
+    /// Those without `Cookie`: a page made for one person that forgets to say so is the usual leak.
+    Anonymous,
+    /// All.
+    All,
+}
+
+impl Default for Heuristic {
+    //= RFC 9111 section 4.2.2: a tenth of the time since Last-Modified is typical
+    fn default() -> Self {
+        Self { percent: 10, max_ms: HOUR_MS, requests: HeuristicFor::Anonymous }
+    }
 }
 
 /// Which status codes an entry of a [`TtlTable`] is for.
@@ -117,7 +190,8 @@ impl TtlTable {
     }
 }
 
-const DAY_MS: u64 = 86_400_000;
+const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
 
 #[cfg(test)]
 mod tests {

@@ -14,8 +14,10 @@ pub enum StatusClass {
     Partial,
     /// 304: no response of its own.
     NotModified,
-    /// Speaks about one client's connection, credentials or preconditions, or is not final: never stored.
+    /// Speaks about one client's connection, credentials or preconditions.
     OfOneRequest,
+    /// Not final, or no status code at all: never stored.
+    NotFinal,
 }
 
 /// Classifies a status code.
@@ -29,9 +31,16 @@ pub fn classify(status: u16) -> StatusClass {
         304 => StatusClass::NotModified,
         // Caused by fields that take no part in the key: stored, one client could poison the others.
         407 | 408 | 412 | 413 | 416 | 417 | 425 | 426 | 431 => StatusClass::OfOneRequest,
-        200..=599 => StatusClass::Unknown,
-        _ => StatusClass::OfOneRequest,
+        // From 600 on they are not valid, but in use, and final.
+        200..=999 => StatusClass::Unknown,
+        _ => StatusClass::NotFinal,
     }
+}
+
+/// Whether a lifetime may be guessed for this code, 206 as part of a 200.
+//= RFC 9110 section 15.1: heuristically cacheable status codes
+pub fn is_heuristic(status: u16) -> bool {
+    matches!(classify(status), StatusClass::Heuristic | StatusClass::Partial)
 }
 
 /// Whether caching requirements of this code are known, as `must-understand` asks.

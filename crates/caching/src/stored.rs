@@ -1,6 +1,8 @@
 //! What is kept with a stored response for the decisions about its reuse.
 
-use crate::{DeltaSeconds, Lifetime, LifetimeSource, ResponseFacts, Rules, Timestamp, age, freshness};
+use crate::{
+    DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, age, freshness,
+};
 
 /// The facts about a stored response. Small and `Copy`; nothing here grows with the header section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +34,8 @@ pub struct StoredFacts {
 impl StoredFacts {
     /// The facts to keep of a response. Whether it may be kept is for [`crate::may_store`] to say; this
     /// one serves for a freshened response, which is kept already.
-    pub fn new(response: &ResponseFacts, rules: &Rules) -> Self {
-        let lifetime = freshness::lifetime(response, rules);
+    pub fn new(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> Self {
+        let lifetime = freshness::lifetime(request, response, rules);
         let initial_age_ms = age::corrected_initial_age_ms(response);
         let directives = &response.directives;
         let window_ms = |seconds: Option<DeltaSeconds>| seconds.map(|seconds| u64::from(seconds) * 1000);

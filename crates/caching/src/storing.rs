@@ -4,8 +4,8 @@ use crate::facts::MethodClass;
 use crate::status::{self, StatusClass};
 use crate::vary::{VarySummary, VaryUnusable};
 use crate::{
-    FieldLine, HopByHop, Qualified, RequestFacts, ResponseFacts, Rules, StoredFacts, Timestamp, directives,
-    hop_by_hop,
+    Control, FieldLine, HopByHop, Qualified, RequestFacts, ResponseFacts, Rules, StoredErrors, StoredFacts,
+    Timestamp, hop_by_hop,
 };
 
 /// What to keep with a response that may be stored.
@@ -95,7 +95,7 @@ pub fn may_store(
     if response.has_set_cookie && !rules.store_set_cookie {
         return Err(NotStored::SetCookie);
     }
-    let facts = StoredFacts::new(response, rules);
+    let facts = StoredFacts::new(request, response, rules);
     if !is_of_use(&facts, rules, now) {
         return Err(NotStored::NoFreshness);
     }
@@ -123,10 +123,12 @@ fn status_permits(response: &ResponseFacts, rules: &Rules) -> Result<(), NotStor
     match status::classify(response.status) {
         StatusClass::Partial => Err(NotStored::PartialContent),
         StatusClass::NotModified => Err(NotStored::NotModified),
-        StatusClass::OfOneRequest => Err(NotStored::Status),
+        StatusClass::NotFinal => Err(NotStored::Status),
+        StatusClass::OfOneRequest if rules.errors == StoredErrors::OfResource => Err(NotStored::Status),
         StatusClass::Heuristic => Ok(()),
-        StatusClass::Explicit | StatusClass::Unknown if has_given_lifetime(response, rules) => Ok(()),
-        StatusClass::Explicit | StatusClass::Unknown => Err(NotStored::Status),
+        StatusClass::Explicit | StatusClass::Unknown | StatusClass::OfOneRequest => {
+            has_given_lifetime(response, rules).then_some(()).ok_or(NotStored::Status)
+        }
     }
 }
 
@@ -186,9 +188,10 @@ fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
 }
 
 /// Which fields of a response are stored.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct StorageFilter<'a> {
     response: &'a [FieldLine<'a>],
+    control: Control<'a>,
     hop_by_hop: HopByHop<'a>,
     set_cookie: CookieFields,
 }
@@ -206,7 +209,12 @@ impl<'a> StorageFilter<'a> {
             true => CookieFields::Kept,
             false => CookieFields::Dropped,
         };
-        Self { response, hop_by_hop: HopByHop::of(response), set_cookie }
+        Self {
+            response,
+            control: Control::of(response, rules),
+            hop_by_hop: HopByHop::of(response),
+            set_cookie,
+        }
     }
 
     /// Whether a field of this name is stored. `Age` is not: whoever reuses the response writes its own.
@@ -217,7 +225,7 @@ impl<'a> StorageFilter<'a> {
             || hop_by_hop::is_for_this_proxy(name)
             || is("age")
             || (is("set-cookie") && self.set_cookie == CookieFields::Dropped)
-            || directives::is_qualified(self.response, name))
+            || self.control.is_qualified(name))
     }
 
     /// The lines that are stored, in order.

@@ -57,7 +57,7 @@ pub fn freshen<'a>(
     rules: &Rules,
 ) -> Freshened<'a> {
     let fields = freshened_fields(stored, not_modified, rules);
-    let mut response = ResponseFacts::parse(stored_status, &fields, times);
+    let mut response = ResponseFacts::parse(stored_status, &fields, times, rules);
     response.age_s = age::parse(not_modified);
     Freshened { fields, response }
 }

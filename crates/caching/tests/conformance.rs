@@ -8,10 +8,10 @@ use caching::validation::{self, Answer};
 use caching::vary::VaryUnusable;
 use caching::{
     CacheKey, CacheName, CacheStatus, Failure, FieldLine, FwdReason, Heuristic, KeyParts, KeyRules,
-    MethodClass, Miss, NominatedFields, NotReused, Outcome, Precondition, QueryOrder, QueryParameters,
-    Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting, StaleLimit, StatusMatch, StorageFilter,
-    StoredFacts, Timestamp, TtlTable, Validators, conditional, freshness, may_serve_stale, may_store,
-    on_miss, range, reuse,
+    MethodClass, Miss, NominatedFields, NotReused, Outcome, Precondition, Profile, QueryOrder,
+    QueryParameters, Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting, StaleLimit, StatusMatch,
+    StorageFilter, StoredFacts, Timestamp, TtlTable, Validators, conditional, freshness, may_serve_stale,
+    may_store, on_miss, range, reuse,
 };
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ groups! {
 }
 
 fn freshness_outcome(case: &Case<'_>) -> Value {
-    let lifetime = freshness::lifetime(&case.response(), &case.rules());
+    let lifetime = freshness::lifetime(&case.request(), &case.response(), &case.rules());
     json!([lifetime.source.as_str(), lifetime.ms])
 }
 
@@ -152,7 +152,7 @@ fn validation_outcome(case: &Case<'_>) -> Value {
 fn freshening_outcome(case: &Case<'_>) -> Value {
     let (stored, not_modified) = (case.lines("stored"), case.lines("not_modified"));
     let freshened = validation::freshen(200, &stored, &not_modified, case.times(), &case.rules());
-    let facts = StoredFacts::new(&freshened.response, &case.rules());
+    let facts = StoredFacts::new(&case.request(), &freshened.response, &case.rules());
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
     let fields: Vec<_> = freshened.fields.iter().map(|(name, value)| json!([name, text(value)])).collect();
     json!({ "fields": fields, "age_ms": facts.corrected_initial_age_ms, "lifetime_ms": facts.freshness_lifetime_ms })
@@ -297,30 +297,43 @@ impl Case<'_> {
     }
 
     fn response(&self) -> ResponseFacts {
-        ResponseFacts::parse(self.status(), &self.lines("response"), self.times())
+        ResponseFacts::parse(self.status(), &self.lines("response"), self.times(), &self.rules())
     }
 
     fn stored(&self) -> StoredFacts {
-        StoredFacts::new(&self.response(), &self.rules())
+        StoredFacts::new(&self.request(), &self.response(), &self.rules())
     }
 
     fn rules(&self) -> Rules {
         let rules = &self.0["rules"];
         let flag = |name: &str, default: bool| rules[name].as_bool().unwrap_or(default);
-        let base = Rules::default();
+        let base = Rules::for_profile(match rules["profile"].as_str() {
+            Some("rfc9111") => Profile::Rfc9111,
+            Some(other) => panic!("profile {other}"),
+            None => Profile::Safe,
+        });
         Rules {
             enabled: flag("enabled", base.enabled),
             override_ttl: ttl_table(&rules["override_ttl_ms"]),
             default_ttl: ttl_table(&rules["default_ttl_ms"]),
-            heuristic: rules["heuristic"].as_object().map(|heuristic| Heuristic {
-                percent: u8::try_from(heuristic["percent"].as_u64().unwrap()).unwrap(),
-                max_ms: heuristic["max_ms"].as_u64().unwrap(),
-            }),
+            heuristic: match &rules["heuristic"] {
+                Value::Null => base.heuristic,
+                Value::Bool(false) => None,
+                heuristic => Some(Heuristic {
+                    percent: u8::try_from(heuristic["percent"].as_u64().unwrap()).unwrap(),
+                    max_ms: heuristic["max_ms"].as_u64().unwrap(),
+                    ..base.heuristic.unwrap()
+                }),
+            },
             store_set_cookie: flag("store_set_cookie", base.store_set_cookie),
             honour_request_directives: flag("honour_request_directives", base.honour_request_directives),
             stale_while_revalidate: stale_limit(&rules["stale_while_revalidate"]),
             stale_if_error: stale_limit(&rules["stale_if_error"]),
+            stale_if_unreachable_ms: rules["stale_if_unreachable_ms"]
+                .as_u64()
+                .unwrap_or(base.stale_if_unreachable_ms),
             max_stale_max_ms: rules["max_stale_max_ms"].as_u64().unwrap_or(base.max_stale_max_ms),
+            ..base
         }
     }
 }

@@ -114,13 +114,13 @@ fn response() -> impl Strategy<Value = (u16, Lines, ExchangeTimes)> {
 }
 
 fn facts((status, lines, times): &(u16, Lines, ExchangeTimes)) -> ResponseFacts {
-    ResponseFacts::parse(*status, &borrowed(lines), *times)
+    ResponseFacts::parse(*status, &borrowed(lines), *times, &Rules::default())
 }
 
 proptest! {
     #[test]
     fn age_only_grows(response in response(), rules in rules(), now in moment(), later_ms in 0..1_000_000i64) {
-        let stored = StoredFacts::new(&facts(&response), &rules);
+        let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts(&response), &rules);
         let age_ms = stored.current_age_ms(now);
         prop_assert!(age_ms >= stored.corrected_initial_age_ms);
         prop_assert!(stored.current_age_ms(now.plus_ms(later_ms)) >= age_ms);
@@ -129,8 +129,8 @@ proptest! {
 
     #[test]
     fn fresh_means_time_to_live(response in response(), rules in rules(), request in request_lines(), now in moment()) {
-        let stored = StoredFacts::new(&facts(&response), &rules);
         let request = RequestFacts::parse("GET", &borrowed(&request));
+        let stored = StoredFacts::new(&request, &facts(&response), &rules);
         prop_assert_eq!(stored.is_fresh(now), stored.ttl_ms(now) > 0);
         prop_assert_eq!(stored.is_fresh(now), stored.staleness_ms(now) == 0 && stored.ttl_ms(now) != 0);
         if reuse(&request, &stored, &rules, now) == Reuse::Fresh {
@@ -144,8 +144,8 @@ proptest! {
         response in response(), rules in rules(), request in request_lines(), now in moment(),
         failure in prop_oneof![Just(Failure::Unreachable), (400..600u16).prop_map(Failure::Status)],
     ) {
-        let stored = StoredFacts::new(&facts(&response), &rules);
         let request = RequestFacts::parse("GET", &borrowed(&request));
+        let stored = StoredFacts::new(&request, &facts(&response), &rules);
         let outcome = reuse(&request, &stored, &rules, now);
         let on_failure = may_serve_stale(&request, &stored, &rules, now, failure);
         if stored.no_cache {
@@ -177,8 +177,8 @@ proptest! {
     ) {
         let request = RequestFacts::parse("GET", &borrowed(&request));
         if let Ok(storable) = may_store(&request, &facts(&response), &rules, now) {
-            prop_assert!(!matches!(response.0, 206 | 304 | 0..200 | 600..));
-            prop_assert_eq!(storable.facts, StoredFacts::new(&facts(&response), &rules));
+            prop_assert!(!matches!(response.0, 206 | 304 | 0..200 | 1000..));
+            prop_assert_eq!(storable.facts, StoredFacts::new(&request, &facts(&response), &rules));
             prop_assert!(NominatedFields::parse(&borrowed(&response.1)).is_ok());
         }
     }
@@ -208,8 +208,8 @@ proptest! {
     fn a_client_that_has_it_gets_a_304(tag in "(W/)?\"[!#-~]{0,8}\"", other in "\"[!#-~]{0,8}\"") {
         let now = Timestamp::from_ms(EPOCH_MS);
         let lines: &[FieldLine<'_>] = &[("ETag", tag.as_bytes())];
-        let facts = ResponseFacts::parse(200, lines, ExchangeTimes { request: now, response: now });
-        let stored = StoredFacts::new(&facts, &Rules::default());
+        let facts = ResponseFacts::parse(200, lines, ExchangeTimes { request: now, response: now }, &Rules::default());
+        let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts, &Rules::default());
         let list = format!("{other} , {tag}");
         let request: &[FieldLine<'_>] = &[("If-None-Match", list.as_bytes())];
         let validators = Validators::parse(lines, now);
@@ -229,11 +229,11 @@ proptest! {
         complete_bytes in any::<u64>(),
     ) {
         let lines: &[FieldLine<'_>] = &[(name, &value), ("range", &value), (name, b"x")];
-        let facts = ResponseFacts::parse(status, lines, ExchangeTimes { request: now, response: now });
+        let facts = ResponseFacts::parse(status, lines, ExchangeTimes { request: now, response: now }, &Rules::default());
         let request = RequestFacts::parse("GET", lines);
         let rules = Rules::default();
         let _ = may_store(&request, &facts, &rules, now);
-        let stored = StoredFacts::new(&facts, &rules);
+        let stored = StoredFacts::new(&request, &facts, &rules);
         let _ = reuse(&request, &stored, &rules, now);
         let validators = Validators::parse(lines, now);
         let _ = conditional::evaluate(MethodClass::Get, lines, &stored, &validators, now);

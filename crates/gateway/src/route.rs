@@ -25,7 +25,7 @@ impl LiveSite {
         origin_metrics: OriginId,
     ) -> Self {
         let mut rules = config.rules.clone();
-        rules.push(CacheRule::built_in());
+        rules.push(CacheRule::built_in(config.profile));
         Self { config: Arc::clone(config), rules, origin, metrics, origin_metrics }
     }
 

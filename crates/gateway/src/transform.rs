@@ -7,7 +7,7 @@ use caching::{FieldLine, HopByHop};
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
 
-use crate::config::Site;
+use crate::config::{OverrideFields, Site};
 use crate::fields::PackedFields;
 use crate::head::{OwnedRequest, Peer, Trust, Version};
 
@@ -15,7 +15,7 @@ use crate::head::{OwnedRequest, Peer, Trust, Version};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The answer may be stored: it must be complete, and must not depend on what isn't in the cache key.
-    Store,
+    Store { overrides: OverrideFields },
     /// The answer is for this client: preconditions and ranges are the origin's to judge.
     PassOn,
 }
@@ -80,10 +80,11 @@ fn is_forwarded(name: &HeaderName, site: &Site, peer: Peer, purpose: Purpose) ->
     if site.request_fields_hidden.contains(name) {
         return false;
     }
-    if purpose == Purpose::Store
-        && (PRECONDITIONS.contains(name) || UNKEYED_OVERRIDES.contains(&name.as_str()))
-    {
-        return false;
+    if let Purpose::Store { overrides } = purpose {
+        let is_override = overrides == OverrideFields::Drop && UNKEYED_OVERRIDES.contains(&name.as_str());
+        if is_override || PRECONDITIONS.contains(name) {
+            return false;
+        }
     }
     if FORWARDING.contains(&name.as_str()) {
         return peer.trust == Trust::Trusted;

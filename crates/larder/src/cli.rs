@@ -68,6 +68,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
 
+    /// What is decided where the configuration says nothing: safe, or rfc9111 for all that the RFC permits [default: safe]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
     /// Least severe level that is logged: error, warn, info, debug, trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -111,6 +115,7 @@ impl ServeArguments {
             admin: self.admin.clone(),
             memory: self.memory.clone(),
             workers: self.workers,
+            profile: self.profile.clone(),
             log_level: self.log_level.clone(),
             access_log: self.access_log.clone(),
         }

@@ -614,11 +614,13 @@ ttl_default = { default = "1h" }
 }
 
 //= RFC 5861 section 4: stale-if-error
+//= RFC 9111 section 4.2.4: serving stale responses
 #[test]
-fn stale_if_error_answers_for_a_dead_origin() {
+fn stale_responses_answer_for_a_dead_origin() {
     let mut origin = ScriptedOrigin::start(|exchange| {
         let extra = match exchange.request.target() {
             "/allowed" => ", stale-if-error=600",
+            "/over" => ", stale-if-error=10",
             "/forbidden" => ", stale-if-error=600, must-revalidate",
             _ => "",
         };
@@ -626,19 +628,35 @@ fn stale_if_error_answers_for_a_dead_origin() {
         exchange.respond("200 OK", &fields, "stale");
     });
     let larder = Setup::origin(LARDER, &origin.url()).start();
-    for path in ["/allowed", "/forbidden", "/silent"] {
+    for path in ["/allowed", "/over", "/forbidden", "/silent"] {
         assert_eq!(larder.get(path).status(), 200);
     }
     origin.stop();
-    let stale = larder.get("/allowed");
-    assert_eq!((stale.status(), stale.text().as_str()), (200, "stale"), "{:?}", stale.head);
-    for path in ["/forbidden", "/silent", "/never-seen"] {
+    for path in ["/allowed", "/silent"] {
+        let stale = larder.get(path);
+        assert_eq!((stale.status(), stale.text().as_str()), (200, "stale"), "{path}: {:?}", stale.head);
+    }
+    for path in ["/forbidden", "/over", "/never-seen"] {
         let response = larder.get(path);
         assert_eq!(response.status(), 502, "{path}: {:?}", response.head);
         assert!(!response.text().contains("127.0.0.1"), "what went wrong stays inside: {}", response.text());
     }
     origin.start_again();
     assert_eq!(larder.get("/never-seen").status(), 200);
+}
+
+//= RFC 9111 section 7.3: Set-Cookie does not inhibit caching
+#[test]
+fn a_profile_decides_where_rules_are_silent() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\nSet-Cookie: a=b\r\n", "page");
+    });
+    for (arguments, hit) in [(vec![], false), (vec!["--profile", "rfc9111"], true)] {
+        let larder = Setup::origin(LARDER, &origin.url()).arguments(&arguments).start();
+        let responses = [larder.get("/"), larder.get("/")];
+        assert!(responses.iter().all(|response| response.field("set-cookie") == "a=b"));
+        assert_eq!(responses[1].cache_status().contains("; hit"), hit, "{:?}", responses[1].head);
+    }
 }
 
 //= RFC 5861 section 3: stale-while-revalidate

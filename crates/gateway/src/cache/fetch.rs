@@ -89,7 +89,7 @@ impl Job {
     ) -> Result<(OriginResponse, ExchangeTimes), OriginError> {
         let call =
             OriginCall { worker: &self.worker, live: &self.live, site: &self.site, request: &self.request };
-        let mut fields = call.fields(Purpose::Store);
+        let mut fields = call.fields(Purpose::Store { overrides: self.rule().override_fields });
         if let (Validation::With, Some(stale)) = (validation, &self.fetch.stale) {
             for (name, value) in validation::conditional_fields(&stale.head.validators.view()) {
                 let name = HeaderName::from_bytes(name.as_bytes());
@@ -165,7 +165,7 @@ impl Job {
     /// Stores a full response, or leaves it to the request that asked.
     async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
-        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times);
+        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
         let publication = self.publication(&pilot);
         match self.storable(&facts, &response, times) {
             Ok(storable) => {

@@ -151,7 +151,7 @@ impl Publication<'_> {
         let not_modified: Vec<FieldLine<'_>> = end_to_end.lines().collect();
         let freshened = validation::freshen(stale.head.facts.status, &stored, &not_modified, times, rules);
         let storable = may_store(&self.job.facts, &freshened.response, rules, times.response);
-        let facts = StoredFacts::new(&freshened.response, rules);
+        let facts = StoredFacts::new(&self.job.facts, &freshened.response, rules);
         let fields = PackedFields::from_lines(freshened.fields);
         let reason = Bytes::copy_from_slice(&stale.head.reason);
         let head = self.head(facts, fields, &reason, stale.head.declared_bytes).ok()?;

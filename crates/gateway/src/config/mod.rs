@@ -16,7 +16,7 @@ pub use ipnet::IpNet;
 pub use origin::{
     AddressFamily, Credentials, OriginConfig, OriginEndpoint, OriginProtocol, OriginTls, PoolConfig,
 };
-pub use rule::{CacheRule, MethodSet, PathPattern};
+pub use rule::{CacheRule, MethodSet, OverrideFields, PathPattern};
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
 #[derive(Clone, Debug)]
@@ -135,6 +135,8 @@ pub struct Site {
     pub origin: Arc<OriginConfig>,
     /// Cache rules; the first whose match fits decides. None fits: the built-in default rule.
     pub rules: Vec<CacheRule>,
+    /// What the built-in rule decides.
+    pub profile: caching::Profile,
     /// Whether concurrent requests for one cache key share one forward.
     pub collapse: Collapse,
     /// Time limits towards the origin.

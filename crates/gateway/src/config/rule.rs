@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use caching::KeyRules;
+use caching::{KeyRules, Profile};
 use regex::Regex;
 
 /// What the operator decided for the requests that match.
@@ -18,21 +18,44 @@ pub struct CacheRule {
     pub query: KeyRules,
     /// Largest body that is stored; larger ones are passed on.
     pub object_bytes_max: u64,
+    /// Request fields that some origin frameworks let replace method or target, though no cache key knows them.
+    pub override_fields: OverrideFields,
     /// Whether, and how, responses are stored and reused.
     pub caching: caching::Rules,
 }
 
+/// What becomes of `X-HTTP-Method-Override`, `X-Original-URL` and their like on the way to an answer that may be
+/// stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverrideFields {
+    /// Left out: stored under the key of another request, the answer to them would poison the cache.
+    Drop,
+    /// Forwarded, as RFC 9110 section 5.1 has it for fields that a proxy does not know.
+    Forward,
+}
+
+impl OverrideFields {
+    /// What a profile says.
+    pub fn for_profile(profile: Profile) -> Self {
+        match profile {
+            Profile::Safe => Self::Drop,
+            Profile::Rfc9111 => Self::Forward,
+        }
+    }
+}
+
 impl CacheRule {
-    /// What applies where no rule of the site does: RFC 9111 with safe choices, bodies of any size that the memory
-    /// tier takes.
-    pub fn built_in() -> Self {
+    /// What applies where no rule of the site does: the choices of the profile, bodies of any size that the memory tier
+    /// takes.
+    pub fn built_in(profile: Profile) -> Self {
         Self {
             name: "built-in".to_owned(),
             path: None,
             methods: MethodSet::Any,
             query: KeyRules::default(),
             object_bytes_max: u64::MAX,
-            caching: caching::Rules::default(),
+            override_fields: OverrideFields::for_profile(profile),
+            caching: caching::Rules::for_profile(profile),
         }
     }
 }

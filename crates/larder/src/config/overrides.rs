@@ -17,6 +17,7 @@ pub(crate) struct Overrides {
     pub(crate) admin: Option<String>,
     pub(crate) memory: Option<String>,
     pub(crate) workers: Option<u32>,
+    pub(crate) profile: Option<String>,
     pub(crate) log_level: Option<String>,
     pub(crate) access_log: Option<String>,
 }
@@ -32,6 +33,9 @@ impl Overrides {
             let digits = workers.to_string();
             let value = DeValue::parse(&digits).expect("digits are a TOML value").into_inner();
             override_key(tree, "workers", "--workers", value, problems);
+        }
+        if let Some(profile) = &self.profile {
+            override_key(tree, "profile", "--profile", text(profile), problems);
         }
         let inner = [
             ("admin", "listen", "--admin", &self.admin),

@@ -2,14 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use caching::{Heuristic, KeyRules, QueryOrder, QueryParameters, Rules, StaleLimit, StatusMatch, TtlTable};
-use gateway::config::{CacheRule, MethodSet, PathPattern};
+use caching::{
+    Heuristic, HeuristicFor, KeyRules, Profile, QueryOrder, QueryParameters, Rules, StaleLimit, StatusMatch,
+    StoredErrors, TtlTable,
+};
+use gateway::config::{CacheRule, MethodSet, OverrideFields, PathPattern};
 
 use super::server::millis;
 use super::{Scope, name};
 use crate::config::tree::{Node, Table, Value};
 
-pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, memory_bytes: u64) -> Vec<CacheRule> {
+pub(super) fn rules(
+    scope: &mut Scope<'_>,
+    site: &Table,
+    memory_bytes: u64,
+    profile: Profile,
+) -> Vec<CacheRule> {
     check_order(scope, site);
     let mut names = BTreeSet::new();
     let mut rules = Vec::new();
@@ -20,12 +28,12 @@ pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, memory_bytes: u64) -> V
             scope.error(node, format!("`{name}` is the name of an earlier rule of this site"));
         }
         check_effect(scope, table, memory_bytes);
-        rules.extend(rule(scope, table, index + 1));
+        rules.extend(rule(scope, table, index + 1, profile));
     }
     rules
 }
 
-fn rule(scope: &mut Scope<'_>, table: &Table, number: usize) -> Option<CacheRule> {
+fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -> Option<CacheRule> {
     let name = match table.node("name") {
         Some(_) => scope.parsed(table, "name", name),
         None => Some(format!("rule-{number}")),
@@ -41,7 +49,8 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize) -> Option<CacheRule
         methods,
         query: query(scope, table),
         object_bytes_max: table.number("object_bytes_max"),
-        caching: caching_rules(table),
+        override_fields: override_fields(table, profile),
+        caching: caching_rules(scope, table, profile),
     })
 }
 
@@ -138,24 +147,62 @@ fn parameters(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<Box<[u8]>>
     })
 }
 
-fn caching_rules(table: &Table) -> Rules {
+/// What is written down counts, and where nothing is, the profile.
+fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rules {
     let stale = |default: &str, max: &str| StaleLimit {
         default_ms: millis(table.duration(default)),
         max_ms: millis(table.duration(max)),
     };
+    let base = Rules::for_profile(profile);
+    let given_flag = |key: &str, otherwise| table.given(key).map_or(otherwise, |_| table.flag(key));
     Rules {
         enabled: table.flag("cache"),
         override_ttl: ttl_table(table.map("ttl_override")),
         default_ttl: ttl_table(table.map("ttl_default")),
-        heuristic: table.node("heuristic_percent").map(|_| Heuristic {
-            percent: table.number("heuristic_percent"),
-            max_ms: millis(table.duration("heuristic_max")),
-        }),
-        store_set_cookie: table.flag("store_set_cookie"),
+        heuristic: heuristic(table, base.heuristic.unwrap_or_default()),
+        targeted_fields: targeted_fields(scope, table),
+        errors: match table.given("errors_stored").and_then(|_| table.text("errors_stored")) {
+            Some("all") => StoredErrors::All,
+            Some(_) => StoredErrors::OfResource,
+            None => base.errors,
+        },
+        store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
         honour_request_directives: table.flag("honour_request_directives"),
         stale_while_revalidate: stale("stale_while_revalidate_default", "stale_while_revalidate_max"),
         stale_if_error: stale("stale_if_error_default", "stale_if_error_max"),
-        max_stale_max_ms: millis(table.duration("max_stale_max")),
+        stale_if_unreachable_ms: millis(table.duration("stale_if_unreachable")),
+        max_stale_max_ms: given_ms(table, "max_stale_max", base.max_stale_max_ms),
+    }
+}
+
+fn given_ms(table: &Table, key: &str, otherwise_ms: u64) -> u64 {
+    table.given(key).map_or(otherwise_ms, |_| millis(table.duration(key)))
+}
+
+fn heuristic(table: &Table, base: Heuristic) -> Option<Heuristic> {
+    let percent = table.number("heuristic_percent");
+    let requests = match table.given("heuristic_requests").and_then(|_| table.text("heuristic_requests")) {
+        Some("all") => HeuristicFor::All,
+        Some(_) => HeuristicFor::Anonymous,
+        None => base.requests,
+    };
+    let max_ms = given_ms(table, "heuristic_max", base.max_ms);
+    (percent > 0).then_some(Heuristic { percent, max_ms, requests })
+}
+
+fn targeted_fields(scope: &mut Scope<'_>, table: &Table) -> Box<[Box<str>]> {
+    let names = scope.parsed_list(table, "targeted_fields", |text| {
+        let name = http::HeaderName::from_bytes(text.as_bytes());
+        name.map(|_| text.into()).map_err(|_| "not a header field name".to_owned())
+    });
+    names.into()
+}
+
+fn override_fields(table: &Table, profile: Profile) -> OverrideFields {
+    match table.given("override_fields").and_then(|_| table.text("override_fields")) {
+        Some("forward") => OverrideFields::Forward,
+        Some(_) => OverrideFields::Drop,
+        None => OverrideFields::for_profile(profile),
     }
 }
 
@@ -189,8 +236,12 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, memory_bytes: u64) {
     {
         scope.warning(node, "is more than `store.memory`: a body of this size can't be stored");
     }
-    if let (Some(node), None) = (table.given("heuristic_max"), table.node("heuristic_percent")) {
-        scope.warning(node, "has no effect without `heuristic_percent`");
+    if table.number::<u8>("heuristic_percent") == 0 {
+        for key in ["heuristic_max", "heuristic_requests"] {
+            if let Some(node) = table.given(key) {
+                scope.warning(node, "has no effect with `heuristic_percent = 0`");
+            }
+        }
     }
 }
 

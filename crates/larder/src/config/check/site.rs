@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use caching::Profile;
 use gateway::config::{
     Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, Site, XCache,
 };
@@ -25,23 +26,31 @@ pub(super) fn sites(
     }
     check_names(scope, tree);
     check_coverage(scope, tree);
-    let memory_bytes = tree.table("store").number("memory");
-    let site = |table| site(scope, table, origins, log_level, memory_bytes).map(Arc::new);
+    let process = OfProcess {
+        log_level,
+        memory_bytes: tree.table("store").number("memory"),
+        profile: match tree.text("profile") {
+            Some("rfc9111") => Profile::Rfc9111,
+            _ => Profile::Safe,
+        },
+    };
+    let site = |table| site(scope, table, origins, &process).map(Arc::new);
     tree.tables("site").filter_map(site).collect()
 }
 
-fn site(
-    scope: &mut Scope<'_>,
-    table: &Table,
-    origins: &Origins,
+/// What sites take over from the process.
+struct OfProcess {
     log_level: tracing::Level,
     memory_bytes: u64,
-) -> Option<Site> {
+    profile: Profile,
+}
+
+fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfProcess) -> Option<Site> {
     let name = scope.parsed(table, "name", name);
     let hosts = scope.parsed_list(table, "hosts", host_pattern);
     let path_prefix = scope.parsed(table, "path_prefix", path_prefix);
     let origin = origins.resolve(scope, table);
-    let rules = rules(scope, table, memory_bytes);
+    let rules = rules(scope, table, process.memory_bytes, process.profile);
     let request_fields_hidden = field_names(scope, table, "request_fields_hidden");
     let request_fields_forwarded = field_names(scope, table, "request_fields_forwarded");
     let response_fields_hidden = field_names(scope, table, "response_fields_hidden");
@@ -53,13 +62,14 @@ fn site(
         prefix: if table.flag("strip_prefix") { PrefixHandling::Strip } else { PrefixHandling::Keep },
         origin: origin?,
         rules,
+        profile: process.profile,
         collapse: collapse(table),
         timeouts: timeouts(table.table("timeouts")),
         request_fields_hidden,
         request_fields_forwarded,
         response_fields_hidden,
         expose_errors: if table.flag("expose_errors") { ErrorExposure::Expose } else { ErrorExposure::Hide },
-        log_level: level(table, "log_level").unwrap_or(log_level),
+        log_level: level(table, "log_level").unwrap_or(process.log_level),
         x_cache: if table.flag("x_cache") { XCache::On } else { XCache::Off },
     })
 }

@@ -34,6 +34,14 @@ pub(crate) static ROOT: Section = Section {
             "Give each layer its own name when caches stand in a row, so that a response says which one answered.",
         ),
         row(
+            "profile",
+            Kind::Choice(&["safe", "rfc9111"]),
+            Preset::Is("\"safe\""),
+            Reload::Yes,
+            "What is decided where a rule says nothing: `safe`, or all that RFC 9111 permits.",
+            "The guide page on profiles lists every choice in which the two differ. Keys of a rule go over the profile.",
+        ),
+        row(
             "trusted_proxies",
             Kind::List(&Kind::Text("IP address or network, such as `10.0.0.0/8`")),
             Preset::Is("[]"),

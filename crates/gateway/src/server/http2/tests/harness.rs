@@ -207,6 +207,7 @@ fn site(origin: SocketAddr) -> Site {
         prefix: PrefixHandling::Keep,
         origin: Arc::new(origin_config(origin)),
         rules: Vec::new(),
+        profile: caching::Profile::Safe,
         collapse: Collapse::Off,
         timeouts: OriginTimeouts { connect: LONG, first_byte: LONG, between_bytes: LONG, total: None },
         request_fields_hidden: Vec::new(),
