@@ -1,4 +1,4 @@
-//! Runs the case files of `conformance/caching`. A file is a list of cases; each has a `name`, what it
+//! Runs the case files of `conformance/decisions`. A file is a list of cases; each has a `name`, what it
 //! needs of the members read by [`Case`], and under `expect` what has to come out. Times are seconds
 //! from Sun, 06 Nov 1994 08:49:37 GMT.
 
@@ -36,7 +36,7 @@ macro_rules! groups {
         $(
             #[test]
             fn $group() {
-                check(include_str!(concat!("../../../conformance/caching/", $file)), $outcome);
+                check(include_str!(concat!("../../../conformance/decisions/", $file)), $outcome);
             }
         )+
     };
