@@ -130,15 +130,39 @@ pub fn if_range_holds(request: &[FieldLine<'_>], validators: &Validators<'_>, no
     tags.is_some_and(|(wanted, stored)| wanted.matches_strongly(&stored))
 }
 
-/// Appends the value of `Content-Range` of a 206.
+/// Appends the value of a `Range` with this range alone.
+//= RFC 9110 section 14.2: Range
+pub fn write_range(spec: RangeSpec, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"bytes=");
+    match spec {
+        RangeSpec::FromTo(first, last) => {
+            decimal::push(first, out);
+            out.push(b'-');
+            decimal::push(last, out);
+        }
+        RangeSpec::From(first) => {
+            decimal::push(first, out);
+            out.push(b'-');
+        }
+        RangeSpec::Suffix(length) => {
+            out.push(b'-');
+            decimal::push(length, out);
+        }
+    }
+}
+
+/// Appends the value of `Content-Range` of a 206; the complete length may be unknown.
 //= RFC 9110 section 14.4: Content-Range
-pub fn write_content_range(range: ByteRange, complete_bytes: u64, out: &mut Vec<u8>) {
+pub fn write_content_range(range: ByteRange, complete_bytes: impl Into<Option<u64>>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"bytes ");
     decimal::push(range.first, out);
     out.push(b'-');
     decimal::push(range.last, out);
     out.push(b'/');
-    decimal::push(complete_bytes, out);
+    match complete_bytes.into() {
+        Some(complete_bytes) => decimal::push(complete_bytes, out),
+        None => out.push(b'*'),
+    }
 }
 
 /// Appends the value of `Content-Range` of a 416.
@@ -192,8 +216,21 @@ mod tests {
         write_content_range(ByteRange { first: 0, last: 49 }, 200, &mut out);
         assert_eq!(out, b"bytes 0-49/200");
         out.clear();
+        write_content_range(ByteRange { first: 7, last: 7 }, None, &mut out);
+        assert_eq!(out, b"bytes 7-7/*");
+        out.clear();
         write_unsatisfied(0, &mut out);
         assert_eq!(out, b"bytes */0");
+    }
+
+    #[test]
+    fn a_range_is_written_as_it_is_read() {
+        for value in ["bytes=0-0", "bytes=5-", "bytes=-7"] {
+            let spec = parse(value.as_bytes()).unwrap()[0];
+            let mut out = Vec::new();
+            write_range(spec, &mut out);
+            assert_eq!(out, value.as_bytes());
+        }
     }
 
     #[test]

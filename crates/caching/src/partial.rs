@@ -1,0 +1,186 @@
+//! Parts of a representation (RFC 9111 sections 3.3 and 3.4): what a 206 brings, when two responses may be combined,
+//! how the rest of a partly stored response is asked for, and what the answer to that means.
+
+use smallvec::SmallVec;
+
+use crate::entity_tag::Strength;
+use crate::range::RangeSpec;
+use crate::{ByteRange, ContentRange, FieldLine, Timestamp, Validators, content_range, fields};
+
+/// Ranges of one representation: sorted, without overlap, and with a gap between any two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extents(SmallVec<[ByteRange; 4]>);
+
+/// What became of a range that was added to [`Extents`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The ranges that it overlapped or touched, by their index before; they are one now.
+    pub replaced: std::ops::Range<usize>,
+    /// That one.
+    pub union: ByteRange,
+}
+
+impl Extents {
+    /// The ranges, in order.
+    pub fn as_slice(&self) -> &[ByteRange] {
+        &self.0
+    }
+
+    /// Adds a range, and joins it with those that it overlaps or touches.
+    pub fn insert(&mut self, range: ByteRange) -> Joined {
+        let start = self.0.partition_point(|held| held.last.saturating_add(1) < range.first);
+        let end = self.0.partition_point(|held| held.first <= range.last.saturating_add(1)).max(start);
+        let touched = &self.0[start..end];
+        let first = touched.first().map_or(range.first, |held| held.first.min(range.first));
+        let last = touched.last().map_or(range.last, |held| held.last.max(range.last));
+        let union = ByteRange { first, last };
+        self.0.drain(start..end);
+        self.0.insert(start, union);
+        Joined { replaced: start..end, union }
+    }
+
+    /// Whether all of `range` is held.
+    pub fn contains(&self, range: ByteRange) -> bool {
+        let index = self.0.partition_point(|held| held.last < range.first);
+        self.0.get(index).is_some_and(|held| held.first <= range.first && range.last <= held.last)
+    }
+
+    /// What of `range` is not held.
+    pub fn missing(&self, range: ByteRange) -> Self {
+        let mut missing = Self::default();
+        let mut next = range.first;
+        let index = self.0.partition_point(|held| held.last < range.first);
+        for held in self.0[index..].iter().take_while(|held| held.first <= range.last) {
+            if next < held.first {
+                missing.0.push(ByteRange { first: next, last: held.first - 1 });
+            }
+            match held.last.checked_add(1) {
+                Some(after) => next = after,
+                None => return missing,
+            }
+        }
+        if next <= range.last {
+            missing.0.push(ByteRange { first: next, last: range.last });
+        }
+        missing
+    }
+
+    /// The index of the shortest range, which costs least to fetch again.
+    pub fn shortest(&self) -> Option<usize> {
+        (0..self.0.len()).min_by_key(|index| self.0[*index].last - self.0[*index].first)
+    }
+}
+
+impl FromIterator<ByteRange> for Extents {
+    fn from_iter<I: IntoIterator<Item = ByteRange>>(ranges: I) -> Self {
+        let mut extents = Self::default();
+        for range in ranges {
+            extents.insert(range);
+        }
+        extents
+    }
+}
+
+/// The part that a 206 brings, where it can be stored as one: it has a single valid `Content-Range`, is not multipart,
+/// and declares no other length than that of its range.
+//= RFC 9111 section 3.3: storing incomplete responses
+//= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
+pub fn received_part(response: &[FieldLine<'_>], content_length: Option<u64>) -> Option<ContentRange> {
+    const MULTIPART: &[u8] = b"multipart/byteranges";
+    let is_multipart = fields::values(response, "content-type")
+        .any(|value| value.get(..MULTIPART.len()).is_some_and(|start| start.eq_ignore_ascii_case(MULTIPART)));
+    let part = content_range::parse(fields::only(response, "content-range")?)?;
+    let is_whole_part = content_length.is_none_or(|bytes| bytes == part.range.len_bytes());
+    (!is_multipart && is_whole_part).then_some(part)
+}
+
+/// Whether two responses are parts of the same representation: only an equal strong validator proves it. An entity tag
+/// on either side decides alone; a modification date speaks only where there is none and both dates are strong.
+//= RFC 9111 section 3.4: combining partial content, the same strong validator
+//= RFC 9110 section 15.3.7.3: combining parts
+pub fn may_combine(stored: &Validators<'_>, received: &Validators<'_>) -> bool {
+    if stored.etag.is_some() || received.etag.is_some() {
+        let tags = stored.entity_tag().zip(received.entity_tag());
+        return tags.is_some_and(|(stored, received)| stored.matches_strongly(&received));
+    }
+    let dates = stored.last_modified.zip(received.last_modified);
+    dates.is_some_and(|((_, stored), (_, received))| stored == received)
+        && stored.is_last_modified_strong()
+        && received.is_last_modified_strong()
+}
+
+/// The value of `If-Range` with which the rest of a stored response is asked for; `None` when it has no strong
+/// validator, so that nothing could be combined with it.
+//= RFC 9110 section 13.1.5: If-Range takes strong validators only
+pub fn if_range_value<'a>(stored: &Validators<'a>) -> Option<&'a [u8]> {
+    if let Some(etag) = stored.etag {
+        return stored.entity_tag().is_some_and(|tag| tag.strength == Strength::Strong).then_some(etag);
+    }
+    let (modified, _) = stored.last_modified?;
+    stored.is_last_modified_strong().then_some(modified)
+}
+
+/// A missing part of a stored response, as it was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The bytes that are missing.
+    pub range: ByteRange,
+    /// Of the stored response.
+    pub validators: Validators<'a>,
+    /// The complete length of the stored response, where it is known.
+    pub complete_bytes: Option<u64>,
+}
+
+/// What the answer to a request for a missing part means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoleAnswer {
+    /// The missing bytes, or the first of them.
+    Splice(ContentRange),
+    /// A complete response: it takes the stored one's place.
+    Replace,
+    /// An origin server in trouble, which says nothing about the stored part.
+    ServerError,
+    /// Anything else: the stored part is worth nothing any more.
+    Discard,
+}
+
+/// Judges the answer to a request for `wanted` with `Range` and `If-Range`. A 206 must begin where the missing bytes
+/// begin (it may end earlier: the rest is asked for again), and be of the same representation beyond doubt.
+//= RFC 9111 section 3.4: combining partial content, the same strong validator
+pub fn judge(
+    status: u16,
+    response: &[FieldLine<'_>],
+    content_length: Option<u64>,
+    wanted: &Wanted<'_>,
+    now: Timestamp,
+) -> HoleAnswer {
+    match status {
+        200 => HoleAnswer::Replace,
+        206 => received_part(response, content_length)
+            .filter(|part| fits(part, wanted))
+            .filter(|_| may_combine(&wanted.validators, &Validators::parse(response, now)))
+            .map_or(HoleAnswer::Discard, HoleAnswer::Splice),
+        500..=599 => HoleAnswer::ServerError,
+        _ => HoleAnswer::Discard,
+    }
+}
+
+fn fits(part: &ContentRange, wanted: &Wanted<'_>) -> bool {
+    same_complete_length(wanted.complete_bytes, part.complete_bytes)
+        && part.range.first == wanted.range.first
+        && part.range.last <= wanted.range.last
+}
+
+/// Whether parts of these complete lengths can be of one representation; an unknown one fits any.
+pub fn same_complete_length(stored: Option<u64>, received: Option<u64>) -> bool {
+    stored.is_none() || received.is_none() || stored == received
+}
+
+/// The one range that `request` asks for, where it asks for exactly one: only then is its answer a part to store.
+pub fn single_range(request: &[FieldLine<'_>]) -> Option<RangeSpec> {
+    let specs = crate::range::parse(fields::only(request, "range")?)?;
+    match specs[..] {
+        [spec] => Some(spec),
+        _ => None,
+    }
+}
