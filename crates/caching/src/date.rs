@@ -42,8 +42,15 @@ pub const IMF_FIXDATE_BYTES: usize = 29;
 /// Reads an HTTP-date in any of its three forms; anything else is `None`. The form is strict, except
 /// that letters match in any case and the name of the day need not fit the date. `now` settles the
 /// century of two-digit years.
-//= RFC 9111 section 4.2: matched without case, no time zone but GMT
+//= RFC 9111 section 4.2: matched without case
 pub fn parse(value: &[u8], now: Timestamp) -> Option<Timestamp> {
+    let is_utc = value.last_chunk().is_some_and(|zone: &[u8; 3]| zone.eq_ignore_ascii_case(b"UTC"));
+    if is_utc { None } else { parse_for_freshness(value, now) }
+}
+
+/// As [`parse`], with `UTC` for `GMT` too: `Date` and `Expires` as far as they say how long a response is fresh.
+//= RFC 9111 section 4.2: time zones other than GMT and UTC are invalid
+pub fn parse_for_freshness(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     imf_fixdate(value).or_else(|| rfc850_date(value, now)).or_else(|| asctime_date(value))?.timestamp()
 }
 
@@ -101,7 +108,7 @@ fn imf_fixdate(value: &[u8]) -> Option<Civil> {
     let year = at.digits(4)?;
     at.literal(b" ")?;
     let (hour, minute, second) = at.time_of_day()?;
-    at.literal(b" GMT")?;
+    at.zone()?;
     at.end()?;
     Some(Civil { year, month, day, hour, minute, second })
 }
@@ -118,7 +125,7 @@ fn rfc850_date(value: &[u8], now: Timestamp) -> Option<Civil> {
     let year = full_year(at.digits(2)?, now);
     at.literal(b" ")?;
     let (hour, minute, second) = at.time_of_day()?;
-    at.literal(b" GMT")?;
+    at.zone()?;
     at.end()?;
     Some(Civil { year, month, day, hour, minute, second })
 }
@@ -180,6 +187,10 @@ impl Cursor<'_> {
         let minute = self.digits(2)?;
         self.literal(b":")?;
         Some((hour, minute, self.digits(2)?))
+    }
+
+    fn zone(&mut self) -> Option<()> {
+        self.literal(b" GMT").or_else(|| self.literal(b" UTC"))
     }
 
     fn end(&self) -> Option<()> {
@@ -289,6 +300,18 @@ mod tests {
             "1994-11-06T08:49:37Z",
         ] {
             check(text, None);
+        }
+    }
+
+    //= RFC 9111 section 4.2: time zones other than GMT and UTC are invalid
+    #[test]
+    fn utc_counts_for_freshness_only() {
+        for text in ["Sun, 06 Nov 1994 08:49:37 UTC", "Sunday, 06-Nov-94 08:49:37 utc"] {
+            check(text, None);
+            assert_eq!(parse_for_freshness(text.as_bytes(), NOW), Some(Timestamp::from_seconds(784_111_777)));
+        }
+        for text in ["Sun, 06 Nov 1994 08:49:37 EST", "Sun, 06 Nov 1994 08:49:37 +0000", "UTC", ""] {
+            assert_eq!(parse_for_freshness(text.as_bytes(), NOW), None, "{text}");
         }
     }
 

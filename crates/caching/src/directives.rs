@@ -245,28 +245,20 @@ enum Argument<'a> {
 }
 
 impl<'a> Directive<'a> {
+    /// The name is the token that the member begins with. What follows it outside the grammar, such as space around
+    /// the equals sign or a semicolon, leaves the directive recognized and its argument not: `private; max-age=60` is
+    /// still `private`.
     fn parse(member: &'a [u8]) -> Option<Self> {
-        let (name, argument) = match memchr::memchr(b'=', member) {
-            None => (member, Argument::Absent),
-            Some(at) => split_argument(&member[..at], &member[at + 1..]),
+        let name_bytes = member.iter().position(|byte| !fields::is_token_byte(*byte)).unwrap_or(member.len());
+        let (name, rest) = member.split_at(name_bytes);
+        let argument = match rest {
+            [] => Argument::Absent,
+            [b'=', b'"', inner @ .., b'"'] => Argument::Value(inner),
+            [b'=', token @ ..] if fields::is_token(token) => Argument::Value(token),
+            _ => Argument::Malformed,
         };
-        fields::is_token(name).then_some(Self { name, argument })
+        (!name.is_empty()).then_some(Self { name, argument })
     }
-}
-
-/// Space around the equals sign is no part of the grammar: the directive is recognized, its argument
-/// is not.
-fn split_argument<'a>(name: &'a [u8], value: &'a [u8]) -> (&'a [u8], Argument<'a>) {
-    let bare_name = fields::trim(name);
-    if bare_name.len() != name.len() {
-        return (bare_name, Argument::Malformed);
-    }
-    let argument = match value {
-        [b'"', inner @ .., b'"'] => Argument::Value(inner),
-        token if fields::is_token(token) => Argument::Value(token),
-        _ => Argument::Malformed,
-    };
-    (name, argument)
 }
 
 impl Argument<'_> {
@@ -322,7 +314,9 @@ mod tests {
         check_max_age("max-age=100, max-age=5", Some(100));
         check_max_age("max-age=4294967296", Some(DELTA_SECONDS_MAX));
         check_max_age("max-age=99999999999999999999999", Some(DELTA_SECONDS_MAX));
-        for invalid in ["", "=", "=-1", "=1.5", "=1a", " = 1", "= 1", " =1", "=\"1", "='1'", "=\"\\1\""] {
+        for invalid in
+            ["", "=", "=-1", "=1.5", "=1a", " = 1", "= 1", " =1", "=\"1", "='1'", "=\"\\1\"", ":1", "=1;x", " 1"]
+        {
             check_max_age(&format!("max-age{invalid}"), Some(0));
         }
         check_max_age("xmax-age=1, max-agex=1, max age=1", None);
@@ -356,6 +350,18 @@ mod tests {
         assert!(!response("x=\"a, no-store\"").no_store);
         assert!(response("x=\"a, no-store").no_store);
         assert!(response("no-store=\"\"").no_store);
+    }
+
+    //= RFC 9111 section 5.2: a directive is a token with an optional argument
+    #[test]
+    fn a_name_with_garbage_behind_it_restricts_and_does_not_permit() {
+        let garbled = response("private; max-age=60");
+        assert_eq!((garbled.private, garbled.max_age), (Qualified::All, None));
+        assert!(response("no-store;").no_store && response("no-store max-age=60").no_store);
+        assert_eq!(response("no-cache max-age=60").no_cache, Qualified::All);
+        assert!(!response("public; max-age=60").public && !response("no-store/x").public);
+        assert_eq!(request("max-stale 5").max_stale, MaxStale::None);
+        assert!(!response("@no-store, =no-store, ;no-store").no_store);
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub struct ResponseFacts {
 impl ResponseFacts {
     /// Reads a response. The rules say which field controls this cache.
     pub fn parse(status: u16, response: &[FieldLine<'_>], times: ExchangeTimes, rules: &Rules) -> Self {
-        let read_date = |value: &[u8]| date::parse(value, times.response);
+        let read_date = |value: &[u8]| date::parse_for_freshness(value, times.response);
         let control = Control::of(response, rules);
         Self {
             status,
@@ -154,7 +154,8 @@ impl ResponseFacts {
                 .filter(|_| !control.is_targeted())
                 .map_or(Expires::Absent, |value| read_date(value).map_or(Expires::Invalid, Expires::At)),
             age_s: age::parse(response),
-            last_modified: fields::only(response, "last-modified").and_then(read_date),
+            last_modified: fields::only(response, "last-modified")
+                .and_then(|value| date::parse(value, times.response)),
             has_etag: fields::first(response, "etag").is_some_and(|value| !value.is_empty()),
             has_set_cookie: fields::contains(response, "set-cookie") && !control.is_qualified("set-cookie"),
             vary: vary::summarize(response),

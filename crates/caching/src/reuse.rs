@@ -8,7 +8,8 @@ use crate::{MaxStale, RequestFacts, Rules, StoredFacts, Timestamp, status};
 pub enum Reuse {
     /// The stored response, fresh.
     Fresh,
-    /// The stored response, stale, because the request's `max-stale` takes it.
+    /// The stored response, stale: the request's `max-stale` takes it, or `stale-while-revalidate` permits it to a
+    /// request with `only-if-cached`.
     Stale,
     /// The stored response, stale, while somebody validates it.
     StaleWhileRevalidate,
@@ -170,7 +171,7 @@ pub fn may_serve_stale(
     let asked_ms = stored.stale_if_error_ms.max(requested_ms);
     let granted_ms = rules.stale_if_error.grant_ms(asked_ms);
     let window_ms = match failure {
-        // Who names a limit means it, whatever the failure.
+        //= RFC 5861 section 4: past an explicit stale-if-error the response is not to be used
         Failure::Unreachable if asked_ms.is_none() => granted_ms.max(rules.stale_if_unreachable_ms),
         Failure::Unreachable | Failure::Status(_) => granted_ms,
     };
@@ -250,7 +251,10 @@ fn usable_stale(
     let wants_fresh = rules.honour_request_directives && request.directives.max_age.is_some();
     let window_ms = rules.stale_while_revalidate.grant_ms(stored.stale_while_revalidate_ms);
     //= RFC 5861 section 3: stale-while-revalidate
-    (!wants_fresh && staleness_ms < window_ms).then_some(Reuse::StaleWhileRevalidate)
+    let permitted = !wants_fresh && staleness_ms < window_ms;
+    // only-if-cached leaves the origin server alone, so the validation waits for another request.
+    let keeps_away = rules.honour_request_directives && request.directives.only_if_cached;
+    permitted.then_some(if keeps_away { Reuse::Stale } else { Reuse::StaleWhileRevalidate })
 }
 
 //= RFC 9111 section 5.2.1.2: max-stale

@@ -89,7 +89,7 @@ impl Default for Rules {
 /// Which error responses are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredErrors {
-    /// Those that speak about the resource. Others, such as 431, are caused by what one request had beside the cache
+    /// Those that speak about the resource. Others, such as 412, are caused by what one request had beside the cache
     /// key: stored, one client could break a page for all.
     OfResource,
     /// All with an explicit lifetime.

@@ -16,8 +16,8 @@ pub enum StatusClass {
     NotModified,
     /// Speaks about one client's connection, credentials or preconditions.
     OfOneRequest,
-    /// Not final, or no status code at all: never stored.
-    NotFinal,
+    /// Never stored: its definition forbids it, it is not final, or no status code at all.
+    Never,
 }
 
 /// Classifies a status code.
@@ -30,10 +30,12 @@ pub fn classify(status: u16) -> StatusClass {
         206 => StatusClass::Partial,
         304 => StatusClass::NotModified,
         // Caused by fields that take no part in the key: stored, one client could poison the others.
-        407 | 408 | 412 | 413 | 416 | 417 | 425 | 426 | 431 => StatusClass::OfOneRequest,
+        226 | 407 | 408 | 412 | 413 | 416 | 417 | 425 | 426 => StatusClass::OfOneRequest,
+        //= RFC 6585 section 3: 428 is not stored; likewise 429, 431 and 511 by sections 4 to 6
+        428 | 429 | 431 | 511 => StatusClass::Never,
         // From 600 on they are not valid, but in use, and final.
         200..=999 => StatusClass::Unknown,
-        _ => StatusClass::NotFinal,
+        _ => StatusClass::Never,
     }
 }
 
@@ -45,11 +47,49 @@ pub fn is_heuristic(status: u16) -> bool {
 
 /// Whether caching requirements of this code are known, as `must-understand` asks.
 pub fn is_understood(status: u16) -> bool {
-    matches!(classify(status), StatusClass::Heuristic | StatusClass::Explicit)
+    !matches!(classify(status), StatusClass::Unknown | StatusClass::Never)
 }
 
 /// The errors for which `stale-if-error` lets a stale response stand in.
 //= RFC 5861 section 4: 500, 502, 503 and 504
 pub fn is_stale_if_error(status: u16) -> bool {
-    matches!(status, 500 | 502 | 503 | 504)
+    //= RFC 9110 section 15: unrecognized 5xx and status codes above 599 are equivalent to 500
+    let is_like_500 = matches!(status, 512..=999);
+    is_like_500 || matches!(status, 500 | 502 | 503 | 504)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= RFC 6585 section 3: 428 is not stored; likewise 429, 431 and 511 by sections 4 to 6
+    //= RFC 9111 section 3: final status codes; 206 and 304 need understanding
+    #[test]
+    fn classes() {
+        let codes_of = |class| (0..=1100).filter(|code| classify(*code) == class).collect::<Vec<u16>>();
+        let never = codes_of(StatusClass::Never);
+        assert!(never.iter().all(|code| matches!(code, 0..200 | 428 | 429 | 431 | 511 | 1000..)), "{never:?}");
+        assert_eq!(never.len(), 200 + 4 + 101);
+        assert_eq!(codes_of(StatusClass::Partial), [206]);
+        assert_eq!(codes_of(StatusClass::NotModified), [304]);
+        for code in [299, 399, 499, 505, 599, 600, 999] {
+            assert_eq!((classify(code), is_understood(code)), (StatusClass::Unknown, false), "{code}");
+        }
+    }
+
+    //= RFC 9110 section 15.1: heuristically cacheable status codes
+    #[test]
+    fn heuristically_cacheable() {
+        let heuristic: Vec<u16> = (0..=1100).filter(|code| is_heuristic(*code)).collect();
+        assert_eq!(heuristic, [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501]);
+    }
+
+    //= RFC 5861 section 4: 500, 502, 503 and 504
+    //= RFC 9110 section 15: unrecognized 5xx and status codes above 599 are equivalent to 500
+    #[test]
+    fn errors_that_a_stale_response_may_hide() {
+        let errors: Vec<u16> = (0..=1100).filter(|code| is_stale_if_error(*code)).collect();
+        assert_eq!(errors[..4], [500, 502, 503, 504]);
+        assert_eq!(errors[4..], (512..=999).collect::<Vec<u16>>());
+    }
 }

@@ -54,6 +54,11 @@ pub enum NotStored {
 }
 
 impl NotStored {
+    /// Whether the request is the reason, so that the same response to another request might be stored.
+    pub fn is_of_request(self) -> bool {
+        matches!(self, Self::Method | Self::RequestContent | Self::RequestNoStore | Self::Authorization)
+    }
+
     /// The reason code, stable, for the `detail` of `Cache-Status`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -123,7 +128,7 @@ fn status_permits(response: &ResponseFacts, rules: &Rules) -> Result<(), NotStor
     match status::classify(response.status) {
         StatusClass::Partial => Err(NotStored::PartialContent),
         StatusClass::NotModified => Err(NotStored::NotModified),
-        StatusClass::NotFinal => Err(NotStored::Status),
+        StatusClass::Never => Err(NotStored::Status),
         StatusClass::OfOneRequest if rules.errors == StoredErrors::OfResource => Err(NotStored::Status),
         StatusClass::Heuristic => Ok(()),
         StatusClass::Explicit | StatusClass::Unknown | StatusClass::OfOneRequest => {

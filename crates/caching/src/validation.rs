@@ -22,7 +22,7 @@ pub enum Answer {
     Freshen(usize),
     /// 304, but for none of the candidates: ask again without preconditions.
     Unidentified,
-    /// 5xx: forward it, or use the stored response where [`crate::may_serve_stale`] permits.
+    /// 5xx, or no valid code: forward it, or use the stored response where [`crate::may_serve_stale`] permits.
     ServerError,
     /// Any other response: use it, and it takes the place of the stored one where it may be stored.
     Replace,
@@ -34,7 +34,8 @@ pub fn judge(status: u16, answer: &[FieldLine<'_>], candidates: &[Validators<'_>
     match status {
         304 => identify(&Validators::parse(answer, now), candidates)
             .map_or(Answer::Unidentified, Answer::Freshen),
-        500..=599 => Answer::ServerError,
+        //= RFC 9110 section 15: status codes above 599 are treated as 5xx
+        500..=999 => Answer::ServerError,
         _ => Answer::Replace,
     }
 }

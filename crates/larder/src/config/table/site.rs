@@ -393,7 +393,7 @@ static RULE: Section = Section {
             Kind::Choice(&["of-resource", "all"]),
             Preset::Is("\"of-resource\""),
             Reload::Yes,
-            "Whether 407, 408, 412, 413, 416, 417, 425, 426 and 431 are stored when they carry a lifetime.",
+            "Whether 226, 407, 408, 412, 413, 416, 417, 425 and 426 are stored when they carry a lifetime.",
             "One client's odd header fields cause these: stored, they break the page for all. Absent under `profile = \"rfc9111\"`: `all`.",
         ),
         row(
