@@ -314,9 +314,10 @@ mod tests {
         check_max_age("max-age=100, max-age=5", Some(100));
         check_max_age("max-age=4294967296", Some(DELTA_SECONDS_MAX));
         check_max_age("max-age=99999999999999999999999", Some(DELTA_SECONDS_MAX));
-        for invalid in
-            ["", "=", "=-1", "=1.5", "=1a", " = 1", "= 1", " =1", "=\"1", "='1'", "=\"\\1\"", ":1", "=1;x", " 1"]
-        {
+        for invalid in [
+            "", "=", "=-1", "=1.5", "=1a", " = 1", "= 1", " =1", "=\"1", "='1'", "=\"\\1\"", ":1", "=1;x",
+            " 1",
+        ] {
             check_max_age(&format!("max-age{invalid}"), Some(0));
         }
         check_max_age("xmax-age=1, max-agex=1, max age=1", None);

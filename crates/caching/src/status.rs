@@ -68,7 +68,10 @@ mod tests {
     fn classes() {
         let codes_of = |class| (0..=1100).filter(|code| classify(*code) == class).collect::<Vec<u16>>();
         let never = codes_of(StatusClass::Never);
-        assert!(never.iter().all(|code| matches!(code, 0..200 | 428 | 429 | 431 | 511 | 1000..)), "{never:?}");
+        assert!(
+            never.iter().all(|code| matches!(code, 0..200 | 428 | 429 | 431 | 511 | 1000..)),
+            "{never:?}"
+        );
         assert_eq!(never.len(), 200 + 4 + 101);
         assert_eq!(codes_of(StatusClass::Partial), [206]);
         assert_eq!(codes_of(StatusClass::NotModified), [304]);

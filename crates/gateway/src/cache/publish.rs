@@ -137,7 +137,8 @@ impl Publication<'_> {
     }
 
     /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
-    /// this once and is gone.
+    /// this once and is gone; where the request does, it answers this once and stays as it was.
+    //= RFC 9111 section 5.2.1.5: no part of a response to a no-store request is stored
     pub(crate) fn freshen(
         &self,
         stale: &Hit,
@@ -156,11 +157,15 @@ impl Publication<'_> {
         let reason = Bytes::copy_from_slice(&stale.head.reason);
         let head = self.head(facts, fields, &reason, stale.head.declared_bytes).ok()?;
         let response = StoredResponse { head: Arc::new(head), body: stale.body.clone() };
-        if storable.is_ok() {
-            return self.put(response).ok();
-        }
         let memory = &self.job.worker.shared.memory;
-        memory.remove(&self.job.fetch.key);
+        match storable {
+            Ok(_) => return self.put(response).ok(),
+            // The stored response is none of this request's business: it stays as it was.
+            Err(reason) if reason.is_of_request() => {}
+            Err(_) => {
+                memory.remove(&self.job.fetch.key);
+            }
+        }
         Hit::newest(Arc::new(Primary::new(memory.budget(), vec![response], None).ok()?))
     }
 }
