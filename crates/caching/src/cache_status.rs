@@ -1,6 +1,6 @@
 //! `Cache-Status` (RFC 9211): what a cache did with a request, as a member of a structured field.
 
-use crate::{decimal, fields};
+use crate::{decimal, fields, reason_codes};
 
 /// How this cache names itself in `Cache-Status`: printable ASCII, not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,41 +40,18 @@ impl CacheName {
     }
 }
 
-/// The values of `fwd`.
-//= RFC 9211 section 2.2: fwd
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FwdReason {
-    /// The cache was configured not to handle this request.
-    Bypass,
-    /// The method asks to be forwarded.
-    Method,
-    /// Nothing stored for this URI.
-    UriMiss,
-    /// Nothing stored for these nominated fields.
-    VaryMiss,
-    /// Nothing stored that fits.
-    Miss,
-    /// The request's directives.
-    Request,
-    /// What was stored is stale.
-    Stale,
-    /// What was stored is incomplete.
-    Partial,
-}
-
-impl FwdReason {
-    /// The token.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Bypass => "bypass",
-            Self::Method => "method",
-            Self::UriMiss => "uri-miss",
-            Self::VaryMiss => "vary-miss",
-            Self::Miss => "miss",
-            Self::Request => "request",
-            Self::Stale => "stale",
-            Self::Partial => "partial",
-        }
+reason_codes! {
+    /// The values of `fwd`.
+    //= RFC 9211 section 2.2: fwd
+    pub enum FwdReason {
+        Bypass = "bypass", "RFC 9211 section 2.2", "A rule, or the kind of request, keeps it away from the cache.";
+        Method = "method", "RFC 9211 section 2.2", "The method asks to be forwarded.";
+        UriMiss = "uri-miss", "RFC 9211 section 2.2", "Nothing is stored for this URL.";
+        VaryMiss = "vary-miss", "RFC 9211 section 2.2", "Something is stored for this URL, but not for these nominated fields (`Vary`).";
+        Miss = "miss", "RFC 9211 section 2.2", "Nothing stored fits.";
+        Request = "request", "RFC 9211 section 2.2", "The request's directives or conditions ask for the origin's answer.";
+        Stale = "stale", "RFC 9211 section 2.2", "The stored response is stale.";
+        Partial = "partial", "RFC 9211 section 2.2", "The stored response is incomplete.";
     }
 }
 

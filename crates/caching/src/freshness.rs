@@ -2,39 +2,18 @@
 
 use crate::facts::Expires;
 use crate::status;
-use crate::{HeuristicFor, RequestFacts, ResponseFacts, Rules};
+use crate::{HeuristicFor, RequestFacts, ResponseFacts, Rules, reason_codes};
 
-/// Where a lifetime came from, in order of precedence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LifetimeSource {
-    /// The operator's rule in place of what the response says.
-    Override,
-    /// `s-maxage`
-    SMaxage,
-    /// `max-age`
-    MaxAge,
-    /// `Expires` minus `Date`
-    Expires,
-    /// The operator's rule for responses that say nothing.
-    Default,
-    /// A share of the time since `Last-Modified`.
-    Heuristic,
-    /// Nothing: stale at once.
-    Nothing,
-}
-
-impl LifetimeSource {
-    /// A name for logs and explanations.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Override => "override",
-            Self::SMaxage => "s-maxage",
-            Self::MaxAge => "max-age",
-            Self::Expires => "expires",
-            Self::Default => "default",
-            Self::Heuristic => "heuristic",
-            Self::Nothing => "nothing",
-        }
+reason_codes! {
+    /// Where a lifetime came from, in order of precedence.
+    pub enum LifetimeSource {
+        Override = "override", "", "The operator's rule in place of what the response says.";
+        SMaxage = "s-maxage", "RFC 9111 section 4.2.1", "`s-maxage`";
+        MaxAge = "max-age", "RFC 9111 section 4.2.1", "`max-age`";
+        Expires = "expires", "RFC 9111 section 4.2.1", "`Expires` minus `Date`.";
+        Default = "default", "", "The operator's rule for responses that say nothing.";
+        Heuristic = "heuristic", "RFC 9111 section 4.2.2", "A share of the time since `Last-Modified`.";
+        Nothing = "nothing", "RFC 9111 section 4.2.1", "Nothing: stale at once.";
     }
 }
 

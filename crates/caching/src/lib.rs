@@ -46,6 +46,7 @@
 pub mod age;
 mod authority;
 pub mod cache_status;
+mod codes;
 pub mod conditional;
 pub mod content_range;
 pub mod control;

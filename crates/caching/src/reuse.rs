@@ -1,6 +1,7 @@
 //! What may be done with a stored response (RFC 9111 section 4, RFC 5861), and with none.
 
 use crate::cache_status::FwdReason;
+use crate::reason_codes;
 use crate::{MaxStale, RequestFacts, Rules, StoredFacts, Timestamp, status};
 
 /// What a request may get.
@@ -21,32 +22,21 @@ pub enum Reuse {
     Unavailable(NotReused),
 }
 
-/// Why a stored response, if any, was not used as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum NotReused {
-    /// The operator's rule.
-    RuleOff,
-    /// The method cannot be answered from a stored response.
-    Method,
-    /// Nothing stored for this key.
-    UriMiss,
-    /// Nothing stored for these nominated fields.
-    VaryMiss,
-    /// Nothing stored, and it is not known which of the two.
-    Miss,
-    /// `If-Match` or `If-Unmodified-Since`: for the origin server to judge.
-    OriginConditions,
-    /// The request's `no-cache`.
-    RequestNoCache,
-    /// Older than the request's `max-age`.
-    RequestMaxAge,
-    /// Not fresh for as long as the request's `min-fresh`.
-    RequestMinFresh,
-    /// The response's `no-cache`.
-    ResponseNoCache,
-    /// Stale.
-    Expired,
+reason_codes! {
+    /// Why a stored response, if any, was not used as it is.
+    pub enum NotReused {
+        RuleOff = "rule-off", "", "A rule has `cache = false`.";
+        Method = "method", "RFC 9111 section 4", "This method can't be answered from a stored response.";
+        UriMiss = "uri-miss", "RFC 9111 section 4", "Nothing is stored for this URL.";
+        VaryMiss = "vary-miss", "RFC 9111 section 4.1", "Nothing is stored for these nominated fields.";
+        Miss = "miss", "RFC 9111 section 4", "Nothing stored fits.";
+        OriginConditions = "origin-conditions", "RFC 9111 section 4.3.2", "`If-Match` or `If-Unmodified-Since`: for the origin to judge.";
+        RequestNoCache = "request-no-cache", "RFC 9111 section 5.2.1.4", "The request says `no-cache`.";
+        RequestMaxAge = "request-max-age", "RFC 9111 section 5.2.1.1", "The stored response is older than the request's `max-age`.";
+        RequestMinFresh = "request-min-fresh", "RFC 9111 section 5.2.1.3", "The stored response isn't fresh for as long as the request's `min-fresh`.";
+        ResponseNoCache = "no-cache", "RFC 9111 section 5.2.2.4", "The stored response says `no-cache`: it is validated each time.";
+        Expired = "expired", "RFC 9111 section 4.2", "The stored response is stale.";
+    }
 }
 
 impl NotReused {
@@ -62,23 +52,6 @@ impl NotReused {
                 FwdReason::Request
             }
             Self::ResponseNoCache | Self::Expired => FwdReason::Stale,
-        }
-    }
-
-    /// The reason code, stable, for the `detail` of `Cache-Status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RuleOff => "rule-off",
-            Self::Method => "method",
-            Self::UriMiss => "uri-miss",
-            Self::VaryMiss => "vary-miss",
-            Self::Miss => "miss",
-            Self::OriginConditions => "origin-conditions",
-            Self::RequestNoCache => "request-no-cache",
-            Self::RequestMaxAge => "request-max-age",
-            Self::RequestMinFresh => "request-min-fresh",
-            Self::ResponseNoCache => "no-cache",
-            Self::Expired => "expired",
         }
     }
 }

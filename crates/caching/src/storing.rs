@@ -1,6 +1,7 @@
 //! Whether a response may be stored, and which of its fields (RFC 9111 section 3).
 
 use crate::facts::MethodClass;
+use crate::reason_codes;
 use crate::status::{self, StatusClass};
 use crate::vary::{VarySummary, VaryUnusable};
 use crate::{
@@ -17,67 +18,31 @@ pub struct Storable {
     pub varies: bool,
 }
 
-/// Why a response is not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum NotStored {
-    /// The operator's rule.
-    RuleOff,
-    /// The method is not `GET`.
-    Method,
-    /// The request has content, which takes no part in the key.
-    RequestContent,
-    /// The request says `no-store`.
-    RequestNoStore,
-    /// The status code is not one to store, or only with an explicit lifetime.
-    Status,
-    /// 206: part of a representation.
-    PartialContent,
-    /// 304 without a stored response to freshen.
-    NotModified,
-    /// `must-understand`, and the status code is not understood.
-    MustUnderstand,
-    /// The response says `no-store`.
-    ResponseNoStore,
-    /// The response says `private`.
-    Private,
-    /// The request had `Authorization`, and the response does not open itself to others.
-    Authorization,
-    /// The response sets a cookie.
-    SetCookie,
-    /// `Vary: *`
-    VaryAny,
-    /// `Vary` with invalid or too many names.
-    VaryUnusable,
-    /// Never fresh, never usable stale, and nothing to validate it with.
-    NoFreshness,
+reason_codes! {
+    /// Why a response is not stored.
+    pub enum NotStored {
+        RuleOff = "rule-off", "", "A rule has `cache = false`.";
+        Method = "method", "RFC 9111 section 3", "The method isn't GET.";
+        RequestContent = "request-content", "RFC 9111 section 4", "The request has content, which takes no part in the cache key.";
+        RequestNoStore = "request-no-store", "RFC 9111 section 5.2.1.5", "The request says `no-store`.";
+        Status = "status", "RFC 9111 section 3", "The status isn't one to store, or only with an explicit lifetime.";
+        PartialContent = "partial-content", "RFC 9111 section 3.3", "206: a part only.";
+        NotModified = "not-modified", "RFC 9111 section 3", "304 without a stored response to freshen.";
+        MustUnderstand = "must-understand", "RFC 9111 section 5.2.2.3", "`must-understand`, and the status isn't understood.";
+        ResponseNoStore = "no-store", "RFC 9111 section 5.2.2.5", "The response says `no-store`.";
+        Private = "private", "RFC 9111 section 5.2.2.7", "The response says `private`.";
+        Authorization = "authorization", "RFC 9111 section 3.5", "The request had `Authorization`, and the response doesn't open itself to others.";
+        SetCookie = "set-cookie", "RFC 9111 section 7.3", "The response sets a cookie, and no rule has `store_set_cookie = true`.";
+        VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
+        VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
+        NoFreshness = "no-freshness", "RFC 9111 section 3", "Never fresh, never usable stale, and nothing to validate it with.";
+    }
 }
 
 impl NotStored {
     /// Whether the request is the reason, so that the same response to another request might be stored.
     pub fn is_of_request(self) -> bool {
         matches!(self, Self::Method | Self::RequestContent | Self::RequestNoStore | Self::Authorization)
-    }
-
-    /// The reason code, stable, for the `detail` of `Cache-Status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RuleOff => "rule-off",
-            Self::Method => "method",
-            Self::RequestContent => "request-content",
-            Self::RequestNoStore => "request-no-store",
-            Self::Status => "status",
-            Self::PartialContent => "partial-content",
-            Self::NotModified => "not-modified",
-            Self::MustUnderstand => "must-understand",
-            Self::ResponseNoStore => "no-store",
-            Self::Private => "private",
-            Self::Authorization => "authorization",
-            Self::SetCookie => "set-cookie",
-            Self::VaryAny => "vary-star",
-            Self::VaryUnusable => "vary-unusable",
-            Self::NoFreshness => "no-freshness",
-        }
     }
 }
 

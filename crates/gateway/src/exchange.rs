@@ -29,6 +29,7 @@ use crate::cache::serve::Serving;
 use crate::forward;
 use crate::head::{OwnedRequest, Peer, RequestHead, Scheme, Trust};
 use crate::origin::{Interim, RequestBody};
+use crate::reason::Detail;
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
 use crate::route::{LiveSite, RuleIndex};
@@ -70,7 +71,7 @@ pub(crate) enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassReason {
     pub(crate) fwd: caching::FwdReason,
-    pub(crate) detail: &'static str,
+    pub(crate) detail: Detail,
 }
 
 impl Plan {

@@ -15,6 +15,7 @@ use crate::exchange::{InterimSender, PassReason, Plan};
 use crate::fields::{PackedFields, map_lines};
 use crate::head::{OwnedRequest, Version};
 use crate::origin::{BodyFraming, Interim, OriginError, OriginRequest, OriginResponse, RequestBody};
+use crate::reason::Reason;
 use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::respond::{self, Problem};
 use crate::route::LiveSite;
@@ -136,7 +137,8 @@ pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassR
     let fields = transform::response_fields(&lines, site, &via, &caching::date::format(crate::worker::now()));
     drop(lines);
     let status = response.status.as_u16();
-    let result = if reason.detail == "known-uncacheable" || matches!(plan.way, crate::exchange::Way::Fetch(_))
+    let result = if reason.detail == Reason::KnownUncacheable.into()
+        || matches!(plan.way, crate::exchange::Way::Fetch(_))
     {
         CacheResult::Miss
     } else {
@@ -145,7 +147,7 @@ pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassR
     let outcome =
         Outcome::Forwarded { reason: reason.fwd, status: Some(status), stored: false, collapsed: false };
     let (length, body, fields) = content(response, fields, plan);
-    let detail = (reason.fwd.as_str() != reason.detail).then_some(reason.detail);
+    let detail = Some(reason.detail.as_str()).filter(|detail| *detail != reason.fwd.as_str());
     Reply {
         status,
         head: fields,

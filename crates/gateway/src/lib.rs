@@ -25,6 +25,7 @@ mod forward;
 mod gateway;
 mod head;
 pub mod origin;
+mod reason;
 mod reply;
 mod respond;
 mod route;
@@ -34,3 +35,4 @@ mod worker;
 
 pub use cache::purge::{PurgeError, PurgeMode, Purged};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
+pub use reason::Reason;

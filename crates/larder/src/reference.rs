@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use caching::{FwdReason, NotReused, NotStored};
+use gateway::Reason;
 
 use crate::{config, output};
 
@@ -31,21 +32,23 @@ fn pages() -> [(&'static str, String); 5] {
 
 fn cache_status_markdown() -> String {
     let mut page = String::from(CACHE_STATUS_PREFACE);
-    let reused = NOT_REUSED.map(|(reason, meaning)| (reason.as_str(), meaning));
-    let stored = NOT_STORED.map(|(reason, meaning)| (reason.as_str(), meaning));
-    write_codes(&mut page, "Values of `fwd`", &FORWARDED.map(|(reason, meaning)| (reason.as_str(), meaning)));
-    write_codes(&mut page, "`detail`: why no stored response was used", &reused);
-    write_codes(&mut page, "`detail`: why the response was not stored", &stored);
-    write_codes(&mut page, "`detail`: what else came in between", &OTHERS);
+    let forwarded = FwdReason::ALL.iter().map(|code| [code.as_str(), code.meaning(), code.section()]);
+    let reused = NotReused::ALL.iter().map(|code| [code.as_str(), code.meaning(), code.section()]);
+    let stored = NotStored::ALL.iter().map(|code| [code.as_str(), code.meaning(), code.section()]);
+    let others = Reason::ALL.iter().map(|code| [code.as_str(), code.meaning(), code.section()]);
+    write_codes(&mut page, "Values of `fwd`", forwarded);
+    write_codes(&mut page, "`detail`: why no stored response was used", reused);
+    write_codes(&mut page, "`detail`: why the response was not stored", stored);
+    write_codes(&mut page, "`detail`: what else came in between", others);
     page.push_str(CACHE_STATUS_CLOSING);
     page
 }
 
-fn write_codes(page: &mut String, heading: &str, codes: &[(&str, &str)]) {
+fn write_codes<'a>(page: &mut String, heading: &str, codes: impl Iterator<Item = [&'a str; 3]>) {
     // Writing to a String can't fail, here and below.
-    let _ = write!(page, "\n## {heading}\n\n| code | meaning |\n|---|---|\n");
-    for (code, meaning) in codes {
-        let _ = writeln!(page, "| `{code}` | {meaning} |");
+    let _ = write!(page, "\n## {heading}\n\n| code | meaning | see |\n|---|---|---|\n");
+    for [code, meaning, section] in codes {
+        let _ = writeln!(page, "| `{code}` | {meaning} | {section} |");
     }
 }
 
@@ -70,64 +73,6 @@ const CACHE_STATUS_CLOSING: &str = "
 An origin that fails is named by an error type of RFC 9209, such as `connection-refused`, `dns-error`,
 `http-response-timeout` or `tls-certificate-error`; the label `reason` of `larder_origin_errors_total` uses the same words.
 ";
-
-const FORWARDED: [(FwdReason, &str); 8] = [
-    (FwdReason::Bypass, "A rule, or the kind of request, keeps it away from the cache."),
-    (FwdReason::Method, "The method asks to be forwarded."),
-    (FwdReason::UriMiss, "Nothing is stored for this URL."),
-    (FwdReason::VaryMiss, "Something is stored for this URL, but not for these nominated fields (`Vary`)."),
-    (FwdReason::Miss, "Nothing stored fits."),
-    (FwdReason::Request, "The request's directives or conditions ask for the origin's answer."),
-    (FwdReason::Stale, "The stored response is stale."),
-    (FwdReason::Partial, "The stored response is incomplete."),
-];
-
-const NOT_REUSED: [(NotReused, &str); 11] = [
-    (NotReused::RuleOff, "A rule has `cache = false`."),
-    (NotReused::Method, "This method can't be answered from a stored response."),
-    (NotReused::UriMiss, "Nothing is stored for this URL."),
-    (NotReused::VaryMiss, "Nothing is stored for these nominated fields."),
-    (NotReused::Miss, "Nothing stored fits."),
-    (NotReused::OriginConditions, "`If-Match` or `If-Unmodified-Since`: for the origin to judge."),
-    (NotReused::RequestNoCache, "The request says `no-cache`."),
-    (NotReused::RequestMaxAge, "The stored response is older than the request's `max-age`."),
-    (NotReused::RequestMinFresh, "The stored response isn't fresh for as long as the request's `min-fresh`."),
-    (NotReused::ResponseNoCache, "The stored response says `no-cache`: it is validated each time."),
-    (NotReused::Expired, "The stored response is stale."),
-];
-
-const NOT_STORED: [(NotStored, &str); 15] = [
-    (NotStored::RuleOff, "A rule has `cache = false`."),
-    (NotStored::Method, "The method isn't GET."),
-    (NotStored::RequestContent, "The request has a body, which takes no part in the cache key."),
-    (NotStored::RequestNoStore, "The request says `no-store`."),
-    (NotStored::Status, "The status isn't one to store, or only with an explicit lifetime."),
-    (NotStored::PartialContent, "206: a part only."),
-    (NotStored::NotModified, "304 without a stored response to freshen."),
-    (NotStored::MustUnderstand, "`must-understand`, and the status isn't understood."),
-    (NotStored::ResponseNoStore, "The response says `no-store`."),
-    (NotStored::Private, "The response says `private`."),
-    (
-        NotStored::Authorization,
-        "The request had `Authorization`, and the response doesn't open itself to others.",
-    ),
-    (NotStored::SetCookie, "The response sets a cookie, and no rule has `store_set_cookie = true`."),
-    (NotStored::VaryAny, "`Vary: *`."),
-    (NotStored::VaryUnusable, "`Vary` with invalid or too many names."),
-    (NotStored::NoFreshness, "Never fresh, never usable stale, and nothing to validate it with."),
-];
-
-/// Codes that the data plane adds to those of the policy.
-const OTHERS: [(&str, &str); 5] = [
-    (
-        "known-uncacheable",
-        "A response for this key could not be stored a short while ago (`uncacheable_for`).",
-    ),
-    ("upgrade", "The request asks for another protocol, such as WebSocket."),
-    ("request-content", "The request has a body."),
-    ("collapse-given-up", "Waiting for another request's forward reached its limits."),
-    ("segment-evicted", "A part of the stored body was evicted before it was needed."),
-];
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,7 @@ use crate::exchange::{InterimSender, PassReason, Plan};
 use crate::forward;
 use crate::head::RequestHead;
 use crate::origin::{OriginError, RequestBody};
+use crate::reason::{Detail, Reason};
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
 use crate::worker::Worker;
@@ -37,7 +38,7 @@ enum Again {
     /// Start a forward that nobody can join.
     Alone,
     /// Forward as it is: the answer won't be stored.
-    Pass { detail: &'static str },
+    Pass { detail: Detail },
 }
 
 /// A request on its way to a shared response.
@@ -58,7 +59,7 @@ pub(crate) async fn run(
     let seeker = Seeker { worker, plan, fetch, interims };
     let mut sharing = fetch.sharing;
     let mut variant = fetch.variant.clone();
-    let mut detail = "collapse-given-up";
+    let mut detail = Detail::from(Reason::CollapseGivenUp);
     for _ in 0..ATTEMPTS_MAX {
         match seeker.attempt(sharing, &variant).await {
             Ok(reply) => return reply,
@@ -219,7 +220,9 @@ impl Seeker<'_> {
             return Err(Again::Alone);
         }
         let request = self.plan.request.borrow(&lines);
-        self.serving(&request).stored(hit, used).ok_or(Again::Pass { detail: "segment-evicted" })
+        self.serving(&request)
+            .stored(hit, used)
+            .ok_or_else(|| Again::Pass { detail: Reason::SegmentEvicted.into() })
     }
 
     fn take_stale(&self, hit: &Hit, cause: FailureCause, role: Role) -> Result<Reply, Again> {
@@ -228,14 +231,16 @@ impl Seeker<'_> {
             return Err(Again::Alone);
         }
         let (status, detail) = match cause {
-            FailureCause::Unreachable(reason) => (None, reason),
-            FailureCause::Status(status) => (Some(status), "stale-if-error"),
+            FailureCause::Unreachable(error_type) => (None, Detail::Origin(error_type)),
+            FailureCause::Status(status) => (Some(status), Reason::StaleIfError.into()),
         };
         let used = self.asked(role, status, CacheResult::Stale);
         let request = self.plan.request.borrow(&lines);
-        let mut reply =
-            self.serving(&request).stored(hit, used).ok_or(Again::Pass { detail: "segment-evicted" })?;
-        reply.cache_status.detail = Some(detail);
+        let mut reply = self
+            .serving(&request)
+            .stored(hit, used)
+            .ok_or_else(|| Again::Pass { detail: Reason::SegmentEvicted.into() })?;
+        reply.cache_status.detail = Some(detail.as_str());
         Ok(reply)
     }
 
@@ -244,7 +249,7 @@ impl Seeker<'_> {
         if role == Role::Waiter && hands_over {
             return Err(Again::Join { variant: self.fetch.variant.clone() });
         }
-        let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: error.reason() };
+        let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
         let mut reply = forward::failed(self.worker, self.plan, error, reason);
         set_collapsed(&mut reply.cache_status.outcome, role);
         Ok(reply)

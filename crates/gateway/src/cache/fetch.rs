@@ -19,6 +19,7 @@ use crate::fields::map_lines;
 use crate::forward::OriginCall;
 use crate::head::OwnedRequest;
 use crate::origin::{BodyFrame, OriginError, OriginResponse, RequestBody};
+use crate::reason::{Detail, Reason};
 use crate::respond;
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform::Purpose;
@@ -178,14 +179,14 @@ impl Job {
                 );
                 match filling {
                     Ok(filling) => self.fill(response, filling, pilot).await,
-                    Err(_) => self.keep_private(response, "vary-unusable", pilot),
+                    Err(_) => self.keep_private(response, NotStored::VaryUnusable.into(), pilot),
                 }
             }
             Err(reason) => {
                 if is_lasting(reason) {
                     publication.mark_uncacheable(times.response.plus_ms(self.uncacheable_for_ms()));
                 }
-                self.keep_private(response, reason.as_str(), pilot);
+                self.keep_private(response, reason, pilot);
             }
         }
     }
@@ -195,19 +196,18 @@ impl Job {
         facts: &ResponseFacts,
         response: &OriginResponse,
         times: ExchangeTimes,
-    ) -> Result<caching::Storable, Refused> {
-        let storable =
-            may_store(&self.facts, facts, &self.rule().caching, times.response).map_err(Refused::Policy)?;
+    ) -> Result<caching::Storable, Detail> {
+        let storable = may_store(&self.facts, facts, &self.rule().caching, times.response)?;
         if response.unknown_transfer_coding {
-            return Err(Refused::UnknownTransferCoding);
+            return Err(Reason::UnknownTransferCoding.into());
         }
         match response.body.content_length() {
-            Some(bytes) if bytes > self.limits().body_bytes_max => Err(Refused::TooLarge),
+            Some(bytes) if bytes > self.limits().body_bytes_max => Err(Reason::TooLarge.into()),
             _ => Ok(storable),
         }
     }
 
-    fn keep_private(&self, response: OriginResponse, reason: &'static str, pilot: Pilot) {
+    fn keep_private(&self, response: OriginResponse, reason: Detail, pilot: Pilot) {
         self.not_stored(reason);
         let response = parking_lot::Mutex::new(Some(response));
         pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, response })));
@@ -241,10 +241,11 @@ impl Job {
 
     fn stop_keeping(&self, reason: NotKept, pilot: &Pilot) {
         pilot.hide();
-        self.not_stored(reason.as_str());
+        self.not_stored(reason.reason().into());
     }
 
-    fn not_stored(&self, reason: &'static str) {
+    fn not_stored(&self, reason: Detail) {
+        let reason = reason.as_str();
         self.worker.recorder.not_stored(reason);
         events::emit(&self.site.config, &self.request.path_and_query, &Event::NotStored(reason));
     }
@@ -253,7 +254,7 @@ impl Job {
         if let Some(body) = body
             && self.publication(pilot).store(&filling.head, body).is_err()
         {
-            self.not_stored("store-full");
+            self.not_stored(Reason::StoreFull.into());
         }
     }
 
@@ -289,29 +290,11 @@ impl Job {
     }
 }
 
-/// Why a full response isn't stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refused {
-    Policy(NotStored),
-    UnknownTransferCoding,
-    TooLarge,
-}
-
-impl Refused {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Policy(reason) => reason.as_str(),
-            Self::UnknownTransferCoding => "unknown-transfer-coding",
-            Self::TooLarge => NotKept::TooLarge.as_str(),
-        }
-    }
-}
-
 /// Whether the next response for the same key is likely to be refused too, whoever asks. Failures of the origin
 /// are not: a herd on an origin in trouble must stay collapsed.
-fn is_lasting(reason: Refused) -> bool {
+fn is_lasting(reason: Detail) -> bool {
     match reason {
-        Refused::Policy(reason) => matches!(
+        Detail::Store(reason) => matches!(
             reason,
             NotStored::ResponseNoStore
                 | NotStored::Private
@@ -320,6 +303,7 @@ fn is_lasting(reason: Refused) -> bool {
                 | NotStored::VaryUnusable
                 | NotStored::NoFreshness
         ),
-        Refused::UnknownTransferCoding | Refused::TooLarge => true,
+        Detail::Here(_) => true,
+        Detail::Reuse(_) | Detail::Origin(_) => false,
     }
 }

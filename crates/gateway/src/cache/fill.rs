@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use store::{Budget, Charge, Segment};
 use tokio::sync::Notify;
 
+use crate::reason::Reason;
+
 /// Bytes between the writer and the slowest reader of a body that isn't stored.
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;
 /// Copied out of an unfinished segment at once.
@@ -91,10 +93,10 @@ pub(crate) enum NotKept {
 
 impl NotKept {
     /// For `Cache-Status` details and metrics.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub(crate) fn reason(self) -> Reason {
         match self {
-            Self::TooLarge => "object-too-large",
-            Self::OverBudget => "memory-full",
+            Self::TooLarge => Reason::TooLarge,
+            Self::OverBudget => Reason::MemoryFull,
         }
     }
 }

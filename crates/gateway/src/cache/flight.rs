@@ -16,6 +16,7 @@ use super::fill::Fill;
 use super::stored::{Hit, StoredHead};
 use crate::fields::PackedFields;
 use crate::origin::{Interim, OriginError, OriginResponse};
+use crate::reason::Detail;
 
 /// What a forward came to, as everybody who waits for it sees it.
 #[derive(Clone)]
@@ -54,7 +55,7 @@ pub(crate) enum FailureCause {
 
 /// A response that only one request may have.
 pub(crate) struct PrivateAnswer {
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Detail,
     pub(crate) response: Mutex<Option<OriginResponse>>,
 }
 

@@ -11,6 +11,7 @@ use super::serve::Use;
 use super::stored::{Hit, Primary};
 use crate::exchange::PassReason;
 use crate::head::{Content, RequestHead, Scheme};
+use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
 use crate::worker::{Live, Worker};
 
@@ -69,7 +70,7 @@ impl Lookup<'_> {
     ) -> Found {
         match (decision, selected) {
             (Reuse::Fresh, Some(hit)) => Found::Use(hit, Use::Fresh),
-            (Reuse::Stale, Some(hit)) => Found::Use(hit, Use::Stale("max-stale")),
+            (Reuse::Stale, Some(hit)) => Found::Use(hit, Use::Stale(Reason::MaxStale)),
             (Reuse::StaleWhileRevalidate, Some(hit)) => Found::Use(hit, Use::StaleWhileRevalidate),
             (Reuse::Unavailable(reason), _) => Found::Unavailable(reason),
             // A stale response without a validator is of use still: if the origin fails.
@@ -94,10 +95,10 @@ impl Lookup<'_> {
         let is_head = self.facts.method == caching::MethodClass::Head;
         if is_head || self.facts.has_origin_conditions || matches!(fwd, FwdReason::Bypass | FwdReason::Method)
         {
-            return Found::Pass(PassReason { fwd, detail: reason.as_str() });
+            return Found::Pass(PassReason { fwd, detail: reason.into() });
         }
         if primary.is_some_and(|primary| primary.is_uncacheable(self.now)) {
-            return Found::Pass(PassReason { fwd, detail: "known-uncacheable" });
+            return Found::Pass(PassReason { fwd, detail: Reason::KnownUncacheable.into() });
         }
         // Who asks for something newer than what others get must not be given an answer that was asked
         // for before.
@@ -134,10 +135,10 @@ impl Lookup<'_> {
     /// Requests whose content or purpose isn't part of a cache key.
     fn why_pass(&self) -> Option<PassReason> {
         if self.request.upgrade.is_some() {
-            return Some(PassReason { fwd: FwdReason::Bypass, detail: "upgrade" });
+            return Some(PassReason { fwd: FwdReason::Bypass, detail: Reason::Upgrade.into() });
         }
         if self.facts.method.is_reusing() && self.request.content != Content::None {
-            return Some(PassReason { fwd: FwdReason::Bypass, detail: "request-content" });
+            return Some(PassReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() });
         }
         None
     }

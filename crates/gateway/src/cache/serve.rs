@@ -16,6 +16,7 @@ use super::fill::Fill;
 use super::stored::{Hit, StoredBody, StoredHead};
 use crate::fields::PackedFields;
 use crate::head::RequestHead;
+use crate::reason::Reason;
 use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::route::LiveSite;
 
@@ -24,7 +25,7 @@ use crate::route::LiveSite;
 pub(crate) enum Use {
     Fresh,
     /// Stale, and why that is allowed.
-    Stale(&'static str),
+    Stale(Reason),
     /// Stale, while a validation runs.
     StaleWhileRevalidate,
     /// After the origin was asked, by this request or another.
@@ -194,8 +195,10 @@ impl Serving<'_> {
     fn describe(&self, reply: &mut Reply, head: &StoredHead, used: Use) {
         let (outcome, result, detail) = match used {
             Use::Fresh => (Outcome::Hit, CacheResult::Hit, None),
-            Use::Stale(why) => (Outcome::Hit, CacheResult::Stale, Some(why)),
-            Use::StaleWhileRevalidate => (Outcome::Hit, CacheResult::Stale, Some("stale-while-revalidate")),
+            Use::Stale(why) => (Outcome::Hit, CacheResult::Stale, Some(why.as_str())),
+            Use::StaleWhileRevalidate => {
+                (Outcome::Hit, CacheResult::Stale, Some(Reason::StaleWhileRevalidate.as_str()))
+            }
             Use::Asked { outcome, result } => (outcome, result, None),
         };
         reply.cache_status.outcome = outcome;
