@@ -57,6 +57,7 @@ pub mod entity_tag;
 pub mod facts;
 pub mod fields;
 pub mod freshness;
+pub mod head_update;
 pub mod hop_by_hop;
 pub mod invalidation;
 pub mod key;
@@ -81,6 +82,7 @@ pub use directives::{DeltaSeconds, MaxStale, Qualified, RequestDirectives, Respo
 pub use entity_tag::{EntityTag, EntityTags};
 pub use facts::{ExchangeTimes, Expires, MethodClass, RequestFacts, ResponseFacts};
 pub use freshness::{Lifetime, LifetimeSource};
+pub use head_update::HeadUpdate;
 pub use hop_by_hop::HopByHop;
 pub use key::{CacheKey, KeyParts, KeyRules, QueryOrder, QueryParameters};
 pub use range::{ByteRange, Ranges};

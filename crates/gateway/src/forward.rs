@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use caching::invalidation::{Target, invalidated};
-use caching::{CacheStatus, FieldLine, MethodClass, Outcome};
+use caching::{CacheStatus, ExchangeTimes, FieldLine, MethodClass, Outcome};
 use http::{HeaderMap, HeaderValue, Method};
 use telemetry::{CacheResult, OriginOutcome};
 use tokio::time::Instant;
 
-use crate::cache::purge;
+use crate::cache::{head_update, purge};
 use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
 use crate::exchange::{InterimSender, PassReason, Plan};
@@ -20,7 +20,7 @@ use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_ca
 use crate::respond::{self, Problem};
 use crate::route::LiveSite;
 use crate::transform::{self, Purpose};
-use crate::worker::{Live, Worker};
+use crate::worker::{Live, Worker, now};
 
 /// One request to an origin.
 pub(crate) struct OriginCall<'a> {
@@ -111,9 +111,11 @@ pub(crate) async fn pass(
     let call = OriginCall { worker, live: &plan.live, site: &plan.site, request: &plan.request };
     let fields = call.fields(Purpose::PassOn);
     let mut interim = |interim| drop(interims.try_send(Arc::new(interim)));
+    let sent = now();
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
             invalidate(worker, plan, &response);
+            head_update::apply(worker, plan, &response, ExchangeTimes { request: sent, response: now() });
             private_reply(plan, response, reason)
         }
         Err(error) => failed(worker, plan, &error, reason),
@@ -134,7 +136,7 @@ pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassR
     let site = &plan.site.config;
     let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
     let via = transform::via(Version::received(response.version), &plan.live.config.server_name);
-    let fields = transform::response_fields(&lines, site, &via, &caching::date::format(crate::worker::now()));
+    let fields = transform::response_fields(&lines, site, &via, &caching::date::format(now()));
     drop(lines);
     let status = response.status.as_u16();
     let result = if reason.detail == Reason::KnownUncacheable.into()

@@ -72,6 +72,14 @@ pub(crate) fn request_fields(
     fields
 }
 
+/// Whether the request may have been answered for another method or target than its own.
+pub(crate) fn has_unkeyed_overrides(request: &OwnedRequest) -> bool {
+    request
+        .fields
+        .lines()
+        .any(|(name, _)| UNKEYED_OVERRIDES.iter().any(|known| name.eq_ignore_ascii_case(known)))
+}
+
 fn is_forwarded(name: &HeaderName, site: &Site, peer: Peer, purpose: Purpose) -> bool {
     // The origin client writes these from the authority and the body.
     if [header::HOST, header::CONTENT_LENGTH, header::EXPECT].contains(name) {

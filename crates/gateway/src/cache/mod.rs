@@ -4,6 +4,8 @@ pub(crate) mod collapse;
 pub(crate) mod fetch;
 pub(crate) mod fill;
 pub(crate) mod flight;
+pub(crate) mod freshen;
+pub(crate) mod head_update;
 pub(crate) mod lookup;
 pub(crate) mod publish;
 pub(crate) mod purge;

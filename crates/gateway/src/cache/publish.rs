@@ -3,21 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use bytes::Bytes;
-use caching::{
-    ExchangeTimes, FieldLine, NominatedFields, NominatedValues, Selecting, Storable, StorageFilter,
-    StoredFacts, Timestamp, Validators, VaryUnusable, may_store, validation,
-};
+use caching::{ExchangeTimes, FieldLine, Storable, StorageFilter, Timestamp, VaryUnusable};
 use store::{Applied, Change, OverBudget, SegmentPut};
 
 use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
 use super::flight::{Filling, Flight};
+use super::freshen::Freshening;
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
-use crate::fields::{PackedFields, map_lines};
-use crate::head::Version;
+use crate::fields::PackedFields;
 use crate::origin::OriginResponse;
-use crate::transform;
 
 /// The right to change what lies under one key, on behalf of one forward.
 pub(crate) struct Publication<'a> {
@@ -40,40 +35,14 @@ impl Publication<'_> {
         limits: FillLimits,
     ) -> Result<Filling, VaryUnusable> {
         let filter = StorageFilter::of(lines, &self.job.rule().caching);
-        let all = self.end_to_end(lines, response.version, storable.facts.response_time);
+        let freshening = self.freshening();
+        let all = freshening.end_to_end(lines, response.version, storable.facts.response_time);
         let (stored, unshared) = split(&all, |name| filter.keeps(name));
         let reason = response.reason.clone().unwrap_or_default();
-        let head = self.head(storable.facts, stored, &reason, response.body.content_length())?;
+        let head = freshening.head(storable.facts, stored, &reason, response.body.content_length())?;
         let budget = Arc::clone(self.job.worker.shared.memory.budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         Ok(Filling { head: Arc::new(head), fill, unshared: Arc::new(unshared) })
-    }
-
-    fn end_to_end(&self, lines: &[FieldLine<'_>], version: http::Version, date: Timestamp) -> PackedFields {
-        let via = transform::via(Version::received(version), &self.job.live.config.server_name);
-        transform::response_fields(lines, &self.job.site.config, &via, &caching::date::format(date))
-    }
-
-    fn head(
-        &self,
-        facts: StoredFacts,
-        mut fields: PackedFields,
-        reason: &Bytes,
-        declared_bytes: Option<u64>,
-    ) -> Result<StoredHead, VaryUnusable> {
-        fields.shrink();
-        let lines = fields.to_lines();
-        let nominated = NominatedFields::parse(&lines)?;
-        let request = self.job.request.fields.to_lines();
-        let nominated_values = if nominated.is_empty() {
-            NominatedValues::default()
-        } else {
-            nominated.capture(Selecting::as_sent(&request))
-        };
-        let validators = Validators::parse(&lines, facts.response_time).into();
-        drop(lines);
-        let reason = reason.as_ref().into();
-        Ok(StoredHead { facts, validators, nominated, nominated_values, reason, fields, declared_bytes })
     }
 
     /// Stores a complete response as the newest variant.
@@ -145,20 +114,10 @@ impl Publication<'_> {
         response: &OriginResponse,
         times: ExchangeTimes,
     ) -> Option<Hit> {
-        let rules = &self.job.rule().caching;
-        let stored = stale.head.fields.to_lines();
-        let received: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
-        let end_to_end = self.end_to_end(&received, response.version, times.response);
-        let not_modified: Vec<FieldLine<'_>> = end_to_end.lines().collect();
-        let freshened = validation::freshen(stale.head.facts.status, &stored, &not_modified, times, rules);
-        let storable = may_store(&self.job.facts, &freshened.response, rules, times.response);
-        let facts = StoredFacts::new(&self.job.facts, &freshened.response, rules);
-        let fields = PackedFields::from_lines(freshened.fields);
-        let reason = Bytes::copy_from_slice(&stale.head.reason);
-        let head = self.head(facts, fields, &reason, stale.head.declared_bytes).ok()?;
-        let response = StoredResponse { head: Arc::new(head), body: stale.body.clone() };
+        let freshened = self.freshening().freshen(&stale.head, response, times)?;
+        let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
         let memory = &self.job.worker.shared.memory;
-        match storable {
+        match freshened.storable {
             Ok(_) => return self.put(response).ok(),
             // The stored response is none of this request's business: it stays as it was.
             Err(reason) if reason.is_of_request() => {}
@@ -167,6 +126,17 @@ impl Publication<'_> {
             }
         }
         Hit::newest(Arc::new(Primary::new(memory.budget(), vec![response], None).ok()?))
+    }
+
+    fn freshening(&self) -> Freshening<'_> {
+        let job = self.job;
+        Freshening {
+            live: &job.live,
+            site: &job.site,
+            rule: job.rule,
+            request: &job.request,
+            facts: &job.facts,
+        }
     }
 }
 

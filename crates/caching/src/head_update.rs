@@ -1,0 +1,131 @@
+//! What a response to HEAD says about the stored responses to GET that could have answered the request
+//! (RFC 9111 section 4.3.5).
+
+use crate::{EntityTag, FieldLine, Validators, date, fields};
+use crate::{ExchangeTimes, StoredFacts, Timestamp};
+
+/// What becomes of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadUpdate {
+    /// It is still the current one: its fields are updated as by a 304 ([`crate::validation::freshen`]).
+    Freshen,
+    /// It is not the current one any more: it needs validation before it is used again.
+    Invalidate,
+    /// The response says nothing about it.
+    Keep,
+}
+
+/// A stored response, as far as the response to a HEAD is compared with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    /// Its facts.
+    pub facts: &'a StoredFacts,
+    /// Its validators.
+    pub validators: &'a Validators<'a>,
+    /// The length of its content in bytes.
+    pub content_bytes: u64,
+}
+
+/// Judges the response to a forwarded HEAD, which came at `times`. A response that was stored after the HEAD was
+/// sent is newer than what the HEAD is about, or may be: it is kept.
+//= RFC 9111 section 4.3.5: freshening responses with HEAD
+pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: ExchangeTimes) -> HeadUpdate {
+    if stored.facts.response_time > times.request {
+        return HeadUpdate::Keep;
+    }
+    match (status, stored.facts.status) {
+        (200, 200) if is_same(answer, stored, times.response) => HeadUpdate::Freshen,
+        (200, _) => HeadUpdate::Invalidate,
+        //= RFC 9110 section 9.3.2: HEAD is identical to GET but for the content
+        (404 | 410, known) if known != status => HeadUpdate::Invalidate,
+        _ => HeadUpdate::Keep,
+    }
+}
+
+/// Whether all validators that the response has, and its length, are those of the stored response.
+fn is_same(answer: &[FieldLine<'_>], stored: &Stored<'_>, now: Timestamp) -> bool {
+    let known = stored.validators;
+    let has_tag = fields::first(answer, "etag").filter(|tag| !tag.is_empty()).is_none_or(|tag| {
+        let tag = EntityTag::parse(tag);
+        tag.is_some() && tag == known.entity_tag()
+    });
+    let has_date = fields::first(answer, "last-modified").is_none_or(|modified| {
+        let modified = date::parse(modified, now);
+        modified.is_some() && modified == known.last_modified.map(|(_, at)| at)
+    });
+    has_tag && has_date && has_length(answer, stored.content_bytes)
+}
+
+/// `Content-Length` where it is given; several lines, or one that is no number, are no length to compare.
+fn has_length(answer: &[FieldLine<'_>], content_bytes: u64) -> bool {
+    fields::values(answer, "content-length").all(|value| {
+        let length = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        length == Some(content_bytes)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RequestFacts, ResponseFacts, Rules};
+
+    const THEN: Timestamp = Timestamp::from_seconds(784_111_777);
+    const DATE: &[u8] = b"Sun, 06 Nov 1994 08:00:00 GMT";
+    const STORED: &[FieldLine<'_>] =
+        &[("etag", b"\"a\""), ("last-modified", DATE), ("cache-control", b"max-age=9")];
+
+    fn judged(
+        status: u16,
+        answer: &[FieldLine<'_>],
+        stored: &[FieldLine<'_>],
+        head_sent_s: i64,
+    ) -> HeadUpdate {
+        let times = ExchangeTimes { request: THEN, response: THEN };
+        let (request, rules) = (RequestFacts::parse("GET", &[]), Rules::default());
+        let facts = StoredFacts::new(&request, &ResponseFacts::parse(200, stored, times, &rules), &rules);
+        let validators = Validators::parse(stored, THEN);
+        let stored = Stored { facts: &facts, validators: &validators, content_bytes: 8 };
+        let sent = THEN.plus_ms(head_sent_s * 1000);
+        judge(status, answer, &stored, ExchangeTimes { request: sent, response: sent })
+    }
+
+    //= RFC 9111 section 4.3.5: freshening responses with HEAD
+    #[test]
+    fn all_that_the_response_has_must_match() {
+        use HeadUpdate::{Freshen, Invalidate, Keep};
+        let cases: &[(u16, &[FieldLine<'_>], HeadUpdate)] = &[
+            (200, &[], Freshen),
+            (200, &[("ETag", b"\"a\"")], Freshen),
+            (200, &[("ETag", b"W/\"a\"")], Invalidate),
+            (200, &[("ETag", b"\"b\""), ("Last-Modified", DATE)], Invalidate),
+            (200, &[("Last-Modified", b"Sunday, 06-Nov-94 08:00:00 GMT")], Freshen),
+            (200, &[("Last-Modified", b"Sun, 06 Nov 1994 08:00:01 GMT")], Invalidate),
+            (200, &[("Last-Modified", b"yesterday")], Invalidate),
+            (200, &[("Content-Length", b"8"), ("ETag", b"\"a\"")], Freshen),
+            (200, &[("Content-Length", b"9"), ("ETag", b"\"a\"")], Invalidate),
+            (200, &[("Content-Length", b"eight")], Invalidate),
+            (404, &[], Invalidate),
+            (410, &[], Invalidate),
+            (204, &[], Keep),
+            (302, &[], Keep),
+            (403, &[], Keep),
+            (503, &[], Keep),
+        ];
+        for (status, answer, expected) in cases {
+            assert_eq!(judged(*status, answer, STORED, 5), *expected, "{status} {answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_stored_response_without_validators_has_none_to_match() {
+        assert_eq!(judged(200, &[], &[], 5), HeadUpdate::Freshen);
+        assert_eq!(judged(200, &[("ETag", b"\"a\"")], &[], 5), HeadUpdate::Invalidate);
+        assert_eq!(judged(200, &[("Last-Modified", DATE)], &[], 5), HeadUpdate::Invalidate);
+    }
+
+    #[test]
+    fn what_was_stored_after_the_head_was_sent_is_kept() {
+        assert_eq!(judged(200, &[("ETag", b"\"b\"")], STORED, -1), HeadUpdate::Keep);
+        assert_eq!(judged(200, &[("ETag", b"\"b\"")], STORED, 0), HeadUpdate::Invalidate);
+    }
+}

@@ -1,0 +1,94 @@
+//! Heads of stored responses: made from a response of the origin, and made anew when another one brings news of them.
+
+use std::sync::Arc;
+
+use caching::{
+    ExchangeTimes, FieldLine, NominatedFields, NominatedValues, NotStored, RequestFacts, Selecting, Storable,
+    StoredFacts, Timestamp, Validators, VaryUnusable, may_store, validation,
+};
+
+use super::stored::StoredHead;
+use crate::fields::{PackedFields, map_lines};
+use crate::head::{OwnedRequest, Version};
+use crate::origin::OriginResponse;
+use crate::route::{LiveSite, RuleIndex};
+use crate::transform;
+use crate::worker::Live;
+
+/// The exchange that brings the news.
+pub(crate) struct Freshening<'a> {
+    pub(crate) live: &'a Live,
+    pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: &'a OwnedRequest,
+    /// As of a GET.
+    pub(crate) facts: &'a RequestFacts,
+}
+
+/// A stored head with new fields.
+pub(crate) struct Freshened {
+    pub(crate) head: StoredHead,
+    /// Whether it may stay stored: the new fields may forbid what was permitted before.
+    pub(crate) storable: Result<Storable, NotStored>,
+}
+
+impl Freshening<'_> {
+    /// A stored head with the fields of `response` in place of its own. `None`: no later request could match it.
+    pub(crate) fn freshen(
+        &self,
+        stored: &StoredHead,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Option<Freshened> {
+        let rules = &self.site.rule_at(self.rule).caching;
+        let received: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let end_to_end = self.end_to_end(&received, response.version, times.response);
+        let news: Vec<FieldLine<'_>> = end_to_end.lines().collect();
+        let known = stored.fields.to_lines();
+        let freshened = validation::freshen(stored.facts.status, &known, &news, times, rules);
+        let storable = may_store(self.facts, &freshened.response, rules, times.response);
+        let facts = StoredFacts::new(self.facts, &freshened.response, rules);
+        let fields = PackedFields::from_lines(freshened.fields);
+        let head = self.head(facts, fields, &stored.reason, stored.declared_bytes).ok()?;
+        Some(Freshened { head, storable })
+    }
+
+    pub(crate) fn end_to_end(
+        &self,
+        lines: &[FieldLine<'_>],
+        version: http::Version,
+        date: Timestamp,
+    ) -> PackedFields {
+        let via = transform::via(Version::received(version), &self.live.config.server_name);
+        transform::response_fields(lines, &self.site.config, &via, &caching::date::format(date))
+    }
+
+    pub(crate) fn head(
+        &self,
+        facts: StoredFacts,
+        mut fields: PackedFields,
+        reason: &[u8],
+        declared_bytes: Option<u64>,
+    ) -> Result<StoredHead, VaryUnusable> {
+        fields.shrink();
+        let lines = fields.to_lines();
+        let nominated = NominatedFields::parse(&lines)?;
+        let request = self.request.fields.to_lines();
+        let nominated_values = if nominated.is_empty() {
+            NominatedValues::default()
+        } else {
+            nominated.capture(Selecting::as_sent(&request))
+        };
+        let validators = Validators::parse(&lines, facts.response_time).into();
+        drop(lines);
+        Ok(StoredHead {
+            facts,
+            validators,
+            nominated,
+            nominated_values,
+            reason: reason.into(),
+            fields,
+            declared_bytes,
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! What the response to a forwarded HEAD does to the stored responses to GET (RFC 9111 section 4.3.5).
+
+use std::sync::Arc;
+
+use caching::head_update::{self, Stored};
+use caching::{ExchangeTimes, FieldLine, HeadUpdate, MethodClass, RequestFacts};
+use store::Change;
+
+use super::freshen::Freshening;
+use super::lookup::write_site_key;
+use super::stored::{Primary, StoredHead, StoredResponse};
+use crate::exchange::Plan;
+use crate::fields::map_lines;
+use crate::origin::OriginResponse;
+use crate::transform;
+use crate::worker::{Worker, now};
+
+/// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD itself
+/// is never stored: it has no content. A HEAD that asks for something else than its target, by content or by fields
+/// that are no part of the cache key, says nothing about what is stored.
+pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, times: ExchangeTimes) {
+    let request = plan.request();
+    let is_about_target = !plan.facts.has_content && !transform::has_unkeyed_overrides(request);
+    if plan.facts.method != MethodClass::Head || !is_about_target {
+        return;
+    }
+    let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
+    let mut key = Vec::new();
+    write_site_key(
+        &plan.site,
+        request.scheme,
+        &request.authority,
+        &request.path_and_query,
+        &plan.site.rule_at(plan.rule).query,
+        &mut key,
+    );
+    let update = Update { plan, facts: &facts, response, times };
+    let memory = &worker.shared.memory;
+    memory.update(&key, |current| {
+        let Some(primary) = current else { return Change::Keep };
+        let Some(variants) = update.variants(primary) else { return Change::Keep };
+        if variants.is_empty() && primary.uncacheable_until().is_none() {
+            return Change::Remove;
+        }
+        let updated = Primary::new(memory.budget(), variants, primary.uncacheable_until());
+        updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
+    });
+}
+
+struct Update<'a> {
+    plan: &'a Plan,
+    facts: &'a RequestFacts,
+    response: &'a OriginResponse,
+    times: ExchangeTimes,
+}
+
+impl Update<'_> {
+    /// All variants under the key, updated; `None` when nothing changes.
+    fn variants(&self, primary: &Primary) -> Option<Vec<StoredResponse>> {
+        let request = self.plan.request.fields.to_lines();
+        let mut changes = 0;
+        let mut updated = Vec::with_capacity(primary.variants().len());
+        for variant in primary.variants() {
+            let change = match variant.head.is_selected_by(&request) {
+                true => self.change(variant),
+                false => Changed::No,
+            };
+            changes += usize::from(!matches!(change, Changed::No));
+            match change {
+                Changed::No => updated.push(variant.clone()),
+                Changed::To(head) => {
+                    updated.push(StoredResponse { head, body: variant.body.clone() });
+                }
+                Changed::Gone => {}
+            }
+        }
+        (changes > 0).then_some(updated)
+    }
+
+    fn change(&self, variant: &StoredResponse) -> Changed {
+        let head = &variant.head;
+        let answer: Vec<FieldLine<'_>> = map_lines(&self.response.fields).collect();
+        let stored = Stored {
+            facts: &head.facts,
+            validators: &head.validators.view(),
+            content_bytes: variant.body.bytes(),
+        };
+        match head_update::judge(self.response.status.as_u16(), &answer, &stored, self.times) {
+            HeadUpdate::Keep => Changed::No,
+            HeadUpdate::Invalidate => {
+                let facts = head.facts.expired(now());
+                Changed::To(Arc::new(StoredHead { facts, ..StoredHead::clone(head) }))
+            }
+            HeadUpdate::Freshen => self.freshened(head),
+        }
+    }
+
+    fn freshened(&self, stored: &StoredHead) -> Changed {
+        let plan = self.plan;
+        let freshening = Freshening {
+            live: &plan.live,
+            site: &plan.site,
+            rule: plan.rule,
+            request: &plan.request,
+            facts: self.facts,
+        };
+        match freshening.freshen(stored, self.response, self.times) {
+            None => Changed::Gone,
+            Some(freshened) => match freshened.storable {
+                Ok(_) => Changed::To(Arc::new(freshened.head)),
+                Err(reason) if reason.is_of_request() => Changed::No,
+                Err(_) => Changed::Gone,
+            },
+        }
+    }
+}
+
+/// What becomes of one variant.
+enum Changed {
+    No,
+    To(Arc<StoredHead>),
+    Gone,
+}
