@@ -7,11 +7,12 @@
 //!
 //! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses),
 //! [`FaultProxy`] (a bad network), [`Client`] (HTTP/1.x by hand), [`Nginx`] (a real origin server),
-//! [`Authority`] (certificates).
+//! [`Authority`] (certificates), [`conversation`] (case files of whole conversations).
 
 mod bytes;
 mod certificates;
 mod client;
+pub mod conversation;
 mod gate;
 mod limits;
 mod message;

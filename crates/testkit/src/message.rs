@@ -118,5 +118,11 @@ fn line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     line.pop_if(|last| *last == b'\r');
-    Ok(Some(String::from_utf8_lossy(&line).into_owned()))
+    Ok(Some(text(line)))
+}
+
+/// What is no UTF-8 becomes characters of the same numbers, so that no byte is lost.
+pub(crate) fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| error.as_bytes().iter().map(|byte| char::from(*byte)).collect())
 }

@@ -1,0 +1,345 @@
+//! A shared cache in memory, for one request at a time: how the functions of `caching` are put together. It has no
+//! limits, no collapsed requests and no connections; what it does with a request is what any cache built from these
+//! functions does.
+
+mod answer;
+pub(crate) mod rules;
+
+use std::collections::HashMap;
+
+use caching::validation::{self, Answer};
+use caching::{
+    CacheKey, Failure, FieldLine, FwdReason, HopByHop, KeyParts, KeyRules, MethodClass, Miss,
+    NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts, ResponseFacts, Reuse, Rules,
+    Selecting, Storable, StorageFilter, StoredFacts, StoredValidators, Timestamp, Validators, conditional,
+    date, fields, invalidation, may_serve_stale, may_store, on_miss, reuse,
+};
+
+/// Fields and content.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Message {
+    pub(crate) fields: Vec<(String, Vec<u8>)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) message: Message,
+}
+
+/// A response.
+#[derive(Clone, Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) reason: String,
+    pub(crate) message: Message,
+}
+
+/// Who is asked when the cache can't answer. `None`: no answer came.
+pub(crate) trait Origin {
+    fn ask(&mut self, request: &Request) -> Option<Response>;
+}
+
+/// The cache.
+pub(crate) struct Cache {
+    rules: Rules,
+    stored: HashMap<CacheKey, Vec<Stored>>,
+}
+
+/// A stored response.
+#[derive(Clone)]
+struct Stored {
+    facts: StoredFacts,
+    validators: StoredValidators,
+    nominated: NominatedFields,
+    nominated_values: NominatedValues,
+    reason: String,
+    message: Message,
+}
+
+/// A request that is being answered.
+struct Exchange<'a> {
+    request: &'a Request,
+    lines: &'a [FieldLine<'a>],
+    facts: RequestFacts,
+    key: CacheKey,
+    now: Timestamp,
+}
+
+impl Message {
+    fn lines(&self) -> Vec<FieldLine<'_>> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), &value[..])).collect()
+    }
+}
+
+impl Cache {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self { rules, stored: HashMap::new() }
+    }
+
+    /// Answers one request at `now`.
+    pub(crate) fn exchange(
+        &mut self,
+        request: &Request,
+        origin: &mut dyn Origin,
+        now: Timestamp,
+    ) -> Response {
+        let lines = request.message.lines();
+        let facts = RequestFacts::parse(&request.method, &lines);
+        let exchange = Exchange { request, lines: &lines, facts, key: key_of(&request.target), now };
+        let selected = self.select(&exchange);
+        let decision = match &selected {
+            Some(stored) => reuse(&facts, &stored.facts, &self.rules, now),
+            None => on_miss(&facts, &self.rules, self.miss(&exchange)),
+        };
+        match (decision, selected) {
+            (Reuse::Fresh, Some(stored)) => exchange.stored(&stored, Outcome::Hit, None),
+            (Reuse::Stale, Some(stored)) => exchange.stored(&stored, Outcome::Hit, Some("max-stale")),
+            (Reuse::StaleWhileRevalidate, Some(stored)) => {
+                let response = exchange.stored(&stored, Outcome::Hit, Some("stale-while-revalidate"));
+                self.fetch(&exchange, Some(stored), NotReused::Expired, origin);
+                response
+            }
+            (Reuse::Unavailable(reason), _) => exchange.generated(504, reason.as_str()),
+            (Reuse::Validate(reason) | Reuse::Forward(reason), stored) if self.may_fetch(&facts, reason) => {
+                self.fetch(&exchange, stored, reason, origin)
+            }
+            (Reuse::Validate(reason) | Reuse::Forward(reason), _) => self.pass(&exchange, reason, origin),
+            (Reuse::Fresh | Reuse::Stale | Reuse::StaleWhileRevalidate, None) => {
+                unreachable!("nothing is reused where nothing is stored")
+            }
+        }
+    }
+
+    /// The most recent of the stored responses whose nominated fields match.
+    //= RFC 9111 section 4.1: all nominated fields match
+    fn select(&self, exchange: &Exchange<'_>) -> Option<Stored> {
+        let selecting = Selecting::as_sent(exchange.lines);
+        let matches = |stored: &&Stored| stored.nominated.matches(&stored.nominated_values, selecting);
+        let better =
+            |best: &'_ Stored, candidate: &'_ Stored| reuse::is_more_recent(&candidate.facts, &best.facts);
+        let matching = self.stored.get(&exchange.key)?.iter().filter(matches);
+        matching.reduce(|best, stored| if better(best, stored) { stored } else { best }).cloned()
+    }
+
+    fn miss(&self, exchange: &Exchange<'_>) -> Miss {
+        let is_known = self.stored.get(&exchange.key).is_some_and(|stored| !stored.is_empty());
+        if is_known { Miss::Vary } else { Miss::Uri }
+    }
+
+    /// Whether the answer of the origin may serve others. HEAD has no content to store, and a precondition that only
+    /// the origin judges must reach it.
+    fn may_fetch(&self, request: &RequestFacts, reason: NotReused) -> bool {
+        let is_own = matches!(reason.fwd(), FwdReason::Bypass | FwdReason::Method);
+        request.method == MethodClass::Get && !request.has_origin_conditions && !is_own
+    }
+
+    /// Forwards a request in which the cache has no part but to forget what it changes.
+    fn pass(&mut self, exchange: &Exchange<'_>, reason: NotReused, origin: &mut dyn Origin) -> Response {
+        let request = exchange.forwarded(|_| true);
+        let Some(response) = origin.ask(&request) else { return exchange.generated(502, "no-answer") };
+        self.invalidate(exchange, &response);
+        exchange.passed(response, reason, reason.as_str())
+    }
+
+    //= RFC 9111 section 4.4: invalidating stored responses
+    fn invalidate(&mut self, exchange: &Exchange<'_>, response: &Response) {
+        let (path, query) = split_target(&exchange.request.target);
+        let target = invalidation::Target {
+            scheme: SCHEME,
+            authority: AUTHORITY,
+            path: path.as_bytes(),
+            query: query.map(str::as_bytes),
+        };
+        let lines = response.message.lines();
+        for uri in invalidation::invalidated(exchange.facts.method, response.status, &target, &lines) {
+            self.stored.remove(&key_of_parts(&uri.path, uri.query.as_deref()));
+        }
+    }
+
+    /// Asks the origin for a response that may be stored, with the validators of `stale`.
+    fn fetch(
+        &mut self,
+        exchange: &Exchange<'_>,
+        stale: Option<Stored>,
+        reason: NotReused,
+        origin: &mut dyn Origin,
+    ) -> Response {
+        let mut request = exchange.forwarded(|name| !conditional::is_precondition(name) && name != "range");
+        if let Some(stale) = &stale {
+            let validators = stale.validators.view();
+            request.message.fields.extend(owned(validation::conditional_fields(&validators)));
+        }
+        let Some(response) = origin.ask(&request) else {
+            return self.failed(exchange, stale.as_ref(), reason);
+        };
+        let Some(stale) = stale else { return self.take(exchange, response, reason) };
+        match judge(&response, &stale, exchange.now) {
+            Answer::Freshen(_) => self.freshen(exchange, &stale, &response, reason),
+            Answer::Unidentified => self.fetch(exchange, None, reason, origin),
+            Answer::ServerError => self.server_error(exchange, &stale, response, reason),
+            Answer::Replace => self.take(exchange, response, reason),
+        }
+    }
+
+    fn failed(&self, exchange: &Exchange<'_>, stale: Option<&Stored>, reason: NotReused) -> Response {
+        match stale.filter(|stale| self.is_usable_stale(exchange, stale, Failure::Unreachable)) {
+            Some(stale) => exchange.stored(stale, asked(reason, None, Kept::No), Some("origin-failed")),
+            None => exchange.generated(502, "no-answer"),
+        }
+    }
+
+    fn server_error(
+        &mut self,
+        exchange: &Exchange<'_>,
+        stale: &Stored,
+        response: Response,
+        reason: NotReused,
+    ) -> Response {
+        if !self.is_usable_stale(exchange, stale, Failure::Status(response.status)) {
+            return self.take(exchange, response, reason);
+        }
+        let outcome = asked(reason, Some(response.status), Kept::No);
+        exchange.stored(stale, outcome, Some("stale-if-error"))
+    }
+
+    fn is_usable_stale(&self, exchange: &Exchange<'_>, stale: &Stored, failure: Failure) -> bool {
+        may_serve_stale(&exchange.facts, &stale.facts, &self.rules, exchange.now, failure)
+    }
+
+    //= RFC 9111 section 4.3.4: freshening stored responses upon validation
+    fn freshen(
+        &mut self,
+        exchange: &Exchange<'_>,
+        stale: &Stored,
+        not_modified: &Response,
+        reason: NotReused,
+    ) -> Response {
+        let (times, lines) = (exchange.times(), stale.message.lines());
+        let not_modified = not_modified.message.lines();
+        let status = stale.facts.status;
+        let freshened = validation::freshen(status, &lines, &not_modified, times, &self.rules);
+        let facts = StoredFacts::new(&exchange.facts, &freshened.response, &self.rules);
+        let storable = may_store(&exchange.facts, &freshened.response, &self.rules, exchange.now);
+        let message =
+            Message { fields: dated(owned(freshened.fields), exchange.now), ..stale.message.clone() };
+        let Some(stored) = self.prepare(exchange, facts, &stale.reason, message) else {
+            return exchange.generated(502, "vary-unusable");
+        };
+        match storable {
+            Ok(_) => self.put(exchange, stored.clone()),
+            Err(_) => drop(self.stored.remove(&exchange.key)),
+        }
+        exchange.stored(&stored, asked(reason, Some(304), Kept::Yes), None)
+    }
+
+    /// Stores a full response and answers from it, or hands it on.
+    fn take(&mut self, exchange: &Exchange<'_>, response: Response, reason: NotReused) -> Response {
+        let lines = response.message.lines();
+        let facts = ResponseFacts::parse(response.status, &lines, exchange.times(), &self.rules);
+        let stored = match may_store(&exchange.facts, &facts, &self.rules, exchange.now) {
+            Ok(storable) => self.storable(exchange, &storable, &response),
+            Err(refused) => return exchange.passed(response.clone(), reason, refused.as_str()),
+        };
+        let Some(stored) = stored else { return exchange.passed(response, reason, "vary-unusable") };
+        self.put(exchange, stored.clone());
+        let outcome = asked(reason, Some(response.status), Kept::Yes);
+        exchange.first_use(&stored, outcome, unshared(&lines, &self.rules))
+    }
+
+    fn storable(&self, exchange: &Exchange<'_>, storable: &Storable, response: &Response) -> Option<Stored> {
+        let lines = response.message.lines();
+        let filter = StorageFilter::of(&lines, &self.rules);
+        let kept = lines.iter().copied().filter(|(name, _)| filter.keeps(name) && *name != "content-length");
+        let fields = dated(owned(kept), exchange.now);
+        let message = Message { fields, body: response.message.body.clone() };
+        self.prepare(exchange, storable.facts, &response.reason, message)
+    }
+
+    /// `None` where `Vary` is of no use, which [`may_store`] has told before.
+    fn prepare(
+        &self,
+        exchange: &Exchange<'_>,
+        facts: StoredFacts,
+        reason: &str,
+        message: Message,
+    ) -> Option<Stored> {
+        let lines = message.lines();
+        let nominated = NominatedFields::parse(&lines).ok()?;
+        let nominated_values = nominated.capture(Selecting::as_sent(exchange.lines));
+        let validators = Validators::parse(&lines, exchange.now).into();
+        Some(Stored { facts, validators, nominated, nominated_values, reason: reason.to_owned(), message })
+    }
+
+    /// In place of what answers the same requests.
+    fn put(&mut self, exchange: &Exchange<'_>, stored: Stored) {
+        let variants = self.stored.entry(exchange.key.clone()).or_default();
+        variants.retain(|other| {
+            other.nominated != stored.nominated || other.nominated_values != stored.nominated_values
+        });
+        variants.push(stored);
+    }
+}
+
+/// Whether a response was stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Yes,
+    No,
+}
+
+fn asked(reason: NotReused, status: Option<u16>, kept: Kept) -> Outcome {
+    Outcome::Forwarded { reason: reason.fwd(), status, stored: kept == Kept::Yes, collapsed: false }
+}
+
+fn judge(response: &Response, stale: &Stored, now: Timestamp) -> Answer {
+    validation::judge(response.status, &response.message.lines(), &[stale.validators.view()], now)
+}
+
+/// End-to-end fields that are not stored: for the request that asked, and for nobody else.
+fn unshared(lines: &[FieldLine<'_>], rules: &Rules) -> Vec<(String, Vec<u8>)> {
+    let (filter, hop_by_hop) = (StorageFilter::of(lines, rules), HopByHop::of(lines));
+    let is_unshared = |name: &str| !filter.keeps(name) && !hop_by_hop.contains(name) && name != "age";
+    owned(lines.iter().copied().filter(|(name, _)| is_unshared(name)))
+}
+
+fn owned<'a>(lines: impl IntoIterator<Item = FieldLine<'a>>) -> Vec<(String, Vec<u8>)> {
+    lines.into_iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
+}
+
+/// With a `Date`, where the origin sent none.
+fn dated(mut fields: Vec<(String, Vec<u8>)>, now: Timestamp) -> Vec<(String, Vec<u8>)> {
+    let lines: Vec<FieldLine<'_>> = fields.iter().map(|(name, value)| (name.as_str(), &value[..])).collect();
+    if !fields::contains(&lines, "date") {
+        fields.push(("date".to_owned(), date::format(now).to_vec()));
+    }
+    fields
+}
+
+const SCHEME: &[u8] = b"http";
+const AUTHORITY: &[u8] = b"cache.example";
+
+fn split_target(target: &str) -> (&str, Option<&str>) {
+    target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)))
+}
+
+fn key_of(target: &str) -> CacheKey {
+    let (path, query) = split_target(target);
+    key_of_parts(path.as_bytes(), query.map(str::as_bytes))
+}
+
+fn key_of_parts(path: &[u8], query: Option<&[u8]>) -> CacheKey {
+    let parts = KeyParts {
+        site: b"model",
+        scheme: SCHEME,
+        authority: AUTHORITY,
+        path,
+        query,
+        method: "GET",
+        extra: &[],
+    };
+    CacheKey::new(&parts, &KeyRules::default())
+}

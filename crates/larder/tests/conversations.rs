@@ -1,0 +1,278 @@
+//! Plays the conversations of `conformance/caching` through the running binary, with an origin that says what the
+//! files say. All of them at once, in real time: one gateway per profile, a path per case.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use testkit::conversation::{
+    Case, Context, Fails, Forwarded, Group, OriginAnswer, Profile, Seen, SentRequest, Step, latin1,
+    read_groups,
+};
+use testkit::{Client, End, Exchange, Fields, Larder, ScriptedOrigin, Setup, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+#[test]
+fn every_conversation_goes_as_written() {
+    let groups = read_groups(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/caching"));
+    let desks = desks(&groups);
+    let origin = origin(desks.clone());
+    let gateways = gateways(&groups, &origin.url());
+    let players = players(&groups, &gateways, &desks);
+    let problems: Vec<(usize, Vec<String>)> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            players.iter().map(|player| (player.group, scope.spawn(|| player.play()))).collect();
+        let panicked = |_| vec!["a player panicked: see above".to_owned()];
+        threads.into_iter().map(|(group, thread)| (group, thread.join().unwrap_or_else(panicked))).collect()
+    });
+    report(&groups, &problems);
+}
+
+/// What the origin knows of a case that is being played.
+#[derive(Default)]
+struct Desk {
+    answers: VecDeque<OriginAnswer>,
+    received: Vec<Forwarded>,
+    uninvited: Vec<String>,
+}
+
+type Desks = Arc<HashMap<String, Mutex<Desk>>>;
+
+fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+    desk.lock().expect("no holder of this lock panics")
+}
+
+fn desks(groups: &[Group]) -> Desks {
+    let paths = groups.iter().flat_map(|group| (0..group.cases.len()).map(|index| group.path(index)));
+    Arc::new(paths.map(|path| (path, Mutex::default())).collect())
+}
+
+fn origin(desks: Desks) -> ScriptedOrigin {
+    ScriptedOrigin::start(move |exchange| {
+        let body = exchange.read_body().iter().map(|byte| char::from(*byte)).collect();
+        let request = &exchange.request;
+        let target = request.target().to_owned();
+        let received = Forwarded {
+            method: request.method().to_owned(),
+            target: target.clone(),
+            fields: request.head.fields.clone(),
+            body,
+        };
+        let desk = desks.iter().find(|(path, _)| target.starts_with(path.as_str())).map(|(_, desk)| desk);
+        match desk.and_then(|desk| lock(desk).next(received)) {
+            Some(answer) => give(exchange, &answer),
+            None => {
+                exchange.respond("500 Uninvited", "", "the origin must not be asked here");
+            }
+        }
+    })
+}
+
+impl Desk {
+    /// The answer to a request. A failure is repeated: who gets no answer may ask again.
+    fn next(&mut self, received: Forwarded) -> Option<OriginAnswer> {
+        let answer = self.answers.front().cloned();
+        match &answer {
+            Some(answer) if answer.fails.is_some() => {}
+            Some(_) => drop(self.answers.pop_front()),
+            None => self.uninvited.push(format!("{} {}", received.method, received.target)),
+        }
+        self.received.push(received);
+        answer
+    }
+}
+
+fn give(exchange: &mut Exchange<'_>, answer: &OriginAnswer) {
+    if let Some(fails) = answer.fails {
+        match fails {
+            Fails::Close => exchange.close(),
+            Fails::Reset => exchange.reset(),
+        };
+        return;
+    }
+    if let Some(wire) = &answer.wire {
+        exchange.send(latin1(wire));
+        if !answer.open {
+            exchange.close();
+        }
+        return;
+    }
+    for (status, fields) in &answer.interim {
+        exchange.send(latin1(&format!("HTTP/1.1 {status} Interim\r\n{}\r\n", lines(fields))));
+    }
+    let is_head = exchange.request.method() == "HEAD";
+    let has_content = !is_head && !matches!(answer.status, 204 | 304);
+    exchange.send(latin1(&format!(
+        "HTTP/1.1 {} {}\r\n{}",
+        answer.status,
+        answer.reason,
+        lines(&answer.fields)
+    )));
+    let is_framed = answer.fields.has("content-length") || answer.fields.has("transfer-encoding");
+    if !answer.trailers.0.is_empty() {
+        exchange.send("Transfer-Encoding: chunked\r\n\r\n");
+        exchange.chunk(latin1(&answer.body)).last_chunk(&lines(&answer.trailers));
+        return;
+    }
+    if has_content && !is_framed {
+        exchange.send(format!("Content-Length: {}\r\n", latin1(&answer.body).len()));
+    }
+    exchange.send("\r\n");
+    if has_content {
+        exchange.send(latin1(&answer.body));
+    }
+}
+
+fn lines(fields: &Fields) -> String {
+    fields.0.iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = write!(text, "{name}: {value}\r\n");
+        text
+    })
+}
+
+fn gateways(groups: &[Group], origin: &str) -> BTreeMap<Profile, Larder> {
+    let config = |profile: Profile| {
+        let mut config = format!(
+            "profile = \"{}\"\n[[site]]\nname = \"conversations\"\norigin = \"{origin}\"\n",
+            profile.as_str()
+        );
+        let cases = groups.iter().flat_map(|group| group.cases.iter().enumerate().map(move |it| (group, it)));
+        for (group, (index, case)) in cases {
+            if case.profile == profile && !case.rules.is_empty() {
+                config.push_str(&rule(&group.path(index), case));
+            }
+        }
+        config
+    };
+    let start = |profile| (profile, Setup::config(LARDER, &config(profile)).start());
+    [Profile::Safe, Profile::Rfc9111].map(start).into()
+}
+
+fn rule(path: &str, case: &Case) -> String {
+    let keys = case.rules.iter().map(|(key, value)| format!("{key} = {}\n", toml(value)));
+    format!("[[site.rule]]\npath = {{ prefix = \"{path}\" }}\n{}", keys.collect::<String>())
+}
+
+/// A value of JSON as one of TOML: only tables are written in another way.
+fn toml(value: &Value) -> String {
+    match value.as_object() {
+        Some(table) => {
+            let entries = table.iter().map(|(key, value)| format!("{key:?} = {}", toml(value)));
+            format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+        }
+        None => value.to_string(),
+    }
+}
+
+/// One case on its way.
+struct Player<'a> {
+    group: usize,
+    name: &'a str,
+    case: &'a Case,
+    path: String,
+    larder: &'a Larder,
+    desk: &'a Mutex<Desk>,
+}
+
+fn players<'a>(
+    groups: &'a [Group],
+    gateways: &'a BTreeMap<Profile, Larder>,
+    desks: &'a Desks,
+) -> Vec<Player<'a>> {
+    let of_group = |(number, group): (usize, &'a Group)| {
+        group.cases.iter().enumerate().map(move |(index, case)| {
+            let path = group.path(index);
+            let desk = &desks[&path];
+            Player { group: number, name: &group.name, case, path, larder: &gateways[&case.profile], desk }
+        })
+    };
+    groups.iter().enumerate().flat_map(of_group).collect()
+}
+
+impl Player<'_> {
+    fn play(&self) -> Vec<String> {
+        let start_s = now_s();
+        let mut problems = Vec::new();
+        for (index, step) in self.case.steps.iter().enumerate() {
+            pause(step.wait_s);
+            let context = Context { path: self.path.clone(), start_s, now_s: now_s(), number: index + 1 };
+            let differences = match self.step(&context, step) {
+                Ok(seen) => step.differences(&context, &seen),
+                Err(problem) => vec![problem],
+            };
+            let place = format!("{} ({}), {}, step {}", self.name, self.path, self.case.name, index + 1);
+            problems.extend(differences.into_iter().map(|difference| format!("{place}: {difference}")));
+        }
+        let uninvited = std::mem::take(&mut lock(self.desk).uninvited);
+        problems.extend(uninvited.into_iter().map(|request| {
+            format!("{} ({}), {}: uninvited at the origin: {request}", self.name, self.path, self.case.name)
+        }));
+        problems
+    }
+
+    fn step(&self, context: &Context, step: &Step) -> Result<Seen, String> {
+        {
+            let mut desk = lock(self.desk);
+            desk.received.clear();
+            desk.answers = context.answers(step).into();
+        }
+        let mut seen = ask(self.larder, &context.request(step))?;
+        if step.is_background() {
+            wait::until_true("the origin is asked behind the client's back", || {
+                lock(self.desk).received.len() >= step.origin.list().len()
+            });
+        }
+        seen.forwarded.clone_from(&lock(self.desk).received);
+        Ok(seen)
+    }
+}
+
+fn ask(larder: &Larder, request: &SentRequest) -> Result<Seen, String> {
+    let SentRequest { method, target, fields, body, version } = request;
+    let mut client = Client::connect(larder.address());
+    client.send(latin1(&format!("{method} {target} HTTP/{version}\r\n{}\r\n{body}", lines(fields))));
+    let response = client.try_response_to(method).map_err(|error| format!("no response: {error}"))?;
+    let reason = response.head.start.splitn(3, ' ').nth(2).unwrap_or_default().to_owned();
+    Ok(Seen {
+        status: response.status(),
+        reason,
+        fields: response.head.fields.clone(),
+        body: response.body.iter().map(|byte| char::from(*byte)).collect(),
+        trailers: response.trailers.clone(),
+        interim: response.interim.iter().map(testkit::Head::status).collect(),
+        truncated: response.end == End::Truncated,
+        forwarded: Vec::new(),
+    })
+}
+
+/// Time that the conversation itself wants to pass.
+fn pause(wait_s: u32) {
+    let end = Instant::now() + Duration::from_secs(wait_s.into());
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        thread::park_timeout(left);
+    }
+}
+
+fn now_s() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+    i64::try_from(since.as_secs()).expect("the clock is right")
+}
+
+fn report(groups: &[Group], problems: &[(usize, Vec<String>)]) {
+    let mut text = String::new();
+    for (number, group) in groups.iter().enumerate() {
+        let failed = problems.iter().filter(|(own, problems)| *own == number && !problems.is_empty()).count();
+        let _ = writeln!(text, "{}: {} conversations, {failed} fail", group.name, group.cases.len());
+    }
+    // Past the capture of the test harness: the counts are worth seeing when all is well.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    let all: Vec<&str> =
+        problems.iter().flat_map(|(_, problems)| problems.iter().map(String::as_str)).collect();
+    assert!(all.is_empty(), "\n{}", all.join("\n"));
+}

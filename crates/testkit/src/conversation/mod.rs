@@ -1,0 +1,281 @@
+//! Conversations as data: the case files of `conformance/caching`, read and judged the same way wherever they run.
+//!
+//! A runner plays the steps (against a model, against the binary), writes down what it saw ([`Seen`]) and asks
+//! [`Step::differences`]. What a file may say stands in the README beside the files.
+
+mod date;
+mod judge;
+mod script;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+pub use judge::{Forwarded, Seen};
+pub use script::{Context, OriginAnswer, SentRequest, latin1};
+
+/// The cases of one file.
+#[derive(Debug)]
+pub struct Group {
+    /// The name of the file without its extension.
+    pub name: String,
+    /// In the order of the file.
+    pub cases: Vec<Case>,
+}
+
+/// One conversation about one resource, or about resources below one path.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What it shows.
+    pub name: String,
+    /// The sections that say so, each `RFC nnnn section x: title`.
+    #[serde(default)]
+    pub cites: Vec<String>,
+    /// Which profile; absent: the default.
+    #[serde(default)]
+    pub profile: Profile,
+    /// Keys of the rule for this resource, as in the configuration file.
+    #[serde(default)]
+    pub rules: BTreeMap<String, Value>,
+    /// Who can run it.
+    #[serde(default)]
+    pub level: Level,
+    /// One after the other.
+    pub steps: Vec<Step>,
+}
+
+/// A profile of the configuration.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// What holds without a word.
+    #[default]
+    Safe,
+    /// All that the RFC permits.
+    Rfc9111,
+}
+
+impl Profile {
+    /// As in the configuration file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Rfc9111 => "rfc9111",
+        }
+    }
+}
+
+/// Which runners play a case.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The model and the binary.
+    #[default]
+    Both,
+    /// The binary alone: the case is about connections, bytes, or time that passes at the origin.
+    Gateway,
+}
+
+/// One request of a client and all that it causes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Seconds that pass before the request.
+    #[serde(default)]
+    pub wait_s: u32,
+    /// The request; absent: a GET without further fields.
+    #[serde(default)]
+    pub request: Request,
+    /// What the origin answers, one per request that reaches it; absent: none may.
+    #[serde(default)]
+    pub origin: Answers,
+    /// What has to come out.
+    pub expect: Option<Expect>,
+}
+
+/// A request.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Request {
+    /// The method.
+    pub method: String,
+    /// What follows the path of the case.
+    pub path: String,
+    /// Field lines after `Host`.
+    pub fields: Vec<(String, String)>,
+    /// Content; its length is announced unless the fields have a framing.
+    pub body: String,
+    /// `1.1` or `1.0`.
+    pub version: String,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            method: "GET".to_owned(),
+            path: String::new(),
+            fields: Vec::new(),
+            body: String::new(),
+            version: "1.1".to_owned(),
+        }
+    }
+}
+
+/// The answers of the origin in one step.
+#[derive(Debug, Default, Deserialize)]
+#[serde(untagged)]
+pub enum Answers {
+    /// It must not be asked.
+    #[default]
+    None,
+    /// It is asked once.
+    One(Box<Answer>),
+    /// It is asked that often.
+    Several(Vec<Answer>),
+}
+
+impl Answers {
+    /// All of them.
+    pub fn list(&self) -> &[Answer] {
+        match self {
+            Self::None => &[],
+            Self::One(answer) => std::slice::from_ref(answer),
+            Self::Several(answers) => answers,
+        }
+    }
+}
+
+/// What the origin does with one request.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Answer {
+    /// The status code; 200.
+    pub status: Option<u16>,
+    /// The reason phrase.
+    pub reason: Option<String>,
+    /// Field lines.
+    pub fields: Vec<(String, String)>,
+    /// Content; without a word `b` and the number of the step.
+    pub body: Option<String>,
+    /// Trailer fields: the content comes in chunks.
+    pub trailers: Vec<(String, String)>,
+    /// Interim responses before it: status code and field lines.
+    pub interim: Vec<(u16, Vec<(String, String)>)>,
+    /// It does not answer.
+    pub fails: Option<Fails>,
+    /// These bytes as they are, then the connection closes.
+    pub wire: Option<String>,
+    /// After `wire` the connection stays open.
+    pub open: bool,
+    /// The client does not wait for it.
+    pub background: bool,
+}
+
+/// How the origin fails.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Fails {
+    /// It closes the connection in order.
+    Close,
+    /// It aborts the connection.
+    Reset,
+}
+
+/// What has to come out of a step.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expect {
+    /// The status code.
+    pub status: Option<u16>,
+    /// The reason phrase.
+    pub reason: Option<String>,
+    /// Content.
+    pub body: Option<String>,
+    /// Fields by name; null: absent.
+    pub fields: BTreeMap<String, Option<Wanted>>,
+    /// Trailer fields by name; null: absent.
+    pub trailers: BTreeMap<String, Option<Wanted>>,
+    /// A part of `Cache-Status`.
+    pub cache_status: Option<String>,
+    /// Fields of the first request that reached the origin, by name; null: absent. `:method`, `:body`, `:path`
+    /// stand for those parts.
+    pub forwarded: BTreeMap<String, Option<Wanted>>,
+    /// Status codes of interim responses, in order.
+    pub interim: Option<Vec<u16>>,
+    /// Whether the content breaks off.
+    pub truncated: bool,
+}
+
+/// What the value of a field has to be. Several lines of a name are joined with `, `.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Wanted {
+    /// Exactly this.
+    Value(String),
+    /// Something else about it.
+    Rule(Rule),
+}
+
+/// More ways to say what the value of a field has to be.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Rule {
+    /// These lines, in this order.
+    Lines(Vec<String>),
+    /// It has this part.
+    Contains(String),
+    /// It has not this part.
+    Lacks(String),
+    /// Seconds: at least so many, at most two more, for the binary runs in real time.
+    About(u64),
+    /// There is one: `{"any": true}`.
+    Any(bool),
+}
+
+/// Reads all files of a folder.
+///
+/// # Panics
+/// With the name of the file and the case when one says something that no runner understands.
+pub fn read_groups(folder: &Path) -> Vec<Group> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    let groups: Vec<Group> = files.iter().map(|file| read_group(file)).collect();
+    assert!(!groups.is_empty(), "{} has no case file", folder.display());
+    groups
+}
+
+fn read_group(file: &Path) -> Group {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let cases: Vec<Value> =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let name = file.file_stem().and_then(|stem| stem.to_str()).expect("names of case files are text");
+    let read = |case: Value| {
+        let title = case["name"].to_string();
+        let case: Case =
+            serde_json::from_value(case).unwrap_or_else(|error| panic!("{name}: {title}: {error}"));
+        if let Err(problem) = script::validate(&case) {
+            panic!("{name}: {title}: {problem}");
+        }
+        case
+    };
+    let cases: Vec<Case> = cases.into_iter().map(read).collect();
+    assert!(!cases.is_empty(), "{name} has no case");
+    let mut names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    names.sort_unstable();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+    assert!(twice.is_none(), "{name}: two cases have the name {:?}", twice.unwrap_or_default()[0]);
+    Group { name: name.to_owned(), cases }
+}
+
+impl Group {
+    /// The path of a case of this group: nobody else's, and no prefix of another's.
+    pub fn path(&self, index: usize) -> String {
+        format!("/{}/{:03}", self.name, index + 1)
+    }
+}
