@@ -6,10 +6,10 @@ SHELL := bash
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help run run-check test lint fmt tidy codegen doc deny fuzz soak deps
+.PHONY: help run run-check test lint fmt tidy codegen requirements doc deny fuzz soak deps
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## mock origin, gateway and admin on this machine, and three curl lines to try
 	@scripts/install-dependencies --run
@@ -37,6 +37,9 @@ tidy: ## house rules only (takes a second)
 
 codegen: ## write the generated pages of docs/reference
 	cargo xtask codegen
+
+requirements: ## join RFC citations of code and tests into docs/reference/rfc9111.md
+	cargo xtask requirements
 
 doc: ## the documentation of the crates, warnings as errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

@@ -1,10 +1,11 @@
-//! `cargo xtask tidy` and `cargo xtask codegen [--check]`.
+//! `cargo xtask tidy`, `cargo xtask codegen [--check]` and `cargo xtask requirements [--check]`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use xtask::codegen::{self, Codegen};
+use xtask::requirements::{self, Mode};
 use xtask::tidy;
 
 const HELP: &str = "cargo xtask <command>
@@ -12,6 +13,9 @@ const HELP: &str = "cargo xtask <command>
   tidy              check the house rules; one line per problem, exit status 1 if there is one
   codegen           write the generated pages of docs/reference
   codegen --check   compare them with the tree; exit status 1 if they differ
+  requirements      join requirements and citations into docs/reference/rfc9111.md
+  requirements --check
+                    compare it with the tree; exit status 1 if it differs or a citation names nothing
 ";
 
 fn main() -> ExitCode {
@@ -21,6 +25,8 @@ fn main() -> ExitCode {
         ["tidy"] => run_tidy(),
         ["codegen"] => codegen::run(&root(), Codegen::Write),
         ["codegen", "--check"] => codegen::run(&root(), Codegen::Check),
+        ["requirements"] => requirements::run(&root(), Mode::Write),
+        ["requirements", "--check"] => requirements::run(&root(), Mode::Check),
         _ => Err(anyhow::anyhow!("{HELP}")),
     };
     match outcome {

@@ -4,14 +4,14 @@
 //! second. Rules look at tokens, never at raw text: a word in a comment or a string is not a call.
 
 mod edges;
-mod layout;
+pub(crate) mod layout;
 mod links;
 mod markdown;
 mod paths;
 mod places;
 mod purity;
 mod shape;
-mod source;
+pub(crate) mod source;
 mod statistics;
 
 use std::fmt;

@@ -9,19 +9,19 @@ use anyhow::Context as _;
 use super::source::Source;
 
 /// The tree, read once.
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// Every Rust file.
-    pub(super) sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     /// Every Markdown file: path and text.
     pub(super) pages: Vec<(String, String)>,
     /// Every file and folder, by path from the root; folders without a slash at the end.
-    pub(super) paths: BTreeSet<String>,
+    pub(crate) paths: BTreeSet<String>,
     /// Folders at the root of the tree that git ignores: they may be named without existing.
     pub(super) ignored: Vec<String>,
 }
 
 impl Layout {
-    pub(super) fn read(root: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let mut layout = Self {
             sources: Vec::new(),
             pages: Vec::new(),

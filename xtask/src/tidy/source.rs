@@ -33,16 +33,16 @@ pub(super) enum Purpose {
 
 /// A function: its name and its lines from `fn` to the closing brace.
 #[derive(Debug)]
-pub(super) struct Function {
-    pub(super) name: String,
-    pub(super) line: usize,
-    pub(super) lines: usize,
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) line: usize,
+    pub(crate) lines: usize,
 }
 
 /// One Rust file.
-pub(super) struct Source {
-    pub(super) path: String,
-    pub(super) text: String,
+pub(crate) struct Source {
+    pub(crate) path: String,
+    pub(crate) text: String,
     pub(super) tokens: Vec<Token>,
     pub(super) purpose: Purpose,
     /// Set when the file has no tokens because it is no Rust.
@@ -88,7 +88,7 @@ impl Source {
         }
     }
 
-    pub(super) fn is_test_line(&self, line: usize) -> bool {
+    pub(crate) fn is_test_line(&self, line: usize) -> bool {
         self.purpose == Purpose::Test || self.test_lines.iter().any(|lines| lines.contains(&line))
     }
 
@@ -111,7 +111,7 @@ impl Source {
     }
 
     /// Every function with a body, those inside macros and functions too.
-    pub(super) fn functions(&self) -> Vec<Function> {
+    pub(crate) fn functions(&self) -> Vec<Function> {
         (0..self.tokens.len()).filter_map(|at| self.function(at)).collect()
     }
 

@@ -1,0 +1,120 @@
+//! Which citations answer which requirement.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::citations::{Citation, Reference, Witness};
+use super::list::{Document, Requirement, Section};
+use crate::tidy::Problem;
+
+/// Where something is cited: file, and function or case.
+pub(super) type Place = (String, Option<String>);
+
+/// What answers one requirement.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) code: BTreeSet<Place>,
+    pub(super) tests: BTreeSet<Place>,
+}
+
+/// The answers to all requirements that have one.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    answers: BTreeMap<Reference, Answer>,
+}
+
+impl Evidence {
+    /// Joins `citations` with `documents`; also answers with those that cite nothing. Citations of
+    /// documents without a list stay out.
+    pub(super) fn join(documents: &[Document], citations: &[Citation]) -> (Self, Vec<Problem>) {
+        let mut evidence = Self::default();
+        let mut unmatched = Vec::new();
+        for citation in citations {
+            let named = documents.iter().find(|document| document.name == citation.reference.document);
+            match named {
+                None => {}
+                Some(document) if is_listed(document, &citation.reference) => evidence.add(citation),
+                Some(document) => unmatched.push(problem(document, citation)),
+            }
+        }
+        (evidence, unmatched)
+    }
+
+    fn add(&mut self, citation: &Citation) {
+        let answer = self.answers.entry(citation.reference.clone()).or_default();
+        let place = (citation.file.clone(), citation.place.clone());
+        let _is_new = match citation.witness {
+            Witness::Code => answer.code.insert(place),
+            Witness::Test => answer.tests.insert(place),
+            Witness::Tool => false,
+        };
+    }
+
+    pub(super) fn of(&self, document: &Document, section: &Section, line: &Requirement) -> Option<&Answer> {
+        self.answers.get(&reference(document, section, line))
+    }
+
+    /// A line for each requirement that has neither an exception nor both code and test.
+    pub(super) fn gaps(&self, documents: &[Document]) -> Vec<String> {
+        let mut gaps = Vec::new();
+        for document in documents {
+            for section in &document.sections {
+                for line in section.line.iter().filter(|line| line.exception.is_none()) {
+                    let missing = missing(self.of(document, section, line));
+                    gaps.extend(missing.map(|missing| {
+                        format!("{} section {}: {}: no {missing}", document.name, section.number, line.title)
+                    }));
+                }
+            }
+        }
+        gaps
+    }
+}
+
+fn missing(answer: Option<&Answer>) -> Option<&'static str> {
+    let has_code = answer.is_some_and(|answer| !answer.code.is_empty());
+    let has_tests = answer.is_some_and(|answer| !answer.tests.is_empty());
+    match (has_code, has_tests) {
+        (true, true) => None,
+        (true, false) => Some("test"),
+        (false, true) => Some("code"),
+        (false, false) => Some("code and no test"),
+    }
+}
+
+fn reference(document: &Document, section: &Section, line: &Requirement) -> Reference {
+    Reference { document: document.name.clone(), section: section.number.clone(), title: line.title.clone() }
+}
+
+fn is_listed(document: &Document, cited: &Reference) -> bool {
+    let mut sections = document.sections.iter().filter(|section| section.number == cited.section);
+    sections.any(|section| section.line.iter().any(|line| line.title == cited.title))
+}
+
+fn problem(document: &Document, citation: &Citation) -> Problem {
+    let Reference { document: name, section, title } = &citation.reference;
+    Problem {
+        file: citation.file.clone(),
+        line: citation.line,
+        rule: "citation",
+        what: format!("no requirement `{name} section {section}: {title}`"),
+        allowed: format!("nearest are {}", nearest(document, &citation.reference).join(", ")),
+    }
+}
+
+const NEAREST_MAX: usize = 4;
+
+/// What somebody may have meant: the lines of the same section first, then by likeness of the title.
+fn nearest(document: &Document, cited: &Reference) -> Vec<String> {
+    let mut lines: Vec<(&Section, &Requirement)> = document
+        .sections
+        .iter()
+        .flat_map(|section| section.line.iter().map(move |line| (section, line)))
+        .collect();
+    let likeness = |title: &str| strsim::jaro_winkler(title, &cited.title);
+    lines.sort_by(|(section, line), (other_section, other_line)| {
+        let is_near = (section.number == cited.section).cmp(&(other_section.number == cited.section));
+        is_near.then(likeness(&line.title).total_cmp(&likeness(&other_line.title))).reverse()
+    });
+    let nearest = lines.into_iter().take(NEAREST_MAX);
+    nearest.map(|(section, line)| format!("`section {}: {}`", section.number, line.title)).collect()
+}

@@ -1,0 +1,150 @@
+//! The lists of requirements: `conformance/requirements/rfc<number>.toml`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+use crate::tidy::Problem;
+
+/// One document, for example RFC 9111.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// As citations name it: `RFC 9111`.
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) sections: Vec<Section>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Section {
+    /// As citations name it: `4.2.3`.
+    pub(super) number: String,
+    pub(super) title: String,
+    pub(super) line: Vec<Requirement>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Requirement {
+    /// As citations name it; no two of a section are equal.
+    pub(super) title: String,
+    pub(super) level: Level,
+    /// What the document asks for, in our words.
+    pub(super) requirement: String,
+    /// Why Larder does nothing about it.
+    pub(super) exception: Option<String>,
+}
+
+/// How strictly the document asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(super) enum Level {
+    #[serde(rename = "MUST")]
+    Must,
+    #[serde(rename = "MUST NOT")]
+    MustNot,
+    #[serde(rename = "SHOULD")]
+    Should,
+    #[serde(rename = "SHOULD NOT")]
+    ShouldNot,
+    #[serde(rename = "MAY")]
+    May,
+    /// "ought to", "is encouraged to", "should" in small letters.
+    #[serde(rename = "ought")]
+    Ought,
+    /// What a word, a field or a calculation means.
+    #[serde(rename = "meaning")]
+    Meaning,
+}
+
+impl Level {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Must => "MUST",
+            Self::MustNot => "MUST NOT",
+            Self::Should => "SHOULD",
+            Self::ShouldNot => "SHOULD NOT",
+            Self::May => "MAY",
+            Self::Ought => "ought",
+            Self::Meaning => "meaning",
+        }
+    }
+}
+
+/// The lists of a tree and their faults.
+#[derive(Debug)]
+pub(super) struct Lists {
+    /// Sorted by number.
+    pub(super) documents: Vec<Document>,
+    pub(super) problems: Vec<Problem>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: String,
+    section: Vec<Section>,
+}
+
+const FOLDER: &str = "conformance/requirements";
+
+pub(super) fn read(root: &Path) -> anyhow::Result<Lists> {
+    let mut numbers: Vec<u32> = Vec::new();
+    for entry in fs::read_dir(root.join(FOLDER)).with_context(|| format!("cannot read {FOLDER}"))? {
+        numbers.extend(number_of(&entry?.file_name().to_string_lossy()));
+    }
+    numbers.sort_unstable();
+    let mut lists = Lists { documents: Vec::new(), problems: Vec::new() };
+    for number in numbers {
+        let path = format!("{FOLDER}/rfc{number}.toml");
+        let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read {path}"))?;
+        let file: File = toml::from_str(&text).with_context(|| path.clone())?;
+        let document = Document { name: format!("RFC {number}"), title: file.title, sections: file.section };
+        lists.problems.extend(faults(&path, &text, &document));
+        lists.documents.push(document);
+    }
+    Ok(lists)
+}
+
+fn number_of(file_name: &str) -> Option<u32> {
+    file_name.strip_prefix("rfc")?.strip_suffix(".toml")?.parse().ok()
+}
+
+fn faults(path: &str, text: &str, document: &Document) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut fault = |sought: &str, what: String, allowed: &str| {
+        let line = line_of(text, sought);
+        let allowed = allowed.to_owned();
+        problems.push(Problem { file: path.to_owned(), line, rule: "requirements", what, allowed });
+    };
+    for (before, after) in document.sections.iter().zip(document.sections.iter().skip(1)) {
+        if order(&before.number) >= order(&after.number) {
+            let sought = format!("number = \"{}\"", after.number);
+            let what = format!("section {} stands behind {}", after.number, before.number);
+            fault(&sought, what, "sections stand once each, in order");
+        }
+    }
+    for section in &document.sections {
+        let mut titles = BTreeSet::new();
+        for line in &section.line {
+            if !titles.insert(&line.title) {
+                let what = format!("section {} has two lines `{}`", section.number, line.title);
+                fault(&line.title, what, "a title names one requirement of its section");
+            }
+        }
+    }
+    problems
+}
+
+/// The line that holds `sought`, counted from 1; the first line when none does.
+pub(super) fn line_of(text: &str, sought: &str) -> usize {
+    text.lines().position(|line| line.contains(sought)).map_or(1, |index| index + 1)
+}
+
+/// `4.10` comes after `4.9`.
+fn order(section: &str) -> Vec<u32> {
+    section.split('.').map(|part| part.parse().unwrap_or(u32::MAX)).collect()
+}

@@ -1,0 +1,107 @@
+//! The page: a table per section, and how much is open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::evidence::{Answer, Evidence, Place};
+use super::list::{Document, Requirement};
+
+const INTRODUCTION: &str = "# Requirements of the RFCs
+
+What the RFCs ask of a shared cache, and where Larder does it. One line per requirement, in our own words; the RFC's text is what
+counts. `cargo xtask requirements` writes this page from the lists in `conformance/requirements` and from the citations beside
+code and tests; nobody edits it by hand.
+
+A line has code and tests, or an exception that says why it has none: it is asked of a role that Larder does not play (private
+cache, user agent, origin server), or it permits something that Larder does not make use of. *ought* stands for advice without
+capital letters, *meaning* for a definition.
+
+";
+
+/// Names of a file shown in one cell; the rest is a number.
+const PLACES_MAX: usize = 4;
+
+pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    summarise(&mut page, documents, evidence);
+    for document in documents {
+        write_text(&mut page, format_args!("\n## {}: {}\n", document.name, document.title));
+        for section in &document.sections {
+            write_text(
+                &mut page,
+                format_args!("\n### {} section {}: {}\n\n", document.name, section.number, section.title),
+            );
+            page.push_str("| requirement | level | code | tests | exception |\n|---|---|---|---|---|\n");
+            for line in &section.line {
+                row(&mut page, line, evidence.of(document, section, line));
+            }
+        }
+    }
+    page
+}
+
+fn summarise(page: &mut String, documents: &[Document], evidence: &Evidence) {
+    page.push_str("| document | lines | with tests | exceptions |\n|---|---|---|---|\n");
+    for document in documents {
+        let lines = || {
+            document.sections.iter().flat_map(|section| section.line.iter().map(move |line| (section, line)))
+        };
+        let is_tested = |answer: &Answer| !answer.tests.is_empty();
+        let tested =
+            lines().filter(|(section, line)| evidence.of(document, section, line).is_some_and(is_tested));
+        let excepted = lines().filter(|(_, line)| line.exception.is_some());
+        write_text(
+            page,
+            format_args!(
+                "| {}: {} | {} | {} | {} |\n",
+                document.name,
+                document.title,
+                lines().count(),
+                tested.count(),
+                excepted.count()
+            ),
+        );
+    }
+}
+
+fn row(page: &mut String, line: &Requirement, answer: Option<&Answer>) {
+    let cell = |places: Option<&BTreeSet<Place>>| places.map_or_else(String::new, cell);
+    write_text(
+        page,
+        format_args!(
+            "| **{}**: {} | {} | {} | {} | {} |\n",
+            escaped(&line.title),
+            escaped(&line.requirement),
+            line.level.as_str(),
+            cell(answer.map(|answer| &answer.code)),
+            cell(answer.map(|answer| &answer.tests)),
+            escaped(line.exception.as_deref().unwrap_or("")),
+        ),
+    );
+}
+
+/// `` `crates/caching/src/age.rs` `corrected_initial_age` ``: a file once, its functions or cases behind it.
+fn cell(places: &BTreeSet<Place>) -> String {
+    let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (file, place) in places {
+        files.entry(file).or_default().extend(place.as_deref());
+    }
+    let files = files.into_iter().map(|(file, names)| {
+        let shown: Vec<String> =
+            names.iter().take(PLACES_MAX).map(|name| format!("`{}`", escaped(name))).collect();
+        let more = match names.len().saturating_sub(PLACES_MAX) {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        format!("`{file}` {}{more}", shown.join(", ")).trim_end().to_owned()
+    });
+    files.collect::<Vec<_>>().join("<br>")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn write_text(page: &mut String, text: std::fmt::Arguments<'_>) {
+    page.write_fmt(text).expect("a String takes all that is written");
+}
