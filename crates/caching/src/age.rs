@@ -5,7 +5,8 @@ use crate::directives::{DeltaSeconds, parse_delta_seconds};
 use crate::{FieldLine, ResponseFacts, fields};
 
 /// Reads `Age` in seconds.
-//= RFC 9111 section 5.1: the first member of a list, ignored where invalid
+//= RFC 9111 section 5.1: the first member of a list
+//= RFC 9111 section 5.1: an invalid Age is ignored
 pub fn parse(response: &[FieldLine<'_>]) -> Option<DeltaSeconds> {
     let value = fields::first(response, "age")?;
     parse_delta_seconds(fields::Members::new(value).next()?)

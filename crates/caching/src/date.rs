@@ -49,7 +49,7 @@ pub fn parse(value: &[u8], now: Timestamp) -> Option<Timestamp> {
 }
 
 /// As [`parse`], with `UTC` for `GMT` too: `Date` and `Expires` as far as they say how long a response is fresh.
-//= RFC 9111 section 4.2: time zones other than GMT and UTC are invalid
+//= RFC 9111 section 4.2: time zones other than GMT are invalid
 pub fn parse_for_freshness(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     imf_fixdate(value).or_else(|| rfc850_date(value, now)).or_else(|| asctime_date(value))?.timestamp()
 }
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    //= RFC 9111 section 4.2: time zones other than GMT and UTC are invalid
+    //= RFC 9111 section 4.2: time zones other than GMT are invalid
     #[test]
     fn utc_counts_for_freshness_only() {
         for text in ["Sun, 06 Nov 1994 08:49:37 UTC", "Sunday, 06-Nov-94 08:49:37 utc"] {

@@ -170,7 +170,8 @@ impl ResponseDirectives {
         directives
     }
 
-    //= RFC 9111 section 4.2.1: the first of several, and stale where it is invalid
+    //= RFC 9111 section 4.2.1: the first of several, or stale
+    //= RFC 9111 section 4.2.1: invalid freshness information is stale
     fn take_lifetime(&mut self, directive: &Directive<'_>) {
         let Directive { name, argument } = *directive;
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());

@@ -61,7 +61,8 @@ fn default_ms(response: &ResponseFacts, rules: &Rules) -> Option<(LifetimeSource
     Some((LifetimeSource::Default, rules.default_ttl.ttl_ms(response.status)?))
 }
 
-//= RFC 9111 section 4.2.2: heuristics where nothing is explicit and the status code or public permits
+//= RFC 9111 section 4.2.2: a heuristic expiration time
+//= RFC 9111 section 4.2.2: only where the status code or public permits
 fn heuristic_ms(
     request: &RequestFacts,
     response: &ResponseFacts,

@@ -28,7 +28,7 @@ pub struct Stored<'a> {
 
 /// Judges the response to a forwarded HEAD, which came at `times`. A response that was stored after the HEAD was
 /// sent is newer than what the HEAD is about, or may be: it is kept.
-//= RFC 9111 section 4.3.5: freshening responses with HEAD
+//= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
 pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: ExchangeTimes) -> HeadUpdate {
     if stored.facts.response_time > times.request {
         return HeadUpdate::Keep;
@@ -89,7 +89,7 @@ mod tests {
         judge(status, answer, &stored, ExchangeTimes { request: sent, response: sent })
     }
 
-    //= RFC 9111 section 4.3.5: freshening responses with HEAD
+    //= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
     #[test]
     fn all_that_the_response_has_must_match() {
         use HeadUpdate::{Freshen, Invalidate, Keep};

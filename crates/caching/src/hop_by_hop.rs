@@ -47,7 +47,7 @@ pub fn is_connection_specific(name: &str) -> bool {
 }
 
 /// Whether a field speaks to the next proxy only and is never stored.
-//= RFC 9111 section 3.1: fields that are not stored
+//= RFC 9111 section 3.1: fields of a proxy are not stored
 pub fn is_for_this_proxy(name: &str) -> bool {
     is_one_of(&FOR_THIS_PROXY, name)
 }

@@ -83,7 +83,7 @@ impl FromIterator<ByteRange> for Extents {
 
 /// The part that a 206 brings, where it can be stored as one: it has a single valid `Content-Range`, is not multipart,
 /// and declares no other length than that of its range.
-//= RFC 9111 section 3.3: storing incomplete responses
+//= RFC 9111 section 3.3: a 206 as an incomplete 200
 //= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
 pub fn received_part(response: &[FieldLine<'_>], content_length: Option<u64>) -> Option<ContentRange> {
     const MULTIPART: &[u8] = b"multipart/byteranges";
@@ -96,7 +96,7 @@ pub fn received_part(response: &[FieldLine<'_>], content_length: Option<u64>) ->
 
 /// Whether two responses are parts of the same representation: only an equal strong validator proves it. An entity tag
 /// on either side decides alone; a modification date speaks only where there is none and both dates are strong.
-//= RFC 9111 section 3.4: combining partial content, the same strong validator
+//= RFC 9111 section 3.4: the same strong validator
 //= RFC 9110 section 15.3.7.3: combining parts
 pub fn may_combine(stored: &Validators<'_>, received: &Validators<'_>) -> bool {
     if stored.etag.is_some() || received.etag.is_some() {
@@ -146,7 +146,7 @@ pub enum HoleAnswer {
 
 /// Judges the answer to a request for `wanted` with `Range` and `If-Range`. A 206 must begin where the missing bytes
 /// begin (it may end earlier: the rest is asked for again), and be of the same representation beyond doubt.
-//= RFC 9111 section 3.4: combining partial content, the same strong validator
+//= RFC 9111 section 3.4: the same strong validator
 pub fn judge(
     status: u16,
     response: &[FieldLine<'_>],

@@ -139,7 +139,7 @@ pub enum HeuristicFor {
 }
 
 impl Default for Heuristic {
-    //= RFC 9111 section 4.2.2: a tenth of the time since Last-Modified is typical
+    //= RFC 9111 section 4.2.2: a tenth of the time since Last-Modified
     fn default() -> Self {
         Self { percent: 10, max_ms: HOUR_MS, requests: HeuristicFor::Anonymous }
     }

@@ -21,7 +21,8 @@ pub enum StatusClass {
 }
 
 /// Classifies a status code.
-//= RFC 9111 section 3: final status codes; 206 and 304 need understanding
+//= RFC 9111 section 3: final status codes
+//= RFC 9111 section 3: 206 and 304 need understanding
 pub fn classify(status: u16) -> StatusClass {
     match status {
         200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501 => StatusClass::Heuristic,
@@ -63,7 +64,8 @@ mod tests {
     use super::*;
 
     //= RFC 6585 section 3: 428 is not stored; likewise 429, 431 and 511 by sections 4 to 6
-    //= RFC 9111 section 3: final status codes; 206 and 304 need understanding
+    //= RFC 9111 section 3: final status codes
+    //= RFC 9111 section 3: 206 and 304 need understanding
     #[test]
     fn classes() {
         let codes_of = |class| (0..=1100).filter(|code| classify(*code) == class).collect::<Vec<u16>>();

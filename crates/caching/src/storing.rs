@@ -188,7 +188,7 @@ impl<'a> StorageFilter<'a> {
     }
 
     /// Whether a field of this name is stored. `Age` is not: whoever reuses the response writes its own.
-    //= RFC 9111 section 3.1: fields that are not stored
+    //= RFC 9111 section 3.1: fields of a proxy are not stored
     pub fn keeps(&self, name: &str) -> bool {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         !(self.hop_by_hop.contains(name)

@@ -8,7 +8,8 @@ use crate::{
 
 /// The precondition fields to send with a validation, in place of those of the client. `Last-Modified`
 /// goes back as it came.
-//= RFC 9111 section 4.3.1: sending a validation request
+//= RFC 9111 section 4.3.1: entity tags are sent
+//= RFC 9111 section 4.3.1: Last-Modified is sent
 pub fn conditional_fields<'a>(stored: &Validators<'a>) -> impl Iterator<Item = FieldLine<'a>> {
     let etag = stored.etag.map(|etag| ("If-None-Match", etag));
     let last_modified = stored.last_modified.map(|(text, _)| ("If-Modified-Since", text));
@@ -91,7 +92,9 @@ pub fn freshened_fields<'a>(
 /// request named that one's validators and no others, and a 304 to them says that they hold. (Taken to
 /// the letter, section 4.3.4 identifies it only if it has no validators either, which would make origin
 /// servers that leave them out of their 304s impossible to validate with.)
-//= RFC 9111 section 4.3.4: which stored responses a 304 selects
+//= RFC 9111 section 4.3.4: strong validators select all that share one
+//= RFC 9111 section 4.3.4: a weak validator selects the most recent
+//= RFC 9111 section 4.3.4: no validator selects a single response without
 fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Option<usize> {
     let Some(tag) = answer.entity_tag() else {
         return identify_by_date(answer, candidates);
@@ -137,7 +140,8 @@ mod tests {
         assert_eq!(conditional_fields(&validators).collect::<Vec<_>>(), expected);
     }
 
-    //= RFC 9111 section 4.3.1: sending a validation request
+    //= RFC 9111 section 4.3.1: entity tags are sent
+    //= RFC 9111 section 4.3.1: Last-Modified is sent
     #[test]
     fn validators_go_back_as_they_came() {
         let date: &[u8] = b"Sunday, 06-Nov-94 08:49:37 GMT";

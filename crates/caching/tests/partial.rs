@@ -109,7 +109,7 @@ const OTHER: FieldLine<'static> = ("etag", b"\"b\"");
 const WEAK: FieldLine<'static> = ("etag", b"W/\"a\"");
 const NO_TAG: FieldLine<'static> = ("etag", b"a");
 
-//= RFC 9111 section 3.4: combining partial content, the same strong validator
+//= RFC 9111 section 3.4: the same strong validator
 #[test]
 fn only_parts_with_the_same_strong_validator_are_combined() {
     let cases: &[(&[FieldLine<'_>], &[FieldLine<'_>], bool)] = &[
@@ -153,7 +153,7 @@ fn the_rest_is_asked_for_by_a_strong_validator() {
     }
 }
 
-//= RFC 9111 section 3.3: storing incomplete responses
+//= RFC 9111 section 3.3: a 206 as an incomplete 200
 #[test]
 fn parts_that_can_be_stored() {
     let range: FieldLine<'_> = ("content-range", b"bytes 0-9/100");
@@ -193,7 +193,7 @@ fn check(status: u16, content_range: &[u8], etag: FieldLine<'_>, expected: HoleA
     assert_eq!(judge(status, &response, None, &wanted, now()), expected, "{status} {text} {etag:?}");
 }
 
-//= RFC 9111 section 3.4: combining partial content, the same strong validator
+//= RFC 9111 section 3.4: the same strong validator
 #[test]
 fn answers_to_a_request_for_missing_bytes() {
     let splice = |value: &[u8]| HoleAnswer::Splice(content_range::parse(value).unwrap());

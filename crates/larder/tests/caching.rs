@@ -68,7 +68,7 @@ fn check(cases: &'static [Case]) {
 }
 
 //= RFC 9111 section 3: when a response may be stored
-//= RFC 9111 section 4.2.1: freshness_lifetime
+//= RFC 9111 section 4.2.1: the first that applies
 #[test]
 fn responses_are_stored_and_reused_as_their_fields_say() {
     check(&[
@@ -233,7 +233,7 @@ fn requests_say_what_they_accept() {
     ]);
 }
 
-//= RFC 9111 section 3.5: responses to authenticated requests
+//= RFC 9111 section 3.5: responses to requests with Authorization
 #[test]
 fn what_is_no_part_of_the_key_keeps_responses_apart() {
     check(&[
@@ -273,7 +273,7 @@ fn what_is_no_part_of_the_key_keeps_responses_apart() {
     ]);
 }
 
-//= RFC 9111 section 4.3.2: validation of requests by the cache
+//= RFC 9111 section 4.3.2: handling a received validation request
 //= RFC 9110 section 13.2.2: precedence of preconditions
 #[test]
 fn conditional_requests_are_answered_from_the_cache() {
@@ -403,7 +403,7 @@ fn parts_have_the_right_bytes() {
     }
 }
 
-//= RFC 9111 section 4.1: Vary
+//= RFC 9111 section 4.1: all nominated fields match
 #[test]
 fn each_variant_is_stored_for_itself() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -441,7 +441,7 @@ fn variants_of_one_key_are_capped() {
     assert!(larder.ask("GET", "/", "Accept-Language: l19\r\n").is_hit(), "the newest variant stays");
 }
 
-//= RFC 9111 section 4.3.4: freshening stored responses
+//= RFC 9111 section 4.3.4: freshening stored responses upon validation
 #[test]
 fn a_304_freshens_the_stored_fields() {
     let origin = ScriptedOrigin::start(|exchange| {

@@ -138,7 +138,7 @@ fn waiters_leave_when_the_answer_is_not_for_them() {
 }
 
 /// Waiters for different variants: each variant is forwarded once, and everybody gets the own one.
-//= RFC 9111 section 4.1: Vary
+//= RFC 9111 section 4.1: all nominated fields match
 #[test]
 fn waiters_leave_on_vary_mismatch() {
     let gate = Gate::new();

@@ -148,7 +148,7 @@ const HEAD_CASES: &[HeadCase] = &[
     },
 ];
 
-//= RFC 9111 section 4.3.5: freshening responses with HEAD
+//= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
 //= RFC 9111 section 3.2: updating stored header fields
 #[test]
 fn a_forwarded_head_updates_or_invalidates_what_is_stored() {
@@ -160,7 +160,7 @@ fn a_forwarded_head_updates_or_invalidates_what_is_stored() {
     HEAD_CASES.iter().for_each(|case| case.check(&larder));
 }
 
-//= RFC 9111 section 4.3.5: freshening responses with HEAD
+//= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
 #[test]
 fn a_head_without_a_stored_response_stores_nothing() {
     let origin = ScriptedOrigin::start(|exchange| {

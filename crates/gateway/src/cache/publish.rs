@@ -107,7 +107,7 @@ impl Publication<'_> {
 
     /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
     /// this once and is gone; where the request does, it answers this once and stays as it was.
-    //= RFC 9111 section 5.2.1.5: no part of a response to a no-store request is stored
+    //= RFC 9111 section 5.2.1.5: no-store of the request
     pub(crate) fn freshen(
         &self,
         stale: &Hit,
