@@ -56,10 +56,26 @@ impl Rules {
                 errors: StoredErrors::All,
                 //= RFC 9111 section 7.3: Set-Cookie does not inhibit caching
                 store_set_cookie: true,
+                stale_while_revalidate: StaleLimit { max_ms: u64::MAX, ..StaleLimit::default() },
+                stale_if_error: StaleLimit { max_ms: u64::MAX, ..StaleLimit::default() },
                 max_stale_max_ms: u64::MAX,
                 ..Self::safe()
             },
         }
+    }
+
+    /// How long past its freshness a response may be of use that names these windows, in milliseconds: stale, or to
+    /// be validated.
+    pub(crate) fn useful_when_stale_ms(
+        &self,
+        stale_while_revalidate_ms: Option<u64>,
+        stale_if_error_ms: Option<u64>,
+    ) -> u64 {
+        let while_revalidate_ms = self.stale_while_revalidate.grant_ms(stale_while_revalidate_ms);
+        let if_error_ms = self.stale_if_error.grant_ms(stale_if_error_ms);
+        let if_unreachable_ms =
+            if stale_if_error_ms.is_none() { self.stale_if_unreachable_ms } else { if_error_ms };
+        while_revalidate_ms.max(if_error_ms).max(if_unreachable_ms).max(DAY_MS)
     }
 
     fn safe() -> Self {
@@ -207,5 +223,26 @@ mod tests {
         ]);
         assert_eq!([200, 403, 404].map(|status| table.ttl_ms(status)), [Some(1), Some(2), Some(3)]);
         assert_eq!(TtlTable::default().ttl_ms(200), None);
+    }
+
+    #[track_caller]
+    fn check_useful(rules: &Rules, windows_s: [Option<u64>; 2], expected_s: u64) {
+        let [while_revalidate_ms, if_error_ms] = windows_s.map(|window| window.map(|seconds| seconds * 1000));
+        let useful_ms = rules.useful_when_stale_ms(while_revalidate_ms, if_error_ms);
+        assert_eq!(useful_ms, expected_s * 1000, "{windows_s:?}");
+    }
+
+    #[test]
+    fn a_stale_response_is_kept_while_it_may_be_used() {
+        let (day, year) = (86_400, 31_536_000);
+        let (safe, rfc9111) = (Rules::default(), Rules::for_profile(Profile::Rfc9111));
+        check_useful(&safe, [None, None], day);
+        check_useful(&safe, [Some(year), Some(year)], day);
+        check_useful(&rfc9111, [None, None], day);
+        check_useful(&rfc9111, [Some(year), Some(1)], year);
+        check_useful(&rfc9111, [Some(1), Some(year)], year);
+        let week_unreachable = Rules { stale_if_unreachable_ms: 7 * DAY_MS, ..Rules::default() };
+        check_useful(&week_unreachable, [None, None], 7 * day);
+        check_useful(&week_unreachable, [None, Some(60)], day);
     }
 }

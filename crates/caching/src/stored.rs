@@ -23,6 +23,9 @@ pub struct StoredFacts {
     pub stale_while_revalidate_ms: Option<u64>,
     /// `stale-if-error` in milliseconds, where the response has it.
     pub stale_if_error_ms: Option<u64>,
+    /// How long past its freshness it is worth its place, in milliseconds: at least a day, for validation, and as long
+    /// as it may be used stale.
+    pub useful_when_stale_ms: u64,
     /// Never to be used stale: `must-revalidate`, `proxy-revalidate` or `s-maxage`.
     pub must_revalidate: bool,
     /// Never to be used without validation: `no-cache`.
@@ -39,6 +42,8 @@ impl StoredFacts {
         let initial_age_ms = age::corrected_initial_age_ms(response);
         let directives = &response.directives;
         let window_ms = |seconds: Option<DeltaSeconds>| seconds.map(|seconds| u64::from(seconds) * 1000);
+        let stale_while_revalidate_ms = window_ms(directives.stale_while_revalidate);
+        let stale_if_error_ms = window_ms(directives.stale_if_error);
         Self {
             status: response.status,
             response_time: response.times.response,
@@ -46,8 +51,9 @@ impl StoredFacts {
             corrected_initial_age_ms: initial_age_ms,
             freshness_lifetime_ms: lifetime_ms(lifetime, initial_age_ms),
             lifetime_source: lifetime.source,
-            stale_while_revalidate_ms: window_ms(directives.stale_while_revalidate),
-            stale_if_error_ms: window_ms(directives.stale_if_error),
+            stale_while_revalidate_ms,
+            stale_if_error_ms,
+            useful_when_stale_ms: rules.useful_when_stale_ms(stale_while_revalidate_ms, stale_if_error_ms),
             //= RFC 9111 section 5.2.2.10: s-maxage includes proxy-revalidate
             must_revalidate: directives.must_revalidate
                 || directives.proxy_revalidate

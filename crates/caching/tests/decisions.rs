@@ -327,8 +327,11 @@ impl Case<'_> {
             },
             store_set_cookie: flag("store_set_cookie", base.store_set_cookie),
             honour_request_directives: flag("honour_request_directives", base.honour_request_directives),
-            stale_while_revalidate: stale_limit(&rules["stale_while_revalidate"]),
-            stale_if_error: stale_limit(&rules["stale_if_error"]),
+            stale_while_revalidate: stale_limit(
+                &rules["stale_while_revalidate"],
+                base.stale_while_revalidate,
+            ),
+            stale_if_error: stale_limit(&rules["stale_if_error"], base.stale_if_error),
             stale_if_unreachable_ms: rules["stale_if_unreachable_ms"]
                 .as_u64()
                 .unwrap_or(base.stale_if_unreachable_ms),
@@ -351,8 +354,7 @@ fn ttl_table(table: &Value) -> TtlTable {
     TtlTable::new(entries)
 }
 
-fn stale_limit(limit: &Value) -> StaleLimit {
-    let base = StaleLimit::default();
+fn stale_limit(limit: &Value, base: StaleLimit) -> StaleLimit {
     StaleLimit {
         default_ms: limit["default_ms"].as_u64().unwrap_or(base.default_ms),
         max_ms: limit["max_ms"].as_u64().unwrap_or(base.max_ms),

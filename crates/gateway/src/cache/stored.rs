@@ -105,8 +105,6 @@ pub(crate) struct Primary {
 const INLINE_OVERHEAD_BYTES: usize = 48;
 /// The two counts of an `Arc`.
 const ARC_HEADER_BYTES: usize = 16;
-/// How long past its freshness a response may still be of use: for validation and stale answers.
-const USEFUL_WHEN_STALE_MS: u64 = 24 * 3_600_000;
 
 impl Primary {
     /// # Errors
@@ -146,8 +144,7 @@ impl Primary {
 fn expires_at_ms(variants: &[StoredResponse], uncacheable_until: Option<Timestamp>) -> Option<u64> {
     let of_variant = |variant: &StoredResponse| {
         let facts = &variant.head.facts;
-        let stale_ms = facts.stale_if_error_ms.unwrap_or(0).max(facts.stale_while_revalidate_ms.unwrap_or(0));
-        let useful_ms = facts.freshness_lifetime_ms.saturating_add(stale_ms.max(USEFUL_WHEN_STALE_MS));
+        let useful_ms = facts.freshness_lifetime_ms.saturating_add(facts.useful_when_stale_ms);
         facts.response_time.as_ms().saturating_add_unsigned(useful_ms)
     };
     let marker = uncacheable_until.map(Timestamp::as_ms);

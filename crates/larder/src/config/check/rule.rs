@@ -149,9 +149,9 @@ fn parameters(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<Box<[u8]>>
 
 /// What is written down counts, and where nothing is, the profile.
 fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rules {
-    let stale = |default: &str, max: &str| StaleLimit {
+    let stale = |default: &str, max: &str, base: StaleLimit| StaleLimit {
         default_ms: millis(table.duration(default)),
-        max_ms: millis(table.duration(max)),
+        max_ms: given_ms(table, max, base.max_ms),
     };
     let base = Rules::for_profile(profile);
     let given_flag = |key: &str, otherwise| table.given(key).map_or(otherwise, |_| table.flag(key));
@@ -168,8 +168,12 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
         },
         store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
         honour_request_directives: table.flag("honour_request_directives"),
-        stale_while_revalidate: stale("stale_while_revalidate_default", "stale_while_revalidate_max"),
-        stale_if_error: stale("stale_if_error_default", "stale_if_error_max"),
+        stale_while_revalidate: stale(
+            "stale_while_revalidate_default",
+            "stale_while_revalidate_max",
+            base.stale_while_revalidate,
+        ),
+        stale_if_error: stale("stale_if_error_default", "stale_if_error_max", base.stale_if_error),
         stale_if_unreachable_ms: millis(table.duration("stale_if_unreachable")),
         max_stale_max_ms: given_ms(table, "max_stale_max", base.max_stale_max_ms),
     }

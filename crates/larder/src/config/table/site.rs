@@ -322,7 +322,7 @@ static RULE: Section = Section {
             Preset::Is("\"1d\""),
             Reload::Yes,
             "The same, at most, whatever the response says.",
-            "",
+            "Absent under `profile = \"rfc9111\"`: as long as they say.",
         ),
         row(
             "stale_if_error_default",
@@ -338,7 +338,7 @@ static RULE: Section = Section {
             Preset::Is("\"1d\""),
             Reload::Yes,
             "The same, at most, whatever the response or request says.",
-            "",
+            "Absent under `profile = \"rfc9111\"`: as long as they say.",
         ),
         row(
             "stale_if_unreachable",
