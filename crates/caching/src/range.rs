@@ -197,13 +197,13 @@ fn resolve_one(spec: RangeSpec, complete_bytes: u64) -> Option<ByteRange> {
 }
 
 fn is_wasteful(ranges: &[ByteRange], complete_bytes: u64) -> bool {
-    let total = ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.len_bytes()));
+    let total: u128 = ranges.iter().map(|range| u128::from(range.len_bytes())).sum();
     let overlaps = ranges
         .iter()
         .enumerate()
         .map(|(index, range)| ranges[index + 1..].iter().filter(|other| range.overlaps(**other)).count())
         .sum::<usize>();
-    total > complete_bytes || overlaps > 2
+    total > u128::from(complete_bytes) || overlaps > 2
 }
 
 #[cfg(test)]
@@ -239,5 +239,7 @@ mod tests {
         let expected = ByteRange { first: 0, last: u64::MAX - 1 };
         assert_eq!(resolve(&specs, u64::MAX), Ranges::Single(expected));
         assert_eq!(expected.len_bytes(), u64::MAX);
+        let one_too_many = parse(b"bytes=0-18446744073709551615, -1").unwrap();
+        assert_eq!(resolve(&one_too_many, u64::MAX), Ranges::Whole);
     }
 }
