@@ -18,9 +18,9 @@ fuzz_target!(|bytes: &[u8]| {
     let now = Timestamp::from_seconds(1_800_000_000);
     let times = ExchangeTimes { request: now, response: now };
     let rules = Rules::default();
-    let stored = StoredFacts::new(&ResponseFacts::parse(200, &response, times), &rules);
-    let validators = Validators::parse(&response, now);
     let facts = RequestFacts::parse("GET", &request);
+    let stored = StoredFacts::new(&facts, &ResponseFacts::parse(200, &response, times, &rules), &rules);
+    let validators = Validators::parse(&response, now);
     if reuse(&facts, &stored, &rules, now) == Reuse::Fresh {
         assert!(stored.ttl_ms(now) > 0, "fresh responses have time left");
     }

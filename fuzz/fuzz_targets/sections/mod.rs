@@ -16,6 +16,13 @@ fn line(bytes: &[u8]) -> Option<FieldLine<'_>> {
 
 /// Two sections, with an empty line between them.
 pub fn two(bytes: &[u8]) -> (Vec<FieldLine<'_>>, Vec<FieldLine<'_>>) {
-    let cut = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
-    (lines(&bytes[..cut]), lines(&bytes[cut..]))
+    let (one, two) = cut(bytes);
+    (lines(one), lines(two))
+}
+
+/// What stands before the first empty line, and what from there on.
+pub fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let at = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
+    let (one, two) = bytes.split_at(at);
+    (one, two.strip_prefix(b"\n\n").unwrap_or(two))
 }

@@ -1,0 +1,98 @@
+//! Any response with `Vary` and any two requests: the second gets the response of the first exactly when a simple model
+//! finds the same members in all nominated fields.
+
+#![no_main]
+
+mod sections;
+
+use caching::vary::NOMINATED_FIELDS_MAX;
+use caching::{FieldLine, NominatedFields, NominatedValues, Selecting};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let (response, requests) = sections::cut(bytes);
+    let (one, two) = sections::two(requests);
+    let Ok(nominated) = NominatedFields::parse(&sections::lines(response)) else { return };
+    check_names(&nominated);
+    let captured = nominated.capture(Selecting::as_sent(&one));
+    assert!(nominated.matches(&captured, Selecting::as_sent(&one)), "a request selects its own response");
+    assert_eq!(NominatedValues::from_bytes(captured.as_bytes()), captured);
+    check_selects(&nominated, &one, Selecting::as_sent(&two), &two);
+    // Fields of the first, and of the second those that the first lacks.
+    let has = |name: &str| one.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+    let merged: Vec<FieldLine<'_>> =
+        one.iter().chain(two.iter().filter(|(name, _)| !has(name))).copied().collect();
+    check_selects(&nominated, &one, Selecting::normalised(&two, &one), &merged);
+});
+
+fn check_names(nominated: &NominatedFields) {
+    let names: Vec<&str> = nominated.names().collect();
+    assert!(names.len() <= NOMINATED_FIELDS_MAX);
+    assert!(names.is_sorted_by(|one, two| one < two), "sorted, each once: {names:?}");
+    assert!(names.iter().all(|name| !name.bytes().any(|byte| byte.is_ascii_uppercase())));
+    assert_eq!(nominated.is_empty(), names.is_empty());
+    assert_eq!(&NominatedFields::from_joined(nominated.as_str()), nominated);
+}
+
+/// `selecting` says of the second request what `two` has.
+fn check_selects(
+    nominated: &NominatedFields,
+    one: &[FieldLine<'_>],
+    selecting: Selecting<'_>,
+    two: &[FieldLine<'_>],
+) {
+    let is_same = nominated.names().all(|name| members(one, name) == members(two, name));
+    let captured = nominated.capture(Selecting::as_sent(one));
+    assert_eq!(nominated.matches(&captured, selecting), is_same);
+    let (mut key_of_one, mut key_of_two) = (Vec::new(), Vec::new());
+    nominated.write_variant_key(Selecting::as_sent(one), &mut key_of_one);
+    nominated.write_variant_key(selecting, &mut key_of_two);
+    assert_eq!(key_of_one == key_of_two, is_same);
+}
+
+/// All members of a field, cut byte by byte.
+fn members(section: &[FieldLine<'_>], wanted: &str) -> Vec<Vec<u8>> {
+    let values = section.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    values.flat_map(|(_, value)| cut_at_commas(value)).collect()
+}
+
+fn cut_at_commas(value: &[u8]) -> Vec<Vec<u8>> {
+    let mut members = vec![Vec::new()];
+    let mut at = 0;
+    while at < value.len() {
+        let taken = match value[at] {
+            b',' => {
+                members.push(Vec::new());
+                at += 1;
+                continue;
+            }
+            b'"' => quoted_bytes(&value[at..]),
+            _ => 1,
+        };
+        let member = members.last_mut().expect("there is always one");
+        member.extend_from_slice(&value[at..at + taken]);
+        at += taken;
+    }
+    members.iter().map(|member| blanks_cut(member).to_vec()).collect()
+}
+
+/// The length of the quoted string at the beginning; a quote without another to close it stands for itself.
+fn quoted_bytes(text: &[u8]) -> usize {
+    let mut is_escaped = false;
+    for (index, byte) in text.iter().enumerate().skip(1) {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => return index + 1,
+            _ => {}
+        }
+    }
+    1
+}
+
+fn blanks_cut(value: &[u8]) -> &[u8] {
+    let is_blank = |byte: &u8| *byte == b' ' || *byte == b'\t';
+    let Some(start) = value.iter().position(|byte| !is_blank(byte)) else { return b"" };
+    let end = value.iter().rposition(|byte| !is_blank(byte)).expect("the same byte at least");
+    &value[start..=end]
+}

@@ -1,0 +1,59 @@
+//! Any bytes as a configuration file: every problem has a line of the file and can be shown in it, settings come out
+//! exactly when no problem is an error, and nothing of it drives the terminal of the reader.
+
+#![no_main]
+#![expect(dead_code, reason = "the binary uses more of its configuration than its checks")]
+
+#[path = "../../crates/larder/src/config/mod.rs"]
+#[expect(unused_imports, reason = "names for the rest of the binary")]
+mod config;
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use config::{Overrides, Severity};
+use libfuzzer_sys::fuzz_target;
+
+/// One for each process, so that several can run side by side.
+static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let directory = std::env::temp_dir().join(format!("larder-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a temporary directory");
+    directory.join("larder.toml")
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    if may_leave(bytes) {
+        return;
+    }
+    std::fs::write(&*FILE, bytes).expect("a file in the temporary directory");
+    let checked = config::check(Some(&FILE), &Overrides::default());
+    let has_errors = checked.problems.iter().any(|problem| problem.severity == Severity::Error);
+    assert_eq!(checked.settings.is_none(), has_errors);
+    let text = String::from_utf8_lossy(bytes);
+    let line_count = text.matches('\n').count() + 1;
+    for problem in &checked.problems {
+        let shown = problem.line(&checked.sources);
+        assert!(!shown.chars().any(char::is_control), "{shown:?}");
+        let place = shown.strip_prefix(&*FILE.to_string_lossy()).and_then(|rest| rest.strip_prefix(':'));
+        if let Some(place) = place {
+            check_place(place, line_count);
+        }
+        let excerpt = checked.sources.excerpt(&problem.place);
+        assert!(!excerpt.chars().any(|character| character.is_control() && character != '\n'), "{excerpt:?}");
+    }
+});
+
+/// Whether the configuration may name files outside its directory that have no end or block whoever reads them.
+fn may_leave(bytes: &[u8]) -> bool {
+    let has = |word: &[u8]| bytes.windows(word.len()).any(|found| found == word);
+    let names_device = has(b"/dev") || has(b"/proc") || has(b"/sys");
+    names_device || (has(b"include") && (has(b"\"/") || has(b"'/") || has(b"..")))
+}
+
+/// `line:column: ...`, both from 1.
+fn check_place(place: &str, line_count: usize) {
+    let mut numbers = place.split(':').map(|number| number.parse::<usize>().expect("a number"));
+    let (line, column) = (numbers.next(), numbers.next());
+    assert!(line.is_some_and(|line| (1..=line_count).contains(&line)), "{place}");
+    assert!(column.is_some_and(|column| column >= 1), "{place}");
+}
