@@ -1,5 +1,6 @@
 //! In front of Debian's nginx with real files.
 
+mod compare;
 mod identical;
 
 use testkit::{End, Nginx, Random, Setup, wait};

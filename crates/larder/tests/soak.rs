@@ -1,5 +1,6 @@
 //! The tests that take long: `make soak`.
 
+mod compare;
 mod identical;
 mod pressure;
 

@@ -6,8 +6,8 @@
 //! panics with what it knows when the deadline passes. For tests only; threads and blocking sockets throughout.
 //!
 //! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses),
-//! [`FaultProxy`] (a bad network), [`Client`] (HTTP/1.x by hand), [`Nginx`] (a real origin server),
-//! [`Authority`] (certificates), [`conversation`] (case files of whole conversations).
+//! [`FaultProxy`] (a bad network), [`Client`] (HTTP/1.x by hand), [`Nginx`] and [`RealServer`] (real origin
+//! servers), [`Authority`] (certificates), [`conversation`] (case files of whole conversations).
 
 mod bytes;
 mod certificates;
@@ -22,6 +22,7 @@ mod origin_server;
 mod ports;
 mod process;
 mod proxy;
+mod real;
 mod tool;
 pub mod wait;
 
@@ -37,5 +38,6 @@ pub use origin_server::ScriptedOrigin;
 pub use ports::Port;
 pub use process::{Larder, Service, Setup};
 pub use proxy::{Accept, Cut, FaultProxy, Faults, Stall};
+pub use real::RealServer;
 pub use rustix::process::Signal;
 pub use tool::{Output, run};

@@ -1,70 +1,49 @@
 //! A real origin server: Debian's nginx, in a folder of its own, as an ordinary user.
 
-use std::fs;
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::Path;
+use std::process::Command;
 
-use tempfile::TempDir;
-
-use crate::ports::Port;
-use crate::process::Service;
+use crate::real::{self, RealServer};
 use crate::wait;
 
 /// nginx that serves the files of a folder. Stopped when dropped.
-pub struct Nginx {
-    port: Port,
-    folder: TempDir,
-    service: Service,
+pub struct Nginx(RealServer);
+
+impl Deref for Nginx {
+    type Target = RealServer;
+
+    fn deref(&self) -> &RealServer {
+        &self.0
+    }
 }
 
 impl Nginx {
-    /// Starts it; `directives` go into the `server` block. Files go to [`Nginx::root`].
+    /// Starts it; `directives` go into the `server` block. Files go to [`RealServer::root`].
     ///
     /// # Panics
     /// When nginx is not installed or does not start.
     #[track_caller]
     pub fn start(directives: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let port = Port::reserve();
-        fs::create_dir(folder.path().join("root")).expect("a folder in the folder");
-        let file = folder.path().join("nginx.conf");
-        fs::write(&file, config(folder.path(), port.address(), directives)).expect("a file in the folder");
-        let mut command = Command::new(program());
-        command.arg("-c").arg(&file).arg("-p").arg(folder.path()).stdin(Stdio::null());
-        let mut service = Service::start(&mut command, folder.path(), "nginx");
-        wait::until_true("nginx listens", || {
-            service.assert_runs();
-            TcpStream::connect(port.address()).is_ok()
-        });
-        Self { port, folder, service }
-    }
-
-    /// The folder whose files it serves.
-    pub fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.port.address()
-    }
-
-    /// For the configuration of a gateway.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address())
+        Self(RealServer::start("nginx", |folder, address| {
+            let file = folder.join("nginx.conf");
+            std::fs::write(&file, config(folder, address, directives)).expect("a file in the folder");
+            let mut command = Command::new(real::installed("nginx"));
+            command.arg("-c").arg(&file).arg("-p").arg(folder);
+            command
+        }))
     }
 
     /// Lines of its access log: method, target, status, and what range was asked for.
     pub fn log(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.folder.path().join("access.log")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+        self.log_lines("access.log")
     }
 
     /// Lines of its access log after everything that it has been asked so far is written there.
     #[track_caller]
     pub fn settled_log(&mut self) -> Vec<String> {
-        self.service.assert_runs();
+        self.0.service.assert_runs();
         // nginx writes a line when it has sent the response, which its client may have read before. One worker
         // writes in order, so a request of our own comes last.
         let marker = format!("/marker-{}", self.log().len());
@@ -75,13 +54,6 @@ impl Nginx {
         });
         lines.into_iter().filter(|line| !line.contains("/marker-")).collect()
     }
-}
-
-/// Daemons are in sbin, which is not on the PATH of every user.
-fn program() -> PathBuf {
-    let places = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
-    let found = places.iter().map(Path::new).find(|path| path.exists());
-    found.expect("nginx is missing: run scripts/install-dependencies").to_owned()
 }
 
 fn config(folder: &Path, address: SocketAddr, directives: &str) -> String {

@@ -1,10 +1,11 @@
 //! nginx with real files, asked directly and through the gateway: what comes must be the same, byte by byte.
 
 use std::fs::{self, File};
-use std::net::SocketAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use testkit::{Client, End, Larder, Nginx, Random, Response, Setup};
+use testkit::{Larder, Nginx, Random, Response, Setup};
+
+use crate::compare::{ask, differences};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -25,19 +26,6 @@ const DIRECTIVES: &str = "add_header Cache-Control max-age=3600;
         gzip_proxied any;
         gzip_min_length 100;
         gzip_types text/plain text/css;";
-
-/// Fields that say what the representation is. Others may differ: `Date`, `Connection`, what a cache adds.
-const COMPARED: [&str; 9] = [
-    "content-type",
-    "content-encoding",
-    "content-range",
-    "etag",
-    "last-modified",
-    "vary",
-    "cache-control",
-    "location",
-    "allow",
-];
 
 /// Files as sites have them, one of them large.
 pub(crate) struct Files {
@@ -131,69 +119,12 @@ impl Files {
     fn compare(&self, method: &str, path: &str, fields: &str) -> Response {
         let direct = ask(self.nginx.address(), method, path, fields);
         let cached = ask(self.larder.address(), method, path, fields);
-        let what = format!("{method} {path} {fields:?}\nnginx: {:?}\nlarder: {:?}", direct.head, cached.head);
-        assert_eq!(direct.status(), cached.status(), "{what}");
-        assert_ne!(cached.end, End::Truncated, "{what}");
-        if direct.status() == 416 {
-            // The rest of it is the server's own page about the error.
-            assert_eq!(direct.field("content-range"), cached.field("content-range"), "{what}");
-            return cached;
-        }
-        let is_multipart = direct.field("content-type").starts_with("multipart/byteranges");
-        // nginx leaves Vary out of a 304, where RFC 9110 section 15.4.5 wants it, and knows only the tag of what it
-        // has not coded.
-        let is_equal_by_right = |name: &&&str| match **name {
-            "content-type" => !is_multipart,
-            "vary" | "etag" => direct.status() != 304,
-            _ => true,
-        };
-        for name in COMPARED.iter().filter(is_equal_by_right) {
-            assert_eq!(direct.head.fields.joined(name), cached.head.fields.joined(name), "{name}: {what}");
-        }
-        if is_multipart {
-            assert_eq!(parts(&direct), parts(&cached), "{what}");
-        } else {
-            assert!(
-                direct.body == cached.body,
-                "{} and {} bytes: {what}",
-                direct.body.len(),
-                cached.body.len()
-            );
-        }
-        if let (Some(direct), Some(cached)) =
-            (direct.head.fields.one("content-length"), cached.head.fields.one("content-length"))
-            && !is_multipart
-        {
-            assert_eq!(direct, cached, "{what}");
-        }
+        let found = differences(fields, &direct, &cached);
+        assert_eq!(
+            found, [""; 0],
+            "{method} {path} {fields:?}\nnginx: {:?}\nlarder: {:?}",
+            direct.head, cached.head
+        );
         cached
     }
-}
-
-fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> Response {
-    Client::connect(address).ask(method, path, fields)
-}
-
-/// The parts of a multipart body: the range of each, and its bytes.
-fn parts(response: &Response) -> Vec<(String, Vec<u8>)> {
-    let content_type = response.field("content-type");
-    let boundary = content_type.split("boundary=").nth(1).expect("a boundary").trim_matches('"');
-    let delimiter = format!("\r\n--{boundary}");
-    let whole = [b"\r\n", &response.body[..]].concat();
-    let mut found = Vec::new();
-    let mut rest = &whole[find(&whole, delimiter.as_bytes()).expect("a first delimiter") + delimiter.len()..];
-    while let Some(end) = find(rest, delimiter.as_bytes()) {
-        let part = &rest[..end];
-        let body = find(part, b"\r\n\r\n").expect("the head of a part ends") + 4;
-        let head = String::from_utf8_lossy(&part[..body]).to_ascii_lowercase();
-        let range = head.lines().find_map(|line| line.strip_prefix("content-range:"));
-        found.push((range.expect("a range").trim().to_owned(), part[body..].to_vec()));
-        rest = &rest[end + delimiter.len()..];
-    }
-    assert!(rest.starts_with(b"--"), "the last delimiter is marked");
-    found
-}
-
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
 }

@@ -1,0 +1,147 @@
+//! Servers of others as origins: Apache httpd of Debian, a Node script, and what they have in common with nginx.
+
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::ports::Port;
+use crate::process::Service;
+use crate::wait;
+
+/// A server of others, in a folder of its own, with files to serve. Stopped when dropped.
+pub struct RealServer {
+    port: Port,
+    folder: TempDir,
+    pub(crate) service: Service,
+}
+
+impl RealServer {
+    /// Apache httpd; `directives` follow those of the server. It reads `.htaccess` nowhere.
+    ///
+    /// # Panics
+    /// When it is not installed or does not start.
+    #[track_caller]
+    pub fn apache(directives: &str) -> Self {
+        Self::start("apache2", |folder, address| {
+            let file = folder.join("apache.conf");
+            fs::write(&file, apache_config(folder, address, directives)).expect("a file in the folder");
+            let mut command = Command::new(installed("apache2"));
+            // One process, so that nothing of it is left when that process is killed.
+            command.arg("-X").arg("-f").arg(&file).arg("-d").arg(folder);
+            command
+        })
+    }
+
+    /// Node with a script, which gets host, port and the folder of the files as arguments.
+    ///
+    /// # Panics
+    /// When it is not installed or does not start.
+    #[track_caller]
+    pub fn node(script: &Path) -> Self {
+        Self::start("node", |folder, address| {
+            let mut command = Command::new("node");
+            let (host, port) = (address.ip().to_string(), address.port().to_string());
+            command.arg(script).args([host, port]).arg(folder.join("root"));
+            command
+        })
+    }
+
+    /// Starts what `command` makes of the folder and the address, and waits until it listens.
+    #[track_caller]
+    pub(crate) fn start(name: &str, command: impl FnOnce(&Path, SocketAddr) -> Command) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let port = Port::reserve();
+        fs::create_dir(folder.path().join("root")).expect("a folder in the folder");
+        // Apache gives up being root, and must still get at the files.
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("our own folder");
+        let mut command = command(folder.path(), port.address());
+        let mut service = Service::start(command.stdin(Stdio::null()), folder.path(), name);
+        wait::until_true(&format!("{name} listens"), || {
+            service.assert_runs();
+            TcpStream::connect(port.address()).is_ok()
+        });
+        Self { port, folder, service }
+    }
+
+    /// The folder whose files it serves.
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// For the configuration of a gateway.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Lines of its log with this name.
+    pub(crate) fn log_lines(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Daemons are in sbin, which is not on the PATH of every user.
+#[track_caller]
+pub(crate) fn installed(program: &str) -> PathBuf {
+    let places = ["/usr/sbin", "/usr/local/sbin", "/usr/bin"].map(|folder| Path::new(folder).join(program));
+    let found = places.into_iter().find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{program} is missing: run scripts/install-dependencies"))
+}
+
+fn apache_config(folder: &Path, address: SocketAddr, directives: &str) -> String {
+    let mut modules = String::new();
+    for module in APACHE_MODULES {
+        let _ = writeln!(modules, "LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so");
+    }
+    let folder = folder.display();
+    format!(
+        "{modules}
+ServerName localhost
+Listen {address}
+DefaultRuntimeDir {folder}
+PidFile {folder}/apache.pid
+ErrorLog {folder}/error.log
+# Ignored unless started as root.
+User nobody
+Group nogroup
+TypesConfig /dev/null
+AddType text/html .html
+AddType text/css .css
+AddType text/plain .txt
+AddType image/png .png
+AddType application/octet-stream .bin
+DocumentRoot {folder}/root
+<Directory {folder}/root>
+    Options Indexes FollowSymLinks MultiViews
+    AllowOverride None
+    Require all granted
+</Directory>
+MaxKeepAliveRequests 0
+KeepAliveTimeout 60
+{directives}
+"
+    )
+}
+
+const APACHE_MODULES: [&str; 10] = [
+    "mpm_event",
+    "authz_core",
+    "mime",
+    "dir",
+    "autoindex",
+    "negotiation",
+    "expires",
+    "headers",
+    "filter",
+    "deflate",
+];
