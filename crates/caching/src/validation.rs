@@ -1,26 +1,75 @@
 //! Asking the origin server whether a stored response still holds, and what its answer means
 //! (RFC 9111 sections 4.3.1, 4.3.3, 4.3.4 and 3.2).
 
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
 use crate::entity_tag::Strength;
 use crate::{
     ExchangeTimes, FieldLine, ResponseFacts, Rules, StorageFilter, Timestamp, Validators, age, fields,
 };
 
-/// The precondition fields to send with a validation, in place of those of the client. `Last-Modified`
-/// goes back as it came.
+/// Stored responses, by their index.
+pub type Indexes = SmallVec<[usize; 4]>;
+
+/// A stored response under the key of a request, as far as a validation may name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Its validators.
+    pub validators: Validators<'a>,
+    /// Whether it has `Content-Encoding`, which not every client understands.
+    pub is_encoded: bool,
+}
+
+/// Which stored responses a validation request names, `max` at most: the one that the request selected, and those that
+/// the origin server may turn out to select. `stored` are all under the key, most recent first.
+///
+/// The others are named by a strong tag only, and not if their content is encoded: to a request that did not select
+/// them, a 304 to a weak tag would promise too little, and many origin servers give encoded content the tag of the plain
+/// one.
+//= RFC 9111 section 4.3.1: validators of the same URI
+pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> Indexes {
+    let own = selected.and_then(|index| stored.get(index)).map(|known| known.validators);
+    // Beside If-None-Match, If-Modified-Since counts for nothing.
+    let by_date_only = own.is_some_and(|own| own.entity_tag().is_none() && !own.is_empty());
+    let others = stored.iter().enumerate().filter(|(index, known)| {
+        let tag = known.validators.entity_tag();
+        let is_strong = tag.is_some_and(|tag| tag.strength == Strength::Strong);
+        Some(*index) != selected && is_strong && !known.is_encoded && !by_date_only
+    });
+    selected.into_iter().chain(others.map(|(index, _)| index)).take(max).collect()
+}
+
+/// The precondition fields to send with a validation, in place of those of the client, for these candidates.
+/// `Last-Modified` goes back as it came.
 //= RFC 9111 section 4.3.1: entity tags are sent
-//= RFC 9111 section 4.3.1: Last-Modified is sent
-pub fn conditional_fields<'a>(stored: &Validators<'a>) -> impl Iterator<Item = FieldLine<'a>> {
-    let etag = stored.etag.map(|etag| ("If-None-Match", etag));
-    let last_modified = stored.last_modified.map(|(text, _)| ("If-Modified-Since", text));
-    etag.into_iter().chain(last_modified)
+pub fn conditional_fields<'a>(candidates: &[Validators<'a>]) -> Vec<(&'static str, Cow<'a, [u8]>)> {
+    let mut tags: Vec<&'a [u8]> = Vec::with_capacity(candidates.len());
+    for tag in candidates.iter().filter_map(|candidate| candidate.etag) {
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
+    let etag = match tags[..] {
+        [] => None,
+        [only] => Some(Cow::Borrowed(only)),
+        _ => Some(Cow::Owned(tags.join(&b", "[..]))),
+    };
+    //= RFC 9111 section 4.3.1: Last-Modified is sent
+    let last_modified = match candidates {
+        [only] => only.last_modified.map(|(text, _)| Cow::Borrowed(text)),
+        _ => None,
+    };
+    let etag = etag.map(|etag| ("if-none-match", etag));
+    etag.into_iter().chain(last_modified.map(|text| ("if-modified-since", text))).collect()
 }
 
 /// What the answer to a validation means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// 304: freshen the candidate with this index and use it.
-    Freshen(usize),
+    /// 304: freshen the candidates with these indexes, at least one, and use the first.
+    Freshen(Indexes),
     /// 304, but for none of the candidates: ask again without preconditions.
     Unidentified,
     /// 5xx, or no valid code: forward it, or use the stored response where [`crate::may_serve_stale`] permits.
@@ -29,12 +78,14 @@ pub enum Answer {
     Replace,
 }
 
-/// Judges the answer to a validation that was sent for `candidates`, most recent first.
+/// Judges the answer to a validation that was sent for `candidates`: the selected one, then the most recent first.
 //= RFC 9111 section 4.3.3: handling a validation response
 pub fn judge(status: u16, answer: &[FieldLine<'_>], candidates: &[Validators<'_>], now: Timestamp) -> Answer {
     match status {
-        304 => identify(&Validators::parse(answer, now), candidates)
-            .map_or(Answer::Unidentified, Answer::Freshen),
+        304 => match identify(&Validators::parse(answer, now), candidates) {
+            identified if identified.is_empty() => Answer::Unidentified,
+            identified => Answer::Freshen(identified),
+        },
         //= RFC 9110 section 15: status codes above 599 are treated as 5xx
         500..=999 => Answer::ServerError,
         _ => Answer::Replace,
@@ -88,32 +139,47 @@ pub fn freshened_fields<'a>(
     freshened
 }
 
-/// Which stored response a 304 is about. A 304 without validators is about the only candidate: the
-/// request named that one's validators and no others, and a 304 to them says that they hold. (Taken to
-/// the letter, section 4.3.4 identifies it only if it has no validators either, which would make origin
-/// servers that leave them out of their 304s impossible to validate with.)
+/// Which stored responses a 304 is about: all with its strong validator, or the first with its weak one. A 304 without
+/// validators is about the only candidate: the request named that one's validators and no others, and a 304 to them says
+/// that they hold. (Taken to the letter, section 4.3.4 identifies it only if it has no validators either, which would make
+/// origin servers that leave them out of their 304s impossible to validate with.)
 //= RFC 9111 section 4.3.4: strong validators select all that share one
 //= RFC 9111 section 4.3.4: a weak validator selects the most recent
 //= RFC 9111 section 4.3.4: no validator selects a single response without
-fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Option<usize> {
+fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Indexes {
     let Some(tag) = answer.entity_tag() else {
         return identify_by_date(answer, candidates);
     };
-    candidates.iter().position(|candidate| {
-        candidate.entity_tag().is_some_and(|stored| match tag.strength {
-            Strength::Strong => tag.matches_strongly(&stored),
-            Strength::Weak => tag.matches_weakly(&stored),
+    let matching = |strength: Strength| {
+        positions(candidates, move |candidate| {
+            candidate.entity_tag().is_some_and(|stored| match strength {
+                Strength::Strong => tag.matches_strongly(&stored),
+                Strength::Weak => tag.matches_weakly(&stored),
+            })
         })
-    })
+    };
+    match tag.strength {
+        Strength::Strong => matching(Strength::Strong).collect(),
+        Strength::Weak => matching(Strength::Weak).take(1).collect(),
+    }
 }
 
-fn identify_by_date(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Option<usize> {
-    match answer.last_modified {
-        Some((_, modified)) => candidates
-            .iter()
-            .position(|candidate| candidate.last_modified.is_some_and(|(_, stored)| stored == modified)),
-        None => (candidates.len() == 1).then_some(0),
-    }
+fn identify_by_date(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Indexes {
+    let Some((_, modified)) = answer.last_modified else {
+        return (0..candidates.len()).filter(|_| candidates.len() == 1).collect();
+    };
+    let matching = positions(candidates, |candidate| {
+        candidate.last_modified.is_some_and(|(_, stored)| stored == modified)
+    });
+    matching.take(if answer.is_last_modified_strong() { candidates.len() } else { 1 }).collect()
+}
+
+fn positions<'a>(
+    candidates: &'a [Validators<'a>],
+    matches: impl Fn(&Validators<'a>) -> bool + 'a,
+) -> impl Iterator<Item = usize> + 'a {
+    let matching = candidates.iter().enumerate().filter(move |(_, candidate)| matches(candidate));
+    matching.map(|(index, _)| index)
 }
 
 fn lines_named<'a>(section: &'a [FieldLine<'a>], wanted: &str) -> impl Iterator<Item = FieldLine<'a>> {
@@ -135,22 +201,65 @@ const DATING_FIELDS: [&str; 2] = ["age", "date"];
 mod tests {
     use super::*;
 
-    fn check(response: &[FieldLine<'_>], expected: &[FieldLine<'_>]) {
-        let validators = Validators::parse(response, Timestamp::from_seconds(784_111_777));
-        assert_eq!(conditional_fields(&validators).collect::<Vec<_>>(), expected);
+    const NOW: Timestamp = Timestamp::from_seconds(784_111_777);
+    const DATE: &[u8] = b"Sunday, 06-Nov-94 08:49:37 GMT";
+
+    fn check(candidates: &[&[FieldLine<'_>]], expected: &[FieldLine<'_>]) {
+        let candidates: Vec<_> = candidates.iter().map(|lines| Validators::parse(lines, NOW)).collect();
+        let fields = conditional_fields(&candidates);
+        let fields: Vec<FieldLine<'_>> = fields.iter().map(|(name, value)| (*name, &value[..])).collect();
+        assert_eq!(fields, expected);
     }
 
     //= RFC 9111 section 4.3.1: entity tags are sent
     //= RFC 9111 section 4.3.1: Last-Modified is sent
     #[test]
     fn validators_go_back_as_they_came() {
-        let date: &[u8] = b"Sunday, 06-Nov-94 08:49:37 GMT";
         check(&[], &[]);
-        check(&[("etag", b"W/\"a\"")], &[("If-None-Match", b"W/\"a\"")]);
+        check(&[&[]], &[]);
+        check(&[&[("etag", b"W/\"a\"")]], &[("if-none-match", b"W/\"a\"")]);
         check(
-            &[("last-modified", date), ("ETag", b"a")],
-            &[("If-None-Match", b"a"), ("If-Modified-Since", date)],
+            &[&[("last-modified", DATE), ("ETag", b"a")]],
+            &[("if-none-match", b"a"), ("if-modified-since", DATE)],
         );
-        check(&[("Last-Modified", b"yesterday")], &[]);
+        check(&[&[("Last-Modified", b"yesterday")]], &[]);
+    }
+
+    //= RFC 9111 section 4.3.1: Last-Modified is sent
+    #[test]
+    fn several_candidates_send_each_tag_once_and_no_date() {
+        check(
+            &[&[("etag", b"\"a\""), ("last-modified", DATE)], &[("etag", b"\"b\"")], &[("etag", b"\"a\"")]],
+            &[("if-none-match", b"\"a\", \"b\"")],
+        );
+    }
+
+    fn named(
+        selected: Option<usize>,
+        stored: &[(&'static [FieldLine<'static>], bool)],
+        max: usize,
+    ) -> Vec<usize> {
+        let known = |(lines, is_encoded): &(&'static [FieldLine<'static>], bool)| Known {
+            validators: Validators::parse(lines, NOW),
+            is_encoded: *is_encoded,
+        };
+        let stored: Vec<_> = stored.iter().map(known).collect();
+        candidates(selected, &stored, max).to_vec()
+    }
+
+    //= RFC 9111 section 4.3.1: validators of the same URI
+    #[test]
+    fn others_are_named_by_strong_tags_of_plain_content() {
+        const A: &[FieldLine<'_>] = &[("etag", b"\"a\"")];
+        const B: &[FieldLine<'_>] = &[("etag", b"\"b\"")];
+        const WEAK: &[FieldLine<'_>] = &[("etag", b"W/\"w\"")];
+        const DATED: &[FieldLine<'_>] = &[("last-modified", DATE)];
+        assert_eq!(named(Some(1), &[(A, false), (B, false)], 9), [1, 0]);
+        assert_eq!(named(Some(1), &[(A, false), (B, false)], 1), [1]);
+        assert_eq!(named(None, &[(A, false), (WEAK, false), (B, true)], 9), [0]);
+        assert_eq!(named(Some(1), &[(A, false), (WEAK, false)], 9), [1, 0]);
+        assert_eq!(named(Some(0), &[(DATED, false), (A, false)], 9), [0]);
+        assert_eq!(named(Some(0), &[(&[], false), (A, false)], 9), [0, 1]);
+        assert_eq!(named(None, &[(DATED, false)], 9), [0; 0]);
     }
 }

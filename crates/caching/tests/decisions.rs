@@ -142,7 +142,7 @@ fn validation_outcome(case: &Case<'_>) -> Value {
     let sections: Vec<_> = case.list("candidates").iter().map(lines_of).collect();
     let candidates: Vec<_> = sections.iter().map(|lines| Validators::parse(lines, case.now())).collect();
     match validation::judge(case.status(), &case.lines("response"), &candidates, case.now()) {
-        Answer::Freshen(index) => json!(index),
+        Answer::Freshen(indexes) => json!(indexes.to_vec()),
         Answer::Unidentified => json!("unidentified"),
         Answer::ServerError => json!("server-error"),
         Answer::Replace => json!("replace"),

@@ -7,7 +7,7 @@ pub(crate) mod rules;
 
 use std::collections::HashMap;
 
-use caching::validation::{self, Answer};
+use caching::validation::{self, Answer, Known};
 use caching::{
     CacheKey, Failure, FieldLine, FwdReason, HopByHop, KeyParts, KeyRules, MethodClass, Miss,
     NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts, ResponseFacts, Reuse, Rules,
@@ -75,6 +75,19 @@ impl Message {
     }
 }
 
+impl Stored {
+    fn known(&self) -> Known<'_> {
+        let is_encoded = fields::contains(&self.message.lines(), "content-encoding");
+        Known { validators: self.validators.view(), is_encoded }
+    }
+}
+
+impl Exchange<'_> {
+    fn selects(&self, stored: &Stored) -> bool {
+        stored.nominated.matches(&stored.nominated_values, Selecting::as_sent(self.lines))
+    }
+}
+
 impl Cache {
     pub(crate) fn new(rules: Rules) -> Self {
         Self { rules, stored: HashMap::new() }
@@ -100,12 +113,12 @@ impl Cache {
             (Reuse::Stale, Some(stored)) => exchange.stored(&stored, Outcome::Hit, Some("max-stale")),
             (Reuse::StaleWhileRevalidate, Some(stored)) => {
                 let response = exchange.stored(&stored, Outcome::Hit, Some("stale-while-revalidate"));
-                self.fetch(&exchange, Some(stored), NotReused::Expired, origin);
+                self.fetch(&exchange, Some(&stored), NotReused::Expired, origin);
                 response
             }
             (Reuse::Unavailable(reason), _) => exchange.generated(504, reason.as_str()),
             (Reuse::Validate(reason) | Reuse::Forward(reason), stored) if self.may_fetch(&facts, reason) => {
-                self.fetch(&exchange, stored, reason, origin)
+                self.fetch(&exchange, stored.as_ref(), reason, origin)
             }
             (Reuse::Validate(reason) | Reuse::Forward(reason), _) => self.pass(&exchange, reason, origin),
             (Reuse::Fresh | Reuse::Stale | Reuse::StaleWhileRevalidate, None) => {
@@ -117,8 +130,7 @@ impl Cache {
     /// The most recent of the stored responses whose nominated fields match.
     //= RFC 9111 section 4.1: all nominated fields match
     fn select(&self, exchange: &Exchange<'_>) -> Option<Stored> {
-        let selecting = Selecting::as_sent(exchange.lines);
-        let matches = |stored: &&Stored| stored.nominated.matches(&stored.nominated_values, selecting);
+        let matches = |stored: &&Stored| exchange.selects(stored);
         let better =
             |best: &'_ Stored, candidate: &'_ Stored| reuse::is_more_recent(&candidate.facts, &best.facts);
         let matching = self.stored.get(&exchange.key)?.iter().filter(matches);
@@ -164,25 +176,57 @@ impl Cache {
     fn fetch(
         &mut self,
         exchange: &Exchange<'_>,
-        stale: Option<Stored>,
+        stale: Option<&Stored>,
         reason: NotReused,
         origin: &mut dyn Origin,
     ) -> Response {
         let mut request = exchange.forwarded(|name| !conditional::is_precondition(name) && name != "range");
-        if let Some(stale) = &stale {
-            let validators = stale.validators.view();
-            request.message.fields.extend(owned(validation::conditional_fields(&validators)));
-        }
+        let candidates = self.candidates(exchange, stale);
+        let validators: Vec<_> = candidates.iter().map(|stored| stored.validators.view()).collect();
+        let conditions = validation::conditional_fields(&validators);
+        request.message.fields.extend(owned(conditions.iter().map(|(name, value)| (*name, &value[..]))));
         let Some(response) = origin.ask(&request) else {
-            return self.failed(exchange, stale.as_ref(), reason);
+            return self.failed(exchange, stale, reason);
         };
-        let Some(stale) = stale else { return self.take(exchange, response, reason) };
-        match judge(&response, &stale, exchange.now) {
-            Answer::Freshen(_) => self.freshen(exchange, &stale, &response, reason),
-            Answer::Unidentified => self.fetch(exchange, None, reason, origin),
-            Answer::ServerError => self.server_error(exchange, &stale, response, reason),
+        match judge(&response, &validators, exchange.now) {
+            Answer::Freshen(identified) => {
+                let others = identified[1..].iter().rev().map(|index| &candidates[*index]);
+                let others: Vec<_> = others.filter(|other| exchange.selects(other)).collect();
+                others.iter().for_each(|other| drop(self.freshen(exchange, other, &response, reason)));
+                self.freshen(exchange, &candidates[identified[0]], &response, reason)
+            }
+            Answer::Unidentified if candidates.is_empty() => self.take(exchange, response, reason),
+            Answer::Unidentified => self.fetch_anew(exchange, reason, origin),
+            Answer::ServerError => self.server_error(exchange, stale, response, reason),
             Answer::Replace => self.take(exchange, response, reason),
         }
+    }
+
+    /// Asks for a full response, because a 304 was about nothing that is stored.
+    fn fetch_anew(
+        &mut self,
+        exchange: &Exchange<'_>,
+        reason: NotReused,
+        origin: &mut dyn Origin,
+    ) -> Response {
+        let request = exchange.forwarded(|name| !conditional::is_precondition(name) && name != "range");
+        match origin.ask(&request) {
+            Some(response) => self.take(exchange, response, reason),
+            None => self.failed(exchange, None, reason),
+        }
+    }
+
+    /// The selected one and others, most recent first.
+    fn candidates(&self, exchange: &Exchange<'_>, selected: Option<&Stored>) -> Vec<Stored> {
+        let stored = self.stored.get(&exchange.key).map(|stored| &stored[..]).unwrap_or_default();
+        let newest_first: Vec<&Stored> = stored.iter().rev().collect();
+        let known: Vec<_> = newest_first.iter().map(|stored| stored.known()).collect();
+        let is_selected = |stored: &&Stored| {
+            selected.is_some_and(|selected| selected.nominated_values == stored.nominated_values)
+        };
+        let selected = newest_first.iter().position(is_selected);
+        let named = validation::candidates(selected, &known, CANDIDATES_MAX);
+        named.iter().map(|index| newest_first[*index].clone()).collect()
     }
 
     fn failed(&self, exchange: &Exchange<'_>, stale: Option<&Stored>, reason: NotReused) -> Response {
@@ -195,13 +239,14 @@ impl Cache {
     fn server_error(
         &mut self,
         exchange: &Exchange<'_>,
-        stale: &Stored,
+        stale: Option<&Stored>,
         response: Response,
         reason: NotReused,
     ) -> Response {
-        if !self.is_usable_stale(exchange, stale, Failure::Status(response.status)) {
+        let failure = Failure::Status(response.status);
+        let Some(stale) = stale.filter(|stale| self.is_usable_stale(exchange, stale, failure)) else {
             return self.take(exchange, response, reason);
-        }
+        };
         let outcome = asked(reason, Some(response.status), Kept::No);
         exchange.stored(stale, outcome, Some("stale-if-error"))
     }
@@ -295,9 +340,12 @@ fn asked(reason: NotReused, status: Option<u16>, kept: Kept) -> Outcome {
     Outcome::Forwarded { reason: reason.fwd(), status, stored: kept == Kept::Yes, collapsed: false }
 }
 
-fn judge(response: &Response, stale: &Stored, now: Timestamp) -> Answer {
-    validation::judge(response.status, &response.message.lines(), &[stale.validators.view()], now)
+fn judge(response: &Response, candidates: &[Validators<'_>], now: Timestamp) -> Answer {
+    validation::judge(response.status, &response.message.lines(), candidates, now)
 }
+
+/// Stored responses that one validation names.
+const CANDIDATES_MAX: usize = 8;
 
 /// End-to-end fields that are not stored: for the request that asked, and for nobody else.
 fn unshared(lines: &[FieldLine<'_>], rules: &Rules) -> Vec<(String, Vec<u8>)> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use caching::validation::{self, Answer as Judgement};
 use caching::{
-    ExchangeTimes, Failure, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, may_serve_stale,
-    may_store,
+    ExchangeTimes, Failure, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, Validators,
+    may_serve_stale, may_store,
 };
 use http::header::{HeaderName, HeaderValue};
 
@@ -31,8 +31,10 @@ pub(crate) struct Fetch {
     pub(crate) key: Box<[u8]>,
     /// Distinguishes forwards for different variants of one key, once it is known what they depend on.
     pub(crate) variant: Vec<u8>,
-    /// A stored response to validate, or to fall back on.
+    /// The stored response that the request selected, to fall back on.
     pub(crate) stale: Option<Hit>,
+    /// What a validation names: that response, and others under the key that the origin may turn out to select.
+    pub(crate) candidates: Vec<Hit>,
     pub(crate) reason: NotReused,
     pub(crate) sharing: Sharing,
 }
@@ -42,18 +44,6 @@ pub(crate) struct Fetch {
 pub(crate) enum Sharing {
     Joined,
     Alone,
-}
-
-impl Fetch {
-    pub(crate) fn new(
-        key: &[u8],
-        variant: Vec<u8>,
-        stale: Option<Hit>,
-        reason: NotReused,
-        sharing: Sharing,
-    ) -> Self {
-        Self { key: key.into(), variant, stale, reason, sharing }
-    }
 }
 
 /// A fetch with all it needs to run on its own.
@@ -91,11 +81,10 @@ impl Job {
         let call =
             OriginCall { worker: &self.worker, live: &self.live, site: &self.site, request: &self.request };
         let mut fields = call.fields(Purpose::Store { overrides: self.rule().override_fields });
-        if let (Validation::With, Some(stale)) = (validation, &self.fetch.stale) {
-            for (name, value) in validation::conditional_fields(&stale.head.validators.view()) {
-                let name = HeaderName::from_bytes(name.as_bytes());
-                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
-                    fields.insert(name, value);
+        if validation == Validation::With {
+            for (name, value) in validation::conditional_fields(&self.candidates()) {
+                if let Ok(value) = HeaderValue::from_bytes(&value) {
+                    fields.insert(HeaderName::from_static(name), value);
                 }
             }
         }
@@ -125,26 +114,27 @@ impl Job {
     }
 
     async fn answered(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
-        let judgement = self.fetch.stale.as_ref().map(|stale| {
-            let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
-            let candidates = [stale.head.validators.view()];
-            validation::judge(response.status.as_u16(), &lines, &candidates, times.response)
-        });
-        match judgement {
-            Some(Judgement::Freshen(_)) => self.freshen(&response, times, pilot),
-            Some(Judgement::Unidentified) => self.ask_again(pilot).await,
-            Some(Judgement::ServerError) => self.server_error(response, times, pilot).await,
-            Some(Judgement::Replace) | None => self.take(response, times, pilot).await,
+        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let candidates = self.candidates();
+        match validation::judge(response.status.as_u16(), &lines, &candidates, times.response) {
+            Judgement::Freshen(identified) => self.freshen(&identified, &response, times, pilot),
+            Judgement::Unidentified if !candidates.is_empty() => self.ask_again(pilot).await,
+            Judgement::ServerError => self.server_error(response, times, pilot).await,
+            Judgement::Unidentified | Judgement::Replace => self.take(response, times, pilot).await,
         }
     }
 
+    fn candidates(&self) -> Vec<Validators<'_>> {
+        self.fetch.candidates.iter().map(|hit| hit.head.validators.view()).collect()
+    }
+
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
-    fn freshen(&self, response: &OriginResponse, times: ExchangeTimes, pilot: Pilot) {
-        let Some(stale) = &self.fetch.stale else { return };
+    fn freshen(&self, identified: &[usize], response: &OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+        let hits = identified.iter().map(|index| &self.fetch.candidates[*index]);
         let publication = self.publication(&pilot);
-        let freshened = publication.freshen(stale, response, times);
-        let hit = freshened.unwrap_or_else(|| stale.clone());
-        pilot.land(Answer::Freshened(hit));
+        if let Some(hit) = publication.freshen_all(hits, response, times) {
+            pilot.land(Answer::Freshened(hit));
+        }
     }
 
     /// A 304 that is not about the stored response: only a full response helps.

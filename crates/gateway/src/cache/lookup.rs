@@ -103,7 +103,10 @@ impl Lookup<'_> {
         // Who asks for something newer than what others get must not be given an answer that was asked
         // for before.
         let sharing = if fwd == FwdReason::Request { Sharing::Alone } else { Sharing::Joined };
-        Found::Fetch(Arc::new(Fetch::new(key, self.variant_key(primary), stale, reason, sharing)))
+        let max = self.live.config.validation_tags_max;
+        let candidates = primary.map(|primary| primary.candidates(stale.as_ref(), max)).unwrap_or_default();
+        let variant = self.variant_key(primary);
+        Found::Fetch(Arc::new(Fetch { key: key.into(), variant, stale, candidates, reason, sharing }))
     }
 
     /// The variant that is asked for, as far as a stored response tells what it depends on.
@@ -118,7 +121,14 @@ impl Lookup<'_> {
 
     /// A stored response lacks a segment: it is fetched again, whole.
     pub(crate) fn fetch_after_hole(&self, key: &[u8]) -> Arc<Fetch> {
-        Arc::new(Fetch::new(key, Vec::new(), None, NotReused::Miss, Sharing::Joined))
+        Arc::new(Fetch {
+            key: key.into(),
+            variant: Vec::new(),
+            stale: None,
+            candidates: Vec::new(),
+            reason: NotReused::Miss,
+            sharing: Sharing::Joined,
+        })
     }
 
     /// Starts the validation behind a response that was served stale while it runs.
@@ -126,8 +136,14 @@ impl Lookup<'_> {
         if used == Use::StaleWhileRevalidate {
             let primary = self.worker.shared.memory.get(key);
             let variant = self.variant_key(primary.as_ref());
-            let stale = Some(hit.clone());
-            let fetch = Fetch::new(key, variant, stale, NotReused::Expired, Sharing::Joined);
+            let fetch = Fetch {
+                key: key.into(),
+                variant,
+                stale: Some(hit.clone()),
+                candidates: hit.with_candidates(self.live.config.validation_tags_max),
+                reason: NotReused::Expired,
+                sharing: Sharing::Joined,
+            };
             super::collapse::refresh(self, Arc::new(fetch));
         }
     }

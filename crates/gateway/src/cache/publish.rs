@@ -105,15 +105,29 @@ impl Publication<'_> {
         })
     }
 
-    /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
-    /// this once and is gone; where the request does, it answers this once and stays as it was.
-    //= RFC 9111 section 5.2.1.5: no-store of the request
-    pub(crate) fn freshen(
+    /// Freshens the stored responses that a 304 is about, and returns the first for the request that asked. The first
+    /// may be one that this request had not selected: the origin says that it answers this request too. Others change
+    /// only if the request could have been answered with them.
+    //= RFC 9111 section 4.3.4: responses that could have been chosen
+    pub(crate) fn freshen_all<'a>(
         &self,
-        stale: &Hit,
+        mut identified: impl DoubleEndedIterator<Item = &'a Hit>,
         response: &OriginResponse,
         times: ExchangeTimes,
     ) -> Option<Hit> {
+        let first = identified.next()?;
+        let request = self.job.request.fields.to_lines();
+        // The first is freshened last, so that it is the most recent.
+        for other in identified.rev().filter(|other| other.head.is_selected_by(&request)) {
+            self.freshen(other, response, times);
+        }
+        Some(self.freshen(first, response, times).unwrap_or_else(|| first.clone()))
+    }
+
+    /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
+    /// this once and is gone; where the request does, it answers this once and stays as it was.
+    //= RFC 9111 section 5.2.1.5: no-store of the request
+    fn freshen(&self, stale: &Hit, response: &OriginResponse, times: ExchangeTimes) -> Option<Hit> {
         let freshened = self.freshening().freshen(&stale.head, response, times)?;
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
         let memory = &self.job.worker.shared.memory;

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use caching::validation::{self, Known};
 use caching::{
     FieldLine, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
 };
@@ -80,6 +81,11 @@ impl StoredBody {
 }
 
 impl StoredResponse {
+    fn known(&self) -> Known<'_> {
+        let is_encoded = self.head.fields.value("content-encoding").is_some();
+        Known { validators: self.head.validators.view(), is_encoded }
+    }
+
     fn heap_bytes(&self) -> usize {
         let body_bytes = match &self.body {
             StoredBody::Inline(data) => allocated_bytes(data.len()) + INLINE_OVERHEAD_BYTES,
@@ -139,6 +145,13 @@ impl Primary {
         let index = self.variants.iter().position(|variant| variant.head.is_selected_by(request))?;
         Some(Hit { primary: Arc::clone(self), index })
     }
+
+    /// Which of the stored responses a validation names, the selected one first.
+    pub(crate) fn candidates(self: &Arc<Self>, selected: Option<&Hit>, max: usize) -> Vec<Hit> {
+        let stored: Vec<Known<'_>> = self.variants.iter().map(StoredResponse::known).collect();
+        let named = validation::candidates(selected.map(|hit| hit.index), &stored, max);
+        named.iter().map(|index| Hit { primary: Arc::clone(self), index: *index }).collect()
+    }
 }
 
 fn expires_at_ms(variants: &[StoredResponse], uncacheable_until: Option<Timestamp>) -> Option<u64> {
@@ -178,6 +191,11 @@ impl Deref for Hit {
 }
 
 impl Hit {
+    /// This one and others under the same key, as a validation names them.
+    pub(crate) fn with_candidates(&self, max: usize) -> Vec<Self> {
+        self.primary.candidates(Some(self), max)
+    }
+
     /// The newest variant of a record that was just written.
     pub(crate) fn newest(primary: Arc<Primary>) -> Option<Self> {
         (!primary.variants.is_empty()).then_some(Self { primary, index: 0 })

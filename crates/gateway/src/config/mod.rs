@@ -31,6 +31,8 @@ pub struct Config {
     pub memory_bytes_max: u64,
     /// Stored responses that differ only by nominated fields, kept per cache key at most.
     pub variants_max: usize,
+    /// Stored responses of one cache key whose entity tags one validation request names.
+    pub validation_tags_max: usize,
     /// Sites in the order of the file. The most specific host, then the longest path prefix wins.
     pub sites: Vec<Arc<Site>>,
     /// Name in `Via` and `Cache-Status`.

@@ -341,6 +341,14 @@ static STORE: Section = Section {
             "Stored responses kept per cache key that differ only by nominated fields (`Vary`).",
             "The oldest goes when one more is stored. A response that varies by `User-Agent` would otherwise fill the store alone.",
         ),
+        row(
+            "validation_tags_max",
+            Kind::Integer { min: 1, max: 100 },
+            Preset::Is("8"),
+            Reload::Yes,
+            "Stored responses of one cache key that a validation request names in `If-None-Match`.",
+            "The origin's 304 then says which of them answers, also for a request whose nominated fields (`Vary`) matched none. Beside the response that the request selected only those with a strong tag and without `Content-Encoding` are named. `1` names the selected response alone, for origins whose 304 has no `ETag`.",
+        ),
     ],
 };
 

@@ -192,6 +192,7 @@ fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
         limits,
         memory_bytes_max: 16 << 20,
         variants_max: 4,
+        validation_tags_max: 4,
         sites: vec![site],
         server_name: "larder".to_owned(),
         trusted_proxies: Vec::new(),
