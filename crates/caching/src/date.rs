@@ -266,7 +266,7 @@ mod tests {
         check("Fri, 31 Dec 9999 23:59:59 GMT", Some(253_402_300_799));
     }
 
-    //= RFC 9110 section 5.6.7: two-digit years
+    //= RFC 9110 section 5.6.7: a two-digit year more than 50 years ahead is in the past
     #[test]
     fn two_digit_years_stay_within_fifty_years_ahead() {
         check("Wednesday, 01-Jan-76 00:00:00 GMT", Some(3_345_062_400)); // 2076

@@ -36,7 +36,7 @@ pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: 
     match (status, stored.facts.status) {
         (200, 200) if is_same(answer, stored, times.response) => HeadUpdate::Freshen,
         (200, _) => HeadUpdate::Invalidate,
-        //= RFC 9110 section 9.3.2: HEAD is identical to GET but for the content
+        //= RFC 9110 section 9.3.2: HEAD says what GET would
         (404 | 410, known) if known != status => HeadUpdate::Invalidate,
         _ => HeadUpdate::Keep,
     }

@@ -26,7 +26,8 @@ impl<'a> HopByHop<'a> {
     }
 
     /// Whether a field of this name must not be forwarded or stored.
-    //= RFC 9110 section 7.6.1: fields nominated by Connection, and those known to be connection-specific
+    //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+    //= RFC 9110 section 7.6.1: known connection-specific fields are removed
     pub fn contains(&self, name: &str) -> bool {
         is_connection_specific(name) || self.is_nominated(name)
     }

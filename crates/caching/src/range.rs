@@ -131,7 +131,7 @@ pub fn if_range_holds(request: &[FieldLine<'_>], validators: &Validators<'_>, no
 }
 
 /// Appends the value of a `Range` with this range alone.
-//= RFC 9110 section 14.2: Range
+//= RFC 9110 section 14.2: 206 or 416
 pub fn write_range(spec: RangeSpec, out: &mut Vec<u8>) {
     out.extend_from_slice(b"bytes=");
     match spec {

@@ -32,7 +32,10 @@ pub fn classify(status: u16) -> StatusClass {
         304 => StatusClass::NotModified,
         // Caused by fields that take no part in the key: stored, one client could poison the others.
         226 | 407 | 408 | 412 | 413 | 416 | 417 | 425 | 426 => StatusClass::OfOneRequest,
-        //= RFC 6585 section 3: 428 is not stored; likewise 429, 431 and 511 by sections 4 to 6
+        //= RFC 6585 section 3: 428 is not stored
+        //= RFC 6585 section 4: 429 is not stored
+        //= RFC 6585 section 5: 431 is not stored
+        //= RFC 6585 section 6: 511 is not stored
         428 | 429 | 431 | 511 => StatusClass::Never,
         // From 600 on they are not valid, but in use, and final.
         200..=999 => StatusClass::Unknown,
@@ -54,7 +57,8 @@ pub fn is_understood(status: u16) -> bool {
 /// The errors for which `stale-if-error` lets a stale response stand in.
 //= RFC 5861 section 4: 500, 502, 503 and 504
 pub fn is_stale_if_error(status: u16) -> bool {
-    //= RFC 9110 section 15: unrecognized 5xx and status codes above 599 are equivalent to 500
+    //= RFC 9110 section 15: unrecognized status codes are treated as x00
+    //= RFC 9110 section 15: status codes above 599 are treated as 5xx
     let is_like_500 = matches!(status, 512..=999);
     is_like_500 || matches!(status, 500 | 502 | 503 | 504)
 }
@@ -63,7 +67,10 @@ pub fn is_stale_if_error(status: u16) -> bool {
 mod tests {
     use super::*;
 
-    //= RFC 6585 section 3: 428 is not stored; likewise 429, 431 and 511 by sections 4 to 6
+    //= RFC 6585 section 3: 428 is not stored
+    //= RFC 6585 section 4: 429 is not stored
+    //= RFC 6585 section 5: 431 is not stored
+    //= RFC 6585 section 6: 511 is not stored
     //= RFC 9111 section 3: final status codes
     //= RFC 9111 section 3: 206 and 304 need understanding
     #[test]
@@ -90,7 +97,8 @@ mod tests {
     }
 
     //= RFC 5861 section 4: 500, 502, 503 and 504
-    //= RFC 9110 section 15: unrecognized 5xx and status codes above 599 are equivalent to 500
+    //= RFC 9110 section 15: unrecognized status codes are treated as x00
+    //= RFC 9110 section 15: status codes above 599 are treated as 5xx
     #[test]
     fn errors_that_a_stale_response_may_hide() {
         let errors: Vec<u16> = (0..=1100).filter(|code| is_stale_if_error(*code)).collect();

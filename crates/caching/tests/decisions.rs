@@ -362,7 +362,7 @@ fn stale_limit(limit: &Value, base: StaleLimit) -> StaleLimit {
 }
 
 /// Methods are told apart by their exact names.
-//= RFC 9110 section 9.1: method names are case-sensitive
+//= RFC 9110 section 9.1: methods are case-sensitive
 #[test]
 fn methods() {
     for (name, expected) in [

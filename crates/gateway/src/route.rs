@@ -108,7 +108,7 @@ fn is_subdomain(host: &str, suffix: &str) -> bool {
 /// Whether `path` lies under `prefix`, on a segment boundary: `/shop` covers `/shop` and `/shop/x`, not `/shopping`.
 fn has_prefix(path: &str, prefix: &str) -> bool {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    //= RFC 9112 section 3.2.4: asterisk-form is for the server as a whole
+    //= RFC 9112 section 3.2.4: asterisk-form is only used for a server-wide OPTIONS
     if path == "*" {
         return prefix.is_empty();
     }

@@ -168,7 +168,7 @@ impl BodyDecoder {
         Ok(())
     }
 
-    //= RFC 9112 section 7.1: chunk = chunk-size [ chunk-ext ] CRLF chunk-data CRLF
+    //= RFC 9112 section 7.1: chunked transfer coding
     fn chunk_end(&mut self, byte: u8) -> Result<usize, BodyError> {
         self.state = match (self.state, byte) {
             (State::ChunkCarriageReturn, b'\r') => State::ChunkLineFeed,

@@ -110,7 +110,7 @@ pub fn write_interim<'a>(
 
 /// The line before the data of a chunk. After the data comes [`CHUNK_END`]. The length is never 0, because that
 /// would end the body.
-//= RFC 9112 section 7.1: chunk-size
+//= RFC 9112 section 7.1: chunked transfer coding
 pub fn write_chunk_head(data_bytes: NonZeroU64, out: &mut [u8; 18]) -> &[u8] {
     out[16] = b'\r';
     out[17] = b'\n';

@@ -90,7 +90,7 @@ impl<'b> Control<'b> {
         }
     }
 
-    //= RFC 9112 section 9.3: HTTP/1.1 persists unless told to close, HTTP/1.0 only when asked
+    //= RFC 9112 section 9.3: persistence
     pub(crate) const fn persistence(&self, version: Version) -> Persistence {
         match version {
             _ if self.options.close => Persistence::Close,

@@ -105,7 +105,7 @@ impl<'b> Target<'b> {
         let path_and_query = match path_and_query {
             //= RFC 9112 section 3.2.4: an empty path in OPTIONS means asterisk-form
             "" if method == "OPTIONS" => "*",
-            //= RFC 9110 section 4.2.3: an empty path is the same as "/"
+            //= RFC 9110 section 4.2.3: http(s) normalization and comparison
             "" => "/",
             path if path.starts_with('/') => path,
             // A query without a path would need a path put before it, which borrowed text cannot have.

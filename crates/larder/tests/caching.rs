@@ -361,7 +361,7 @@ fn age_grows_and_starts_at_what_the_origin_said() {
     wait::until_true("Age grows", || age(&larder.get("/")) > age(&first));
 }
 
-//= RFC 9211 section 2: Cache-Status
+//= RFC 9211 section 2: a member per cache, with parameters
 #[test]
 fn ttl_says_what_is_left_of_the_lifetime() {
     let (_origin, larder) = pair("Cache-Control: max-age=600\nAge: 100");

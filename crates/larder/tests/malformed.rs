@@ -87,7 +87,7 @@ fn lines_and_fields() {
     ]);
 }
 
-//= RFC 9112 section 3: request line
+//= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
 //= RFC 9112 section 3.2: request target
 #[test]
 fn request_lines_and_hosts() {
@@ -123,7 +123,7 @@ fn request_lines_and_hosts() {
     ]);
 }
 
-//= RFC 9112 section 6.1: Transfer-Encoding
+//= RFC 9112 section 6.1: chunked is applied once, and last; 501 for codings that are not understood
 //= RFC 9112 section 6.3: message body length
 #[test]
 fn framing() {
@@ -161,8 +161,8 @@ fn framing() {
     );
 }
 
-//= RFC 9112 section 3: 414
-//= RFC 6585 section 5: 431
+//= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
+//= RFC 6585 section 5: 431 for large fields
 //= RFC 9110 section 15.5.14: 413
 #[test]
 fn oversize_everything() {

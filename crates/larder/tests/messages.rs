@@ -189,7 +189,7 @@ fn request_bodies_arrive_unchanged() {
     }
 }
 
-//= RFC 9110 section 6.5: trailer fields
+//= RFC 9110 section 6.5.1: trailers only to clients that said TE: trailers
 #[test]
 fn trailers_travel_both_ways() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -220,7 +220,7 @@ fn trailers_travel_both_ways() {
     );
 }
 
-//= RFC 9110 section 7.6.1: Connection
+//= RFC 9110 section 7.6.1: fields named in Connection are removed with it
 #[test]
 fn hop_by_hop_fields_stop_here() {
     const HOP: [&str; 7] = [

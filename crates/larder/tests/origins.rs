@@ -77,7 +77,7 @@ fn dies_when_reused() -> ScriptedOrigin {
     })
 }
 
-//= RFC 9110 section 9.2.2: idempotent methods
+//= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
 #[test]
 fn a_dead_pooled_connection_is_retried_once_where_that_is_safe() {
     for (method, status, requests) in [

@@ -208,7 +208,7 @@ impl Answer {
         let text = |name| self.fields.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let last_modified = text(LAST_MODIFIED).and_then(|date| httpdate::parse_http_date(date).ok());
         let current = Validators { etag: text(ETAG), last_modified };
-        //= RFC 9110 section 14.2: Range is defined for GET only
+        //= RFC 9110 section 14.2: Range is for GET, and for what would be a 200
         let ranges = if asked.method == Method::GET { self.ranges } else { Ranges::Ignored };
         conditional::evaluate(asked.headers, current, self.content.len_bytes(), ranges)
     }
@@ -261,7 +261,7 @@ pub(crate) struct Finished {
 
 impl Finished {
     fn framed(status: StatusCode, mut fields: HeaderMap, plan: BodyPlan, method: &Method) -> Self {
-        //= RFC 9110 section 15.4.5: a 304 has no content and needs no fields about it
+        //= RFC 9110 section 15.4.5: fields of a 304 response
         let without_content =
             [StatusCode::SWITCHING_PROTOCOLS, StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED];
         if without_content.contains(&status) {

@@ -73,7 +73,7 @@ fn writes_allowed(headers: &HeaderMap, current: Validators<'_>) -> bool {
 }
 
 fn unchanged(headers: &HeaderMap, current: Validators<'_>) -> bool {
-    //= RFC 9110 section 13.1.2: If-None-Match uses the weak comparison
+    //= RFC 9110 section 13.1.2: If-None-Match, weak comparison
     if headers.contains_key(IF_NONE_MATCH) {
         return listed(headers, IF_NONE_MATCH, current.etag, Comparison::Weak);
     }
@@ -84,7 +84,7 @@ fn unchanged(headers: &HeaderMap, current: Validators<'_>) -> bool {
     modified <= since
 }
 
-//= RFC 9110 section 13.1.5: If-Range needs a strong match, or exactly this date
+//= RFC 9110 section 13.1.5: If-Range, strong comparison and exact dates
 fn range_still_wanted(headers: &HeaderMap, current: Validators<'_>) -> bool {
     let Some(condition) = text(headers, IF_RANGE) else {
         return true;
@@ -149,7 +149,8 @@ fn listed(headers: &HeaderMap, name: HeaderName, current: Option<&str>, comparis
     })
 }
 
-//= RFC 9110 section 8.8.3.2: comparison of entity tags
+//= RFC 9110 section 8.8.3.2: strong comparison
+//= RFC 9110 section 8.8.3.2: weak comparison
 fn same(one: &str, other: &str, comparison: Comparison) -> bool {
     let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_owned();
     match comparison {
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn preconditions_follow_their_order() {
         use Outcome::{Full, NotModified, PreconditionFailed};
-        //= RFC 9110 section 13.1.2: If-None-Match uses the weak comparison
+        //= RFC 9110 section 13.1.2: If-None-Match, weak comparison
         check("\"a\"", &[], &Full);
         check("\"a\"", &[("if-none-match", "\"a\"")], &NotModified);
         check("\"a\"", &[("if-none-match", "W/\"a\"")], &NotModified);
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn if_range_guards_the_range() {
         use Outcome::{Full, NotModified, Partial};
-        //= RFC 9110 section 13.1.5: If-Range needs a strong match, or exactly this date
+        //= RFC 9110 section 13.1.5: If-Range, strong comparison and exact dates
         let part = &Partial(1..3);
         check("\"a\"", &[("range", "bytes=1-2"), ("if-range", "\"a\"")], part);
         check("\"a\"", &[("range", "bytes=1-2"), ("if-range", "\"b\"")], &Full);

@@ -253,7 +253,7 @@ impl Raw<'_> {
             _ => {}
         }
         let opaque = opaque.trim_matches('"');
-        //= RFC 9110 section 8.8.3: characters of an entity tag
+        //= RFC 9110 section 8.8.3: an entity tag is an opaque quoted string
         let fits = !opaque.bytes().any(|byte| matches!(byte, 0..=b' ' | b'"' | 0x7f));
         let value = HeaderValue::from_str(&format!("{weakness}\"{opaque}\"")).ok().filter(|_| fits);
         value.map(EtagKnob::Given).ok_or_else(|| {
