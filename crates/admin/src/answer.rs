@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::control::PurgeError;
+use crate::explain::ExplainError;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -27,6 +28,7 @@ pub(crate) enum Refusal {
     BodyTooSlow,
     BodyTooLarge,
     Purge(PurgeError),
+    Explain(ExplainError),
     ConfigurationRefused { problems: Vec<String> },
 }
 
@@ -91,6 +93,7 @@ impl Refusal {
                 (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the body is over the limit")
             }
             Self::Purge(error) => return purge_parts(error),
+            Self::Explain(error) => return explain_parts(error),
             Self::ConfigurationRefused { .. } => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "configuration_refused",
@@ -115,6 +118,14 @@ impl Refusal {
             _ => None,
         }
     }
+}
+
+fn explain_parts(error: &ExplainError) -> (StatusCode, &'static str, String) {
+    let (status, code) = match error {
+        ExplainError::RequestInvalid { .. } => (StatusCode::BAD_REQUEST, "request_invalid"),
+        ExplainError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+    };
+    (status, code, error.to_string())
 }
 
 fn purge_parts(error: &PurgeError) -> (StatusCode, &'static str, String) {

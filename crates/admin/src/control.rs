@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 
+use crate::explain::{ExplainError, Explanation, Question};
 use serde::{Deserialize, Serialize};
 
 /// A future that a [`Control`] returns.
@@ -19,6 +20,9 @@ pub trait Control: Send + Sync {
         url: &'a str,
         mode: PurgeMode,
     ) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>>;
+
+    /// Makes a request as a client would, and tells what was decided about it.
+    fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>>;
 
     /// Loads the configuration again, or returns its problems and leaves the running one in force.
     /// The implementation counts `larder_reloads_total`, because signals lead there too.

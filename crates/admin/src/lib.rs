@@ -10,6 +10,7 @@
 //! | `GET /live` | the process runs |
 //! | `GET /ready` | requests are accepted |
 //! | `GET /metrics` | Prometheus text |
+//! | `POST /explain` | make one request and tell what was decided about it |
 //! | `POST /purge` | purge one URL with all its variants |
 //! | `POST /reload` | load the configuration again |
 //!
@@ -21,6 +22,7 @@
 
 mod answer;
 mod control;
+mod explain;
 mod guard;
 mod purge;
 mod routes;
@@ -28,6 +30,7 @@ mod secret;
 mod server;
 
 pub use control::{Control, ControlFuture, PurgeError, PurgeMode, PurgeOutcome, Readiness};
+pub use explain::{ExplainError, Explanation, Finding, Question, Value};
 pub use routes::{Parameter, ROUTES, Reach, Route, admin_markdown};
 pub use secret::Secret;
 pub use server::{Admin, AdminConfig, AdminError, AdminLimits, serve};

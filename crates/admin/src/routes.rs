@@ -17,6 +17,7 @@ pub enum Reach {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Index,
+    Explain,
     Live,
     Ready,
     Metrics,
@@ -64,6 +65,35 @@ pub static ROUTES: &[Route] = &[
             "`{\"name\":\"larder\",\"version\":..,\"routes\":[{\"method\",\"path\",\"summary\"}]}`",
         )],
         action: Action::Index,
+    },
+    Route {
+        method: Method::POST,
+        path: "/explain",
+        reach: Reach::Admin,
+        summary: "Makes one request as a client would, and tells every decision that the exchange made about it. \
+                  The request is a real one: it may be forwarded and stored. Values of `Authorization`, `Cookie` and \
+                  `Proxy-Authorization` are never shown.",
+        parameters: &[
+            Parameter {
+                name: "url",
+                values: "absolute URL as clients request it, with http or https; required",
+            },
+            Parameter { name: "method", values: "`GET` (the default) or `HEAD`" },
+            Parameter {
+                name: "fields",
+                values: "header fields of the request in order: `[[\"accept-language\",\"de\"]]`; none by default",
+            },
+        ],
+        answers: &[
+            (
+                200,
+                "`{\"status\":200,\"cache_status\":\"larder; hit; ttl=9\",\"complete\":true,\"findings\":[{\"step\",\"says\",\
+                 \"section\",\"values\":[{\"name\",\"value\",\"section\"}]}]}`",
+            ),
+            (400, "the body cannot be read, or `request_invalid`: the request cannot be made"),
+            (503, "`busy`: too many explanations are under way; try again"),
+        ],
+        action: Action::Explain,
     },
     Route {
         method: Method::GET,
@@ -205,7 +235,10 @@ fn write_route(page: &mut String, route: &Route) {
     let probes = if route.reach == Reach::Probes { " *(probes)*" } else { "" };
     let _ = writeln!(page, "\n## `{} {}`{probes}\n\n{}", route.method, route.path, route.summary);
     if !route.parameters.is_empty() {
-        page.push_str("\nAs a JSON object in the body, or percent-encoded in the query; not both.\n");
+        page.push_str(match route.action {
+            Action::Explain => "\nAs a JSON object in the body.\n",
+            _ => "\nAs a JSON object in the body, or percent-encoded in the query; not both.\n",
+        });
         page.push_str("\n| parameter | values |\n|---|---|\n");
     }
     for parameter in route.parameters {

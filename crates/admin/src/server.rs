@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::answer::{self, Answer, Refusal};
 use crate::control::{Control, Readiness};
+use crate::explain::Question;
 use crate::guard::Guard;
 use crate::purge::PurgeRequest;
 use crate::routes::{self, Action, Lookup, ROUTES, Reach};
@@ -263,6 +264,7 @@ impl Context {
             Lookup::Unknown => return Err(Refusal::RouteUnknown),
         };
         match route.action {
+            Action::Explain => self.explain(head.uri.query(), &self.read(body).await?).await,
             Action::Index => Ok(self.index()),
             Action::Live => Ok(answer::json(StatusCode::OK, &json!({ "live": true }))),
             Action::Metrics => Ok(self.metrics()),
@@ -318,6 +320,13 @@ impl Context {
             Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, &["draining"][..]),
         };
         answer::json(status, &json!({ "ready": status == StatusCode::OK, "reasons": reasons }))
+    }
+
+    async fn explain(&self, query: Option<&str>, body: &[u8]) -> Result<Answer, Refusal> {
+        let question = Question::read(query, body)?;
+        let explanation = self.control.explain(question).await.map_err(Refusal::Explain)?;
+        self.telemetry.background().explanation();
+        Ok(answer::json(StatusCode::OK, &explanation))
     }
 
     async fn purge(&self, query: Option<&str>, body: &[u8]) -> Result<Answer, Refusal> {

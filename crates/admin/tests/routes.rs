@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use admin::{
-    Admin, AdminConfig, AdminError, AdminLimits, Control, ControlFuture, PurgeError, PurgeMode, PurgeOutcome,
-    ROUTES, Reach, Readiness, Secret, serve,
+    Admin, AdminConfig, AdminError, AdminLimits, Control, ControlFuture, ExplainError, Explanation, Finding,
+    PurgeError, PurgeMode, PurgeOutcome, Question, ROUTES, Reach, Readiness, Secret, Value as Shown, serve,
 };
 use serde_json::{Value, json};
 use telemetry::{BuildInfo, Metric, Number, Telemetry};
@@ -43,6 +43,23 @@ impl Control for Scripted {
                 url => {
                     self.purged.lock().expect("not poisoned").push((url.to_owned(), mode));
                     Ok(PurgeOutcome { keys_matched: 1, responses_purged: 2, fills_doomed: 3 })
+                }
+            }
+        })
+    }
+
+    fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>> {
+        Box::pin(async move {
+            match question.url.as_str() {
+                "nonsense" => Err(ExplainError::RequestInvalid { reason: "no scheme".to_owned() }),
+                "http://busy/" => Err(ExplainError::Busy),
+                url => {
+                    let value =
+                        Shown { name: "url".to_owned(), value: url.to_owned(), section: String::new() };
+                    let (step, says) = (question.method, "so it is".to_owned());
+                    let finding = Finding { step, says, section: String::new(), values: vec![value] };
+                    let cache_status = "larder; hit".to_owned();
+                    Ok(Explanation { status: 200, cache_status, complete: true, findings: vec![finding] })
                 }
             }
         })
@@ -166,6 +183,15 @@ async fn routes_and_their_answers() {
             r#"{"keys_matched":1,"responses_purged":2,"fills_doomed":3}"#,
         ),
         ("POST /purge?url=http%3A//b/&mode=soft", "", 200, r#""keys_matched":1"#),
+        (
+            "POST /explain",
+            r#"{"url":"http://a/?b"}"#,
+            200,
+            r#""findings":[{"step":"GET","says":"so it is","values":[{"name":"url","value":"http://a/?b"}]}]}"#,
+        ),
+        ("POST /explain", r#"{"url":"nonsense"}"#, 400, "request_invalid"),
+        ("POST /explain", r#"{"url":"http://busy/"}"#, 503, "busy"),
+        ("POST /explain?url=http://a/", "", 400, "not in the query"),
         ("POST /reload", "", 200, r#"{"reloaded":true}"#),
     ];
     for (line, body, status, part) in cases {
@@ -249,7 +275,7 @@ async fn a_token_guards_every_route_of_the_admin_listener() {
     ];
     for route in ROUTES {
         let line = format!("{} {}", route.method, route.path);
-        let body = if route.path == "/purge" { r#"{"url":"http://a/"}"# } else { "" };
+        let body = if route.parameters.is_empty() { "" } else { r#"{"url":"http://a/"}"# };
         for (fields, status, challenge) in cases {
             let reply = call(running.admin.address, &line, fields, body).await;
             assert_eq!(reply.status, status, "{line} {fields}");

@@ -117,6 +117,31 @@ pub fn write_key(parts: &KeyParts<'_>, rules: &KeyRules, out: &mut Vec<u8>) {
     }
 }
 
+/// A key for people, such as `GET http://a/b?c of site shop`; `None` for bytes that [`write_key`] did not write.
+pub fn describe(key: &[u8]) -> Option<String> {
+    let mut rest = key.strip_prefix(&[FORMAT])?;
+    let mut parts = Vec::new();
+    for _ in 0..4 {
+        parts.push(read_part(&mut rest)?.escape_ascii().to_string());
+    }
+    let (present, after) = rest.split_first()?;
+    rest = after;
+    let query = match *present {
+        QUERY_PRESENT => format!("?{}", read_part(&mut rest)?.escape_ascii()),
+        _ => String::new(),
+    };
+    let method = read_part(&mut rest)?.escape_ascii();
+    let [site, scheme, authority, path] = parts.try_into().ok()?;
+    Some(format!("{method} {scheme}://{authority}{path}{query} of site {site}"))
+}
+
+fn read_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, after) = rest.split_first_chunk()?;
+    let (part, after) = after.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)?;
+    *rest = after;
+    Some(part)
+}
+
 /// The first byte of every key. Another way to write keys takes another number.
 const FORMAT: u8 = 1;
 const QUERY_ABSENT: u8 = 0;

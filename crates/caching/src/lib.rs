@@ -54,6 +54,7 @@ pub mod date;
 mod decimal;
 pub mod directives;
 pub mod entity_tag;
+pub mod explain;
 pub mod facts;
 pub mod fields;
 pub mod freshness;

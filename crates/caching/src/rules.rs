@@ -42,6 +42,17 @@ pub enum Profile {
     Rfc9111,
 }
 
+impl Profile {
+    /// The profile of a name as configurations write it.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "safe" => Some(Self::Safe),
+            "rfc9111" => Some(Self::Rfc9111),
+            _ => None,
+        }
+    }
+}
+
 impl Rules {
     /// The decisions of a profile.
     pub fn for_profile(profile: Profile) -> Self {

@@ -111,6 +111,21 @@ impl NominatedFields {
         });
     }
 
+    /// The captured values for people: each name with its members in quotes, or `absent`.
+    pub fn describe(&self, captured: &NominatedValues) -> Vec<(String, String)> {
+        let mut rest = &captured.bytes[..];
+        let mut text_of = |_: &str| {
+            let mut members = Vec::new();
+            while let Some((member, after)) = split_member(rest) {
+                members.push(String::from_utf8_lossy(member).into_owned());
+                rest = after;
+            }
+            rest = rest.get(1..).unwrap_or_default();
+            if members.is_empty() { "absent".to_owned() } else { format!("\"{}\"", members.join(", ")) }
+        };
+        self.names().map(|name| (name.to_owned(), text_of(name))).collect()
+    }
+
     /// Gives `sink` the captured form piece by piece: per name its members, each marked and
     /// length-prefixed, then an end mark. An absent field has no member, an empty one an empty member.
     fn encode(
@@ -204,6 +219,13 @@ fn collect_names<'a>(response: &'a [FieldLine<'a>]) -> Result<Names<'a>, VaryUnu
         names.push(name);
     }
     Ok(names)
+}
+
+/// The first member of captured values, and what comes after it.
+fn split_member(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&[MEMBER, ref prefix @ ..], rest) = bytes.split_first_chunk::<9>()? else { return None };
+    let length = u64::from_be_bytes(*prefix);
+    rest.split_at_checked(usize::try_from(length).ok()?)
 }
 
 fn length_prefix(bytes: &[u8]) -> [u8; 8] {

@@ -18,18 +18,21 @@
 
 use std::sync::Arc;
 
+use caching::explain::Finding;
 use caching::{FieldLine, RequestFacts};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::cache::collapse;
 use crate::cache::fetch::Fetch;
+use crate::cache::findings;
 use crate::cache::lookup::{Found, Lookup};
 use crate::cache::serve::Serving;
+use crate::explain::note;
 use crate::forward;
 use crate::head::{OwnedRequest, Peer, RequestHead, Scheme, Trust};
 use crate::origin::{Interim, RequestBody};
-use crate::reason::Detail;
+use crate::reason::{Detail, Reason};
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
 use crate::route::{LiveSite, RuleIndex};
@@ -90,10 +93,17 @@ pub(crate) fn begin(
     let started = Instant::now();
     let Some(site) = live.routes.site(request.authority, request.path()) else {
         let problem = Problem::no_site(request.authority);
+        note(request.record, || Finding::new("route", "no site is for this host and path", ""));
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     let facts = RequestFacts::parse(request.method, request.fields);
     let rule = site.rule(request.method, request.path_and_query);
+    note(request.record, || {
+        Finding::new("route", "the first site and rule that fit", "")
+            .with("site", site.config.name.as_str(), "")
+            .with("rule", site.rule_at(rule).name.as_str(), "")
+            .with("origin", site.config.origin.name.as_str(), "")
+    });
     let plan = |way: Way| {
         Step::Forward(Box::new(Plan {
             live: Arc::clone(live),
@@ -107,7 +117,12 @@ pub(crate) fn begin(
     };
     let lookup = Lookup { worker, live, site, rule, request, facts: &facts, now: worker.now() };
     match lookup.run(key) {
-        Found::Pass(reason) => plan(Way::Pass { reason }),
+        Found::Pass(reason) => {
+            note(request.record, || {
+                findings::because("pass", "forwarded for this client alone", reason.detail)
+            });
+            plan(Way::Pass { reason })
+        }
         Found::Use(hit, use_) => {
             let serving = Serving { site, request, facts: &facts, now: lookup.now, started };
             match serving.stored(&hit, use_) {
@@ -115,7 +130,11 @@ pub(crate) fn begin(
                     lookup.refresh_if_stale(use_, &hit, key);
                     Step::Reply(reply)
                 }
-                None => plan(Way::Fetch(lookup.fetch_after_hole(key))),
+                None => {
+                    let detail = Reason::SegmentEvicted.into();
+                    note(request.record, || findings::because("reuse", "fetched again", detail));
+                    plan(Way::Fetch(lookup.fetch_after_hole(key)))
+                }
             }
         }
         Found::Fetch(fetch) => plan(Way::Fetch(fetch)),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use caching::explain::{Finding, seconds};
 use caching::invalidation::{Target, invalidated};
 use caching::{CacheStatus, ExchangeTimes, FieldLine, MethodClass, Outcome};
 use http::{HeaderMap, HeaderValue, Method};
@@ -12,6 +13,7 @@ use crate::cache::{head_update, purge};
 use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
 use crate::exchange::{InterimSender, PassReason, Plan};
+use crate::explain::note;
 use crate::fields::{PackedFields, map_lines};
 use crate::head::{OwnedRequest, Version};
 use crate::origin::{BodyFraming, Interim, OriginError, OriginRequest, OriginResponse, RequestBody};
@@ -42,12 +44,40 @@ impl OriginCall<'_> {
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<OriginResponse, OriginError> {
         let started = Instant::now();
+        let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
         let result = match self.origin_request(fields, body) {
             Ok(request) => self.site.origin.send(request, &self.site.config.timeouts, interim).await,
             Err(error) => Err(error),
         };
         self.count(&result, started);
+        note(self.request.record.as_ref(), || self.forwarded(&result, asked, started));
         result
+    }
+
+    /// What the origin said, and what it was asked beyond the client's own words.
+    fn forwarded(
+        &self,
+        result: &Result<OriginResponse, OriginError>,
+        asked: Option<String>,
+        started: Instant,
+    ) -> Finding {
+        let name = self.site.config.origin.name.as_str();
+        let (says, section) = match result {
+            Ok(response) => {
+                (format!("the origin answers {}", response.status.as_u16()), "RFC 9111 section 4")
+            }
+            Err(error) => (format!("the origin fails: {error}"), "RFC 9209 section 2.3"),
+        };
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let finding = Finding::new("forward", says, section).with("origin", name, "").with(
+            "first byte after",
+            seconds(took_ms),
+            "",
+        );
+        match asked.filter(|asked| !asked.is_empty()) {
+            Some(asked) => finding.with("asked with", asked, "RFC 9111 section 4.3.1"),
+            None => finding,
+        }
     }
 
     fn origin_request(&self, fields: HeaderMap, body: RequestBody) -> Result<OriginRequest, OriginError> {
@@ -89,6 +119,14 @@ impl OriginCall<'_> {
         let duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.worker.recorder.origin_request(self.site.origin_metrics, outcome, duration_ns);
     }
+}
+
+/// The preconditions and ranges of a request to the origin, for people.
+fn asked_with(fields: &HeaderMap) -> String {
+    let names =
+        ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"];
+    let shown = |name: &str| Some(format!("{name}: {}", fields.get(name)?.as_bytes().escape_ascii()));
+    names.into_iter().filter_map(shown).collect::<Vec<_>>().join(", ")
 }
 
 //= RFC 9110 section 10.1.4: TE: trailers

@@ -12,10 +12,12 @@ use caching::CacheName;
 use store::{Memory, MemoryConfig, Usage};
 use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::cache::flight::Flights;
 use crate::cache::purge::{PurgeError, PurgeMode, Purged, purge_url};
 use crate::config::{Config, ListenerConfig};
+use crate::explain::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
 use crate::origin::{OriginStats, Origins};
 use crate::route::{LiveSite, Routes};
 use crate::server::{listener, tls};
@@ -92,6 +94,7 @@ impl Gateway {
         let origins = Arc::new(Origins::new(background.clone()));
         let memory = Memory::new(MemoryConfig::with_bytes_max(config.memory_bytes_max));
         let live = live(config, &origins, &telemetry)?;
+        let (ask, errands) = mpsc::channel(ERRANDS_MAX);
         let shared = Arc::new(Shared {
             live: ArcSwap::from_pointee(live),
             memory,
@@ -100,6 +103,7 @@ impl Gateway {
             telemetry,
             connections: AtomicUsize::new(0),
             drain: Drain::default(),
+            errands: ask,
         });
         background.spawn(sweep(Arc::clone(&shared)));
         let addresses = bound.iter().map(|(address, _)| *address).collect();
@@ -107,10 +111,14 @@ impl Gateway {
         for (_, listeners) in bound {
             per_worker.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
         }
+        let mut errands = Some(errands);
         let threads = per_worker
             .into_iter()
             .enumerate()
-            .map(|(index, listeners)| spawn_worker(&shared, access_log, index, listeners, drain_limit))
+            .map(|(index, listeners)| {
+                let duties = Duties { listeners, errands: errands.take() };
+                spawn_worker(&shared, access_log, index, duties, drain_limit)
+            })
             .collect::<io::Result<_>>()
             .map_err(StartError::Worker)?;
         Ok(Self { shared, addresses, threads })
@@ -164,6 +172,19 @@ impl GatewayControl {
         purge_url(&self.shared, url, mode)
     }
 
+    /// Makes a request as a client would, and tells what was decided about it and from which values. The request is a
+    /// real one: it may be forwarded, stored and counted.
+    ///
+    /// # Errors
+    /// See [`ExplainError`].
+    pub async fn explain(&self, question: Question) -> Result<Explanation, ExplainError> {
+        explain::check(&question)?;
+        let (answer, answered) = oneshot::channel();
+        let errand = Errand { question, answer };
+        self.shared.errands.try_send(errand).map_err(|_| ExplainError::Busy)?;
+        answered.await.map_err(|_| ExplainError::Busy)
+    }
+
     /// Stops accepting, lets requests in flight finish up to the drain limit, then ends the workers.
     pub fn drain(&self) {
         self.shared.drain.begin();
@@ -190,6 +211,13 @@ impl GatewayControl {
     }
 }
 
+/// What a worker serves.
+struct Duties {
+    listeners: Vec<std::net::TcpListener>,
+    /// Questions of operators; only one worker answers them.
+    errands: Option<mpsc::Receiver<Errand>>,
+}
+
 type Bound = (SocketAddr, Vec<std::net::TcpListener>);
 
 fn bind_all(listeners: &[ListenerConfig], workers: usize) -> Result<Vec<Bound>, StartError> {
@@ -204,7 +232,7 @@ fn spawn_worker(
     shared: &Arc<Shared>,
     access_log: &AccessLog,
     index: usize,
-    listeners: Vec<std::net::TcpListener>,
+    duties: Duties,
     drain_limit: Duration,
 ) -> io::Result<JoinHandle<()>> {
     let worker = Arc::new(Worker {
@@ -214,7 +242,12 @@ fn spawn_worker(
     });
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-        runtime.block_on(listener::serve(worker, listeners, drain_limit));
+        runtime.block_on(async {
+            if let Some(errands) = duties.errands {
+                tokio::spawn(explain::serve(Arc::clone(&worker), errands));
+            }
+            listener::serve(worker, duties.listeners, drain_limit).await;
+        });
         // Tasks that are left belong to nobody any more: fills whose clients have gone.
         runtime.shutdown_background();
     })

@@ -1,9 +1,11 @@
 //! A request's head as both protocols present it, borrowed and owned.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use caching::FieldLine;
 
+use crate::explain::Record;
 use crate::fields::PackedFields;
 
 /// The URI scheme of the target, by the connection or a trusted proxy.
@@ -95,6 +97,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) content: Content,
     pub(crate) upgrade: Option<&'a str>,
     pub(crate) peer: Peer,
+    /// Where decisions are noted, if anybody wants to know.
+    pub(crate) record: Option<&'a Arc<Record>>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -113,6 +117,7 @@ impl<'a> RequestHead<'a> {
             content: self.content,
             upgrade: self.upgrade.map(str::to_owned),
             peer: self.peer,
+            record: self.record.cloned(),
         }
     }
 }
@@ -137,6 +142,7 @@ pub(crate) struct OwnedRequest {
     pub(crate) content: Content,
     pub(crate) upgrade: Option<String>,
     pub(crate) peer: Peer,
+    pub(crate) record: Option<Arc<Record>>,
 }
 
 impl OwnedRequest {
@@ -152,6 +158,7 @@ impl OwnedRequest {
             content: self.content,
             upgrade: self.upgrade.as_deref(),
             peer: self.peer,
+            record: self.record.as_ref(),
         }
     }
 

@@ -20,6 +20,7 @@ mod cache;
 pub mod config;
 pub mod events;
 mod exchange;
+mod explain;
 mod fields;
 mod forward;
 mod gateway;
@@ -34,5 +35,7 @@ mod transform;
 mod worker;
 
 pub use cache::purge::{PurgeError, PurgeMode, Purged};
+pub use explain::{ExplainError, Explanation, Question};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
 pub use reason::Reason;
+pub use route::route_of;

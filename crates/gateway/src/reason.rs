@@ -42,6 +42,28 @@ impl Detail {
     }
 }
 
+impl Detail {
+    /// What it means, in a sentence.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Self::Reuse(reason) => reason.meaning(),
+            Self::Store(reason) => reason.meaning(),
+            Self::Here(reason) => reason.meaning(),
+            Self::Origin(error_type) => error_type,
+        }
+    }
+
+    /// The section behind it; empty where none is.
+    pub(crate) fn section(self) -> &'static str {
+        match self {
+            Self::Reuse(reason) => reason.section(),
+            Self::Store(reason) => reason.section(),
+            Self::Here(reason) => reason.section(),
+            Self::Origin(_) => "RFC 9209 section 2.3",
+        }
+    }
+}
+
 impl From<NotReused> for Detail {
     fn from(reason: NotReused) -> Self {
         Self::Reuse(reason)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use telemetry::{OriginId, SiteId};
 
-use crate::config::{CacheRule, Site};
+use crate::config::{CacheRule, Config, Site};
 use crate::origin::Origin;
 
 /// A site with the living things that belong to it.
@@ -24,23 +24,49 @@ impl LiveSite {
         metrics: SiteId,
         origin_metrics: OriginId,
     ) -> Self {
-        let mut rules = config.rules.clone();
-        rules.push(CacheRule::built_in(config.profile));
+        let rules = all_rules(config);
         Self { config: Arc::clone(config), rules, origin, metrics, origin_metrics }
     }
 
     /// The first rule that fits, in the order of the file.
     pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleIndex {
-        let fits = |rule: &CacheRule| {
-            rule.methods.contains(method)
-                && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
-        };
-        RuleIndex(self.rules.iter().position(fits).unwrap_or(self.rules.len() - 1))
+        RuleIndex(first_fit(&self.rules, method, path_and_query))
     }
 
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
         &self.rules[index.0]
     }
+}
+
+/// The site's rules, and behind them the built-in one that takes what is left.
+fn all_rules(site: &Site) -> Vec<CacheRule> {
+    let mut rules = site.rules.clone();
+    rules.push(CacheRule::built_in(site.profile));
+    rules
+}
+
+fn first_fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
+    let fits = |rule: &CacheRule| {
+        rule.methods.contains(method)
+            && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
+    };
+    rules.iter().position(fits).unwrap_or(rules.len() - 1)
+}
+
+/// The name of the site that a request belongs to under a configuration, and the cache rule.
+pub fn route_of(
+    config: &Config,
+    authority: &str,
+    method: &str,
+    path_and_query: &str,
+) -> Option<(String, CacheRule)> {
+    let path = path_and_query.split('?').next().unwrap_or_default();
+    let mut sites: Vec<_> = config.sites.iter().collect();
+    sites.sort_by_key(|site| longest_prefix_first(site));
+    let site = closest(&sites, |site| site, authority, path)?;
+    let mut rules = all_rules(site);
+    let rule = first_fit(&rules, method, path_and_query);
+    Some((site.name.clone(), rules.swap_remove(rule)))
 }
 
 /// Names a rule of a site.
@@ -56,20 +82,33 @@ impl Routes {
     /// Orders sites so that the first match is the right one: exact hosts before wildcards before any
     /// host, then longer path prefixes first, then the order of the file.
     pub(crate) fn new(mut sites: Vec<Arc<LiveSite>>) -> Self {
-        sites.sort_by_key(|site| std::cmp::Reverse(site.config.path_prefix.len()));
+        sites.sort_by_key(|site| longest_prefix_first(&site.config));
         Self { sites }
     }
 
     /// The site for a host (with or without port) and a path.
     pub(crate) fn site(&self, authority: &str, path: &str) -> Option<&Arc<LiveSite>> {
-        let host = host_of(authority);
-        self.sites
-            .iter()
-            .filter(|site| has_prefix(path, &site.config.path_prefix))
-            .filter_map(|site| Some((specificity(&site.config.hosts, host)?, site)))
-            .min_by_key(|(specificity, _)| *specificity)
-            .map(|(_, site)| site)
+        closest(&self.sites, |site| &site.config, authority, path)
     }
+}
+
+fn longest_prefix_first(site: &Site) -> std::cmp::Reverse<usize> {
+    std::cmp::Reverse(site.path_prefix.len())
+}
+
+fn closest<'a, T>(
+    sites: &'a [T],
+    config: impl Fn(&T) -> &Site,
+    authority: &str,
+    path: &str,
+) -> Option<&'a T> {
+    let host = host_of(authority);
+    let fits = |site: &&T| has_prefix(path, &config(site).path_prefix);
+    let candidates = sites.iter().filter(fits);
+    candidates
+        .filter_map(|site| Some((specificity(&config(site).hosts, host)?, site)))
+        .min_by_key(|(specificity, _)| *specificity)
+        .map(|(_, site)| site)
 }
 
 /// The host of an authority, without port; brackets of IPv6 literals stay.

@@ -9,11 +9,12 @@ use arc_swap::ArcSwap;
 use caching::{CacheName, Timestamp, date};
 use store::Memory;
 use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use crate::cache::flight::Flights;
 use crate::cache::stored::Primary;
 use crate::config::Config;
+use crate::explain::Errand;
 use crate::origin::Origins;
 use crate::route::Routes;
 
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) connections: AtomicUsize,
     pub(crate) drain: Drain,
+    /// Questions for the first worker.
+    pub(crate) errands: mpsc::Sender<Errand>,
 }
 
 /// The way to a stop: readiness is gone, then idle connections end, then those in use as their requests finish.

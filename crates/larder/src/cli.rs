@@ -25,6 +25,8 @@ pub(crate) enum Command {
         /// Configuration file (TOML)
         file: PathBuf,
     },
+    /// Tell why a response was, or was not, stored and reused
+    Explain(ExplainArguments),
     /// Purge a URL, with all its variants, from a running cache
     Purge(PurgeArguments),
     /// Make a running cache read its configuration again
@@ -104,6 +106,64 @@ pub(crate) struct PurgeArguments {
 
     #[command(flatten)]
     pub(crate) admin: AdminArguments,
+}
+
+/// Of a running cache (URL), or of a request and a response in files.
+#[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["url", "request"])))]
+pub(crate) struct ExplainArguments {
+    /// URL as clients ask for it: the running cache makes this request, really, and tells what it decided
+    pub(crate) url: Option<String>,
+
+    /// GET or HEAD
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET", conflicts_with = "request")]
+    pub(crate) method: String,
+
+    /// Header field of the request, such as "Accept-Language: de"; may be given more than once
+    #[arg(short = 'H', long = "header", value_name = "FIELD", conflicts_with = "request")]
+    pub(crate) header: Vec<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) pair: PairArguments,
+
+    #[command(flatten)]
+    pub(crate) admin: AdminArguments,
+}
+
+/// An exchange in files, and what came after it.
+#[derive(Args, Debug)]
+pub(crate) struct PairArguments {
+    /// File with a request as HTTP/1.1 writes it: request line and header fields. No cache needs to run
+    #[arg(long, value_name = "FILE", requires = "response")]
+    pub(crate) request: Option<PathBuf>,
+
+    /// File with the origin's response to it: status line and header fields
+    #[arg(long, value_name = "FILE", requires = "request")]
+    pub(crate) response: Option<PathBuf>,
+
+    /// When the response was received, such as "Sun, 06 Nov 1994 08:49:37 GMT" [default: its Date, else now]
+    #[arg(long, value_name = "DATE", requires = "request")]
+    pub(crate) received: Option<String>,
+
+    /// How long after that the next request comes, such as 90s or 1h
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    pub(crate) after: String,
+
+    /// File with the next request [default: the same request again]
+    #[arg(long, value_name = "FILE", requires = "request")]
+    pub(crate) again: Option<PathBuf>,
+
+    /// Configuration file whose site and rule for the request decide [default: the rules of the profile]
+    #[arg(long, value_name = "FILE", requires = "request")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Profile without a configuration: safe or rfc9111 [default: safe]
+    #[arg(long, value_name = "NAME", requires = "request", conflicts_with = "config")]
+    pub(crate) profile: Option<String>,
 }
 
 impl ServeArguments {

@@ -6,6 +6,7 @@
 mod assemble;
 mod cli;
 mod config;
+mod explain;
 mod lifecycle;
 mod measures;
 mod mock_origin;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(arguments) => return serve(&arguments),
         Command::Check { file } => return check(&file),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Purge(arguments) => operate::purge(&arguments),
         Command::Reload(arguments) => operate::reload(&arguments),
         Command::Origin(options) => run_mock_origin(options),

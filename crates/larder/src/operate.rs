@@ -39,7 +39,11 @@ pub(crate) fn reload(arguments: &AdminArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn post(arguments: &AdminArguments, path: &str, body: &Value) -> anyhow::Result<Value> {
+/// Sends a request to the admin API.
+///
+/// # Errors
+/// Nobody answers, or the answer is a refusal.
+pub(crate) fn post(arguments: &AdminArguments, path: &str, body: &Value) -> anyhow::Result<Value> {
     let request = request(arguments, path, body)?;
     lifecycle::runtime()?.block_on(async {
         let exchange = exchange(arguments.admin, request);

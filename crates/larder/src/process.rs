@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use admin::{ControlFuture, PurgeError, PurgeMode, PurgeOutcome, Readiness};
+use admin::{
+    ControlFuture, ExplainError, Explanation, PurgeError, PurgeMode, PurgeOutcome, Question, Readiness,
+};
 use gateway::GatewayControl;
 use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
@@ -12,6 +14,7 @@ use telemetry::{AccessLog, Telemetry};
 
 use crate::assemble::log_levels;
 use crate::config::{self, Overrides, Settings, Severity};
+use crate::explain;
 
 /// What the process was started with, and the configuration in force.
 pub(crate) struct Running {
@@ -128,6 +131,14 @@ impl admin::Control for Process {
         Box::pin(async move { self.gateway.purge(url, mode).map(outcome).map_err(purge_error) })
     }
 
+    fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>> {
+        Box::pin(async move {
+            let question = explain::live::question(&question)
+                .map_err(|error| ExplainError::RequestInvalid { reason: error.to_string() })?;
+            self.gateway.explain(question).await.map(explain::live::explanation).map_err(explain_error)
+        })
+    }
+
     fn reload(&self) -> ControlFuture<'_, Result<(), Vec<String>>> {
         // The admin API runs on the background runtime, where a few milliseconds of work delay probes only.
         Box::pin(async move { self.reload_now() })
@@ -151,6 +162,13 @@ fn outcome(purged: gateway::Purged) -> PurgeOutcome {
         keys_matched: u64::from(responses + fetches > 0),
         responses_purged: responses,
         fills_doomed: fetches,
+    }
+}
+
+fn explain_error(error: gateway::ExplainError) -> ExplainError {
+    match error {
+        gateway::ExplainError::Busy => ExplainError::Busy,
+        error => ExplainError::RequestInvalid { reason: error.to_string() },
     }
 }
 

@@ -105,6 +105,8 @@ metrics! {
         "Client connections closed before their first request was read.";
     ConnectionsTotal "larder_connections_total" Counter Count ["protocol"],
         "Client connections since the start; one over TLS counts as tls and as the protocol inside.";
+    ExplanationsTotal "larder_explanations_total" Counter Count [],
+        "Requests that operators had explained.";
     Fills "larder_fills" Gauge Count ["state"],
         "Fills of the cache in progress.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],

@@ -135,6 +135,11 @@ impl WorkerRecorder {
         self.shard.tables.lock().event(event);
     }
 
+    /// An operator had a request explained.
+    pub fn explanation(&self) {
+        self.event(Metric::ExplanationsTotal, "");
+    }
+
     /// An operator purged.
     pub fn purge(&self, mode: &'static str) {
         self.event(Metric::PurgesTotal, mode);

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use caching::explain::Finding;
 use caching::{Outcome, Reuse, reuse};
 use telemetry::CacheResult;
 use tokio::time::timeout;
 
 use super::fetch::{Fetch, Job, Sharing};
+use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Flights, Join, News, Participant, Pilot};
 use super::lookup::Lookup;
 use super::serve::{Serving, Use};
 use super::stored::Hit;
 use crate::config::{Collapse, CollapseLimits, LeaderFailure};
 use crate::exchange::{InterimSender, PassReason, Plan};
+use crate::explain::{Record, note};
 use crate::forward;
 use crate::head::RequestHead;
 use crate::origin::{OriginError, RequestBody};
@@ -63,8 +66,14 @@ pub(crate) async fn run(
     for _ in 0..ATTEMPTS_MAX {
         match seeker.attempt(sharing, &variant).await {
             Ok(reply) => return reply,
-            Err(Again::Join { variant: known }) => variant = known,
-            Err(Again::Alone) => sharing = Sharing::Alone,
+            Err(Again::Join { variant: known }) => {
+                seeker.tell("the other request's answer is no answer to this one: once more");
+                variant = known;
+            }
+            Err(Again::Alone) => {
+                seeker.tell("the other request's answer is no answer to this one: forwarded alone");
+                sharing = Sharing::Alone;
+            }
             Err(Again::Pass { detail: why }) => {
                 detail = why;
                 break;
@@ -72,6 +81,9 @@ pub(crate) async fn run(
         }
     }
     let reason = PassReason { fwd: fetch.reason.fwd(), detail };
+    note(plan.request.record.as_ref(), || {
+        findings::because("pass", "forwarded for this client alone", detail)
+    });
     forward::pass(worker, plan, RequestBody::Empty, reason, interims).await
 }
 
@@ -85,6 +97,7 @@ pub(crate) fn refresh(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             site: Arc::clone(lookup.site),
             rule: lookup.rule,
             request: Arc::new(lookup.request.into_owned()),
+            noting: lookup.request.record.map(Record::open),
             facts: *lookup.facts,
             fetch,
         };
@@ -121,7 +134,10 @@ impl Seeker<'_> {
             _ => Join::Full,
         };
         let participant = match joined {
-            Join::Wait(participant) => return (participant, Role::Waiter),
+            Join::Wait(participant) => {
+                self.tell("it waits for the forward of another request, which is under way");
+                return (participant, Role::Waiter);
+            }
             Join::Lead(participant) => participant,
             Join::Full => Flights::alone(&self.fetch.key),
         };
@@ -133,6 +149,7 @@ impl Seeker<'_> {
         let pilot = Pilot::new(participant, &self.worker.shared.flights);
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
+            self.tell("another request has just stored what this one wants");
             return pilot.land(Answer::Found(hit));
         }
         let job = Job {
@@ -141,10 +158,15 @@ impl Seeker<'_> {
             site: Arc::clone(&self.plan.site),
             rule: self.plan.rule,
             request: Arc::clone(&self.plan.request),
+            noting: self.plan.request.record.as_ref().map(Record::open),
             facts: self.plan.facts,
             fetch: Arc::clone(self.fetch),
         };
         tokio::spawn(job.run(pilot));
+    }
+
+    fn tell(&self, says: &str) {
+        note(self.plan.request.record.as_ref(), || Finding::new("collapse", says, "RFC 9111 section 4"));
     }
 
     fn stored_meanwhile(&self) -> Option<Hit> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use caching::explain::Finding;
 use caching::validation::{self, Answer as Judgement};
 use caching::{
     ExchangeTimes, Failure, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, Validators,
@@ -10,11 +11,13 @@ use caching::{
 use http::header::{HeaderName, HeaderValue};
 
 use super::fill::{CompleteBody, Fill, FillLimits, NotKept, Writer, Written};
+use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Pilot, PrivateAnswer};
 use super::publish::Publication;
-use super::stored::Hit;
+use super::stored::{Hit, Uncacheable};
 use crate::config::{CacheRule, Collapse};
 use crate::events::{self, Event};
+use crate::explain::{OpenRecord, note};
 use crate::fields::map_lines;
 use crate::forward::OriginCall;
 use crate::head::OwnedRequest;
@@ -53,6 +56,9 @@ pub(crate) struct Job {
     pub(crate) site: Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
     pub(crate) request: Arc<OwnedRequest>,
+    /// Keeps the record open to the end, where somebody wants to know.
+    #[expect(dead_code, reason = "its end is what counts")]
+    pub(crate) noting: Option<OpenRecord>,
     pub(crate) facts: RequestFacts,
     pub(crate) fetch: Arc<Fetch>,
 }
@@ -100,17 +106,25 @@ impl Job {
         } else {
             Failure::Status(respond::status_of(&error))
         };
-        let answer = match self.usable_stale(failure) {
-            Some(stale) => Answer::Stale(stale, FailureCause::Unreachable(error.reason())),
+        let cause = FailureCause::Unreachable(error.reason());
+        let answer = match self.usable_stale(failure, cause) {
+            Some(stale) => Answer::Stale(stale, cause),
             None => Answer::Failed(Arc::new(error)),
         };
         pilot.land(answer);
     }
 
-    fn usable_stale(&self, failure: Failure) -> Option<Hit> {
-        let stale = self.fetch.stale.as_ref()?;
+    fn usable_stale(&self, failure: Failure, cause: FailureCause) -> Option<Hit> {
+        let (stored, now) = (self.fetch.stale.as_ref(), now());
         let rules = &self.rule().caching;
-        may_serve_stale(&self.facts, &stale.head.facts, rules, now(), failure).then(|| stale.clone())
+        let is_usable = |stale: &&Hit| may_serve_stale(&self.facts, &stale.head.facts, rules, now, failure);
+        let usable = stored.filter(is_usable);
+        self.note(|| findings::failure(usable, stored.is_some(), cause, now));
+        usable.cloned()
+    }
+
+    fn note(&self, finding: impl FnOnce() -> Finding) {
+        note(self.request.record.as_ref(), finding);
     }
 
     async fn answered(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
@@ -133,12 +147,15 @@ impl Job {
         let hits = identified.iter().map(|index| &self.fetch.candidates[*index]);
         let publication = self.publication(&pilot);
         if let Some(hit) = publication.freshen_all(hits, response, times) {
+            self.note(|| findings::freshened(&hit, times.response));
             pilot.land(Answer::Freshened(hit));
         }
     }
 
     /// A 304 that is not about the stored response: only a full response helps.
     async fn ask_again(self, pilot: Pilot) {
+        let says = "the origin's 304 is not about the stored response: asked again without validators";
+        self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
         match self.ask(Validation::Without, &pilot).await {
             Err(error) => self.failed(error, pilot),
             Ok((response, times)) => self.take(response, times, pilot).await,
@@ -147,8 +164,9 @@ impl Job {
 
     async fn server_error(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let status = response.status.as_u16();
-        match self.usable_stale(Failure::Status(status)) {
-            Some(stale) => pilot.land(Answer::Stale(stale, FailureCause::Status(status))),
+        let cause = FailureCause::Status(status);
+        match self.usable_stale(Failure::Status(status), cause) {
+            Some(stale) => pilot.land(Answer::Stale(stale, cause)),
             None => self.take(response, times, pilot).await,
         }
     }
@@ -158,7 +176,9 @@ impl Job {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
         let publication = self.publication(&pilot);
-        match self.storable(&facts, &response, times) {
+        let storable = self.storable(&facts, &response, times);
+        self.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
+        match storable {
             Ok(storable) => {
                 let filling = publication.filling(
                     &storable,
@@ -174,7 +194,8 @@ impl Job {
             }
             Err(reason) => {
                 if is_lasting(reason) {
-                    publication.mark_uncacheable(times.response.plus_ms(self.uncacheable_for_ms()));
+                    let until = times.response.plus_ms(self.uncacheable_for_ms());
+                    publication.mark_uncacheable(Uncacheable { until, because: reason });
                 }
                 self.keep_private(response, reason, pilot);
             }
@@ -231,6 +252,7 @@ impl Job {
 
     fn stop_keeping(&self, reason: NotKept, pilot: &Pilot) {
         pilot.hide();
+        self.note(|| findings::because("store", "no longer kept", reason.reason().into()));
         self.not_stored(reason.reason().into());
     }
 
@@ -241,15 +263,21 @@ impl Job {
     }
 
     fn complete(&self, filling: &Filling, body: Option<CompleteBody>, pilot: &Pilot) {
-        if let Some(body) = body
-            && self.publication(pilot).store(&filling.head, body).is_err()
-        {
+        let Some(body) = body else { return };
+        let stored = self.publication(pilot).store(&filling.head, body);
+        if stored.is_err() {
             self.not_stored(Reason::StoreFull.into());
         }
+        self.note(|| match stored {
+            Ok(_) => Finding::new("store", "complete, and stored", "RFC 9111 section 3.3"),
+            Err(_) => findings::because("store", "not stored", Reason::StoreFull.into()),
+        });
     }
 
     fn abort(&self, fill: &Fill, reason: &'static str) {
         fill.abort();
+        let says = format!("the body broke off ({reason}): nothing is kept");
+        self.note(|| Finding::new("store", says, "RFC 9111 section 3.3"));
         self.worker.recorder.fill_aborted(reason);
         events::emit(&self.site.config, &self.request.path_and_query, &Event::FillAborted(reason));
     }

@@ -39,10 +39,10 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, tim
     memory.update(&key, |current| {
         let Some(primary) = current else { return Change::Keep };
         let Some(variants) = update.variants(primary) else { return Change::Keep };
-        if variants.is_empty() && primary.uncacheable_until().is_none() {
+        if variants.is_empty() && primary.uncacheable().is_none() {
             return Change::Remove;
         }
-        let updated = Primary::new(memory.budget(), variants, primary.uncacheable_until());
+        let updated = Primary::new(memory.budget(), variants, primary.uncacheable());
         updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
     });
 }

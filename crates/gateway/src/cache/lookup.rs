@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use caching::explain::{self, Finding};
 use caching::{
     FwdReason, KeyParts, Miss, NotReused, RequestFacts, Reuse, Timestamp, key::write_key, on_miss, reuse,
 };
 
 use super::fetch::{Fetch, Sharing};
+use super::findings;
 use super::serve::Use;
 use super::stored::{Hit, Primary};
 use crate::exchange::PassReason;
+use crate::explain::{Record, note};
 use crate::head::{Content, RequestHead, Scheme};
 use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
@@ -58,7 +61,26 @@ impl Lookup<'_> {
             Some(hit) => reuse(self.facts, &hit.head.facts, &rule.caching, self.now),
             None => on_miss(self.facts, &rule.caching, miss_kind(primary.as_deref())),
         };
+        if let Some(record) = self.request.record {
+            self.tell(record, key, primary.as_deref(), selected.as_ref(), decision);
+        }
         self.found(decision, selected, primary.as_ref(), key)
+    }
+
+    fn tell(
+        &self,
+        record: &Record,
+        key: &[u8],
+        primary: Option<&Primary>,
+        selected: Option<&Hit>,
+        decision: Reuse,
+    ) {
+        let shown = caching::key::describe(key).unwrap_or_default();
+        record.note(Finding::new("key", "the cache key", "RFC 9111 section 2").with("key", shown, ""));
+        let selection = findings::selection(primary, selected, self.request.fields);
+        selection.into_iter().for_each(|finding| record.note(finding));
+        let facts = selected.map(|hit| &hit.head.facts);
+        record.note(explain::reuse(decision, facts, self.now));
     }
 
     fn found(
@@ -97,7 +119,10 @@ impl Lookup<'_> {
         {
             return Found::Pass(PassReason { fwd, detail: reason.into() });
         }
-        if primary.is_some_and(|primary| primary.is_uncacheable(self.now)) {
+        if let Some(because) = primary.and_then(|primary| primary.why_uncacheable(self.now)) {
+            note(self.request.record, || {
+                findings::because("store", "not stored, a short while ago", because)
+            });
             return Found::Pass(PassReason { fwd, detail: Reason::KnownUncacheable.into() });
         }
         // Who asks for something newer than what others get must not be given an answer that was asked

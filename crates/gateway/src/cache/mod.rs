@@ -3,6 +3,7 @@
 pub(crate) mod collapse;
 pub(crate) mod fetch;
 pub(crate) mod fill;
+pub(crate) mod findings;
 pub(crate) mod flight;
 pub(crate) mod freshen;
 pub(crate) mod head_update;

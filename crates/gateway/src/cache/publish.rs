@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use caching::{ExchangeTimes, FieldLine, Storable, StorageFilter, Timestamp, VaryUnusable};
+use caching::{ExchangeTimes, FieldLine, Storable, StorageFilter, VaryUnusable};
 use store::{Applied, Change, OverBudget, SegmentPut};
 
 use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
 use super::flight::{Filling, Flight};
 use super::freshen::Freshening;
-use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
+use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::fields::PackedFields;
 use crate::origin::OriginResponse;
 
@@ -85,10 +85,10 @@ impl Publication<'_> {
     }
 
     /// Remembers that responses for this key are not stored, so that requests for it don't wait for each other.
-    pub(crate) fn mark_uncacheable(&self, until: Timestamp) {
+    pub(crate) fn mark_uncacheable(&self, note: Uncacheable) {
         self.update(|current| {
             let variants = current.map(|primary| primary.variants().to_vec()).unwrap_or_default();
-            Primary::new(self.job.worker.shared.memory.budget(), variants, Some(until)).map(Arc::new)
+            Primary::new(self.job.worker.shared.memory.budget(), variants, Some(note)).map(Arc::new)
         });
     }
 

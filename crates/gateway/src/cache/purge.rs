@@ -111,7 +111,7 @@ fn expired(shared: &Shared, primary: &Arc<Primary>) -> Option<Arc<Primary>> {
             body: variant.body.clone(),
         })
         .collect();
-    Primary::new(shared.memory.budget(), variants, primary.uncacheable_until()).ok().map(Arc::new)
+    Primary::new(shared.memory.budget(), variants, primary.uncacheable()).ok().map(Arc::new)
 }
 
 /// Scheme, authority, path with query. No path means `/`, as in a request for it.

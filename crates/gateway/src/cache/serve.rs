@@ -13,7 +13,9 @@ use telemetry::CacheResult;
 use tokio::time::Instant;
 
 use super::fill::Fill;
+use super::findings;
 use super::stored::{Hit, StoredBody, StoredHead};
+use crate::explain::note;
 use crate::fields::PackedFields;
 use crate::head::RequestHead;
 use crate::reason::Reason;
@@ -211,6 +213,7 @@ impl Serving<'_> {
         let is_own_forward =
             matches!(used, Use::Asked { outcome: Outcome::Forwarded { collapsed: false, .. }, .. });
         reply.age_s = (!is_own_forward || age_s > 0).then_some(age_s);
+        note(self.request.record, || findings::delivered(reply, used));
     }
 }
 

@@ -12,6 +12,7 @@ use caching::{
 use store::{Budget, Charge, OverBudget, Record, Segment, SegmentGroup, allocated_bytes};
 
 use crate::fields::PackedFields;
+use crate::reason::Detail;
 
 /// Everything about a stored response except its body. Immutable; freshening makes a new one.
 #[derive(Clone, Debug)]
@@ -95,13 +96,20 @@ impl StoredResponse {
     }
 }
 
+/// The note that responses for a key are not stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Uncacheable {
+    pub(crate) until: Timestamp,
+    pub(crate) because: Detail,
+}
+
 /// The record under a cache key. Shared and immutable; each change makes a new one.
 #[derive(Debug)]
 pub(crate) struct Primary {
     /// Newest first.
     variants: Vec<StoredResponse>,
-    /// Until when requests for this key are not collapsed, because the last answer was uncacheable.
-    uncacheable_until: Option<Timestamp>,
+    /// Requests for this key are not collapsed then.
+    uncacheable: Option<Uncacheable>,
     expires_at_ms: Option<u64>,
     /// Last, so that what it counts is gone before it is.
     charge: Charge,
@@ -118,25 +126,26 @@ impl Primary {
     pub(crate) fn new(
         budget: &Arc<Budget>,
         variants: Vec<StoredResponse>,
-        uncacheable_until: Option<Timestamp>,
+        uncacheable: Option<Uncacheable>,
     ) -> Result<Self, OverBudget> {
         let bytes = allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
             + variants.iter().map(StoredResponse::heap_bytes).sum::<usize>();
         let charge = budget.reserve_record(bytes)?;
-        let expires_at_ms = expires_at_ms(&variants, uncacheable_until);
-        Ok(Self { variants, uncacheable_until, expires_at_ms, charge })
+        let expires_at_ms = expires_at_ms(&variants, uncacheable);
+        Ok(Self { variants, uncacheable, expires_at_ms, charge })
     }
 
     pub(crate) fn variants(&self) -> &[StoredResponse] {
         &self.variants
     }
 
-    pub(crate) fn is_uncacheable(&self, now: Timestamp) -> bool {
-        self.uncacheable_until.is_some_and(|until| now < until)
+    /// Why responses for this key are not stored these days.
+    pub(crate) fn why_uncacheable(&self, now: Timestamp) -> Option<Detail> {
+        self.uncacheable.filter(|uncacheable| now < uncacheable.until).map(|uncacheable| uncacheable.because)
     }
 
-    pub(crate) fn uncacheable_until(&self) -> Option<Timestamp> {
-        self.uncacheable_until
+    pub(crate) fn uncacheable(&self) -> Option<Uncacheable> {
+        self.uncacheable
     }
 
     /// The newest stored response that the request's nominated fields select.
@@ -154,13 +163,13 @@ impl Primary {
     }
 }
 
-fn expires_at_ms(variants: &[StoredResponse], uncacheable_until: Option<Timestamp>) -> Option<u64> {
+fn expires_at_ms(variants: &[StoredResponse], uncacheable: Option<Uncacheable>) -> Option<u64> {
     let of_variant = |variant: &StoredResponse| {
         let facts = &variant.head.facts;
         let useful_ms = facts.freshness_lifetime_ms.saturating_add(facts.useful_when_stale_ms);
         facts.response_time.as_ms().saturating_add_unsigned(useful_ms)
     };
-    let marker = uncacheable_until.map(Timestamp::as_ms);
+    let marker = uncacheable.map(|uncacheable| uncacheable.until.as_ms());
     let last_ms = variants.iter().map(of_variant).chain(marker).max()?;
     Some(u64::try_from(last_ms).unwrap_or(0))
 }

@@ -328,6 +328,7 @@ fn request_head<'a>(head: &http1::Head<'a, 'a>, peer: Peer) -> RequestHead<'a> {
         },
         upgrade: head.upgrade.and_then(tunnelled),
         peer,
+        record: None,
     }
 }
 

@@ -88,6 +88,7 @@ pub(super) fn head<'a, B>(
         content: content(request.headers(), stage),
         upgrade: None,
         peer,
+        record: None,
     };
     match head.content {
         Content::Length(bytes) if bytes > limits.body_bytes_max => Err(too_large(limits.body_bytes_max)),

@@ -29,10 +29,7 @@ pub(super) fn sites(
     let process = OfProcess {
         log_level,
         memory_bytes: tree.table("store").number("memory"),
-        profile: match tree.text("profile") {
-            Some("rfc9111") => Profile::Rfc9111,
-            _ => Profile::Safe,
-        },
+        profile: tree.text("profile").and_then(Profile::from_name).unwrap_or_default(),
     };
     let site = |table| site(scope, table, origins, &process).map(Arc::new);
     tree.tables("site").filter_map(site).collect()

@@ -174,6 +174,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
         telemetry,
         connections: AtomicUsize::new(0),
         drain: Drain::default(),
+        errands: tokio::sync::mpsc::channel(1).0,
     };
     let log = AccessLogOptions {
         target: AccessTarget::Off,

@@ -1,0 +1,100 @@
+//! What the cache's steps have decided, in words, for `larder explain`. Nothing is decided here.
+
+use caching::explain::{self, Finding};
+use caching::{FieldLine, NotStored, Storable, Timestamp};
+
+use super::flight::FailureCause;
+use super::serve::Use;
+use super::stored::{Hit, Primary, StoredHead};
+use crate::reason::Detail;
+use crate::reply::Reply;
+
+/// What is stored under the key, and which of it fits the request.
+pub(crate) fn selection(
+    primary: Option<&Primary>,
+    selected: Option<&Hit>,
+    request: &[FieldLine<'_>],
+) -> Vec<Finding> {
+    let variants = primary.map(Primary::variants).unwrap_or_default();
+    let section = "RFC 9111 section 4.1";
+    let Some(hit) = selected else {
+        let differs = |(number, head): (usize, &StoredHead)| {
+            let says = format!("stored response {number} of {} is for other requests (Vary)", variants.len());
+            explain::mismatch(
+                Finding::new("select", says, section),
+                &head.nominated,
+                &head.nominated_values,
+                request,
+            )
+        };
+        let heads = variants.iter().map(|variant| &*variant.head);
+        let nothing =
+            || vec![Finding::new("select", "nothing is stored under the key", "RFC 9111 section 4")];
+        return if variants.is_empty() { nothing() } else { (1..).zip(heads).map(differs).collect() };
+    };
+    let says = format!("one of {} stored is for this request", variants.len());
+    let finding = Finding::new("select", says, section);
+    vec![explain::mismatch(finding, &hit.head.nominated, &hit.head.nominated_values, request)]
+}
+
+/// Why the cache has no part in a request, or why it ended.
+pub(crate) fn because(step: &'static str, says: &str, detail: Detail) -> Finding {
+    Finding::new(step, format!("{says}: {}", explain::sentence(detail.meaning())), detail.section()).with(
+        "reason",
+        detail.as_str(),
+        "",
+    )
+}
+
+/// Whether a response of the origin is stored.
+pub(crate) fn storing(outcome: Result<&Storable, Detail>, now: Timestamp) -> Finding {
+    match outcome {
+        Ok(storable) => explain::storing(Ok(storable), now),
+        Err(Detail::Store(reason)) => explain::storing(Err::<_, NotStored>(reason), now),
+        Err(detail) => because("store", "not stored", detail),
+    }
+}
+
+/// A 304 of the origin has made a stored response fresh.
+pub(crate) fn freshened(hit: &Hit, now: Timestamp) -> Finding {
+    let says = "the origin's 304 updates the stored response";
+    explain::with_freshness(Finding::new("freshen", says, "RFC 9111 section 4.3.4"), &hit.head.facts, now)
+}
+
+/// The origin failed, and whether a stale response may stand in.
+pub(crate) fn failure(stale: Option<&Hit>, has_stored: bool, cause: FailureCause, now: Timestamp) -> Finding {
+    let (cause, section) = match cause {
+        FailureCause::Unreachable(error_type) => (error_type.to_owned(), "RFC 9111 section 4.2.4"),
+        FailureCause::Status(status) => (format!("status {status}"), "RFC 5861 section 4"),
+    };
+    match stale {
+        Some(hit) => {
+            let finding = Finding::new("stale", "the stale response stands in for the failure", section);
+            explain::with_freshness(finding.with("cause", cause, ""), &hit.head.facts, now)
+        }
+        None => {
+            let says =
+                if has_stored { "the stored response may not stand in" } else { "nothing can stand in" };
+            Finding::new("stale", format!("{says} for the failure"), section).with("cause", cause, "")
+        }
+    }
+}
+
+/// What the client gets from a stored response.
+pub(crate) fn delivered(reply: &Reply, used: Use) -> Finding {
+    let (says, section) = match reply.status {
+        304 => ("the client's own copy is still good", "RFC 9111 section 4.3.2"),
+        206 => ("the client gets the ranges that it asked for", "RFC 9110 section 14.2"),
+        416 => ("no range that the client asked for exists", "RFC 9110 section 15.5.17"),
+        _ => ("the client gets the response", "RFC 9111 section 4"),
+    };
+    let finding = Finding::new("deliver", says, section).with("status", reply.status.to_string(), "");
+    let finding = match used {
+        Use::Stale(reason) => finding.with("stale because of", reason.as_str(), reason.section()),
+        Use::Fresh | Use::StaleWhileRevalidate | Use::Asked { .. } => finding,
+    };
+    match reply.age_s {
+        Some(age_s) => finding.with("age", format!("{age_s} s"), "RFC 9111 section 5.1"),
+        None => finding,
+    }
+}

@@ -1,0 +1,33 @@
+//! `larder explain`: why a response was, or was not, stored and reused.
+//!
+//! [`live`] asks a running cache, whose exchange tells what it decided. [`pair`] decides about a request and a response
+//! in files, through the same functions of `caching`. [`report`] shows either.
+
+pub(crate) mod live;
+mod message;
+mod pair;
+mod report;
+
+use crate::cli::ExplainArguments;
+use crate::output;
+
+/// Explains what the arguments name.
+///
+/// # Errors
+/// No cache answers, it refuses the question, or a file can't be used.
+pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
+    if let Some(url) = &arguments.url {
+        let explanation = live::ask(url, arguments)?;
+        output::result(&match arguments.json {
+            true => serde_json::to_string_pretty(&explanation)?,
+            false => report::exchange(&explanation),
+        });
+        return Ok(());
+    }
+    let findings = pair::findings(&arguments.pair)?;
+    output::result(&match arguments.json {
+        true => serde_json::to_string_pretty(&serde_json::json!({ "findings": findings }))?,
+        false => report::findings(&findings),
+    });
+    Ok(())
+}

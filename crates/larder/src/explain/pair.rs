@@ -1,0 +1,162 @@
+//! Decides about a request and a response in files, and about the request that comes next.
+
+use std::time::SystemTime;
+
+use admin::Finding;
+use anyhow::{Context, bail};
+use caching::explain::{self, Finding as Told};
+use caching::{
+    ExchangeTimes, FieldLine, Miss, NominatedFields, Profile, RequestFacts, ResponseFacts, Rules, Selecting,
+    StorageFilter, StoredFacts, Timestamp, date, may_store, on_miss, reuse,
+};
+
+use super::live;
+use super::message::{Message, RequestLine};
+use crate::cli::PairArguments;
+use crate::config::{self, Overrides};
+use crate::output;
+
+/// The decisions, in the order in which a cache makes them.
+pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<Vec<Finding>> {
+    let (Some(request), Some(response)) = (&arguments.request, &arguments.response) else {
+        bail!("give both --request and --response");
+    };
+    let first = Request::of(Message::read(request)?, request)?;
+    let response = Message::read(response)?;
+    let next = arguments.again.as_deref().map(|path| Request::of(Message::read(path)?, path)).transpose()?;
+    let (rules, route) = rules(arguments, &first.line)?;
+    let received = received(arguments, &response)?;
+    let pair = Pair { first: &first, response: &response, rules: &rules, received };
+    let mut findings = vec![route];
+    let stored = pair.store(&mut findings)?;
+    let after = config::parse_duration(&arguments.after)
+        .with_context(|| format!("--after {:?} is no duration: write 90s or 1h", arguments.after))?;
+    let now = received.plus_ms(i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
+    pair.reuse(stored.as_ref(), next.as_ref().unwrap_or(&first), now, &mut findings);
+    Ok(findings.into_iter().map(live::finding).collect())
+}
+
+struct Request {
+    message: Message,
+    line: RequestLine,
+}
+
+impl Request {
+    fn of(message: Message, path: &std::path::Path) -> anyhow::Result<Self> {
+        let line = message.request_line().with_context(|| format!("{} can't be used", path.display()))?;
+        Ok(Self { message, line })
+    }
+
+    fn facts(&self) -> RequestFacts {
+        RequestFacts::parse(&self.line.method, &self.message.lines())
+    }
+}
+
+/// One exchange with an origin.
+struct Pair<'a> {
+    first: &'a Request,
+    response: &'a Message,
+    rules: &'a Rules,
+    received: Timestamp,
+}
+
+impl Pair<'_> {
+    fn store(&self, findings: &mut Vec<Told>) -> anyhow::Result<Option<StoredFacts>> {
+        let lines = self.response.lines();
+        let times = ExchangeTimes { request: self.received, response: self.received };
+        let facts = ResponseFacts::parse(self.response.status()?, &lines, times, self.rules);
+        let outcome = may_store(&self.first.facts(), &facts, self.rules, self.received);
+        findings.push(explain::storing(outcome.as_ref().map_err(|reason| *reason), self.received));
+        let Ok(storable) = outcome else { return Ok(None) };
+        findings.extend(self.left_out(&lines));
+        Ok(Some(storable.facts))
+    }
+
+    /// Fields that are not stored.
+    fn left_out(&self, lines: &[FieldLine<'_>]) -> Option<Told> {
+        let filter = StorageFilter::of(lines, self.rules);
+        let names: Vec<_> = lines.iter().map(|(name, _)| *name).filter(|name| !filter.keeps(name)).collect();
+        let says = "these header fields are not stored";
+        (!names.is_empty())
+            .then(|| Told::new("store", says, "RFC 9111 section 3.1").with("fields", names.join(", "), ""))
+    }
+
+    fn reuse(&self, stored: Option<&StoredFacts>, next: &Request, now: Timestamp, findings: &mut Vec<Told>) {
+        let facts = next.facts();
+        let same_target = (&next.line.authority, &next.line.path_and_query)
+            == (&self.first.line.authority, &self.first.line.path_and_query);
+        let Some(stored) = stored.filter(|_| same_target) else {
+            let says = if same_target { "nothing is stored" } else { "nothing is stored for this target" };
+            findings.push(Told::new("select", says, "RFC 9111 section 4"));
+            findings.push(explain::reuse(on_miss(&facts, self.rules, Miss::Uri), None, now));
+            return;
+        };
+        let decision = match self.selection(next, findings) {
+            Selected::Yes => reuse(&facts, stored, self.rules, now),
+            Selected::No => {
+                return findings.push(explain::reuse(on_miss(&facts, self.rules, Miss::Vary), None, now));
+            }
+        };
+        findings.push(explain::reuse(decision, Some(stored), now));
+    }
+
+    fn selection(&self, next: &Request, findings: &mut Vec<Told>) -> Selected {
+        let (first, again, response) =
+            (self.first.message.lines(), next.message.lines(), self.response.lines());
+        let section = "RFC 9111 section 4.1";
+        let Ok(nominated) = NominatedFields::parse(&response) else {
+            findings.push(Told::new("select", "no request fits the stored response", section));
+            return Selected::No;
+        };
+        let captured = nominated.capture(Selecting::as_sent(&first));
+        let fits = nominated.matches(&captured, Selecting::as_sent(&again));
+        let says = if fits {
+            "the stored response is for this request"
+        } else {
+            "the stored response is for other requests (Vary)"
+        };
+        findings.push(explain::mismatch(Told::new("select", says, section), &nominated, &captured, &again));
+        if fits { Selected::Yes } else { Selected::No }
+    }
+}
+
+enum Selected {
+    Yes,
+    No,
+}
+
+fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules, Told)> {
+    let Some(file) = &arguments.config else {
+        let name = arguments.profile.as_deref().unwrap_or("safe");
+        let profile = Profile::from_name(name)
+            .with_context(|| format!("--profile {name:?} is unknown: there are safe and rfc9111"))?;
+        let route =
+            Told::new("route", "no configuration: the rules of the profile", "").with("profile", name, "");
+        return Ok((Rules::for_profile(profile), route));
+    };
+    let checked = config::check(Some(file), &Overrides::default());
+    output::problems(&checked);
+    let Some(settings) = checked.settings else { bail!("{} can't be used", file.display()) };
+    let chosen = gateway::route_of(&settings.gateway, &line.authority, &line.method, &line.path_and_query);
+    let Some((site, rule)) = chosen else {
+        bail!("no site of {} is for host {:?} and {}", file.display(), line.authority, line.path_and_query)
+    };
+    let route = Told::new("route", "the first site and rule that fit", "").with("site", site, "").with(
+        "rule",
+        rule.name.as_str(),
+        "",
+    );
+    Ok((rule.caching, route))
+}
+
+fn received(arguments: &PairArguments, response: &Message) -> anyhow::Result<Timestamp> {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp::from_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX));
+    if let Some(text) = &arguments.received {
+        return date::parse(text.as_bytes(), now)
+            .with_context(|| format!("--received {text:?} is no date: write Sun, 06 Nov 1994 08:49:37 GMT"));
+    }
+    let lines = response.lines();
+    let date = lines.iter().find(|(name, _)| name.eq_ignore_ascii_case("date"));
+    Ok(date.and_then(|(_, value)| date::parse(value, now)).unwrap_or(now))
+}

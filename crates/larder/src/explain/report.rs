@@ -1,0 +1,50 @@
+//! Explanations as text: the verdict first, then one paragraph per decision.
+
+use std::fmt::Write;
+
+use admin::{Explanation, Finding};
+
+/// What one exchange with a running cache came to.
+pub(super) fn exchange(explanation: &Explanation) -> String {
+    let mut text = verdict(&explanation.findings);
+    let broken = if explanation.complete { "" } else { ", broken off before its end" };
+    // Writing to a String cannot fail, here and below.
+    let _ = writeln!(text, "Status: {}{broken}", explanation.status);
+    let _ = writeln!(text, "Cache-Status: {}", explanation.cache_status);
+    write_all(&mut text, &explanation.findings);
+    text
+}
+
+/// What a request and a response come to.
+pub(super) fn findings(findings: &[Finding]) -> String {
+    let mut text = verdict(findings);
+    write_all(&mut text, findings);
+    text
+}
+
+/// The last word of each step that decides.
+fn verdict(findings: &[Finding]) -> String {
+    let last = |step: &str| findings.iter().rev().find(|finding| finding.step == step);
+    let decisive = ["reuse", "pass", "stale", "freshen", "store"].into_iter().filter_map(last);
+    let mut text = String::new();
+    for finding in decisive {
+        let section = bracketed(&finding.section);
+        let _ = writeln!(text, "{}: {}{section}", finding.step, finding.says);
+    }
+    text
+}
+
+fn write_all(text: &mut String, findings: &[Finding]) {
+    text.push('\n');
+    for finding in findings {
+        let _ = writeln!(text, "{:<9}{}{}", finding.step, finding.says, bracketed(&finding.section));
+        for value in &finding.values {
+            let _ = writeln!(text, "{:<11}{} = {}{}", "", value.name, value.value, bracketed(&value.section));
+        }
+    }
+    text.truncate(text.trim_end().len());
+}
+
+fn bracketed(section: &str) -> String {
+    if section.is_empty() { String::new() } else { format!(" [{section}]") }
+}
