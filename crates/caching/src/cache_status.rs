@@ -91,9 +91,12 @@ pub struct CacheStatus<'a> {
 impl CacheStatus<'_> {
     /// Appends the member. Allocates in `out` only.
     //= RFC 9211 section 2: a member per cache, with parameters
+    //= RFC 9211 section 2: as much as possible
     pub fn write(&self, name: &CacheName, out: &mut Vec<u8>) {
+        //= RFC 9211 section 2: a String or Token names the cache
         out.extend_from_slice(&name.serialized);
         self.write_outcome(out);
+        //= RFC 9211 section 2.4: ttl
         if let Some(ttl_s) = self.ttl_s {
             out.extend_from_slice(b"; ttl=");
             write_integer(ttl_s, out);
@@ -102,12 +105,18 @@ impl CacheStatus<'_> {
             out.extend_from_slice(b"; key=");
             write_string(key, out);
         }
+        //= RFC 9211 section 2.8: detail
         if let Some(detail) = self.detail {
             out.extend_from_slice(b"; detail=");
             write_token_or_string(detail.as_bytes(), out);
         }
     }
 
+    //= RFC 9211 section 2.1: hit
+    //= RFC 9211 section 2.1: either hit or fwd
+    //= RFC 9211 section 2.3: fwd-status
+    //= RFC 9211 section 2.5: stored
+    //= RFC 9211 section 2.6: collapsed
     fn write_outcome(&self, out: &mut Vec<u8>) {
         match self.outcome {
             Outcome::Hit => out.extend_from_slice(b"; hit"),

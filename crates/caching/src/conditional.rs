@@ -30,11 +30,14 @@ pub fn evaluate(
     if !method.is_reusing() || !(200..300).contains(&stored.status) {
         return Precondition::Proceed;
     }
+    //= RFC 9110 section 13.1.3: If-Modified-Since is ignored when If-None-Match is present
+    //= RFC 9111 section 4.3.2: If-None-Match before If-Modified-Since
     let not_modified = if fields::contains(request, "if-none-match") {
         is_any_known(request, validators)
     } else {
         is_unmodified(request, stored, validators, now)
     };
+    //= RFC 9110 section 13.1.2: 304 to GET and HEAD
     if not_modified { Precondition::NotModified } else { Precondition::Proceed }
 }
 
@@ -53,6 +56,7 @@ pub fn is_precondition(name: &str) -> bool {
 //= RFC 9110 section 13.1.2: If-None-Match, weak comparison
 fn is_any_known(request: &[FieldLine<'_>], validators: &Validators<'_>) -> bool {
     let mut lines = fields::values(request, "if-none-match");
+    //= RFC 9110 section 13.1.2: If-None-Match: *
     if lines.clone().any(|line| line == b"*") {
         return true;
     }
@@ -70,6 +74,7 @@ fn is_unmodified(
     let since = fields::only(request, "if-modified-since").and_then(|value| date::parse(value, now));
     //= RFC 9111 section 4.3.2: without Last-Modified, Date or the time of arrival
     let modified = validators.last_modified.map_or(stored.date, |(_, at)| at);
+    //= RFC 9110 section 13.1.3: 304 where not modified since
     since.is_some_and(|since| modified.whole_seconds() <= since.whole_seconds())
 }
 

@@ -20,6 +20,8 @@ enum Source<'a> {
 impl<'a> Control<'a> {
     /// Chooses the first targeted field of the rules that the response has, valid and not empty.
     //= RFC 9213 section 2.2: the first valid field of the target list counts
+    //= RFC 9213 section 2.2: the target list
+    //= RFC 9213 section 2.4: a suffix does not make a targeted field
     pub fn of(response: &'a [FieldLine<'a>], rules: &Rules) -> Self {
         let targeted = rules.targeted_fields.iter().find_map(|name| targeted(response, name));
         Self { source: targeted.unwrap_or(Source::CacheControl(response)) }
@@ -34,6 +36,7 @@ impl<'a> Control<'a> {
     }
 
     /// Whether a targeted field counts, so that `Cache-Control` and `Expires` say nothing.
+    //= RFC 9213 section 2.2: the target list
     pub fn is_targeted(&self) -> bool {
         matches!(self.source, Source::Targeted { .. })
     }
@@ -60,6 +63,7 @@ fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
         joined.extend_from_slice(b", ");
         joined.extend_from_slice(line);
     }
+    //= RFC 9213 section 2.1: a Dictionary of directives
     let dictionary: Dictionary = Parser::new(&joined).parse().ok()?;
     if dictionary.is_empty() {
         return None;
@@ -79,6 +83,9 @@ fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
 
 /// A value of another type than the directive has is as good as none.
 //= RFC 9213 section 2.1: directives have types
+//= RFC 9213 section 2.2: directives that are supported
+//= RFC 9213 section 2.2: all other directives
+//= RFC 9213 section 2.2: the same meaning and precedence
 fn take(directives: &mut ResponseDirectives, name: &str, value: &BareItem) {
     let is_set = matches!(value, BareItem::Boolean(true));
     match name {

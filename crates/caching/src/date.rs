@@ -43,6 +43,7 @@ pub const IMF_FIXDATE_BYTES: usize = 29;
 /// that letters match in any case and the name of the day need not fit the date. `now` settles the
 /// century of two-digit years.
 //= RFC 9111 section 4.2: matched without case
+//= RFC 9110 section 5.6.7: three forms
 pub fn parse(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     let is_utc = value.last_chunk().is_some_and(|zone: &[u8; 3]| zone.eq_ignore_ascii_case(b"UTC"));
     if is_utc { None } else { parse_for_freshness(value, now) }

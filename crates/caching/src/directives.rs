@@ -6,6 +6,7 @@
 use crate::{FieldLine, fields};
 
 /// Seconds in a directive or in `Age`, never above [`DELTA_SECONDS_MAX`].
+//= RFC 9111 section 1.2.2: 31 bits
 pub type DeltaSeconds = u32;
 
 /// What a larger number of seconds becomes.
@@ -186,6 +187,8 @@ impl ResponseDirectives {
         }
     }
 
+    //= RFC 9111 section 5.2.2: response directives are obeyed
+    //= RFC 9111 section 5.2.3: unrecognized directives are ignored
     fn take_permission(&mut self, directive: &Directive<'_>) {
         let Directive { name, argument } = *directive;
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
@@ -196,6 +199,7 @@ impl ResponseDirectives {
         self.no_store |= is("no-store");
         self.no_transform |= is("no-transform");
         self.proxy_revalidate |= is("proxy-revalidate");
+        //= RFC 8246 section 2: arguments are ignored
         self.immutable |= is("immutable");
         if is("no-cache") {
             self.no_cache = self.no_cache.max(argument.qualification());
@@ -213,6 +217,8 @@ pub fn is_qualified(response: &[FieldLine<'_>], name: &str) -> bool {
 }
 
 /// The field names listed in qualified `no-cache="..."` and `private="..."` of this response.
+//= RFC 9111 section 5.2.2.4: names of any field
+//= RFC 9111 section 5.2.2.7: names of any field
 pub fn qualified_names<'a>(response: &'a [FieldLine<'a>]) -> impl Iterator<Item = &'a [u8]> {
     fields::members(response, CACHE_CONTROL)
         .filter_map(Directive::parse)
@@ -249,6 +255,8 @@ impl<'a> Directive<'a> {
     /// The name is the token that the member begins with. What follows it outside the grammar, such as space around
     /// the equals sign or a semicolon, leaves the directive recognized and its argument not: `private; max-age=60` is
     /// still `private`.
+    //= RFC 9111 section 5.2: a directive is a token with an optional argument
+    //= RFC 9111 section 5.2: token and quoted-string
     fn parse(member: &'a [u8]) -> Option<Self> {
         let name_bytes = member.iter().position(|byte| !fields::is_token_byte(*byte)).unwrap_or(member.len());
         let (name, rest) = member.split_at(name_bytes);
@@ -325,6 +333,8 @@ mod tests {
     }
 
     //= RFC 9111 section 5.2.2.4: no-cache limited to fields
+    //= RFC 9111 section 5.2.2.4: names of any field
+    //= RFC 9111 section 5.2.2.7: names of any field
     #[test]
     fn qualified_directives() {
         for (value, expected) in [

@@ -4,6 +4,7 @@
 use crate::fields;
 
 /// How exactly a tag identifies a representation.
+//= RFC 9110 section 8.8.1: weak or strong
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strength {
     /// Byte for byte.
@@ -24,6 +25,7 @@ pub struct EntityTag<'a> {
 impl<'a> EntityTag<'a> {
     /// Reads the value of `ETag`, or one member of `If-None-Match`. Missing quotes and a lower-case
     /// `w/` are tolerated and make the tag weak. `None` for an empty value.
+    //= RFC 9110 section 8.8.3: an entity tag is an opaque quoted string
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         let value = fields::trim(value);
         let (rest, prefix) = match value {

@@ -19,6 +19,8 @@ pub enum MethodClass {
 
 impl MethodClass {
     /// Classifies a method name.
+    //= RFC 9110 section 9.1: methods are case-sensitive
+    //= RFC 9110 section 9.2.1: safe methods
     pub fn parse(method: &str) -> Self {
         match method {
             "GET" => Self::Get,
@@ -29,6 +31,13 @@ impl MethodClass {
     }
 
     /// Whether a stored response may answer it.
+    //= RFC 9110 section 9.3.1: GET answers GET and HEAD
+    //= RFC 9110 section 9.3.2: HEAD is answered from what is stored
+    //= RFC 9110 section 9.3.3: POST is never answered from what is stored
+    //= RFC 9110 section 9.3.4: PUT is not cacheable
+    //= RFC 9110 section 9.3.5: DELETE is not cacheable
+    //= RFC 9110 section 9.3.7: OPTIONS is not cacheable
+    //= RFC 9110 section 9.3.8: TRACE is not cacheable
     pub fn is_reusing(self) -> bool {
         matches!(self, Self::Get | Self::Head)
     }
@@ -148,6 +157,7 @@ impl ResponseFacts {
             times,
             directives: control.directives(),
             //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
+            //= RFC 9110 section 6.6.1: an invalid Date may be replaced by the arrival
             date: fields::first(response, "date").and_then(read_date).unwrap_or(times.response),
             //= RFC 9213 section 2.2: Cache-Control and Expires are ignored beside a targeted field
             expires: fields::first(response, "expires")
@@ -175,6 +185,7 @@ impl ResponseFacts {
     }
 
     /// Whether every reuse needs a validation first.
+    //= RFC 9111 section 4.2.1: the most restrictive of conflicting directives
     pub fn must_always_validate(&self) -> bool {
         self.directives.no_cache == Qualified::All
     }

@@ -60,12 +60,16 @@ fn is_one_of(names: &[&str], name: &str) -> bool {
 const CONNECTION_SPECIFIC: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "http2-settings"];
 const FOR_THIS_PROXY: [&str; 3] = ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"];
+//= RFC 9110 section 7.6.1: fields for all recipients are not named
 const NEVER_NOMINATED: [&str; 4] = ["host", "content-length", "content-range", "cache-control"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+    //= RFC 9110 section 7.6.1: known connection-specific fields are removed
+    //= RFC 9110 section 7.6.1: fields for all recipients are not named
     #[test]
     fn nominated_and_known_fields() {
         let section: &[FieldLine<'_>] =

@@ -39,10 +39,12 @@ pub fn invalidated(
     response: &[FieldLine<'_>],
 ) -> SmallVec<[SameOrigin; 3]> {
     let mut uris = SmallVec::new();
+    //= RFC 9111 section 4.4: non-error is 2xx and 3xx
     if method != MethodClass::Unsafe || !(200..400).contains(&status) {
         return uris;
     }
     uris.push(SameOrigin { path: target.path.to_vec(), query: target.query.map(<[u8]>::to_vec) });
+    //= RFC 9111 section 4.4: Location and Content-Location
     for name in ["location", "content-location"] {
         let resolved = fields::only(response, name).and_then(|reference| resolve(target, reference));
         uris.extend(resolved.filter(|uri| !uris.contains(uri)));
@@ -52,6 +54,7 @@ pub fn invalidated(
 
 /// Resolves a URI reference against the target. `None` if it is malformed or of another origin.
 //= RFC 3986 section 5.2: relative resolution, strict
+//= RFC 9111 section 4.4: the same origin only
 pub fn resolve(target: &Target<'_>, reference: &[u8]) -> Option<SameOrigin> {
     if reference.iter().any(|byte| byte.is_ascii_control() || *byte == b' ') {
         return None;

@@ -26,6 +26,7 @@ pub struct KeyParts<'a> {
     /// The method name. `HEAD` counts as `GET`, whose stored response answers it.
     pub method: &'a str,
     /// Anything else that the operator wants told apart, in a fixed order.
+    //= RFC 9111 section 2: more in the cache key
     pub extra: &'a [&'a [u8]],
 }
 

@@ -77,6 +77,7 @@ pub enum Failure {
 }
 
 /// Whether a look-up makes sense; `Some` says what to do instead.
+//= RFC 9111 section 4: the stored method allows the request's
 pub fn without_lookup(request: &RequestFacts, rules: &Rules) -> Option<Reuse> {
     if !rules.enabled {
         return Some(Reuse::Forward(NotReused::RuleOff));
@@ -111,12 +112,14 @@ pub fn reuse(request: &RequestFacts, stored: &StoredFacts, rules: &Rules, now: T
         return ask(reason);
     }
     //= RFC 9111 section 5.2.2.4: no-cache
+    //= RFC 9111 section 4: no-cache needs validation
     if stored.no_cache {
         return ask(NotReused::ResponseNoCache);
     }
     if stored.is_fresh(now) {
         return Reuse::Fresh;
     }
+    //= RFC 9111 section 4: fresh, allowed stale, or validated
     usable_stale(request, stored, rules, now).unwrap_or_else(|| ask(NotReused::Expired))
 }
 
@@ -140,9 +143,11 @@ pub fn may_serve_stale(
     if stored.must_revalidate {
         return false;
     }
+    //= RFC 5861 section 4: of a request or of a response
     let requested_ms = request.directives.stale_if_error.filter(|_| honoured).map(to_ms);
     let asked_ms = stored.stale_if_error_ms.max(requested_ms);
     let granted_ms = rules.stale_if_error.grant_ms(asked_ms);
+    //= RFC 9111 section 2: disconnected
     let window_ms = match failure {
         //= RFC 5861 section 4: past an explicit stale-if-error the response is not to be used
         Failure::Unreachable if asked_ms.is_none() => granted_ms.max(rules.stale_if_unreachable_ms),
@@ -173,11 +178,14 @@ fn ask_origin(request: &RequestFacts, rules: &Rules, reason: NotReused, candidat
     }
     match candidate {
         Candidate::None | Candidate::Bare => Reuse::Forward(reason),
+        //= RFC 9111 section 4.3: validating instead of fetching
         Candidate::Validatable => Reuse::Validate(reason),
     }
 }
 
 /// Whether the request refuses what the cache has, were it fresh or not.
+//= RFC 9111 section 5.2.1: Cache-Control of requests
+//= RFC 9111 section 4.2: limits by the client
 fn refused_by_request(
     request: &RequestFacts,
     stored: &StoredFacts,
@@ -224,6 +232,7 @@ fn usable_stale(
     let wants_fresh = rules.honour_request_directives && request.directives.max_age.is_some();
     let window_ms = rules.stale_while_revalidate.grant_ms(stored.stale_while_revalidate_ms);
     //= RFC 5861 section 3: stale-while-revalidate
+    //= RFC 5861 section 3: not longer than that
     let permitted = !wants_fresh && staleness_ms < window_ms;
     // only-if-cached leaves the origin server alone, so the validation waits for another request.
     let keeps_away = rules.honour_request_directives && request.directives.only_if_cached;

@@ -25,6 +25,7 @@ pub enum StatusClass {
 //= RFC 9111 section 3: 206 and 304 need understanding
 pub fn classify(status: u16) -> StatusClass {
     match status {
+        //= RFC 9111 section 2: negative results and redirects
         200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501 => StatusClass::Heuristic,
         302 | 303 | 307 | 400 | 401 | 402 | 403 | 406 | 409 | 411 | 415 | 418 | 421 | 422 | 424 | 451
         | 500 | 502 | 503 | 504 => StatusClass::Explicit,
@@ -38,6 +39,7 @@ pub fn classify(status: u16) -> StatusClass {
         //= RFC 6585 section 6: 511 is not stored
         428 | 429 | 431 | 511 => StatusClass::Never,
         // From 600 on they are not valid, but in use, and final.
+        //= RFC 9110 section 15: unrecognized status codes are treated as x00
         200..=999 => StatusClass::Unknown,
         _ => StatusClass::Never,
     }
@@ -50,6 +52,7 @@ pub fn is_heuristic(status: u16) -> bool {
 }
 
 /// Whether caching requirements of this code are known, as `must-understand` asks.
+//= RFC 9111 section 3: understood means implemented
 pub fn is_understood(status: u16) -> bool {
     !matches!(classify(status), StatusClass::Unknown | StatusClass::Never)
 }

@@ -55,6 +55,9 @@ impl StoredFacts {
             stale_if_error_ms,
             useful_when_stale_ms: rules.useful_when_stale_ms(stale_while_revalidate_ms, stale_if_error_ms),
             //= RFC 9111 section 5.2.2.10: s-maxage includes proxy-revalidate
+            //= RFC 9111 section 5.2.2.2: must-revalidate
+            //= RFC 9111 section 5.2.2.2: must-revalidate is never ignored
+            //= RFC 9111 section 5.2.2.8: proxy-revalidate
             must_revalidate: directives.must_revalidate
                 || directives.proxy_revalidate
                 || directives.s_maxage.is_some(),

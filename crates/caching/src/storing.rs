@@ -76,9 +76,11 @@ fn request_permits(request: &RequestFacts, rules: &Rules) -> Result<(), NotStore
     if !rules.enabled {
         return Err(NotStored::RuleOff);
     }
+    //= RFC 9111 section 3: the method is understood
     if request.method != MethodClass::Get {
         return Err(NotStored::Method);
     }
+    //= RFC 9110 section 9.3.1: content of a GET means nothing
     if request.has_content {
         return Err(NotStored::RequestContent);
     }
@@ -103,6 +105,7 @@ fn status_permits(response: &ResponseFacts, rules: &Rules) -> Result<(), NotStor
 }
 
 /// A lifetime that the origin server or the operator gave for this very status code, or `public`.
+//= RFC 9111 section 3: something allows storing
 fn has_given_lifetime(response: &ResponseFacts, rules: &Rules) -> bool {
     response.has_explicit_lifetime()
         || response.directives.public
@@ -113,16 +116,23 @@ fn has_given_lifetime(response: &ResponseFacts, rules: &Rules) -> bool {
 fn directives_permit(request: &RequestFacts, response: &ResponseFacts) -> Result<(), NotStored> {
     let directives = &response.directives;
     //= RFC 9111 section 5.2.2.3: must-understand overrides no-store for an understood status code
+    //= RFC 9111 section 3: extensions override
+    //= RFC 9111 section 5.2.2.3: must-understand
     let understood = status::is_understood(response.status);
     if directives.must_understand && !understood {
         return Err(NotStored::MustUnderstand);
     }
+    //= RFC 9111 section 3: no-store of the response
+    //= RFC 9111 section 5.2.2.5: no-store
     if directives.no_store && !directives.must_understand {
         return Err(NotStored::ResponseNoStore);
     }
+    //= RFC 9111 section 3: private
+    //= RFC 9111 section 5.2.2.7: private
     if directives.private == Qualified::All {
         return Err(NotStored::Private);
     }
+    //= RFC 9111 section 3: Authorization
     if request.has_authorization && !opens_to_others(response) {
         return Err(NotStored::Authorization);
     }
@@ -130,6 +140,10 @@ fn directives_permit(request: &RequestFacts, response: &ResponseFacts) -> Result
 }
 
 //= RFC 9111 section 3.5: responses to requests with Authorization
+//= RFC 9111 section 3.5: must-revalidate, public and s-maxage allow it
+//= RFC 9111 section 5.2.2.9: public
+//= RFC 9111 section 5.2.2.10: s-maxage permits storing after Authorization
+//= RFC 9111 section 5.2.2.8: proxy-revalidate alone permits no storing
 fn opens_to_others(response: &ResponseFacts) -> bool {
     response.directives.public
         || response.directives.must_revalidate
@@ -145,6 +159,7 @@ fn vary_permits(response: &ResponseFacts) -> Result<(), NotStored> {
 }
 
 /// Whether some later request could get this response, validated or not.
+//= RFC 9111 section 3: neither validator nor explicit expiration time
 fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
     if facts.has_validator {
         return true;
@@ -189,6 +204,10 @@ impl<'a> StorageFilter<'a> {
 
     /// Whether a field of this name is stored. `Age` is not: whoever reuses the response writes its own.
     //= RFC 9111 section 3.1: fields of a proxy are not stored
+    //= RFC 9111 section 3.1: all fields are stored
+    //= RFC 9111 section 3.1: hop-by-hop fields may be removed before storing
+    //= RFC 9111 section 3.1: qualified no-cache and private keep fields out
+    //= RFC 9111 section 5.2.2.7: the rest may be stored
     pub fn keeps(&self, name: &str) -> bool {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         !(self.hop_by_hop.contains(name)

@@ -87,7 +87,9 @@ pub fn judge(status: u16, answer: &[FieldLine<'_>], candidates: &[Validators<'_>
             identified => Answer::Freshen(identified),
         },
         //= RFC 9110 section 15: status codes above 599 are treated as 5xx
+        //= RFC 9111 section 4.3.3: a 5xx may count as no answer
         500..=999 => Answer::ServerError,
+        //= RFC 9111 section 4.3.3: a full response answers the request
         _ => Answer::Replace,
     }
 }
@@ -124,6 +126,7 @@ pub fn freshened_fields<'a>(
     rules: &Rules,
 ) -> Vec<FieldLine<'a>> {
     let filter = StorageFilter::of(not_modified, rules);
+    //= RFC 9111 section 3.2: fields that are not stored are not updated
     let is_update = |name: &str| filter.keeps(name) && !is_one_of(&KEPT_AS_STORED, name);
     let mut freshened: Vec<FieldLine<'a>> = Vec::with_capacity(stored.len() + not_modified.len());
     for (index, &(name, value)) in stored.iter().enumerate() {
@@ -192,6 +195,10 @@ fn is_one_of(names: &[&str], name: &str) -> bool {
 
 /// They describe the stored content, and a 304 often has others by mistake: section 3.2 excludes the
 /// length and lets a cache leave out those that content is processed by.
+//= RFC 9111 section 3.2: Content-Length is not updated
+//= RFC 9111 section 3.2: Content-Range may be left out
+//= RFC 9111 section 3.2: fields that the stored form depends on
+//= RFC 9111 section 3.2: few omissions
 const KEPT_AS_STORED: [&str; 4] = ["content-length", "content-encoding", "content-type", "content-range"];
 
 /// They date the response they came with.

@@ -49,6 +49,7 @@ pub struct NominatedFields {
 impl NominatedFields {
     /// Reads `Vary` of a response.
     //= RFC 9111 section 4.1: a member * always fails to match
+    //= RFC 9110 section 12.5.5: Vary
     pub fn parse(response: &[FieldLine<'_>]) -> Result<Self, VaryUnusable> {
         let names = collect_names(response)?;
         let mut names: Vec<String> = names.into_iter().map(str::to_ascii_lowercase).collect();
@@ -128,6 +129,9 @@ impl NominatedFields {
 
     /// Gives `sink` the captured form piece by piece: per name its members, each marked and
     /// length-prefixed, then an end mark. An absent field has no member, an empty one an empty member.
+    //= RFC 9111 section 4.1: whitespace does not count
+    //= RFC 9111 section 4.1: field lines are combined
+    //= RFC 9111 section 4.1: absent matches absent only
     fn encode(
         &self,
         request: Selecting<'_>,
@@ -178,6 +182,7 @@ impl<'a> Selecting<'a> {
     }
 
     /// A name that occurs in `normalised` has its value there, whatever the request says.
+    //= RFC 9111 section 4.1: normalization with identical semantics
     pub fn normalised(request: &'a [FieldLine<'a>], normalised: &'a [FieldLine<'a>]) -> Self {
         Self { request, normalised }
     }
