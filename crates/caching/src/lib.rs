@@ -64,6 +64,7 @@ pub mod invalidation;
 pub mod key;
 pub mod multipart;
 pub mod partial;
+pub mod post;
 pub mod range;
 pub mod reuse;
 pub mod rules;

@@ -19,6 +19,8 @@ pub struct Rules {
     pub errors: StoredErrors,
     /// Whether responses with `Set-Cookie` are stored, the field included.
     pub store_set_cookie: bool,
+    /// Whether a response to POST that says so answers later GETs ([`crate::post::may_store_for_get`]).
+    pub store_post: bool,
     /// Whether `Cache-Control` and `Pragma` of requests count.
     pub honour_request_directives: bool,
     /// Stale responses while a validation runs.
@@ -67,6 +69,7 @@ impl Rules {
                 errors: StoredErrors::All,
                 //= RFC 9111 section 7.3: Set-Cookie does not inhibit caching
                 store_set_cookie: true,
+                store_post: true,
                 stale_while_revalidate: StaleLimit { max_ms: u64::MAX, ..StaleLimit::default() },
                 stale_if_error: StaleLimit { max_ms: u64::MAX, ..StaleLimit::default() },
                 max_stale_max_ms: u64::MAX,
@@ -98,6 +101,7 @@ impl Rules {
             targeted_fields: Box::new(["CDN-Cache-Control".into()]),
             errors: StoredErrors::OfResource,
             store_set_cookie: false,
+            store_post: false,
             honour_request_directives: true,
             stale_while_revalidate: StaleLimit::default(),
             stale_if_error: StaleLimit::default(),

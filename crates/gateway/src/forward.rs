@@ -9,6 +9,8 @@ use http::{HeaderMap, HeaderValue, Method};
 use telemetry::{CacheResult, OriginOutcome};
 use tokio::time::Instant;
 
+use crate::cache::flight::Participant;
+use crate::cache::written::Written;
 use crate::cache::{head_update, purge};
 use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
@@ -149,12 +151,17 @@ pub(crate) async fn pass(
     let call = OriginCall { worker, live: &plan.live, site: &plan.site, request: &plan.request };
     let fields = call.fields(Purpose::PassOn);
     let mut interim = |interim| drop(interims.try_send(Arc::new(interim)));
+    let written = Written::begin(worker, plan);
     let sent = now();
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
-            invalidate(worker, plan, &response);
-            head_update::apply(worker, plan, &response, ExchangeTimes { request: sent, response: now() });
-            private_reply(plan, response, reason)
+            let times = ExchangeTimes { request: sent, response: now() };
+            invalidate(worker, plan, &response, written.as_ref().map(Written::participant));
+            head_update::apply(worker, plan, &response, times);
+            match written.filter(|written| written.may_store(&response, times)) {
+                Some(written) => written.reply(plan, response, times, interims).await,
+                None => private_reply(plan, response, reason),
+            }
         }
         Err(error) => failed(worker, plan, &error, reason),
     }
@@ -225,23 +232,28 @@ fn content(mut response: OriginResponse, mut fields: PackedFields, plan: &Plan) 
 }
 
 //= RFC 9111 section 4.4: invalidating stored responses
-fn invalidate(worker: &Worker, plan: &Plan, response: &OriginResponse) {
+fn invalidate(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Participant>) {
     if plan.facts.method != MethodClass::Unsafe {
         return;
     }
     let request = &plan.request;
+    let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+    for uri in invalidated(plan.facts.method, response.status.as_u16(), &target(request), &lines) {
+        let origin = (request.scheme, &request.authority[..]);
+        purge::invalidate(worker, &plan.live, origin, &uri, spared);
+    }
+}
+
+/// The target URI of a request.
+pub(crate) fn target(request: &OwnedRequest) -> Target<'_> {
     let (path, query) = match request.path_and_query.split_once('?') {
         Some((path, query)) => (path, Some(query.as_bytes())),
         None => (request.path_and_query.as_str(), None),
     };
-    let target = Target {
+    Target {
         scheme: request.scheme.as_str().as_bytes(),
         authority: request.authority.as_bytes(),
         path: path.as_bytes(),
         query,
-    };
-    let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
-    for uri in invalidated(plan.facts.method, response.status.as_u16(), &target, &lines) {
-        purge::invalidate(worker, &plan.live, request.scheme, &request.authority, &uri);
     }
 }

@@ -1,6 +1,6 @@
 //! What methods other than GET do to stored responses, seen from both sides of the running binary.
 
-use testkit::{Exchange, Larder, ScriptedOrigin, Setup};
+use testkit::{Exchange, Gate, Larder, ScriptedOrigin, Setup};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -174,4 +174,36 @@ fn a_head_without_a_stored_response_stores_nothing() {
     let response = larder.get("/");
     assert!(response.cache_status().contains("fwd=uri-miss"), "{:?}", response.head);
     assert_eq!(response.text(), "the body");
+}
+
+const STORES_POST: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[[site.rule]]\nstore_post = true\n";
+
+/// A POST whose response is stored waits at the origin for the gate; `meanwhile` happens, and then it is answered.
+fn post_overtaken_by(meanwhile: impl Fn(&Larder)) -> String {
+    let gate = Gate::new();
+    let at_origin = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.method() == "POST" {
+            at_origin.pass();
+        }
+        let fields = "Cache-Control: max-age=60\r\nContent-Location: /\r\n";
+        let body = format!("{} {}", exchange.request.method(), exchange.request.earlier);
+        exchange.respond("200 OK", fields, body);
+    });
+    let larder = Setup::config(LARDER, &STORES_POST.replace("@origin@", &origin.url())).start();
+    let mut poster = larder.client();
+    poster.send("POST / HTTP/1.1\r\nHost: test.example\r\nContent-Length: 0\r\n\r\n");
+    origin.wait_for("/", 1);
+    meanwhile(&larder);
+    gate.open();
+    assert_eq!(poster.response().text(), "POST 0");
+    larder.get("/").cache_status()
+}
+
+//= RFC 9111 section 4.4: invalidating stored responses
+#[test]
+fn a_post_that_was_overtaken_by_an_invalidation_is_not_stored() {
+    assert!(post_overtaken_by(|_| {}).contains("hit"));
+    let put = |larder: &Larder| drop(larder.ask("PUT", "/", "Content-Length: 0\r\n"));
+    assert!(post_overtaken_by(put).contains("fwd=uri-miss"));
 }

@@ -7,6 +7,7 @@ pub(crate) mod rules;
 
 use std::collections::HashMap;
 
+use caching::post::may_store_for_get;
 use caching::validation::{self, Answer, Known};
 use caching::{
     CacheKey, Failure, FieldLine, FwdReason, HopByHop, KeyParts, KeyRules, MethodClass, Miss,
@@ -154,18 +155,32 @@ impl Cache {
         let request = exchange.forwarded(|_| true);
         let Some(response) = origin.ask(&request) else { return exchange.generated(502, "no-answer") };
         self.invalidate(exchange, &response);
-        exchange.passed(response, reason, reason.as_str())
+        match self.written(exchange, &response) {
+            Some(stored) => {
+                self.put(exchange, stored.clone());
+                let outcome = asked(reason, Some(response.status), Kept::Yes);
+                exchange.first_use(&stored, outcome, unshared(&response.message.lines(), &self.rules))
+            }
+            None => exchange.passed(response, reason, reason.as_str()),
+        }
+    }
+
+    /// The response to a POST, as far as it may answer GETs.
+    //= RFC 9110 section 9.3.3: POST with explicit freshness and Content-Location answers GET
+    fn written(&self, exchange: &Exchange<'_>, response: &Response) -> Option<Stored> {
+        if exchange.request.method != "POST" {
+            return None;
+        }
+        let lines = response.message.lines();
+        let facts = ResponseFacts::parse(response.status, &lines, exchange.times(), &self.rules);
+        let target = target_of(exchange.request);
+        let storable = may_store_for_get(&exchange.facts, &facts, &lines, &target, &self.rules, exchange.now);
+        self.storable(exchange, &storable.ok()?, response)
     }
 
     //= RFC 9111 section 4.4: invalidating stored responses
     fn invalidate(&mut self, exchange: &Exchange<'_>, response: &Response) {
-        let (path, query) = split_target(&exchange.request.target);
-        let target = invalidation::Target {
-            scheme: SCHEME,
-            authority: AUTHORITY,
-            path: path.as_bytes(),
-            query: query.map(str::as_bytes),
-        };
+        let target = target_of(exchange.request);
         let lines = response.message.lines();
         for uri in invalidation::invalidated(exchange.facts.method, response.status, &target, &lines) {
             self.stored.remove(&key_of_parts(&uri.path, uri.query.as_deref()));
@@ -369,6 +384,16 @@ fn dated(mut fields: Vec<(String, Vec<u8>)>, now: Timestamp) -> Vec<(String, Vec
 
 const SCHEME: &[u8] = b"http";
 const AUTHORITY: &[u8] = b"cache.example";
+
+fn target_of(request: &Request) -> invalidation::Target<'_> {
+    let (path, query) = split_target(&request.target);
+    invalidation::Target {
+        scheme: SCHEME,
+        authority: AUTHORITY,
+        path: path.as_bytes(),
+        query: query.map(str::as_bytes),
+    }
+}
 
 fn split_target(target: &str) -> (&str, Option<&str>) {
     target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)))

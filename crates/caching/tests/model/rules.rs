@@ -22,6 +22,7 @@ fn set(rules: &mut Rules, key: &str, value: &Value) -> Option<()> {
         "cache" => rules.enabled = value.as_bool()?,
         "honour_request_directives" => rules.honour_request_directives = value.as_bool()?,
         "store_set_cookie" => rules.store_set_cookie = value.as_bool()?,
+        "store_post" => rules.store_post = value.as_bool()?,
         "stale_while_revalidate_default" => rules.stale_while_revalidate.default_ms = ms(value)?,
         "stale_while_revalidate_max" => rules.stale_while_revalidate.max_ms = ms(value)?,
         "stale_if_error_default" => rules.stale_if_error.default_ms = ms(value)?,

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
-use super::flight::{Answer, FailureCause, Filling, Flights, Join, News, Participant, Pilot};
+use super::flight::{Answer, FailureCause, Filling, Join, News, Participant, Pilot};
 use super::lookup::Lookup;
 use super::serve::{Serving, Use};
 use super::stored::Hit;
@@ -87,6 +87,20 @@ pub(crate) async fn run(
     forward::pass(worker, plan, RequestBody::Empty, reason, interims).await
 }
 
+/// The reply to a request whose own forward has brought a response already, and is never repeated.
+pub(crate) async fn follow(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    fetch: &Arc<Fetch>,
+    mut participant: Participant,
+    interims: &InterimSender,
+) -> Reply {
+    let seeker = Seeker { worker, plan, fetch, interims };
+    let answer = seeker.answer(&mut participant).await;
+    // The participant keeps its place until its reader stands, so that nothing is let go before.
+    seeker.reply(answer, Role::Leader).unwrap_or_else(|_| seeker.given_up())
+}
+
 /// Starts a validation that nobody waits for, unless one is under way.
 pub(crate) fn refresh(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
     let flights = &lookup.worker.shared.flights;
@@ -139,7 +153,7 @@ impl Seeker<'_> {
                 return (participant, Role::Waiter);
             }
             Join::Lead(participant) => participant,
-            Join::Full => Flights::alone(&self.fetch.key),
+            Join::Full => flights.alone(&self.fetch.key),
         };
         self.lead(&participant);
         (participant, Role::Leader)

@@ -172,7 +172,7 @@ impl Job {
     }
 
     /// Stores a full response, or leaves it to the request that asked.
-    async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+    pub(crate) async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
         let publication = self.publication(&pilot);
@@ -202,7 +202,7 @@ impl Job {
         }
     }
 
-    fn storable(
+    pub(crate) fn storable(
         &self,
         facts: &ResponseFacts,
         response: &OriginResponse,

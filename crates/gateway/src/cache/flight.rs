@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -63,6 +63,7 @@ pub(crate) struct PrivateAnswer {
 pub(crate) struct Flights {
     shards: Box<[Shard]>,
     hasher: foldhash::quality::RandomState,
+    lone: AtomicU64,
 }
 
 type Shard = Mutex<HashMap<Box<[u8]>, Arc<Flight>>>;
@@ -98,7 +99,7 @@ const SHARDS: usize = 64;
 impl Flights {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { shards, hasher: foldhash::quality::RandomState::default() }
+        Self { shards, hasher: foldhash::quality::RandomState::default(), lone: AtomicU64::new(0) }
     }
 
     /// Joins the forward for `primary` + `variant`, or becomes the one that starts it.
@@ -116,18 +117,24 @@ impl Flights {
         Join::Lead(Participant::new(&flight))
     }
 
-    /// A forward that nobody can join.
-    pub(crate) fn alone(primary: &[u8]) -> Participant {
-        Participant::new(&Arc::new(Flight::new(primary.into(), primary.len())))
+    /// A forward that nobody can join. It is listed all the same, so that it can be doomed.
+    pub(crate) fn alone(&self, primary: &[u8]) -> Participant {
+        let number = self.lone.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        // No variant begins so: it would be longer than any memory.
+        let key = [primary, &[0xff; 8], &number].concat().into_boxed_slice();
+        let flight = Arc::new(Flight::new(key, primary.len()));
+        self.shard(primary).lock().insert(flight.key.clone(), Arc::clone(&flight));
+        Participant::new(&flight)
     }
 
-    /// Forbids all forwards in progress for `primary` to store what they bring, and hides them from new requests.
-    /// Returns how many there were.
-    pub(crate) fn doom(&self, primary: &[u8]) -> usize {
+    /// Forbids all forwards in progress for `primary` but `spared` to store what they bring, and hides them from new
+    /// requests. Returns how many there were.
+    pub(crate) fn doom(&self, primary: &[u8], spared: Option<&Participant>) -> usize {
         let mut shard = self.shard(primary).lock();
         let before = shard.len();
         shard.retain(|_, flight| {
-            let hit = &flight.key[..flight.primary_bytes] == primary;
+            let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.flight, flight));
+            let hit = &flight.key[..flight.primary_bytes] == primary && !is_spared;
             if hit {
                 flight.doomed.store(true, Ordering::Release);
             }
@@ -136,7 +143,7 @@ impl Flights {
         before - shard.len()
     }
 
-    /// Forwards in progress that others can join.
+    /// Forwards in progress whose answer may be stored.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }

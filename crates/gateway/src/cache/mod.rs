@@ -12,3 +12,4 @@ pub(crate) mod publish;
 pub(crate) mod purge;
 pub(crate) mod serve;
 pub(crate) mod stored;
+pub(crate) mod written;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use caching::invalidation::SameOrigin;
 use store::{Applied, Change};
 
+use super::flight::Participant;
 use super::lookup::write_site_key;
 use super::stored::{Primary, StoredHead, StoredResponse};
 use crate::head::Scheme;
@@ -57,12 +58,19 @@ pub(crate) fn purge_url(shared: &Shared, url: &str, mode: PurgeMode) -> Result<P
     let (scheme, authority, path_and_query) = split_url(url).ok_or_else(invalid)?;
     let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
     let site = live.routes.site(authority, path).ok_or_else(|| PurgeError::NoSite { url: url.to_owned() })?;
-    Ok(purge_key(shared, &key_of(site, scheme, authority, path_and_query), mode))
+    Ok(purge_key(shared, &key_of(site, scheme, authority, path_and_query), mode, None))
 }
 
 /// Invalidates what lies under a URI after an unsafe request.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
-pub(crate) fn invalidate(worker: &Worker, live: &Live, scheme: Scheme, authority: &str, uri: &SameOrigin) {
+/// `spared` is the forward of the request itself, whose response is newer than what it invalidates.
+pub(crate) fn invalidate(
+    worker: &Worker,
+    live: &Live,
+    (scheme, authority): (Scheme, &str),
+    uri: &SameOrigin,
+    spared: Option<&Participant>,
+) {
     let mut path_and_query = uri.path.clone();
     if let Some(query) = &uri.query {
         path_and_query.push(b'?');
@@ -71,19 +79,21 @@ pub(crate) fn invalidate(worker: &Worker, live: &Live, scheme: Scheme, authority
     let Ok(path_and_query) = String::from_utf8(path_and_query) else { return };
     let path = path_and_query.split_once('?').map_or(path_and_query.as_str(), |(path, _)| path);
     if let Some(site) = live.routes.site(authority, path) {
-        purge_key(&worker.shared, &key_of(site, scheme, authority, &path_and_query), PurgeMode::Hard);
+        let key = key_of(site, scheme, authority, &path_and_query);
+        purge_key(&worker.shared, &key, PurgeMode::Hard, spared);
     }
 }
 
-fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
+/// The key under which the response to a GET is stored.
+pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
     let mut key = Vec::new();
     let rule = site.rule_at(site.rule("GET", path_and_query));
     write_site_key(site, scheme, authority, path_and_query, &rule.query, &mut key);
     key
 }
 
-fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode) -> Purged {
-    let fetches = shared.flights.doom(key);
+fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode, spared: Option<&Participant>) -> Purged {
+    let fetches = shared.flights.doom(key, spared);
     let mut responses = 0;
     let applied = shared.memory.update(key, |current| {
         let Some(primary) = current else { return Change::Keep };

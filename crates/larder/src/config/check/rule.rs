@@ -167,6 +167,7 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
             None => base.errors,
         },
         store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
+        store_post: given_flag("store_post", base.store_post),
         honour_request_directives: table.flag("honour_request_directives"),
         stale_while_revalidate: stale(
             "stale_while_revalidate_default",

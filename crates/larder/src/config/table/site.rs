@@ -301,6 +301,14 @@ static RULE: Section = Section {
             "Absent under `profile = \"rfc9111\"`: `true`. Such a cookie goes to everybody who gets the stored response. Hide the field with `response_fields_hidden` instead where you can.",
         ),
         row(
+            "store_post",
+            Kind::Flag,
+            Preset::Is("false"),
+            Reload::Yes,
+            "Whether a 200 to POST with a lifetime and a `Content-Location` that is its own URL answers later GETs (RFC 9110 section 9.3.3).",
+            "Absent under `profile = \"rfc9111\"`: `true`. The content of the POST is no part of the cache key: what one client posts, all others would get. A POST itself is never answered from what is stored.",
+        ),
+        row(
             "honour_request_directives",
             Kind::Flag,
             Preset::Is("true"),

@@ -1,0 +1,98 @@
+//! Stores the response to a POST for later GETs, where the rule and the response permit it (RFC 9110 section 9.3.3).
+
+use std::sync::Arc;
+
+use caching::post::may_store_for_get;
+use caching::{ExchangeTimes, FieldLine, NotReused, ResponseFacts};
+
+use super::collapse;
+use super::fetch::{Fetch, Job, Sharing};
+use super::flight::{Participant, Pilot};
+use super::purge::key_of;
+use crate::config::OverrideFields;
+use crate::exchange::{InterimSender, Plan};
+use crate::explain::Record;
+use crate::fields::map_lines;
+use crate::forward::target;
+use crate::origin::OriginResponse;
+use crate::reply::Reply;
+use crate::transform;
+use crate::worker::Worker;
+
+/// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the
+/// beginning: what another request invalidates meanwhile is older than that request's effect, and is not stored.
+pub(crate) struct Written {
+    participant: Participant,
+    pilot: Pilot,
+    job: Job,
+}
+
+impl Written {
+    /// `None` where the response could not be stored whatever it is.
+    pub(crate) fn begin(worker: &Arc<Worker>, plan: &Plan) -> Option<Self> {
+        let rule = plan.site.rule_at(plan.rule);
+        let request = plan.request();
+        let is_permitted = request.method == "POST" && rule.caching.enabled && rule.caching.store_post;
+        if !is_permitted || request.upgrade.is_some() || plan.facts.has_range {
+            return None;
+        }
+        // Forwarded as they are, they may have made it a request of another method or for another target.
+        if rule.override_fields == OverrideFields::Drop && transform::has_unkeyed_overrides(request) {
+            return None;
+        }
+        let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
+        let flights = &worker.shared.flights;
+        let participant = flights.alone(&key);
+        let pilot = Pilot::new(&participant, flights);
+        Some(Self { participant, pilot, job: job(worker, plan, key) })
+    }
+
+    pub(crate) fn participant(&self) -> &Participant {
+        &self.participant
+    }
+
+    /// Whether this response is stored.
+    pub(crate) fn may_store(&self, response: &OriginResponse, times: ExchangeTimes) -> bool {
+        let (job, rules) = (&self.job, &self.job.rule().caching);
+        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
+        let target = target(&job.request);
+        may_store_for_get(&job.facts, &facts, &lines, &target, rules, times.response).is_ok()
+            && job.storable(&facts, response, times).is_ok()
+    }
+
+    /// Stores the response and hands it to the client that posted.
+    pub(crate) async fn reply(
+        self,
+        plan: &Plan,
+        response: OriginResponse,
+        times: ExchangeTimes,
+        interims: &InterimSender,
+    ) -> Reply {
+        let Self { participant, pilot, job } = self;
+        let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
+        drop(tokio::spawn(job.take(response, times, pilot)));
+        collapse::follow(&worker, plan, &fetch, participant, interims).await
+    }
+}
+
+fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
+    let fetch = Fetch {
+        key: key.into(),
+        variant: Vec::new(),
+        stale: None,
+        candidates: Vec::new(),
+        reason: NotReused::Method,
+        sharing: Sharing::Alone,
+    };
+    Job {
+        worker: Arc::clone(worker),
+        live: Arc::clone(&plan.live),
+        site: Arc::clone(&plan.site),
+        rule: plan.rule,
+        request: Arc::clone(&plan.request),
+        noting: plan.request.record.as_ref().map(Record::open),
+        facts: plan.facts.as_get(),
+        fetch: Arc::new(fetch),
+    }
+}
