@@ -254,6 +254,7 @@ mod tests {
     }
 
     //= RFC 9110 section 5.6.7: three forms
+    //= RFC 9111 section 4.2: matched without case
     #[test]
     fn the_three_forms() {
         check("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777));
@@ -316,6 +317,7 @@ mod tests {
         }
     }
 
+    //= RFC 9111 section 5.3: far expiration times do not overflow
     #[test]
     fn years_beyond_four_digits_are_clamped() {
         assert_eq!(&format(Timestamp::from_ms(i64::MAX)), b"Fri, 31 Dec 9999 23:59:59 GMT");
@@ -323,6 +325,7 @@ mod tests {
     }
 
     proptest! {
+        //= RFC 9110 section 5.6.7: a sender generates IMF-fixdate
         #[test]
         fn written_dates_are_read_back(seconds in YEAR_0_SECONDS..YEAR_10000_SECONDS) {
             let time = Timestamp::from_seconds(seconds);

@@ -162,6 +162,7 @@ pub struct ResponseDirectives {
 
 impl ResponseDirectives {
     /// Reads `Cache-Control` of a response.
+    //= RFC 9111 section 5.4: Pragma in a response says nothing
     pub fn parse(response: &[FieldLine<'_>]) -> Self {
         let mut directives = Self::default();
         for directive in fields::members(response, CACHE_CONTROL).filter_map(Directive::parse) {

@@ -38,6 +38,7 @@ impl MethodClass {
     //= RFC 9110 section 9.3.5: DELETE is not cacheable
     //= RFC 9110 section 9.3.7: OPTIONS is not cacheable
     //= RFC 9110 section 9.3.8: TRACE is not cacheable
+    //= RFC 9110 section 9.2.3: methods whose responses are cacheable
     pub fn is_reusing(self) -> bool {
         matches!(self, Self::Get | Self::Head)
     }

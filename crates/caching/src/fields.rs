@@ -68,6 +68,7 @@ impl<'a> Members<'a> {
     }
 }
 
+//= RFC 9110 section 5.3: field lines of one name are one list
 impl<'a> Iterator for Members<'a> {
     type Item = &'a [u8];
 
@@ -129,6 +130,7 @@ mod tests {
         assert_eq!(cut, expected, "{value}");
     }
 
+    //= RFC 9110 section 5.6.1.2: recipients parse and ignore empty list elements
     #[test]
     fn members_are_cut_outside_quotes() {
         check("", &[""]);

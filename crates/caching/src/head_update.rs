@@ -35,6 +35,7 @@ pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: 
     }
     match (status, stored.facts.status) {
         (200, 200) if is_same(answer, stored, times.response) => HeadUpdate::Freshen,
+        //= RFC 9111 section 4.3.5: anything else makes stale
         (200, _) => HeadUpdate::Invalidate,
         //= RFC 9110 section 9.3.2: HEAD says what GET would
         (404 | 410, known) if known != status => HeadUpdate::Invalidate,
@@ -43,6 +44,7 @@ pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: 
 }
 
 /// Whether all validators that the response has, and its length, are those of the stored response.
+//= RFC 9111 section 4.3.5: equal validators and Content-Length update
 fn is_same(answer: &[FieldLine<'_>], stored: &Stored<'_>, now: Timestamp) -> bool {
     let known = stored.validators;
     let has_tag = fields::first(answer, "etag").filter(|tag| !tag.is_empty()).is_none_or(|tag| {

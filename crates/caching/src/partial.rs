@@ -116,6 +116,7 @@ pub fn if_range_value<'a>(stored: &Validators<'a>) -> Option<&'a [u8]> {
     if let Some(etag) = stored.etag {
         return stored.entity_tag().is_some_and(|tag| tag.strength == Strength::Strong).then_some(etag);
     }
+    //= RFC 9111 section 4.3.1: Last-Modified of a subrange
     let (modified, _) = stored.last_modified?;
     stored.is_last_modified_strong().then_some(modified)
 }

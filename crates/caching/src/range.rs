@@ -62,6 +62,7 @@ pub enum Ranges {
 /// What a request gets of a complete stored response of `complete_bytes`, after its other preconditions.
 //= RFC 9110 section 14.2: Range is for GET, and for what would be a 200
 //= RFC 9111 section 4.3.2: If-Range is evaluated
+//= RFC 9110 section 13.1.5: If-Range without Range is ignored
 pub fn evaluate(
     method: MethodClass,
     request: &[FieldLine<'_>],

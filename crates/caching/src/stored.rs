@@ -70,6 +70,7 @@ impl StoredFacts {
     //= RFC 9111 section 4.2.3: current age
     pub fn current_age_ms(&self, now: Timestamp) -> u64 {
         let resident_ms = now.ms_since(self.response_time).max(0).unsigned_abs();
+        //= RFC 9111 section 5.3: far expiration times do not overflow
         self.corrected_initial_age_ms.saturating_add(resident_ms)
     }
 

@@ -110,6 +110,7 @@ const WEAK: FieldLine<'static> = ("etag", b"W/\"a\"");
 const NO_TAG: FieldLine<'static> = ("etag", b"a");
 
 //= RFC 9111 section 3.4: the same strong validator
+//= RFC 9110 section 15.3.7.3: combining parts
 #[test]
 fn only_parts_with_the_same_strong_validator_are_combined() {
     let cases: &[(&[FieldLine<'_>], &[FieldLine<'_>], bool)] = &[
@@ -136,6 +137,7 @@ fn only_parts_with_the_same_strong_validator_are_combined() {
 }
 
 //= RFC 9110 section 13.1.5: If-Range takes strong validators only
+//= RFC 9111 section 4.3.1: Last-Modified of a subrange
 #[test]
 fn the_rest_is_asked_for_by_a_strong_validator() {
     let cases: &[(&[FieldLine<'_>], Option<&[u8]>)] = &[
@@ -154,6 +156,8 @@ fn the_rest_is_asked_for_by_a_strong_validator() {
 }
 
 //= RFC 9111 section 3.3: a 206 as an incomplete 200
+//= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
+//= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 #[test]
 fn parts_that_can_be_stored() {
     let range: FieldLine<'_> = ("content-range", b"bytes 0-9/100");

@@ -118,6 +118,8 @@ fn facts((status, lines, times): &(u16, Lines, ExchangeTimes)) -> ResponseFacts 
 }
 
 proptest! {
+    //= RFC 9111 section 4.2.3: current age
+    //= RFC 9111 section 4.2.3: apparent age is never negative
     #[test]
     fn age_only_grows(response in response(), rules in rules(), now in moment(), later_ms in 0..1_000_000i64) {
         let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts(&response), &rules);
@@ -139,6 +141,7 @@ proptest! {
         prop_assert!(!stored.expired(now).is_fresh(now));
     }
 
+    //= RFC 9111 section 4.2.4: no stale response where a directive prohibits it
     #[test]
     fn never_stale_against_a_prohibition(
         response in response(), rules in rules(), request in request_lines(), now in moment(),
@@ -171,6 +174,7 @@ proptest! {
         prop_assert!(before.is_ok() || after.is_err());
     }
 
+    //= RFC 9111 section 3: when a response may be stored
     #[test]
     fn what_is_stored_is_of_the_right_kind(
         response in response(), request in request_lines(), rules in rules(), now in moment(),
@@ -183,6 +187,7 @@ proptest! {
         }
     }
 
+    //= RFC 9111 section 3.2: updating stored header fields
     #[test]
     fn freshening_twice_is_freshening_once(stored in response_lines(), answer in response_lines(), rules in rules()) {
         let (stored, answer) = (borrowed(&stored), borrowed(&answer));
@@ -269,6 +274,7 @@ proptest! {
         prop_assert!(ranges.iter().map(|range| range.len_bytes()).sum::<u64>() <= complete_bytes);
     }
 
+    //= RFC 9110 section 14.6: multipart/byteranges
     #[test]
     fn multipart_is_as_long_as_announced(
         ends in vec((0..2000u64, 0..2000u64), 1..6), boundary in "[a-z0-9]{1,70}", content_type in "[a-z/]{0,20}",
@@ -393,12 +399,14 @@ fn neighbours() -> impl Strategy<Value = (Parts, Parts)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
+    //= RFC 9111 section 2: the cache key holds at least the method and the target URI
     #[test]
     fn keys_are_equal_only_for_equal_parts((a, b) in neighbours(), rules in key_rules()) {
         let same_key = a.key(&rules) == b.key(&rules);
         prop_assert_eq!(same_key, a.normalised(&rules) == b.normalised(&rules));
     }
 
+    //= RFC 9111 section 4.1: all nominated fields match
     #[test]
     fn nominated_values_are_equal_only_for_equal_fields(a in two_fields(), b in two_fields()) {
         let nominated = NominatedFields::parse(&[("Vary", b"a, b")]).unwrap();

@@ -84,6 +84,7 @@ impl Plan {
 }
 
 /// Route, key, lookup, and the reply if one is at hand. `key` is scratch space of the connection.
+//= RFC 9111 section 2: reuse is the default
 pub(crate) fn begin(
     worker: &Arc<Worker>,
     live: &Arc<Live>,

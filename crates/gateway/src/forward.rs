@@ -141,6 +141,7 @@ pub(crate) fn trailers_wanted(request: &OwnedRequest) -> bool {
 }
 
 /// Forwards a request as it is; the answer goes to its client alone.
+//= RFC 9111 section 4: unsafe methods are written through
 pub(crate) async fn pass(
     worker: &Arc<Worker>,
     plan: &Plan,

@@ -194,6 +194,7 @@ impl Reply {
 }
 
 /// The stored reason phrase belongs to the stored status only.
+//= RFC 9112 section 4: the reason phrase means nothing
 fn reason_of(stored: &StoredHead, status: u16) -> Option<&[u8]> {
     (stored.facts.status == status && !stored.reason.is_empty()).then_some(&*stored.reason)
 }
@@ -211,6 +212,7 @@ pub(crate) struct Account {
 }
 
 /// Names of responses without content (RFC 9110 section 6.4.1).
+//= RFC 9110 section 15.4.5: a 304 ends with its header section
 pub(crate) fn has_no_content(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
 }

@@ -36,6 +36,7 @@ impl Problem {
     }
 
     /// RFC 9111 section 5.2.1.7.
+    //= RFC 9111 section 5.2.1.7: only-if-cached
     pub(crate) fn only_if_cached() -> Self {
         Self::new(504, "only-if-cached", "the request wants a stored response, and none can be used")
     }
@@ -101,7 +102,9 @@ pub(crate) fn reply(
 /// The status for an origin that gave no response (RFC 9110 section 15.6).
 pub(crate) fn status_of(error: &OriginError) -> u16 {
     match error.kind() {
+        //= RFC 9110 section 15.6.3: 502
         OriginErrorKind::Unreachable | OriginErrorKind::InvalidResponse => 502,
+        //= RFC 9110 section 15.6.5: 504
         OriginErrorKind::TimedOut => 504,
         OriginErrorKind::Overloaded => 503,
         OriginErrorKind::Request => 400,

@@ -53,6 +53,9 @@ const FORWARDING: [&str; 7] = [
 ];
 
 /// The end-to-end fields that are forwarded.
+//= RFC 9110 section 5.1: unrecognized fields are forwarded
+//= RFC 9110 section 11.6.2: Authorization stays as it is
+//= RFC 9111 section 5.2: directives are passed through
 pub(crate) fn request_fields(
     request: &OwnedRequest,
     site: &Site,
@@ -109,6 +112,7 @@ fn describe_the_way(fields: &mut HeaderMap, request: &OwnedRequest, server_name:
     let node = if client.is_ipv6() { format!("\"[{client}]\"") } else { client.to_string() };
     let element = format!("for={node};host=\"{}\";proto={}", request.authority, request.scheme.as_str());
     append_to_list(fields, "forwarded", &element);
+    //= RFC 9110 section 7.6.3: Via
     append_to_list(fields, "via", &via(request.version, server_name));
 }
 
@@ -141,6 +145,15 @@ fn typed(name: &str, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
 }
 
 /// The end-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.
+//= RFC 9110 section 5.1: unrecognized fields are forwarded
+//= RFC 9110 section 5.3: the order of lines of one name stays
+//= RFC 9110 section 11.6.1: WWW-Authenticate stays as it is
+//= RFC 9111 section 5.2: directives are passed through
+//= RFC 9213 section 2.2: fields of other targets pass through
+//= RFC 9213 section 3.1: CDN-Cache-Control is forwarded
+//= RFC 9211 section 2: members of others stay
+//= RFC 9110 section 7.7: content stays under no-transform
+//= RFC 9111 section 5.2.2.6: no-transform
 pub(crate) fn response_fields(
     from_origin: &[FieldLine<'_>],
     site: &Site,
@@ -156,13 +169,16 @@ pub(crate) fn response_fields(
         }
     }
     if !from_origin.iter().any(|(name, _)| *name == "date") {
+        //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
         packed.push("date", date);
     }
+    //= RFC 9110 section 7.6.3: Via in responses
     packed.push("via", via.as_bytes());
     packed
 }
 
 /// The target that the origin sees.
+//= RFC 9110 section 7.7: the target stays as it is
 pub(crate) fn origin_target(path_and_query: &str, site: &Site) -> String {
     match site.prefix {
         crate::config::PrefixHandling::Keep => path_and_query.to_owned(),

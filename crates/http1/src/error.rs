@@ -120,6 +120,7 @@ impl RequestError {
         match self {
             Self::TargetTooLong => 414,
             Self::UnsupportedExpectation => 417,
+            //= RFC 6585 section 5: 431 for large fields
             Self::HeadTooLarge | Self::TooManyFields => 431,
             Self::MethodTooLong | Self::UnknownTransferCoding => 501,
             Self::UnsupportedVersion => 505,

@@ -80,6 +80,7 @@ impl HeadScanner {
 
     fn end_line(&mut self, line: &[u8], end: usize, limits: &Limits) -> Result<(), RequestError> {
         self.check_partial_line(line, limits)?;
+        //= RFC 9112 section 2.2: message parsing
         let content = line.strip_suffix(b"\r\n").ok_or(RequestError::BareLineFeed)?;
         self.line_start = end;
         self.stage = match self.stage {

@@ -62,6 +62,7 @@ fn no_body() {
     check(Framing::None, &[("RFC 9112 6.3", b"", " [] then "), ("RFC 9112 6.3", b"GET", " [] then GET")]);
 }
 
+//= RFC 9112 section 6.3: message body length
 #[test]
 fn length() {
     check(
@@ -75,6 +76,8 @@ fn length() {
     assert_eq!(outcome(Framing::Length(0), b"GET"), " [] then GET");
 }
 
+//= RFC 9112 section 7.1: chunked transfer coding
+//= RFC 9112 section 7.1: chunk-size = 1*HEXDIG, without overflow
 #[test]
 fn chunks() {
     check(
@@ -113,6 +116,7 @@ fn chunks() {
     );
 }
 
+//= RFC 9112 section 7.1.1: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )
 #[test]
 fn chunk_extensions() {
     check(
@@ -145,6 +149,8 @@ fn chunk_extensions() {
     );
 }
 
+//= RFC 9112 section 7.1.2: chunked trailer section
+//= RFC 9110 section 6.5.1: limitations on use of trailers
 #[test]
 fn trailers() {
     check(

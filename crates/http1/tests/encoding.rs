@@ -23,6 +23,7 @@ fn check(write: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>, expected: 
 }
 
 //= RFC 9112 section 4: status-line = HTTP-version SP status-code SP [ reason-phrase ]
+//= RFC 9110 section 2.5: a server sends its own minor version
 #[test]
 fn status_lines() {
     check(|out| write_status_line(out, 200, None), Ok(r"HTTP/1.1 200 OK\r\n"));

@@ -58,6 +58,9 @@ fn check_field_lines(rows: &[Row<'_>]) {
 const NO_BODY: &str = "POST Origin x / Http11 None KeepAlive";
 const CHUNKED: &str = "POST Origin x / Http11 Chunked KeepAlive";
 
+//= RFC 9112 section 2.2: message parsing
+//= RFC 9112 section 2.2: ignore at least one empty line before the request line
+//= RFC 9112 section 2.2: whitespace between the start line and the first field
 #[test]
 fn line_ends() {
     check_heads(&[
@@ -86,6 +89,9 @@ fn line_ends() {
     ]);
 }
 
+//= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
+//= RFC 9112 section 2.3: HTTP-version = HTTP-name "/" DIGIT "." DIGIT
+//= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
 #[test]
 fn request_lines() {
     check_request_lines(&[
@@ -118,6 +124,12 @@ fn request_lines() {
     ]);
 }
 
+//= RFC 9112 section 3.2: request target
+//= RFC 9112 section 3.2.2: absolute-form
+//= RFC 9112 section 3.2.3: authority-form is only used for CONNECT, and has host and port
+//= RFC 9112 section 3.2.4: asterisk-form is only used for a server-wide OPTIONS
+//= RFC 9112 section 3.2.4: an empty path in OPTIONS means asterisk-form
+//= RFC 9110 section 4.2.4: userinfo in URIs is deprecated
 #[test]
 fn targets() {
     check_request_lines(&[
@@ -164,6 +176,11 @@ fn targets() {
     ]);
 }
 
+//= RFC 9112 section 3.2: 400 for HTTP/1.1 without Host
+//= RFC 9112 section 3.2: 400 for more than one Host line
+//= RFC 9112 section 3.2: 400 for an invalid Host
+//= RFC 9112 section 3.2.2: absolute-form and Host
+//= RFC 9112 section 3.3: reconstructing the target URI
 #[test]
 fn hosts() {
     check_heads(&[
@@ -218,6 +235,11 @@ fn hosts() {
     ]);
 }
 
+//= RFC 9112 section 5: field-line = field-name ":" OWS field-value OWS
+//= RFC 9112 section 5.1: no whitespace is allowed between the field name and colon
+//= RFC 9112 section 5.2: obsolete line folding
+//= RFC 9110 section 5.5: field values
+//= RFC 9110 section 5.6.2: tokens
 #[test]
 fn field_lines() {
     check_field_lines(&[
@@ -243,6 +265,9 @@ fn field_lines() {
     ]);
 }
 
+//= RFC 9110 section 8.6: Content-Length = 1*DIGIT
+//= RFC 9112 section 6.3: invalid Content-Length
+//= RFC 9112 section 6.3: Transfer-Encoding and Content-Length
 #[test]
 fn content_lengths() {
     check_field_lines(&[
@@ -286,6 +311,9 @@ fn content_lengths() {
     ]);
 }
 
+//= RFC 9112 section 6.1: chunked is applied once, and last; 501 for codings that are not understood
+//= RFC 9112 section 6.3: 400 where chunked is not the final coding
+//= RFC 9112 section 7.1: the chunked coding does not define any parameters
 #[test]
 fn transfer_encodings() {
     check_field_lines(&[
@@ -344,6 +372,7 @@ fn http10_te() {
     ]);
 }
 
+//= RFC 9112 section 9.3: persistence
 #[test]
 fn persistence() {
     check_heads(&[
@@ -384,6 +413,10 @@ fn persistence() {
 /// Version, field lines, expected upgrade, expects_continue, accepts_trailers.
 type FlagRow<'a> = (&'a str, &'a str, Option<&'a str>, bool, bool);
 
+//= RFC 9110 section 7.8: ignore Upgrade without the connection option, and in HTTP/1.0
+//= RFC 9110 section 7.6.1: connection options are case-insensitive
+//= RFC 9110 section 10.1.4: TE: trailers
+//= RFC 9110 section 10.1.1: ignore the expectation in HTTP/1.0; 417 for others
 #[test]
 fn connection_flags() {
     let rows: &[FlagRow<'_>] = &[
@@ -411,6 +444,7 @@ fn connection_flags() {
     }
 }
 
+//= RFC 9110 section 10.1.1: ignore the expectation in HTTP/1.0; 417 for others
 #[test]
 fn expectations() {
     check_field_lines(&[
@@ -421,6 +455,8 @@ fn expectations() {
 }
 
 /// Every limit strikes before the end of the head has arrived, and not one byte or line too early.
+//= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
+//= RFC 6585 section 5: 431 for large fields
 #[test]
 fn limits() {
     let limits = Limits { head_bytes_max: 100, target_bytes_max: 20, fields_max: 3, ..Limits::default() };

@@ -69,6 +69,8 @@ fn check(cases: &'static [Case]) {
 
 //= RFC 9111 section 3: when a response may be stored
 //= RFC 9111 section 4.2.1: the first that applies
+//= RFC 9111 section 2: reuse is the default
+//= RFC 9111 section 4: when a stored response may be reused
 #[test]
 fn responses_are_stored_and_reused_as_their_fields_say() {
     check(&[
@@ -372,6 +374,8 @@ fn ttl_says_what_is_left_of_the_lifetime() {
     assert!((400..=500).contains(&ttl), "{status}");
 }
 
+//= RFC 9110 section 9.3.2: HEAD says what GET would
+//= RFC 9110 section 9.3.2: HEAD is GET without content
 #[test]
 fn head_has_the_length_of_get_and_no_body() {
     let (_origin, larder) = pair("Cache-Control: max-age=60");
@@ -383,6 +387,10 @@ fn head_has_the_length_of_get_and_no_body() {
 }
 
 //= RFC 9110 section 14.4: Content-Range
+//= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
+//= RFC 9110 section 15.3.7: one range is no multipart
+//= RFC 9110 section 15.5.17: Content-Range of a 416
+//= RFC 9111 section 3.3: a partial response is a 206
 #[test]
 fn parts_have_the_right_bytes() {
     let body: Vec<u8> = (0..=255).collect();
@@ -404,6 +412,7 @@ fn parts_have_the_right_bytes() {
 }
 
 //= RFC 9111 section 4.1: all nominated fields match
+//= RFC 9111 section 4.1: no match is forwarded
 #[test]
 fn each_variant_is_stored_for_itself() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -467,6 +476,8 @@ fn a_304_freshens_the_stored_fields() {
     }
 }
 
+//= RFC 9111 section 4.3.3: a full response answers the request
+//= RFC 9111 section 4.3.3: a full response may be stored
 #[test]
 fn a_changed_representation_replaces_the_stale_one() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -531,6 +542,7 @@ fn key_without_host() {
 }
 
 /// Field bugs: keys made by decoding or joining parts let one URL answer for another.
+//= RFC 9111 section 4: the target URIs match
 #[test]
 fn keys_of_different_urls_never_meet() {
     let (origin, larder) = pair("Cache-Control: max-age=60");
@@ -660,6 +672,8 @@ fn a_profile_decides_where_rules_are_silent() {
 }
 
 //= RFC 5861 section 3: stale-while-revalidate
+//= RFC 5861 section 3: validation without blocking
+//= RFC 5861 section 5: validations follow requests
 #[test]
 fn stale_while_revalidate_answers_at_once_and_validates_behind() {
     let origin = ScriptedOrigin::start(|exchange| {

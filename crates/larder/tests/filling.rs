@@ -30,6 +30,7 @@ fn askers(larder: &Larder, count: usize, target: &str) -> Vec<Client> {
 
 /// One origin request for a thousand clients; the first half of the body reaches all of them before the origin sends
 /// the second.
+//= RFC 9111 section 4: collapsed requests
 #[test]
 fn a_thousand_requests_for_a_cold_url_are_one_forward() {
     testkit::raise_open_files_limit();
@@ -59,6 +60,7 @@ fn a_thousand_requests_for_a_cold_url_are_one_forward() {
     assert!(larder.get("/").is_hit());
 }
 
+//= RFC 9211 section 2.6: collapsed
 #[test]
 fn waiters_say_that_they_were_collapsed() {
     let gate = Gate::new();
@@ -113,6 +115,7 @@ fn uncacheable_responses_are_not_collapsed() {
 }
 
 /// The same when the first of them is still waiting for the head.
+//= RFC 9111 section 4: collapsed requests
 #[test]
 fn waiters_leave_when_the_answer_is_not_for_them() {
     let gate = Gate::new();
@@ -192,6 +195,7 @@ fn break_off(exchange: &mut Exchange<'_>, how: Break, half: &[u8]) {
 
 /// Nobody takes half a body for a whole one: not the client of the fill, not those who wait for it, not those who ask
 /// afterwards; a hundred times in a row.
+//= RFC 9112 section 8: an incomplete response is recorded as incomplete
 #[test]
 fn origin_killed_mid_body_a_hundred_times() {
     let sent = Random::new(4).bytes(40_000);

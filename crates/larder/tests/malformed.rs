@@ -125,6 +125,7 @@ fn request_lines_and_hosts() {
 
 //= RFC 9112 section 6.1: chunked is applied once, and last; 501 for codings that are not understood
 //= RFC 9112 section 6.3: message body length
+//= RFC 9111 section 7.1: differences in message parsing
 #[test]
 fn framing() {
     let pair = Pair::start(CONFIG);

@@ -24,6 +24,8 @@ fn echo() -> ScriptedOrigin {
 }
 
 //= RFC 9112 section 9.3: persistence
+//= RFC 9112 section 9.3: an HTTP/1.0 client must be told that the connection stays
+//= RFC 9112 section 6.1: no Transfer-Encoding to HTTP/1.0
 #[test]
 fn http_1_0_clients() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -190,6 +192,10 @@ fn request_bodies_arrive_unchanged() {
 }
 
 //= RFC 9110 section 6.5.1: trailers only to clients that said TE: trailers
+//= RFC 9111 section 3.1: trailer fields are stored apart or discarded
+//= RFC 9110 section 10.1.4: TE: trailers
+//= RFC 9110 section 6.5.1: limitations on use of trailers
+//= RFC 9112 section 7.1.2: chunked trailer section
 #[test]
 fn trailers_travel_both_ways() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -221,6 +227,8 @@ fn trailers_travel_both_ways() {
 }
 
 //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+//= RFC 9110 section 7.6.1: known connection-specific fields are removed
+//= RFC 9110 section 5.1: unrecognized fields are forwarded
 #[test]
 fn hop_by_hop_fields_stop_here() {
     const HOP: [&str; 7] = [
@@ -268,6 +276,7 @@ fn connection_cannot_remove_what_the_gateway_says() {
 
 //= RFC 9110 section 7.6.3: Via
 //= RFC 7239 section 4: Forwarded
+//= RFC 9110 section 7.6.3: Via in responses
 #[test]
 fn the_way_of_a_request_is_described_by_those_who_are_trusted() {
     let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\nVia: 1.1 inner\r\n", "x");
@@ -297,6 +306,9 @@ fn the_way_of_a_request_is_described_by_those_who_are_trusted() {
 }
 
 //= RFC 9110 section 15.2: informational responses
+//= RFC 9110 section 15.2: no 1xx to HTTP/1.0 clients
+//= RFC 8297 section 2: 103 says nothing about the final response
+//= RFC 8297 section 3: 103 only for clients that know it
 #[test]
 fn interim_responses_come_before_the_final_one() {
     let gate = Gate::new();
@@ -337,6 +349,7 @@ const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpg
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 //= RFC 9110 section 7.8: Upgrade
+//= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
 #[test]
 fn a_websocket_echoes_through_the_gateway() {
     let origin = MockOrigin::start();
@@ -430,6 +443,8 @@ fn h2c_smuggling() {
 }
 
 /// An upgrade that nobody asked for is no tunnel.
+//= RFC 9110 section 15.2.2: 101 only answers a request that asked for an upgrade
+//= RFC 9110 section 15.6.3: 502
 #[test]
 fn a_101_without_an_upgrade_request_is_a_bad_response() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -501,6 +516,7 @@ fn events_arrive_live() {
     assert_eq!(client.chunk(), b"");
 }
 
+//= RFC 9112 section 6.3: message body length
 #[test]
 fn statuses_without_content_have_none() {
     let origin = ScriptedOrigin::start(|exchange| {

@@ -94,6 +94,7 @@ fn a_token_guards_all_but_probes() {
     }
 }
 
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 #[test]
 fn purge_by_command_removes_all_variants() {
     let origin = stored();
@@ -118,6 +119,7 @@ fn purge_by_command_removes_all_variants() {
 }
 
 /// A soft purge makes stale: the next request validates.
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 #[test]
 fn soft_purge_validates_and_hard_purge_forgets() {
     let origin = ScriptedOrigin::start(|exchange| {

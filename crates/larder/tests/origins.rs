@@ -300,6 +300,7 @@ fn requests_in_flight_at_an_origin_are_limited() {
     assert_eq!((larder.get("/3").text().as_str(), origin.count("/2")), ("ok", 0));
 }
 
+//= RFC 9110 section 15.6.3: 502
 #[test]
 fn an_unreachable_origin_is_502_and_errors_stay_inside() {
     let port = testkit::Port::reserve();

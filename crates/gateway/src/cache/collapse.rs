@@ -227,6 +227,7 @@ impl Seeker<'_> {
         }
     }
 
+    //= RFC 9111 section 4: collapsed requests
     fn take_filling(&self, filling: &Filling, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         let head = &filling.head;

@@ -86,6 +86,7 @@ impl Job {
     ) -> Result<(OriginResponse, ExchangeTimes), OriginError> {
         let call =
             OriginCall { worker: &self.worker, live: &self.live, site: &self.site, request: &self.request };
+        //= RFC 9111 section 4.3.1: starting from the request or from the stored response
         let mut fields = call.fields(Purpose::Store { overrides: self.rule().override_fields });
         if validation == Validation::With {
             for (name, value) in validation::conditional_fields(&self.candidates()) {
@@ -109,6 +110,7 @@ impl Job {
         let cause = FailureCause::Unreachable(error.reason());
         let answer = match self.usable_stale(failure, cause) {
             Some(stale) => Answer::Stale(stale, cause),
+            //= RFC 9111 section 5.2.2.2: an error instead of a stale response
             None => Answer::Failed(Arc::new(error)),
         };
         pilot.land(answer);
@@ -172,6 +174,7 @@ impl Job {
     }
 
     /// Stores a full response, or leaves it to the request that asked.
+    //= RFC 9111 section 4.3.3: a full response may be stored
     pub(crate) async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);

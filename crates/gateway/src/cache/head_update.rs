@@ -77,6 +77,7 @@ impl Update<'_> {
         (changes > 0).then_some(updated)
     }
 
+    //= RFC 9111 section 4.3.5: fields of the HEAD response
     fn change(&self, variant: &StoredResponse) -> Changed {
         let head = &variant.head;
         let answer: Vec<FieldLine<'_>> = map_lines(&self.response.fields).collect();

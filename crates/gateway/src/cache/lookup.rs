@@ -157,6 +157,8 @@ impl Lookup<'_> {
     }
 
     /// Starts the validation behind a response that was served stale while it runs.
+    //= RFC 5861 section 3: validation without blocking
+    //= RFC 5861 section 5: validations follow requests
     pub(crate) fn refresh_if_stale(&self, used: Use, hit: &Hit, key: &[u8]) {
         if used == Use::StaleWhileRevalidate {
             let primary = self.worker.shared.memory.get(key);
@@ -185,6 +187,7 @@ impl Lookup<'_> {
     }
 }
 
+//= RFC 9111 section 4.1: no match is forwarded
 fn miss_kind(primary: Option<&Primary>) -> Miss {
     match primary {
         Some(primary) if !primary.variants().is_empty() => Miss::Vary,
@@ -193,6 +196,7 @@ fn miss_kind(primary: Option<&Primary>) -> Miss {
 }
 
 /// Writes the cache key of a URL of a site.
+//= RFC 9111 section 4: the target URIs match
 pub(crate) fn write_site_key(
     site: &LiveSite,
     scheme: Scheme,

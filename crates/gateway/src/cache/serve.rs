@@ -84,6 +84,7 @@ impl Serving<'_> {
             let method = self.facts.method;
             let precondition =
                 conditional::evaluate(method, self.request.fields, &head.facts, &validators, self.now);
+            //= RFC 9111 section 4.3.2: a 304 that the client did not ask for becomes a 200
             if precondition == Precondition::NotModified {
                 let head = ReplyHead::NotModified(Arc::clone(head));
                 return Some(self.reply(304, head, Length::None, Body::Empty));
@@ -122,6 +123,9 @@ impl Serving<'_> {
         Some(self.reply(status, ReplyHead::Whole(Arc::clone(head)), length, body))
     }
 
+    //= RFC 9110 section 15.3.7: one range is no multipart
+    //= RFC 9110 section 15.3.7: fields of a 206 response
+    //= RFC 9111 section 3.3: a partial response is a 206
     fn single_range(
         &self,
         representation: &Representation<'_>,
@@ -212,6 +216,8 @@ impl Serving<'_> {
         let age_s = head.facts.age_s(self.now);
         let is_own_forward =
             matches!(used, Use::Asked { outcome: Outcome::Forwarded { collapsed: false, .. }, .. });
+        //= RFC 9111 section 5.5: Warning is obsolete
+        //= RFC 5861 section 4: visibly stale
         reply.age_s = (!is_own_forward || age_s > 0).then_some(age_s);
         note(self.request.record, || findings::delivered(reply, used));
     }

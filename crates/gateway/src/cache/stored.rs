@@ -45,6 +45,7 @@ impl StoredHead {
 
     /// Whether the request's nominated fields select this response.
     //= RFC 9111 section 4.1: all nominated fields match
+    //= RFC 9111 section 4: nominated fields match
     pub(crate) fn is_selected_by(&self, request: &[FieldLine<'_>]) -> bool {
         self.nominated.is_empty()
             || self.nominated.matches(&self.nominated_values, Selecting::as_sent(request))

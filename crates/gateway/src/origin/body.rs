@@ -160,6 +160,8 @@ impl OriginBody {
     }
 
     /// Whether an end at this point is the real one.
+    //= RFC 9112 section 8: an incomplete response is recorded as incomplete
+    //= RFC 9112 section 8: what the close ends is complete if its header section is
     fn is_complete(&self) -> bool {
         match self.framing {
             BodyFraming::Length(length) => self.received_bytes == length,

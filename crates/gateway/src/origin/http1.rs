@@ -246,6 +246,7 @@ fn framing(
     }
     match transfer {
         TransferCoding::Chunked | TransferCoding::ChunkedWithLength => BodyFraming::Chunked,
+        //= RFC 9112 section 6.3: a response whose final coding is not chunked ends with the connection
         TransferCoding::Unknown => {
             let mut lines = fields.get_all(header::TRANSFER_ENCODING).iter();
             let last = lines.next_back().map_or(&b""[..], |line| line.as_bytes());
@@ -257,6 +258,7 @@ fn framing(
             }
         }
         TransferCoding::None => {
+            //= RFC 9112 section 6.3: a response ended by the close of the connection
             content_length(fields).map_or(BodyFraming::CloseDelimited, BodyFraming::Length)
         }
     }

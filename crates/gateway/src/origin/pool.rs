@@ -92,6 +92,7 @@ impl Pool {
     }
 
     /// Keeps a connection whose response was read to its end.
+    //= RFC 9112 section 6.3: bytes after the response are not its
     pub(super) fn release(self: &Arc<Self>, connection: Http1Connection) {
         if connection.readiness() == Readiness::Closed {
             return;
@@ -119,6 +120,7 @@ impl Pool {
     }
 
     /// A place on an HTTP/2 connection with streams to spare.
+    //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(super) fn reserve_stream(&self, opened_since: Option<Instant>) -> Option<StreamSlot> {
         let mut closed = Vec::new();
         let mut shared = self.shared.lock();

@@ -27,6 +27,12 @@ async fn answer(method: Method, response: &str, end: End) -> Result<Whole, Origi
     fetch(&origin(&config(server.address)), request(method, RequestBody::Empty)).await
 }
 
+//= RFC 9112 section 8: an incomplete response is recorded as incomplete
+//= RFC 9112 section 8: what the close ends is complete if its header section is
+//= RFC 9112 section 6.3: message body length of a response
+//= RFC 9112 section 6.3: a response ended by the close of the connection
+//= RFC 9110 section 8.6: a list of equal numbers is replaced by one before forwarding
+//= RFC 9110 section 15.4.5: a 304 ends with its header section
 #[tokio::test]
 async fn complete_bodies_are_told_from_truncated_ones() {
     let cases: &[(&str, End, Result<&str, &str>)] = &[
@@ -73,6 +79,9 @@ async fn complete_bodies_are_told_from_truncated_ones() {
     }
 }
 
+//= RFC 9112 section 6.3: invalid Content-Length
+//= RFC 9112 section 6.1: Transfer-Encoding in HTTP/1.0 is faulty framing
+//= RFC 9110 section 15.2.2: 101 only answers a request that asked for an upgrade
 #[tokio::test]
 async fn broken_heads_are_errors() {
     let cases: &[(&str, End, &str)] = &[
@@ -110,6 +119,8 @@ async fn heads_over_the_limits_are_errors() {
 //= RFC 9112 section 5.2: obsolete line folding in a response is replaced by spaces
 //= RFC 9112 section 5.1: a proxy removes whitespace before the colon of a response's field
 //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+//= RFC 9110 section 7.6.1: fields for all recipients are not named
+//= RFC 9110 section 7.6.1: known connection-specific fields are removed
 #[tokio::test]
 async fn fields_are_cleaned() {
     let cases: &[(&str, &str, Option<&str>)] = &[
@@ -130,6 +141,7 @@ async fn fields_are_cleaned() {
     }
 }
 
+//= RFC 9112 section 4: the reason phrase means nothing
 #[tokio::test]
 async fn unusual_reason_phrases_are_kept() {
     let server =
@@ -140,6 +152,7 @@ async fn unusual_reason_phrases_are_kept() {
     assert_eq!(send(&origin, get()).await.unwrap().reason, None);
 }
 
+//= RFC 9112 section 6.3: a response whose final coding is not chunked ends with the connection
 #[tokio::test]
 async fn transfer_codings_other_than_chunked_are_marked() {
     let cases: &[(&str, bool, BodyFraming)] = &[
@@ -158,6 +171,8 @@ async fn transfer_codings_other_than_chunked_are_marked() {
     }
 }
 
+//= RFC 9110 section 9.3.2: HEAD is GET without content
+//= RFC 9112 section 6.3: message body length of a response
 #[tokio::test]
 async fn head_responses_have_no_body_and_keep_the_length() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
@@ -165,6 +180,7 @@ async fn head_responses_have_no_body_and_keep_the_length() {
     assert_eq!((got.body.as_str(), got.fields["content-length"].to_str().unwrap()), ("", "5"));
 }
 
+//= RFC 9110 section 10.1.4: TE needs the TE connection option
 #[tokio::test]
 async fn requests_are_sent_as_configured() {
     let ok = [OK];
@@ -188,6 +204,7 @@ async fn requests_are_sent_as_configured() {
     assert!(!seen.contains("client") && !seen.contains("content-length"), "{seen}");
 }
 
+//= RFC 9110 section 8.6: Content-Length 0 where the method gives content a meaning
 #[tokio::test]
 async fn request_bodies_are_framed() {
     let channel = || {
@@ -239,6 +256,8 @@ async fn targets_that_would_be_cut_are_refused() {
     assert_eq!(server.connections(), 0);
 }
 
+//= RFC 9110 section 15.2: informational responses
+//= RFC 8297 section 2: several 103
 #[tokio::test]
 async fn interim_responses_are_handed_over_in_order() {
     let head = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\nConnection: x\r\n\r\n\

@@ -35,6 +35,7 @@ async fn connections_of_two(script: Vec<Step>, change: impl FnOnce(&mut OriginCo
     server.connections()
 }
 
+//= RFC 9112 section 6.3: bytes after the response are not its
 #[tokio::test]
 async fn connections_are_used_again_only_when_clean() {
     let chunked_and_length =

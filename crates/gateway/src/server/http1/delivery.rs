@@ -200,6 +200,7 @@ fn moved(data: Result<Option<Bytes>, crate::reply::BrokenBody>) -> Moved {
 /// Writes the head of a response with its framing and connection fields.
 pub(super) fn write_head(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Live) -> BodyFraming {
     reply.write_head(&mut Http1Head { out }, &live.cache_name);
+    //= RFC 9112 section 6.1: no Transfer-Encoding to HTTP/1.0
     let framing = write_framing(out, reply.length, traits.chunking, traits.wanted);
     let closes = traits.persistence == Persistence::Close || framing == BodyFraming::Close;
     match (closes, traits.chunking) {

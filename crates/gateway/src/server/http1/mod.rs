@@ -129,6 +129,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Looks at the next request in the buffer and answers it if the answer is at hand.
+    //= RFC 9112 section 9.3.2: pipelining
     fn turn(&mut self) -> Turn {
         if self.input.is_empty() {
             return Turn::NeedInput;
@@ -183,6 +184,7 @@ impl<S: Stream> Connection<S> {
             None | Some(Err(WireError::Closed)) if between_requests => Ok(false),
             Some(Err(WireError::TimedOut)) if between_requests => Ok(false),
             Some(Err(WireError::TimedOut)) => {
+                //= RFC 9110 section 15.5.9: 408
                 self.refuse(&Problem::new(408, "head-timeout", "the request head did not arrive in time"));
                 self.flush().await?;
                 Ok(false)
@@ -207,6 +209,7 @@ impl<S: Stream> Connection<S> {
             Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
         };
         let mut pump = BodyPump::new(traits.framing, &self.codec, &self.live.config.limits, sender);
+        //= RFC 9110 section 10.1.1: Expect
         if traits.expects_continue && self.input.is_empty() {
             self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             self.flush().await?;
@@ -251,9 +254,12 @@ impl<S: Stream> Connection<S> {
 
     //= RFC 9110 section 15.2: no 1xx to HTTP/1.0 clients
     async fn write_interim(&mut self, interim: &Interim, traits: Traits) -> Result<(), WireError> {
+        //= RFC 8297 section 3: 103 only for clients that know it
         if traits.chunking == Chunking::NotUnderstood {
             return Ok(());
         }
+        //= RFC 9110 section 15.2: informational responses
+        //= RFC 8297 section 2: several 103
         let lines = crate::fields::map_lines(&interim.fields);
         if encode::write_interim(&mut self.out, interim.status.as_u16(), lines).is_err() {
             self.out.clear();
@@ -335,6 +341,8 @@ fn request_head<'a>(head: &http1::Head<'a, 'a>, peer: Peer) -> RequestHead<'a> {
 /// The protocol to switch to: the first on offer that is the origin's to speak. The upgrade to cleartext HTTP/2 is not:
 /// it is obsolete (RFC 9113 section 3.1), a client that offers it takes HTTP/1.1 as well (RFC 9110 section 7.8), and
 /// an origin that took it would be reached past every check that is made here.
+//= RFC 9110 section 7.8: Upgrade
+//= RFC 9113 section 3.1: h2c is obsolete
 fn tunnelled(offered: &[u8]) -> Option<&str> {
     let mut protocols = std::str::from_utf8(offered).ok()?.split(',').map(str::trim);
     protocols.find(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case("h2c"))
@@ -361,6 +369,7 @@ fn refusal(error: RequestError) -> Problem {
     Problem::new(error.status(), error.reason(), error.to_string())
 }
 
+//= RFC 9110 section 15.5.14: 413
 fn too_large(bytes_max: u64) -> Problem {
     Problem::new(413, "request-body-too-large", format!("the request body is larger than {bytes_max} bytes"))
 }

@@ -186,6 +186,8 @@ mod tests {
     }
 
     //= RFC 9113 section 8.3.1: a Host that differs from :authority is malformed, as is user information
+    //= RFC 9113 section 8.2.1: no CR, LF, NUL, and no whitespace at either end
+    //= RFC 9113 section 8.3.1: :path starts with "/" or is "*" for OPTIONS
     #[test]
     fn heads_are_checked() {
         type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], Result<&'a str, (u16, &'a str)>);

@@ -159,6 +159,7 @@ mod tests {
         }
     }
 
+    //= RFC 9110 section 6.5.1: limitations on use of trailers
     #[test]
     fn trailers_lose_what_does_not_belong_there() {
         let mut received = HeaderMap::new();

@@ -95,6 +95,7 @@ async fn trailers_arrive() {
     assert_eq!(answer.trailers.unwrap()["x-sum"], "1");
 }
 
+//= RFC 9110 section 15.2: informational responses
 #[tokio::test]
 async fn interim_responses_come_first() {
     const HINTS: Act = Act::Write("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n");
@@ -110,6 +111,8 @@ async fn interim_responses_come_first() {
     assert_eq!(answer(response.await.unwrap()).await.body, "ok");
 }
 
+//= RFC 9110 section 15.2.1: 100 tells a client that waits to send its content
+//= RFC 9110 section 10.1.1: Expect
 #[tokio::test]
 async fn a_client_that_waits_for_100_gets_it() {
     let origin = Origin::start(&[("/x", &[Act::Until("\r\n\r\n"), OK])]).await;
