@@ -119,15 +119,21 @@ impl Lookup<'_> {
         {
             return Found::Pass(PassReason { fwd, detail: reason.into() });
         }
-        if let Some(because) = primary.and_then(|primary| primary.why_uncacheable(self.now)) {
+        let uncacheable = primary.and_then(|primary| primary.why_uncacheable(self.now));
+        if let Some(because) = uncacheable {
             note(self.request.record, || {
                 findings::because("store", "not stored, a short while ago", because)
             });
+        }
+        // The origin can answer these with less than the whole, which is all that a response for one client has
+        // to be.
+        if uncacheable.is_some() && (self.facts.has_conditions || self.facts.has_range) {
             return Found::Pass(PassReason { fwd, detail: Reason::KnownUncacheable.into() });
         }
         // Who asks for something newer than what others get must not be given an answer that was asked
-        // for before.
-        let sharing = if fwd == FwdReason::Request { Sharing::Alone } else { Sharing::Joined };
+        // for before. What was uncacheable will be so again, or not: nobody waits for it, and it is stored if it can be.
+        let sharing =
+            if uncacheable.is_some() || fwd == FwdReason::Request { Sharing::Alone } else { Sharing::Joined };
         let max = self.live.config.validation_tags_max;
         let candidates = primary.map(|primary| primary.candidates(stale.as_ref(), max)).unwrap_or_default();
         let variant = self.variant_key(primary);
