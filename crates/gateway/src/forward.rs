@@ -164,14 +164,13 @@ pub(crate) async fn pass(
                 None => private_reply(plan, response, reason),
             }
         }
-        Err(error) => failed(worker, plan, &error, reason),
+        Err(error) => failed(worker, plan, &Problem::origin(&error), reason),
     }
 }
 
 /// A reply without a response of the origin.
-pub(crate) fn failed(worker: &Worker, plan: &Plan, error: &OriginError, reason: PassReason) -> Reply {
-    let problem = Problem::origin(error);
-    let mut reply = respond::reply(&problem, Some(&plan.site), plan.started, worker);
+pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: PassReason) -> Reply {
+    let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
     reply.cache_status.outcome =
         Outcome::Forwarded { reason: reason.fwd, status: None, stored: false, collapsed: false };
     reply

@@ -46,6 +46,11 @@ impl Problem {
         Self::new(status_of(error), error.reason(), error.to_string())
     }
 
+    /// The origin gave no response, and what is stored must not be used without.
+    pub(crate) fn not_validated(error: &OriginError) -> Self {
+        Self::new(504, error.reason(), error.to_string())
+    }
+
     /// The body of the response: nothing but the cause, and that only where it may be shown.
     pub(crate) fn body(&self, exposure: ErrorExposure) -> Bytes {
         let phrase =

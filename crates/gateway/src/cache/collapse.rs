@@ -287,9 +287,18 @@ impl Seeker<'_> {
             return Err(Again::Join { variant: self.fetch.variant.clone() });
         }
         let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
-        let mut reply = forward::failed(self.worker, self.plan, error, reason);
+        let mut reply = forward::failed(self.worker, self.plan, &self.problem(error), reason);
         set_collapsed(&mut reply.cache_status.outcome, role);
         Ok(reply)
+    }
+
+    //= RFC 9111 section 5.2.2.2: 504 where the origin is out of reach and the stale response must not be used
+    fn problem(&self, error: &OriginError) -> Problem {
+        let stale = self.fetch.stale.as_ref();
+        match stale.is_some_and(|stale| stale.head.facts.must_revalidate) && error.is_unreachable() {
+            true => Problem::not_validated(error),
+            false => Problem::origin(error),
+        }
     }
 
     fn given_up(&self) -> Reply {
