@@ -271,9 +271,21 @@ impl<'a> Directive<'a> {
     }
 }
 
+/// What a quoted string with quoted pairs stands for.
+fn unescaped(quoted: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = quoted.iter().copied();
+    let mut text = Vec::new();
+    while let Some(byte) = bytes.next() {
+        text.push(if byte == b'\\' { bytes.next()? } else { byte });
+    }
+    Some(text)
+}
+
 impl Argument<'_> {
     fn seconds(self) -> Option<DeltaSeconds> {
         match self {
+            //= RFC 9110 section 5.6.4: a quoted-pair stands for the octet behind the backslash
+            Self::Value(value) if value.contains(&b'\\') => parse_delta_seconds(&unescaped(value)?),
             Self::Value(value) => parse_delta_seconds(value),
             Self::Absent | Self::Malformed => None,
         }
@@ -320,12 +332,13 @@ mod tests {
         check_max_age("MAX-AGE=100", Some(100));
         check_max_age("max-age=\"100\"", Some(100));
         check_max_age("max-age=0100", Some(100));
+        check_max_age("max-age=\"1\\00\"", Some(100));
         check_max_age("foo, max-age=1, bar=\"x, max-age=5\"", Some(1));
         check_max_age("max-age=100, max-age=5", Some(100));
         check_max_age("max-age=4294967296", Some(DELTA_SECONDS_MAX));
         check_max_age("max-age=99999999999999999999999", Some(DELTA_SECONDS_MAX));
         for invalid in [
-            "", "=", "=-1", "=1.5", "=1a", " = 1", "= 1", " =1", "=\"1", "='1'", "=\"\\1\"", ":1", "=1;x",
+            "", "=", "=-1", "=1.5", "=1a", " = 1", "= 1", " =1", "=\"1", "='1'", "=\"1\\\"", ":1", "=1;x",
             " 1",
         ] {
             check_max_age(&format!("max-age{invalid}"), Some(0));
