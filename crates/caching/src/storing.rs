@@ -168,6 +168,11 @@ fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
         .stale_while_revalidate
         .grant_ms(facts.stale_while_revalidate_ms)
         .max(rules.stale_if_error.grant_ms(facts.stale_if_error_ms));
+    // What came from another cache past its lifetime may be what a request with max-stale wants. What never was
+    // fresh anywhere (`max-age=0`) only fills the store.
+    let came_old = facts.freshness_lifetime_ms > 0;
+    let stale_window_ms =
+        if came_old { stale_window_ms.max(rules.max_stale_max_ms) } else { stale_window_ms };
     let usable_stale = !facts.must_revalidate && facts.staleness_ms(now) < stale_window_ms;
     !facts.no_cache && (facts.is_fresh(now) || usable_stale)
 }
