@@ -151,7 +151,7 @@ pub struct ResponseFacts {
 impl ResponseFacts {
     /// Reads a response. The rules say which field controls this cache.
     pub fn parse(status: u16, response: &[FieldLine<'_>], times: ExchangeTimes, rules: &Rules) -> Self {
-        let read_date = |value: &[u8]| date::parse_for_freshness(value, times.response);
+        let read_date = |value: &[u8]| date::parse(value, times.response);
         let control = Control::of(response, rules);
         Self {
             status,
