@@ -247,7 +247,7 @@ impl Cache {
     fn failed(&self, exchange: &Exchange<'_>, stale: Option<&Stored>, reason: NotReused) -> Response {
         match stale.filter(|stale| self.is_usable_stale(exchange, stale, Failure::Unreachable)) {
             Some(stale) => exchange.stored(stale, asked(reason, None, Kept::No), Some("origin-failed")),
-            //= RFC 9111 section 5.2.2.2: 504 where the origin is out of reach and the stale response must not be used
+            //= RFC 9111 section 5.2.2.2: the error is a 504
             None if stale.is_some_and(|stale| stale.facts.must_revalidate) => {
                 exchange.generated(504, "no-answer")
             }

@@ -292,7 +292,7 @@ impl Seeker<'_> {
         Ok(reply)
     }
 
-    //= RFC 9111 section 5.2.2.2: 504 where the origin is out of reach and the stale response must not be used
+    //= RFC 9111 section 5.2.2.2: the error is a 504
     fn problem(&self, error: &OriginError) -> Problem {
         let stale = self.fetch.stale.as_ref();
         match stale.is_some_and(|stale| stale.head.facts.must_revalidate) && error.is_unreachable() {
