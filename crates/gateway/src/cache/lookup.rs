@@ -120,14 +120,12 @@ impl Lookup<'_> {
             return Found::Pass(PassReason { fwd, detail: reason.into() });
         }
         let uncacheable = primary.and_then(|primary| primary.why_uncacheable(self.now));
-        if let Some(because) = uncacheable {
+        // The origin can answer these with less than the whole, which is all that a response for one client has
+        // to be.
+        if let Some(because) = uncacheable.filter(|_| self.facts.has_conditions || self.facts.has_range) {
             note(self.request.record, || {
                 findings::because("store", "not stored, a short while ago", because)
             });
-        }
-        // The origin can answer these with less than the whole, which is all that a response for one client has
-        // to be.
-        if uncacheable.is_some() && (self.facts.has_conditions || self.facts.has_range) {
             return Found::Pass(PassReason { fwd, detail: Reason::KnownUncacheable.into() });
         }
         // Who asks for something newer than what others get must not be given an answer that was asked
