@@ -131,7 +131,7 @@ const CASES: &[Case] = &[
     Case {
         name: "private/known",
         before: Some(""),
-        field: "A: 1",
+        field: "Range: bytes=0-0",
         says: &[
             "pass: forwarded for this client alone: a response for this key could not be stored",
             "store: not stored, a short while ago: the response says `private`",
