@@ -196,7 +196,7 @@ impl Reply {
 /// The stored reason phrase belongs to the stored status only.
 //= RFC 9112 section 4: the reason phrase means nothing
 fn reason_of(stored: &StoredHead, status: u16) -> Option<&[u8]> {
-    (stored.facts.status == status && !stored.reason.is_empty()).then_some(&*stored.reason)
+    (stored.facts.status == status).then_some(&*stored.reason)
 }
 
 fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl Fn(&str) -> bool) {

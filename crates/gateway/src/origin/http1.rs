@@ -150,7 +150,7 @@ fn accept(
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return accept_upgrade(response, head, exchange);
     }
-    let reason = response.extensions_mut().remove::<ReasonPhrase>().map(|reason| reason_bytes(&reason));
+    let reason = Some(take_reason(&mut response));
     let (parts, incoming) = response.into_parts();
     let mut fields = parts.headers;
     let transfer = transfer_coding(&fields);
@@ -204,8 +204,12 @@ fn accept_upgrade(
     })
 }
 
-fn reason_bytes(reason: &ReasonPhrase) -> Bytes {
-    Bytes::copy_from_slice(reason.as_bytes())
+/// The reason phrase as it came. hyper leaves it out where it is the one that its own table has, which is not always
+/// the registered one (413), and gives an empty one in place of bytes beyond ASCII.
+fn take_reason<B>(response: &mut http::Response<B>) -> Bytes {
+    let own = response.extensions_mut().remove::<ReasonPhrase>();
+    let usual = || response.status().canonical_reason().unwrap_or_default();
+    own.map_or_else(|| Bytes::from_static(usual().as_bytes()), |own| Bytes::copy_from_slice(own.as_bytes()))
 }
 
 /// What `Transfer-Encoding` says.

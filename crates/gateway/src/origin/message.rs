@@ -87,7 +87,7 @@ pub struct Interim {
 pub struct OriginResponse {
     /// Status.
     pub status: http::StatusCode,
-    /// Reason phrase of HTTP/1 when it's not the usual one for the status.
+    /// Reason phrase of HTTP/1, which may be empty; HTTP/2 has none.
     pub reason: Option<Bytes>,
     /// Version that the origin answered with.
     pub version: http::Version,
