@@ -4,7 +4,7 @@ use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, SiteId};
 use tokio::time::Instant;
 
 use crate::fields::text;
-use crate::head::{Peer, RequestHead};
+use crate::head::{ClientEnd, RequestHead};
 use crate::reply::Reply;
 use crate::respond::Problem;
 use crate::worker::{Worker, now};
@@ -76,13 +76,13 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
         cache_status: Some(&cache_status),
         referer: text(request.fields, "referer").map(str::as_bytes),
         user_agent: text(request.fields, "user-agent").map(str::as_bytes),
-        tls_version: None,
-        sni: None,
+        tls_version: request.tls.map(|tls| tls.version),
+        sni: request.tls.and_then(|tls| tls.server_name.as_deref()),
     });
 }
 
 /// Counts and logs a request that could not be read.
-pub(crate) fn record_refused(worker: &Worker, peer: Peer, problem: &Problem, body_bytes: u64) {
+pub(crate) fn record_refused(worker: &Worker, client: &ClientEnd, problem: &Problem, body_bytes: u64) {
     worker.recorder.request(&RequestOutcome {
         site: SiteId::NONE,
         method: Method::Other,
@@ -94,7 +94,7 @@ pub(crate) fn record_refused(worker: &Worker, peer: Peer, problem: &Problem, bod
     });
     worker.access.record(&AccessRecord {
         unix_ms: unix_ms(),
-        client: Some(peer.ip()),
+        client: Some(client.peer.ip()),
         method: b"",
         target: b"",
         host: None,
@@ -107,8 +107,8 @@ pub(crate) fn record_refused(worker: &Worker, peer: Peer, problem: &Problem, bod
         cache_status: Some(problem.reason.as_bytes()),
         referer: None,
         user_agent: None,
-        tls_version: None,
-        sni: None,
+        tls_version: client.tls.as_ref().map(|tls| tls.version),
+        sni: client.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
     });
 }
 

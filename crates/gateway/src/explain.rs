@@ -168,6 +168,7 @@ async fn answer(worker: &Arc<Worker>, question: &Question) -> Explanation {
             trust: Trust::Untrusted,
             scheme: scheme(&question.url),
         },
+        tls: None,
         record: Some(&record),
     };
     let started = Instant::now();

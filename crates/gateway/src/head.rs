@@ -60,6 +60,22 @@ impl Version {
     }
 }
 
+/// A client connection, as long as it lives.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientEnd {
+    pub(crate) peer: Peer,
+    pub(crate) tls: Option<Arc<TlsSession>>,
+}
+
+/// What was agreed on in a handshake. Shared by the requests of a connection, which only refer to it.
+#[derive(Debug)]
+pub(crate) struct TlsSession {
+    /// `TLSv1.2`, `TLSv1.3`.
+    pub(crate) version: &'static str,
+    /// The server name that the client asked for (RFC 6066 section 3).
+    pub(crate) server_name: Option<Box<str>>,
+}
+
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
@@ -99,6 +115,7 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) peer: Peer,
     /// Where decisions are noted, if anybody wants to know.
     pub(crate) record: Option<&'a Arc<Record>>,
+    pub(crate) tls: Option<&'a Arc<TlsSession>>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -118,6 +135,7 @@ impl<'a> RequestHead<'a> {
             upgrade: self.upgrade.map(str::to_owned),
             peer: self.peer,
             record: self.record.cloned(),
+            tls: self.tls.cloned(),
         }
     }
 }
@@ -143,6 +161,7 @@ pub(crate) struct OwnedRequest {
     pub(crate) upgrade: Option<String>,
     pub(crate) peer: Peer,
     pub(crate) record: Option<Arc<Record>>,
+    pub(crate) tls: Option<Arc<TlsSession>>,
 }
 
 impl OwnedRequest {
@@ -159,6 +178,7 @@ impl OwnedRequest {
             upgrade: self.upgrade.as_deref(),
             peer: self.peer,
             record: self.record.as_ref(),
+            tls: self.tls.as_ref(),
         }
     }
 

@@ -3,7 +3,7 @@
 mod mock;
 
 use mock::MockOrigin;
-use testkit::{Authority, Larder, Output, Port, ScriptedOrigin, Setup, run};
+use testkit::{Authority, Larder, Output, Port, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -45,7 +45,7 @@ impl Secured {
             ));
         }
         let config = format!(
-            "[[listen]]\naddress = \"@listen@\"\n[[listen]]\naddress = \"{}\"\n{certificates}\
+            "[log]\naccess = \"stdout\"\n[[listen]]\naddress = \"@listen@\"\n[[listen]]\naddress = \"{}\"\n{certificates}\
              [[site]]\nname = \"a\"\norigin = \"{}\"\n",
             port.address(),
             origin.url()
@@ -114,6 +114,44 @@ fn certificates_are_chosen_by_sni() {
     // curl says 60 when it does not believe the certificate, 35 when the handshake fails.
     let refused = secured.curl("c.example", &[]);
     assert!([60, 35].contains(&refused.status), "{} {}", refused.status, refused.stderr);
+}
+
+#[test]
+fn the_access_log_says_what_the_handshake_agreed_on() {
+    let origin = hello();
+    let secured = Secured::start(&origin, &["a.example"]);
+    for (number, (options, tls)) in [
+        (&["--http2"][..], "TLSv1.3"),
+        (&["--http1.1"], "TLSv1.3"),
+        (&["--http1.1", "--tls-max", "1.2"], "TLSv1.2"),
+        (&["--http2", "--request", "TRACE"], "TLSv1.3"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let agent = format!("number-{number}");
+        secured.curl("a.example", &[&["--user-agent", &agent], options].concat()).succeeded();
+        let line = logged(&secured.larder, &agent);
+        assert_eq!((&line["tls"], &line["sni"]), (&tls.into(), &"a.example".into()), "{options:?}: {line}");
+    }
+    curl(&["--user-agent", "plain", &secured.larder.url("/")]).succeeded();
+    let line = logged(&secured.larder, "plain");
+    assert!(line.get("tls").is_none_or(serde_json::Value::is_null), "{line}");
+    // A name of no certificate, refused by curl, never makes a request; one without a name does.
+    let url = format!("https://{}/", secured.port.address());
+    curl(&["--insecure", "--user-agent", "nameless", &url]).succeeded();
+    let line = logged(&secured.larder, "nameless");
+    assert_eq!(line["tls"], "TLSv1.3", "{line}");
+    assert!(line.get("sni").is_none_or(serde_json::Value::is_null), "an address is no server name: {line}");
+}
+
+/// The line of the access log about the request of this agent.
+fn logged(larder: &Larder, agent: &str) -> serde_json::Value {
+    wait::until("the line is written", || {
+        let text = larder.stdout();
+        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        lines.find(|line| line["user_agent"] == agent)
+    })
 }
 
 /// HTTP/2 has no last chunk; a body that breaks off ends in a reset of its stream.

@@ -16,7 +16,7 @@ use super::prefixed::Prefixed;
 use super::wire::{Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
 use crate::config::{Config, Http2, ProxyProtocol};
-use crate::head::{Peer, Scheme, Trust};
+use crate::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::worker::{Live, Worker};
 
 /// Connections that the kernel holds for a worker that is busy.
@@ -162,12 +162,13 @@ async fn connection(
             let _gauge = worker.recorder.connection(ConnectionKind::Tls);
             let handshake = tokio::time::timeout(limit, Box::pin(tls::accept(Arc::clone(config), io))).await;
             let accepted = handshake.map_err(|_| WireError::TimedOut)??;
+            let client = ClientEnd { peer, tls: Some(Arc::new(accepted.session)) };
             match accepted.protocol {
-                tls::Negotiated::Http2 => Box::pin(speak_http2(worker, accepted.stream, peer)).await,
-                tls::Negotiated::Http1 => Box::pin(speak_http1(worker, accepted.stream, peer, &[])).await,
+                tls::Negotiated::Http2 => Box::pin(speak_http2(worker, accepted.stream, client)).await,
+                tls::Negotiated::Http1 => Box::pin(speak_http1(worker, accepted.stream, client, &[])).await,
             }
         }
-        None => cleartext(worker, io, peer, listener.http2, limit).await?,
+        None => cleartext(worker, io, ClientEnd { peer, tls: None }, listener.http2, limit).await?,
     }
     Ok(())
 }
@@ -176,12 +177,12 @@ async fn connection(
 async fn cleartext<S: Stream + 'static>(
     worker: &Arc<Worker>,
     io: S,
-    peer: Peer,
+    client: ClientEnd,
     http2: Http2,
     limit: Duration,
 ) -> Result<(), WireError> {
     if http2 == Http2::Off {
-        speak_http1(worker, io, peer, &[]).await;
+        speak_http1(worker, io, client, &[]).await;
         return Ok(());
     }
     let mut wire = Wire::new(io, limit);
@@ -190,17 +191,17 @@ async fn cleartext<S: Stream + 'static>(
         let filled = input.filled();
         let compared = filled.len().min(HTTP2_PREFACE.len());
         if filled[..compared] != HTTP2_PREFACE[..compared] {
-            speak_http1(worker, wire.io, peer, input.filled()).await;
+            speak_http1(worker, wire.io, client, input.filled()).await;
             return Ok(());
         }
         if compared == HTTP2_PREFACE.len() {
-            Box::pin(speak_http2(worker, Prefixed::new(input.take(), wire.io), peer)).await;
+            Box::pin(speak_http2(worker, Prefixed::new(input.take(), wire.io), client)).await;
             return Ok(());
         }
         match wire.read(&mut input).await {
             // HTTP/1 knows how to answer a head that never came.
             Err(WireError::Closed | WireError::TimedOut) if !input.is_empty() => {
-                speak_http1(worker, wire.io, peer, input.filled()).await;
+                speak_http1(worker, wire.io, client, input.filled()).await;
                 return Ok(());
             }
             read => read?,
@@ -208,14 +209,14 @@ async fn cleartext<S: Stream + 'static>(
     }
 }
 
-async fn speak_http1<S: Stream>(worker: &Arc<Worker>, io: S, peer: Peer, early: &[u8]) {
+async fn speak_http1<S: Stream>(worker: &Arc<Worker>, io: S, client: ClientEnd, early: &[u8]) {
     let _gauge = worker.recorder.connection(ConnectionKind::Http1);
-    http1::Connection::new(io, Arc::clone(worker), peer).serve(early).await;
+    http1::Connection::new(io, Arc::clone(worker), client).serve(early).await;
 }
 
-async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, peer: Peer) {
+async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: ClientEnd) {
     let _gauge = worker.recorder.connection(ConnectionKind::Http2);
-    http2::serve(io, Arc::clone(worker), peer).await;
+    http2::serve(io, Arc::clone(worker), client).await;
 }
 
 /// Reads the PROXY protocol header; `None` when it names no TCP client (health checks of the proxy itself).

@@ -7,15 +7,16 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{ProtocolVersion, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::wire::Stream;
 use crate::config::{Certificate, Http2, ListenerTls};
+use crate::head::TlsSession;
 
 /// ALPN identifiers (RFC 7301 section 6, RFC 9113 section 3.1).
 const ALPN_HTTP2: &[u8] = b"h2";
@@ -32,6 +33,7 @@ pub(crate) enum Negotiated {
 pub(crate) struct Accepted<S> {
     pub(crate) stream: TlsStream<S>,
     pub(crate) protocol: Negotiated,
+    pub(crate) session: TlsSession,
 }
 
 /// The TLS configuration of a listener: TLS 1.2 and 1.3, certificates by SNI, resumption by tickets that no state
@@ -63,12 +65,18 @@ pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<Serve
 pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::Result<Accepted<S>> {
     let stream = TlsAcceptor::from(config).accept(io).await?;
     let (_, session) = stream.get_ref();
-    tracing::trace!(version = ?session.protocol_version(), sni = session.server_name(), "TLS session");
+    let agreed = TlsSession {
+        version: match session.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "TLSv1.3",
+        },
+        server_name: session.server_name().map(Box::from),
+    };
     let protocol = match session.alpn_protocol() {
         Some(ALPN_HTTP2) => Negotiated::Http2,
         _ => Negotiated::Http1,
     };
-    Ok(Accepted { stream, protocol })
+    Ok(Accepted { stream, protocol, session: agreed })
 }
 
 /// Certificates by server name.

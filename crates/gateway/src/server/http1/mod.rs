@@ -18,7 +18,7 @@ use self::response::{Chunking, Http1Head, Wanted};
 use super::wire::{Input, Stream, Wire, WireError};
 use crate::account;
 use crate::exchange::{self, Plan, Step};
-use crate::head::{Content, Peer, RequestHead, Version};
+use crate::head::{ClientEnd, Content, RequestHead, Version};
 use crate::origin::{Interim, RequestBody};
 use crate::reply::Reply;
 use crate::respond::Problem;
@@ -43,7 +43,7 @@ pub(crate) struct Connection<S> {
     codec: http1::Limits,
     worker: Arc<Worker>,
     live: Arc<Live>,
-    peer: Peer,
+    client: ClientEnd,
     key: Vec<u8>,
     answered: u64,
 }
@@ -71,7 +71,7 @@ enum Turn {
 type Next = Result<Persistence, WireError>;
 
 impl<S: Stream> Connection<S> {
-    pub(crate) fn new(io: S, worker: Arc<Worker>, peer: Peer) -> Self {
+    pub(crate) fn new(io: S, worker: Arc<Worker>, client: ClientEnd) -> Self {
         let live = worker.live();
         let limits = &live.config.limits;
         Self {
@@ -82,7 +82,7 @@ impl<S: Stream> Connection<S> {
             codec: codec_limits(limits),
             worker,
             live,
-            peer,
+            client,
             key: Vec::new(),
             answered: 0,
         }
@@ -93,7 +93,7 @@ impl<S: Stream> Connection<S> {
         self.input.extend(early);
         match self.run().await {
             Ok(()) => self.wire.close_gently().await,
-            Err(error) => tracing::debug!(client = %self.peer.address, %error, "connection ended"),
+            Err(error) => tracing::debug!(client = %self.client.peer.address, %error, "connection ended"),
         }
     }
 
@@ -148,7 +148,7 @@ impl<S: Stream> Connection<S> {
         {
             return Turn::Refuse(too_large(self.live.config.limits.body_bytes_max));
         }
-        let request = request_head(&head, self.peer);
+        let request = request_head(&head, &self.client);
         let step = exchange::begin(&self.worker, &self.live, &request, &mut self.key);
         let head_bytes = head.bytes;
         let turn = match step {
@@ -283,7 +283,7 @@ impl<S: Stream> Connection<S> {
         let _ = encode::write_field_number(&mut self.out, "content-length", body.len() as u64);
         self.out.extend_from_slice(b"connection: close\r\n\r\n");
         self.out.extend_from_slice(&body);
-        account::record_refused(&self.worker, self.peer, problem, body.len() as u64);
+        account::record_refused(&self.worker, &self.client, problem, body.len() as u64);
     }
 
     async fn flush(&mut self) -> Result<(), WireError> {
@@ -316,10 +316,10 @@ impl Traits {
     }
 }
 
-fn request_head<'a>(head: &http1::Head<'a, 'a>, peer: Peer) -> RequestHead<'a> {
+fn request_head<'a>(head: &http1::Head<'a, 'a>, client: &'a ClientEnd) -> RequestHead<'a> {
     RequestHead {
         method: head.method,
-        scheme: exchange::scheme(peer, head.fields),
+        scheme: exchange::scheme(client.peer, head.fields),
         authority: head.authority.as_str(),
         path_and_query: head.path_and_query,
         version: match head.version {
@@ -333,8 +333,9 @@ fn request_head<'a>(head: &http1::Head<'a, 'a>, peer: Peer) -> RequestHead<'a> {
             Framing::Chunked => Content::Unknown,
         },
         upgrade: head.upgrade.and_then(tunnelled),
-        peer,
         record: None,
+        peer: client.peer,
+        tls: client.tls.as_ref(),
     }
 }
 

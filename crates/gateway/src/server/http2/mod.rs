@@ -46,7 +46,7 @@ use super::wire::Stream;
 use crate::account;
 use crate::config::ClientLimits;
 use crate::exchange::{self, Step};
-use crate::head::{Peer, RequestHead};
+use crate::head::{ClientEnd, RequestHead};
 use crate::reply::Reply;
 use crate::worker::{Live, Worker};
 
@@ -60,14 +60,14 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Serves a connection to its end.
-pub(crate) async fn serve<S: Stream + 'static>(io: S, worker: Arc<Worker>, peer: Peer) {
+pub(crate) async fn serve<S: Stream + 'static>(io: S, worker: Arc<Worker>, client: ClientEnd) {
     let live = worker.live();
     let limits = &live.config.limits;
     let io = StallGuard::new(io, limits.write_timeout);
     let handshake = builder(limits).handshake::<_, Bytes>(io);
     match tokio::time::timeout(limits.head_read_timeout, handshake).await {
-        Ok(Ok(h2)) => Connection::new(h2, worker, live, peer).run().await,
-        Ok(Err(error)) => tracing::debug!(client = %peer.address, %error, "no HTTP/2 preface"),
+        Ok(Ok(h2)) => Connection::new(h2, worker, live, client).run().await,
+        Ok(Err(error)) => tracing::debug!(client = %client.peer.address, %error, "no HTTP/2 preface"),
         Err(_) => worker.recorder.client_error("preface-timeout"),
     }
 }
@@ -92,7 +92,7 @@ struct Connection<S> {
     h2: h2::server::Connection<StallGuard<S>, Bytes>,
     worker: Arc<Worker>,
     live: Arc<Live>,
-    peer: Peer,
+    client: ClientEnd,
     idle: IdleClock,
     phase: Phase,
     resets: Arc<Resets>,
@@ -126,13 +126,13 @@ impl<S: Stream + 'static> Connection<S> {
         h2: h2::server::Connection<StallGuard<S>, Bytes>,
         worker: Arc<Worker>,
         live: Arc<Live>,
-        peer: Peer,
+        client: ClientEnd,
     ) -> Self {
         let limits = &live.config.limits;
         let idle = IdleClock::new(limits.idle_timeout);
         // A client may cancel everything that it has asked for, once; a habit of it is an attack.
         let resets = Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max));
-        Self { h2, worker, live, peer, idle, phase: Phase::Open, resets, key: Vec::new(), answered: 0 }
+        Self { h2, worker, live, client, idle, phase: Phase::Open, resets, key: Vec::new(), answered: 0 }
     }
 
     async fn run(mut self) {
@@ -182,7 +182,7 @@ impl<S: Stream + 'static> Connection<S> {
         if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
             self.worker.recorder.client_error("http2-flood");
         }
-        tracing::debug!(client = %self.peer.address, %error, "connection ended");
+        tracing::debug!(client = %self.client.peer.address, %error, "connection ended");
     }
 
     fn request(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
@@ -195,7 +195,7 @@ impl<S: Stream + 'static> Connection<S> {
         if self.answered >= self.live.config.limits.requests_per_connection_max && self.phase == Phase::Open {
             self.leave();
         }
-        let responder = Responder::new(respond, &self.worker, &self.live, self.peer);
+        let responder = Responder::new(respond, &self.worker, &self.live, &self.client);
         self.answer(request, responder);
     }
 
@@ -211,7 +211,7 @@ impl<S: Stream + 'static> Connection<S> {
             Ok(lines) => lines,
             Err(problem) => return responder.refuse(&problem, wanted),
         };
-        let head = match request::head(&request, &lines, stage, self.peer, limits) {
+        let head = match request::head(&request, &lines, stage, &self.client, limits) {
             Ok(head) => head,
             Err(problem) => return responder.refuse(&problem, wanted),
         };

@@ -11,7 +11,7 @@ use http1::{Authority, is_field_value};
 
 use crate::config::ClientLimits;
 use crate::exchange;
-use crate::head::{Content, Peer, RequestHead, Scheme, Version};
+use crate::head::{ClientEnd, Content, RequestHead, Scheme, Version};
 use crate::respond::Problem;
 
 /// Whether frames with content follow the head.
@@ -73,10 +73,10 @@ pub(super) fn head<'a, B>(
     request: &'a Request<B>,
     lines: &'a [FieldLine<'a>],
     stage: Stage,
-    peer: Peer,
+    client: &'a ClientEnd,
     limits: &ClientLimits,
 ) -> Result<RequestHead<'a>, Problem> {
-    let scheme = exchange::scheme(peer, lines);
+    let scheme = exchange::scheme(client.peer, lines);
     let path_and_query = path_and_query(request, limits)?;
     let head = RequestHead {
         method: request.method().as_str(),
@@ -87,8 +87,9 @@ pub(super) fn head<'a, B>(
         fields: lines,
         content: content(request.headers(), stage),
         upgrade: None,
-        peer,
         record: None,
+        peer: client.peer,
+        tls: client.tls.as_ref(),
     };
     match head.content {
         Content::Length(bytes) if bytes > limits.body_bytes_max => Err(too_large(limits.body_bytes_max)),
@@ -166,7 +167,7 @@ fn content(fields: &HeaderMap, stage: Stage) -> Content {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{limits, peer};
+    use super::super::tests::{client, limits};
     use super::*;
 
     fn problem_of(request: http::request::Builder) -> Result<String, (u16, &'static str)> {
@@ -175,7 +176,8 @@ mod tests {
         let limits = ClientLimits { fields_max: 3, target_bytes_max: 20, ..limits() };
         let refused = |problem: Problem| (problem.status, problem.reason);
         let lines = lines(request.headers(), cookies.as_deref(), &limits).map_err(refused)?;
-        let head = head(&request, &lines, Stage::BodyFollows, peer(), &limits).map_err(refused)?;
+        let client = client();
+        let head = head(&request, &lines, Stage::BodyFollows, &client, &limits).map_err(refused)?;
         Ok(head.authority.to_owned())
     }
 

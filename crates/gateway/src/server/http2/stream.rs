@@ -21,7 +21,7 @@ use super::response::{self, Follows, Http2Head, Wanted, follows};
 use crate::account::{self, Delivered, Sent};
 use crate::config::ErrorExposure;
 use crate::exchange::{self, Plan};
-use crate::head::{OwnedRequest, Peer};
+use crate::head::{ClientEnd, OwnedRequest};
 use crate::origin::RequestBody;
 use crate::reply::{Body, HeadSink, Length, Reply};
 use crate::respond::{self, Problem};
@@ -32,7 +32,7 @@ pub(super) struct Responder {
     respond: SendResponse<Bytes>,
     worker: Arc<Worker>,
     live: Arc<Live>,
-    peer: Peer,
+    client: ClientEnd,
 }
 
 /// A stream whose response head is sent.
@@ -71,9 +71,9 @@ impl Responder {
         respond: SendResponse<Bytes>,
         worker: &Arc<Worker>,
         live: &Arc<Live>,
-        peer: Peer,
+        client: &ClientEnd,
     ) -> Self {
-        Self { respond, worker: Arc::clone(worker), live: Arc::clone(live), peer }
+        Self { respond, worker: Arc::clone(worker), live: Arc::clone(live), client: client.clone() }
     }
 
     /// Sends the head. `None`: the stream is gone.
@@ -109,7 +109,7 @@ impl Responder {
         head.content_length(body.len() as u64);
         let ends = wanted == Wanted::HeadOnly;
         let sent_bytes = if ends { 0 } else { body.len() as u64 };
-        account::record_refused(&self.worker, self.peer, problem, sent_bytes);
+        account::record_refused(&self.worker, &self.client, problem, sent_bytes);
         let Ok(mut stream) = self.respond.send_response(head.into_response(), ends) else { return };
         if ends {
             return;

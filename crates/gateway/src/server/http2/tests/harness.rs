@@ -24,7 +24,7 @@ use crate::config::{
     AddressFamily, ClientLimits, Collapse, Config, ErrorExposure, OriginConfig, OriginEndpoint,
     OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, XCache,
 };
-use crate::head::{Peer, Scheme, Trust};
+use crate::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::origin::Origins;
 use crate::route::{LiveSite, Routes};
 use crate::worker::{Drain, Live, Shared, Worker};
@@ -49,8 +49,9 @@ pub(in crate::server::http2) fn limits() -> ClientLimits {
     }
 }
 
-pub(in crate::server::http2) fn peer() -> Peer {
-    Peer { address: SocketAddr::from(([192, 0, 2, 1], 1234)), trust: Trust::Untrusted, scheme: Scheme::Http }
+pub(in crate::server::http2) fn client() -> ClientEnd {
+    let address = SocketAddr::from(([192, 0, 2, 1], 1234));
+    ClientEnd { peer: Peer { address, trust: Trust::Untrusted, scheme: Scheme::Http }, tls: None }
 }
 
 /// What the origin does for a path, in order; then it closes the connection.
@@ -275,7 +276,7 @@ impl Client {
 
     pub(super) async fn connect_with(worker: &Arc<Worker>, builder: &h2::client::Builder) -> Self {
         let (near, far) = duplex(64 * 1024);
-        tokio::spawn(super::super::serve(near, Arc::clone(worker), peer()));
+        tokio::spawn(super::super::serve(near, Arc::clone(worker), client()));
         let (send, connection) = builder.handshake(far).await.unwrap();
         Self { send, connection: tokio::spawn(connection) }
     }
@@ -353,7 +354,7 @@ pub(super) struct RawClient {
 impl RawClient {
     pub(super) async fn connect(worker: &Arc<Worker>) -> Self {
         let (near, io) = duplex(64 * 1024);
-        tokio::spawn(super::super::serve(near, Arc::clone(worker), peer()));
+        tokio::spawn(super::super::serve(near, Arc::clone(worker), client()));
         let mut client = Self { io };
         client.io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
         client.send(&[frame(SETTINGS, 0, 0, &[])]).await;

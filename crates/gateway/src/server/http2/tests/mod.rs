@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use self::harness::*;
 use super::*;
 
-pub(super) use self::harness::{limits, peer};
+pub(super) use self::harness::{client, limits};
 
 const OK: Act = Act::Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 const CACHED: Act =
@@ -287,7 +287,7 @@ async fn an_idle_connection_ends_even_if_the_client_does_not_answer() {
 async fn a_client_without_a_preface_is_dropped() {
     let worker = worker(SocketAddr::from(([127, 0, 0, 1], 9)), limits());
     let (near, mut far) = duplex(1024);
-    let served = tokio::spawn(serve(near, worker, peer()));
+    let served = tokio::spawn(serve(near, worker, client()));
     far.write_all(b"PRI * ").await.unwrap();
     served.await.unwrap();
     far.read_to_end(&mut Vec::new()).await.unwrap();
