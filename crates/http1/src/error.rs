@@ -31,8 +31,8 @@ pub enum RequestError {
     /// RFC 9112 3. The method is longer than any that is implemented.
     #[error("the method is too long")]
     MethodTooLong,
-    /// RFC 9112 3.2. A byte that a target cannot have: control, space, `#`, non-ASCII.
-    #[error("the request target has an invalid byte")]
+    /// RFC 9112 3.2. A byte that a target cannot have: control, space, `#`, `<`, `>`, non-ASCII; `"` in a query.
+    #[error("the request target has a character that must be percent-encoded")]
     InvalidTarget,
     /// RFC 9112 3. Longer than [`Limits::target_bytes_max`](crate::Limits::target_bytes_max).
     #[error("the request target is too long")]

@@ -69,7 +69,7 @@ impl<'b> Target<'b> {
         if method == "CONNECT" {
             return Self::parse_authority_form(target);
         }
-        if target.contains('#') {
+        if has_stray_delimiter(target) {
             return Err(RequestError::InvalidTarget);
         }
         match target {
@@ -118,6 +118,22 @@ impl<'b> Target<'b> {
             path_and_query,
         })
     }
+}
+
+/// Delimiters that no URI has and that no browser sends as they are. A fragment would be cut off by the one and kept
+/// by the other; the rest can't be forwarded. Other characters that a URI has to encode (`{`, `|`, `^`, and `"` in a
+/// path) are sent by clients as they exist, and servers take them.
+//= RFC 9112 section 3.2: 400 for an invalid request target, which is not corrected
+fn has_stray_delimiter(target: &str) -> bool {
+    let target = target.as_bytes();
+    if memchr::memchr3(b'#', b'<', b'>', target).is_some() {
+        return true;
+    }
+    if memchr::memchr2(b'"', b'`', target).is_none() {
+        return false;
+    }
+    let (path, query) = target.split_at(memchr::memchr(b'?', target).unwrap_or(target.len()));
+    query.contains(&b'"') || path.contains(&b'`')
 }
 
 fn parse_scheme(scheme: &str) -> Result<Scheme, RequestError> {
