@@ -2,6 +2,8 @@
 
 mod mock;
 
+use std::time::Duration;
+
 use mock::MockOrigin;
 use testkit::{Client, End, Gate, Larder, ScriptedOrigin, Setup};
 
@@ -105,6 +107,30 @@ fn half_closed_clients_get_their_answer() {
         let response = client.response();
         assert_eq!((response.text().as_str(), response.is_hit()), ("hello", hit));
     }
+}
+
+/// The same for a body that comes for this client alone, after the client closed its side.
+//= RFC 9112 section 9.6: a client may close its sending side and go on reading
+#[test]
+fn half_closed_clients_get_the_rest_of_a_private_body() {
+    let gate = Gate::new();
+    let passed = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.chunked_head("Cache-Control: no-store\r\n").chunk("before,");
+        passed.pass();
+        exchange.chunk("after").last_chunk("");
+    });
+    let larder = in_front_of(&origin);
+    let mut client = larder.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status(), 200);
+    assert_eq!(client.chunk(), b"before,");
+    client.finish_sending();
+    // Time for the gateway to see the end of the input before there is more to send.
+    assert!(!client.wait_for_bytes(Duration::from_millis(100)), "neither data nor the end of the connection");
+    gate.open();
+    assert_eq!(client.chunk(), b"after");
+    assert_eq!(client.chunk(), b"");
 }
 
 //= RFC 9112 section 9.3.2: pipelining
@@ -514,6 +540,42 @@ fn events_arrive_live() {
         assert_eq!(String::from_utf8_lossy(&client.chunk()), format!("data: {step}\n\n"));
     }
     assert_eq!(client.chunk(), b"");
+}
+
+/// Any status of three digits, and its reason phrase as it came, from the origin and from the store.
+//= RFC 9110 section 15: unknown status codes
+//= RFC 9112 section 4: reason-phrase
+#[test]
+fn statuses_and_reason_phrases_pass_through() {
+    const LINES: [&str; 13] = [
+        "200 OK",
+        "200 Fine, thanks",
+        "200 ",
+        "299 Odd but good",
+        "299 ",
+        "413 Payload Too Large",
+        "413 Content Too Large",
+        "418 I'm a teapot",
+        "418 ",
+        "499 Client Closed Request",
+        "599 Network Connect Timeout Error",
+        "999 Request Denied",
+        "999 \tTab and  spaces",
+    ];
+    let origin = ScriptedOrigin::start(|exchange| {
+        let number: usize = exchange.request.target()[1..].parse().expect("a number");
+        exchange.respond(LINES[number], "Cache-Control: max-age=60\r\n", "body");
+    });
+    let larder = in_front_of(&origin);
+    for (number, line) in LINES.iter().enumerate() {
+        for hit in [false, true] {
+            let response = larder.get(&format!("/{number}"));
+            assert_eq!(response.head.start, format!("HTTP/1.1 {line}"), "{}", response.cache_status());
+            // What is said of one request is not stored.
+            let hit = hit && !line.starts_with("413");
+            assert_eq!((response.is_hit(), response.text().as_str()), (hit, "body"), "{line}");
+        }
+    }
 }
 
 //= RFC 9112 section 6.3: message body length

@@ -356,7 +356,8 @@ fn what_a_network_does_to_an_origin() {
     }
 }
 
-/// A forward for one client alone ends when that client leaves.
+/// A forward for one client alone ends when that client leaves: at once if it resets, after a while if it closed and
+/// may still read.
 #[test]
 fn a_client_that_leaves_ends_its_own_forward() {
     let (told, outcome) = std::sync::mpsc::sync_channel(1);
@@ -366,13 +367,18 @@ fn a_client_that_leaves_ends_its_own_forward() {
         told.send(()).expect("the test waits");
         exchange.close();
     });
-    let larder = in_front_of(&origin);
-    let mut client = larder.client();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.head().status(), 200);
-    assert_eq!(client.bytes(5), b"hello");
-    drop(client);
-    outcome.recv_timeout(wait::DEADLINE).expect("the connection to the origin closes");
+    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
+    for (limits, leave) in
+        [("", Client::reset as fn(Client)), ("[limits]\nwrite_timeout = \"200ms\"\n", drop::<Client>)]
+    {
+        let larder = Setup::config(LARDER, &format!("{limits}{site}")).start();
+        let mut client = larder.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head().status(), 200);
+        assert_eq!(client.bytes(5), b"hello");
+        leave(client);
+        outcome.recv_timeout(wait::DEADLINE / 2).expect("the connection to the origin closes");
+    }
 }
 
 /// Cut at any byte of head and body, a response is never stored and never ends cleanly.

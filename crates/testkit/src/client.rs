@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use socket2::SockRef;
+
 use crate::message::{self, Fields, Head};
 use crate::wait::DEADLINE;
 
@@ -124,6 +126,14 @@ impl Client {
     pub fn finish_sending(&mut self) {
         // Closed by the peer already: nothing more can be sent either way.
         let _ = self.socket().shutdown(Shutdown::Write);
+    }
+
+    /// Leaves without a word: the kernel sends RST.
+    ///
+    /// # Panics
+    /// When the socket refuses its options.
+    pub fn reset(self) {
+        SockRef::from(self.socket()).set_linger(Some(Duration::ZERO)).expect("a TCP socket has this option");
     }
 
     /// Sends a request without body and reads its response.

@@ -221,15 +221,25 @@ fn write_upgrade_head(out: &mut Vec<u8>, reply: &Reply, live: &Live) {
 }
 
 impl<S: Stream> Connection<S> {
-    /// Resolves when the client closed its side; pipelined requests that arrive meanwhile are kept.
+    /// Resolves when the client is gone; pipelined requests that arrive meanwhile are kept.
     pub(super) async fn client_left(&mut self) {
         // Enough is waiting: what comes after it is read when it's its turn.
         while self.input.filled().len() < self.codec.head_bytes_max {
             let read = std::future::poll_fn(|context| self.wire.poll_read(context, &mut self.input));
-            if read.await.is_err() {
-                return;
+            match read.await {
+                Ok(_) => {}
+                Err(WireError::Closed) => return self.nothing_more_to_send().await,
+                Err(_) => return,
             }
         }
         std::future::pending().await
+    }
+
+    /// A client that closed its sending side may be gone, or may still wait for its response: only the answer to
+    /// bytes sent to it tells. So it is given up only after a while in which there were none.
+    //= RFC 9112 section 9.6: a client may close its sending side and go on reading
+    async fn nothing_more_to_send(&mut self) {
+        self.wire.allow(self.live.config.limits.write_timeout);
+        std::future::poll_fn(|context| self.wire.poll_deadline(context)).await;
     }
 }

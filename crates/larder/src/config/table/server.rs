@@ -284,7 +284,7 @@ static LIMITS: Section = Section {
             Preset::Is("\"30s\""),
             Reload::Yes,
             "Without progress while writing a response; the connection is then closed.",
-            "",
+            "Also how long an HTTP/1 client that has closed its sending side is waited for while there is nothing to send to it: it may be gone, or still read.",
         ),
         row(
             "requests_per_connection_max",
