@@ -89,6 +89,7 @@ fn lines_and_fields() {
 
 //= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
 //= RFC 9112 section 3.2: request target
+//= RFC 9112 section 3.2: 400 for an invalid request target, which is not corrected
 #[test]
 fn request_lines_and_hosts() {
     Pair::start(CONFIG).check_all(&[

@@ -543,8 +543,8 @@ fn events_arrive_live() {
 }
 
 /// Any status of three digits, and its reason phrase as it came, from the origin and from the store.
-//= RFC 9110 section 15: unknown status codes
-//= RFC 9112 section 4: reason-phrase
+//= RFC 9110 section 15: unrecognized status codes are treated as x00
+//= RFC 9112 section 4: the reason phrase means nothing
 #[test]
 fn statuses_and_reason_phrases_pass_through() {
     const LINES: [&str; 13] = [
