@@ -22,8 +22,8 @@ pub struct Stored<'a> {
     pub facts: &'a StoredFacts,
     /// Its validators.
     pub validators: &'a Validators<'a>,
-    /// The length of its content in bytes.
-    pub content_bytes: u64,
+    /// The length of its content in bytes, where it is known: of a part it may not be.
+    pub content_bytes: Option<u64>,
 }
 
 /// Judges the response to a forwarded HEAD, which came at `times`. A response that was stored after the HEAD was
@@ -59,10 +59,10 @@ fn is_same(answer: &[FieldLine<'_>], stored: &Stored<'_>, now: Timestamp) -> boo
 }
 
 /// `Content-Length` where it is given; several lines, or one that is no number, are no length to compare.
-fn has_length(answer: &[FieldLine<'_>], content_bytes: u64) -> bool {
+fn has_length(answer: &[FieldLine<'_>], content_bytes: Option<u64>) -> bool {
     fields::values(answer, "content-length").all(|value| {
         let length = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        length == Some(content_bytes)
+        content_bytes.is_none_or(|content_bytes| length == Some(content_bytes))
     })
 }
 
@@ -86,7 +86,7 @@ mod tests {
         let (request, rules) = (RequestFacts::parse("GET", &[]), Rules::default());
         let facts = StoredFacts::new(&request, &ResponseFacts::parse(200, stored, times, &rules), &rules);
         let validators = Validators::parse(stored, THEN);
-        let stored = Stored { facts: &facts, validators: &validators, content_bytes: 8 };
+        let stored = Stored { facts: &facts, validators: &validators, content_bytes: Some(8) };
         let sent = THEN.plus_ms(head_sent_s * 1000);
         judge(status, answer, &stored, ExchangeTimes { request: sent, response: sent })
     }

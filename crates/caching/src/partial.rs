@@ -139,10 +139,22 @@ pub enum HoleAnswer {
     Splice(ContentRange),
     /// A complete response: it takes the stored one's place.
     Replace,
-    /// An origin server in trouble, which says nothing about the stored part.
-    ServerError,
+    /// An origin server in trouble, or one that refuses this client: that says nothing about the stored part.
+    Failed,
     /// Anything else: the stored part is worth nothing any more.
     Discard,
+}
+
+impl HoleAnswer {
+    /// A stable word, for metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Splice(_) => "spliced",
+            Self::Replace => "replaced",
+            Self::Failed => "failed",
+            Self::Discard => "discarded",
+        }
+    }
 }
 
 /// Judges the answer to a request for `wanted` with `Range` and `If-Range`. A 206 must begin where the missing bytes
@@ -161,7 +173,8 @@ pub fn judge(
             .filter(|part| fits(part, wanted))
             .filter(|_| may_combine(&wanted.validators, &Validators::parse(response, now)))
             .map_or(HoleAnswer::Discard, HoleAnswer::Splice),
-        500..=599 => HoleAnswer::ServerError,
+        404 | 410 | 412 | 416 => HoleAnswer::Discard,
+        400..=999 => HoleAnswer::Failed,
         _ => HoleAnswer::Discard,
     }
 }

@@ -30,6 +30,7 @@ reason_codes! {
         UriMiss = "uri-miss", "RFC 9111 section 4", "Nothing is stored for this URL.";
         VaryMiss = "vary-miss", "RFC 9111 section 4.1", "Nothing is stored for these nominated fields.";
         Miss = "miss", "RFC 9111 section 4", "Nothing stored fits.";
+        Partial = "partial", "RFC 9111 section 3.4", "What is stored lacks some of the bytes that are asked for.";
         OriginConditions = "origin-conditions", "RFC 9111 section 4.3.2", "`If-Match` or `If-Unmodified-Since`: for the origin to judge.";
         RequestNoCache = "request-no-cache", "RFC 9111 section 5.2.1.4", "The request says `no-cache`.";
         RequestMaxAge = "request-max-age", "RFC 9111 section 5.2.1.1", "The stored response is older than the request's `max-age`.";
@@ -48,6 +49,7 @@ impl NotReused {
             Self::UriMiss => FwdReason::UriMiss,
             Self::VaryMiss => FwdReason::VaryMiss,
             Self::Miss => FwdReason::Miss,
+            Self::Partial => FwdReason::Partial,
             Self::OriginConditions | Self::RequestNoCache | Self::RequestMaxAge | Self::RequestMinFresh => {
                 FwdReason::Request
             }
@@ -65,6 +67,8 @@ pub enum Miss {
     Vary,
     /// One of the two.
     Unknown,
+    /// Some of the bytes.
+    Bytes,
 }
 
 /// How the origin server failed.
@@ -96,6 +100,7 @@ pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
         Miss::Uri => NotReused::UriMiss,
         Miss::Vary => NotReused::VaryMiss,
         Miss::Unknown => NotReused::Miss,
+        Miss::Bytes => NotReused::Partial,
     };
     without_lookup(request, rules).unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::None))
 }

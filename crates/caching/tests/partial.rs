@@ -217,7 +217,7 @@ fn answers_to_a_request_for_missing_bytes() {
         (416, HoleAnswer::Discard),
         (304, HoleAnswer::Discard),
         (404, HoleAnswer::Discard),
-        (503, HoleAnswer::ServerError),
+        (503, HoleAnswer::Failed),
     ] {
         check(status, b"", STRONG, expected);
     }

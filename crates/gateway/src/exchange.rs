@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{FieldLine, RequestFacts};
+use caching::{FieldLine, NotReused, RequestFacts};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -32,7 +32,7 @@ use crate::explain::note;
 use crate::forward;
 use crate::head::{OwnedRequest, Peer, RequestHead, Scheme, Trust};
 use crate::origin::{Interim, RequestBody};
-use crate::reason::{Detail, Reason};
+use crate::reason::Detail;
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
 use crate::route::{LiveSite, RuleIndex};
@@ -117,6 +117,11 @@ pub(crate) fn begin(
         }))
     };
     let lookup = Lookup { worker, live, site, rule, request, facts: &facts, now: worker.now() };
+    let unavailable = |reason: NotReused| {
+        let mut reply = respond::reply(&Problem::only_if_cached(), Some(site), started, worker);
+        reply.cache_status.detail = Some(reason.as_str());
+        Step::Reply(reply)
+    };
     match lookup.run(key) {
         Found::Pass(reason) => {
             note(request.record, || {
@@ -131,19 +136,11 @@ pub(crate) fn begin(
                     lookup.refresh_if_stale(use_, &hit, key);
                     Step::Reply(reply)
                 }
-                None => {
-                    let detail = Reason::SegmentEvicted.into();
-                    note(request.record, || findings::because("reuse", "fetched again", detail));
-                    plan(Way::Fetch(lookup.fetch_after_hole(key)))
-                }
+                None => lookup.way_to_rest(&serving, &hit, key).map_or_else(unavailable, plan),
             }
         }
         Found::Fetch(fetch) => plan(Way::Fetch(fetch)),
-        Found::Unavailable(reason) => {
-            let mut reply = respond::reply(&Problem::only_if_cached(), Some(site), started, worker);
-            reply.cache_status.detail = Some(reason.as_str());
-            Step::Reply(reply)
-        }
+        Found::Unavailable(reason) => unavailable(reason),
     }
 }
 

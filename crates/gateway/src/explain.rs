@@ -97,6 +97,12 @@ impl Record {
 /// See [`Record::open`].
 pub(crate) struct OpenRecord(Arc<Record>);
 
+impl Clone for OpenRecord {
+    fn clone(&self) -> Self {
+        self.0.open()
+    }
+}
+
 impl Drop for OpenRecord {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::AcqRel);

@@ -10,6 +10,7 @@ use caching::{CacheName, CacheStatus, conditional};
 use http::HeaderMap;
 use telemetry::CacheResult;
 
+use crate::cache::assemble::{Assembly, RestFailed};
 use crate::cache::fill::{Aborted, FillReader};
 use crate::cache::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
@@ -66,6 +67,8 @@ pub(crate) enum Body {
     /// Parts that are all there.
     Pieces(VecDeque<Bytes>),
     Fill(FillReader),
+    /// Held parts and missing ones in turn.
+    Assembly(Box<Assembly>),
     Origin(Box<OriginBody>),
     /// 101: the connection becomes a tunnel.
     Tunnel(Box<UpgradeHandle>),
@@ -77,6 +80,8 @@ pub(crate) enum BrokenBody {
     #[error(transparent)]
     Fill(#[from] Aborted),
     #[error(transparent)]
+    Rest(#[from] RestFailed),
+    #[error(transparent)]
     Origin(#[from] OriginError),
 }
 
@@ -87,7 +92,7 @@ impl Body {
             Self::Empty => Some(&[]),
             Self::Inline { hit, start, end } => match &hit.body {
                 StoredBody::Inline(data) => data.get(*start..*end),
-                StoredBody::Segments { .. } => None,
+                StoredBody::Segments(_) => None,
             },
             _ => None,
         }
@@ -121,6 +126,7 @@ impl Body {
                     Ok(None)
                 }
             },
+            Self::Assembly(assembly) => assembly.data().await,
             Self::Origin(body) => origin_data(body, trailers).await,
         }
     }
@@ -222,6 +228,7 @@ impl BrokenBody {
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Fill(_) => "fill-aborted",
+            Self::Rest(_) => "rest-failed",
             Self::Origin(error) => error.reason(),
         }
     }

@@ -111,6 +111,10 @@ metrics! {
         "Fills of the cache in progress.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
         "Fills that ended before the response was complete; none of them is ever reused.";
+    MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
+        "Bytes that stored responses lacked and that were fetched from origins.";
+    MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],
+        "Answers to requests for bytes that a stored response lacked.";
     NotStoredTotal "larder_not_stored_total" Counter Count ["reason"],
         "Responses forwarded but not stored; the reason is the detail code of Cache-Status.";
     OriginConnections "larder_origin_connections" Gauge Count ["origin", "state"],
@@ -123,6 +127,8 @@ metrics! {
         "Requests to origins, by status class.";
     OriginRetriesTotal "larder_origin_retries_total" Counter Count ["origin"],
         "Requests sent again on a new connection, because a pooled one turned out dead.";
+    PartsStoredTotal "larder_parts_stored_total" Counter Count [],
+        "Parts of representations (206) that were stored.";
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
         "Purges that operators asked for.";
     ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
@@ -175,7 +181,10 @@ static LABELS: &[(&str, &str)] = &[
     ("method", "request method; `other` for every method that the gateway has no name for"),
     ("mode", "`hard` (removed) or `soft` (stale from now)"),
     ("origin", "name of the origin in the configuration"),
-    ("outcome", "status class, `304`, or `failed`; for reloads `applied` or `refused`"),
+    (
+        "outcome",
+        "status class, `304`, or `failed`; for reloads `applied` or `refused`; for missing parts `spliced` (a part of the stored response), `replaced` (by a complete one), `discarded` (neither) or `failed`",
+    ),
     ("protocol", "`http1`, `http2`, `tls`"),
     ("reason", "a short code, from a fixed list"),
     ("rustc", "version of the compiler"),

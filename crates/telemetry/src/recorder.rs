@@ -114,6 +114,22 @@ impl WorkerRecorder {
         self.event(Metric::NotStoredTotal, reason);
     }
 
+    /// Bytes that a stored response lacks were asked for, and answered.
+    pub fn missing_part(&self, outcome: &'static str) {
+        self.event(Metric::MissingPartsTotal, outcome);
+    }
+
+    /// So many bytes that a stored response lacks came from the origin.
+    pub fn missing_part_bytes(&self, bytes: u64) {
+        let event = Event { metric: Metric::MissingPartBytesTotal, origin: OriginId::NONE, value: "" };
+        self.shard.tables.lock().count(event, bytes);
+    }
+
+    /// A part of a representation was stored.
+    pub fn part_stored(&self) {
+        self.event(Metric::PartsStoredTotal, "");
+    }
+
     /// A request to an origin ended: the head of its response is there, or there will be none.
     pub fn origin_request(&self, origin: OriginId, outcome: OriginOutcome, duration_ns: u64) {
         let event = Event { metric: Metric::OriginRequestsTotal, origin, value: outcome.as_str() };

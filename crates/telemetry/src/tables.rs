@@ -66,7 +66,12 @@ impl Tables {
     }
 
     pub(crate) fn event(&mut self, event: Event) {
-        *self.events.entry(event).or_default() += 1;
+        self.count(event, 1);
+    }
+
+    /// Adds what an event counts, where that is more than itself.
+    pub(crate) fn count(&mut self, event: Event, amount: u64) {
+        *self.events.entry(event).or_default() += amount;
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{Outcome, Reuse, reuse};
+use caching::{ContentRange, NotReused, Outcome, Reuse, reuse};
 use telemetry::CacheResult;
 use tokio::time::timeout;
 
+use super::ask::{Ask, Hole};
+use super::assemble::{Arriving, Assembly};
 use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Join, News, Participant, Pilot};
 use super::lookup::Lookup;
-use super::serve::{Serving, Use};
+use super::serve::{Extent, Serving, Use};
 use super::stored::Hit;
 use crate::config::{Collapse, CollapseLimits, LeaderFailure};
 use crate::exchange::{InterimSender, PassReason, Plan};
@@ -25,11 +27,11 @@ use crate::respond::{self, Problem};
 use crate::worker::Worker;
 
 /// Forwards that one request may take part in before it goes its own way.
-const ATTEMPTS_MAX: usize = 3;
+const ATTEMPTS_MAX: usize = 4;
 
 /// Whether a request started the forward that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Leader,
     Waiter,
 }
@@ -40,6 +42,8 @@ enum Again {
     Join { variant: Vec<u8> },
     /// Start a forward that nobody can join.
     Alone,
+    /// Ask for other bytes: those that a stored response lacks, or the whole.
+    Ask(Ask),
     /// Forward as it is: the answer won't be stored.
     Pass { detail: Detail },
 }
@@ -48,7 +52,7 @@ enum Again {
 struct Seeker<'a> {
     worker: &'a Arc<Worker>,
     plan: &'a Plan,
-    fetch: &'a Arc<Fetch>,
+    fetch: Arc<Fetch>,
     interims: &'a InterimSender,
 }
 
@@ -59,7 +63,7 @@ pub(crate) async fn run(
     fetch: &Arc<Fetch>,
     interims: &InterimSender,
 ) -> Reply {
-    let seeker = Seeker { worker, plan, fetch, interims };
+    let mut seeker = Seeker { worker, plan, fetch: Arc::clone(fetch), interims };
     let mut sharing = fetch.sharing;
     let mut variant = fetch.variant.clone();
     let mut detail = Detail::from(Reason::CollapseGivenUp);
@@ -73,6 +77,10 @@ pub(crate) async fn run(
             Err(Again::Alone) => {
                 seeker.tell("the other request's answer is no answer to this one: forwarded alone");
                 sharing = Sharing::Alone;
+            }
+            Err(Again::Ask(ask)) => {
+                seeker.tell("that answers a part of the request at most: asked for what is missing");
+                seeker.ask(ask);
             }
             Err(Again::Pass { detail: why }) => {
                 detail = why;
@@ -95,7 +103,7 @@ pub(crate) async fn follow(
     mut participant: Participant,
     interims: &InterimSender,
 ) -> Reply {
-    let seeker = Seeker { worker, plan, fetch, interims };
+    let seeker = Seeker { worker, plan, fetch: Arc::clone(fetch), interims };
     let answer = seeker.answer(&mut participant).await;
     // The participant keeps its place until its reader stands, so that nothing is let go before.
     seeker.reply(answer, Role::Leader).unwrap_or_else(|_| seeker.given_up())
@@ -142,31 +150,36 @@ impl Seeker<'_> {
     }
 
     fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Participant, Role) {
-        let flights = &self.worker.shared.flights;
-        let joined = match (sharing, self.limits()) {
-            (Sharing::Joined, Some(limits)) => flights.join(&self.fetch.key, variant, limits.waiters_max),
-            _ => Join::Full,
+        let job = self.job();
+        let (participant, role) = match sharing {
+            Sharing::Joined => board(&job, variant),
+            Sharing::Alone => (self.worker.shared.flights.alone(&self.fetch.key), Role::Leader),
         };
-        let participant = match joined {
-            Join::Wait(participant) => {
-                self.tell("it waits for the forward of another request, which is under way");
-                return (participant, Role::Waiter);
-            }
-            Join::Lead(participant) => participant,
-            Join::Full => flights.alone(&self.fetch.key),
-        };
-        self.lead(&participant);
-        (participant, Role::Leader)
+        match role {
+            Role::Leader => self.lead(job, &participant),
+            Role::Waiter => self.tell("it waits for the forward of another request, which is under way"),
+        }
+        (participant, role)
     }
 
-    fn lead(&self, participant: &Participant) {
+    /// Goes on with a request for other bytes.
+    fn ask(&mut self, ask: Ask) {
+        let reason = if matches!(ask, Ask::Hole(_)) { NotReused::Partial } else { self.fetch.reason };
+        self.fetch = Arc::new(Fetch { reason, ..self.fetch.asking(ask) });
+    }
+
+    fn lead(&self, job: Job, participant: &Participant) {
         let pilot = Pilot::new(participant, &self.worker.shared.flights);
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");
             return pilot.land(Answer::Found(hit));
         }
-        let job = Job {
+        tokio::spawn(job.run(pilot));
+    }
+
+    fn job(&self) -> Job {
+        Job {
             worker: Arc::clone(self.worker),
             live: Arc::clone(&self.plan.live),
             site: Arc::clone(&self.plan.site),
@@ -174,9 +187,8 @@ impl Seeker<'_> {
             request: Arc::clone(&self.plan.request),
             noting: self.plan.request.record.as_ref().map(Record::open),
             facts: self.plan.facts,
-            fetch: Arc::clone(self.fetch),
-        };
-        tokio::spawn(job.run(pilot));
+            fetch: Arc::clone(&self.fetch),
+        }
     }
 
     fn tell(&self, says: &str) {
@@ -185,8 +197,11 @@ impl Seeker<'_> {
 
     fn stored_meanwhile(&self) -> Option<Hit> {
         let primary = self.worker.shared.memory.get(&self.fetch.key)?;
-        let hit = primary.select(&self.plan.request.fields.to_lines())?;
-        let is_usable = self.is_fresh_for_this(&hit.head.facts) && hit.pieces(0, hit.body.bytes()).is_some();
+        let lines = self.plan.request.fields.to_lines();
+        let hit = primary.select(&lines)?;
+        let request = self.plan.request.borrow(&lines);
+        let is_usable = self.is_fresh_for_this(&hit.head.facts)
+            && self.serving(&request).stored(&hit, Use::Fresh).is_some();
         is_usable.then_some(hit)
     }
 
@@ -215,16 +230,34 @@ impl Seeker<'_> {
             Answer::Stale(hit, cause) => Ok(self.take_stale(&hit, cause, role)?),
             Answer::Private(answer) => {
                 let response = if role == Role::Leader { answer.response.lock().take() } else { None };
-                // The whole was asked for, to be stored. Who wants a part of it shall get that from the origin.
-                let response =
-                    response.filter(|response| !(self.plan.facts.has_range && response.status == 200));
+                let response = response.filter(|response| self.may_have(response.status.as_u16()));
                 let response = response.ok_or(Again::Pass { detail: answer.reason })?;
                 let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
                 Ok(forward::private_reply(self.plan, response, reason))
             }
+            Answer::Discarded => Err(Again::Ask(self.ask_anew())),
             Answer::Failed(error) => self.take_failure(&error, role),
             Answer::GivenUp => Ok(self.given_up()),
         }
+    }
+
+    /// Whether an answer that isn't stored is one to this very request. Where other bytes were asked for than the
+    /// client wants, or its `If-Range` was left out, it shall get its own answer from the origin.
+    fn may_have(&self, status: u16) -> bool {
+        let facts = &self.plan.facts;
+        match self.fetch.ask {
+            Ask::Range(_) => {
+                let has_if_range = self.plan.request.fields.value("if-range").is_some();
+                !(has_if_range && matches!(status, 206 | 416))
+            }
+            Ask::Whole | Ask::Hole(_) => !(facts.has_range && matches!(status, 200 | 206 | 416)),
+        }
+    }
+
+    /// What to ask for where what is stored turned out to be of no use.
+    fn ask_anew(&self) -> Ask {
+        let range_miss = self.plan.site.rule_at(self.plan.rule).range_miss;
+        Ask::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
     }
 
     //= RFC 9111 section 4: collapsed requests
@@ -240,13 +273,40 @@ impl Seeker<'_> {
             return Err(Again::Alone);
         }
         let result = if role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
-        let used = self.asked(role, Some(head.facts.status), result);
+        let used = self.asked(role, Some(filling.status), result);
         let request = self.plan.request.borrow(&lines);
-        let mut reply = self.serving(&request).filling(head, &filling.fill, used).ok_or(Again::Alone)?;
+        let mut reply = match (&filling.part, &self.fetch.ask) {
+            (None, _) => self.serving(&request).filling(filling, used).ok_or(Again::Alone)?,
+            (Some(part), Ask::Hole(hole)) => {
+                let reply = self.assembled(&self.serving(&request), hole, filling, part, used);
+                reply.ok_or(Again::Ask(Ask::Whole))?
+            }
+            (Some(_), _) => {
+                let serving = self.serving(&request);
+                let reply = serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used));
+                // No part is what the client gets in the end: its If-Range does not hold.
+                reply.ok_or(Again::Ask(Ask::Whole))?
+            }
+        };
         if role == Role::Leader {
             filling.unshared.lines().for_each(|(name, value)| reply.extra.push(name, value));
         }
         Ok(reply)
+    }
+
+    /// A reply from what is held and what is arriving.
+    fn assembled(
+        &self,
+        serving: &Serving<'_>,
+        hole: &Hole,
+        filling: &Filling,
+        part: &ContentRange,
+        used: Use,
+    ) -> Option<Reply> {
+        let Extent::Known(wanted) = serving.extent(&hole.hit) else { return None };
+        let first = Arriving::new(filling, part, wanted.last + 1)?;
+        let assembly = Assembly::new(self.job(), hole.hit.clone(), wanted, first);
+        serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, assembly, used)
     }
 
     fn take_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
@@ -257,9 +317,13 @@ impl Seeker<'_> {
             return Err(Again::Alone);
         }
         let request = self.plan.request.borrow(&lines);
-        self.serving(&request)
-            .stored(hit, used)
-            .ok_or_else(|| Again::Pass { detail: Reason::SegmentEvicted.into() })
+        let serving = self.serving(&request);
+        let rule = self.plan.site.rule_at(self.plan.rule);
+        let rest = || match Ask::for_rest(&serving, hit, rule) {
+            Some(ask) => Again::Ask(ask),
+            None => Again::Pass { detail: NotReused::Partial.into() },
+        };
+        serving.stored(hit, used).ok_or_else(rest)
     }
 
     fn take_stale(&self, hit: &Hit, cause: FailureCause, role: Role) -> Result<Reply, Again> {
@@ -321,6 +385,21 @@ impl Seeker<'_> {
         let stored = result != CacheResult::Stale;
         let outcome = Outcome::Forwarded { reason, status, stored, collapsed: role == Role::Waiter };
         Use::Asked { outcome, result }
+    }
+}
+
+/// Takes part in the forward that `job` wants, or is the one to start it.
+pub(super) fn board(job: &Job, variant: &[u8]) -> (Participant, Role) {
+    let flights = &job.worker.shared.flights;
+    let flight_variant = [variant, &job.fetch.ask.flight_suffix()].concat();
+    let joined = match job.site.config.collapse {
+        Collapse::Off => Join::Full,
+        Collapse::Process(limits) => flights.join(&job.fetch.key, &flight_variant, limits.waiters_max),
+    };
+    match joined {
+        Join::Wait(participant) => (participant, Role::Waiter),
+        Join::Lead(participant) => (participant, Role::Leader),
+        Join::Full => (flights.alone(&job.fetch.key), Role::Leader),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
+use caching::partial;
 use caching::validation::{self, Answer as Judgement};
 use caching::{
     ExchangeTimes, Failure, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, Validators,
@@ -10,7 +11,8 @@ use caching::{
 };
 use http::header::{HeaderName, HeaderValue};
 
-use super::fill::{CompleteBody, Fill, FillLimits, NotKept, Writer, Written};
+use super::ask::Ask;
+use super::fill::{Fill, FillLimits, NotKept, Writer, Written};
 use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Pilot, PrivateAnswer};
 use super::publish::Publication;
@@ -40,6 +42,7 @@ pub(crate) struct Fetch {
     pub(crate) candidates: Vec<Hit>,
     pub(crate) reason: NotReused,
     pub(crate) sharing: Sharing,
+    pub(crate) ask: Ask,
 }
 
 /// Whether others may wait for the same forward.
@@ -49,7 +52,23 @@ pub(crate) enum Sharing {
     Alone,
 }
 
+impl Fetch {
+    /// The same, but for other bytes.
+    pub(crate) fn asking(&self, ask: Ask) -> Self {
+        Self {
+            key: self.key.clone(),
+            variant: self.variant.clone(),
+            stale: None,
+            candidates: Vec::new(),
+            reason: self.reason,
+            sharing: self.sharing,
+            ask,
+        }
+    }
+}
+
 /// A fetch with all it needs to run on its own.
+#[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) worker: Arc<Worker>,
     pub(crate) live: Arc<Live>,
@@ -61,6 +80,13 @@ pub(crate) struct Job {
     pub(crate) noting: Option<OpenRecord>,
     pub(crate) facts: RequestFacts,
     pub(crate) fetch: Arc<Fetch>,
+}
+
+/// Whether a body was given to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Storing {
+    ToDo,
+    Done,
 }
 
 /// Whether the stored response's validators are sent along.
@@ -75,7 +101,10 @@ impl Job {
     pub(crate) async fn run(self, pilot: Pilot) {
         match self.ask(Validation::With, &pilot).await {
             Err(error) => self.failed(error, pilot),
-            Ok((response, times)) => self.answered(response, times, pilot).await,
+            Ok((response, times)) => match self.fetch.ask.clone() {
+                Ask::Hole(hole) => self.hole_answered(hole, response, times, pilot).await,
+                Ask::Whole | Ask::Range(_) => self.answered(response, times, pilot).await,
+            },
         }
     }
 
@@ -95,6 +124,7 @@ impl Job {
                 }
             }
         }
+        self.fetch.ask.write_fields(&mut fields);
         let request = now();
         let mut interim = |interim| pilot.flight().push_interim(interim);
         let response = call.send(fields, RequestBody::Empty, &mut interim).await?;
@@ -177,6 +207,14 @@ impl Job {
     //= RFC 9111 section 4.3.3: a full response may be stored
     pub(crate) async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        //= RFC 9111 section 3.3: a 206 is stored as the part that it is, and only where one was asked for
+        if response.status == http::StatusCode::PARTIAL_CONTENT
+            && matches!(self.fetch.ask, Ask::Range(_))
+            && let Some(part) = partial::received_part(&lines, response.body.content_length())
+        {
+            drop(lines);
+            return self.take_part(part, response, times, pilot).await;
+        }
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
         let publication = self.publication(&pilot);
         let storable = self.storable(&facts, &response, times);
@@ -196,13 +234,25 @@ impl Job {
                 }
             }
             Err(reason) => {
-                if is_lasting(reason) {
-                    let until = times.response.plus_ms(self.uncacheable_for_ms());
-                    publication.mark_uncacheable(Uncacheable { until, because: reason });
-                }
-                self.keep_private(response, reason, pilot);
+                drop(lines);
+                self.refuse(reason, response, times, pilot);
             }
         }
+    }
+
+    /// A response that isn't stored: for the request that asked.
+    pub(super) fn refuse(
+        &self,
+        reason: Detail,
+        response: OriginResponse,
+        times: ExchangeTimes,
+        pilot: Pilot,
+    ) {
+        if is_lasting(reason) {
+            let until = times.response.plus_ms(self.uncacheable_for_ms());
+            self.publication(&pilot).mark_uncacheable(Uncacheable { until, because: reason });
+        }
+        self.keep_private(response, reason, pilot);
     }
 
     pub(crate) fn storable(
@@ -212,6 +262,12 @@ impl Job {
         times: ExchangeTimes,
     ) -> Result<caching::Storable, Detail> {
         let storable = may_store(&self.facts, facts, &self.rule().caching, times.response)?;
+        // An answer to the range of one request, which is no part of the key.
+        if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
+            && matches!(self.fetch.ask, Ask::Range(_))
+        {
+            return Err(NotStored::Status.into());
+        }
         if response.unknown_transfer_coding {
             return Err(Reason::UnknownTransferCoding.into());
         }
@@ -221,24 +277,30 @@ impl Job {
         }
     }
 
-    fn keep_private(&self, response: OriginResponse, reason: Detail, pilot: Pilot) {
+    pub(super) fn keep_private(&self, response: OriginResponse, reason: Detail, pilot: Pilot) {
         self.not_stored(reason);
         let response = parking_lot::Mutex::new(Some(response));
         pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, response })));
     }
 
     /// Moves the body into the fill, and the complete body into the store.
-    async fn fill(self, response: OriginResponse, filling: Filling, pilot: Pilot) {
+    pub(super) async fn fill(self, response: OriginResponse, filling: Filling, pilot: Pilot) {
         let mut body = response.body;
+        let has_length = body.content_length().is_some();
         let mut trailers = None;
         let writer = Writer(Arc::clone(&filling.fill));
         let fill = &writer.0;
         pilot.announce(Answer::Filling(filling.clone()));
         let _gauge = self.worker.recorder.fill();
+        let mut storing = Storing::ToDo;
         let end = loop {
             match body.frame().await {
                 Some(Ok(BodyFrame::Data(data))) => match fill.write(data).await {
-                    Written::Kept => {}
+                    Written::All if has_length => {
+                        storing = self.store(&filling, &pilot);
+                        fill.release();
+                    }
+                    Written::Kept | Written::All => {}
                     Written::NoLongerKept(reason) => self.stop_keeping(reason, &pilot),
                     Written::Abandoned => break Err("abandoned"),
                 },
@@ -247,8 +309,18 @@ impl Job {
                 None => break Ok(()),
             }
         };
+        if matches!(self.fetch.ask, Ask::Hole(_)) {
+            self.worker.recorder.missing_part_bytes(fill.arrived_bytes());
+        }
         match end {
-            Ok(()) => self.complete(&filling, fill.complete(trailers), &pilot),
+            // Which bytes a part of another length than it says has is anybody's guess.
+            Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length"),
+            Ok(()) => {
+                if storing == Storing::ToDo {
+                    self.store(&filling, &pilot);
+                }
+                fill.complete(trailers);
+            }
             Err(reason) => self.abort(fill, reason),
         }
     }
@@ -265,16 +337,25 @@ impl Job {
         events::emit(&self.site.config, &self.request.path_and_query, &Event::NotStored(reason));
     }
 
-    fn complete(&self, filling: &Filling, body: Option<CompleteBody>, pilot: &Pilot) {
-        let Some(body) = body else { return };
-        let stored = self.publication(pilot).store(&filling.head, body);
-        if stored.is_err() {
-            self.not_stored(Reason::StoreFull.into());
+    /// Stores a body that has arrived, if it may be.
+    fn store(&self, filling: &Filling, pilot: &Pilot) -> Storing {
+        let Some(body) = filling.fill.body() else { return Storing::Done };
+        let publication = self.publication(pilot);
+        let stored = match &filling.part {
+            Some(part) => publication.store_part(&filling.head, part, body),
+            None => publication.store(&filling.head, body),
+        };
+        match stored {
+            Ok(()) if filling.part.is_some() => self.worker.recorder.part_stored(),
+            Ok(()) => {}
+            Err(_) => self.not_stored(Reason::StoreFull.into()),
         }
-        self.note(|| match stored {
-            Ok(_) => Finding::new("store", "complete, and stored", "RFC 9111 section 3.3"),
-            Err(_) => findings::because("store", "not stored", Reason::StoreFull.into()),
+        self.note(|| match (stored, &filling.part) {
+            (Ok(()), None) => Finding::new("store", "complete, and stored", "RFC 9111 section 3.3"),
+            (Ok(()), Some(_)) => Finding::new("store", "stored as a part", "RFC 9111 section 3.3"),
+            (Err(_), _) => findings::because("store", "not stored", Reason::StoreFull.into()),
         });
+        Storing::Done
     }
 
     fn abort(&self, fill: &Fill, reason: &'static str) {
@@ -285,7 +366,7 @@ impl Job {
         events::emit(&self.site.config, &self.request.path_and_query, &Event::FillAborted(reason));
     }
 
-    fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {
+    pub(super) fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {
         Publication { job: self, flight: pilot.flight() }
     }
 
@@ -293,11 +374,12 @@ impl Job {
         self.site.rule_at(self.rule)
     }
 
-    fn limits(&self) -> FillLimits {
+    pub(super) fn limits(&self) -> FillLimits {
         let memory = &self.worker.shared.memory;
         FillLimits {
             body_bytes_max: self.rule().object_bytes_max.min(memory.body_bytes_max()),
             segment_bytes: memory.segment_bytes_max(),
+            first_segment_bytes: memory.segment_bytes_max(),
         }
     }
 

@@ -6,6 +6,8 @@
 //! While the body may still be stored, all of it is kept (`Retention::Whole`) and readers don't slow the writer.
 //! Once it turns out too large, or the memory budget has no room, only a window is kept
 //! (`Retention::Window`): the writer then waits for the slowest reader, and stops when nobody is left.
+//!
+//! The last bytes of a body that will be stored are shown when it is: who has read a response finds it in the cache.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(crate) struct FillLimits {
     pub(crate) body_bytes_max: u64,
     /// The size of a segment.
     pub(crate) segment_bytes: usize,
+    /// The size of the first one: less for a part that does not begin where a segment of the whole would.
+    pub(crate) first_segment_bytes: usize,
 }
 
 /// A body in progress.
@@ -40,6 +44,7 @@ pub(crate) struct FillLimits {
 pub(crate) struct Fill {
     budget: Arc<Budget>,
     limits: FillLimits,
+    expected_bytes: Option<u64>,
     /// Requests that were promised this body and have not begun to read.
     promised: Arc<AtomicUsize>,
     state: Mutex<State>,
@@ -57,6 +62,8 @@ struct State {
     tail: Vec<u8>,
     tail_charge: Option<Charge>,
     total_bytes: u64,
+    /// From here on nothing is shown yet.
+    withheld_from: u64,
     retention: Retention,
     end: End,
     /// Positions of readers; freed places are reused.
@@ -106,6 +113,8 @@ impl NotKept {
 pub(crate) enum Written {
     /// Go on.
     Kept,
+    /// All that was announced is here. What this write brought is shown when [`Fill::release`] is called.
+    All,
     /// Go on; this write made the body one that isn't stored.
     NoLongerKept(NotKept),
     /// Stop: the body isn't stored and nobody reads it.
@@ -122,7 +131,7 @@ pub(crate) struct Aborted;
 pub(crate) enum CompleteBody {
     /// Small: travels inside the record.
     Inline(Bytes),
-    /// Its segments, in order; all but the last are of [`FillLimits::segment_bytes`].
+    /// Its segments, in order; all but the first and the last are of [`FillLimits::segment_bytes`].
     Segments(Vec<Segment>),
 }
 
@@ -142,6 +151,7 @@ impl Fill {
         Arc::new(Self {
             budget,
             limits,
+            expected_bytes,
             promised,
             arrived: Notify::new(),
             read: Notify::new(),
@@ -151,6 +161,7 @@ impl Fill {
                 tail: Vec::with_capacity(tail_bytes),
                 tail_charge: None,
                 total_bytes: 0,
+                withheld_from: u64::MAX,
                 retention,
                 end: End::Filling,
                 readers: Vec::new(),
@@ -161,7 +172,9 @@ impl Fill {
     /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up.
     pub(crate) async fn write(&self, data: Bytes) -> Written {
         let (written, retention) = self.append(data);
-        self.arrived.notify_waiters();
+        if written != Written::All {
+            self.arrived.notify_waiters();
+        }
         if retention == Retention::Window && self.window_has_room().await == Room::NobodyReads {
             return Written::Abandoned;
         }
@@ -172,7 +185,12 @@ impl Fill {
         let mut state = self.state.lock();
         let mut written = Written::Kept;
         if state.retention == Retention::Whole {
+            let shown_bytes = state.total_bytes;
             match state.keep(&mut data, &self.budget, self.limits) {
+                Ok(()) if self.expected_bytes.is_some_and(|expected| state.total_bytes >= expected) => {
+                    state.withheld_from = state.withheld_from.min(shown_bytes);
+                    return (Written::All, Retention::Whole);
+                }
                 Ok(()) => return (written, Retention::Whole),
                 Err(reason) => written = Written::NoLongerKept(reason),
             }
@@ -196,14 +214,33 @@ impl Fill {
         }
     }
 
-    /// Ends the body well. `None` when it isn't to be stored.
-    pub(crate) fn complete(&self, trailers: Option<HeaderMap>) -> Option<CompleteBody> {
+    /// The body, once all of it is here. `None` when it isn't to be stored.
+    pub(crate) fn body(&self) -> Option<CompleteBody> {
+        self.state.lock().finish(&self.budget)
+    }
+
+    /// Shows what was withheld.
+    pub(crate) fn release(&self) {
+        self.state.lock().withheld_from = u64::MAX;
+        self.arrived.notify_waiters();
+    }
+
+    /// Ends the body well.
+    pub(crate) fn complete(&self, trailers: Option<HeaderMap>) {
         let mut state = self.state.lock();
-        let body = state.finish(&self.budget);
         state.end = End::Complete(trailers.map(Arc::new));
         drop(state);
-        self.arrived.notify_waiters();
-        body
+        self.release();
+    }
+
+    /// How many bytes have arrived.
+    pub(crate) fn arrived_bytes(&self) -> u64 {
+        self.state.lock().total_bytes
+    }
+
+    /// Whether as much has arrived as was announced.
+    pub(crate) fn is_as_announced(&self) -> bool {
+        self.expected_bytes.is_none_or(|expected_bytes| expected_bytes == self.arrived_bytes())
     }
 
     /// Somebody who was promised this body began to read or left.
@@ -262,15 +299,20 @@ impl State {
             return Err(NotKept::TooLarge);
         }
         while !data.is_empty() {
-            let step = data.len().min(limits.segment_bytes - self.tail.len());
+            let tail_bytes_max = self.tail_bytes_max(limits);
+            let step = data.len().min(tail_bytes_max - self.tail.len());
             self.charge(step, budget)?;
             self.tail.extend_from_slice(&data.split_to(step));
             self.total_bytes += step as u64;
-            if self.tail.len() == limits.segment_bytes {
+            if self.tail.len() == tail_bytes_max {
                 self.seal(budget)?;
             }
         }
         Ok(())
+    }
+
+    fn tail_bytes_max(&self, limits: FillLimits) -> usize {
+        if self.segments.is_empty() { limits.first_segment_bytes } else { limits.segment_bytes }
     }
 
     fn charge(&mut self, bytes: usize, budget: &Arc<Budget>) -> Result<(), store::OverBudget> {
@@ -348,17 +390,22 @@ impl State {
 
     /// The next bytes from `position`, if they have arrived.
     fn bytes_at(&self, position: u64) -> Option<Bytes> {
-        if position >= self.total_bytes {
-            return None;
-        }
+        let shown_bytes = self.total_bytes.min(self.withheld_from);
+        let mut data = self.held_at(position).filter(|_| position < shown_bytes)?;
+        data.truncate(usize::try_from(shown_bytes - position).unwrap_or(usize::MAX));
+        Some(data)
+    }
+
+    fn held_at(&self, position: u64) -> Option<Bytes> {
         let tail_start = self.tail_start();
         if position >= tail_start && !self.tail.is_empty() {
-            let rest = &self.tail[(position - tail_start) as usize..];
+            let rest = self.tail.get((position - tail_start) as usize..).filter(|rest| !rest.is_empty())?;
             return Some(Bytes::copy_from_slice(&rest[..rest.len().min(COPY_BYTES_MAX)]));
         }
         let after = self.pieces.partition_point(|piece| piece.start <= position);
         let piece = self.pieces.get(after.checked_sub(1)?)?;
-        Some(piece.data.slice((position - piece.start) as usize..))
+        let from = (position - piece.start) as usize;
+        (from < piece.data.len()).then(|| piece.data.slice(from..))
     }
 }
 
@@ -449,7 +496,8 @@ mod tests {
     use super::*;
     use crate::cache::stored::Primary;
 
-    const LIMITS: FillLimits = FillLimits { body_bytes_max: 1 << 20, segment_bytes: 100_000 };
+    const LIMITS: FillLimits =
+        FillLimits { body_bytes_max: 1 << 20, segment_bytes: 100_000, first_segment_bytes: 100_000 };
     const SOON: Duration = Duration::from_secs(20);
 
     fn memory(bytes_max: u64) -> Memory<Primary> {
@@ -480,6 +528,34 @@ mod tests {
         written
     }
 
+    fn complete(fill: &Fill) -> Option<CompleteBody> {
+        let body = fill.body();
+        fill.complete(None);
+        body
+    }
+
+    #[tokio::test]
+    async fn the_last_bytes_are_shown_when_they_are_released() {
+        let memory = memory(64 << 20);
+        for bytes in [10, 100_000, 250_001] {
+            let fill = Fill::new(Arc::clone(memory.budget()), LIMITS, Some(bytes as u64), Arc::default());
+            let data = pattern(bytes);
+            let (first, last) = data.split_at(bytes - 7);
+            let mut reader = fill.reader(0, None).unwrap();
+            let mut seen = Vec::new();
+            fill.write(Bytes::copy_from_slice(first)).await;
+            assert_eq!(fill.write(Bytes::copy_from_slice(last)).await, Written::All);
+            fill.body().expect("all of it is kept");
+            while seen.len() < first.len() {
+                seen.extend_from_slice(&reader.chunk().await.unwrap().expect("more"));
+            }
+            assert!(seen == first, "what came before, and no more");
+            assert!(timeout(Duration::from_millis(5), reader.chunk()).await.is_err(), "withheld");
+            fill.release();
+            assert_eq!(timeout(SOON, reader.chunk()).await.unwrap(), Ok(Some(Bytes::copy_from_slice(last))));
+        }
+    }
+
     #[tokio::test]
     async fn readers_see_every_byte_whenever_they_begin() {
         let memory = memory(64 << 20);
@@ -488,7 +564,7 @@ mod tests {
             let early = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
             write_all(&fill, &data, piece).await;
             let late = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
-            let body = fill.complete(None).expect("all of it is kept");
+            let body = complete(&fill).expect("all of it is kept");
             let stored_bytes = match &body {
                 CompleteBody::Inline(data) => data.len(),
                 CompleteBody::Segments(segments) => segments.iter().map(|segment| segment.len()).sum(),
@@ -508,7 +584,7 @@ mod tests {
         let range = tokio::spawn(read_all(fill.reader(99_000, Some(201_000)).unwrap()));
         let beyond = tokio::spawn(read_all(fill.reader(249_000, Some(260_000)).unwrap()));
         write_all(&fill, &data, 10_000).await;
-        fill.complete(None);
+        complete(&fill);
         assert_eq!(timeout(SOON, range).await.unwrap().unwrap(), Ok(data[99_000..201_000].to_vec()));
         assert_eq!(timeout(SOON, beyond).await.unwrap().unwrap(), Err(Aborted));
     }
@@ -548,7 +624,7 @@ mod tests {
         let written = timeout(SOON, write_all(&fill, &data, 60_000)).await.expect("the reader makes room");
         let not_kept = written.iter().filter(|step| matches!(step, Written::NoLongerKept(_))).count();
         assert_eq!(not_kept, 1);
-        assert!(fill.complete(None).is_none(), "nothing to store");
+        assert!(complete(&fill).is_none(), "nothing to store");
         assert_eq!(timeout(SOON, reader).await.unwrap().unwrap().map(|read| read == data), Ok(true));
         assert!(fill.reader(0, None).is_none(), "its beginning is gone");
     }
@@ -576,12 +652,12 @@ mod tests {
     #[tokio::test]
     async fn without_room_in_the_budget_nothing_is_kept() {
         let memory = memory(4 << 20);
-        let fill = fill(&memory, FillLimits { body_bytes_max: 64 << 20, segment_bytes: 100_000 });
+        let fill = fill(&memory, FillLimits { body_bytes_max: 64 << 20, ..LIMITS });
         let data = pattern(8 << 20);
         let reader = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
         let written = timeout(SOON, write_all(&fill, &data, 60_000)).await.unwrap();
         assert!(written.contains(&Written::NoLongerKept(NotKept::OverBudget)));
-        assert!(fill.complete(None).is_none());
+        assert!(complete(&fill).is_none());
         assert_eq!(timeout(SOON, reader).await.unwrap().unwrap().map(|read| read == data), Ok(true));
     }
 }

@@ -9,6 +9,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use caching::ContentRange;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -31,6 +32,8 @@ pub(crate) enum Answer {
     Stale(Hit, FailureCause),
     /// A response that isn't stored: it belongs to the request that caused the forward.
     Private(Arc<PrivateAnswer>),
+    /// What the rest of a stored response was asked for turned out to be no part of it; it is stored no longer.
+    Discarded,
     /// No response.
     Failed(Arc<OriginError>),
     /// The forward was given up (the process stops).
@@ -41,9 +44,13 @@ pub(crate) enum Answer {
 #[derive(Clone)]
 pub(crate) struct Filling {
     pub(crate) head: Arc<StoredHead>,
+    /// What the origin answered: 206 for a part, while the head is that of the whole.
+    pub(crate) status: u16,
     pub(crate) fill: Arc<Fill>,
     /// Fields that are not stored and only go to the request that caused the forward (RFC 9111 section 3.1).
     pub(crate) unshared: Arc<PackedFields>,
+    /// Which part of the response the fill brings; absent: all of it.
+    pub(crate) part: Option<ContentRange>,
 }
 
 /// Why a stale response is used.
@@ -115,6 +122,17 @@ impl Flights {
         let flight = Arc::new(Flight::new(key.into_boxed_slice(), primary.len()));
         shard.insert(flight.key.clone(), Arc::clone(&flight));
         Join::Lead(Participant::new(&flight))
+    }
+
+    /// How much of a complete response a forward in progress has brought; `None` without such a forward.
+    pub(crate) fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
+        let flight = self.shard(primary).lock().get([primary, variant].concat().as_slice()).cloned()?;
+        let progress = flight.progress.lock();
+        match &progress.answer {
+            None => Some(0),
+            Some(Answer::Filling(filling)) => Some(filling.fill.arrived_bytes()),
+            Some(_) => None,
+        }
     }
 
     /// A forward that nobody can join. It is listed all the same, so that it can be doomed.

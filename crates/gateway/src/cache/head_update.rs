@@ -84,7 +84,7 @@ impl Update<'_> {
         let stored = Stored {
             facts: &head.facts,
             validators: &head.validators.view(),
-            content_bytes: variant.body.bytes(),
+            content_bytes: variant.body.complete_bytes(),
         };
         match head_update::judge(self.response.status.as_u16(), &answer, &stored, self.times) {
             HeadUpdate::Keep => Changed::No,

@@ -7,11 +7,12 @@ use caching::{
     FwdReason, KeyParts, Miss, NotReused, RequestFacts, Reuse, Timestamp, key::write_key, on_miss, reuse,
 };
 
+use super::ask::Ask;
 use super::fetch::{Fetch, Sharing};
 use super::findings;
-use super::serve::Use;
+use super::serve::{Serving, Use};
 use super::stored::{Hit, Primary};
-use crate::exchange::PassReason;
+use crate::exchange::{PassReason, Way};
 use crate::explain::{Record, note};
 use crate::head::{Content, RequestHead, Scheme};
 use crate::reason::Reason;
@@ -135,7 +136,18 @@ impl Lookup<'_> {
         let max = self.live.config.validation_tags_max;
         let candidates = primary.map(|primary| primary.candidates(stale.as_ref(), max)).unwrap_or_default();
         let variant = self.variant_key(primary);
-        Found::Fetch(Arc::new(Fetch { key: key.into(), variant, stale, candidates, reason, sharing }))
+        let range_miss = self.site.rule_at(self.rule).range_miss;
+        let ask = match &stale {
+            Some(hit) if hit.body.is_whole() => Ask::Whole,
+            _ => Ask::on_miss(self.facts, self.request.fields, range_miss, || {
+                self.arrived_bytes(key, &variant)
+            }),
+        };
+        Found::Fetch(Arc::new(Fetch { key: key.into(), variant, stale, candidates, reason, sharing, ask }))
+    }
+
+    fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {
+        self.worker.shared.flights.arrived_bytes(key, variant)
     }
 
     /// The variant that is asked for, as far as a stored response tells what it depends on.
@@ -148,16 +160,33 @@ impl Lookup<'_> {
         variant
     }
 
-    /// A stored response lacks a segment: it is fetched again, whole.
-    pub(crate) fn fetch_after_hole(&self, key: &[u8]) -> Arc<Fetch> {
-        Arc::new(Fetch {
+    /// What to do where a stored response lacks bytes of the answer.
+    ///
+    /// # Errors
+    /// When the request wants nothing to be forwarded.
+    pub(crate) fn way_to_rest(&self, serving: &Serving<'_>, hit: &Hit, key: &[u8]) -> Result<Way, NotReused> {
+        let rule = self.site.rule_at(self.rule);
+        let reason = NotReused::Partial;
+        if let Reuse::Unavailable(reason) = on_miss(self.facts, &rule.caching, Miss::Bytes) {
+            return Err(reason);
+        }
+        let ask = Ask::for_rest(serving, hit, rule);
+        let Some(ask) = ask.filter(|_| self.facts.method == caching::MethodClass::Get) else {
+            return Ok(Way::Pass { reason: PassReason { fwd: reason.fwd(), detail: reason.into() } });
+        };
+        let variant = self.variant_key(self.worker.shared.memory.get(key).as_ref());
+        note(self.request.record, || {
+            findings::because("reuse", "only what is missing is fetched", reason.into())
+        });
+        Ok(Way::Fetch(Arc::new(Fetch {
             key: key.into(),
-            variant: Vec::new(),
+            variant,
             stale: None,
             candidates: Vec::new(),
-            reason: NotReused::Miss,
+            reason,
             sharing: Sharing::Joined,
-        })
+            ask,
+        })))
     }
 
     /// Starts the validation behind a response that was served stale while it runs.
@@ -174,6 +203,7 @@ impl Lookup<'_> {
                 candidates: hit.with_candidates(self.live.config.validation_tags_max),
                 reason: NotReused::Expired,
                 sharing: Sharing::Joined,
+                ask: Ask::Whole,
             };
             super::collapse::refresh(self, Arc::new(fetch));
         }

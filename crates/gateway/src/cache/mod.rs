@@ -1,5 +1,7 @@
 //! The cache of the gateway: looks up, serves, fetches, collapses, stores.
 
+pub(crate) mod ask;
+pub(crate) mod assemble;
 pub(crate) mod collapse;
 pub(crate) mod fetch;
 pub(crate) mod fill;
@@ -8,8 +10,10 @@ pub(crate) mod flight;
 pub(crate) mod freshen;
 pub(crate) mod head_update;
 pub(crate) mod lookup;
+pub(crate) mod part;
 pub(crate) mod publish;
 pub(crate) mod purge;
+pub(crate) mod segmented;
 pub(crate) mod serve;
 pub(crate) mod stored;
 pub(crate) mod written;

@@ -10,6 +10,7 @@ use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
 use super::flight::{Filling, Flight};
 use super::freshen::Freshening;
+use super::segmented::Segmented;
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::fields::PackedFields;
 use crate::origin::OriginResponse;
@@ -42,16 +43,17 @@ impl Publication<'_> {
         let head = freshening.head(storable.facts, stored, &reason, response.body.content_length())?;
         let budget = Arc::clone(self.job.worker.shared.memory.budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
-        Ok(Filling { head: Arc::new(head), fill, unshared: Arc::new(unshared) })
+        let status = response.status.as_u16();
+        Ok(Filling { head: Arc::new(head), status, fill, unshared: Arc::new(unshared), part: None })
     }
 
     /// Stores a complete response as the newest variant.
-    pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<Hit, NotTaken> {
+    pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<(), NotTaken> {
         let body = match body {
             CompleteBody::Inline(data) => StoredBody::Inline(data),
             CompleteBody::Segments(segments) => self.store_segments(&segments)?,
         };
-        self.put(StoredResponse { head: Arc::clone(head), body })
+        self.put(StoredResponse { head: Arc::clone(head), body }).map(drop)
     }
 
     fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
@@ -63,18 +65,13 @@ impl Publication<'_> {
             }
         }
         let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
-        Ok(StoredBody::Segments { group, segment_bytes: memory.segment_bytes_max(), bytes })
+        Ok(StoredBody::Segments(Segmented::new(group, memory.segment_bytes_max(), Some(bytes))))
     }
 
     fn put(&self, response: StoredResponse) -> Result<Hit, NotTaken> {
-        let variants_max = self.job.live.config.variants_max;
-        let new_head = Arc::clone(&response.head);
         let mut stored = None;
         let applied = self.update(|current| {
-            let kept = current.map(|primary| primary.variants()).unwrap_or_default();
-            let others = kept.iter().filter(|variant| !variant.head.is_same_variant(&new_head)).cloned();
-            let variants = std::iter::once(response).chain(others).take(variants_max).collect();
-            let primary = Arc::new(Primary::new(self.job.worker.shared.memory.budget(), variants, None)?);
+            let primary = Arc::new(self.with_variant(current, response)?);
             stored = Hit::newest(Arc::clone(&primary));
             Ok(primary)
         });
@@ -82,6 +79,20 @@ impl Publication<'_> {
             (Applied::Stored, Some(hit)) => Ok(hit),
             _ => Err(NotTaken),
         }
+    }
+
+    /// The record with a response as its newest variant.
+    pub(super) fn with_variant(
+        &self,
+        current: Option<&Arc<Primary>>,
+        response: StoredResponse,
+    ) -> Result<Primary, OverBudget> {
+        let new_head = Arc::clone(&response.head);
+        let kept = current.map(|primary| primary.variants()).unwrap_or_default();
+        let others = kept.iter().filter(|variant| !variant.head.is_same_variant(&new_head)).cloned();
+        let variants_max = self.job.live.config.variants_max;
+        let variants = std::iter::once(response).chain(others).take(variants_max).collect();
+        Primary::new(self.job.worker.shared.memory.budget(), variants, None)
     }
 
     /// Remembers that responses for this key are not stored, so that requests for it don't wait for each other.
@@ -96,12 +107,19 @@ impl Publication<'_> {
         &self,
         make: impl FnOnce(Option<&Arc<Primary>>) -> Result<Arc<Primary>, OverBudget>,
     ) -> Applied {
+        self.update_with(|current| make(current).map_or(Change::Keep, Change::Put))
+    }
+
+    pub(super) fn update_with(
+        &self,
+        decide: impl FnOnce(Option<&Arc<Primary>>) -> Change<Primary>,
+    ) -> Applied {
         self.job.worker.shared.memory.update(&self.job.fetch.key, |current| {
             // Checked under the key's turn: a purge that dooms this flight afterwards removes what is put now.
             if self.flight.is_doomed() {
                 return Change::Keep;
             }
-            make(current).map_or(Change::Keep, Change::Put)
+            decide(current)
         })
     }
 
@@ -142,7 +160,7 @@ impl Publication<'_> {
         Hit::newest(Arc::new(Primary::new(memory.budget(), vec![response], None).ok()?))
     }
 
-    fn freshening(&self) -> Freshening<'_> {
+    pub(super) fn freshening(&self) -> Freshening<'_> {
         let job = self.job;
         Freshening {
             live: &job.live,
@@ -154,7 +172,7 @@ impl Publication<'_> {
     }
 }
 
-fn split(all: &PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
+pub(super) fn split(all: &PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
     let kept = all.lines().filter(|(name, _)| keeps(name));
     let unshared = all.lines().filter(|(name, _)| !keeps(name) && !name.eq_ignore_ascii_case("age"));
     (PackedFields::from_lines(kept), PackedFields::from_lines(unshared))

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::multipart::Multipart;
-use caching::range::{self, write_content_range, write_unsatisfied};
+use caching::partial::single_range;
+use caching::range::{self, RangeSpec, write_content_range, write_unsatisfied};
 use caching::{
     ByteRange, CacheStatus, MethodClass, Outcome, Precondition, Ranges, RequestFacts, Timestamp, conditional,
 };
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
-use super::fill::Fill;
+use super::assemble::Assembly;
+use super::fill::FillReader;
 use super::findings;
+use super::flight::Filling;
 use super::stored::{Hit, StoredBody, StoredHead};
 use crate::explain::note;
 use crate::fields::PackedFields;
@@ -37,6 +40,16 @@ pub(crate) enum Use {
     },
 }
 
+/// Which bytes of a stored response a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Known(ByteRange),
+    /// Several ranges.
+    Several,
+    /// Its length is unknown, or it has no such bytes.
+    Unknown,
+}
+
 /// One request that is being answered from what is, or will be, stored.
 pub(crate) struct Serving<'a> {
     pub(crate) site: &'a Arc<LiveSite>,
@@ -55,25 +68,84 @@ struct Representation<'a> {
 
 enum Source<'a> {
     Stored(&'a Hit),
-    Fill(&'a Arc<Fill>),
+    Fill(&'a Filling),
 }
 
 impl Serving<'_> {
     /// A reply from a stored response; `None` when a part of its body was evicted.
     pub(crate) fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
-        let bytes = Some(hit.body.bytes());
+        let bytes = hit.body.complete_bytes();
         let representation = Representation { head: &hit.head, bytes, source: Source::Stored(hit) };
         let mut reply = self.represent(&representation)?;
         self.describe(&mut reply, &hit.head, used);
         Some(reply)
     }
 
-    /// A reply from a fill; `None` when its beginning is gone.
-    pub(crate) fn filling(&self, head: &Arc<StoredHead>, fill: &Arc<Fill>, used: Use) -> Option<Reply> {
-        let representation = Representation { head, bytes: head.declared_bytes, source: Source::Fill(fill) };
+    /// A reply from a fill; `None` when its beginning is gone, or it brings another part than this request needs.
+    pub(crate) fn filling(&self, filling: &Filling, used: Use) -> Option<Reply> {
+        let head = &filling.head;
+        let representation =
+            Representation { head, bytes: head.declared_bytes, source: Source::Fill(filling) };
         let mut reply = self.represent(&representation)?;
         self.describe(&mut reply, head, used);
         Some(reply)
+    }
+
+    /// The part that a fill brings, though it ends before the range that this request asked for: an origin may answer
+    /// with less, and says so. `None` when it is not the beginning of that range.
+    pub(crate) fn shorter_part(&self, filling: &Filling, used: Use) -> Option<Reply> {
+        let (head, part) = (&filling.head, filling.part.as_ref()?);
+        let is_beginning = match single_range(self.request.fields)? {
+            RangeSpec::FromTo(first, last) => part.range.first == first && part.range.last <= last,
+            RangeSpec::From(first) => part.range.first == first,
+            RangeSpec::Suffix(_) => false,
+        };
+        let holds = range::if_range_holds(self.request.fields, &head.validators.view(), self.now);
+        if !is_beginning || !holds || self.facts.method != MethodClass::Get {
+            return None;
+        }
+        let body = Body::Fill(filling.fill.reader(0, Some(part.range.len_bytes()))?);
+        let mut reply = self.part(head, part.range, part.complete_bytes, body);
+        self.describe(&mut reply, head, used);
+        Some(reply)
+    }
+
+    /// A reply whose body is put together from several parts.
+    pub(crate) fn assembled(
+        &self,
+        head: &Arc<StoredHead>,
+        bytes: u64,
+        assembly: Assembly,
+        used: Use,
+    ) -> Option<Reply> {
+        let body = Body::Assembly(Box::new(assembly));
+        let whole = ReplyHead::Whole(Arc::clone(head));
+        let mut reply = match self.asked_ranges(head, bytes) {
+            Ranges::Whole => self.reply(head.facts.status, whole, Length::Known(bytes), body),
+            Ranges::Single(range) => self.part(head, range, Some(bytes), body),
+            Ranges::Multi(_) | Ranges::Unsatisfiable => return None,
+        };
+        self.describe(&mut reply, head, used);
+        Some(reply)
+    }
+
+    /// Which bytes of a stored response answer this request.
+    pub(crate) fn extent(&self, hit: &Hit) -> Extent {
+        let Some(bytes) = hit.body.complete_bytes() else { return Extent::Unknown };
+        match self.asked_ranges(&hit.head, bytes) {
+            Ranges::Whole if bytes > 0 => Extent::Known(ByteRange { first: 0, last: bytes - 1 }),
+            Ranges::Single(range) => Extent::Known(range),
+            Ranges::Multi(_) => Extent::Several,
+            Ranges::Whole | Ranges::Unsatisfiable => Extent::Unknown,
+        }
+    }
+
+    fn asked_ranges(&self, head: &StoredHead, bytes: u64) -> Ranges {
+        if !self.facts.has_range {
+            return Ranges::Whole;
+        }
+        let validators = head.validators.view();
+        range::evaluate(self.facts.method, self.request.fields, &head.facts, &validators, bytes, self.now)
     }
 
     //= RFC 9110 section 13.2.2: preconditions come before ranges
@@ -92,17 +164,15 @@ impl Serving<'_> {
         }
         match representation.bytes {
             Some(bytes) if self.facts.has_range => self.ranges(representation, bytes),
+            None if self.facts.has_range && representation.is_part() => self.range_of_unknown(representation),
             _ => self.whole(representation),
         }
     }
 
     fn ranges(&self, representation: &Representation<'_>, bytes: u64) -> Option<Reply> {
-        let head = representation.head;
-        let validators = head.validators.view();
-        let method = self.facts.method;
-        match range::evaluate(method, self.request.fields, &head.facts, &validators, bytes, self.now) {
+        match self.asked_ranges(representation.head, bytes) {
             Ranges::Whole => self.whole(representation),
-            Ranges::Single(range) => self.single_range(representation, range, bytes),
+            Ranges::Single(range) => self.single_range(representation, range, Some(bytes)),
             Ranges::Multi(ranges) => self.multipart(representation, &ranges, bytes),
             Ranges::Unsatisfiable => Some(self.unsatisfiable(bytes)),
         }
@@ -130,15 +200,36 @@ impl Serving<'_> {
         &self,
         representation: &Representation<'_>,
         range: ByteRange,
-        bytes: u64,
+        bytes: Option<u64>,
     ) -> Option<Reply> {
         let body = representation.body(range.first, Some(range.last + 1))?;
-        let head = ReplyHead::Whole(Arc::clone(representation.head));
+        Some(self.part(representation.head, range, bytes, body))
+    }
+
+    fn part(&self, head: &Arc<StoredHead>, range: ByteRange, bytes: Option<u64>, body: Body) -> Reply {
+        let head = ReplyHead::Whole(Arc::clone(head));
         let mut reply = self.reply(206, head, Length::Known(range.len_bytes()), body);
         let mut content_range = Vec::new();
         write_content_range(range, bytes, &mut content_range);
         reply.extra.push("content-range", &content_range);
-        Some(reply)
+        reply
+    }
+
+    /// A range of a part whose complete length is not known: only one that names both ends, and is held, can be
+    /// answered.
+    fn range_of_unknown(&self, representation: &Representation<'_>) -> Option<Reply> {
+        let validators = representation.head.validators.view();
+        let is_for_this = self.facts.method == MethodClass::Get
+            && range::if_range_holds(self.request.fields, &validators, self.now);
+        if !is_for_this {
+            return self.whole(representation);
+        }
+        match single_range(self.request.fields)? {
+            RangeSpec::FromTo(first, last) => {
+                self.single_range(representation, ByteRange { first, last }, None)
+            }
+            RangeSpec::From(_) | RangeSpec::Suffix(_) => None,
+        }
     }
 
     //= RFC 9110 section 14.6: multipart/byteranges
@@ -224,25 +315,40 @@ impl Serving<'_> {
 }
 
 impl Representation<'_> {
+    /// Whether the end of the body may be beyond what there is of it.
+    fn is_part(&self) -> bool {
+        match &self.source {
+            Source::Stored(hit) => hit.body.complete_bytes().is_none(),
+            Source::Fill(filling) => filling.part.is_some(),
+        }
+    }
+
     fn body(&self, start: u64, end: Option<u64>) -> Option<Body> {
-        match (&self.source, end) {
-            (Source::Fill(fill), end) => {
-                let end = end.filter(|end| start > 0 || Some(*end) != self.bytes);
-                fill.reader(start, end).map(Body::Fill)
-            }
-            (Source::Stored(hit), end) => {
-                let end = end.unwrap_or_else(|| hit.body.bytes());
+        match &self.source {
+            Source::Fill(filling) => fill_body(filling, start, end).map(Body::Fill),
+            Source::Stored(hit) => {
+                let end = end.or_else(|| hit.body.complete_bytes())?;
                 match &hit.body {
                     StoredBody::Inline(_) => Some(Body::Inline {
                         hit: Hit::clone(hit),
                         start: usize::try_from(start).ok()?,
                         end: usize::try_from(end).ok()?,
                     }),
-                    StoredBody::Segments { .. } => hit.pieces(start, end).map(Body::Pieces),
+                    StoredBody::Segments(body) => body.pieces(start, end).map(Body::Pieces),
                 }
             }
         }
     }
+}
+
+fn fill_body(filling: &Filling, start: u64, end: Option<u64>) -> Option<FillReader> {
+    let Some(part) = &filling.part else {
+        let end = end.filter(|end| start > 0 || Some(*end) != filling.head.declared_bytes);
+        return filling.fill.reader(start, end);
+    };
+    let (first, end) = (part.range.first, end?);
+    let is_inside = first <= start && end <= part.range.last + 1;
+    is_inside.then(|| filling.fill.reader(start - first, Some(end - first)))?
 }
 
 /// A boundary that does not occur in the parts by any chance worth counting: 128 bits that a body's author
@@ -250,5 +356,5 @@ impl Representation<'_> {
 fn boundary(hit: &Hit, now: Timestamp) -> String {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new();
-    format!("{:016x}{:016x}", random.hash_one(now.as_ms()), random.hash_one(hit.body.bytes()))
+    format!("{:016x}{:016x}", random.hash_one(now.as_ms()), random.hash_one(hit.head.facts.date.as_ms()))
 }

@@ -9,8 +9,9 @@ use caching::validation::{self, Known};
 use caching::{
     FieldLine, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
 };
-use store::{Budget, Charge, OverBudget, Record, Segment, SegmentGroup, allocated_bytes};
+use store::{Budget, Charge, OverBudget, Record, allocated_bytes};
 
+use super::segmented::Segmented;
 use crate::fields::PackedFields;
 use crate::reason::Detail;
 
@@ -57,27 +58,45 @@ impl StoredHead {
     }
 }
 
-/// A complete stored response.
+/// A stored response, complete or in part.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredResponse {
     pub(crate) head: Arc<StoredHead>,
     pub(crate) body: StoredBody,
 }
 
-/// A complete stored body.
+/// A stored body.
 #[derive(Clone, Debug)]
 pub(crate) enum StoredBody {
-    /// Inside the record.
+    /// Complete, inside the record.
     Inline(Bytes),
-    /// In segments of their own, each of which the tier may have evicted.
-    Segments { group: Arc<SegmentGroup>, segment_bytes: usize, bytes: u64 },
+    /// In segments of their own, any of which may be missing.
+    Segments(Segmented),
 }
 
 impl StoredBody {
-    pub(crate) fn bytes(&self) -> u64 {
+    /// The length of the representation, where it is known.
+    pub(crate) fn complete_bytes(&self) -> Option<u64> {
         match self {
-            Self::Inline(data) => data.len() as u64,
-            Self::Segments { bytes, .. } => *bytes,
+            Self::Inline(data) => Some(data.len() as u64),
+            Self::Segments(segmented) => segmented.complete_bytes,
+        }
+    }
+
+    /// Whether every byte is held.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::Inline(_) => true,
+            Self::Segments(body) => {
+                body.complete_bytes.is_some_and(|bytes| body.first_hole(0, bytes).is_none())
+            }
+        }
+    }
+
+    pub(crate) fn segmented(&self) -> Option<&Segmented> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Segments(segmented) => Some(segmented),
         }
     }
 }
@@ -91,7 +110,7 @@ impl StoredResponse {
     fn heap_bytes(&self) -> usize {
         let body_bytes = match &self.body {
             StoredBody::Inline(data) => allocated_bytes(data.len()) + INLINE_OVERHEAD_BYTES,
-            StoredBody::Segments { .. } => 0,
+            StoredBody::Segments(segmented) => segmented.heap_bytes(),
         };
         size_of::<Self>() + self.head.heap_bytes() + body_bytes
     }
@@ -119,7 +138,7 @@ pub(crate) struct Primary {
 /// The `Arc` and allocation headers of an inline body.
 const INLINE_OVERHEAD_BYTES: usize = 48;
 /// The two counts of an `Arc`.
-const ARC_HEADER_BYTES: usize = 16;
+pub(crate) const ARC_HEADER_BYTES: usize = 16;
 
 impl Primary {
     /// # Errors
@@ -211,31 +230,11 @@ impl Hit {
         (!primary.variants.is_empty()).then_some(Self { primary, index: 0 })
     }
 
-    /// The bytes from `start` to `end` of a body in segments, all held; `None` when one was evicted: then the
-    /// response is no longer complete.
+    /// The bytes from `start` to `end`; `None` when some of them are missing.
     pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Bytes>> {
         match &self.body {
             StoredBody::Inline(data) => Some(VecDeque::from([data.slice(start as usize..end as usize)])),
-            StoredBody::Segments { group, segment_bytes, .. } => {
-                segment_pieces(group, *segment_bytes, start, end)
-            }
+            StoredBody::Segments(segmented) => segmented.pieces(start, end),
         }
     }
-}
-
-fn segment_pieces(
-    group: &SegmentGroup,
-    segment_bytes: usize,
-    start: u64,
-    end: u64,
-) -> Option<VecDeque<Bytes>> {
-    let size = segment_bytes as u64;
-    let indexes = start / size..end.div_ceil(size);
-    let piece = |index: u64| {
-        let segment: Segment = group.segment(u32::try_from(index).ok()?)?;
-        let from = start.saturating_sub(index * size) as usize;
-        let to = (end - index * size).min(segment.len() as u64) as usize;
-        Some(segment.to_bytes().slice(from..to))
-    };
-    indexes.map(piece).collect()
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use caching::post::may_store_for_get;
 use caching::{ExchangeTimes, FieldLine, NotReused, ResponseFacts};
 
+use super::ask::Ask;
 use super::collapse;
 use super::fetch::{Fetch, Job, Sharing};
 use super::flight::{Participant, Pilot};
@@ -84,6 +85,7 @@ fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
         candidates: Vec::new(),
         reason: NotReused::Method,
         sharing: Sharing::Alone,
+        ask: Ask::Whole,
     };
     Job {
         worker: Arc::clone(worker),

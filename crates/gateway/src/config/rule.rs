@@ -18,10 +18,21 @@ pub struct CacheRule {
     pub query: KeyRules,
     /// Largest body that is stored; larger ones are passed on.
     pub object_bytes_max: u64,
+    /// What is fetched for a range of which nothing is stored.
+    pub range_miss: RangeMiss,
     /// Request fields that some origin frameworks let replace method or target, though no cache key knows them.
     pub override_fields: OverrideFields,
     /// Whether, and how, responses are stored and reused.
     pub caching: caching::Rules,
+}
+
+/// What is fetched for a range of which nothing is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeMiss {
+    /// The range, which is stored as a part.
+    Part,
+    /// The whole, of which the range is cut.
+    Whole,
 }
 
 /// What becomes of `X-HTTP-Method-Override`, `X-Original-URL` and their like on the way to an answer that may be
@@ -54,6 +65,7 @@ impl CacheRule {
             methods: MethodSet::Any,
             query: KeyRules::default(),
             object_bytes_max: u64::MAX,
+            range_miss: RangeMiss::Part,
             override_fields: OverrideFields::for_profile(profile),
             caching: caching::Rules::for_profile(profile),
         }

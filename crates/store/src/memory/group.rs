@@ -33,6 +33,11 @@ impl SegmentGroup {
         self.fill
     }
 
+    /// One more than the highest index ever put: no segment lies behind it.
+    pub fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+
     /// The segment at `index`; `None` is a hole.
     pub fn segment(&self, index: u32) -> Option<Segment> {
         self.home.upgrade()?.segment(SegmentId { fill: self.fill, index })

@@ -6,7 +6,7 @@ use caching::{
     Heuristic, HeuristicFor, KeyRules, Profile, QueryOrder, QueryParameters, Rules, StaleLimit, StatusMatch,
     StoredErrors, TtlTable,
 };
-use gateway::config::{CacheRule, MethodSet, OverrideFields, PathPattern};
+use gateway::config::{CacheRule, MethodSet, OverrideFields, PathPattern, RangeMiss};
 
 use super::server::millis;
 use super::{Scope, name};
@@ -49,6 +49,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         methods,
         query: query(scope, table),
         object_bytes_max: table.number("object_bytes_max"),
+        range_miss: if table.flag("store_parts") { RangeMiss::Part } else { RangeMiss::Whole },
         override_fields: override_fields(table, profile),
         caching: caching_rules(scope, table, profile),
     })
@@ -270,13 +271,14 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 const EXPRESSION_INDENT: usize = 4;
 const KNOWN_METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-const STORING_KEYS: [&str; 8] = [
+const STORING_KEYS: [&str; 9] = [
     "ttl_override",
     "ttl_default",
     "query_ignore",
     "query_keep",
     "query_sort",
     "object_bytes_max",
+    "store_parts",
     "store_set_cookie",
     "heuristic_percent",
 ];

@@ -293,6 +293,14 @@ static RULE: Section = Section {
             "",
         ),
         row(
+            "store_parts",
+            Kind::Flag,
+            Preset::Is("true"),
+            Reload::Yes,
+            "Whether a range of something that isn't stored is forwarded, and its 206 stored as a part.",
+            "`false`: the whole is fetched and stored instead, and the range is cut from it. Bytes that were evicted from a stored response are fetched again in both cases.",
+        ),
+        row(
             "store_set_cookie",
             Kind::Flag,
             Preset::Is("false"),

@@ -1,0 +1,278 @@
+//! Stores what a 206 brings, as a response of its own or with the part that is stored already (RFC 9111 sections 3.3
+//! and 3.4).
+
+use std::sync::Arc;
+
+use caching::partial::{self, HoleAnswer, may_combine, same_complete_length};
+use caching::{ContentRange, ExchangeTimes, FieldLine, NotStored, ResponseFacts, StorageFilter, may_store};
+use store::{Applied, Change, Segment};
+
+use super::ask::{Ask, Hole};
+use super::fetch::Job;
+use super::fill::{CompleteBody, Fill, FillLimits};
+use super::flight::{Answer, Filling, Pilot};
+use super::publish::{NotTaken, Publication, split};
+use super::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
+use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
+use crate::fields::{PackedFields, map_lines};
+use crate::origin::OriginResponse;
+use crate::reason::{Detail, Reason};
+
+/// How often a record is read again because another request changed it in between.
+const STORE_ATTEMPTS: usize = 8;
+
+/// A 206 whose part may be stored.
+struct Part<'a> {
+    response: &'a OriginResponse,
+    times: ExchangeTimes,
+    range: ContentRange,
+    /// The stored response that it is a part of.
+    base: Option<&'a Hit>,
+}
+
+impl Job {
+    /// Takes the answer to a request for bytes that a stored response lacks.
+    pub(super) async fn hole_answered(
+        self,
+        hole: Hole,
+        response: OriginResponse,
+        times: ExchangeTimes,
+        pilot: Pilot,
+    ) {
+        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let (status, length) = (response.status.as_u16(), response.body.content_length());
+        let judgement = partial::judge(status, &lines, length, &hole.wanted(), times.response);
+        drop(lines);
+        self.worker.recorder.missing_part(judgement.as_str());
+        match judgement {
+            HoleAnswer::Splice(range) => {
+                let part = Part { response: &response, times, range, base: Some(&hole.hit) };
+                match self.publication(&pilot).part_filling(&part) {
+                    Ok(filling) => self.fill(response, filling, pilot).await,
+                    // The stored part is none of this request's business: it stays as it was.
+                    Err(Detail::Store(reason)) if reason.is_of_request() => {
+                        self.keep_private(response, reason.into(), pilot);
+                    }
+                    Err(_) => self.discard(&hole.hit, pilot),
+                }
+            }
+            HoleAnswer::Replace => self.take(response, times, pilot).await,
+            HoleAnswer::Failed => self.keep_private(response, NotStored::Status.into(), pilot),
+            HoleAnswer::Discard => self.discard(&hole.hit, pilot),
+        }
+    }
+
+    /// What is stored can't be completed: it goes, and the whole is fetched.
+    fn discard(&self, stored: &Hit, pilot: Pilot) {
+        self.publication(&pilot).discard(stored);
+        pilot.land(Answer::Discarded);
+    }
+
+    /// Stores the part that answers a client's range, or leaves it to the request that asked.
+    pub(super) async fn take_part(
+        self,
+        range: ContentRange,
+        response: OriginResponse,
+        times: ExchangeTimes,
+        pilot: Pilot,
+    ) {
+        let stored = self.stored_for(&response, &range, times);
+        let part = Part { response: &response, times, range, base: stored.as_ref() };
+        match self.publication(&pilot).part_filling(&part) {
+            Ok(filling) => self.fill(response, filling, pilot).await,
+            Err(reason) => self.refuse(reason, response, times, pilot),
+        }
+    }
+
+    /// The stored response that a part belongs to.
+    fn stored_for(
+        &self,
+        response: &OriginResponse,
+        range: &ContentRange,
+        times: ExchangeTimes,
+    ) -> Option<Hit> {
+        let stored =
+            self.worker.shared.memory.get(&self.fetch.key)?.select(&self.request.fields.to_lines())?;
+        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let received = caching::Validators::parse(&lines, times.response);
+        let fits = stored.head.facts.status == 200
+            && may_combine(&stored.head.validators.view(), &received)
+            && same_complete_length(stored.body.complete_bytes(), range.complete_bytes);
+        fits.then_some(stored)
+    }
+
+    /// Whether a part is of a size and at a place to be stored.
+    fn has_room_for(&self, range: &ContentRange) -> bool {
+        let memory = &self.worker.shared.memory;
+        let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
+        object_bytes <= self.rule().object_bytes_max
+            && range.range.last / memory.segment_bytes_max().max(1) as u64 <= CELLS_MAX
+    }
+}
+
+impl Publication<'_> {
+    /// Prepares head and fill of a part. What is known of the response as a whole is kept as that of a 200: a part is
+    /// told by its body alone.
+    fn part_filling(&self, part: &Part<'_>) -> Result<Filling, Detail> {
+        let (job, response, times) = (self.job, part.response, part.times);
+        let rules = &job.rule().caching;
+        let received: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let alone = ResponseFacts::parse(200, &received, times, rules);
+        let storable = may_store(&job.facts, &alone, rules, times.response)?;
+        if response.unknown_transfer_coding {
+            return Err(Reason::UnknownTransferCoding.into());
+        }
+        if !job.has_room_for(&part.range) {
+            return Err(Reason::TooLarge.into());
+        }
+        let filter = StorageFilter::of(&received, rules);
+        let freshening = self.freshening();
+        let end_to_end = freshening.end_to_end(&received, response.version, times.response);
+        // It describes this one message; each reply from the store writes its own.
+        let end_to_end = end_to_end.lines().filter(|(name, _)| !name.eq_ignore_ascii_case("content-range"));
+        let (stored, unshared) = split(&PackedFields::from_lines(end_to_end), |name| filter.keeps(name));
+        let head = match part.base {
+            Some(base) => self.combined_head(base, part)?,
+            None => freshening
+                .head(storable.facts, stored, &[], part.range.complete_bytes)
+                .map_err(|_| Detail::from(NotStored::VaryUnusable))?,
+        };
+        let range = (!part.range.is_complete()).then_some(part.range);
+        Ok(Filling {
+            head: Arc::new(head),
+            status: response.status.as_u16(),
+            fill: self.part_fill(part),
+            unshared: Arc::new(unshared),
+            part: range,
+        })
+    }
+
+    fn part_fill(&self, part: &Part<'_>) -> Arc<Fill> {
+        let limits = self.job.limits();
+        let first_segment_bytes = first_piece_bytes(part.range.range.first, limits.segment_bytes);
+        let limits = FillLimits { first_segment_bytes, ..limits };
+        let budget = Arc::clone(self.job.worker.shared.memory.budget());
+        Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.flight.promised())
+    }
+
+    /// The head of a stored response after another part of it arrived: as after a 304.
+    //= RFC 9111 section 3.4: the stored header fields are updated as in section 3.2
+    fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
+        let freshened = self.freshening().freshen(&base.head, part.response, part.times);
+        let freshened = freshened.ok_or(NotStored::VaryUnusable)?;
+        freshened.storable?;
+        let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);
+        Ok(StoredHead { declared_bytes, ..freshened.head })
+    }
+
+    /// Stores a part with the stored response that it belongs to, or in its place.
+    pub(super) fn store_part(
+        &self,
+        head: &Arc<StoredHead>,
+        part: &ContentRange,
+        body: CompleteBody,
+    ) -> Result<(), NotTaken> {
+        let segments = self.segments_of(part, body)?;
+        let memory = &self.job.worker.shared.memory;
+        for _ in 0..STORE_ATTEMPTS {
+            let seen = memory.get(&self.job.fetch.key);
+            let stored = seen.iter().flat_map(|primary| primary.variants());
+            let stored = stored.into_iter().find(|variant| variant.head.is_same_variant(head));
+            // The cells of the group are put before the record is changed: an update must not store anything else.
+            let body = match self.body_to_extend(stored, head, part)? {
+                StoredBody::Inline(data) => StoredBody::Inline(data),
+                StoredBody::Segments(held) => held
+                    .with_part(memory, part.range.first, segments.clone(), part.complete_bytes)
+                    .into_body(),
+            };
+            match self.put_if_unchanged(seen.as_ref(), StoredResponse { head: Arc::clone(head), body }) {
+                Some(Applied::Stored) => return Ok(()),
+                Some(_) => return Err(NotTaken),
+                None => {}
+            }
+        }
+        Err(NotTaken)
+    }
+
+    /// Segments cut at the borders of the cells; refused where the part is not what was announced.
+    fn segments_of(&self, part: &ContentRange, body: CompleteBody) -> Result<Vec<Segment>, NotTaken> {
+        let memory = &self.job.worker.shared.memory;
+        let segments = match body {
+            CompleteBody::Inline(data) => cut(memory, memory.segment_bytes_max(), part.range.first, &data),
+            CompleteBody::Segments(segments) => Ok(segments),
+        };
+        let segments = segments.map_err(|_| NotTaken)?;
+        let bytes = segments.iter().map(|segment| segment.len() as u64).sum::<u64>();
+        if bytes == part.range.len_bytes() { Ok(segments) } else { Err(NotTaken) }
+    }
+
+    /// What a part is added to: the stored response of the same representation, or nothing. Refused where another
+    /// response took that place after the request was sent.
+    //= RFC 9111 section 3.4: what can't be combined replaces the older response
+    fn body_to_extend(
+        &self,
+        stored: Option<&StoredResponse>,
+        head: &StoredHead,
+        part: &ContentRange,
+    ) -> Result<StoredBody, NotTaken> {
+        let is_for_hole = matches!(self.job.fetch.ask, Ask::Hole(_));
+        let Some(stored) = stored else {
+            // What the bytes were asked for is gone, by a purge perhaps: its fields don't come back.
+            return if is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) };
+        };
+        let can_be_combined = stored.head.facts.status == 200
+            && may_combine(&stored.head.validators.view(), &head.validators.view())
+            && same_complete_length(stored.body.complete_bytes(), part.complete_bytes);
+        if can_be_combined {
+            return Ok(stored.body.clone());
+        }
+        let is_newer = stored.head.facts.response_time >= head.facts.response_time;
+        if is_newer || is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) }
+    }
+
+    fn empty_body(&self, part: &ContentRange) -> StoredBody {
+        let memory = &self.job.worker.shared.memory;
+        let group = Arc::new(memory.open_group());
+        StoredBody::Segments(Segmented::new(group, memory.segment_bytes_max(), part.complete_bytes))
+    }
+
+    /// Stores `response`, unless the record is no longer the one that was seen (`None`).
+    fn put_if_unchanged(&self, seen: Option<&Arc<Primary>>, response: StoredResponse) -> Option<Applied> {
+        let mut is_unchanged = true;
+        let applied = self.update_with(|current| {
+            is_unchanged = is_same(current, seen);
+            if !is_unchanged {
+                return Change::Keep;
+            }
+            self.with_variant(current, response)
+                .map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
+        });
+        is_unchanged.then_some(applied)
+    }
+
+    /// Removes the stored response that turned out not to be what the origin has.
+    pub(super) fn discard(&self, discarded: &Hit) {
+        let Some(body) = discarded.body.segmented() else { return };
+        let is_other = |variant: &&StoredResponse| {
+            !variant.body.segmented().is_some_and(|own| own.is_same_representation(body))
+        };
+        self.update_with(|current| {
+            let Some(primary) = current else { return Change::Keep };
+            let others: Vec<StoredResponse> = primary.variants().iter().filter(is_other).cloned().collect();
+            if others.is_empty() {
+                return Change::Remove;
+            }
+            let budget = self.job.worker.shared.memory.budget();
+            let kept = Primary::new(budget, others, primary.uncacheable());
+            kept.map_or(Change::Remove, |primary| Change::Put(Arc::new(primary)))
+        });
+    }
+}
+
+fn is_same(current: Option<&Arc<Primary>>, seen: Option<&Arc<Primary>>) -> bool {
+    match (current, seen) {
+        (Some(current), Some(seen)) => Arc::ptr_eq(current, seen),
+        (None, None) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,119 @@
+//! An origin server that answers ranges as RFC 9110 section 14 says, of a resource that a test may change.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use testkit::{Exchange, Response};
+
+/// What an origin server has under every target.
+#[derive(Clone, Debug)]
+pub(crate) struct Content {
+    pub(crate) body: Vec<u8>,
+    /// With its quotes; empty: none.
+    pub(crate) etag: &'static str,
+    /// Field lines with their ends.
+    pub(crate) fields: &'static str,
+    pub(crate) on_range: OnRange,
+}
+
+/// What the origin server makes of `Range`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnRange {
+    /// What the specification says.
+    Answer,
+    Ignore,
+    /// 206 whatever `If-Range` says.
+    DespiteIfRange,
+    /// At most 10 bytes at once.
+    TenBytes,
+}
+
+/// A resource that changes when the test says so.
+pub(crate) type Resource = Arc<Mutex<Content>>;
+
+impl Content {
+    pub(crate) fn new(body: Vec<u8>) -> Self {
+        Self { body, etag: "\"a\"", fields: "Cache-Control: max-age=60\r\n", on_range: OnRange::Answer }
+    }
+
+    pub(crate) fn shared(self) -> Resource {
+        Arc::new(Mutex::new(self))
+    }
+}
+
+/// Bytes that tell their place.
+pub(crate) fn hundred() -> Vec<u8> {
+    (0..100).map(|place| b' ' + place % 90).collect()
+}
+
+/// Answers a request for a resource.
+pub(crate) fn answer(exchange: &mut Exchange<'_>, resource: &Resource) {
+    let content = resource.lock().expect("no holder of this lock panics").clone();
+    let mut fields = content.fields.to_owned();
+    if !content.etag.is_empty() {
+        fields.push_str(&format!("ETag: {}\r\n", content.etag));
+    }
+    let is_known = !content.etag.is_empty() && exchange.request.field("if-none-match") == content.etag;
+    if is_known {
+        exchange.head("304 Not Modified", &fields);
+        return;
+    }
+    let if_range = exchange.request.field("if-range").to_owned();
+    let is_current = if_range.is_empty() || if_range == content.etag || is_date_of(&if_range, &fields);
+    let range = exchange.request.field("range").to_owned();
+    let heeded = match content.on_range {
+        OnRange::Answer | OnRange::TenBytes => is_current,
+        OnRange::DespiteIfRange => true,
+        OnRange::Ignore => false,
+    };
+    if range.is_empty() || !heeded {
+        exchange.respond("200 OK", &fields, &content.body);
+        return;
+    }
+    let length = content.body.len();
+    let Some(mut part) = part_of(&range, length) else {
+        exchange.respond("416 Range Not Satisfiable", &format!("Content-Range: bytes */{length}\r\n"), "");
+        return;
+    };
+    if content.on_range == OnRange::TenBytes {
+        part.end = part.end.min(part.start + 10);
+    }
+    fields.push_str(&format!("Content-Range: bytes {}-{}/{length}\r\n", part.start, part.end - 1));
+    exchange.respond("206 Partial Content", &fields, &content.body[part]);
+}
+
+fn is_date_of(if_range: &str, fields: &str) -> bool {
+    fields.contains(&format!("Last-Modified: {if_range}\r\n"))
+}
+
+/// The one range of a `Range`.
+pub(crate) fn part_of(range: &str, length: usize) -> Option<Range<usize>> {
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let part = match (first, last) {
+        ("", count) => length.saturating_sub(count.parse().ok()?)..length,
+        (first, "") => first.parse().ok()?..length,
+        (first, last) => first.parse().ok()?..(last.parse::<usize>().ok()? + 1).min(length),
+    };
+    (part.start < part.end).then_some(part)
+}
+
+/// What came, in short: `10-19/100` for a part, `whole` for all of `body`, else the status code. Bytes that aren't
+/// those of `body` fail the test.
+#[track_caller]
+pub(crate) fn extent(response: &Response, body: &[u8]) -> String {
+    match response.status() {
+        200 => {
+            assert!(response.body == body, "200 with other bytes: {:?}", response.head);
+            "whole".to_owned()
+        }
+        206 => {
+            let value = response.field("content-range");
+            let extent = value.strip_prefix("bytes ").unwrap_or_else(|| panic!("{:?}", response.head));
+            let (part, _) = extent.split_once('/').expect(value);
+            let part = part_of(&format!("bytes={part}"), body.len()).expect(value);
+            assert!(response.body == body[part], "206 with other bytes: {:?}", response.head);
+            extent.to_owned()
+        }
+        status => status.to_string(),
+    }
+}
