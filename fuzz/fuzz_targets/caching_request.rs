@@ -6,7 +6,7 @@ mod sections;
 
 use caching::multipart::Multipart;
 use caching::{
-    ByteRange, ExchangeTimes, NominatedFields, RequestFacts, ResponseFacts, Reuse, Rules, Selecting,
+    ByteRange, ExchangeTimes, Negotiation, NominatedFields, RequestFacts, ResponseFacts, Reuse, Rules, Selecting,
     StoredFacts, Timestamp, Validators, conditional, range, reuse,
 };
 use libfuzzer_sys::fuzz_target;
@@ -27,9 +27,9 @@ fuzz_target!(|bytes: &[u8]| {
     conditional::evaluate(facts.method, &request, &stored, &validators, now);
     check_ranges(&range::evaluate(facts.method, &request, &stored, &validators, COMPLETE_BYTES, now));
     if let Ok(nominated) = NominatedFields::parse(&response) {
-        let captured = nominated.capture(Selecting::as_sent(&request));
+        let captured = nominated.capture(Selecting::new(&request, Negotiation::Selecting));
         assert!(
-            nominated.matches(&captured, Selecting::as_sent(&request)),
+            nominated.matches(&captured, Selecting::new(&request, Negotiation::Selecting)),
             "a request selects its own response"
         );
     }

@@ -6,7 +6,7 @@
 mod sections;
 
 use caching::vary::NOMINATED_FIELDS_MAX;
-use caching::{FieldLine, NominatedFields, NominatedValues, Selecting};
+use caching::{FieldLine, Negotiation, NominatedFields, NominatedValues, Selecting};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,15 +14,11 @@ fuzz_target!(|bytes: &[u8]| {
     let (one, two) = sections::two(requests);
     let Ok(nominated) = NominatedFields::parse(&sections::lines(response)) else { return };
     check_names(&nominated);
-    let captured = nominated.capture(Selecting::as_sent(&one));
-    assert!(nominated.matches(&captured, Selecting::as_sent(&one)), "a request selects its own response");
+    let captured = nominated.capture(as_sent(&one));
+    assert!(nominated.matches(&captured, as_sent(&one)), "a request selects its own response");
     assert_eq!(NominatedValues::from_bytes(captured.as_bytes()), captured);
-    check_selects(&nominated, &one, Selecting::as_sent(&two), &two);
-    // Fields of the first, and of the second those that the first lacks.
-    let has = |name: &str| one.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
-    let merged: Vec<FieldLine<'_>> =
-        one.iter().chain(two.iter().filter(|(name, _)| !has(name))).copied().collect();
-    check_selects(&nominated, &one, Selecting::normalised(&two, &one), &merged);
+    check_selects(&nominated, &one, &two);
+    check_negotiated(&nominated, &one, &two);
 });
 
 fn check_names(nominated: &NominatedFields) {
@@ -34,20 +30,29 @@ fn check_names(nominated: &NominatedFields) {
     assert_eq!(&NominatedFields::from_joined(nominated.as_str()), nominated);
 }
 
-/// `selecting` says of the second request what `two` has.
-fn check_selects(
-    nominated: &NominatedFields,
-    one: &[FieldLine<'_>],
-    selecting: Selecting<'_>,
-    two: &[FieldLine<'_>],
-) {
+fn check_selects(nominated: &NominatedFields, one: &[FieldLine<'_>], two: &[FieldLine<'_>]) {
     let is_same = nominated.names().all(|name| members(one, name) == members(two, name));
-    let captured = nominated.capture(Selecting::as_sent(one));
-    assert_eq!(nominated.matches(&captured, selecting), is_same);
+    let captured = nominated.capture(as_sent(one));
+    assert_eq!(nominated.matches(&captured, as_sent(two)), is_same);
     let (mut key_of_one, mut key_of_two) = (Vec::new(), Vec::new());
-    nominated.write_variant_key(Selecting::as_sent(one), &mut key_of_one);
-    nominated.write_variant_key(selecting, &mut key_of_two);
+    nominated.write_variant_key(as_sent(one), &mut key_of_one);
+    nominated.write_variant_key(as_sent(two), &mut key_of_two);
     assert_eq!(key_of_one == key_of_two, is_same);
+}
+
+/// What is the same as it was sent is the same by its meaning, and what is certain is so for a request that was served.
+fn check_negotiated(nominated: &NominatedFields, one: &[FieldLine<'_>], two: &[FieldLine<'_>]) {
+    let [one_means, two_means] = [one, two].map(|lines| Selecting::new(lines, Negotiation::Selecting));
+    let captured = nominated.capture(one_means);
+    assert!(nominated.matches(&captured, one_means));
+    let is_same = nominated.matches(&captured, two_means);
+    assert_eq!(is_same, nominated.capture(two_means) == captured);
+    assert!(is_same || !nominated.matches(&nominated.capture(as_sent(one)), as_sent(two)));
+    assert!(!is_same || nominated.is_certain(&captured, two_means, one));
+}
+
+fn as_sent<'a>(request: &'a [FieldLine<'a>]) -> Selecting<'a> {
+    Selecting::new(request, Negotiation::AsSent)
 }
 
 /// All members of a field, cut byte by byte.

@@ -3,8 +3,7 @@
 //! Nothing is decided here. Each function takes a decision as it was made, with the facts it was made from.
 
 use crate::{
-    FieldLine, NominatedFields, NominatedValues, NotStored, Reuse, Selecting, Storable, StoredFacts,
-    Timestamp, date,
+    NominatedFields, NominatedValues, NotStored, Reuse, Selecting, Storable, StoredFacts, Timestamp, date,
 };
 
 /// One decision.
@@ -129,9 +128,9 @@ pub fn mismatch(
     finding: Finding,
     nominated: &NominatedFields,
     captured: &NominatedValues,
-    request: &[FieldLine<'_>],
+    request: Selecting<'_>,
 ) -> Finding {
-    let asked = nominated.capture(Selecting::as_sent(request));
+    let asked = nominated.capture(request);
     let pairs = nominated.describe(captured).into_iter().zip(nominated.describe(&asked));
     pairs.fold(finding, |finding, ((name, stored), (_, asked))| {
         let verdict = if stored == asked { "equal" } else { "differs" };
@@ -169,7 +168,7 @@ pub fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ExchangeTimes, RequestFacts, ResponseFacts, Rules, may_store};
+    use crate::{ExchangeTimes, FieldLine, Negotiation, RequestFacts, ResponseFacts, Rules, may_store};
 
     fn check(finding: &Finding, says: &str, values: &[(&str, &str)]) {
         assert!(finding.says.contains(says), "{finding:?} lacks {says}");
@@ -207,11 +206,12 @@ mod tests {
     fn a_mismatch_shows_both_sides() {
         let vary: &[FieldLine<'_>] = &[("vary", b"accept-language, cookie, x-a")];
         let nominated = NominatedFields::parse(vary).expect("names");
-        let captured =
-            nominated.capture(Selecting::as_sent(&[("Accept-Language", b"de, en"), ("Cookie", b"secret=1")]));
-        let finding = mismatch(Finding::new("select", "", ""), &nominated, &captured, &[("X-A", b"1")]);
+        let stored: &[FieldLine<'_>] = &[("Accept-Language", b"EN;q=0.50, de"), ("Cookie", b"secret=1")];
+        let captured = nominated.capture(Selecting::new(stored, Negotiation::Normalised));
+        let request = Selecting::new(&[("X-A", b"1")], Negotiation::Normalised);
+        let finding = mismatch(Finding::new("select", "", ""), &nominated, &captured, request);
         let values = [
-            ("accept-language", "differs: stored \"de, en\", request absent"),
+            ("accept-language", "differs: stored \"de, en;q=0.5\", request absent"),
             ("cookie", "differs"),
             ("x-a", "differs: stored absent, request \"1\""),
         ];

@@ -2,7 +2,7 @@
 
 use crate::cache_status::FwdReason;
 use crate::reason_codes;
-use crate::{MaxStale, RequestFacts, Rules, StoredFacts, Timestamp, status};
+use crate::{MaxStale, NominatedFields, RequestFacts, Rules, StoredFacts, Timestamp, status};
 
 /// What a request may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,10 +162,26 @@ pub fn may_serve_stale(
     staleness_ms < window_ms || within_max_stale(request, rules, staleness_ms)
 }
 
-/// Of two stored responses that match a request, whether `candidate` goes before `best`.
-//= RFC 9111 section 4: the most recent of several
-pub fn is_more_recent(candidate: &StoredFacts, best: &StoredFacts) -> bool {
-    (candidate.date, candidate.response_time) > (best.date, best.response_time)
+/// A stored response that matches a request, beside others that do.
+#[derive(Clone, Copy, Debug)]
+pub struct Matching<'a> {
+    /// Its facts.
+    pub facts: &'a StoredFacts,
+    /// What it nominates.
+    pub nominated: &'a NominatedFields,
+}
+
+impl Matching<'_> {
+    /// Whether it goes before `other`. One without `Vary` is often the default of an origin server that forgets the
+    /// field there, so it stands behind those that have it.
+    //= RFC 9111 section 4: the most recent of several
+    //= RFC 9111 section 4.1: a valid Vary before none
+    pub fn goes_before(&self, other: &Self) -> bool {
+        let rank = |matching: &Self| {
+            (!matching.nominated.is_empty(), matching.facts.date, matching.facts.response_time)
+        };
+        rank(self) > rank(other)
+    }
 }
 
 /// What there is to validate.

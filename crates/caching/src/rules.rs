@@ -1,5 +1,7 @@
 //! What the operator decided for the requests that matched.
 
+use crate::Negotiation;
+
 /// The operator's decisions that bear on storing and reuse. The defaults are those of [`Profile::Safe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -23,6 +25,8 @@ pub struct Rules {
     pub store_post: bool,
     /// Whether `Cache-Control` and `Pragma` of requests count.
     pub honour_request_directives: bool,
+    /// How `Accept-Encoding` and `Accept-Language` select among stored responses.
+    pub negotiation: Negotiation,
     /// Stale responses while a validation runs.
     pub stale_while_revalidate: StaleLimit,
     /// Stale responses when the origin server answers with an error (RFC 5861).
@@ -70,6 +74,7 @@ impl Rules {
                 //= RFC 9111 section 7.3: Set-Cookie does not inhibit caching
                 store_set_cookie: true,
                 store_post: true,
+                negotiation: Negotiation::Selecting,
                 stale_while_revalidate: StaleLimit { max_ms: u64::MAX, ..StaleLimit::default() },
                 stale_if_error: StaleLimit { max_ms: u64::MAX, ..StaleLimit::default() },
                 max_stale_max_ms: u64::MAX,
@@ -103,6 +108,7 @@ impl Rules {
             store_set_cookie: false,
             store_post: false,
             honour_request_directives: true,
+            negotiation: Negotiation::Normalised,
             stale_while_revalidate: StaleLimit::default(),
             stale_if_error: StaleLimit::default(),
             stale_if_unreachable_ms: DAY_MS,

@@ -3,11 +3,13 @@
 //!
 //! Values are compared after what section 4.1 permits: lines of one field are combined, whitespace
 //! around commas outside quoted strings does not count. A field that is absent matches only an absent one.
+//! `Accept-Encoding` and `Accept-Language` are compared by what they mean ([`Negotiation`]).
 
 use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
+use crate::negotiation::{self, Dimension, Negotiation, Preferences};
 use crate::{FieldLine, fields};
 
 /// More nominated fields than this make a response unusable for other requests.
@@ -101,6 +103,26 @@ impl NominatedFields {
         flow.is_continue() && left.is_empty()
     }
 
+    /// Whether the origin server is certain to choose `response` for `request` as it did for the request whose values
+    /// were captured, by what the response says of itself: [`Negotiation::Selecting`]. Does not allocate.
+    //= RFC 9111 section 4.1: preference among several matches
+    pub fn is_certain(
+        &self,
+        captured: &NominatedValues,
+        request: Selecting<'_>,
+        response: &[FieldLine<'_>],
+    ) -> bool {
+        if request.negotiation != Negotiation::Selecting {
+            return false;
+        }
+        let mut left = &captured.bytes[..];
+        self.names().all(|name| {
+            let Some((value, rest)) = cut_value(left) else { return false };
+            left = rest;
+            has_value(name, value, request) || is_certain_value(name, value, request, response)
+        })
+    }
+
     /// Appends bytes that are the same for two requests exactly when the nominated fields and their
     /// values are. Does not allocate but in `out`.
     pub fn write_variant_key(&self, request: Selecting<'_>, out: &mut Vec<u8>) {
@@ -114,21 +136,16 @@ impl NominatedFields {
 
     /// The captured values for people: each name with its members in quotes, or `absent`.
     pub fn describe(&self, captured: &NominatedValues) -> Vec<(String, String)> {
-        let mut rest = &captured.bytes[..];
-        let mut text_of = |_: &str| {
-            let mut members = Vec::new();
-            while let Some((member, after)) = split_member(rest) {
-                members.push(String::from_utf8_lossy(member).into_owned());
-                rest = after;
-            }
-            rest = rest.get(1..).unwrap_or_default();
-            if members.is_empty() { "absent".to_owned() } else { format!("\"{}\"", members.join(", ")) }
+        let mut left = &captured.bytes[..];
+        let mut text_of = || {
+            let (value, rest) = cut_value(left)?;
+            left = rest;
+            Some(value_text(value))
         };
-        self.names().map(|name| (name.to_owned(), text_of(name))).collect()
+        self.names().map(|name| (name.to_owned(), text_of().unwrap_or_default())).collect()
     }
 
-    /// Gives `sink` the captured form piece by piece: per name its members, each marked and
-    /// length-prefixed, then an end mark. An absent field has no member, an empty one an empty member.
+    /// Gives `sink` the captured form piece by piece.
     //= RFC 9111 section 4.1: whitespace does not count
     //= RFC 9111 section 4.1: field lines are combined
     //= RFC 9111 section 4.1: absent matches absent only
@@ -137,15 +154,7 @@ impl NominatedFields {
         request: Selecting<'_>,
         sink: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        for name in self.names() {
-            for member in fields::values(request.source(name), name).flat_map(fields::Members::new) {
-                sink(&[MEMBER])?;
-                sink(&length_prefix(member))?;
-                sink(member)?;
-            }
-            sink(&[END])?;
-        }
-        ControlFlow::Continue(())
+        self.names().try_for_each(|name| encode_value(name, request, sink))
     }
 }
 
@@ -167,28 +176,23 @@ impl NominatedValues {
     }
 }
 
-/// The request fields that choose among stored responses: those of the request, or in their place
-/// normalised ones, such as an `Accept-Encoding` reduced to what makes a difference.
+/// The request fields that choose among stored responses, and how they are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Selecting<'a> {
     request: &'a [FieldLine<'a>],
-    normalised: &'a [FieldLine<'a>],
+    negotiation: Negotiation,
 }
 
 impl<'a> Selecting<'a> {
-    /// The fields as the request has them.
-    pub fn as_sent(request: &'a [FieldLine<'a>]) -> Self {
-        Self { request, normalised: &[] }
+    /// The fields of a request.
+    pub fn new(request: &'a [FieldLine<'a>], negotiation: Negotiation) -> Self {
+        Self { request, negotiation }
     }
 
-    /// A name that occurs in `normalised` has its value there, whatever the request says.
-    //= RFC 9111 section 4.1: normalization with identical semantics
-    pub fn normalised(request: &'a [FieldLine<'a>], normalised: &'a [FieldLine<'a>]) -> Self {
-        Self { request, normalised }
-    }
-
-    fn source(&self, name: &str) -> &'a [FieldLine<'a>] {
-        if fields::contains(self.normalised, name) { self.normalised } else { self.request }
+    /// What the client prefers, where that is how the field is compared.
+    fn preferences(&self, name: &str) -> Option<(Dimension, Preferences<'a>)> {
+        let dimension = Dimension::of(name).filter(|_| self.negotiation != Negotiation::AsSent)?;
+        Some((dimension, Preferences::parse(dimension, self.request)?))
     }
 }
 
@@ -201,8 +205,15 @@ pub(crate) fn summarize(response: &[FieldLine<'_>]) -> VarySummary {
     }
 }
 
+/// Marks in the captured form of a value: members, each marked and length-prefixed, then an end mark. An absent field
+/// has no member, an empty one an empty member. Preferences have a mark of their own before their members, so that no
+/// value as it was sent looks the same.
 const MEMBER: u8 = 1;
+const PREFERENCES: u8 = 2;
 const END: u8 = 0;
+
+const LENGTH_BYTES: usize = 8;
+const WEIGHT_BYTES: usize = 2;
 
 type Names<'a> = SmallVec<[&'a str; NOMINATED_FIELDS_MAX]>;
 
@@ -226,13 +237,92 @@ fn collect_names<'a>(response: &'a [FieldLine<'a>]) -> Result<Names<'a>, VaryUnu
     Ok(names)
 }
 
-/// The first member of captured values, and what comes after it.
-fn split_member(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (&[MEMBER, ref prefix @ ..], rest) = bytes.split_first_chunk::<9>()? else { return None };
-    let length = u64::from_be_bytes(*prefix);
-    rest.split_at_checked(usize::try_from(length).ok()?)
+/// A captured value for people.
+fn value_text(captured: &[u8]) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (members, is_absent): (Vec<String>, bool) = match captured {
+        [PREFERENCES, members @ ..] => (captured_preferences(members).texts().collect(), false),
+        members => {
+            let mut left = members;
+            let cut = std::iter::from_fn(|| {
+                let (member, rest) = cut_member(left)?;
+                left = rest;
+                Some(text(member))
+            });
+            (cut.collect(), members == [END])
+        }
+    };
+    if is_absent { "absent".to_owned() } else { format!("\"{}\"", members.join(", ")) }
 }
 
-fn length_prefix(bytes: &[u8]) -> [u8; 8] {
+fn encode_value(
+    name: &str,
+    request: Selecting<'_>,
+    sink: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    if let Some((_, preferences)) = request.preferences(name) {
+        sink(&[PREFERENCES])?;
+        preferences.write(|range, weight| {
+            sink(&[MEMBER])?;
+            sink(&((range.len() + WEIGHT_BYTES) as u64).to_be_bytes())?;
+            sink(range)?;
+            sink(&weight.to_be_bytes())
+        })?;
+    } else {
+        for member in fields::values(request.request, name).flat_map(fields::Members::new) {
+            sink(&[MEMBER])?;
+            sink(&length_prefix(member))?;
+            sink(member)?;
+        }
+    }
+    sink(&[END])
+}
+
+/// Whether the request has this captured value.
+fn has_value(name: &str, mut captured: &[u8], request: Selecting<'_>) -> bool {
+    let flow = encode_value(name, request, &mut |piece| match captured.strip_prefix(piece) {
+        Some(rest) => {
+            captured = rest;
+            ControlFlow::Continue(())
+        }
+        None => ControlFlow::Break(()),
+    });
+    flow.is_continue() && captured.is_empty()
+}
+
+fn is_certain_value(name: &str, captured: &[u8], request: Selecting<'_>, response: &[FieldLine<'_>]) -> bool {
+    let Some((dimension, now)) = request.preferences(name) else { return false };
+    let then = match captured {
+        [PREFERENCES, members @ ..] => Some(captured_preferences(members)),
+        _ => None,
+    };
+    negotiation::is_certain(dimension, then.as_ref(), &now, response)
+}
+
+fn captured_preferences(mut members: &[u8]) -> Preferences<'_> {
+    Preferences::from_written(std::iter::from_fn(move || {
+        let (member, rest) = cut_member(members)?;
+        members = rest;
+        let (range, weight) = member.split_last_chunk::<WEIGHT_BYTES>()?;
+        Some((range, u16::from_be_bytes(*weight)))
+    }))
+}
+
+/// The captured form of one value, its end mark included, and what follows.
+fn cut_value(captured: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut left = captured.strip_prefix(&[PREFERENCES]).unwrap_or(captured);
+    while let Some((_, rest)) = cut_member(left) {
+        left = rest;
+    }
+    let rest = left.strip_prefix(&[END])?;
+    Some((&captured[..captured.len() - rest.len()], rest))
+}
+
+fn cut_member(captured: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = captured.strip_prefix(&[MEMBER])?.split_first_chunk::<LENGTH_BYTES>()?;
+    rest.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)
+}
+
+fn length_prefix(bytes: &[u8]) -> [u8; LENGTH_BYTES] {
     (bytes.len() as u64).to_be_bytes()
 }

@@ -8,7 +8,7 @@ use caching::validation::{self, Answer};
 use caching::vary::VaryUnusable;
 use caching::{
     CacheKey, CacheName, CacheStatus, Failure, FieldLine, FwdReason, Heuristic, KeyParts, KeyRules,
-    MethodClass, Miss, NominatedFields, NotReused, Outcome, Precondition, Profile, QueryOrder,
+    MethodClass, Miss, Negotiation, NominatedFields, NotReused, Outcome, Precondition, Profile, QueryOrder,
     QueryParameters, Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting, StaleLimit, StatusMatch,
     StorageFilter, StoredFacts, Timestamp, TtlTable, Validators, conditional, freshness, may_serve_stale,
     may_store, on_miss, range, reuse,
@@ -114,9 +114,9 @@ fn vary_outcome(case: &Case<'_>) -> Value {
         Err(VaryUnusable::Any) => return json!("star"),
         Err(_) => return json!("unusable"),
     };
-    let (first, second, normalised) = (case.lines("request"), case.lines("other"), case.lines("normalised"));
-    let first = Selecting::normalised(&first, &normalised);
-    let second = Selecting::normalised(&second, &normalised);
+    let (first, second) = (case.lines("request"), case.lines("other"));
+    let [first, second] =
+        [&first, &second].map(|request| Selecting::new(request, negotiation(&case.0["negotiation"])));
     let captured = nominated.capture(first);
     let (mut first_key, mut second_key) = (Vec::new(), Vec::new());
     nominated.write_variant_key(first, &mut first_key);
@@ -125,7 +125,13 @@ fn vary_outcome(case: &Case<'_>) -> Value {
     assert_eq!(matches, captured == nominated.capture(second));
     assert_eq!(matches, first_key == second_key);
     assert!(nominated.matches(&captured, first));
-    json!([nominated.as_str(), if matches { "matches" } else { "differs" }])
+    let is_certain = nominated.is_certain(&captured, second, &case.lines("response"));
+    let outcome = match (matches, is_certain) {
+        (true, _) => "matches",
+        (false, true) => "certain",
+        (false, false) => "differs",
+    };
+    json!([nominated.as_str(), outcome])
 }
 
 fn conditional_outcome(case: &Case<'_>) -> Value {
@@ -342,6 +348,15 @@ impl Case<'_> {
 }
 
 /// An object of status code, `4xx` or `any` to milliseconds.
+fn negotiation(name: &Value) -> Negotiation {
+    match name.as_str() {
+        None => Negotiation::AsSent,
+        Some("normalised") => Negotiation::Normalised,
+        Some("selecting") => Negotiation::Selecting,
+        Some(other) => panic!("unknown negotiation {other}"),
+    }
+}
+
 fn ttl_table(table: &Value) -> TtlTable {
     let entries = table.as_object().into_iter().flatten().map(|(status, ttl_ms)| {
         let status = match status.as_str() {

@@ -5,10 +5,10 @@ use caching::invalidation::{self, Target};
 use caching::multipart::Multipart;
 use caching::validation;
 use caching::{
-    CacheKey, Failure, FieldLine, KeyParts, KeyRules, MethodClass, NominatedFields, Precondition, QueryOrder,
-    QueryParameters, Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting, StaleLimit, StatusMatch,
-    StoredFacts, StoredValidators, Timestamp, TtlTable, Validators, conditional, may_serve_stale, may_store,
-    range, reuse,
+    CacheKey, Failure, FieldLine, KeyParts, KeyRules, MethodClass, Negotiation, NominatedFields,
+    Precondition, QueryOrder, QueryParameters, Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting,
+    StaleLimit, StatusMatch, StoredFacts, StoredValidators, Timestamp, TtlTable, Validators, conditional,
+    may_serve_stale, may_store, range, reuse,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -245,7 +245,7 @@ proptest! {
         let _ = range::evaluate(MethodClass::Get, lines, &stored, &validators, complete_bytes, now);
         let _ = validation::judge(status, lines, &[validators], now);
         let _ = validation::freshened_fields(lines, lines, &rules);
-        let _ = NominatedFields::parse(lines).map(|fields| fields.capture(Selecting::as_sent(lines)));
+        let _ = NominatedFields::parse(lines).map(|fields| fields.capture(Selecting::new(lines, Negotiation::Selecting)));
         let target = Target { scheme: b"http", authority: &value, path: &value, query: Some(&value) };
         let _ = invalidation::invalidated(MethodClass::Unsafe, status, &target, lines);
         prop_assert!(invalidation::resolve(&target, &value).is_none_or(|uri| !uri.path.is_empty() || value.is_empty()));
@@ -410,8 +410,8 @@ proptest! {
     #[test]
     fn nominated_values_are_equal_only_for_equal_fields(a in two_fields(), b in two_fields()) {
         let nominated = NominatedFields::parse(&[("Vary", b"a, b")]).unwrap();
-        let captured = nominated.capture(Selecting::as_sent(&borrowed(&a)));
-        let matches = nominated.matches(&captured, Selecting::as_sent(&borrowed(&b)));
+        let captured = nominated.capture(Selecting::new(&borrowed(&a), Negotiation::Normalised));
+        let matches = nominated.matches(&captured, Selecting::new(&borrowed(&b), Negotiation::Normalised));
         prop_assert_eq!(matches, combined(&a) == combined(&b));
     }
 }

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use caching::post::may_store_for_get;
 use caching::validation::{self, Answer, Known};
 use caching::{
-    CacheKey, Failure, FieldLine, FwdReason, HopByHop, KeyParts, KeyRules, MethodClass, Miss,
-    NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts, ResponseFacts, Reuse, Rules,
-    Selecting, Storable, StorageFilter, StoredFacts, StoredValidators, Timestamp, Validators, conditional,
-    date, fields, invalidation, may_serve_stale, may_store, on_miss, reuse,
+    CacheKey, Failure, FieldLine, FwdReason, HopByHop, KeyParts, KeyRules, Matching, MethodClass, Miss,
+    Negotiation, NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts, ResponseFacts, Reuse,
+    Rules, Selecting, Storable, StorageFilter, StoredFacts, StoredValidators, Timestamp, Validators,
+    conditional, date, fields, invalidation, may_serve_stale, may_store, on_miss, reuse,
 };
 
 /// Fields and content.
@@ -67,6 +67,7 @@ struct Exchange<'a> {
     lines: &'a [FieldLine<'a>],
     facts: RequestFacts,
     key: CacheKey,
+    negotiation: Negotiation,
     now: Timestamp,
 }
 
@@ -84,8 +85,17 @@ impl Stored {
 }
 
 impl Exchange<'_> {
+    fn selecting(&self) -> Selecting<'_> {
+        Selecting::new(self.lines, self.negotiation)
+    }
+
     fn selects(&self, stored: &Stored) -> bool {
-        stored.nominated.matches(&stored.nominated_values, Selecting::as_sent(self.lines))
+        stored.nominated.matches(&stored.nominated_values, self.selecting())
+    }
+
+    fn is_certain(&self, stored: &Stored) -> bool {
+        let values = &stored.nominated_values;
+        stored.nominated.is_certain(values, self.selecting(), &stored.message.lines())
     }
 }
 
@@ -103,7 +113,8 @@ impl Cache {
     ) -> Response {
         let lines = request.message.lines();
         let facts = RequestFacts::parse(&request.method, &lines);
-        let exchange = Exchange { request, lines: &lines, facts, key: key_of(&request.target), now };
+        let (key, negotiation) = (key_of(&request.target), self.rules.negotiation);
+        let exchange = Exchange { request, lines: &lines, facts, key, negotiation, now };
         let selected = self.select(&exchange);
         let decision = match &selected {
             Some(stored) => reuse(&facts, &stored.facts, &self.rules, now),
@@ -131,11 +142,9 @@ impl Cache {
     /// The most recent of the stored responses whose nominated fields match.
     //= RFC 9111 section 4.1: all nominated fields match
     fn select(&self, exchange: &Exchange<'_>) -> Option<Stored> {
-        let matches = |stored: &&Stored| exchange.selects(stored);
-        let better =
-            |best: &'_ Stored, candidate: &'_ Stored| reuse::is_more_recent(&candidate.facts, &best.facts);
-        let matching = self.stored.get(&exchange.key)?.iter().filter(matches);
-        matching.reduce(|best, stored| if better(best, stored) { stored } else { best }).cloned()
+        let stored = self.stored.get(&exchange.key)?;
+        let best = best_of(stored.iter().filter(|stored| exchange.selects(stored)));
+        best.or_else(|| best_of(stored.iter().filter(|stored| exchange.is_certain(stored)))).cloned()
     }
 
     fn miss(&self, exchange: &Exchange<'_>) -> Miss {
@@ -309,6 +318,8 @@ impl Cache {
             Err(refused) => return exchange.passed(response.clone(), reason, refused.as_str()),
         };
         let Some(stored) = stored else { return exchange.passed(response, reason, "vary-unusable") };
+        // The origin has just said that this is the answer.
+        self.stored.entry(exchange.key.clone()).or_default().retain(|other| !exchange.selects(other));
         self.put(exchange, stored.clone());
         let outcome = asked(reason, Some(response.status), Kept::Yes);
         exchange.first_use(&stored, outcome, unshared(&lines, &self.rules))
@@ -333,7 +344,7 @@ impl Cache {
     ) -> Option<Stored> {
         let lines = message.lines();
         let nominated = NominatedFields::parse(&lines).ok()?;
-        let nominated_values = nominated.capture(Selecting::as_sent(exchange.lines));
+        let nominated_values = nominated.capture(exchange.selecting());
         let validators = Validators::parse(&lines, exchange.now).into();
         Some(Stored { facts, validators, nominated, nominated_values, reason: reason.to_owned(), message })
     }
@@ -346,6 +357,11 @@ impl Cache {
         });
         variants.push(stored);
     }
+}
+
+fn best_of<'a>(matching: impl Iterator<Item = &'a Stored>) -> Option<&'a Stored> {
+    let view = |stored: &'a Stored| Matching { facts: &stored.facts, nominated: &stored.nominated };
+    matching.reduce(|best, stored| if view(stored).goes_before(&view(best)) { stored } else { best })
 }
 
 /// Whether a response was stored.

@@ -1,6 +1,6 @@
 //! The rule keys of a case file for the model.
 
-use caching::{Heuristic, HeuristicFor, Profile, Rules, StatusMatch, StoredErrors, TtlTable};
+use caching::{Heuristic, HeuristicFor, Negotiation, Profile, Rules, StatusMatch, StoredErrors, TtlTable};
 use serde_json::Value;
 use testkit::conversation::{self, Case};
 
@@ -21,6 +21,14 @@ fn set(rules: &mut Rules, key: &str, value: &Value) -> Option<()> {
     match key {
         "cache" => rules.enabled = value.as_bool()?,
         "honour_request_directives" => rules.honour_request_directives = value.as_bool()?,
+        "negotiation" => {
+            rules.negotiation = match value.as_str()? {
+                "as-sent" => Negotiation::AsSent,
+                "normalised" => Negotiation::Normalised,
+                "selecting" => Negotiation::Selecting,
+                _ => return None,
+            }
+        }
         "store_set_cookie" => rules.store_set_cookie = value.as_bool()?,
         "store_post" => rules.store_post = value.as_bool()?,
         "stale_while_revalidate_default" => rules.stale_while_revalidate.default_ms = ms(value)?,

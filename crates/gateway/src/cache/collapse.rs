@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{ContentRange, NotReused, Outcome, Reuse, reuse};
+use caching::{ContentRange, FieldLine, NotReused, Outcome, Reuse, Selecting, reuse};
 use telemetry::CacheResult;
 use tokio::time::timeout;
 
@@ -198,11 +198,15 @@ impl Seeker<'_> {
     fn stored_meanwhile(&self) -> Option<Hit> {
         let primary = self.worker.shared.memory.get(&self.fetch.key)?;
         let lines = self.plan.request.fields.to_lines();
-        let hit = primary.select(&lines)?;
+        let hit = primary.select(self.selecting(&lines))?;
         let request = self.plan.request.borrow(&lines);
         let is_usable = self.is_fresh_for_this(&hit.head.facts)
             && self.serving(&request).stored(&hit, Use::Fresh).is_some();
         is_usable.then_some(hit)
+    }
+
+    fn selecting<'a>(&self, request: &'a [FieldLine<'a>]) -> Selecting<'a> {
+        self.plan.site.rule_at(self.plan.rule).selecting(request)
     }
 
     fn is_fresh_for_this(&self, facts: &caching::StoredFacts) -> bool {
@@ -264,9 +268,9 @@ impl Seeker<'_> {
     fn take_filling(&self, filling: &Filling, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         let head = &filling.head;
-        if role == Role::Waiter && !head.is_selected_by(&lines) {
+        if role == Role::Waiter && !head.is_selected_by(self.selecting(&lines)) {
             let mut variant = Vec::new();
-            head.nominated.write_variant_key(caching::Selecting::as_sent(&lines), &mut variant);
+            head.nominated.write_variant_key(self.selecting(&lines), &mut variant);
             return Err(Again::Join { variant });
         }
         if role == Role::Waiter && !self.is_fresh_for_this(&head.facts) {
@@ -312,7 +316,7 @@ impl Seeker<'_> {
     fn take_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         if role == Role::Waiter
-            && !(hit.head.is_selected_by(&lines) && self.is_fresh_for_this(&hit.head.facts))
+            && !(hit.head.is_selected_by(self.selecting(&lines)) && self.is_fresh_for_this(&hit.head.facts))
         {
             return Err(Again::Alone);
         }
@@ -328,7 +332,7 @@ impl Seeker<'_> {
 
     fn take_stale(&self, hit: &Hit, cause: FailureCause, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
-        if role == Role::Waiter && !hit.head.is_selected_by(&lines) {
+        if role == Role::Waiter && !hit.head.is_selected_by(self.selecting(&lines)) {
             return Err(Again::Alone);
         }
         let (status, detail) = match cause {

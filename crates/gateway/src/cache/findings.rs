@@ -1,7 +1,7 @@
 //! What the cache's steps have decided, in words, for `larder explain`. Nothing is decided here.
 
 use caching::explain::{self, Finding};
-use caching::{FieldLine, NotStored, Storable, Timestamp};
+use caching::{NotStored, Selecting, Storable, Timestamp};
 
 use super::flight::FailureCause;
 use super::serve::Use;
@@ -13,7 +13,7 @@ use crate::reply::Reply;
 pub(crate) fn selection(
     primary: Option<&Primary>,
     selected: Option<&Hit>,
-    request: &[FieldLine<'_>],
+    request: Selecting<'_>,
 ) -> Vec<Finding> {
     let variants = primary.map(Primary::variants).unwrap_or_default();
     let section = "RFC 9111 section 4.1";
@@ -32,7 +32,11 @@ pub(crate) fn selection(
             || vec![Finding::new("select", "nothing is stored under the key", "RFC 9111 section 4")];
         return if variants.is_empty() { nothing() } else { (1..).zip(heads).map(differs).collect() };
     };
-    let says = format!("one of {} stored is for this request", variants.len());
+    let which = match hit.head.is_selected_by(request) {
+        true => "is for this request",
+        false => "is certain to be the origin's choice for this request too",
+    };
+    let says = format!("one of {} stored {which}", variants.len());
     let finding = Finding::new("select", says, section);
     vec![explain::mismatch(finding, &hit.head.nominated, &hit.head.nominated_values, request)]
 }

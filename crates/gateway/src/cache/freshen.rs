@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::{
-    ExchangeTimes, FieldLine, NominatedFields, NominatedValues, NotStored, RequestFacts, Selecting, Storable,
+    ExchangeTimes, FieldLine, NominatedFields, NominatedValues, NotStored, RequestFacts, Storable,
     StoredFacts, Timestamp, Validators, VaryUnusable, may_store, validation,
 };
 
@@ -77,7 +77,7 @@ impl Freshening<'_> {
         let nominated_values = if nominated.is_empty() {
             NominatedValues::default()
         } else {
-            nominated.capture(Selecting::as_sent(&request))
+            nominated.capture(self.site.rule_at(self.rule).selecting(&request))
         };
         let validators = Validators::parse(&lines, facts.response_time).into();
         drop(lines);

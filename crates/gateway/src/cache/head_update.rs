@@ -58,10 +58,11 @@ impl Update<'_> {
     /// All variants under the key, updated; `None` when nothing changes.
     fn variants(&self, primary: &Primary) -> Option<Vec<StoredResponse>> {
         let request = self.plan.request.fields.to_lines();
+        let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
         let mut changes = 0;
         let mut updated = Vec::with_capacity(primary.variants().len());
         for variant in primary.variants() {
-            let change = match variant.head.is_selected_by(&request) {
+            let change = match variant.head.is_selected_by(selecting) {
                 true => self.change(variant),
                 false => Changed::No,
             };

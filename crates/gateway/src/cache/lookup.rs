@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use caching::explain::{self, Finding};
 use caching::{
-    FwdReason, KeyParts, Miss, NotReused, RequestFacts, Reuse, Timestamp, key::write_key, on_miss, reuse,
+    FwdReason, KeyParts, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp, key::write_key, on_miss,
+    reuse,
 };
 
 use super::ask::Ask;
@@ -57,7 +58,7 @@ impl Lookup<'_> {
             key,
         );
         let primary = self.worker.shared.memory.get(key);
-        let selected = primary.as_ref().and_then(|primary| primary.select(self.request.fields));
+        let selected = primary.as_ref().and_then(|primary| primary.select(self.selecting()));
         let decision = match &selected {
             Some(hit) => reuse(self.facts, &hit.head.facts, &rule.caching, self.now),
             None => on_miss(self.facts, &rule.caching, miss_kind(primary.as_deref())),
@@ -78,7 +79,7 @@ impl Lookup<'_> {
     ) {
         let shown = caching::key::describe(key).unwrap_or_default();
         record.note(Finding::new("key", "the cache key", "RFC 9111 section 2").with("key", shown, ""));
-        let selection = findings::selection(primary, selected, self.request.fields);
+        let selection = findings::selection(primary, selected, self.selecting());
         selection.into_iter().for_each(|finding| record.note(finding));
         let facts = selected.map(|hit| &hit.head.facts);
         record.note(explain::reuse(decision, facts, self.now));
@@ -150,12 +151,15 @@ impl Lookup<'_> {
         self.worker.shared.flights.arrived_bytes(key, variant)
     }
 
+    fn selecting(&self) -> Selecting<'_> {
+        self.site.rule_at(self.rule).selecting(self.request.fields)
+    }
+
     /// The variant that is asked for, as far as a stored response tells what it depends on.
     fn variant_key(&self, primary: Option<&Arc<Primary>>) -> Vec<u8> {
         let mut variant = Vec::new();
         if let Some(newest) = primary.and_then(|primary| primary.variants().first()) {
-            let selecting = caching::Selecting::as_sent(self.request.fields);
-            newest.head.nominated.write_variant_key(selecting, &mut variant);
+            newest.head.nominated.write_variant_key(self.selecting(), &mut variant);
         }
         variant
     }

@@ -11,7 +11,7 @@ use super::ask::{Ask, Hole};
 use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
 use super::flight::{Answer, Filling, Pilot};
-use super::publish::{NotTaken, Publication, split};
+use super::publish::{NotTaken, Publication, Replaced, split};
 use super::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
 use crate::fields::{PackedFields, map_lines};
@@ -91,8 +91,9 @@ impl Job {
         range: &ContentRange,
         times: ExchangeTimes,
     ) -> Option<Hit> {
+        let request = self.request.fields.to_lines();
         let stored =
-            self.worker.shared.memory.get(&self.fetch.key)?.select(&self.request.fields.to_lines())?;
+            self.worker.shared.memory.get(&self.fetch.key)?.select(self.rule().selecting(&request))?;
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let received = caching::Validators::parse(&lines, times.response);
         let fits = stored.head.facts.status == 200
@@ -244,7 +245,7 @@ impl Publication<'_> {
             if !is_unchanged {
                 return Change::Keep;
             }
-            self.with_variant(current, response)
+            self.with_variant(current, response, Replaced::Variant)
                 .map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
         });
         is_unchanged.then_some(applied)

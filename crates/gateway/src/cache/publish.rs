@@ -21,6 +21,15 @@ pub(crate) struct Publication<'a> {
     pub(crate) flight: &'a Flight,
 }
 
+/// What a response takes the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replaced {
+    /// What answers the same requests.
+    Variant,
+    /// That, and all that could have answered this request.
+    Selected,
+}
+
 /// The tier took nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotTaken;
@@ -47,13 +56,14 @@ impl Publication<'_> {
         Ok(Filling { head: Arc::new(head), status, fill, unshared: Arc::new(unshared), part: None })
     }
 
-    /// Stores a complete response as the newest variant.
+    /// Stores a complete response as the newest variant. What this request could have been answered with before is
+    /// gone: the origin has just said that this is the answer.
     pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<(), NotTaken> {
         let body = match body {
             CompleteBody::Inline(data) => StoredBody::Inline(data),
             CompleteBody::Segments(segments) => self.store_segments(&segments)?,
         };
-        self.put(StoredResponse { head: Arc::clone(head), body }).map(drop)
+        self.put(StoredResponse { head: Arc::clone(head), body }, Replaced::Selected).map(drop)
     }
 
     fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
@@ -68,10 +78,10 @@ impl Publication<'_> {
         Ok(StoredBody::Segments(Segmented::new(group, memory.segment_bytes_max(), Some(bytes))))
     }
 
-    fn put(&self, response: StoredResponse) -> Result<Hit, NotTaken> {
+    fn put(&self, response: StoredResponse, replaced: Replaced) -> Result<Hit, NotTaken> {
         let mut stored = None;
         let applied = self.update(|current| {
-            let primary = Arc::new(self.with_variant(current, response)?);
+            let primary = Arc::new(self.with_variant(current, response, replaced)?);
             stored = Hit::newest(Arc::clone(&primary));
             Ok(primary)
         });
@@ -86,10 +96,17 @@ impl Publication<'_> {
         &self,
         current: Option<&Arc<Primary>>,
         response: StoredResponse,
+        replaced: Replaced,
     ) -> Result<Primary, OverBudget> {
         let new_head = Arc::clone(&response.head);
+        let request = self.job.request.fields.to_lines();
+        let selecting = self.job.rule().selecting(&request);
+        let is_replaced = |other: &StoredHead| {
+            other.is_same_variant(&new_head)
+                || (replaced == Replaced::Selected && other.is_selected_by(selecting))
+        };
         let kept = current.map(|primary| primary.variants()).unwrap_or_default();
-        let others = kept.iter().filter(|variant| !variant.head.is_same_variant(&new_head)).cloned();
+        let others = kept.iter().filter(|variant| !is_replaced(&variant.head)).cloned();
         let variants_max = self.job.live.config.variants_max;
         let variants = std::iter::once(response).chain(others).take(variants_max).collect();
         Primary::new(self.job.worker.shared.memory.budget(), variants, None)
@@ -136,7 +153,8 @@ impl Publication<'_> {
         let first = identified.next()?;
         let request = self.job.request.fields.to_lines();
         // The first is freshened last, so that it is the most recent.
-        for other in identified.rev().filter(|other| other.head.is_selected_by(&request)) {
+        let selecting = self.job.rule().selecting(&request);
+        for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {
             self.freshen(other, response, times);
         }
         Some(self.freshen(first, response, times).unwrap_or_else(|| first.clone()))
@@ -150,7 +168,7 @@ impl Publication<'_> {
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
         let memory = &self.job.worker.shared.memory;
         match freshened.storable {
-            Ok(_) => return self.put(response).ok(),
+            Ok(_) => return self.put(response, Replaced::Variant).ok(),
             // The stored response is none of this request's business: it stays as it was.
             Err(reason) if reason.is_of_request() => {}
             Err(_) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::validation::{self, Known};
 use caching::{
-    FieldLine, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
+    Matching, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
 };
 use store::{Budget, Charge, OverBudget, Record, allocated_bytes};
 
@@ -47,9 +47,17 @@ impl StoredHead {
     /// Whether the request's nominated fields select this response.
     //= RFC 9111 section 4.1: all nominated fields match
     //= RFC 9111 section 4: nominated fields match
-    pub(crate) fn is_selected_by(&self, request: &[FieldLine<'_>]) -> bool {
-        self.nominated.is_empty()
-            || self.nominated.matches(&self.nominated_values, Selecting::as_sent(request))
+    pub(crate) fn is_selected_by(&self, request: Selecting<'_>) -> bool {
+        self.nominated.is_empty() || self.nominated.matches(&self.nominated_values, request)
+    }
+
+    /// Whether the origin is certain to choose this response for the request too.
+    fn is_certain_for(&self, request: Selecting<'_>) -> bool {
+        self.nominated.is_certain(&self.nominated_values, request, &self.fields.to_lines())
+    }
+
+    fn matching(&self) -> Matching<'_> {
+        Matching { facts: &self.facts, nominated: &self.nominated }
     }
 
     /// Whether both answer the same requests, so that one replaces the other.
@@ -168,11 +176,22 @@ impl Primary {
         self.uncacheable
     }
 
-    /// The newest stored response that the request's nominated fields select.
-    //= RFC 9111 section 4.1: the most recent of several matching responses
-    pub(crate) fn select(self: &Arc<Self>, request: &[FieldLine<'_>]) -> Option<Hit> {
-        let index = self.variants.iter().position(|variant| variant.head.is_selected_by(request))?;
+    /// The stored response that the request's nominated fields select.
+    pub(crate) fn select(self: &Arc<Self>, request: Selecting<'_>) -> Option<Hit> {
+        let index = self
+            .best_of(|head| head.is_selected_by(request))
+            .or_else(|| self.best_of(|head| head.is_certain_for(request)))?;
         Some(Hit { primary: Arc::clone(self), index })
+    }
+
+    //= RFC 9111 section 4.1: the most recent of several matching responses
+    fn best_of(&self, is_match: impl Fn(&StoredHead) -> bool) -> Option<usize> {
+        let matching = self.variants.iter().enumerate().filter(|(_, variant)| is_match(&variant.head));
+        let goes_before = |one: &StoredResponse, other: &StoredResponse| {
+            one.head.matching().goes_before(&other.head.matching())
+        };
+        let best = matching.reduce(|best, next| if goes_before(next.1, best.1) { next } else { best });
+        best.map(|(index, _)| index)
     }
 
     /// Which of the stored responses a validation names, the selected one first.

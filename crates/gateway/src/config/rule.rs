@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use caching::{KeyRules, Profile};
+use caching::{FieldLine, KeyRules, Profile, Selecting};
 use regex::Regex;
 
 /// What the operator decided for the requests that match.
@@ -69,6 +69,11 @@ impl CacheRule {
             override_fields: OverrideFields::for_profile(profile),
             caching: caching::Rules::for_profile(profile),
         }
+    }
+
+    /// How the fields of a request select among stored responses.
+    pub(crate) fn selecting<'a>(&self, request: &'a [FieldLine<'a>]) -> Selecting<'a> {
+        Selecting::new(request, self.caching.negotiation)
     }
 }
 

@@ -108,14 +108,15 @@ impl Pair<'_> {
             findings.push(Told::new("select", "no request fits the stored response", section));
             return Selected::No;
         };
-        let captured = nominated.capture(Selecting::as_sent(&first));
-        let fits = nominated.matches(&captured, Selecting::as_sent(&again));
+        let [first, again] = [&first, &again].map(|request| Selecting::new(request, self.rules.negotiation));
+        let captured = nominated.capture(first);
+        let fits = nominated.matches(&captured, again) || nominated.is_certain(&captured, again, &response);
         let says = if fits {
             "the stored response is for this request"
         } else {
             "the stored response is for other requests (Vary)"
         };
-        findings.push(explain::mismatch(Told::new("select", says, section), &nominated, &captured, &again));
+        findings.push(explain::mismatch(Told::new("select", says, section), &nominated, &captured, again));
         if fits { Selected::Yes } else { Selected::No }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use caching::{
-    Heuristic, HeuristicFor, KeyRules, Profile, QueryOrder, QueryParameters, Rules, StaleLimit, StatusMatch,
-    StoredErrors, TtlTable,
+    Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder, QueryParameters, Rules, StaleLimit,
+    StatusMatch, StoredErrors, TtlTable,
 };
 use gateway::config::{CacheRule, MethodSet, OverrideFields, PathPattern, RangeMiss};
 
@@ -170,6 +170,12 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
         store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
         store_post: given_flag("store_post", base.store_post),
         honour_request_directives: table.flag("honour_request_directives"),
+        negotiation: match table.given("negotiation").and_then(|_| table.text("negotiation")) {
+            Some("as-sent") => Negotiation::AsSent,
+            Some("selecting") => Negotiation::Selecting,
+            Some(_) => Negotiation::Normalised,
+            None => base.negotiation,
+        },
         stale_while_revalidate: stale(
             "stale_while_revalidate_default",
             "stale_while_revalidate_max",

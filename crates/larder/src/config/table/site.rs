@@ -413,6 +413,14 @@ static RULE: Section = Section {
             "One client's odd header fields cause these: stored, they break the page for all. Absent under `profile = \"rfc9111\"`: `all`.",
         ),
         row(
+            "negotiation",
+            Kind::Choice(&["as-sent", "normalised", "selecting"]),
+            Preset::Is("\"normalised\""),
+            Reload::Yes,
+            "How `Accept-Encoding` and `Accept-Language` choose among stored responses that vary by them (docs/guide/negotiation.md).",
+            "`normalised`: by what they mean, whatever their case, order and space. `selecting`: also by `Content-Encoding` and `Content-Language`, where these make the choice certain. Absent under `profile = \"rfc9111\"`: `selecting`.",
+        ),
+        row(
             "override_fields",
             Kind::Choice(&["drop", "forward"]),
             Preset::Is("\"drop\""),

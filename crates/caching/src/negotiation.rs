@@ -1,0 +1,331 @@
+//! Content negotiation as a cache sees it: what `Accept-Encoding` and `Accept-Language` mean (RFC 9110 sections 12.4.2,
+//! 12.5.3 and 12.5.4), whether two values mean the same, and whether a stored response is the one that the origin server
+//! would choose.
+//!
+//! A value outside the grammar has no meaning here: it is compared as it was sent, and selects nothing.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use smallvec::SmallVec;
+
+use crate::{FieldLine, fields};
+
+/// How the values of `Accept-Encoding` and `Accept-Language` select a stored response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Negotiation {
+    /// As any other field: member by member.
+    AsSent,
+    /// By what they mean: case, order, space and different spellings of one weight make no difference.
+    #[default]
+    Normalised,
+    /// Likewise, and where no stored response was chosen by the same preferences, one whose own `Content-Encoding` or
+    /// `Content-Language` makes the choice certain.
+    Selecting,
+}
+
+/// A request field that states preferences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dimension {
+    Encoding,
+    Language,
+}
+
+/// More members than this are compared as they were sent.
+const MEMBERS_MAX: usize = 16;
+
+/// The longest coding or language range that is understood, in bytes.
+const RANGE_BYTES_MAX: usize = 64;
+
+impl Dimension {
+    /// Of a lower-case field name.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        match name {
+            "accept-encoding" => Some(Self::Encoding),
+            "accept-language" => Some(Self::Language),
+            _ => None,
+        }
+    }
+
+    fn request_field(self) -> &'static str {
+        match self {
+            Self::Encoding => "accept-encoding",
+            Self::Language => "accept-language",
+        }
+    }
+}
+
+/// What a client wants: at most one weight per range, ordered by range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Preferences<'a> {
+    members: SmallVec<[Preference<'a>; MEMBERS_MAX]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Preference<'a> {
+    range: &'a [u8],
+    /// In thousandths; 0 is a refusal.
+    weight: u16,
+}
+
+impl PartialEq for Preference<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.range.eq_ignore_ascii_case(other.range) && self.weight == other.weight
+    }
+}
+
+impl Eq for Preference<'_> {}
+
+impl<'a> Preferences<'a> {
+    /// Reads the field of a request. `None` where it is absent, or has no meaning. Does not allocate.
+    //= RFC 9111 section 4.1: normalization with identical semantics
+    pub(crate) fn parse(dimension: Dimension, request: &'a [FieldLine<'a>]) -> Option<Self> {
+        let name = dimension.request_field();
+        fields::contains(request, name).then_some(())?;
+        let mut preferences = Self { members: SmallVec::new() };
+        for member in fields::members(request, name) {
+            preferences.insert(Preference::parse(dimension, member)?)?;
+        }
+        if dimension == Dimension::Encoding {
+            preferences.reduce_codings();
+        }
+        Some(preferences)
+    }
+
+    /// Each range with its weight, ordered by range; the ranges are lower case.
+    pub(crate) fn write(&self, mut sink: impl FnMut(&[u8], u16) -> ControlFlow<()>) -> ControlFlow<()> {
+        for member in &self.members {
+            let mut lower = [0u8; RANGE_BYTES_MAX];
+            let lower = &mut lower[..member.range.len()];
+            lower.copy_from_slice(member.range);
+            lower.make_ascii_lowercase();
+            sink(lower, member.weight)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Each member for people.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = String> {
+        self.members.iter().map(|member| {
+            let range = String::from_utf8_lossy(member.range);
+            match member.weight {
+                1000 => range.into_owned(),
+                weight => format!("{range};q={}", f64::from(weight) / 1000.0),
+            }
+        })
+    }
+
+    /// From what [`Self::write`] gave.
+    pub(crate) fn from_written(members: impl Iterator<Item = (&'a [u8], u16)>) -> Self {
+        Self { members: members.map(|(range, weight)| Preference { range, weight }).collect() }
+    }
+
+    /// `None` for too many ranges, or two weights for one.
+    fn insert(&mut self, member: Preference<'a>) -> Option<()> {
+        match self.members.binary_search_by(|known| compare(known.range, member.range)) {
+            Ok(known) => (self.members[known].weight == member.weight).then_some(()),
+            Err(_) if self.members.len() == MEMBERS_MAX => None,
+            Err(place) => {
+                self.members.insert(place, member);
+                Some(())
+            }
+        }
+    }
+
+    fn listed(&self, range: &[u8]) -> Option<u16> {
+        let place = self.members.binary_search_by(|known| compare(known.range, range)).ok()?;
+        Some(self.members[place].weight)
+    }
+
+    /// Leaves out what the other members say anyway.
+    //= RFC 9110 section 12.5.3: Accept-Encoding
+    fn reduce_codings(&mut self) {
+        match self.listed(ANY) {
+            // What is not listed is refused, but for identity.
+            None => self.members.retain(|member| member.weight > 0 || member.is(IDENTITY)),
+            Some(0) => {
+                let refuses_identity = self.listed(IDENTITY).is_none_or(|weight| weight == 0);
+                self.members.retain(|member| member.weight > 0);
+                if refuses_identity {
+                    // There is room: the asterisk went.
+                    let _ = self.insert(Preference { range: IDENTITY, weight: 0 });
+                }
+            }
+            Some(any) => {
+                self.members.retain(|member| member.weight != any || member.is(ANY) || member.is(IDENTITY))
+            }
+        }
+        // Nothing else is wanted, so its weight is compared with no other.
+        if let [only] = &self.members[..]
+            && only.is(IDENTITY)
+            && only.weight > 0
+        {
+            self.members.clear();
+        }
+    }
+
+    /// The weight of a content coding, in units that leave room for `identity` where nobody mentions it: acceptable,
+    /// and after all that is listed.
+    fn weight_of_coding(&self, coding: &[u8]) -> u32 {
+        let listed = self.listed(coding).or_else(|| self.listed(ANY)).map(|weight| u32::from(weight) * 10);
+        listed.unwrap_or_else(|| u32::from(coding.eq_ignore_ascii_case(IDENTITY)))
+    }
+
+    /// The weight of a language tag: that of the longest range that matches it.
+    //= RFC 9110 section 12.5.4: Accept-Language
+    fn weight_of_language(&self, tag: &[u8]) -> u32 {
+        let matching = self.members.iter().filter(|member| member.matches_language(tag));
+        let best = matching.max_by_key(|member| if member.is(ANY) { 0 } else { member.range.len() });
+        best.map_or(0, |member| u32::from(member.weight))
+    }
+}
+
+impl<'a> Preference<'a> {
+    fn parse(dimension: Dimension, member: &'a [u8]) -> Option<Self> {
+        let (range, weight) = match memchr::memchr(b';', member) {
+            None => (member, 1000),
+            Some(at) => (fields::trim(&member[..at]), parse_weight(fields::trim(&member[at + 1..]))?),
+        };
+        let is_understood = fields::is_token(range) && range.len() <= RANGE_BYTES_MAX;
+        let range = if dimension == Dimension::Encoding { coding_name(range) } else { range };
+        is_understood.then_some(Self { range, weight })
+    }
+
+    fn is(&self, range: &[u8]) -> bool {
+        self.range.eq_ignore_ascii_case(range)
+    }
+
+    /// Basic filtering: the range, or the range and a hyphen, begins the tag.
+    fn matches_language(&self, tag: &[u8]) -> bool {
+        let begins =
+            tag.len() >= self.range.len() && tag[..self.range.len()].eq_ignore_ascii_case(self.range);
+        self.is(ANY) || (begins && matches!(tag.get(self.range.len()), None | Some(b'-')))
+    }
+}
+
+/// Whether the origin server, which has chosen `response` for a request with the preferences `then`, is certain to
+/// choose it for one with the preferences `now` too, as far as this dimension goes.
+///
+/// It is where `now` accepts what the response has, and no alternative gained by the change: each one that `now`
+/// accepts was acceptable then, with at least this weight in proportion to that of the response. Whatever the server
+/// prefers of its own, it has preferred this response to all of them already.
+///
+/// A language is certain also where no other has a greater weight in `now`: nothing that the server has could suit the
+/// client better. This does not go for codings, which suit every client that accepts them: there a better compressed
+/// variant would be lost.
+//= RFC 9111 section 4.1: preference among several matches
+pub(crate) fn is_certain(
+    dimension: Dimension,
+    then: Option<&Preferences<'_>>,
+    now: &Preferences<'_>,
+    response: &[FieldLine<'_>],
+) -> bool {
+    match dimension {
+        Dimension::Encoding => {
+            let (Some(then), Some(coding)) = (then, content_coding(response)) else { return false };
+            is_certain_coding(then, now, coding)
+        }
+        Dimension::Language => content_language(response).is_some_and(|tag| {
+            is_first_language(now, tag) || then.is_some_and(|then| is_certain_language(then, now, tag))
+        }),
+    }
+}
+
+fn is_certain_coding(then: &Preferences<'_>, now: &Preferences<'_>, coding: &[u8]) -> bool {
+    let chosen = Weights { then: then.weight_of_coding(coding), now: now.weight_of_coding(coding) };
+    let others = now.members.iter().map(|member| member.range).chain([IDENTITY]);
+    let mut others = others.filter(|other| !other.eq_ignore_ascii_case(coding));
+    // An asterisk stands for codings that are named nowhere, and they must have been acceptable likewise.
+    let weight_then = |other: &[u8]| match other {
+        ANY => then.listed(ANY).map_or(0, |weight| u32::from(weight) * 10),
+        _ => then.weight_of_coding(other),
+    };
+    chosen.now > 0
+        && chosen.then > 0
+        && others.all(|other| {
+            !chosen.is_overtaken_by(Weights { then: weight_then(other), now: now.weight_of_coding(other) })
+        })
+}
+
+fn is_certain_language(then: &Preferences<'_>, now: &Preferences<'_>, tag: &[u8]) -> bool {
+    let chosen = Weights { then: then.weight_of_language(tag), now: now.weight_of_language(tag) };
+    chosen.now > 0
+        && chosen.then > 0
+        && now.members.iter().filter(|member| !member.is(tag)).all(|other| {
+            let weight_then = then.listed(other.range).map_or(0, u32::from);
+            !chosen.is_overtaken_by(Weights { then: weight_then, now: u32::from(other.weight) })
+        })
+}
+
+fn is_first_language(now: &Preferences<'_>, tag: &[u8]) -> bool {
+    let weight = now.weight_of_language(tag);
+    weight > 0 && now.members.iter().all(|member| u32::from(member.weight) <= weight)
+}
+
+/// What one alternative weighed in two requests.
+#[derive(Clone, Copy)]
+struct Weights {
+    then: u32,
+    now: u32,
+}
+
+impl Weights {
+    /// Whether the other weighs more now, in proportion to this one, than it did then.
+    fn is_overtaken_by(self, other: Self) -> bool {
+        other.now * self.then > other.then * self.now
+    }
+}
+
+/// The only content coding of a response, `identity` where it has none.
+fn content_coding<'a>(response: &'a [FieldLine<'a>]) -> Option<&'a [u8]> {
+    let mut codings = fields::members(response, "content-encoding");
+    let coding = coding_name(codings.next().unwrap_or(IDENTITY));
+    (codings.next().is_none() && fields::is_token(coding) && coding != ANY).then_some(coding)
+}
+
+/// The only language of a response.
+fn content_language<'a>(response: &'a [FieldLine<'a>]) -> Option<&'a [u8]> {
+    let mut languages = fields::members(response, "content-language");
+    let tag = languages.next()?;
+    (languages.next().is_none() && fields::is_token(tag) && tag != ANY).then_some(tag)
+}
+
+//= RFC 9110 section 8.4.1.3: x-gzip is gzip
+fn coding_name(coding: &[u8]) -> &[u8] {
+    let is = |known: &[u8]| coding.eq_ignore_ascii_case(known);
+    if is(b"x-gzip") {
+        b"gzip"
+    } else if is(b"x-compress") {
+        b"compress"
+    } else {
+        coding
+    }
+}
+
+/// `q=` and a number from 0 to 1 with at most three digits after the point, in thousandths.
+//= RFC 9110 section 12.4.2: quality values
+fn parse_weight(parameter: &[u8]) -> Option<u16> {
+    let [b'q' | b'Q', b'=', number @ ..] = parameter else { return None };
+    let (whole, fraction) = match number {
+        [whole] => (whole, &b""[..]),
+        [whole, b'.', fraction @ ..] => (whole, fraction),
+        _ => return None,
+    };
+    if fraction.len() > 3 || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |index: usize| u16::from(fraction.get(index).unwrap_or(&b'0') - b'0');
+    let thousandths = digit(0) * 100 + digit(1) * 10 + digit(2);
+    match whole {
+        b'0' => Some(thousandths),
+        b'1' if thousandths == 0 => Some(1000),
+        _ => None,
+    }
+}
+
+fn compare(one: &[u8], other: &[u8]) -> Ordering {
+    one.iter().map(u8::to_ascii_lowercase).cmp(other.iter().map(u8::to_ascii_lowercase))
+}
+
+const ANY: &[u8] = b"*";
+const IDENTITY: &[u8] = b"identity";
