@@ -151,7 +151,14 @@ pub(crate) async fn pass(
 ) -> Reply {
     let call = OriginCall { worker, live: &plan.live, site: &plan.site, request: &plan.request };
     let fields = call.fields(Purpose::PassOn);
-    let mut interim = |interim| drop(interims.try_send(Arc::new(interim)));
+    // A client that expects 100 gets it from this side, which never passes the expectation on.
+    let expects = plan.request.fields.value("expect").is_some();
+    //= RFC 9110 section 15.2: informational responses
+    let mut interim = |interim: Interim| {
+        if !(expects && interim.status == http::StatusCode::CONTINUE) {
+            drop(interims.try_send(Arc::new(interim)));
+        }
+    };
     let written = Written::begin(worker, plan);
     let sent = now();
     match call.send(fields, body, &mut interim).await {

@@ -362,6 +362,79 @@ fn interim_responses_come_before_the_final_one() {
     assert_eq!((response.status(), response.interim.len()), (200, 0), "HTTP/1.0 knows no interim responses");
 }
 
+/// Hints without end: some reach the client, the final response does, and nothing of them is stored.
+//= RFC 9110 section 15.2: informational responses
+#[test]
+fn interim_responses_are_bounded() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let cc = if exchange.request.target() == "/stored" { "max-age=60" } else { "no-store" };
+        for number in 0..2000 {
+            exchange.send(format!("HTTP/1.1 103 Early Hints\r\nLink: </{number}>\r\n\r\n"));
+        }
+        exchange.respond("200 OK", &format!("Cache-Control: {cc}\r\n"), "final");
+    });
+    let larder = in_front_of(&origin);
+    for target in ["/stored", "/private"] {
+        let response = larder.get(target);
+        assert_eq!((response.status(), response.text().as_str()), (200, "final"), "{target}");
+        let first = response.interim.first().and_then(|head| head.fields.one("link"));
+        assert_eq!(first, Some("</0>"), "{target}");
+        assert!(!response.head.fields.has("link"), "{:?}", response.head);
+    }
+    let hit = larder.get("/stored");
+    assert!(hit.is_hit() && hit.interim.is_empty(), "{:?}", hit.interim);
+}
+
+/// A client that said nothing of it gets the origin's 100, one that expects it gets one of the gateway.
+//= RFC 9110 section 15.2: informational responses
+//= RFC 9110 section 10.1.1: Expect
+#[test]
+fn an_unexpected_100_is_passed_on() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.send(
+            "HTTP/1.1 100 Continue\r\nX-Odd: 1\r\nContent-Length: 7\r\nConnection: x-hop\r\nX-Hop: 1\r\n\r\n",
+        );
+        exchange.read_body();
+        exchange.respond("200 OK", "Cache-Control: no-store\r\n", "final");
+    });
+    let larder = in_front_of(&origin);
+    let response = larder.get("/");
+    assert_eq!((response.text().as_str(), response.interim.len()), ("final", 1), "{:?}", response.interim);
+    let interim = &response.interim[0];
+    assert_eq!((interim.status(), interim.fields.one("x-odd")), (100, Some("1")));
+    for name in ["content-length", "connection", "x-hop", "cache-status"] {
+        assert!(!interim.fields.has(name), "{name}: {interim:?}");
+    }
+    let mut client = larder.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(client.head().status(), 100);
+    let response = client.send("hello").response_to("POST");
+    assert_eq!((response.text().as_str(), response.interim.len()), ("final", 0), "{:?}", response.interim);
+}
+
+/// Clients that wait for one forward: all of them get its interim responses, also who came after they did.
+#[test]
+fn interim_responses_reach_everybody_who_waits() {
+    let gate = Gate::new();
+    let passed = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n");
+        passed.pass();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "final");
+    });
+    let larder = in_front_of(&origin);
+    let mut clients: Vec<Client> = (0..3).map(|_| larder.client()).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");
+        assert_eq!(client.head().status(), 103);
+    }
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.response().text(), "final");
+    }
+    assert_eq!(origin.total(), 1);
+}
+
 /// A WebSocket frame with this text, masked as clients do.
 fn masked_frame(text: &str) -> Vec<u8> {
     let mask = [1, 2, 3, 4];

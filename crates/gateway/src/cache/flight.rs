@@ -19,6 +19,10 @@ use crate::fields::PackedFields;
 use crate::origin::{Interim, OriginError, OriginResponse};
 use crate::reason::Detail;
 
+/// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
+/// them without end.
+const INTERIMS_KEPT_MAX: usize = 32;
+
 /// What a forward came to, as everybody who waits for it sees it.
 #[derive(Clone)]
 pub(crate) enum Answer {
@@ -200,9 +204,14 @@ impl Flight {
         Arc::clone(&self.participants)
     }
 
+    /// Keeps an interim response for those who wait and those who join; too many are not kept.
     pub(crate) fn push_interim(&self, interim: Interim) {
-        self.progress.lock().interims.push(Arc::new(interim));
-        self.changed.notify_waiters();
+        let mut progress = self.progress.lock();
+        if progress.interims.len() < INTERIMS_KEPT_MAX {
+            progress.interims.push(Arc::new(interim));
+            drop(progress);
+            self.changed.notify_waiters();
+        }
     }
 
     fn settle(&self, answer: Answer) {

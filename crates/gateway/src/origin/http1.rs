@@ -119,13 +119,8 @@ fn request(
     *request.uri_mut() = Uri::from(head.target.clone());
     *request.headers_mut() = head.http1_fields(keep_alive);
     hyper::ext::on_informational(&mut request, move |response| {
-        if response.status() == StatusCode::CONTINUE {
-            return;
-        }
-        let mut fields = response.headers().clone();
-        remove_connection_fields(&mut fields);
         // A flood of interim responses is not kept: the head still comes after it, or the time-out.
-        let _ = interims.try_send(Interim { status: response.status(), fields });
+        let _ = interims.try_send(Interim::new(response.status(), response.headers().clone()));
     });
     request
 }

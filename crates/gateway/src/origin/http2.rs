@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
+use http::Version;
 use http::uri::{Authority, Parts, Uri};
-use http::{StatusCode, Version};
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -224,11 +224,7 @@ async fn response_head(
     poll_fn(|cx| {
         while let Some(interim) = ready!(response.poll_informational(cx)) {
             let (parts, ()) = interim?.into_parts();
-            if parts.status != StatusCode::CONTINUE {
-                let mut fields = parts.headers;
-                remove_connection_fields(&mut fields);
-                let _ = interims.try_send(Interim { status: parts.status, fields });
-            }
+            let _ = interims.try_send(Interim::new(parts.status, parts.headers));
         }
         Pin::new(&mut response).poll(cx)
     })

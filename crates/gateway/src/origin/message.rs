@@ -73,10 +73,10 @@ pub struct RequestBodyClosed;
 #[error("the request body is incomplete")]
 pub struct RequestBodyIncomplete;
 
-/// An interim (1xx) response other than 100 and 101.
+/// An interim (1xx) response other than 101.
 #[derive(Clone, Debug)]
 pub struct Interim {
-    /// 102 to 199.
+    /// 100, 102 to 199.
     pub status: http::StatusCode,
     /// Its fields, without those of the origin's connection.
     pub fields: HeaderMap,
@@ -113,6 +113,15 @@ enum BodyPart {
 enum ChannelState {
     Open,
     Ended,
+}
+
+impl Interim {
+    //= RFC 9110 section 15.2: a 1xx response ends with its header section
+    pub(super) fn new(status: http::StatusCode, mut fields: HeaderMap) -> Self {
+        remove_connection_fields(&mut fields);
+        fields.remove(header::CONTENT_LENGTH);
+        Self { status, fields }
+    }
 }
 
 impl RequestBody {
