@@ -357,7 +357,7 @@ impl State {
         if self.retention == Retention::Window {
             return None;
         }
-        if self.total_bytes <= INLINE_BODY_BYTES_MAX as u64 {
+        if self.segments.is_empty() && self.total_bytes <= INLINE_BODY_BYTES_MAX as u64 {
             return Some(CompleteBody::Inline(Bytes::copy_from_slice(&self.tail)));
         }
         if !self.tail.is_empty() && self.seal(budget).is_err() {
@@ -532,6 +532,20 @@ mod tests {
         let body = fill.body();
         fill.complete(None);
         body
+    }
+
+    /// A part may end where the first segment does.
+    #[tokio::test]
+    async fn a_small_body_that_fills_its_segments() {
+        let memory = memory(64 << 20);
+        for (first_segment_bytes, bytes) in [(10, 10), (10, 110), (10, 11), (100, 300)] {
+            let limits = FillLimits { segment_bytes: 100, first_segment_bytes, ..LIMITS };
+            let fill = fill(&memory, limits);
+            write_all(&fill, &pattern(bytes), 7).await;
+            let Some(CompleteBody::Segments(segments)) = complete(&fill) else { panic!("in segments") };
+            let stored: Vec<u8> = segments.iter().flat_map(|segment| segment.to_vec()).collect();
+            assert_eq!(stored, pattern(bytes), "{first_segment_bytes}, {bytes}");
+        }
     }
 
     #[tokio::test]
