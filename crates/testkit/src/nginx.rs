@@ -35,7 +35,7 @@ impl Nginx {
         }))
     }
 
-    /// Lines of its access log: method, target, status, and what range was asked for.
+    /// Lines of its access log: method, target, status, what range was asked for, and how many bytes of content it sent.
     pub fn log(&self) -> Vec<String> {
         self.log_lines("access.log")
     }
@@ -67,7 +67,7 @@ error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
 http {{
     types {{ text/html html; text/css css; text/plain txt; image/png png; application/octet-stream bin; }}
-    log_format short '$request_method $request_uri $status $http_range';
+    log_format short '$request_method $request_uri $status $http_range $body_bytes_sent';
     access_log {folder}/access.log short;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
