@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{FieldLine, NotReused, RequestFacts};
+use caching::{FieldLine, MaxForwards, MethodClass, NotReused, RequestFacts};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -98,6 +98,12 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     let facts = RequestFacts::parse(request.method, request.fields);
+    if facts.method == MethodClass::OtherSafe
+        && MaxForwards::parse(request.method, request.fields) == MaxForwards::Answer
+    {
+        let problem = Problem::not_forwarded(request.method);
+        return Step::Reply(respond::reply(&problem, Some(site), started, worker));
+    }
     let rule = site.rule(request.method, request.path_and_query);
     note(request.record, || {
         Finding::new("route", "the first site and rule that fit", "")

@@ -41,6 +41,14 @@ impl Problem {
         Self::new(504, "only-if-cached", "the request wants a stored response, and none can be used")
     }
 
+    /// The request is not to go further. OPTIONS is answered for the gateway itself, which has nothing to tell of the
+    /// resource; TRACE would show to scripts what browsers hide from them.
+    //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
+    pub(crate) fn not_forwarded(method: &str) -> Self {
+        let status = if method == "OPTIONS" { 200 } else { 501 };
+        Self::new(status, "max-forwards", "Max-Forwards forbids to forward the request")
+    }
+
     /// The origin gave no response.
     pub(crate) fn origin(error: &OriginError) -> Self {
         Self::new(status_of(error), error.reason(), error.to_string())

@@ -3,7 +3,7 @@
 //! Only end-to-end fields travel (RFC 9110 section 7.6.1). What the gateway says about the client
 //! (`Forwarded`, `X-Forwarded-*`) replaces what the client says about itself, unless the peer is a trusted proxy.
 
-use caching::{FieldLine, HopByHop};
+use caching::{FieldLine, HopByHop, MaxForwards};
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
 
@@ -70,6 +70,9 @@ pub(crate) fn request_fields(
         if is_forwarded(&name, site, request.peer, purpose) {
             fields.append(name, value);
         }
+    }
+    if let MaxForwards::Forward(left) = MaxForwards::parse(&request.method, &lines) {
+        fields.insert(header::MAX_FORWARDS, left.into());
     }
     describe_the_way(&mut fields, request, server_name);
     fields
@@ -154,6 +157,7 @@ fn typed(name: &str, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
 //= RFC 9211 section 2: members of others stay
 //= RFC 9110 section 7.7: content stays under no-transform
 //= RFC 9111 section 5.2.2.6: no-transform
+//= RFC 9111 section 5.2.1.6: no-transform of the request
 pub(crate) fn response_fields(
     from_origin: &[FieldLine<'_>],
     site: &Site,

@@ -1,0 +1,58 @@
+//! How many more gateways a request may pass (RFC 9110 section 7.6.2).
+
+use crate::{FieldLine, decimal, fields};
+
+/// What `Max-Forwards` asks of a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxForwards {
+    /// Nothing: it is absent or no number, or it means nothing to the method.
+    Unlimited,
+    /// To answer the request instead of forwarding it.
+    Answer,
+    /// To forward the request with this number.
+    Forward(u64),
+}
+
+impl MaxForwards {
+    /// Reads `Max-Forwards` of a request. Does not allocate.
+    //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
+    //= RFC 9110 section 7.6.2: Max-Forwards of other methods
+    pub fn parse(method: &str, request: &[FieldLine<'_>]) -> Self {
+        if !matches!(method, "TRACE" | "OPTIONS") {
+            return Self::Unlimited;
+        }
+        match fields::only(request, "max-forwards").and_then(decimal::parse_saturating) {
+            None => Self::Unlimited,
+            Some(0) => Self::Answer,
+            Some(left) => Self::Forward(left - 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
+    //= RFC 9110 section 7.6.2: Max-Forwards of other methods
+    #[test]
+    fn numbers_count_down_for_two_methods() {
+        let cases: &[(&str, &[&[u8]], MaxForwards)] = &[
+            ("OPTIONS", &[b"10"], MaxForwards::Forward(9)),
+            ("TRACE", &[b"1"], MaxForwards::Forward(0)),
+            ("OPTIONS", &[b"0"], MaxForwards::Answer),
+            ("TRACE", &[b"000"], MaxForwards::Answer),
+            ("OPTIONS", &[b"99999999999999999999999"], MaxForwards::Forward(u64::MAX - 1)),
+            ("OPTIONS", &[], MaxForwards::Unlimited),
+            ("OPTIONS", &[b"x"], MaxForwards::Unlimited),
+            ("OPTIONS", &[b"-1"], MaxForwards::Unlimited),
+            ("OPTIONS", &[b"0", b"5"], MaxForwards::Unlimited),
+            ("GET", &[b"0"], MaxForwards::Unlimited),
+            ("options", &[b"0"], MaxForwards::Unlimited),
+        ];
+        for (method, values, expected) in cases {
+            let request: Vec<FieldLine<'_>> = values.iter().map(|value| ("Max-Forwards", *value)).collect();
+            assert_eq!(MaxForwards::parse(method, &request), *expected, "{method} {values:?}");
+        }
+    }
+}
