@@ -34,6 +34,7 @@ impl Guard {
 
 //= RFC 6750 section 2.1: the Authorization request header field
 /// The name of the scheme is case-insensitive (RFC 9110 section 11.1).
+//= RFC 9111 section 7: stored content is sensitive
 fn check_token(secret: &Secret, headers: &HeaderMap) -> Result<(), Refusal> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {

@@ -208,6 +208,7 @@ async fn routes_and_their_answers() {
     running.stop().await;
 }
 
+//= RFC 9110 section 15.5.6: 405 carries Allow
 #[tokio::test]
 async fn other_methods_are_told_the_allowed_ones() {
     let running = start(config()).await;

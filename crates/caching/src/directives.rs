@@ -282,6 +282,7 @@ fn unescaped(quoted: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Argument<'_> {
+    //= RFC 9110 section 5.6.4: a quoted-pair stands for the octet behind the backslash
     fn seconds(self) -> Option<DeltaSeconds> {
         match self {
             //= RFC 9110 section 5.6.4: a quoted-pair stands for the octet behind the backslash

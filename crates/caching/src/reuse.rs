@@ -42,6 +42,7 @@ reason_codes! {
 
 impl NotReused {
     /// The `fwd` parameter of `Cache-Status`.
+    //= RFC 9211 section 2.2: the most specific reason
     pub fn fwd(self) -> FwdReason {
         match self {
             Self::RuleOff => FwdReason::Bypass,
@@ -122,6 +123,7 @@ pub fn reuse(request: &RequestFacts, stored: &StoredFacts, rules: &Rules, now: T
         return ask(NotReused::ResponseNoCache);
     }
     if stored.is_fresh(now) {
+        //= RFC 8246 section 2.1: no validation of a fresh response
         return Reuse::Fresh;
     }
     //= RFC 9111 section 4: fresh, allowed stale, or validated

@@ -61,6 +61,7 @@ impl StoredFacts {
             must_revalidate: directives.must_revalidate
                 || directives.proxy_revalidate
                 || directives.s_maxage.is_some(),
+            //= RFC 8246 section 2: a stale response is validated as without
             no_cache: response.must_always_validate(),
             has_validator: response.has_validator(),
         }

@@ -78,6 +78,7 @@ impl<'b> Control<'b> {
 
     /// A request with both fields is refused, although the RFC lets a server ignore Content-Length: every peer
     /// that reads it the other way round is one that can be smuggled past.
+    //= RFC 9111 section 7.1: differences in message parsing
     pub(crate) fn framing(&self, version: Version) -> Result<Framing, RequestError> {
         match (&self.codings, self.content_length) {
             (None, None) => Ok(Framing::None),

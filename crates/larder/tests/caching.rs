@@ -689,3 +689,24 @@ fn stale_while_revalidate_answers_at_once_and_validates_behind() {
     wait::until_true("the validation ends", || larder.get("/").text() == "round 1");
     assert_eq!(origin.count("/"), 2);
 }
+
+/// What is not to be stored leaves a note at most, that it need not be waited for.
+//= RFC 9111 section 5.2.1.5: no trace in storage
+//= RFC 9111 section 5.2.2.5: no trace in storage
+#[test]
+fn what_is_not_stored_leaves_nothing_behind() {
+    const BODY_BYTES: usize = 100_000;
+    let origin = ScriptedOrigin::start(|exchange| {
+        let control = if exchange.request.target() == "/no-store" { "no-store" } else { "max-age=60" };
+        exchange.respond("200 OK", &format!("Cache-Control: {control}\r\n"), "x".repeat(BODY_BYTES));
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let held = || larder.metric("larder_store_bytes", &[]);
+    let empty = held();
+    for (target, fields) in [("/no-store", ""), ("/stored", "Cache-Control: no-store\r\n")] {
+        assert_eq!(larder.ask("GET", target, fields).body.len(), BODY_BYTES);
+        wait::until_true("only a note is left", || held() - empty < 2_000.0);
+    }
+    larder.get("/stored");
+    wait::until_true("the other is stored", || held() - empty > BODY_BYTES as f64);
+}

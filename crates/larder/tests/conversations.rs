@@ -150,7 +150,10 @@ fn gateways(groups: &[Group], origin: &str) -> BTreeMap<Profile, Larder> {
         }
         config
     };
-    let start = |profile| (profile, Setup::config(LARDER, &config(profile)).start());
+    // All dates of the cases are GMT; nothing changes where the clock on the wall is most of a day ahead.
+    //= RFC 9111 section 4.2: local time zones have no influence
+    let gateway = |profile| Setup::config(LARDER, &config(profile)).environment("TZ", "Pacific/Kiritimati");
+    let start = |profile| (profile, gateway(profile).start());
     [Profile::Safe, Profile::Rfc9111].map(start).into()
 }
 

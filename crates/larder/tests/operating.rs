@@ -42,6 +42,7 @@ fn purge_by_command() {
     check(&operate(&larder, &["purge", "nonsense"]), 1, "refused (400 Bad Request)");
 }
 
+//= RFC 9111 section 7: stored content is sensitive
 #[test]
 fn purge_with_a_token() {
     let origin = ScriptedOrigin::fixed("", "body");

@@ -73,6 +73,7 @@ fn the_admin_api_is_for_its_own_host_only() {
     assert!((400..500).contains(&status), "{status}");
 }
 
+//= RFC 9111 section 7: stored content is sensitive
 #[test]
 fn a_token_guards_all_but_probes() {
     let origin = stored();

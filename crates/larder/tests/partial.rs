@@ -89,8 +89,8 @@ fn check_all(cases: &[(&str, &[Step<'_>])]) {
     }
 }
 
-//= RFC 9111 section 3.3: storing incomplete responses
-//= RFC 9111 section 3.4: the rest of a stored response is asked for with Range and a strong validator
+//= RFC 9111 section 3.3: a 206 as an incomplete 200
+//= RFC 9111 section 3.3: completing by a range request
 #[test]
 fn parts_are_stored_and_completed() {
     check_all(&[
@@ -221,7 +221,7 @@ fn head_and_several_ranges_over_a_part() {
     assert_eq!(pair.origin.last("/").field("range"), "bytes=10-11,50-51", "for the origin to answer");
 }
 
-//= RFC 9111 section 3.4: combining partial content, the same strong validator
+//= RFC 9111 section 3.4: the same strong validator
 #[test]
 fn only_strong_validators_combine() {
     const DATED: &str = "Cache-Control: max-age=60\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nAge: 1\r\n\
@@ -264,7 +264,7 @@ fn other() -> Vec<u8> {
     hundred().into_iter().rev().collect()
 }
 
-//= RFC 9111 section 3.4: what can't be combined replaces the older response
+//= RFC 9111 section 3.4: the same strong validator
 #[test]
 fn a_representation_that_changed_takes_the_place_of_its_parts() {
     for (name, on_range, forwarded) in [
@@ -543,7 +543,7 @@ fn a_purge_forbids_storing_what_is_under_way() {
     assert!(!larder.ask("GET", "/", &lines("10-19")).is_hit(), "not stored");
 }
 
-//= RFC 9111 section 4.1: Vary
+//= RFC 9111 section 4.1: all nominated fields match
 #[test]
 fn parts_of_variants_are_kept_apart() {
     let (upper, lower) = (vec![b'A'; 100], vec![b'a'; 100]);

@@ -23,6 +23,7 @@ pub struct Setup {
     origin: Option<String>,
     config: Option<String>,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 /// A running gateway with its admin API. Killed when dropped.
@@ -62,6 +63,7 @@ impl Setup {
             origin: None,
             config: None,
             arguments: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -69,6 +71,13 @@ impl Setup {
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// Sets an environment variable of the process.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -100,6 +109,7 @@ impl Setup {
     pub fn start_when(self, probes: SocketAddr) -> Larder {
         let mut command = Command::new(&self.binary);
         command.arg("serve").args(self.addresses()).args(&self.arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let service = Service::start(&mut command, self.folder.path(), "larder");
         let Self { folder, listen, admin, config, .. } = self;
         let mut larder = Larder { service, folder, listen, admin, config };

@@ -88,7 +88,7 @@ impl Ask {
     }
 
     /// Adds `Range` and `If-Range` to the fields of the request.
-    //= RFC 9111 section 3.4: the rest of a stored response is asked for with Range and a strong validator
+    //= RFC 9111 section 3.3: completing by a range request
     pub(crate) fn write_fields(&self, fields: &mut HeaderMap) {
         let spec = match self {
             Self::Whole => return,

@@ -207,7 +207,7 @@ impl Job {
     //= RFC 9111 section 4.3.3: a full response may be stored
     pub(crate) async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
-        //= RFC 9111 section 3.3: a 206 is stored as the part that it is, and only where one was asked for
+        //= RFC 9111 section 3.3: a 206 as an incomplete 200
         if response.status == http::StatusCode::PARTIAL_CONTENT
             && matches!(self.fetch.ask, Ask::Range(_))
             && let Some(part) = partial::received_part(&lines, response.body.content_length())
@@ -277,6 +277,8 @@ impl Job {
         }
     }
 
+    //= RFC 9111 section 5.2.1.5: no trace in storage
+    //= RFC 9111 section 5.2.2.5: no trace in storage
     pub(super) fn keep_private(&self, response: OriginResponse, reason: Detail, pilot: Pilot) {
         self.not_stored(reason);
         let response = parking_lot::Mutex::new(Some(response));

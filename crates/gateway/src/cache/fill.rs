@@ -226,6 +226,8 @@ impl Fill {
     }
 
     /// Ends the body well.
+    //= RFC 9111 section 3.1: trailer fields are stored apart or discarded
+    //= RFC 9111 section 3.1: trailer fields never join header fields
     pub(crate) fn complete(&self, trailers: Option<HeaderMap>) {
         let mut state = self.state.lock();
         state.end = End::Complete(trailers.map(Arc::new));

@@ -205,6 +205,7 @@ impl Flight {
     }
 
     /// Keeps an interim response for those who wait and those who join; too many are not kept.
+    //= RFC 8297 section 2: 103 says nothing about the final response
     pub(crate) fn push_interim(&self, interim: Interim) {
         let mut progress = self.progress.lock();
         if progress.interims.len() < INTERIMS_KEPT_MAX {

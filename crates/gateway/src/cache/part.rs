@@ -157,7 +157,7 @@ impl Publication<'_> {
     }
 
     /// The head of a stored response after another part of it arrived: as after a 304.
-    //= RFC 9111 section 3.4: the stored header fields are updated as in section 3.2
+    //= RFC 9111 section 3.4: fields of the newer part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
         let freshened = self.freshening().freshen(&base.head, part.response, part.times);
         let freshened = freshened.ok_or(NotStored::VaryUnusable)?;
@@ -209,7 +209,7 @@ impl Publication<'_> {
 
     /// What a part is added to: the stored response of the same representation, or nothing. Refused where another
     /// response took that place after the request was sent.
-    //= RFC 9111 section 3.4: what can't be combined replaces the older response
+    //= RFC 9111 section 3.4: the same strong validator
     fn body_to_extend(
         &self,
         stored: Option<&StoredResponse>,

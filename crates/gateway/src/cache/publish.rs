@@ -170,6 +170,7 @@ impl Publication<'_> {
         match freshened.storable {
             Ok(_) => return self.put(response, Replaced::Variant).ok(),
             // The stored response is none of this request's business: it stays as it was.
+            //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
             Err(reason) if reason.is_of_request() => {}
             Err(_) => {
                 memory.remove(&self.job.fetch.key);

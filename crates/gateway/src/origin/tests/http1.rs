@@ -180,6 +180,19 @@ async fn transfer_codings_other_than_chunked_are_marked() {
     }
 }
 
+//= RFC 9112 section 6.3: Content-Length beside Transfer-Encoding is removed before forwarding
+#[tokio::test]
+async fn a_length_beside_a_transfer_coding_is_removed() {
+    for coding in ["chunked", "gzip, chunked"] {
+        let response = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: {coding}\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+        );
+        let got = answer(Method::GET, &response, End::Hold).await.unwrap();
+        assert!(!got.fields.contains_key("content-length"), "{coding}: {:?}", got.fields);
+        assert_eq!(got.body, "ok", "{coding}");
+    }
+}
+
 //= RFC 9110 section 9.3.2: HEAD is GET without content
 //= RFC 9112 section 6.3: message body length of a response
 #[tokio::test]

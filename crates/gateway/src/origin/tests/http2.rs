@@ -160,6 +160,7 @@ async fn interim_responses_and_trailers_arrive() {
     assert_eq!((with_trailers.body.as_str(), with_trailers.trailers.unwrap().len()), ("ok", 1));
 }
 
+//= RFC 9113 section 8.3.1: request pseudo-header fields
 #[tokio::test]
 async fn request_bodies_arrive_whole() {
     let server = Server::start(&[Act::Echo; 4], 100).await;

@@ -170,6 +170,26 @@ async fn heads_are_refused_on_their_stream_only() {
     assert_eq!(origin.request_count(), 1);
 }
 
+//= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
+#[tokio::test]
+async fn a_101_of_the_origin_is_a_502() {
+    const SWITCH: Act =
+        Act::Write("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    let origin = Origin::start(&[("/x", &[SWITCH])]).await;
+    let mut client = Client::connect(&worker(origin.address, limits())).await;
+    assert_eq!(client.ask("GET", "/x", &[]).await.status, 502);
+}
+
+//= RFC 9110 section 10.2.1: an empty Allow means that the resource allows no methods
+#[tokio::test]
+async fn connect_is_not_allowed_anywhere() {
+    let origin = Origin::start(&[]).await;
+    let mut client = Client::connect(&worker(origin.address, limits())).await;
+    let answer = client.ask("CONNECT", "", &[]).await;
+    assert_eq!(answer.status, 405);
+    assert_eq!(answer.fields.get("allow").map(|value| value.as_bytes()), Some(&b""[..]));
+}
+
 #[tokio::test]
 async fn a_request_without_authority_is_refused() {
     let origin = Origin::start(&[]).await;
