@@ -58,6 +58,7 @@ pub mod explain;
 pub mod facts;
 pub mod fields;
 pub mod freshness;
+pub mod groups;
 pub mod head_update;
 pub mod hop_by_hop;
 pub mod invalidation;
@@ -92,8 +93,13 @@ pub use key::{CacheKey, KeyParts, KeyRules, QueryOrder, QueryParameters};
 pub use max_forwards::MaxForwards;
 pub use negotiation::Negotiation;
 pub use range::{ByteRange, Ranges};
-pub use reuse::{Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse};
-pub use rules::{Heuristic, HeuristicFor, Profile, Rules, StaleLimit, StatusMatch, StoredErrors, TtlTable};
+pub use reuse::{
+    Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse, reuse_invalidated,
+};
+pub use rules::{
+    GroupsInvalidated, Heuristic, HeuristicFor, Profile, Rules, StaleLimit, StatusMatch, StoredErrors,
+    TtlTable,
+};
 pub use stored::StoredFacts;
 pub use storing::{NotStored, Storable, StorageFilter, may_store};
 pub use validators::{StoredValidators, Validators};

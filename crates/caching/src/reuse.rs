@@ -36,6 +36,7 @@ reason_codes! {
         RequestMaxAge = "request-max-age", "RFC 9111 section 5.2.1.1", "The stored response is older than the request's `max-age`.";
         RequestMinFresh = "request-min-fresh", "RFC 9111 section 5.2.1.3", "The stored response isn't fresh for as long as the request's `min-fresh`.";
         ResponseNoCache = "no-cache", "RFC 9111 section 5.2.2.4", "The stored response says `no-cache`: it is validated each time.";
+        Invalidated = "invalidated", "RFC 9111 section 4.4", "What the stored response belongs to was invalidated since it was stored (RFC 9875): it is validated.";
         Expired = "expired", "RFC 9111 section 4.2", "The stored response is stale.";
     }
 }
@@ -54,7 +55,7 @@ impl NotReused {
             Self::OriginConditions | Self::RequestNoCache | Self::RequestMaxAge | Self::RequestMinFresh => {
                 FwdReason::Request
             }
-            Self::ResponseNoCache | Self::Expired => FwdReason::Stale,
+            Self::ResponseNoCache | Self::Invalidated | Self::Expired => FwdReason::Stale,
         }
     }
 }
@@ -104,6 +105,14 @@ pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
         Miss::Bytes => NotReused::Partial,
     };
     without_lookup(request, rules).unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::None))
+}
+
+/// What to do with a stored response that was invalidated since it was stored: it is never used as it is.
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
+pub fn reuse_invalidated(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> Reuse {
+    let candidate = if stored.has_validator { Candidate::Validatable } else { Candidate::Bare };
+    without_lookup(request, rules)
+        .unwrap_or_else(|| ask_origin(request, rules, NotReused::Invalidated, candidate))
 }
 
 /// What to do with a stored response whose key and nominated fields match the request.

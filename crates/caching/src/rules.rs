@@ -27,6 +27,8 @@ pub struct Rules {
     pub honour_request_directives: bool,
     /// How `Accept-Encoding` and `Accept-Language` select among stored responses.
     pub negotiation: Negotiation,
+    /// Which groups of stored responses an unsafe request invalidates (RFC 9875).
+    pub groups_invalidated: GroupsInvalidated,
     /// Stale responses while a validation runs.
     pub stale_while_revalidate: StaleLimit,
     /// Stale responses when the origin server answers with an error (RFC 5861).
@@ -75,6 +77,7 @@ impl Rules {
                 store_set_cookie: true,
                 store_post: true,
                 negotiation: Negotiation::Selecting,
+                groups_invalidated: GroupsInvalidated::Shared,
                 stale_while_revalidate: StaleLimit { max_ms: u64::MAX, ..StaleLimit::default() },
                 stale_if_error: StaleLimit { max_ms: u64::MAX, ..StaleLimit::default() },
                 max_stale_max_ms: u64::MAX,
@@ -107,6 +110,7 @@ impl Rules {
             errors: StoredErrors::OfResource,
             store_set_cookie: false,
             store_post: false,
+            groups_invalidated: GroupsInvalidated::Named,
             honour_request_directives: true,
             negotiation: Negotiation::Normalised,
             stale_while_revalidate: StaleLimit::default(),
@@ -131,6 +135,16 @@ pub enum StoredErrors {
     OfResource,
     /// All with an explicit lifetime.
     All,
+}
+
+/// Which groups of stored responses an unsafe request invalidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupsInvalidated {
+    /// Those that `Cache-Group-Invalidation` names. More would let anybody who may send a POST empty the cache of all
+    /// that shares a group with its target.
+    Named,
+    /// Also those that the stored responses belong to which the request invalidates itself.
+    Shared,
 }
 
 /// How long past its expiry a response may be used, in milliseconds.

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use caching::explain::{Finding, seconds};
-use caching::invalidation::{Target, invalidated};
-use caching::{CacheStatus, ExchangeTimes, FieldLine, MethodClass, Outcome};
+use caching::invalidation::Target;
+use caching::{CacheStatus, ExchangeTimes, FieldLine, Outcome};
 use http::{HeaderMap, HeaderValue, Method};
 use telemetry::{CacheResult, OriginOutcome};
 use tokio::time::Instant;
 
-use crate::cache::flight::Participant;
 use crate::cache::written::Written;
-use crate::cache::{head_update, purge};
+use crate::cache::{head_update, invalidate};
 use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
 use crate::exchange::{InterimSender, PassReason, Plan};
@@ -164,7 +163,7 @@ pub(crate) async fn pass(
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
             let times = ExchangeTimes { request: sent, response: now() };
-            invalidate(worker, plan, &response, written.as_ref().map(Written::participant));
+            invalidate::apply(worker, plan, &response, written.as_ref().map(Written::participant));
             head_update::apply(worker, plan, &response, times);
             match written.filter(|written| written.may_store(&response, times)) {
                 Some(written) => written.reply(plan, response, times, interims).await,
@@ -236,19 +235,6 @@ fn content(mut response: OriginResponse, mut fields: PackedFields, plan: &Plan) 
         },
     };
     (length, body, ReplyHead::Own { reason: response.reason, fields })
-}
-
-//= RFC 9111 section 4.4: invalidating stored responses
-fn invalidate(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Participant>) {
-    if plan.facts.method != MethodClass::Unsafe {
-        return;
-    }
-    let request = &plan.request;
-    let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
-    for uri in invalidated(plan.facts.method, response.status.as_u16(), &target(request), &lines) {
-        let origin = (request.scheme, &request.authority[..]);
-        purge::invalidate(worker, &plan.live, origin, &uri, spared);
-    }
 }
 
 /// The target URI of a request.

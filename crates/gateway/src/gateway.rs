@@ -14,6 +14,7 @@ use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cache::epochs::Epochs;
 use crate::cache::flight::Flights;
 use crate::cache::purge::{PurgeError, PurgeMode, Purged, purge_url};
 use crate::config::{Config, ListenerConfig};
@@ -99,6 +100,7 @@ impl Gateway {
             live: ArcSwap::from_pointee(live),
             memory,
             flights: Arc::new(Flights::new()),
+            epochs: Epochs::new(),
             origins,
             telemetry,
             connections: AtomicUsize::new(0),

@@ -11,6 +11,7 @@ use store::Memory;
 use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
 
+use crate::cache::epochs::Epochs;
 use crate::cache::flight::Flights;
 use crate::cache::stored::Primary;
 use crate::config::Config;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) live: ArcSwap<Live>,
     pub(crate) memory: Memory<Primary>,
     pub(crate) flights: Arc<Flights>,
+    pub(crate) epochs: Epochs,
     pub(crate) origins: Arc<Origins>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) connections: AtomicUsize,

@@ -7,13 +7,15 @@ pub(crate) mod rules;
 
 use std::collections::HashMap;
 
+use caching::groups::{self, Groups};
 use caching::post::may_store_for_get;
 use caching::validation::{self, Answer, Known};
 use caching::{
-    CacheKey, Failure, FieldLine, FwdReason, HopByHop, KeyParts, KeyRules, Matching, MethodClass, Miss,
-    Negotiation, NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts, ResponseFacts, Reuse,
-    Rules, Selecting, Storable, StorageFilter, StoredFacts, StoredValidators, Timestamp, Validators,
-    conditional, date, fields, invalidation, may_serve_stale, may_store, on_miss, reuse,
+    CacheKey, Failure, FieldLine, FwdReason, GroupsInvalidated, HopByHop, KeyParts, KeyRules, Matching,
+    MethodClass, Miss, Negotiation, NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts,
+    ResponseFacts, Reuse, Rules, Selecting, Storable, StorageFilter, StoredFacts, StoredValidators,
+    Timestamp, Validators, conditional, date, fields, invalidation, may_serve_stale, may_store, on_miss,
+    reuse, reuse_invalidated,
 };
 
 /// Fields and content.
@@ -57,8 +59,17 @@ struct Stored {
     validators: StoredValidators,
     nominated: NominatedFields,
     nominated_values: NominatedValues,
+    groups: Vec<String>,
+    standing: Standing,
     reason: String,
     message: Message,
+}
+
+/// Whether a group of a stored response was invalidated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Valid,
+    Invalidated,
 }
 
 /// A request that is being answered.
@@ -117,6 +128,9 @@ impl Cache {
         let exchange = Exchange { request, lines: &lines, facts, key, negotiation, now };
         let selected = self.select(&exchange);
         let decision = match &selected {
+            Some(stored) if stored.standing == Standing::Invalidated => {
+                reuse_invalidated(&facts, &stored.facts, &self.rules)
+            }
             Some(stored) => reuse(&facts, &stored.facts, &self.rules, now),
             None => on_miss(&facts, &self.rules, self.miss(&exchange)),
         };
@@ -192,7 +206,21 @@ impl Cache {
         let target = target_of(exchange.request);
         let lines = response.message.lines();
         for uri in invalidation::invalidated(exchange.facts.method, response.status, &target, &lines) {
-            self.stored.remove(&key_of_parts(&uri.path, uri.query.as_deref()));
+            let gone = self.stored.remove(&key_of_parts(&uri.path, uri.query.as_deref()));
+            if self.rules.groups_invalidated == GroupsInvalidated::Shared {
+                gone.iter().flatten().for_each(|stored| self.invalidate_groups(&stored.groups));
+            }
+        }
+        let named = groups::invalidated(exchange.facts.method, response.status, &lines, GROUPS_MAX);
+        self.invalidate_groups(&names(named));
+    }
+
+    //= RFC 9875 section 3: invalidation of the listed groups
+    fn invalidate_groups(&mut self, groups: &[String]) {
+        for stored in self.stored.values_mut().flatten() {
+            if stored.groups.iter().any(|group| groups.contains(group)) {
+                stored.standing = Standing::Invalidated;
+            }
         }
     }
 
@@ -280,7 +308,8 @@ impl Cache {
     }
 
     fn is_usable_stale(&self, exchange: &Exchange<'_>, stale: &Stored, failure: Failure) -> bool {
-        may_serve_stale(&exchange.facts, &stale.facts, &self.rules, exchange.now, failure)
+        stale.standing == Standing::Valid
+            && may_serve_stale(&exchange.facts, &stale.facts, &self.rules, exchange.now, failure)
     }
 
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
@@ -346,7 +375,9 @@ impl Cache {
         let nominated = NominatedFields::parse(&lines).ok()?;
         let nominated_values = nominated.capture(exchange.selecting());
         let validators = Validators::parse(&lines, exchange.now).into();
-        Some(Stored { facts, validators, nominated, nominated_values, reason: reason.to_owned(), message })
+        let groups = names(groups::of_response(&lines, GROUPS_MAX));
+        let (standing, reason) = (Standing::Valid, reason.to_owned());
+        Some(Stored { facts, validators, nominated, nominated_values, groups, standing, reason, message })
     }
 
     /// In place of what answers the same requests.
@@ -377,6 +408,16 @@ fn asked(reason: NotReused, status: Option<u16>, kept: Kept) -> Outcome {
 
 fn judge(response: &Response, candidates: &[Validators<'_>], now: Timestamp) -> Answer {
     validation::judge(response.status, &response.message.lines(), candidates, now)
+}
+
+/// Groups of one response that are told apart.
+const GROUPS_MAX: usize = 128;
+
+fn names(groups: Groups) -> Vec<String> {
+    match groups {
+        Groups::Named(names) => names,
+        Groups::TooMany => unreachable!("no case has so many groups"),
+    }
 }
 
 /// Stored responses that one validation names.

@@ -1,6 +1,9 @@
 //! The rule keys of a case file for the model.
 
-use caching::{Heuristic, HeuristicFor, Negotiation, Profile, Rules, StatusMatch, StoredErrors, TtlTable};
+use caching::{
+    GroupsInvalidated, Heuristic, HeuristicFor, Negotiation, Profile, Rules, StatusMatch, StoredErrors,
+    TtlTable,
+};
 use serde_json::Value;
 use testkit::conversation::{self, Case};
 
@@ -30,6 +33,13 @@ fn set(rules: &mut Rules, key: &str, value: &Value) -> Option<()> {
             }
         }
         "store_set_cookie" => rules.store_set_cookie = value.as_bool()?,
+        "groups_invalidated" => {
+            rules.groups_invalidated = match value.as_str()? {
+                "named" => GroupsInvalidated::Named,
+                "shared" => GroupsInvalidated::Shared,
+                _ => return None,
+            }
+        }
         "store_post" => rules.store_post = value.as_bool()?,
         "stale_while_revalidate_default" => rules.stale_while_revalidate.default_ms = ms(value)?,
         "stale_while_revalidate_max" => rules.stale_while_revalidate.max_ms = ms(value)?,

@@ -14,7 +14,7 @@ use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Join, News, Participant, Pilot};
 use super::lookup::Lookup;
 use super::serve::{Extent, Serving, Use};
-use super::stored::Hit;
+use super::stored::{Hit, StoredHead};
 use crate::config::{Collapse, CollapseLimits, LeaderFailure};
 use crate::exchange::{InterimSender, PassReason, Plan};
 use crate::explain::{Record, note};
@@ -122,6 +122,7 @@ pub(crate) fn refresh(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             noting: lookup.request.record.map(Record::open),
             facts: *lookup.facts,
             fetch,
+            stamp: lookup.worker.shared.epochs.stamp(),
         };
         tokio::spawn(job.run(Pilot::new(&participant, flights)));
     }
@@ -188,6 +189,7 @@ impl Seeker<'_> {
             noting: self.plan.request.record.as_ref().map(Record::open),
             facts: self.plan.facts,
             fetch: Arc::clone(&self.fetch),
+            stamp: self.worker.shared.epochs.stamp(),
         }
     }
 
@@ -200,8 +202,8 @@ impl Seeker<'_> {
         let lines = self.plan.request.fields.to_lines();
         let hit = primary.select(self.selecting(&lines))?;
         let request = self.plan.request.borrow(&lines);
-        let is_usable = self.is_fresh_for_this(&hit.head.facts)
-            && self.serving(&request).stored(&hit, Use::Fresh).is_some();
+        let is_usable =
+            self.is_fresh_for_this(&hit.head) && self.serving(&request).stored(&hit, Use::Fresh).is_some();
         is_usable.then_some(hit)
     }
 
@@ -209,9 +211,10 @@ impl Seeker<'_> {
         self.plan.site.rule_at(self.plan.rule).selecting(request)
     }
 
-    fn is_fresh_for_this(&self, facts: &caching::StoredFacts) -> bool {
+    fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        reuse(&self.plan.facts, facts, rules, self.worker.now()) == Reuse::Fresh
+        reuse(&self.plan.facts, &head.facts, rules, self.worker.now()) == Reuse::Fresh
+            && !head.is_invalidated(&self.worker.shared.epochs)
     }
 
     async fn answer(&self, participant: &mut Participant) -> Answer {
@@ -273,7 +276,7 @@ impl Seeker<'_> {
             head.nominated.write_variant_key(self.selecting(&lines), &mut variant);
             return Err(Again::Join { variant });
         }
-        if role == Role::Waiter && !self.is_fresh_for_this(&head.facts) {
+        if role == Role::Waiter && !self.is_fresh_for_this(head) {
             return Err(Again::Alone);
         }
         let result = if role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
@@ -316,7 +319,7 @@ impl Seeker<'_> {
     fn take_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         if role == Role::Waiter
-            && !(hit.head.is_selected_by(self.selecting(&lines)) && self.is_fresh_for_this(&hit.head.facts))
+            && !(hit.head.is_selected_by(self.selecting(&lines)) && self.is_fresh_for_this(&hit.head))
         {
             return Err(Again::Alone);
         }

@@ -12,6 +12,7 @@ use caching::{
 use http::header::{HeaderName, HeaderValue};
 
 use super::ask::Ask;
+use super::epochs::Stamp;
 use super::fill::{Fill, FillLimits, NotKept, Writer, Written};
 use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Pilot, PrivateAnswer};
@@ -80,6 +81,8 @@ pub(crate) struct Job {
     pub(crate) noting: Option<OpenRecord>,
     pub(crate) facts: RequestFacts,
     pub(crate) fetch: Arc<Fetch>,
+    /// Taken before the origin is asked.
+    pub(crate) stamp: Stamp,
 }
 
 /// Whether a body was given to the store.
@@ -149,7 +152,10 @@ impl Job {
     fn usable_stale(&self, failure: Failure, cause: FailureCause) -> Option<Hit> {
         let (stored, now) = (self.fetch.stale.as_ref(), now());
         let rules = &self.rule().caching;
-        let is_usable = |stale: &&Hit| may_serve_stale(&self.facts, &stale.head.facts, rules, now, failure);
+        let is_usable = |stale: &&Hit| {
+            may_serve_stale(&self.facts, &stale.head.facts, rules, now, failure)
+                && !stale.head.is_invalidated(&self.worker.shared.epochs)
+        };
         let usable = stored.filter(is_usable);
         self.note(|| findings::failure(usable, stored.is_some(), cause, now));
         usable.cloned()

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use caching::{
     ExchangeTimes, FieldLine, NominatedFields, NominatedValues, NotStored, RequestFacts, Storable,
-    StoredFacts, Timestamp, Validators, VaryUnusable, may_store, validation,
+    StoredFacts, Timestamp, Validators, VaryUnusable, fields, groups, may_store, validation,
 };
 
+use super::epochs::{Epochs, Membership, Stamp};
 use super::stored::StoredHead;
 use crate::fields::{PackedFields, map_lines};
+use crate::forward::target;
 use crate::head::{OwnedRequest, Version};
 use crate::origin::OriginResponse;
 use crate::route::{LiveSite, RuleIndex};
@@ -23,6 +25,9 @@ pub(crate) struct Freshening<'a> {
     pub(crate) request: &'a OwnedRequest,
     /// As of a GET.
     pub(crate) facts: &'a RequestFacts,
+    pub(crate) epochs: &'a Epochs,
+    /// When it was asked for.
+    pub(crate) stamp: Stamp,
 }
 
 /// A stored head with new fields.
@@ -49,8 +54,18 @@ impl Freshening<'_> {
         let storable = may_store(self.facts, &freshened.response, rules, times.response);
         let facts = StoredFacts::new(self.facts, &freshened.response, rules);
         let fields = PackedFields::from_lines(freshened.fields);
+        let membership = match fields::contains(&received, "cache-groups") {
+            true => self.membership(&received),
+            false => stored.membership.as_ref().map(|membership| membership.asked_at(self.stamp)),
+        };
         let head = self.head(facts, fields, &stored.reason, stored.declared_bytes).ok()?;
-        Some(Freshened { head, storable })
+        Some(Freshened { head: StoredHead { membership, ..head }, storable })
+    }
+
+    /// What a response with these fields belongs to.
+    pub(crate) fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
+        let groups = groups::of_response(received, self.live.config.groups_max);
+        self.epochs.membership(&groups, &target(self.request), self.stamp)
     }
 
     pub(crate) fn end_to_end(
@@ -88,6 +103,7 @@ impl Freshening<'_> {
             nominated_values,
             reason: reason.into(),
             fields,
+            membership: None,
             declared_bytes,
         })
     }

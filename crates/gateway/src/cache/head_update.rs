@@ -6,6 +6,7 @@ use caching::head_update::{self, Stored};
 use caching::{ExchangeTimes, FieldLine, HeadUpdate, MethodClass, RequestFacts};
 use store::Change;
 
+use super::epochs::{Epochs, Membership, Stamp};
 use super::freshen::Freshening;
 use super::lookup::write_site_key;
 use super::stored::{Primary, StoredHead, StoredResponse};
@@ -34,7 +35,7 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, tim
         &plan.site.rule_at(plan.rule).query,
         &mut key,
     );
-    let update = Update { plan, facts: &facts, response, times };
+    let update = Update { epochs: &worker.shared.epochs, plan, facts: &facts, response, times };
     let memory = &worker.shared.memory;
     memory.update(&key, |current| {
         let Some(primary) = current else { return Change::Keep };
@@ -48,6 +49,7 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, tim
 }
 
 struct Update<'a> {
+    epochs: &'a Epochs,
     plan: &'a Plan,
     facts: &'a RequestFacts,
     response: &'a OriginResponse,
@@ -99,12 +101,16 @@ impl Update<'_> {
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
         let plan = self.plan;
+        // A HEAD without validators says little: what was invalidated stays so until a GET is answered.
+        let stamp = stored.membership.as_ref().map_or(Stamp::OLDEST, Membership::stamp);
         let freshening = Freshening {
             live: &plan.live,
             site: &plan.site,
             rule: plan.rule,
             request: &plan.request,
             facts: self.facts,
+            epochs: self.epochs,
+            stamp,
         };
         match freshening.freshen(stored, self.response, self.times) {
             None => Changed::Gone,

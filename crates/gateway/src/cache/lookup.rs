@@ -5,7 +5,7 @@ use std::sync::Arc;
 use caching::explain::{self, Finding};
 use caching::{
     FwdReason, KeyParts, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp, key::write_key, on_miss,
-    reuse,
+    reuse, reuse_invalidated,
 };
 
 use super::ask::Ask;
@@ -60,6 +60,9 @@ impl Lookup<'_> {
         let primary = self.worker.shared.memory.get(key);
         let selected = primary.as_ref().and_then(|primary| primary.select(self.selecting()));
         let decision = match &selected {
+            Some(hit) if hit.head.is_invalidated(&self.worker.shared.epochs) => {
+                reuse_invalidated(self.facts, &hit.head.facts, &rule.caching)
+            }
             Some(hit) => reuse(self.facts, &hit.head.facts, &rule.caching, self.now),
             None => on_miss(self.facts, &rule.caching, miss_kind(primary.as_deref())),
         };

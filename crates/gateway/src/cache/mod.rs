@@ -3,12 +3,14 @@
 pub(crate) mod ask;
 pub(crate) mod assemble;
 pub(crate) mod collapse;
+pub(crate) mod epochs;
 pub(crate) mod fetch;
 pub(crate) mod fill;
 pub(crate) mod findings;
 pub(crate) mod flight;
 pub(crate) mod freshen;
 pub(crate) mod head_update;
+pub(crate) mod invalidate;
 pub(crate) mod lookup;
 pub(crate) mod part;
 pub(crate) mod publish;

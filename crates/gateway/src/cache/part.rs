@@ -134,9 +134,11 @@ impl Publication<'_> {
         let (stored, unshared) = split(&PackedFields::from_lines(end_to_end), |name| filter.keeps(name));
         let head = match part.base {
             Some(base) => self.combined_head(base, part)?,
-            None => freshening
-                .head(storable.facts, stored, &[], part.range.complete_bytes)
-                .map_err(|_| Detail::from(NotStored::VaryUnusable))?,
+            None => {
+                let head = freshening.head(storable.facts, stored, &[], part.range.complete_bytes);
+                let head = head.map_err(|_| Detail::from(NotStored::VaryUnusable))?;
+                StoredHead { membership: freshening.membership(&received), ..head }
+            }
         };
         let range = (!part.range.is_complete()).then_some(part.range);
         Ok(Filling {

@@ -53,6 +53,7 @@ impl Publication<'_> {
         let budget = Arc::clone(self.job.worker.shared.memory.budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
+        let head = StoredHead { membership: freshening.membership(lines), ..head };
         Ok(Filling { head: Arc::new(head), status, fill, unshared: Arc::new(unshared), part: None })
     }
 
@@ -187,6 +188,8 @@ impl Publication<'_> {
             rule: job.rule,
             request: &job.request,
             facts: &job.facts,
+            epochs: &job.worker.shared.epochs,
+            stamp: job.stamp,
         }
     }
 }

@@ -1,11 +1,10 @@
-//! Takes stored responses out of use: after unsafe requests (invalidate) and for operators (purge).
+//! Takes stored responses out of use for operators.
 //!
 //! A purge wins against fetches in flight: they are doomed first, so that what they bring is delivered but not
 //! stored, and then what is stored goes.
 
 use std::sync::Arc;
 
-use caching::invalidation::SameOrigin;
 use store::{Applied, Change};
 
 use super::flight::Participant;
@@ -13,7 +12,7 @@ use super::lookup::write_site_key;
 use super::stored::{Primary, StoredHead, StoredResponse};
 use crate::head::Scheme;
 use crate::route::{LiveSite, host_of};
-use crate::worker::{Live, Shared, Worker, now};
+use crate::worker::{Shared, now};
 
 /// How a purge takes stored responses out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,29 +60,6 @@ pub(crate) fn purge_url(shared: &Shared, url: &str, mode: PurgeMode) -> Result<P
     Ok(purge_key(shared, &key_of(site, scheme, authority, path_and_query), mode, None))
 }
 
-/// Invalidates what lies under a URI after an unsafe request.
-//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
-/// `spared` is the forward of the request itself, whose response is newer than what it invalidates.
-pub(crate) fn invalidate(
-    worker: &Worker,
-    live: &Live,
-    (scheme, authority): (Scheme, &str),
-    uri: &SameOrigin,
-    spared: Option<&Participant>,
-) {
-    let mut path_and_query = uri.path.clone();
-    if let Some(query) = &uri.query {
-        path_and_query.push(b'?');
-        path_and_query.extend_from_slice(query);
-    }
-    let Ok(path_and_query) = String::from_utf8(path_and_query) else { return };
-    let path = path_and_query.split_once('?').map_or(path_and_query.as_str(), |(path, _)| path);
-    if let Some(site) = live.routes.site(authority, path) {
-        let key = key_of(site, scheme, authority, &path_and_query);
-        purge_key(&worker.shared, &key, PurgeMode::Hard, spared);
-    }
-}
-
 /// The key under which the response to a GET is stored.
 pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
     let mut key = Vec::new();
@@ -92,7 +68,13 @@ pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path
     key
 }
 
-fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode, spared: Option<&Participant>) -> Purged {
+/// `spared` is a forward that may still store what it brings.
+pub(super) fn purge_key(
+    shared: &Shared,
+    key: &[u8],
+    mode: PurgeMode,
+    spared: Option<&Participant>,
+) -> Purged {
     let fetches = shared.flights.doom(key, spared);
     let mut responses = 0;
     let applied = shared.memory.update(key, |current| {

@@ -11,6 +11,7 @@ use caching::{
 };
 use store::{Budget, Charge, OverBudget, Record, allocated_bytes};
 
+use super::epochs::{Epochs, Membership};
 use super::segmented::Segmented;
 use crate::fields::PackedFields;
 use crate::reason::Detail;
@@ -26,6 +27,8 @@ pub(crate) struct StoredHead {
     pub(crate) reason: Box<[u8]>,
     /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
     pub(crate) fields: PackedFields,
+    /// What it belongs to, if that can be invalidated.
+    pub(crate) membership: Option<Membership>,
     /// Body length where the origin declared it.
     pub(crate) declared_bytes: Option<u64>,
 }
@@ -40,8 +43,14 @@ impl StoredHead {
             self.nominated_values.as_bytes().len(),
             validators.etag.map_or(0, <[u8]>::len),
             validators.last_modified.map_or(0, |(text, _)| text.len()),
+            self.membership.as_ref().map_or(0, Membership::heap_bytes),
         ];
         boxed.into_iter().map(allocated_bytes).sum::<usize>() + self.fields.heap_bytes()
+    }
+
+    /// Whether it was invalidated since it was asked for. Costs a response without groups one comparison.
+    pub(crate) fn is_invalidated(&self, epochs: &Epochs) -> bool {
+        self.membership.as_ref().is_some_and(|membership| epochs.is_outdated(membership))
     }
 
     /// Whether the request's nominated fields select this response.

@@ -96,5 +96,6 @@ fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
         noting: plan.request.record.as_ref().map(Record::open),
         facts: plan.facts.as_get(),
         fetch: Arc::new(fetch),
+        stamp: worker.shared.epochs.stamp(),
     }
 }

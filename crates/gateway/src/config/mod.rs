@@ -33,6 +33,8 @@ pub struct Config {
     pub variants_max: usize,
     /// Stored responses of one cache key whose entity tags one validation request names.
     pub validation_tags_max: usize,
+    /// Groups of a stored response, and groups that one response invalidates, that are told apart.
+    pub groups_max: usize,
     /// Sites in the order of the file. The most specific host, then the longest path prefix wins.
     pub sites: Vec<Arc<Site>>,
     /// Name in `Via` and `Cache-Status`.

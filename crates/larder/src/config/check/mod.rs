@@ -59,6 +59,7 @@ pub(super) fn build(tree: Table, sources: &Sources, problems: &mut Problems) -> 
         memory_bytes_max: tree.table("store").number("memory"),
         variants_max: tree.table("store").number("variants_max"),
         validation_tags_max: tree.table("store").number("validation_tags_max"),
+        groups_max: tree.table("store").number("groups_max"),
         sites,
         server_name: server::server_name(&mut scope, &tree),
         trusted_proxies: server::trusted_proxies(&mut scope, &tree),

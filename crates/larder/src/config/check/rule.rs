@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use caching::{
-    Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder, QueryParameters, Rules, StaleLimit,
-    StatusMatch, StoredErrors, TtlTable,
+    GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder, QueryParameters,
+    Rules, StaleLimit, StatusMatch, StoredErrors, TtlTable,
 };
 use gateway::config::{CacheRule, MethodSet, OverrideFields, PathPattern, RangeMiss};
 
@@ -169,6 +169,14 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
         },
         store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
         store_post: given_flag("store_post", base.store_post),
+        groups_invalidated: match table
+            .given("groups_invalidated")
+            .and_then(|_| table.text("groups_invalidated"))
+        {
+            Some("shared") => GroupsInvalidated::Shared,
+            Some(_) => GroupsInvalidated::Named,
+            None => base.groups_invalidated,
+        },
         honour_request_directives: table.flag("honour_request_directives"),
         negotiation: match table.given("negotiation").and_then(|_| table.text("negotiation")) {
             Some("as-sent") => Negotiation::AsSent,

@@ -349,6 +349,14 @@ static STORE: Section = Section {
             "Stored responses of one cache key that a validation request names in `If-None-Match`.",
             "The origin's 304 then says which of them answers, also for a request whose nominated fields (`Vary`) matched none. Beside the response that the request selected only those with a strong tag and without `Content-Encoding` are named. `1` names the selected response alone, for origins whose 304 has no `ETag`.",
         ),
+        row(
+            "groups_max",
+            Kind::Integer { min: 32, max: 10_000 },
+            Preset::Is("128"),
+            Reload::Yes,
+            "Groups of one response in `Cache-Groups`, or in `Cache-Group-Invalidation`, that are told apart (RFC 9875).",
+            "A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its origin.",
+        ),
     ],
 };
 

@@ -317,6 +317,14 @@ static RULE: Section = Section {
             "Absent under `profile = \"rfc9111\"`: `true`. The content of the POST is no part of the cache key: what one client posts, all others would get. A POST itself is never answered from what is stored.",
         ),
         row(
+            "groups_invalidated",
+            Kind::Choice(&["named", "shared"]),
+            Preset::Is("\"named\""),
+            Reload::Yes,
+            "Which groups of stored responses an unsafe request invalidates (RFC 9875): those that `Cache-Group-Invalidation` names, or also those that what it invalidates belongs to.",
+            "Absent under `profile = \"rfc9111\"`: `shared`. With that, whoever may send a POST takes everything out of use that shares a group with its URL.",
+        ),
+        row(
             "honour_request_directives",
             Kind::Flag,
             Preset::Is("true"),

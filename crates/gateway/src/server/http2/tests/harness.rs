@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::cache::epochs::Epochs;
 use crate::cache::flight::Flights;
 use crate::config::{
     AddressFamily, ClientLimits, Collapse, Config, ErrorExposure, OriginConfig, OriginEndpoint,
@@ -171,6 +172,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
         live: ArcSwap::from_pointee(live),
         memory: Memory::new(MemoryConfig::with_bytes_max(16 << 20)),
         flights: Arc::new(Flights::new()),
+        epochs: Epochs::new(),
         origins,
         telemetry,
         connections: AtomicUsize::new(0),
@@ -195,6 +197,7 @@ fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
         memory_bytes_max: 16 << 20,
         variants_max: 4,
         validation_tags_max: 4,
+        groups_max: 32,
         sites: vec![site],
         server_name: "larder".to_owned(),
         trusted_proxies: Vec::new(),

@@ -1,0 +1,59 @@
+//! Takes stored responses out of use after unsafe requests (RFC 9111 section 4.4, RFC 9875).
+
+use caching::invalidation::{SameOrigin, invalidated};
+use caching::{FieldLine, GroupsInvalidated, MethodClass, groups};
+
+use super::flight::Participant;
+use super::purge::{PurgeMode, key_of, purge_key};
+use crate::exchange::Plan;
+use crate::fields::map_lines;
+use crate::forward::target;
+use crate::origin::OriginResponse;
+use crate::worker::Worker;
+
+/// Invalidates what the request has changed, as far as its response tells. `spared` is the forward of the request itself,
+/// whose response is newer than what it invalidates.
+//= RFC 9111 section 4.4: invalidating stored responses
+pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Participant>) {
+    let method = plan.facts.method;
+    if method != MethodClass::Unsafe {
+        return;
+    }
+    let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+    let (status, target) = (response.status.as_u16(), target(&plan.request));
+    for uri in invalidated(method, status, &target, &lines) {
+        invalidate_uri(worker, plan, &uri, spared);
+    }
+    //= RFC 9875 section 3: invalidation of the listed groups
+    let groups = groups::invalidated(method, status, &lines, plan.live.config.groups_max);
+    worker.shared.epochs.invalidate(&groups, &target);
+}
+
+/// Whatever lies under the URI, by the site and the rule that a GET for it would have.
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
+fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option<&Participant>) {
+    let request = plan.request();
+    let mut path_and_query = uri.path.clone();
+    if let Some(query) = &uri.query {
+        path_and_query.push(b'?');
+        path_and_query.extend_from_slice(query);
+    }
+    let Ok(path_and_query) = String::from_utf8(path_and_query) else { return };
+    let path = path_and_query.split_once('?').map_or(path_and_query.as_str(), |(path, _)| path);
+    let Some(site) = plan.live.routes.site(&request.authority, path) else { return };
+    let key = key_of(site, request.scheme, &request.authority, &path_and_query);
+    if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
+        invalidate_shared_groups(worker, plan, &key);
+    }
+    purge_key(&worker.shared, &key, PurgeMode::Hard, spared);
+}
+
+//= RFC 9875 section 2.2.1: invalidation of a group
+//= RFC 9875 section 2.2.1: no cascade
+fn invalidate_shared_groups(worker: &Worker, plan: &Plan, key: &[u8]) {
+    let Some(primary) = worker.shared.memory.get(key) else { return };
+    let memberships = primary.variants().iter().filter_map(|variant| variant.head.membership.as_ref());
+    for membership in memberships {
+        worker.shared.epochs.invalidate_groups_of(membership, &target(&plan.request));
+    }
+}
