@@ -332,7 +332,14 @@ impl Cache {
             return exchange.generated(502, "vary-unusable");
         };
         match storable {
-            Ok(_) => self.put(exchange, stored.clone()),
+            Ok(_) => {
+                if exchange.selects(stale) {
+                    self.remove(exchange, stale);
+                }
+                self.put(exchange, stored.clone());
+            }
+            // The stored response is none of this request's business: it stays as it was.
+            Err(reason) if reason.is_of_request() => {}
             Err(_) => drop(self.stored.remove(&exchange.key)),
         }
         exchange.stored(&stored, asked(reason, Some(304), Kept::Yes), None)
@@ -382,11 +389,15 @@ impl Cache {
 
     /// In place of what answers the same requests.
     fn put(&mut self, exchange: &Exchange<'_>, stored: Stored) {
+        self.remove(exchange, &stored);
+        self.stored.entry(exchange.key.clone()).or_default().push(stored);
+    }
+
+    fn remove(&mut self, exchange: &Exchange<'_>, stored: &Stored) {
         let variants = self.stored.entry(exchange.key.clone()).or_default();
         variants.retain(|other| {
             other.nominated != stored.nominated || other.nominated_values != stored.nominated_values
         });
-        variants.push(stored);
     }
 }
 

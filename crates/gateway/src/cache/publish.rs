@@ -22,10 +22,12 @@ pub(crate) struct Publication<'a> {
 }
 
 /// What a response takes the place of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replaced {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Replaced<'a> {
     /// What answers the same requests.
     Variant,
+    /// That, and its own form from before a 304, if this request selects it.
+    Former(&'a Hit),
     /// That, and all that could have answered this request.
     Selected,
 }
@@ -79,7 +81,7 @@ impl Publication<'_> {
         Ok(StoredBody::Segments(Segmented::new(group, memory.segment_bytes_max(), Some(bytes))))
     }
 
-    fn put(&self, response: StoredResponse, replaced: Replaced) -> Result<Hit, NotTaken> {
+    fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {
         let mut stored = None;
         let applied = self.update(|current| {
             let primary = Arc::new(self.with_variant(current, response, replaced)?);
@@ -97,15 +99,18 @@ impl Publication<'_> {
         &self,
         current: Option<&Arc<Primary>>,
         response: StoredResponse,
-        replaced: Replaced,
+        replaced: Replaced<'_>,
     ) -> Result<Primary, OverBudget> {
         let new_head = Arc::clone(&response.head);
         let request = self.job.request.fields.to_lines();
         let selecting = self.job.rule().selecting(&request);
-        let is_replaced = |other: &StoredHead| {
-            other.is_same_variant(&new_head)
-                || (replaced == Replaced::Selected && other.is_selected_by(selecting))
+        let is_in_place = |other: &Arc<StoredHead>| match replaced {
+            Replaced::Variant => false,
+            // Another request's stored response stays for those that select it: it got one more that it answers.
+            Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
+            Replaced::Selected => other.is_selected_by(selecting),
         };
+        let is_replaced = |other: &Arc<StoredHead>| other.is_same_variant(&new_head) || is_in_place(other);
         let kept = current.map(|primary| primary.variants()).unwrap_or_default();
         let others = kept.iter().filter(|variant| !is_replaced(&variant.head)).cloned();
         let variants_max = self.job.live.config.variants_max;
@@ -169,7 +174,7 @@ impl Publication<'_> {
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
         let memory = &self.job.worker.shared.memory;
         match freshened.storable {
-            Ok(_) => return self.put(response, Replaced::Variant).ok(),
+            Ok(_) => return self.put(response, Replaced::Former(stale)).ok(),
             // The stored response is none of this request's business: it stays as it was.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
             Err(reason) if reason.is_of_request() => {}
