@@ -21,6 +21,7 @@ impl ContentRange {
 /// Reads the value of `Content-Range`. `None` for another unit, for `*` in place of the range (416), and for anything
 /// invalid: a part whose place is in doubt is of no use. Never saturates: a number beyond 64 bits is invalid.
 //= RFC 9110 section 14.4: an invalid Content-Range must not be used to recombine
+//= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 pub fn parse(value: &[u8]) -> Option<ContentRange> {
     let space = memchr::memchr(b' ', value)?;
     let (unit, rest) = (&value[..space], &value[space + 1..]);

@@ -83,7 +83,7 @@ fn sent(lines: &[String]) -> (Vec<&str>, u64) {
 const MIB: u64 = 1 << 20;
 
 /// The whole of a large file, of which some ranges are stored: no byte is fetched twice.
-//= RFC 9111 section 3.4: combining partial content
+//= RFC 9111 section 3.3: completing by a range request
 #[test]
 fn holes_of_a_large_file_are_filled() {
     const FILE_BYTES: u64 = 200 * MIB;

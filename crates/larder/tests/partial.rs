@@ -91,6 +91,8 @@ fn check_all(cases: &[(&str, &[Step<'_>])]) {
 
 //= RFC 9111 section 3.3: a 206 as an incomplete 200
 //= RFC 9111 section 3.3: completing by a range request
+//= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
+//= RFC 9110 section 15.3.7.3: combining parts
 #[test]
 fn parts_are_stored_and_completed() {
     check_all(&[
@@ -376,6 +378,7 @@ fn an_origin_in_trouble_leaves_the_parts_alone() {
 
 //= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
 //= RFC 9110 section 14.4: an invalid Content-Range must not be used to recombine
+//= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 #[test]
 fn a_206_that_is_no_part_passes_and_is_not_stored() {
     for (range, fields) in [

@@ -171,6 +171,8 @@ impl Lookup<'_> {
     ///
     /// # Errors
     /// When the request wants nothing to be forwarded.
+    //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
+    //= RFC 9111 section 3.3: completing by a range request
     pub(crate) fn way_to_rest(&self, serving: &Serving<'_>, hit: &Hit, key: &[u8]) -> Result<Way, NotReused> {
         let rule = self.site.rule_at(self.rule);
         let reason = NotReused::Partial;
