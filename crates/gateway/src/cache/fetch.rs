@@ -135,7 +135,7 @@ impl Job {
     }
 
     fn failed(&self, error: OriginError, pilot: Pilot) {
-        let failure = if error.is_unreachable() {
+        let failure = if error.is_disconnection() {
             Failure::Unreachable
         } else {
             Failure::Status(respond::status_of(&error))

@@ -119,8 +119,15 @@ impl OriginError {
         }
     }
 
-    /// Whether the origin gave no answer at all, so that the cache counts as disconnected from it
-    /// (RFC 9111 section 4.2.4).
+    /// Whether no answer came or could be asked for, so that the cache counts as disconnected from the origin. A full
+    /// queue is no forward path either, and most welcome to an origin in trouble is who doesn't wait in it.
+    //= RFC 9111 section 2: disconnected
+    #[must_use]
+    pub fn is_disconnection(&self) -> bool {
+        self.is_unreachable() || self.kind() == OriginErrorKind::Overloaded
+    }
+
+    /// Whether the origin gave no answer at all.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         matches!(self.kind(), OriginErrorKind::Unreachable | OriginErrorKind::TimedOut)

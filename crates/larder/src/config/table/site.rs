@@ -370,7 +370,7 @@ static RULE: Section = Section {
             Preset::Is("\"1d\""),
             Reload::Yes,
             "How long after its expiry a response is still used when no answer comes from the origin (RFC 9111 section 4.2.4).",
-            "No connection, no answer in time, or a connection that closes before the answer. `must-revalidate`, `proxy-revalidate`, `s-maxage` and `no-cache` forbid it. `\"0s\"` leaves it to `stale_if_error`.",
+            "No connection, no answer in time, a connection that closes before the answer, or a full queue in front of the origin. `must-revalidate`, `proxy-revalidate`, `s-maxage` and `no-cache` forbid it. `\"0s\"` leaves it to `stale_if_error`.",
         ),
         row(
             "max_stale_max",
