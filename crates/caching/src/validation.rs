@@ -18,16 +18,17 @@ pub type Indexes = SmallVec<[usize; 4]>;
 pub struct Known<'a> {
     /// Its validators.
     pub validators: Validators<'a>,
-    /// Whether it has `Content-Encoding`, which not every client understands.
-    pub is_encoded: bool,
+    /// Whether it is one of several codings of a content: it has `Content-Encoding`, or `Vary` names
+    /// `Accept-Encoding`.
+    pub is_of_codings: bool,
 }
 
 /// Which stored responses a validation request names, `max` at most: the one that the request selected, and those that
 /// the origin server may turn out to select. `stored` are all under the key, most recent first.
 ///
-/// The others are named by a strong tag only, and not if their content is encoded: to a request that did not select
-/// them, a 304 to a weak tag would promise too little, and many origin servers give encoded content the tag of the plain
-/// one.
+/// The others are named by a strong tag only, and not if they are one of several codings: to a request that did not
+/// select them, a 304 to a weak tag would promise too little, and origin servers that encode as they send (nginx, Apache
+/// httpd) compare the tag of the plain file before they know which coding the request selects.
 //= RFC 9111 section 4.3.1: validators of the same URI
 pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> Indexes {
     let own = selected.and_then(|index| stored.get(index)).map(|known| known.validators);
@@ -36,7 +37,7 @@ pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> 
     let others = stored.iter().enumerate().filter(|(index, known)| {
         let tag = known.validators.entity_tag();
         let is_strong = tag.is_some_and(|tag| tag.strength == Strength::Strong);
-        Some(*index) != selected && is_strong && !known.is_encoded && !by_date_only
+        Some(*index) != selected && is_strong && !known.is_of_codings && !by_date_only
     });
     selected.into_iter().chain(others.map(|(index, _)| index)).take(max).collect()
 }
@@ -246,9 +247,9 @@ mod tests {
         stored: &[(&'static [FieldLine<'static>], bool)],
         max: usize,
     ) -> Vec<usize> {
-        let known = |(lines, is_encoded): &(&'static [FieldLine<'static>], bool)| Known {
+        let known = |(lines, is_of_codings): &(&'static [FieldLine<'static>], bool)| Known {
             validators: Validators::parse(lines, NOW),
-            is_encoded: *is_encoded,
+            is_of_codings: *is_of_codings,
         };
         let stored: Vec<_> = stored.iter().map(known).collect();
         candidates(selected, &stored, max).to_vec()

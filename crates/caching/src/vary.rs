@@ -75,6 +75,11 @@ impl NominatedFields {
         self.names.split(',').filter(|name| !name.is_empty())
     }
 
+    /// Whether this field, in lower case, is nominated.
+    pub fn has(&self, name: &str) -> bool {
+        self.names().any(|own| own == name)
+    }
+
     /// Whether nothing is nominated, so that every request matches.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()

@@ -91,7 +91,8 @@ impl Message {
 impl Stored {
     fn known(&self) -> Known<'_> {
         let is_encoded = fields::contains(&self.message.lines(), "content-encoding");
-        Known { validators: self.validators.view(), is_encoded }
+        let is_of_codings = is_encoded || self.nominated.has("accept-encoding");
+        Known { validators: self.validators.view(), is_of_codings }
     }
 }
 

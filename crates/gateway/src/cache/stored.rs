@@ -121,7 +121,8 @@ impl StoredBody {
 impl StoredResponse {
     fn known(&self) -> Known<'_> {
         let is_encoded = self.head.fields.value("content-encoding").is_some();
-        Known { validators: self.head.validators.view(), is_encoded }
+        let is_of_codings = is_encoded || self.head.nominated.has("accept-encoding");
+        Known { validators: self.head.validators.view(), is_of_codings }
     }
 
     fn heap_bytes(&self) -> usize {
