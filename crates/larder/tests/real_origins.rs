@@ -8,34 +8,58 @@ use std::path::Path;
 use crawl::Crawl;
 use testkit::{Nginx, RealServer};
 
-#[test]
-fn nginx() {
-    let nginx = Nginx::start(
-        "add_header Cache-Control max-age=600;
+const OF_NGINX: [&str; 4] = ["/sub", "/list", "/missing", "/.hidden"];
+
+fn nginx_with(directives: &str) -> Nginx {
+    Nginx::start(&format!(
+        "{directives}
         autoindex on;
         gzip on;
         gzip_vary on;
         gzip_proxied any;
         gzip_min_length 100;
-        gzip_types text/plain text/css;",
-    );
-    Crawl::of(&nginx).run(&["/sub", "/list", "/missing", "/.hidden"]);
+        gzip_types text/plain text/css;"
+    ))
 }
 
 #[test]
-fn apache_httpd() {
-    let apache = RealServer::apache(
-        "ExpiresActive On
-ExpiresDefault \"access plus 10 minutes\"
-ExpiresByType text/css \"access plus 1 day\"
+fn nginx() {
+    Crawl::of(&nginx_with("add_header Cache-Control max-age=600;")).run(&OF_NGINX);
+}
+
+/// Every answer is asked for again, with the validators of the stored response.
+#[test]
+fn nginx_that_wants_to_be_asked() {
+    Crawl::of(&nginx_with("add_header Cache-Control no-cache;")).run(&OF_NGINX);
+}
+
+const OF_APACHE: [&str; 5] = ["/sub", "/list", "/missing", "/.hidden", "/negotiated/page"];
+
+fn apache_with(directives: &str) -> RealServer {
+    RealServer::apache(&format!(
+        "{directives}
 AddOutputFilterByType DEFLATE text/html text/plain text/css
 AddLanguage en .en
 AddLanguage de .de
 LanguagePriority en de
-ForceLanguagePriority Prefer Fallback
-",
+ForceLanguagePriority Prefer Fallback"
+    ))
+}
+
+#[test]
+fn apache_httpd() {
+    let apache = apache_with(
+        "ExpiresActive On
+ExpiresDefault \"access plus 10 minutes\"
+ExpiresByType text/css \"access plus 1 day\"",
     );
-    Crawl::of(&apache).run(&["/sub", "/list", "/missing", "/.hidden", "/negotiated/page"]);
+    Crawl::of(&apache).run(&OF_APACHE);
+}
+
+/// Every answer is asked for again, with the validators of the stored response.
+#[test]
+fn apache_httpd_that_wants_to_be_asked() {
+    Crawl::of(&apache_with("Header set Cache-Control no-cache")).run(&OF_APACHE);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Origins whose bytes are wrong: what the client of the request gets, and that nobody else gets any of it.
 
-use testkit::{Client, End, Larder, Response, ScriptedOrigin, Setup};
+use testkit::{Client, End, Larder, Response, ScriptedOrigin, Setup, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -55,6 +55,60 @@ fn check(method: &'static str, cases: &'static [Case]) {
             let response = if round == 0 { again(&mut client, &larder, &after) } else { larder.get(&after) };
             assert_eq!((response.status(), response.text()), (200, after), "after {name}");
         }
+    }
+}
+
+/// What an origin says on a connection before it is asked answers nobody: a farewell, or an attack.
+//= RFC 9112 section 6.3: bytes after the response are not its
+#[test]
+fn bytes_before_a_request() {
+    const FAREWELL: &str = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    for early in [POISON, FAREWELL, "\r\n", "x"] {
+        let (told, outcome) = std::sync::mpsc::sync_channel(1);
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let target = exchange.request.target().to_owned();
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", &target);
+            if target == "/first" {
+                exchange.send(early);
+                told.send(()).expect("the test waits");
+            }
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).start();
+        for round in 0..20 {
+            assert_eq!(larder.get("/first").text(), "/first");
+            outcome.recv_timeout(wait::DEADLINE).expect("the origin goes on");
+            let next = larder.get("/next");
+            assert_eq!((next.status(), next.text().as_str()), (200, "/next"), "{early:?}, round {round}");
+        }
+    }
+}
+
+/// An origin that answers before it has the whole request: the client gets the answer, and what is left of the body
+/// is no request of its own, on neither side.
+//= RFC 9112 section 9.3: persistence
+#[test]
+fn answers_before_the_request_is_whole() {
+    for after in [Open, Close] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let target = exchange.request.target().to_owned();
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", &target);
+            if exchange.request.method() == "POST" && after == Close {
+                exchange.close();
+            }
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).start();
+        for size in [10_usize, 100_000] {
+            let mut client = larder.client();
+            client.send(format!("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n"));
+            let response = client.response_to("POST");
+            assert_eq!((response.status(), response.text().as_str()), (200, "/early"), "{after:?} {size}");
+            // It may have closed instead of taking what is not needed any more.
+            let smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n".repeat(size);
+            let _ = client.try_send(&smuggled.as_bytes()[..size]);
+            assert_eq!(again(&mut client, &larder, "/next").text(), "/next", "{after:?} {size}");
+            assert_eq!(larder.get("/other").text(), "/other", "{after:?} {size}");
+        }
+        assert_eq!(origin.count("/smuggled"), 0, "{after:?}");
     }
 }
 

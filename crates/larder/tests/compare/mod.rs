@@ -45,6 +45,10 @@ pub(crate) fn differences(fields: &str, origin: &Response, cached: &Response) ->
     if origin.status() != cached.status() {
         return found;
     }
+    // A cache may leave them out of what it stores.
+    if fields.contains("TE: trailers") && !cached.is_hit() {
+        note(&mut found, "trailers", &origin.trailers, &cached.trailers);
+    }
     match origin.status() {
         // The rest of it is the server's own page about the error.
         416 if !origin.head.fields.has("content-range") => {}
