@@ -84,6 +84,7 @@ impl FromIterator<ByteRange> for Extents {
 /// The part that a 206 brings, where it can be stored as one: it has a single valid `Content-Range`, is not multipart,
 /// and declares no other length than that of its range.
 //= RFC 9111 section 3.3: a 206 as an incomplete 200
+//= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 //= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
 pub fn received_part(response: &[FieldLine<'_>], content_length: Option<u64>) -> Option<ContentRange> {
     const MULTIPART: &[u8] = b"multipart/byteranges";

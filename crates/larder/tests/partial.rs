@@ -139,7 +139,6 @@ fn parts_are_stored_and_completed() {
 
 //= RFC 9110 section 13.2.2: preconditions come before ranges
 //= RFC 9110 section 13.1.5: If-Range, strong comparison and exact dates
-//= RFC 9111 section 4.3.2: handling a received validation request
 #[test]
 fn conditional_requests_for_parts() {
     const FIRST: Step<'_> = ("10-19", "10-19/100", "stored", &["10-19 -"]);

@@ -110,7 +110,7 @@ metrics! {
     Fills "larder_fills" Gauge Count ["state"],
         "Fills of the cache in progress.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
-        "Fills that ended before the response was complete; none of them is ever reused.";
+        "Fills that ended before the response was complete; what came of it is at most stored as a part.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],

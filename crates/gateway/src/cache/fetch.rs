@@ -161,7 +161,7 @@ impl Job {
         usable.cloned()
     }
 
-    fn note(&self, finding: impl FnOnce() -> Finding) {
+    pub(super) fn note(&self, finding: impl FnOnce() -> Finding) {
         note(self.request.record.as_ref(), finding);
     }
 
@@ -213,6 +213,7 @@ impl Job {
     //= RFC 9111 section 4.3.3: a full response may be stored
     pub(crate) async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        // Nobody knows which part a 206 is of that nobody asked for.
         //= RFC 9111 section 3.3: a 206 as an incomplete 200
         if response.status == http::StatusCode::PARTIAL_CONTENT
             && matches!(self.fetch.ask, Ask::Range(_))
@@ -329,7 +330,10 @@ impl Job {
                 }
                 fill.complete(trailers);
             }
-            Err(reason) => self.abort(fill, reason),
+            Err(reason) => {
+                self.store_beginning(&filling, &pilot);
+                self.abort(fill, reason);
+            }
         }
     }
 
@@ -358,10 +362,10 @@ impl Job {
             Ok(()) => {}
             Err(_) => self.not_stored(Reason::StoreFull.into()),
         }
-        self.note(|| match (stored, &filling.part) {
-            (Ok(()), None) => Finding::new("store", "complete, and stored", "RFC 9111 section 3.3"),
-            (Ok(()), Some(_)) => Finding::new("store", "stored as a part", "RFC 9111 section 3.3"),
-            (Err(_), _) => findings::because("store", "not stored", Reason::StoreFull.into()),
+        let says = if filling.part.is_some() { "stored as a part" } else { "complete, and stored" };
+        self.note(|| match stored {
+            Ok(()) => Finding::new("store", says, "RFC 9111 section 3.3"),
+            Err(_) => findings::because("store", "not stored", Reason::StoreFull.into()),
         });
         Storing::Done
     }

@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
-use caching::partial::{self, HoleAnswer, may_combine, same_complete_length};
-use caching::{ContentRange, ExchangeTimes, FieldLine, NotStored, ResponseFacts, StorageFilter, may_store};
+use caching::explain::Finding;
+use caching::partial::{self, HoleAnswer, if_range_value, may_combine, same_complete_length};
+use caching::{
+    ByteRange, ContentRange, ExchangeTimes, FieldLine, NotStored, ResponseFacts, StorageFilter, may_store,
+};
 use store::{Applied, Change, Segment};
 
 use super::ask::{Ask, Hole};
@@ -14,6 +17,7 @@ use super::flight::{Answer, Filling, Pilot};
 use super::publish::{NotTaken, Publication, Replaced, split};
 use super::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
+use crate::config::RangeMiss;
 use crate::fields::{PackedFields, map_lines};
 use crate::origin::OriginResponse;
 use crate::reason::{Detail, Reason};
@@ -81,6 +85,30 @@ impl Job {
         match self.publication(&pilot).part_filling(&part) {
             Ok(filling) => self.fill(response, filling, pilot).await,
             Err(reason) => self.refuse(reason, response, times, pilot),
+        }
+    }
+
+    /// Stores what a response has brought before it broke off, where the rest can be asked for later.
+    //= RFC 9111 section 3.3: an incomplete 200
+    pub(super) fn store_beginning(&self, filling: &Filling, pilot: &Pilot) {
+        let (head, first) = (&filling.head, filling.part.map_or(0, |part| part.range.first));
+        let Some(complete_bytes) = filling.part.map_or(head.declared_bytes, |part| part.complete_bytes)
+        else {
+            return;
+        };
+        let can_be_completed = self.rule().range_miss == RangeMiss::Part
+            && head.facts.status == 200
+            && if_range_value(&head.validators.view()).is_some();
+        let arrived_bytes = filling.fill.arrived_bytes();
+        if !can_be_completed || arrived_bytes == 0 {
+            return;
+        }
+        let Some(body) = filling.fill.body() else { return };
+        let range = ByteRange { first, last: first + arrived_bytes - 1 };
+        let part = ContentRange { range, complete_bytes: Some(complete_bytes) };
+        if range.last < complete_bytes && self.publication(pilot).store_part(head, &part, body).is_ok() {
+            self.worker.recorder.part_stored();
+            self.note(|| Finding::new("store", "it broke off: stored as a part", "RFC 9111 section 3.3"));
         }
     }
 

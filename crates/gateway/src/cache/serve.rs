@@ -169,6 +169,7 @@ impl Serving<'_> {
         }
     }
 
+    //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
     fn ranges(&self, representation: &Representation<'_>, bytes: u64) -> Option<Reply> {
         match self.asked_ranges(representation.head, bytes) {
             Ranges::Whole => self.whole(representation),
