@@ -72,9 +72,11 @@ fn code_and_tests_are_told_apart() {
 }
 
 #[test]
-fn the_mock_origin_proves_nothing() {
+fn tools_prove_nothing() {
     let code = "//= RFC 9111 section 4.2.3: current age\nfn sum() {}\n";
-    check_row(&[("crates/larder/src/mock_origin/age.rs", code)], " |  | ");
+    for path in ["crates/larder/src/mock_origin/age.rs", "crates/caching/tests/model/mod.rs"] {
+        check_row(&[(path, code)], " |  | ");
+    }
 }
 
 #[test]
@@ -136,11 +138,15 @@ fn gaps_are_lines_without_code_test_or_exception() {
 #[test]
 fn the_page_is_written_once_and_compared() {
     let root = tempfile::tempdir().expect("a temporary folder");
-    plant(root.path(), &[(LIST_PATH, LIST), ("docs/reference/rfc9111.md", "old")]);
+    let citing = "//= RFC 9111 section 4.2.3: current age\n//= RFC 9111 section 4.2.10: later\nfn f() {}\n";
+    plant(
+        root.path(),
+        &[(LIST_PATH, LIST), ("docs/reference/rfc9111.md", "old"), ("crates/a/src/age.rs", citing)],
+    );
     let run = |mode| requirements::run(root.path(), mode).map_err(|error| error.to_string());
     assert!(run(Mode::Check).is_err_and(|error| error.contains("out of date")));
     assert!(run(Mode::Write).is_ok());
     assert!(run(Mode::Check).is_ok());
-    plant(root.path(), &[("crates/caching/src/age.rs", "//= RFC 9111 section 1: nothing\nfn f() {}\n")]);
+    plant(root.path(), &[("crates/a/src/age.rs", "//= RFC 9111 section 1: nothing\nfn f() {}\n")]);
     assert!(run(Mode::Write).is_err_and(|error| error.contains("1 problems")));
 }

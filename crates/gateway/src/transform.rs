@@ -17,6 +17,7 @@ pub(crate) enum Purpose {
     /// The answer may be stored: it must be complete, and must not depend on what isn't in the cache key.
     Store { overrides: OverrideFields },
     /// The answer is for this client: preconditions and ranges are the origin's to judge.
+    //= RFC 9110 section 13.2.1: preconditions of what is not answered from the cache are forwarded
     PassOn,
 }
 

@@ -81,6 +81,8 @@ fn http_1_0_origins() {
     assert_eq!(via, "1.0 larder", "the version that was received");
 }
 
+//= RFC 9112 section 9.6: close is obeyed
+//= RFC 9112 section 9.6: close is said
 #[test]
 fn connection_close_is_obeyed_on_hits_and_misses() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "x");

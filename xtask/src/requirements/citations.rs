@@ -35,7 +35,7 @@ pub(super) struct Citation {
 pub(super) enum Witness {
     Code,
     Test,
-    /// Nothing: it stands in the mock origin server, which is a tool and plays another role.
+    /// Nothing: it stands in a tool, such as the mock origin server, which plays another role.
     Tool,
 }
 
@@ -46,6 +46,8 @@ pub(super) struct Found {
     pub(super) problems: Vec<Problem>,
 }
 
+/// The mock origin server, and the model cache that plays conversations without the gateway.
+const TOOLS: [&str; 2] = ["/mock_origin/", "/tests/model/"];
 const MARK: &str = "//=";
 const FORM: &str = "`RFC <number> section <number>: <title>`";
 
@@ -126,7 +128,7 @@ fn reference(cited: &str) -> Option<Reference> {
 }
 
 fn witness(source: &Source, line: usize) -> Witness {
-    if source.path.contains("/mock_origin/") {
+    if TOOLS.iter().any(|folder| source.path.contains(folder)) {
         return Witness::Tool;
     }
     if source.is_test_line(line + 1) { Witness::Test } else { Witness::Code }

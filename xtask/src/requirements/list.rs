@@ -77,7 +77,7 @@ impl Level {
 /// The lists of a tree and their faults.
 #[derive(Debug)]
 pub(super) struct Lists {
-    /// Sorted by number.
+    /// RFC 9111, then the others by number.
     pub(super) documents: Vec<Document>,
     pub(super) problems: Vec<Problem>,
 }
@@ -89,6 +89,8 @@ struct File {
     section: Vec<Section>,
 }
 
+/// The document that the page is about; the others complete it.
+const FIRST: u32 = 9111;
 const FOLDER: &str = "conformance/requirements";
 
 pub(super) fn read(root: &Path) -> anyhow::Result<Lists> {
@@ -96,7 +98,7 @@ pub(super) fn read(root: &Path) -> anyhow::Result<Lists> {
     for entry in fs::read_dir(root.join(FOLDER)).with_context(|| format!("cannot read {FOLDER}"))? {
         numbers.extend(number_of(&entry?.file_name().to_string_lossy()));
     }
-    numbers.sort_unstable();
+    numbers.sort_unstable_by_key(|number| (*number != FIRST, *number));
     let mut lists = Lists { documents: Vec::new(), problems: Vec::new() };
     for number in numbers {
         let path = format!("{FOLDER}/rfc{number}.toml");

@@ -46,6 +46,7 @@ fn summarise(page: &mut String, documents: &[Document], evidence: &Evidence) {
         let lines = || {
             document.sections.iter().flat_map(|section| section.line.iter().map(move |line| (section, line)))
         };
+        let heading = format!("{}: {}", document.name, document.title);
         let is_tested = |answer: &Answer| !answer.tests.is_empty();
         let tested =
             lines().filter(|(section, line)| evidence.of(document, section, line).is_some_and(is_tested));
@@ -53,15 +54,20 @@ fn summarise(page: &mut String, documents: &[Document], evidence: &Evidence) {
         write_text(
             page,
             format_args!(
-                "| {}: {} | {} | {} | {} |\n",
-                document.name,
-                document.title,
+                "| [{heading}](#{}) | {} | {} | {} |\n",
+                anchor(&heading),
                 lines().count(),
                 tested.count(),
                 excepted.count()
             ),
         );
     }
+}
+
+/// As pages number their headings: lower case, words joined by hyphens.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 fn row(page: &mut String, line: &Requirement, answer: Option<&Answer>) {

@@ -204,6 +204,7 @@ pub(super) fn write_head(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live:
     let framing = write_framing(out, reply.length, traits.chunking, traits.wanted);
     let closes = traits.persistence == Persistence::Close || framing == BodyFraming::Close;
     match (closes, traits.chunking) {
+        //= RFC 9112 section 9.6: close is said
         (true, _) => out.extend_from_slice(b"connection: close\r\n"),
         //= RFC 9112 section 9.3: an HTTP/1.0 client must be told that the connection stays
         (false, super::Chunking::NotUnderstood) => out.extend_from_slice(b"connection: keep-alive\r\n"),

@@ -164,6 +164,7 @@ impl<S: Stream> Connection<S> {
         turn
     }
 
+    //= RFC 9112 section 9.6: close is obeyed
     fn persistence_after(&self, wanted: Persistence) -> Persistence {
         let limit_reached = self.answered >= self.live.config.limits.requests_per_connection_max;
         if limit_reached || self.worker.is_draining() { Persistence::Close } else { wanted }
