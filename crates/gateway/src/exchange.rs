@@ -28,6 +28,7 @@ use crate::cache::fetch::Fetch;
 use crate::cache::findings;
 use crate::cache::lookup::{Found, Lookup};
 use crate::cache::serve::Serving;
+use crate::cache::stored::Hit;
 use crate::explain::note;
 use crate::forward;
 use crate::head::{OwnedRequest, Peer, RequestHead, Scheme, Trust};
@@ -64,8 +65,8 @@ pub(crate) struct Plan {
 
 /// How a request gets its response from the origin.
 pub(crate) enum Way {
-    /// Forwarded as it is; the answer is for this client alone.
-    Pass { reason: PassReason },
+    /// Forwarded as it is; the answer is for this client alone. A stored response may stand in for a failure.
+    Pass { reason: PassReason, stale: Option<Hit> },
     /// Forwarded so that the answer can be stored and shared.
     Fetch(Arc<Fetch>),
 }
@@ -129,11 +130,11 @@ pub(crate) fn begin(
         Step::Reply(reply)
     };
     match lookup.run(key) {
-        Found::Pass(reason) => {
+        Found::Pass(reason, stale) => {
             note(request.record, || {
                 findings::because("pass", "forwarded for this client alone", reason.detail)
             });
-            plan(Way::Pass { reason })
+            plan(Way::Pass { reason, stale })
         }
         Found::Use(hit, use_) => {
             let serving = Serving { site, request, facts: &facts, now: lookup.now, started };
@@ -158,7 +159,7 @@ pub(crate) async fn finish(
     interims: &InterimSender,
 ) -> Reply {
     let reply = match &plan.way {
-        Way::Pass { reason } => forward::pass(worker, plan, body, *reason, interims).await,
+        Way::Pass { reason, .. } => forward::pass(worker, plan, body, *reason, interims).await,
         Way::Fetch(fetch) => collapse::run(worker, plan, fetch, interims).await,
     };
     // Interim responses that arrived together with the final one still wait for the connection, and go before it.

@@ -10,7 +10,7 @@ use telemetry::{CacheResult, OriginOutcome};
 use tokio::time::Instant;
 
 use crate::cache::written::Written;
-use crate::cache::{head_update, invalidate};
+use crate::cache::{head_update, invalidate, stand_in};
 use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
 use crate::exchange::{InterimSender, PassReason, Plan};
@@ -165,12 +165,17 @@ pub(crate) async fn pass(
             let times = ExchangeTimes { request: sent, response: now() };
             invalidate::apply(worker, plan, &response, written.as_ref().map(Written::participant));
             head_update::apply(worker, plan, &response, times);
+            if let Some(reply) = stand_in::for_response(worker, plan, &response) {
+                return reply;
+            }
             match written.filter(|written| written.may_store(&response, times)) {
                 Some(written) => written.reply(plan, response, times, interims).await,
                 None => private_reply(plan, response, reason),
             }
         }
-        Err(error) => failed(worker, plan, &Problem::origin(&error), reason),
+        Err(error) => stand_in::for_error(worker, plan, &error).unwrap_or_else(|| {
+            failed(worker, plan, &Problem::origin(&error, stand_in::candidate(plan)), reason)
+        }),
     }
 }
 

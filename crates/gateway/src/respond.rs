@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use caching::{CacheStatus, Outcome};
+use caching::{CacheStatus, Failure, Outcome};
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
+use crate::cache::stored::Hit;
 use crate::config::ErrorExposure;
 use crate::fields::PackedFields;
 use crate::origin::{OriginError, OriginErrorKind};
@@ -49,14 +50,12 @@ impl Problem {
         Self::new(status, "max-forwards", "Max-Forwards forbids to forward the request")
     }
 
-    /// The origin gave no response.
-    pub(crate) fn origin(error: &OriginError) -> Self {
-        Self::new(status_of(error), error.reason(), error.to_string())
-    }
-
-    /// The origin gave no response, and what is stored must not be used without.
-    pub(crate) fn not_validated(error: &OriginError) -> Self {
-        Self::new(504, error.reason(), error.to_string())
+    /// The origin gave no response, and what is stored must not be used.
+    //= RFC 9111 section 5.2.2.2: the error is a 504
+    pub(crate) fn origin(error: &OriginError, stored: Option<&Hit>) -> Self {
+        let is_forbidden = stored.is_some_and(|hit| hit.head.facts.must_revalidate);
+        let status = if is_forbidden && error.is_unreachable() { 504 } else { status_of(error) };
+        Self::new(status, error.reason(), error.to_string())
     }
 
     /// The body of the response: nothing but the cause, and that only where it may be shown.
@@ -112,8 +111,16 @@ pub(crate) fn reply(
     }
 }
 
+/// What a failure counts as where a stale response could stand in for it.
+pub(crate) fn failure_of(error: &OriginError) -> Failure {
+    match error.is_disconnection() {
+        true => Failure::Unreachable,
+        false => Failure::Status(status_of(error)),
+    }
+}
+
 /// The status for an origin that gave no response (RFC 9110 section 15.6).
-pub(crate) fn status_of(error: &OriginError) -> u16 {
+fn status_of(error: &OriginError) -> u16 {
     match error.kind() {
         //= RFC 9110 section 15.6.3: 502
         OriginErrorKind::Unreachable | OriginErrorKind::InvalidResponse => 502,

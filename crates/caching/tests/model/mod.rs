@@ -127,6 +127,10 @@ impl Cache {
         let facts = RequestFacts::parse(&request.method, &lines);
         let (key, negotiation) = (key_of(&request.target), self.rules.negotiation);
         let exchange = Exchange { request, lines: &lines, facts, key, negotiation, now };
+        //= RFC 9110 section 9.3.1: content of a GET means nothing
+        if facts.method.is_reusing() && !request.message.body.is_empty() {
+            return self.pass(&exchange, None, NotReused::Method, origin);
+        }
         let selected = self.select(&exchange);
         let decision = match &selected {
             Some(stored) if stored.standing == Standing::Invalidated => {
@@ -147,7 +151,10 @@ impl Cache {
             (Reuse::Validate(reason) | Reuse::Forward(reason), stored) if self.may_fetch(&facts, reason) => {
                 self.fetch(&exchange, stored.as_ref(), reason, origin)
             }
-            (Reuse::Validate(reason) | Reuse::Forward(reason), _) => self.pass(&exchange, reason, origin),
+            (Reuse::Validate(reason) | Reuse::Forward(reason), stored) => {
+                let is_head = facts.method == MethodClass::Head && !facts.has_origin_conditions;
+                self.pass(&exchange, stored.filter(|_| is_head).as_ref(), reason, origin)
+            }
             (Reuse::Fresh | Reuse::Stale | Reuse::StaleWhileRevalidate, None) => {
                 unreachable!("nothing is reused where nothing is stored")
             }
@@ -175,10 +182,24 @@ impl Cache {
     }
 
     /// Forwards a request in which the cache has no part but to forget what it changes.
-    fn pass(&mut self, exchange: &Exchange<'_>, reason: NotReused, origin: &mut dyn Origin) -> Response {
+    fn pass(
+        &mut self,
+        exchange: &Exchange<'_>,
+        stale: Option<&Stored>,
+        reason: NotReused,
+        origin: &mut dyn Origin,
+    ) -> Response {
         let request = exchange.forwarded(|_| true);
-        let Some(response) = origin.ask(&request) else { return exchange.generated(502, "no-answer") };
+        let Some(response) = origin.ask(&request) else { return self.failed(exchange, stale, reason) };
         self.invalidate(exchange, &response);
+        let failure = Failure::Status(response.status);
+        if let Some(stale) = stale.filter(|stale| self.is_usable_stale(exchange, stale, failure)) {
+            return exchange.stored(
+                stale,
+                asked(reason, Some(response.status), Kept::No),
+                Some("stale-if-error"),
+            );
+        }
         match self.written(exchange, &response) {
             Some(stored) => {
                 self.put(exchange, stored.clone());

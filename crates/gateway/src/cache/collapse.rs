@@ -338,18 +338,14 @@ impl Seeker<'_> {
         if role == Role::Waiter && !hit.head.is_selected_by(self.selecting(&lines)) {
             return Err(Again::Alone);
         }
-        let (status, detail) = match cause {
-            FailureCause::Unreachable(error_type) => (None, Detail::Origin(error_type)),
-            FailureCause::Status(status) => (Some(status), Reason::StaleIfError.into()),
+        let status = match cause {
+            FailureCause::Unreachable(_) => None,
+            FailureCause::Status(status) => Some(status),
         };
         let used = self.asked(role, status, CacheResult::Stale);
         let request = self.plan.request.borrow(&lines);
-        let mut reply = self
-            .serving(&request)
-            .stored(hit, used)
-            .ok_or_else(|| Again::Pass { detail: Reason::SegmentEvicted.into() })?;
-        reply.cache_status.detail = Some(detail.as_str());
-        Ok(reply)
+        let reply = self.serving(&request).stale(hit, cause, used);
+        reply.ok_or_else(|| Again::Pass { detail: Reason::SegmentEvicted.into() })
     }
 
     fn take_failure(&self, error: &OriginError, role: Role) -> Result<Reply, Again> {
@@ -358,18 +354,14 @@ impl Seeker<'_> {
             return Err(Again::Join { variant: self.fetch.variant.clone() });
         }
         let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
-        let mut reply = forward::failed(self.worker, self.plan, &self.problem(error), reason);
+        let mut reply = forward::failed(
+            self.worker,
+            self.plan,
+            &Problem::origin(error, self.fetch.stale.as_ref()),
+            reason,
+        );
         set_collapsed(&mut reply.cache_status.outcome, role);
         Ok(reply)
-    }
-
-    //= RFC 9111 section 5.2.2.2: the error is a 504
-    fn problem(&self, error: &OriginError) -> Problem {
-        let stale = self.fetch.stale.as_ref();
-        match stale.is_some_and(|stale| stale.head.facts.must_revalidate) && error.is_unreachable() {
-            true => Problem::not_validated(error),
-            false => Problem::origin(error),
-        }
     }
 
     fn given_up(&self) -> Reply {

@@ -135,11 +135,7 @@ impl Job {
     }
 
     fn failed(&self, error: OriginError, pilot: Pilot) {
-        let failure = if error.is_disconnection() {
-            Failure::Unreachable
-        } else {
-            Failure::Status(respond::status_of(&error))
-        };
+        let failure = respond::failure_of(&error);
         let cause = FailureCause::Unreachable(error.reason());
         let answer = match self.usable_stale(failure, cause) {
             Some(stale) => Answer::Stale(stale, cause),

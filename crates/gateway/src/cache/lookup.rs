@@ -33,8 +33,8 @@ pub(crate) struct Lookup<'a> {
 
 /// What a look-up comes to.
 pub(crate) enum Found {
-    /// The cache has no part in this.
-    Pass(PassReason),
+    /// The answer of the origin is for this client alone; what is stored may stand in for it.
+    Pass(PassReason, Option<Hit>),
     /// A stored response answers.
     Use(Hit, Use),
     /// The origin must be asked; the answer may be stored.
@@ -46,7 +46,7 @@ pub(crate) enum Found {
 impl Lookup<'_> {
     pub(crate) fn run(&self, key: &mut Vec<u8>) -> Found {
         if let Some(reason) = self.why_pass() {
-            return Found::Pass(reason);
+            return Found::Pass(reason, None);
         }
         let rule = self.site.rule_at(self.rule);
         write_site_key(
@@ -117,12 +117,12 @@ impl Lookup<'_> {
         key: &[u8],
     ) -> Found {
         let fwd = reason.fwd();
-        // HEAD brings no body to store, and a precondition of the client that only the origin may judge
-        // must reach it.
-        let is_head = self.facts.method == caching::MethodClass::Head;
-        if is_head || self.facts.has_origin_conditions || matches!(fwd, FwdReason::Bypass | FwdReason::Method)
-        {
-            return Found::Pass(PassReason { fwd, detail: reason.into() });
+        if self.facts.has_origin_conditions || matches!(fwd, FwdReason::Bypass | FwdReason::Method) {
+            return Found::Pass(PassReason { fwd, detail: reason.into() }, None);
+        }
+        // HEAD brings no body to store.
+        if self.facts.method == caching::MethodClass::Head {
+            return Found::Pass(PassReason { fwd, detail: reason.into() }, stale);
         }
         let uncacheable = primary.and_then(|primary| primary.why_uncacheable(self.now));
         // The origin can answer these with less than the whole, which is all that a response for one client has
@@ -131,7 +131,7 @@ impl Lookup<'_> {
             note(self.request.record, || {
                 findings::because("store", "not stored, a short while ago", because)
             });
-            return Found::Pass(PassReason { fwd, detail: Reason::KnownUncacheable.into() });
+            return Found::Pass(PassReason { fwd, detail: Reason::KnownUncacheable.into() }, stale);
         }
         // Who asks for something newer than what others get must not be given an answer that was asked
         // for before. What was uncacheable will be so again, or not: nobody waits for it, and it is stored if it can be.
@@ -181,7 +181,8 @@ impl Lookup<'_> {
         }
         let ask = Ask::for_rest(serving, hit, rule);
         let Some(ask) = ask.filter(|_| self.facts.method == caching::MethodClass::Get) else {
-            return Ok(Way::Pass { reason: PassReason { fwd: reason.fwd(), detail: reason.into() } });
+            let reason = PassReason { fwd: reason.fwd(), detail: reason.into() };
+            return Ok(Way::Pass { reason, stale: None });
         };
         let variant = self.variant_key(self.worker.shared.memory.get(key).as_ref());
         note(self.request.record, || {

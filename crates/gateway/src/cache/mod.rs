@@ -17,5 +17,6 @@ pub(crate) mod publish;
 pub(crate) mod purge;
 pub(crate) mod segmented;
 pub(crate) mod serve;
+pub(crate) mod stand_in;
 pub(crate) mod stored;
 pub(crate) mod written;

@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use super::assemble::Assembly;
 use super::fill::FillReader;
 use super::findings;
-use super::flight::Filling;
+use super::flight::{FailureCause, Filling};
 use super::stored::{Hit, StoredBody, StoredHead};
 use crate::explain::note;
 use crate::fields::PackedFields;
 use crate::head::RequestHead;
-use crate::reason::Reason;
+use crate::reason::{Detail, Reason};
 use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::route::LiveSite;
 
@@ -78,6 +78,17 @@ impl Serving<'_> {
         let representation = Representation { head: &hit.head, bytes, source: Source::Stored(hit) };
         let mut reply = self.represent(&representation)?;
         self.describe(&mut reply, &hit.head, used);
+        Some(reply)
+    }
+
+    /// A reply from a stored response in place of a failure of the origin.
+    pub(crate) fn stale(&self, hit: &Hit, cause: FailureCause, used: Use) -> Option<Reply> {
+        let mut reply = self.stored(hit, used)?;
+        let detail = match cause {
+            FailureCause::Unreachable(error_type) => Detail::Origin(error_type),
+            FailureCause::Status(_) => Reason::StaleIfError.into(),
+        };
+        reply.cache_status.detail = Some(detail.as_str());
         Some(reply)
     }
 

@@ -1,0 +1,60 @@
+//! A stored response in place of a failure of the origin, for a request whose answer could not have been stored: a HEAD.
+
+use std::sync::Arc;
+
+use caching::{Failure, Outcome, may_serve_stale};
+use telemetry::CacheResult;
+
+use super::findings;
+use super::flight::FailureCause;
+use super::serve::{Serving, Use};
+use super::stored::Hit;
+use crate::exchange::{Plan, Way};
+use crate::explain::note;
+use crate::origin::{OriginError, OriginResponse};
+use crate::reply::Reply;
+use crate::respond;
+use crate::worker::Worker;
+
+/// What is stored for a request that is passed on.
+pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
+    match &plan.way {
+        Way::Pass { stale, .. } => stale.as_ref(),
+        Way::Fetch(_) => None,
+    }
+}
+
+/// For a response that says that the origin failed.
+//= RFC 5861 section 4: stale-if-error
+pub(crate) fn for_response(worker: &Arc<Worker>, plan: &Plan, response: &OriginResponse) -> Option<Reply> {
+    let status = response.status.as_u16();
+    reply(worker, plan, Failure::Status(status), FailureCause::Status(status))
+}
+
+/// Where no response came.
+//= RFC 9111 section 4.2.4: serving stale responses
+pub(crate) fn for_error(worker: &Arc<Worker>, plan: &Plan, error: &OriginError) -> Option<Reply> {
+    reply(worker, plan, respond::failure_of(error), FailureCause::Unreachable(error.reason()))
+}
+
+fn reply(worker: &Arc<Worker>, plan: &Plan, failure: Failure, cause: FailureCause) -> Option<Reply> {
+    let Way::Pass { reason, stale: Some(stale) } = &plan.way else { return None };
+    let (now, facts) = (worker.now(), &stale.head.facts);
+    let rules = &plan.site.rule_at(plan.rule).caching;
+    if !may_serve_stale(&plan.facts, facts, rules, now, failure)
+        || stale.head.is_invalidated(&worker.shared.epochs)
+    {
+        return None;
+    }
+    note(plan.request.record.as_ref(), || findings::failure(Some(stale), true, cause, now));
+    let lines = plan.request.fields.to_lines();
+    let request = plan.request.borrow(&lines);
+    let serving =
+        Serving { site: &plan.site, request: &request, facts: &plan.facts, now, started: plan.started };
+    let status = match cause {
+        FailureCause::Unreachable(_) => None,
+        FailureCause::Status(status) => Some(status),
+    };
+    let outcome = Outcome::Forwarded { reason: reason.fwd, status, stored: false, collapsed: false };
+    serving.stale(stale, cause, Use::Asked { outcome, result: CacheResult::Stale })
+}
