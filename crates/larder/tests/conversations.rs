@@ -89,6 +89,7 @@ impl Desk {
 }
 
 fn give(exchange: &mut Exchange<'_>, answer: &OriginAnswer) {
+    pause(answer.delay_s);
     if let Some(fails) = answer.fails {
         match fails {
             Fails::Close => exchange.close(),

@@ -173,6 +173,8 @@ pub struct Answer {
     pub open: bool,
     /// The client does not wait for it.
     pub background: bool,
+    /// Seconds that pass before it.
+    pub delay_s: u32,
 }
 
 /// How the origin fails.

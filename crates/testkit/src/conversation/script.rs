@@ -53,6 +53,8 @@ pub struct OriginAnswer {
     pub wire: Option<String>,
     /// After those bytes the connection stays open.
     pub open: bool,
+    /// Seconds that pass before it.
+    pub delay_s: u32,
 }
 
 /// The host of every request.
@@ -94,6 +96,7 @@ impl Context {
             fails: answer.fails,
             wire: answer.wire.as_deref().map(|wire| self.fill(wire)),
             open: answer.open,
+            delay_s: answer.delay_s,
         }
     }
 
@@ -178,21 +181,32 @@ pub(super) fn validate(case: &Case) -> Result<(), String> {
     if case.steps.is_empty() {
         return Err("it has no step".to_owned());
     }
-    let wait_s: u32 = case.steps.iter().map(|step| step.wait_s).sum();
+    let wait_s: u32 = case.steps.iter().map(seconds).sum();
     if wait_s > WAIT_S_MAX {
         return Err(format!("it waits {wait_s} s, more than {WAIT_S_MAX}"));
     }
     if case.level == Level::Both && case.steps.iter().any(needs_the_binary) {
-        return Err("interim, trailers, wire, truncated and version are for level gateway".to_owned());
+        return Err(
+            "interim, trailers, wire, delay_s, truncated and version are for level gateway".to_owned()
+        );
     }
     case.steps.iter().enumerate().try_for_each(|(index, step)| {
         validate_step(step).map_err(|problem| format!("step {}: {problem}", index + 1))
     })
 }
 
+/// How long a step takes by its own wish.
+fn seconds(step: &Step) -> u32 {
+    step.wait_s + step.origin.list().iter().map(|answer| answer.delay_s).sum::<u32>()
+}
+
 fn needs_the_binary(step: &Step) -> bool {
-    let is_wire =
-        |answer: &Answer| answer.wire.is_some() || !answer.interim.is_empty() || !answer.trailers.is_empty();
+    let is_wire = |answer: &Answer| {
+        answer.wire.is_some()
+            || !answer.interim.is_empty()
+            || !answer.trailers.is_empty()
+            || answer.delay_s > 0
+    };
     let expects =
         |expect: &Expect| expect.interim.is_some() || !expect.trailers.is_empty() || expect.truncated;
     step.request.version != "1.1"
