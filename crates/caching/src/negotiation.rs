@@ -210,9 +210,9 @@ impl<'a> Preference<'a> {
 /// accepts was acceptable then, with at least this weight in proportion to that of the response. Whatever the server
 /// prefers of its own, it has preferred this response to all of them already.
 ///
-/// A language is certain also where no other has a greater weight in `now`: nothing that the server has could suit the
-/// client better. This does not go for codings, which suit every client that accepts them: there a better compressed
-/// variant would be lost.
+/// It is also certain where nothing that the server has could suit the client better: a language where no other has a
+/// greater weight in `now`, a coding where every other has a smaller one. Of codings with the same weight the server
+/// takes the one that compresses better, and that would be lost.
 //= RFC 9111 section 4.1: preference among several matches
 pub(crate) fn is_certain(
     dimension: Dimension,
@@ -240,11 +240,12 @@ fn is_certain_coding(then: &Preferences<'_>, now: &Preferences<'_>, coding: &[u8
         ANY => then.listed(ANY).map_or(0, |weight| u32::from(weight) * 10),
         _ => then.weight_of_coding(other),
     };
-    chosen.now > 0
-        && chosen.then > 0
-        && others.all(|other| {
-            !chosen.is_overtaken_by(Weights { then: weight_then(other), now: now.weight_of_coding(other) })
-        })
+    //= RFC 9110 section 12.5.3: Accept-Encoding
+    let is_behind = |other: &[u8]| {
+        let other = Weights { then: weight_then(other), now: now.weight_of_coding(other) };
+        other.now < chosen.now || !chosen.is_overtaken_by(other)
+    };
+    chosen.now > 0 && chosen.then > 0 && others.all(is_behind)
 }
 
 fn is_certain_language(then: &Preferences<'_>, now: &Preferences<'_>, tag: &[u8]) -> bool {
