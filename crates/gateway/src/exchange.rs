@@ -37,6 +37,7 @@ use crate::reason::Detail;
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
 use crate::route::{LiveSite, RuleIndex};
+use crate::transform;
 use crate::worker::{Live, Worker};
 
 /// Interim responses that wait for a slow client; more are dropped, because they are only hints.
@@ -158,6 +159,9 @@ pub(crate) async fn finish(
     body: RequestBody,
     interims: &InterimSender,
 ) -> Reply {
+    if transform::goes_in_circles(&plan.request, &plan.live.config.server_name) {
+        return respond::reply(&Problem::circle(), Some(&plan.site), plan.started, worker);
+    }
     let reply = match &plan.way {
         Way::Pass { reason, .. } => forward::pass(worker, plan, body, *reason, interims).await,
         Way::Fetch(fetch) => collapse::run(worker, plan, fetch, interims).await,

@@ -42,6 +42,11 @@ impl Problem {
         Self::new(504, "only-if-cached", "the request wants a stored response, and none can be used")
     }
 
+    /// The request comes back again and again: an origin server is this gateway, or forwards to it.
+    pub(crate) fn circle() -> Self {
+        Self::new(508, "loop", "the request goes in circles: Via names this gateway again and again")
+    }
+
     /// The request is not to go further. OPTIONS is answered for the gateway itself, which has nothing to tell of the
     /// resource; TRACE would show to scripts what browsers hide from them.
     //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS

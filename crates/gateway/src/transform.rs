@@ -125,6 +125,21 @@ pub(crate) fn via(received: Version, server_name: &str) -> String {
     format!("{} {server_name}", received.received_protocol())
 }
 
+/// Whether a request came through gateways of this name so often that it must be going in circles: a chain of gateways
+/// that kept their default name is shorter.
+//= RFC 9110 section 7.6: no message goes round without end
+pub(crate) fn goes_in_circles(request: &OwnedRequest, server_name: &str) -> bool {
+    let lines = request.fields.to_lines();
+    let is_own = |element: &[u8]| {
+        let mut words = element.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        words.nth(1).is_some_and(|received_by| received_by.eq_ignore_ascii_case(server_name.as_bytes()))
+    };
+    caching::fields::members(&lines, "via").filter(|element| is_own(element)).count() >= OWN_PASSES_MAX
+}
+
+/// As many gateways of one name may stand in a row.
+const OWN_PASSES_MAX: usize = 8;
+
 fn append_to_list(fields: &mut HeaderMap, name: &'static str, element: &str) {
     let name = HeaderName::from_static(name);
     let mut list: Vec<u8> = Vec::new();

@@ -467,3 +467,13 @@ fn the_proxy_protocol_is_not_believed_where_it_is_not_expected() {
     assert_eq!(client.response().status(), 400);
     assert_eq!(origin.total(), 0);
 }
+
+/// A site whose origin is the gateway itself.
+//= RFC 9110 section 7.6: no message goes round without end
+#[test]
+fn a_gateway_in_front_of_itself_ends_the_circle() {
+    let config = "[[site]]\nname = \"a\"\norigin = \"http://@listen@\"\n\
+                  [[site.rule]]\ncache = false\n";
+    let larder = Setup::config(LARDER, &format!("listen = [\"@listen@\"]\n{config}")).start();
+    assert_eq!(larder.get("/").status(), 508);
+}
