@@ -133,6 +133,10 @@ fn gaps_are_lines_without_code_test_or_exception() {
         assert_eq!(report(&tree).gaps, expected);
     }
     assert_eq!(report(&[code, test]).gaps, Vec::<String>::new());
+    let excepted = "//= RFC 9111 section 4.2.3: a clock\nfn g() {}\n";
+    let more = [("crates/caching/src/clock.rs", excepted), ("crates/caching/tests/clock.rs", excepted)];
+    let gaps = report(&[[code, test], more].concat()).gaps;
+    assert_eq!(gaps, ["RFC 9111 section 4.2.3: a clock: an exception in spite of code and test"]);
 }
 
 #[test]

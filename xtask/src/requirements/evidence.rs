@@ -53,31 +53,33 @@ impl Evidence {
         self.answers.get(&reference(document, section, line))
     }
 
-    /// A line for each requirement that has neither an exception nor both code and test.
+    /// A line for each requirement that has neither an exception nor both code and test, and for each that
+    /// has all three.
     pub(super) fn gaps(&self, documents: &[Document]) -> Vec<String> {
         let mut gaps = Vec::new();
         for document in documents {
             for section in &document.sections {
-                for line in section.line.iter().filter(|line| line.exception.is_none()) {
-                    let missing = missing(self.of(document, section, line));
-                    gaps.extend(missing.map(|missing| {
-                        format!("{} section {}: {}: no {missing}", document.name, section.number, line.title)
-                    }));
-                }
+                let gap = |line: &Requirement| {
+                    let what = gap(line, self.of(document, section, line))?;
+                    Some(format!("{} section {}: {}: {what}", document.name, section.number, line.title))
+                };
+                gaps.extend(section.line.iter().filter_map(gap));
             }
         }
         gaps
     }
 }
 
-fn missing(answer: Option<&Answer>) -> Option<&'static str> {
+fn gap(line: &Requirement, answer: Option<&Answer>) -> Option<&'static str> {
     let has_code = answer.is_some_and(|answer| !answer.code.is_empty());
     let has_tests = answer.is_some_and(|answer| !answer.tests.is_empty());
-    match (has_code, has_tests) {
-        (true, true) => None,
-        (true, false) => Some("test"),
-        (false, true) => Some("code"),
-        (false, false) => Some("code and no test"),
+    match (line.exception.is_some(), has_code, has_tests) {
+        (false, true, true) => None,
+        (false, true, false) => Some("no test"),
+        (false, false, true) => Some("no code"),
+        (false, false, false) => Some("no code and no test"),
+        (true, true, true) => Some("an exception in spite of code and test"),
+        (true, _, _) => None,
     }
 }
 
