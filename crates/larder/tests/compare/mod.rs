@@ -7,7 +7,9 @@ use std::time::SystemTime;
 use testkit::{Client, End, Response};
 
 /// What the answer of a cache may have otherwise: fields of the connection, of the framing, of the cache itself.
-const OWN_FIELDS: [&str; 10] = [
+const OWN_FIELDS: [&str; 11] = [
+    // nginx leaves it out of a 206, and so it is missing from what is put together of those.
+    "accept-ranges",
     "age",
     "via",
     "cache-status",
@@ -21,8 +23,7 @@ const OWN_FIELDS: [&str; 10] = [
 ];
 
 /// What a 304 carries (RFC 9110 section 15.4.5) or may carry, whether or not the origin server does.
-const FIELDS_OF_304: [&str; 6] =
-    ["cache-control", "content-location", "etag", "vary", "last-modified", "accept-ranges"];
+const FIELDS_OF_304: [&str; 5] = ["cache-control", "content-location", "etag", "vary", "last-modified"];
 
 /// One request on a new connection.
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> Response {
@@ -47,7 +48,8 @@ pub(crate) fn differences(fields: &str, origin: &Response, cached: &Response) ->
     }
     // A cache may leave them out of what it stores.
     if fields.contains("TE: trailers") && !cached.is_hit() {
-        note(&mut found, "trailers", &origin.trailers, &cached.trailers);
+        let trailers = |response: &Response| response.trailers.joined("x-sum");
+        note(&mut found, "trailers", &trailers(origin), &trailers(cached));
     }
     match origin.status() {
         // The rest of it is the server's own page about the error.
@@ -107,10 +109,8 @@ fn compare_304(found: &mut Vec<String>, origin: &Response, cached: &Response) {
 
 fn compare_whole(found: &mut Vec<String>, origin: &Response, cached: &Response) {
     let is_multipart = is_multipart(origin);
-    let is_partial = origin.status() == 206;
     for name in names(origin).union(&names(cached)) {
-        // What a 206 says there is known already.
-        if !(is_multipart && name == "content-type" || is_partial && name == "accept-ranges") {
+        if !(is_multipart && name == "content-type") {
             let lines =
                 |response: &Response| response.head.fields.all(name).map(str::to_owned).collect::<Vec<_>>();
             note(found, name, &lines(origin), &lines(cached));
