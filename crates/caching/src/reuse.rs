@@ -89,7 +89,7 @@ pub fn without_lookup(request: &RequestFacts, rules: &Rules) -> Option<Reuse> {
         return Some(Reuse::Forward(NotReused::RuleOff));
     }
     if !request.method.is_reusing() {
-        return Some(Reuse::Forward(NotReused::Method));
+        return Some(ask_origin(request, rules, NotReused::Method, Candidate::None));
     }
     //= RFC 9111 section 4.3.2: preconditions for the origin server are not evaluated by a cache
     let ask = || ask_origin(request, rules, NotReused::OriginConditions, Candidate::None);

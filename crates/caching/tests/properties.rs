@@ -6,9 +6,9 @@ use caching::multipart::Multipart;
 use caching::validation;
 use caching::{
     CacheKey, Failure, FieldLine, KeyParts, KeyRules, MethodClass, Negotiation, NominatedFields,
-    Precondition, QueryOrder, QueryParameters, Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting,
-    StaleLimit, StatusMatch, StoredFacts, StoredValidators, Timestamp, TtlTable, Validators, conditional,
-    may_serve_stale, may_store, range, reuse,
+    Precondition, Profile, Qualified, QueryOrder, QueryParameters, Ranges, RequestFacts, ResponseFacts,
+    Reuse, Rules, Selecting, StaleLimit, StatusMatch, StoredFacts, StoredValidators, Timestamp, TtlTable,
+    Validators, conditional, may_serve_stale, may_store, range, reuse,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -42,10 +42,20 @@ fn response_lines() -> impl Strategy<Value = Lines> {
         "immutable",
         "x=\"",
     ];
+    let targeted: &[&str] = &[
+        "max-age=60",
+        "no-store",
+        "private",
+        "no-cache",
+        "must-revalidate",
+        "max-age=",
+        "public, s-maxage=9",
+    ];
     let dates: &[&str] =
         &["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:50:37 GMT", "Sat Nov  5 08:49:37 1994", "0"];
     let choice = prop_oneof![
         6 => line("Cache-Control", cache_control),
+        1 => line("CDN-Cache-Control", targeted),
         1 => line("Date", dates),
         1 => line("Expires", dates),
         1 => line("Last-Modified", dates),
@@ -84,21 +94,28 @@ fn rules() -> impl Strategy<Value = Rules> {
     let table = move |ttl: Option<u64>| TtlTable::new(ttl.map(|ttl_ms| (StatusMatch::Any, ttl_ms)));
     let window =
         || (0u64..40_000, 0u64..40_000).prop_map(|(default_ms, max_ms)| StaleLimit { default_ms, max_ms });
-    let flags = (any::<bool>(), any::<bool>());
-    (ttl.clone(), ttl, window(), window(), flags).prop_map(move |(overriding, default, swr, sie, flags)| {
+    let base = (prop::sample::select(&[Profile::Safe, Profile::Rfc9111][..]), any::<bool>());
+    (ttl.clone(), ttl, window(), window(), base).prop_map(move |(overriding, default, swr, sie, base)| {
         Rules {
             override_ttl: table(overriding),
             default_ttl: table(default),
             stale_while_revalidate: swr,
             stale_if_error: sie,
-            store_set_cookie: flags.0,
-            honour_request_directives: flags.1,
-            ..Rules::default()
+            honour_request_directives: base.1,
+            ..Rules::for_profile(base.0)
         }
     })
 }
 
 const STATUSES: &[u16] = &[0, 100, 200, 203, 206, 299, 301, 302, 304, 404, 412, 500, 503, 600, 65535];
+/// A targeted no-cache is none: beside it, a no-store in Cache-Control says nothing (RFC 9213).
+const PROHIBITIONS: &[(&str, &str)] = &[
+    ("Cache-Control", "no-store"),
+    ("Cache-Control", "private"),
+    ("Cache-Control", "no-cache"),
+    ("CDN-Cache-Control", "no-store"),
+    ("CDN-Cache-Control", "private"),
+];
 const EPOCH_MS: i64 = 784_111_777_000;
 
 fn moment() -> impl Strategy<Value = Timestamp> {
@@ -122,9 +139,12 @@ proptest! {
     //= RFC 9111 section 4.2.3: apparent age is never negative
     #[test]
     fn age_only_grows(response in response(), rules in rules(), now in moment(), later_ms in 0..1_000_000i64) {
-        let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts(&response), &rules);
+        let facts = facts(&response);
+        let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts, &rules);
         let age_ms = stored.current_age_ms(now);
         prop_assert!(age_ms >= stored.corrected_initial_age_ms);
+        prop_assert!(stored.age_s(now) >= u64::from(facts.age_s.unwrap_or(0)));
+        prop_assert!(i64::try_from(age_ms).map_or(true, |age_ms| age_ms >= now.ms_since(facts.times.response)));
         prop_assert!(stored.current_age_ms(now.plus_ms(later_ms)) >= age_ms);
         prop_assert!(stored.ttl_ms(now.plus_ms(later_ms)) <= stored.ttl_ms(now));
     }
@@ -164,14 +184,18 @@ proptest! {
     #[test]
     fn a_prohibition_never_makes_more_storable(
         response in response(), request in request_lines(), rules in rules(), now in moment(),
-        prohibition in prop::sample::select(&["no-store", "private", "no-cache"][..]),
+        (field, prohibition) in prop::sample::select(PROHIBITIONS),
     ) {
         let request = RequestFacts::parse("GET", &borrowed(&request));
         let (status, mut lines, times) = response;
         let before = may_store(&request, &facts(&(status, lines.clone(), times)), &rules, now);
-        lines.push(("Cache-Control".to_owned(), prohibition.as_bytes().to_vec()));
-        let after = may_store(&request, &facts(&(status, lines, times)), &rules, now);
+        lines.push((field.to_owned(), prohibition.as_bytes().to_vec()));
+        let prohibited = facts(&(status, lines, times));
+        let after = may_store(&request, &prohibited, &rules, now);
         prop_assert!(before.is_ok() || after.is_err());
+        let directives = prohibited.directives;
+        let forbids = directives.no_store && !directives.must_understand;
+        prop_assert!(after.is_err() || !(forbids || directives.private == Qualified::All));
     }
 
     //= RFC 9111 section 3: when a response may be stored

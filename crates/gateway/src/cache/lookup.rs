@@ -126,8 +126,9 @@ impl Lookup<'_> {
         }
         let uncacheable = primary.and_then(|primary| primary.why_uncacheable(self.now));
         // The origin can answer these with less than the whole, which is all that a response for one client has
-        // to be.
-        if let Some(because) = uncacheable.filter(|_| self.facts.has_conditions || self.facts.has_range) {
+        // to be. A stale response is worth more: it may be validated, or stand in for an origin that fails.
+        let is_partial = self.facts.has_conditions || self.facts.has_range;
+        if let Some(because) = uncacheable.filter(|_| is_partial && stale.is_none()) {
             note(self.request.record, || {
                 findings::because("store", "not stored, a short while ago", because)
             });
