@@ -110,6 +110,24 @@ pub fn may_combine(stored: &Validators<'_>, received: &Validators<'_>) -> bool {
         && received.is_last_modified_strong()
 }
 
+/// Whether a part may be coded as the stored response is. An answer to `If-Range` may leave `Content-Encoding` out; where
+/// it is there, origin servers are known that give content the same strong tag with and without a coding.
+//= RFC 9110 section 15.3.7.3: combining parts
+pub fn is_same_coding(stored: &[FieldLine<'_>], received: &[FieldLine<'_>]) -> bool {
+    let codings = |lines| fields::members(lines, "content-encoding");
+    !fields::contains(received, "content-encoding") || codings(stored).eq(codings(received))
+}
+
+/// Whether a field describes the content of one message: that of a part says nothing about the whole, nor that of the
+/// whole about a part.
+//= RFC 9110 section 14.4: Content-Range
+pub fn is_of_one_message(name: &str) -> bool {
+    OF_ONE_MESSAGE.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// RFC 9530 has `Repr-Digest` for the whole, which stays.
+const OF_ONE_MESSAGE: [&str; 4] = ["content-range", "content-length", "content-digest", "content-md5"];
+
 /// The value of `If-Range` with which the rest of a stored response is asked for; `None` when it has no strong
 /// validator, so that nothing could be combined with it.
 //= RFC 9110 section 13.1.5: If-Range takes strong validators only
@@ -129,6 +147,8 @@ pub struct Wanted<'a> {
     pub range: ByteRange,
     /// Of the stored response.
     pub validators: Validators<'a>,
+    /// The stored fields.
+    pub fields: &'a [FieldLine<'a>],
     /// The complete length of the stored response, where it is known.
     pub complete_bytes: Option<u64>,
 }
@@ -173,6 +193,7 @@ pub fn judge(
         206 => received_part(response, content_length)
             .filter(|part| fits(part, wanted))
             .filter(|_| may_combine(&wanted.validators, &Validators::parse(response, now)))
+            .filter(|_| is_same_coding(wanted.fields, response))
             .map_or(HoleAnswer::Discard, HoleAnswer::Splice),
         404 | 410 | 412 | 416 => HoleAnswer::Discard,
         400..=999 => HoleAnswer::Failed,

@@ -1,7 +1,8 @@
 //! Parts of a representation: interval laws against a bitmap, and which responses are combined.
 
 use caching::partial::{
-    Extents, HoleAnswer, Wanted, if_range_value, judge, may_combine, received_part, single_range,
+    Extents, HoleAnswer, Wanted, if_range_value, is_of_one_message, is_same_coding, judge, may_combine,
+    received_part, single_range,
 };
 use caching::{ByteRange, FieldLine, Timestamp, Validators, content_range};
 use proptest::collection::vec;
@@ -186,10 +187,47 @@ fn requests_for_one_range() {
     assert_eq!(single_range(&[("range", b"bytes=0-1"), ("range", b"bytes=0-1")]), None);
 }
 
+//= RFC 9110 section 15.3.7.3: combining parts
+#[test]
+fn parts_of_another_coding_are_not_combined() {
+    const GZIP: FieldLine<'_> = ("Content-Encoding", b"gzip");
+    const BOTH: FieldLine<'_> = ("content-encoding", b"br , gzip");
+    let cases: &[(&[FieldLine<'_>], &[FieldLine<'_>], bool)] = &[
+        (&[], &[], true),
+        (&[GZIP], &[], true),
+        (&[GZIP], &[GZIP], true),
+        (&[], &[GZIP], false),
+        (&[GZIP], &[BOTH], false),
+        (&[("content-encoding", b"br"), GZIP], &[BOTH], true),
+    ];
+    for (stored, received, expected) in cases {
+        assert_eq!(is_same_coding(stored, received), *expected, "{stored:?} {received:?}");
+    }
+    let wanted = Wanted {
+        range: ByteRange { first: 0, last: 9 },
+        validators: Validators::parse(&[STRONG], now()),
+        fields: &[STRONG],
+        complete_bytes: None,
+    };
+    let response = [("content-range", &b"bytes 0-9/10"[..]), STRONG, GZIP];
+    assert_eq!(judge(206, &response, None, &wanted, now()), HoleAnswer::Discard);
+}
+
+#[test]
+fn fields_of_one_message() {
+    for name in ["Content-Range", "content-length", "Content-Digest", "Content-MD5"] {
+        assert!(is_of_one_message(name), "{name}");
+    }
+    for name in ["Repr-Digest", "Content-Type", "Content-Encoding", "ETag", "Last-Modified"] {
+        assert!(!is_of_one_message(name), "{name}");
+    }
+}
+
 fn check(status: u16, content_range: &[u8], etag: FieldLine<'_>, expected: HoleAnswer) {
     let wanted = Wanted {
         range: ByteRange { first: 10, last: 19 },
         validators: Validators::parse(&[STRONG], now()),
+        fields: &[STRONG],
         complete_bytes: Some(100),
     };
     let response = [("content-range", content_range), etag];

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use caching::partial::is_of_one_message;
 use caching::{CacheName, CacheStatus, conditional};
 use http::HeaderMap;
 use telemetry::CacheResult;
@@ -38,8 +39,10 @@ pub(crate) enum ReplyHead {
     Whole(Arc<StoredHead>),
     /// A stored response, the fields that a 304 carries.
     NotModified(Arc<StoredHead>),
-    /// A stored response, all fields but those that describe the whole content, for 206 as multipart.
-    Part(Arc<StoredHead>),
+    /// A stored response, all fields but those that describe the whole content, for 206.
+    Range(Arc<StoredHead>),
+    /// The same for 206 as multipart.
+    Ranges(Arc<StoredHead>),
     /// Fields made for this response, with its reason phrase.
     Own { reason: Option<Bytes>, fields: PackedFields },
 }
@@ -175,9 +178,15 @@ impl Reply {
                 sink.status(self.status, None);
                 write_selected(sink, stored, conditional::belongs_in_304);
             }
-            ReplyHead::Part(stored) => {
+            ReplyHead::Range(stored) => {
                 sink.status(self.status, None);
-                write_selected(sink, stored, |name| !name.eq_ignore_ascii_case("content-type"));
+                write_selected(sink, stored, |name| !is_of_one_message(name));
+            }
+            ReplyHead::Ranges(stored) => {
+                let is_kept =
+                    |name: &str| !is_of_one_message(name) && !name.eq_ignore_ascii_case("content-type");
+                sink.status(self.status, None);
+                write_selected(sink, stored, is_kept);
             }
             ReplyHead::Own { reason, fields } => {
                 sink.status(self.status, reason.as_deref());

@@ -128,6 +128,29 @@ fn holes_of_a_large_file_are_filled() {
     assert_eq!(nginx.settled_log().len(), log.len(), "without nginx");
 }
 
+/// A hole larger than the store takes passes by; what is stored stays.
+#[test]
+fn a_hole_larger_than_the_store() {
+    let nginx = Nginx::start("expires 1h;");
+    let path = nginx.root().join("large.bin");
+    numbered(&path, 40);
+    let config =
+        format!("[store]\nmemory = \"32MiB\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n", nginx.url());
+    let larder = Setup::config(LARDER, &config).start();
+    let body = fs::read(&path).expect("the file is there");
+    let first = || larder.ask("GET", "/large.bin", "Range: bytes=100-99999\r\n");
+    first();
+    for _ in 0..2 {
+        let whole = larder.get("/large.bin");
+        assert_eq!((whole.status(), whole.end), (200, End::Complete), "{:?}", whole.head);
+        assert!(whole.body == body && whole.cache_status().contains("fwd=partial"), "{:?}", whole.head);
+        assert!(first().is_hit(), "what is stored is still of use");
+    }
+    let half = larder.ask("GET", "/large.bin", "Range: bytes=200000-30000000\r\n");
+    assert_eq!((half.status(), half.end), (206, End::Complete), "{:?}", half.head);
+    assert!(half.body == body[200_000..=30_000_000] && first().is_hit());
+}
+
 /// A file larger than the store takes: what is stored of it comes and goes, and the bytes are right.
 #[test]
 fn parts_of_a_file_larger_than_the_store() {

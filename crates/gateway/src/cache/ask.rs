@@ -128,9 +128,10 @@ impl Hole {
         self.hit.body.segmented()
     }
 
-    /// For the judgement of the answer.
-    pub(crate) fn wanted(&self) -> Wanted<'_> {
+    /// For the judgement of the answer, with the stored fields.
+    pub(crate) fn wanted<'a>(&'a self, stored: &'a [FieldLine<'a>]) -> Wanted<'a> {
         Wanted {
+            fields: stored,
             range: self.range,
             validators: self.hit.head.validators.view(),
             complete_bytes: self.hit.body.complete_bytes(),

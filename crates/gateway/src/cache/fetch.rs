@@ -327,7 +327,9 @@ impl Job {
                 fill.complete(trailers);
             }
             Err(reason) => {
-                self.store_beginning(&filling, &pilot);
+                if storing == Storing::ToDo {
+                    self.store_beginning(&filling, &pilot);
+                }
                 self.abort(fill, reason);
             }
         }

@@ -1,6 +1,7 @@
 //! What the cache's steps have decided, in words, for `larder explain`. Nothing is decided here.
 
 use caching::explain::{self, Finding};
+use caching::partial::HoleAnswer;
 use caching::{NotStored, Selecting, Storable, Timestamp};
 
 use super::flight::FailureCause;
@@ -57,6 +58,17 @@ pub(crate) fn storing(outcome: Result<&Storable, Detail>, now: Timestamp) -> Fin
         Err(Detail::Store(reason)) => explain::storing(Err::<_, NotStored>(reason), now),
         Err(detail) => because("store", "not stored", detail),
     }
+}
+
+/// What became of the request for bytes that a stored response lacks.
+pub(crate) fn missing_part(answer: HoleAnswer) -> Finding {
+    let says = match answer {
+        HoleAnswer::Splice(_) => "the origin's 206 is part of what is stored",
+        HoleAnswer::Replace => "the origin's 200 takes the place of what is stored",
+        HoleAnswer::Failed => "the origin's answer says nothing about what is stored",
+        HoleAnswer::Discard => "the origin's answer is no part of what is stored, which is removed",
+    };
+    Finding::new("combine", says, "RFC 9111 section 3.4")
 }
 
 /// A 304 of the origin has made a stored response fresh.

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::partial::{self, HoleAnswer, if_range_value, may_combine, same_complete_length};
+use caching::partial::{
+    self, HoleAnswer, if_range_value, is_of_one_message, is_same_coding, may_combine, same_complete_length,
+};
 use caching::{
     ByteRange, ContentRange, ExchangeTimes, FieldLine, NotStored, ResponseFacts, StorageFilter, may_store,
 };
@@ -13,6 +15,7 @@ use store::{Applied, Change, Segment};
 use super::ask::{Ask, Hole};
 use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
+use super::findings;
 use super::flight::{Answer, Filling, Pilot};
 use super::publish::{NotTaken, Publication, Replaced, split};
 use super::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
@@ -45,9 +48,11 @@ impl Job {
     ) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let (status, length) = (response.status.as_u16(), response.body.content_length());
-        let judgement = partial::judge(status, &lines, length, &hole.wanted(), times.response);
-        drop(lines);
+        let stored = hole.hit.head.fields.to_lines();
+        let judgement = partial::judge(status, &lines, length, &hole.wanted(&stored), times.response);
+        drop((lines, stored));
         self.worker.recorder.missing_part(judgement.as_str());
+        self.note(|| findings::missing_part(judgement));
         match judgement {
             HoleAnswer::Splice(range) => {
                 let part = Part { response: &response, times, range, base: Some(&hole.hit) };
@@ -100,7 +105,7 @@ impl Job {
             && head.facts.status == 200
             && if_range_value(&head.validators.view()).is_some();
         let arrived_bytes = filling.fill.arrived_bytes();
-        if !can_be_completed || arrived_bytes == 0 {
+        if !can_be_completed || arrived_bytes == 0 || self.request.method != "GET" {
             return;
         }
         let Some(body) = filling.fill.body() else { return };
@@ -126,15 +131,19 @@ impl Job {
         let received = caching::Validators::parse(&lines, times.response);
         let fits = stored.head.facts.status == 200
             && may_combine(&stored.head.validators.view(), &received)
+            && is_same_coding(&stored.head.fields.to_lines(), &lines)
             && same_complete_length(stored.body.complete_bytes(), range.complete_bytes);
         fits.then_some(stored)
     }
 
-    /// Whether a part is of a size and at a place to be stored.
+    /// Whether a part is of a size and at a place to be stored. One that completes a stored response passes by in a
+    /// window where it is too large.
     fn has_room_for(&self, range: &ContentRange) -> bool {
         let memory = &self.worker.shared.memory;
+        let is_for_hole = matches!(self.fetch.ask, Ask::Hole(_));
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
+            && (is_for_hole || range.range.len_bytes() <= self.limits().body_bytes_max)
             && range.range.last / memory.segment_bytes_max().max(1) as u64 <= CELLS_MAX
     }
 }
@@ -157,8 +166,7 @@ impl Publication<'_> {
         let filter = StorageFilter::of(&received, rules);
         let freshening = self.freshening();
         let end_to_end = freshening.end_to_end(&received, response.version, times.response);
-        // It describes this one message; each reply from the store writes its own.
-        let end_to_end = end_to_end.lines().filter(|(name, _)| !name.eq_ignore_ascii_case("content-range"));
+        let end_to_end = end_to_end.lines().filter(|(name, _)| !is_of_one_message(name));
         let (stored, unshared) = split(&PackedFields::from_lines(end_to_end), |name| filter.keeps(name));
         let head = match part.base {
             Some(base) => self.combined_head(base, part)?,
@@ -193,7 +201,14 @@ impl Publication<'_> {
         let freshened = freshened.ok_or(NotStored::VaryUnusable)?;
         freshened.storable?;
         let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);
-        Ok(StoredHead { declared_bytes, ..freshened.head })
+        let of_whole = freshened.head.fields.lines().filter(|(name, _)| !is_of_one_message(name));
+        let fields = PackedFields::from_lines(of_whole);
+        let head = StoredHead { declared_bytes, fields, ..freshened.head };
+        // It still answers the requests that it answered, of which this one need not be the first.
+        Ok(match head.nominated == base.head.nominated {
+            true => StoredHead { nominated_values: base.head.nominated_values.clone(), ..head },
+            false => head,
+        })
     }
 
     /// Stores a part with the stored response that it belongs to, or in its place.

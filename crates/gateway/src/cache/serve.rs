@@ -219,7 +219,7 @@ impl Serving<'_> {
     }
 
     fn part(&self, head: &Arc<StoredHead>, range: ByteRange, bytes: Option<u64>, body: Body) -> Reply {
-        let head = ReplyHead::Whole(Arc::clone(head));
+        let head = ReplyHead::Range(Arc::clone(head));
         let mut reply = self.reply(206, head, Length::Known(range.len_bytes()), body);
         let mut content_range = Vec::new();
         write_content_range(range, bytes, &mut content_range);
@@ -267,7 +267,8 @@ impl Serving<'_> {
         multipart.write_end(&mut end);
         pieces.push_back(Bytes::from(end));
         let length = Length::Known(multipart.total_bytes(ranges));
-        let mut reply = self.reply(206, ReplyHead::Part(Arc::clone(&hit.head)), length, Body::Pieces(pieces));
+        let mut reply =
+            self.reply(206, ReplyHead::Ranges(Arc::clone(&hit.head)), length, Body::Pieces(pieces));
         let mut own_type = Vec::new();
         multipart.write_content_type(&mut own_type);
         reply.extra.push("content-type", &own_type);
