@@ -350,9 +350,9 @@ impl Cache {
         let storable = may_store(&exchange.facts, &freshened.response, &self.rules, exchange.now);
         let message =
             Message { fields: dated(owned(freshened.fields), exchange.now), ..stale.message.clone() };
-        let Some(stored) = self.prepare(exchange, facts, &stale.reason, message) else {
-            return exchange.generated(502, "vary-unusable");
-        };
+        // Where no later request could match, `storable` forbids to store it.
+        let nominated = NominatedFields::parse(&message.lines()).unwrap_or_default();
+        let stored = self.prepare(exchange, nominated, facts, &stale.reason, message);
         match storable {
             Ok(_) => {
                 if exchange.selects(stale) {
@@ -383,30 +383,31 @@ impl Cache {
         exchange.first_use(&stored, outcome, unshared(&lines, &self.rules))
     }
 
+    /// `None` where `Vary` is of no use, which [`may_store`] has told before.
     fn storable(&self, exchange: &Exchange<'_>, storable: &Storable, response: &Response) -> Option<Stored> {
         let lines = response.message.lines();
         let filter = StorageFilter::of(&lines, &self.rules);
         let kept = lines.iter().copied().filter(|(name, _)| filter.keeps(name) && *name != "content-length");
         let fields = dated(owned(kept), exchange.now);
         let message = Message { fields, body: response.message.body.clone() };
-        self.prepare(exchange, storable.facts, &response.reason, message)
+        let nominated = NominatedFields::parse(&message.lines()).ok()?;
+        Some(self.prepare(exchange, nominated, storable.facts, &response.reason, message))
     }
 
-    /// `None` where `Vary` is of no use, which [`may_store`] has told before.
     fn prepare(
         &self,
         exchange: &Exchange<'_>,
+        nominated: NominatedFields,
         facts: StoredFacts,
         reason: &str,
         message: Message,
-    ) -> Option<Stored> {
+    ) -> Stored {
         let lines = message.lines();
-        let nominated = NominatedFields::parse(&lines).ok()?;
         let nominated_values = nominated.capture(exchange.selecting());
         let validators = Validators::parse(&lines, exchange.now).into();
         let groups = names(groups::of_response(&lines, GROUPS_MAX));
         let (standing, reason) = (Standing::Valid, reason.to_owned());
-        Some(Stored { facts, validators, nominated, nominated_values, groups, standing, reason, message })
+        Stored { facts, validators, nominated, nominated_values, groups, standing, reason, message }
     }
 
     /// In place of what answers the same requests.

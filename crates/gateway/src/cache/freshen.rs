@@ -38,13 +38,13 @@ pub(crate) struct Freshened {
 }
 
 impl Freshening<'_> {
-    /// A stored head with the fields of `response` in place of its own. `None`: no later request could match it.
+    /// A stored head with the fields of `response` in place of its own.
     pub(crate) fn freshen(
         &self,
         stored: &StoredHead,
         response: &OriginResponse,
         times: ExchangeTimes,
-    ) -> Option<Freshened> {
+    ) -> Freshened {
         let rules = &self.site.rule_at(self.rule).caching;
         let received: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let end_to_end = self.end_to_end(&received, response.version, times.response);
@@ -58,8 +58,11 @@ impl Freshening<'_> {
             true => self.membership(&received),
             false => stored.membership.as_ref().map(|membership| membership.asked_at(self.stamp)),
         };
-        let head = self.head(facts, fields, &stored.reason, stored.declared_bytes).ok()?;
-        Some(Freshened { head: StoredHead { membership, ..head }, storable })
+        // Where no later request could match, `storable` forbids to store it.
+        let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
+        let head = self.nominating(nominated, facts, fields, &stored.reason);
+        let declared_bytes = stored.declared_bytes;
+        Freshened { head: StoredHead { membership, declared_bytes, ..head }, storable }
     }
 
     /// What a response with these fields belongs to.
@@ -81,13 +84,23 @@ impl Freshening<'_> {
     pub(crate) fn head(
         &self,
         facts: StoredFacts,
-        mut fields: PackedFields,
+        fields: PackedFields,
         reason: &[u8],
         declared_bytes: Option<u64>,
     ) -> Result<StoredHead, VaryUnusable> {
+        let nominated = NominatedFields::parse(&fields.to_lines())?;
+        Ok(StoredHead { declared_bytes, ..self.nominating(nominated, facts, fields, reason) })
+    }
+
+    fn nominating(
+        &self,
+        nominated: NominatedFields,
+        facts: StoredFacts,
+        mut fields: PackedFields,
+        reason: &[u8],
+    ) -> StoredHead {
         fields.shrink();
         let lines = fields.to_lines();
-        let nominated = NominatedFields::parse(&lines)?;
         let request = self.request.fields.to_lines();
         let nominated_values = if nominated.is_empty() {
             NominatedValues::default()
@@ -96,7 +109,7 @@ impl Freshening<'_> {
         };
         let validators = Validators::parse(&lines, facts.response_time).into();
         drop(lines);
-        Ok(StoredHead {
+        StoredHead {
             facts,
             validators,
             nominated,
@@ -104,7 +117,7 @@ impl Freshening<'_> {
             reason: reason.into(),
             fields,
             membership: None,
-            declared_bytes,
-        })
+            declared_bytes: None,
+        }
     }
 }

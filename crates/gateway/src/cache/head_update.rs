@@ -112,13 +112,11 @@ impl Update<'_> {
             epochs: self.epochs,
             stamp,
         };
-        match freshening.freshen(stored, self.response, self.times) {
-            None => Changed::Gone,
-            Some(freshened) => match freshened.storable {
-                Ok(_) => Changed::To(Arc::new(freshened.head)),
-                Err(reason) if reason.is_of_request() => Changed::No,
-                Err(_) => Changed::Gone,
-            },
+        let freshened = freshening.freshen(stored, self.response, self.times);
+        match freshened.storable {
+            Ok(_) => Changed::To(Arc::new(freshened.head)),
+            Err(reason) if reason.is_of_request() => Changed::No,
+            Err(_) => Changed::Gone,
         }
     }
 }

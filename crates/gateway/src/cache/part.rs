@@ -198,7 +198,6 @@ impl Publication<'_> {
     //= RFC 9111 section 3.4: fields of the newer part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
         let freshened = self.freshening().freshen(&base.head, part.response, part.times);
-        let freshened = freshened.ok_or(NotStored::VaryUnusable)?;
         freshened.storable?;
         let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);
         let of_whole = freshened.head.fields.lines().filter(|(name, _)| !is_of_one_message(name));

@@ -170,7 +170,7 @@ impl Publication<'_> {
     /// this once and is gone; where the request does, it answers this once and stays as it was.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(&self, stale: &Hit, response: &OriginResponse, times: ExchangeTimes) -> Option<Hit> {
-        let freshened = self.freshening().freshen(&stale.head, response, times)?;
+        let freshened = self.freshening().freshen(&stale.head, response, times);
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
         let memory = &self.job.worker.shared.memory;
         match freshened.storable {
