@@ -232,7 +232,7 @@ pub enum Rule {
     Contains(String),
     /// It has not this part.
     Lacks(String),
-    /// Seconds: at least so many, at most two more, for the binary runs in real time.
+    /// Seconds: at least so many, at most four more, for the binary runs in real time.
     About(u64),
     /// There is one: `{"any": true}`.
     Any(bool),

@@ -181,7 +181,7 @@ pub(super) fn validate(case: &Case) -> Result<(), String> {
     if case.steps.is_empty() {
         return Err("it has no step".to_owned());
     }
-    let wait_s: u32 = case.steps.iter().map(seconds).sum();
+    let wait_s = case.seconds();
     if wait_s > WAIT_S_MAX {
         return Err(format!("it waits {wait_s} s, more than {WAIT_S_MAX}"));
     }
@@ -195,9 +195,12 @@ pub(super) fn validate(case: &Case) -> Result<(), String> {
     })
 }
 
-/// How long a step takes by its own wish.
-fn seconds(step: &Step) -> u32 {
-    step.wait_s + step.origin.list().iter().map(|answer| answer.delay_s).sum::<u32>()
+impl Case {
+    /// How many seconds it takes by its own wish.
+    pub fn seconds(&self) -> u32 {
+        let delays = |step: &Step| step.origin.list().iter().map(|answer| answer.delay_s).sum::<u32>();
+        self.steps.iter().map(|step| step.wait_s + delays(step)).sum()
+    }
 }
 
 fn needs_the_binary(step: &Step) -> bool {
