@@ -5,9 +5,11 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
+use crate::control::Control;
 use crate::entity_tag::Strength;
 use crate::{
-    ExchangeTimes, FieldLine, ResponseFacts, Rules, StorageFilter, Timestamp, Validators, age, fields,
+    EntityTag, ExchangeTimes, FieldLine, ResponseFacts, Rules, StorageFilter, Timestamp, Validators, age,
+    fields,
 };
 
 /// Stored responses, by their index.
@@ -140,7 +142,15 @@ pub fn freshened_fields<'a>(
     }
     let is_new = |name: &str| is_update(name) && !fields::contains(stored, name);
     freshened.extend(not_modified.iter().copied().filter(|(name, _)| is_new(name)));
-    freshened
+    without_qualified(&freshened, rules)
+}
+
+/// What `no-cache` and `private` name now goes, wherever it comes from: from the 304 although the stored response names
+/// it, or from the stored response although the 304 does.
+//= RFC 9111 section 3.1: qualified no-cache and private keep fields out
+fn without_qualified<'a>(lines: &[FieldLine<'a>], rules: &Rules) -> Vec<FieldLine<'a>> {
+    let control = Control::of(lines, rules);
+    lines.iter().copied().filter(|(name, _)| !control.is_qualified(name)).collect()
 }
 
 /// Which stored responses a 304 is about: all with its strong validator, or the first with its weak one. A 304 without
@@ -154,28 +164,37 @@ fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Indexes {
     let Some(tag) = answer.entity_tag() else {
         return identify_by_date(answer, candidates);
     };
-    let matching = |strength: Strength| {
-        positions(candidates, move |candidate| {
-            candidate.entity_tag().is_some_and(|stored| match strength {
-                Strength::Strong => tag.matches_strongly(&stored),
-                Strength::Weak => tag.matches_weakly(&stored),
-            })
-        })
-    };
+    let strongly = move |candidate: &Validators<'_>| is_tagged(candidate, tag, Strength::Strong);
+    let weakly = move |candidate: &Validators<'_>| is_tagged(candidate, tag, Strength::Weak);
     match tag.strength {
-        Strength::Strong => matching(Strength::Strong).collect(),
-        Strength::Weak => matching(Strength::Weak).take(1).collect(),
+        Strength::Strong => positions(candidates, strongly).collect(),
+        // The strong validator decides; that the weak one fits as well is asked for out of care.
+        Strength::Weak if answer.is_last_modified_strong() => {
+            let both = |candidate: &Validators<'_>| weakly(candidate) && same_date(answer, candidate);
+            positions(candidates, both).collect()
+        }
+        Strength::Weak => positions(candidates, weakly).take(1).collect(),
     }
 }
 
 fn identify_by_date(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Indexes {
-    let Some((_, modified)) = answer.last_modified else {
+    if answer.last_modified.is_none() {
         return (0..candidates.len()).filter(|_| candidates.len() == 1).collect();
-    };
-    let matching = positions(candidates, |candidate| {
-        candidate.last_modified.is_some_and(|(_, stored)| stored == modified)
-    });
+    }
+    let matching = positions(candidates, |candidate| same_date(answer, candidate));
     matching.take(if answer.is_last_modified_strong() { candidates.len() } else { 1 }).collect()
+}
+
+fn is_tagged(candidate: &Validators<'_>, tag: EntityTag<'_>, comparison: Strength) -> bool {
+    candidate.entity_tag().is_some_and(|stored| match comparison {
+        Strength::Strong => tag.matches_strongly(&stored),
+        Strength::Weak => tag.matches_weakly(&stored),
+    })
+}
+
+fn same_date(answer: &Validators<'_>, candidate: &Validators<'_>) -> bool {
+    let dates = answer.last_modified.zip(candidate.last_modified);
+    dates.is_some_and(|((_, answered), (_, stored))| answered == stored)
 }
 
 fn positions<'a>(
