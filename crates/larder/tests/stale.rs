@@ -1,7 +1,7 @@
 //! Stale responses where no answer comes from the origin, for reasons that take a setting of their own. Others are in
 //! `conformance/caching/stale.json`.
 
-use testkit::{Gate, Larder, ScriptedOrigin, Setup};
+use testkit::{Gate, Larder, ScriptedOrigin, Setup, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -101,4 +101,36 @@ fn a_port_where_nobody_listens() {
     origin.stop();
     check(&larder, "/page", 200, "detail=connection-refused");
     check(&larder, "/strict", 504, "fwd=stale");
+}
+
+/// Who waits for another request's forward is not bound to what that request would have taken.
+//= RFC 5861 section 4: of a request or of a response
+#[test]
+fn the_permission_of_one_request_is_not_that_of_those_who_wait() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier == 0 {
+            exchange.respond("200 OK", &format!("{STALE}\r\n"), "stale");
+            return;
+        }
+        released.pass();
+        exchange.respond("503 Service Unavailable", "", "broken");
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.get("/");
+    let asker = |fields: &str| {
+        let mut client = larder.client();
+        client.send(format!("GET / HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
+        client
+    };
+    let mut leader = asker("Cache-Control: stale-if-error=600\r\n");
+    origin.wait_for("/", 2);
+    let mut waiters = [asker("Cache-Control: stale-if-error=500\r\n"), asker("")];
+    wait::until_true("two wait", || larder.metric("larder_collapsed_waiters", &[]) >= 2.0);
+    gate.open();
+    let got: Vec<_> = [&mut leader].into_iter().chain(&mut waiters).map(|client| client.response()).collect();
+    let got: Vec<_> = got.iter().map(|response| (response.status(), response.text())).collect();
+    let (stale, broken) = ((200, "stale".to_owned()), (503, "broken".to_owned()));
+    assert_eq!(got, [stale.clone(), stale, broken]);
 }

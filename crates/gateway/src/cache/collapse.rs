@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{ContentRange, FieldLine, NotReused, Outcome, Reuse, Selecting, reuse};
+use caching::{ContentRange, FieldLine, NotReused, Outcome, Reuse, Selecting, may_serve_stale, reuse};
 use telemetry::CacheResult;
 use tokio::time::timeout;
 
@@ -335,17 +335,22 @@ impl Seeker<'_> {
 
     fn take_stale(&self, hit: &Hit, cause: FailureCause, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
-        if role == Role::Waiter && !hit.head.is_selected_by(self.selecting(&lines)) {
+        let selected = hit.head.is_selected_by(self.selecting(&lines));
+        if role == Role::Waiter && !(selected && self.takes_stale(hit, cause)) {
             return Err(Again::Alone);
         }
-        let status = match cause {
-            FailureCause::Unreachable(_) => None,
-            FailureCause::Status(status) => Some(status),
-        };
-        let used = self.asked(role, status, CacheResult::Stale);
+        let used = self.asked(role, cause.status, CacheResult::Stale);
         let request = self.plan.request.borrow(&lines);
         let reply = self.serving(&request).stale(hit, cause, used);
         reply.ok_or_else(|| Again::Pass { detail: Reason::SegmentEvicted.into() })
+    }
+
+    /// Whether this request permits it. The permission that another request brought is its own.
+    //= RFC 5861 section 4: of a request or of a response
+    fn takes_stale(&self, hit: &Hit, cause: FailureCause) -> bool {
+        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        let (request, stored) = (&self.plan.facts, &hit.head.facts);
+        may_serve_stale(request, stored, rules, self.worker.now(), cause.failure)
     }
 
     fn take_failure(&self, error: &OriginError, role: Role) -> Result<Reply, Again> {

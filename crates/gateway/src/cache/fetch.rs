@@ -6,8 +6,8 @@ use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement};
 use caching::{
-    ExchangeTimes, Failure, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, Validators,
-    may_serve_stale, may_store,
+    ExchangeTimes, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, Validators, may_serve_stale,
+    may_store,
 };
 use http::header::{HeaderName, HeaderValue};
 
@@ -26,7 +26,6 @@ use crate::forward::OriginCall;
 use crate::head::OwnedRequest;
 use crate::origin::{BodyFrame, OriginError, OriginResponse, RequestBody};
 use crate::reason::{Detail, Reason};
-use crate::respond;
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform::Purpose;
 use crate::worker::{Live, Worker, now};
@@ -135,9 +134,8 @@ impl Job {
     }
 
     fn failed(&self, error: OriginError, pilot: Pilot) {
-        let failure = respond::failure_of(&error);
-        let cause = FailureCause::Unreachable(error.reason());
-        let answer = match self.usable_stale(failure, cause) {
+        let cause = FailureCause::of_error(&error);
+        let answer = match self.usable_stale(cause) {
             Some(stale) => Answer::Stale(stale, cause),
             //= RFC 9111 section 5.2.2.2: an error instead of a stale response
             None => Answer::Failed(Arc::new(error)),
@@ -145,11 +143,11 @@ impl Job {
         pilot.land(answer);
     }
 
-    fn usable_stale(&self, failure: Failure, cause: FailureCause) -> Option<Hit> {
+    fn usable_stale(&self, cause: FailureCause) -> Option<Hit> {
         let (stored, now) = (self.fetch.stale.as_ref(), now());
         let rules = &self.rule().caching;
         let is_usable = |stale: &&Hit| {
-            may_serve_stale(&self.facts, &stale.head.facts, rules, now, failure)
+            may_serve_stale(&self.facts, &stale.head.facts, rules, now, cause.failure)
                 && !stale.head.is_invalidated(&self.worker.shared.epochs)
         };
         let usable = stored.filter(is_usable);
@@ -198,8 +196,8 @@ impl Job {
 
     async fn server_error(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let status = response.status.as_u16();
-        let cause = FailureCause::Status(status);
-        match self.usable_stale(Failure::Status(status), cause) {
+        let cause = FailureCause::of_status(status);
+        match self.usable_stale(cause) {
             Some(stale) => pilot.land(Answer::Stale(stale, cause)),
             None => self.take(response, times, pilot).await,
         }

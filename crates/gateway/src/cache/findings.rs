@@ -79,9 +79,9 @@ pub(crate) fn freshened(hit: &Hit, now: Timestamp) -> Finding {
 
 /// The origin failed, and whether a stale response may stand in.
 pub(crate) fn failure(stale: Option<&Hit>, has_stored: bool, cause: FailureCause, now: Timestamp) -> Finding {
-    let (cause, section) = match cause {
-        FailureCause::Unreachable(error_type) => (error_type.to_owned(), "RFC 9111 section 4.2.4"),
-        FailureCause::Status(status) => (format!("status {status}"), "RFC 5861 section 4"),
+    let (cause, section) = match cause.status {
+        None => (cause.detail.as_str().to_owned(), "RFC 9111 section 4.2.4"),
+        Some(status) => (format!("status {status}"), "RFC 5861 section 4"),
     };
     match stale {
         Some(hit) => {

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use caching::ContentRange;
+use caching::{ContentRange, Failure};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -17,7 +17,8 @@ use super::fill::Fill;
 use super::stored::{Hit, StoredHead};
 use crate::fields::PackedFields;
 use crate::origin::{Interim, OriginError, OriginResponse};
-use crate::reason::Detail;
+use crate::reason::{Detail, Reason};
+use crate::respond;
 
 /// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
 /// them without end.
@@ -59,9 +60,24 @@ pub(crate) struct Filling {
 
 /// Why a stale response is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureCause {
-    Unreachable(&'static str),
-    Status(u16),
+pub(crate) struct FailureCause {
+    pub(crate) failure: Failure,
+    pub(crate) status: Option<u16>,
+    pub(crate) detail: Detail,
+}
+
+impl FailureCause {
+    /// The origin gave no answer.
+    pub(crate) fn of_error(error: &OriginError) -> Self {
+        let failure = respond::failure_of(error);
+        Self { failure, status: None, detail: Detail::Origin(error.reason()) }
+    }
+
+    /// The origin answered with this status.
+    pub(crate) fn of_status(status: u16) -> Self {
+        let failure = Failure::Status(status);
+        Self { failure, status: Some(status), detail: Reason::StaleIfError.into() }
+    }
 }
 
 /// A response that only one request may have.

@@ -21,7 +21,7 @@ use super::stored::{Hit, StoredBody, StoredHead};
 use crate::explain::note;
 use crate::fields::PackedFields;
 use crate::head::RequestHead;
-use crate::reason::{Detail, Reason};
+use crate::reason::Reason;
 use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::route::LiveSite;
 
@@ -84,11 +84,7 @@ impl Serving<'_> {
     /// A reply from a stored response in place of a failure of the origin.
     pub(crate) fn stale(&self, hit: &Hit, cause: FailureCause, used: Use) -> Option<Reply> {
         let mut reply = self.stored(hit, used)?;
-        let detail = match cause {
-            FailureCause::Unreachable(error_type) => Detail::Origin(error_type),
-            FailureCause::Status(_) => Reason::StaleIfError.into(),
-        };
-        reply.cache_status.detail = Some(detail.as_str());
+        reply.cache_status.detail = Some(cause.detail.as_str());
         Some(reply)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caching::{Failure, Outcome, may_serve_stale};
+use caching::{Outcome, may_serve_stale};
 use telemetry::CacheResult;
 
 use super::findings;
@@ -13,7 +13,6 @@ use crate::exchange::{Plan, Way};
 use crate::explain::note;
 use crate::origin::{OriginError, OriginResponse};
 use crate::reply::Reply;
-use crate::respond;
 use crate::worker::Worker;
 
 /// What is stored for a request that is passed on.
@@ -28,20 +27,20 @@ pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
 //= RFC 5861 section 4: stale-if-error
 pub(crate) fn for_response(worker: &Arc<Worker>, plan: &Plan, response: &OriginResponse) -> Option<Reply> {
     let status = response.status.as_u16();
-    reply(worker, plan, Failure::Status(status), FailureCause::Status(status))
+    reply(worker, plan, FailureCause::of_status(status))
 }
 
 /// Where no response came.
 //= RFC 9111 section 4.2.4: serving stale responses
 pub(crate) fn for_error(worker: &Arc<Worker>, plan: &Plan, error: &OriginError) -> Option<Reply> {
-    reply(worker, plan, respond::failure_of(error), FailureCause::Unreachable(error.reason()))
+    reply(worker, plan, FailureCause::of_error(error))
 }
 
-fn reply(worker: &Arc<Worker>, plan: &Plan, failure: Failure, cause: FailureCause) -> Option<Reply> {
+fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply> {
     let Way::Pass { reason, stale: Some(stale) } = &plan.way else { return None };
     let (now, facts) = (worker.now(), &stale.head.facts);
     let rules = &plan.site.rule_at(plan.rule).caching;
-    if !may_serve_stale(&plan.facts, facts, rules, now, failure)
+    if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)
         || stale.head.is_invalidated(&worker.shared.epochs)
     {
         return None;
@@ -51,10 +50,7 @@ fn reply(worker: &Arc<Worker>, plan: &Plan, failure: Failure, cause: FailureCaus
     let request = plan.request.borrow(&lines);
     let serving =
         Serving { site: &plan.site, request: &request, facts: &plan.facts, now, started: plan.started };
-    let status = match cause {
-        FailureCause::Unreachable(_) => None,
-        FailureCause::Status(status) => Some(status),
-    };
+    let status = cause.status;
     let outcome = Outcome::Forwarded { reason: reason.fwd, status, stored: false, collapsed: false };
     serving.stale(stale, cause, Use::Asked { outcome, result: CacheResult::Stale })
 }
