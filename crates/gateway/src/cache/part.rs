@@ -17,7 +17,7 @@ use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
 use super::findings;
 use super::flight::{Answer, Filling, Pilot};
-use super::publish::{NotTaken, Publication, Replaced, split};
+use super::publish::{self, NotTaken, Publication, Replaced, split};
 use super::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
@@ -171,7 +171,8 @@ impl Publication<'_> {
         let head = match part.base {
             Some(base) => self.combined_head(base, part)?,
             None => {
-                let head = freshening.head(storable.facts, stored, &[], part.range.complete_bytes);
+                let reason = publish::reason(response, storable.facts.status);
+                let head = freshening.head(storable.facts, stored, reason, part.range.complete_bytes);
                 let head = head.map_err(|_| Detail::from(NotStored::VaryUnusable))?;
                 StoredHead { membership: freshening.membership(&received), ..head }
             }

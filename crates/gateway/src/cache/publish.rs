@@ -36,6 +36,12 @@ pub(super) enum Replaced<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotTaken;
 
+/// The reason phrase of the status that is stored: HTTP/2 has none, and a 206 is stored as a part of a 200.
+pub(super) fn reason(response: &OriginResponse, stored_status: u16) -> &[u8] {
+    let own = response.reason.as_deref().filter(|_| response.status == stored_status);
+    own.unwrap_or_else(|| http1::reason_phrase(stored_status).as_bytes())
+}
+
 impl Publication<'_> {
     /// Prepares head and fill of a response that may be stored.
     pub(crate) fn filling(
@@ -50,8 +56,8 @@ impl Publication<'_> {
         let freshening = self.freshening();
         let all = freshening.end_to_end(lines, response.version, storable.facts.response_time);
         let (stored, unshared) = split(&all, |name| filter.keeps(name));
-        let reason = response.reason.clone().unwrap_or_default();
-        let head = freshening.head(storable.facts, stored, &reason, response.body.content_length())?;
+        let reason = reason(response, storable.facts.status);
+        let head = freshening.head(storable.facts, stored, reason, response.body.content_length())?;
         let budget = Arc::clone(self.job.worker.shared.memory.budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
