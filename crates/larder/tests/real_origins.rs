@@ -56,6 +56,13 @@ ExpiresByType text/css \"access plus 1 day\"",
     Crawl::of(&apache).run(&OF_APACHE);
 }
 
+/// The reason phrase is the only thing that HTTP/2 loses.
+#[test]
+fn apache_httpd_over_http2() {
+    let apache = apache_with("Header set Cache-Control max-age=600");
+    Crawl::over_http2(&apache).run(&OF_APACHE);
+}
+
 /// Every answer is asked for again, with the validators of the stored response.
 #[test]
 fn apache_httpd_that_wants_to_be_asked() {

@@ -128,12 +128,13 @@ DocumentRoot {folder}/root
 </Directory>
 MaxKeepAliveRequests 0
 KeepAliveTimeout 60
+Protocols h2c http/1.1
 {directives}
 "
     )
 }
 
-const APACHE_MODULES: [&str; 10] = [
+const APACHE_MODULES: [&str; 11] = [
     "mpm_event",
     "authz_core",
     "mime",
@@ -144,4 +145,5 @@ const APACHE_MODULES: [&str; 10] = [
     "headers",
     "filter",
     "deflate",
+    "http2",
 ];

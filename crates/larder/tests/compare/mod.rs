@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use testkit::{Client, End, Response};
 
 /// What the answer of a cache may have otherwise: fields of the connection, of the framing, of the cache itself.
-const OWN_FIELDS: [&str; 11] = [
+const OWN_FIELDS: [&str; 12] = [
     // nginx leaves it out of a 206, and so it is missing from what is put together of those.
     "accept-ranges",
     "age",
@@ -15,6 +15,7 @@ const OWN_FIELDS: [&str; 11] = [
     "cache-status",
     "connection",
     "keep-alive",
+    "upgrade",
     "transfer-encoding",
     "content-length",
     "trailer",
@@ -108,6 +109,9 @@ fn compare_304(found: &mut Vec<String>, origin: &Response, cached: &Response) {
 }
 
 fn compare_whole(found: &mut Vec<String>, origin: &Response, cached: &Response) {
+    if cached.head.word(0) == "HTTP/1.1" {
+        note(found, "status line", &origin.head.start, &cached.head.start);
+    }
     let is_multipart = is_multipart(origin);
     for name in names(origin).union(&names(cached)) {
         if !(is_multipart && name == "content-type") {

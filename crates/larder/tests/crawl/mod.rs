@@ -35,8 +35,20 @@ pub(crate) struct Crawl {
 impl Crawl {
     /// Puts the files of a site there, and a gateway in front of it.
     pub(crate) fn of(server: &RealServer) -> Self {
+        Self::through(server, Setup::origin(LARDER, &server.url()))
+    }
+
+    /// The same, where the gateway speaks HTTP/2 with the server.
+    pub(crate) fn over_http2(server: &RealServer) -> Self {
+        let url = server.url();
+        let origin = format!("[[origin]]\nname = \"o\"\nurl = \"{url}\"\nprotocol = \"http2\"\n");
+        let config = format!("{origin}[[site]]\nname = \"a\"\norigin = \"o\"\n");
+        Self::through(server, Setup::config(LARDER, &config))
+    }
+
+    fn through(server: &RealServer, setup: Setup) -> Self {
         write_site(&server.root());
-        let larder = Setup::origin(LARDER, &server.url()).start();
+        let larder = setup.start();
         Self { origin: server.address(), larder, found: BTreeMap::new(), asked: 0, hits: 0 }
     }
 
