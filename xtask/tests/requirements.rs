@@ -121,6 +121,18 @@ fn lists_have_order_and_no_double_titles() {
 }
 
 #[test]
+fn a_deviation_stands_beside_code_and_tests() {
+    let list = LIST.replace("It is a | sum.\"", "It is a | sum.\", deviation = \"a guess\"");
+    let code = "//= RFC 9111 section 4.2.3: current age\nfn sum() {}\n";
+    let tree =
+        [(LIST_PATH, &*list), ("crates/caching/src/age.rs", code), ("crates/caching/tests/age.rs", code)];
+    let code_and_test = "`crates/caching/src/age.rs` `sum` | `crates/caching/tests/age.rs` `sum`";
+    check_row(&tree, &format!("{code_and_test} | **deviation**: a guess"));
+    let gaps = report(&tree).gaps;
+    assert_eq!(gaps, ["RFC 9111 section 4.2.10: later: no code and no test"]);
+}
+
+#[test]
 fn gaps_are_lines_without_code_test_or_exception() {
     let citing = "//= RFC 9111 section 4.2.3: current age\n//= RFC 9111 section 4.2.10: later\nfn f() {}\n";
     let code = ("crates/caching/src/age.rs", citing);

@@ -27,6 +27,8 @@ pub fn evaluate(
     now: Timestamp,
 ) -> Precondition {
     //= RFC 9110 section 13.2.1: only where the answer would be 2xx
+    //= RFC 9111 section 4.3.2: preconditions of requests that a stored response cannot satisfy
+    //= RFC 9110 section 13.2.1: ignored for CONNECT, OPTIONS and TRACE
     if !method.is_reusing() || !(200..300).contains(&stored.status) {
         return Precondition::Proceed;
     }
@@ -38,6 +40,7 @@ pub fn evaluate(
         is_unmodified(request, stored, validators, now)
     };
     //= RFC 9110 section 13.1.2: 304 to GET and HEAD
+    //= RFC 8246 section 2.1: 304 or 200 as the client asked
     if not_modified { Precondition::NotModified } else { Precondition::Proceed }
 }
 
@@ -75,6 +78,7 @@ fn is_unmodified(
     //= RFC 9111 section 4.3.2: without Last-Modified, Date or the time of arrival
     let modified = validators.last_modified.map_or(stored.date, |(_, at)| at);
     //= RFC 9110 section 13.1.3: 304 where not modified since
+    //= RFC 9110 section 13.1.3: the clock of the origin server
     since.is_some_and(|since| modified.whole_seconds() <= since.whole_seconds())
 }
 

@@ -22,6 +22,7 @@ impl<'a> Control<'a> {
     //= RFC 9213 section 2.2: the first valid field of the target list counts
     //= RFC 9213 section 2.2: the target list
     //= RFC 9213 section 2.4: a suffix does not make a targeted field
+    //= RFC 9213 section 2.2: fields of other targets change nothing
     pub fn of(response: &'a [FieldLine<'a>], rules: &Rules) -> Self {
         let targeted = rules.targeted_fields.iter().find_map(|name| targeted(response, name));
         Self { source: targeted.unwrap_or(Source::CacheControl(response)) }

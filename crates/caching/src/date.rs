@@ -83,7 +83,7 @@ impl Civil {
             && self.hour < 24
             && self.minute < 60
             && self.second <= 60;
-        //= RFC 9111 section 4.2: a date that cannot be represented becomes the nearest earlier one
+        // A leap second is the second before: nothing may expire later for it.
         let second = self.second.min(59);
         let of_day = self.hour * 3600 + self.minute * 60 + second;
         let days = days_from_civil(self.year, self.month, self.day);
@@ -270,7 +270,6 @@ mod tests {
         check("Friday, 01-Jan-27 00:00:00 GMT", Some(1_798_761_600)); // 2027
     }
 
-    //= RFC 9111 section 4.2: a date that cannot be represented becomes the nearest earlier one
     #[test]
     fn a_leap_second_is_the_second_before() {
         check("Sat, 31 Dec 2016 23:59:60 GMT", Some(1_483_228_799));

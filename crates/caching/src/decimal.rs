@@ -2,6 +2,7 @@
 //! without allocation.
 
 /// Reads one or more ASCII digits and nothing else; a number too large for `u64` becomes `u64::MAX`.
+//= RFC 9110 section 14.1.2: large numerals
 pub(crate) fn parse_saturating(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -195,6 +195,7 @@ impl ResponseDirectives {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         self.must_revalidate |= is("must-revalidate");
         // The two that permit something count only in the form that the RFC gives them.
+        //= RFC 9111 section 5.2: no argument unless one is defined
         self.must_understand |= is("must-understand") && argument == Argument::Absent;
         self.public |= is("public") && argument == Argument::Absent;
         self.no_store |= is("no-store");

@@ -24,6 +24,7 @@ impl Multipart<'_> {
     }
 
     /// Appends what goes before the bytes of `range`.
+    //= RFC 9110 section 15.3.7.2: Content-Range in each part
     pub fn write_part_head(&self, range: ByteRange, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n--");
         out.extend_from_slice(self.boundary);

@@ -86,6 +86,7 @@ impl FromIterator<ByteRange> for Extents {
 //= RFC 9111 section 3.3: a 206 as an incomplete 200
 //= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 //= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
+//= RFC 9110 section 14.4: a 206 of an unknown unit is forwarded
 pub fn received_part(response: &[FieldLine<'_>], content_length: Option<u64>) -> Option<ContentRange> {
     const MULTIPART: &[u8] = b"multipart/byteranges";
     let is_multipart = fields::values(response, "content-type")
@@ -131,6 +132,7 @@ const OF_ONE_MESSAGE: [&str; 4] = ["content-range", "content-length", "content-d
 /// The value of `If-Range` with which the rest of a stored response is asked for; `None` when it has no strong
 /// validator, so that nothing could be combined with it.
 //= RFC 9110 section 13.1.5: If-Range takes strong validators only
+//= RFC 9110 section 13.1.5: no date where there is an entity tag
 pub fn if_range_value<'a>(stored: &Validators<'a>) -> Option<&'a [u8]> {
     if let Some(etag) = stored.etag {
         return stored.entity_tag().is_some_and(|tag| tag.strength == Strength::Strong).then_some(etag);

@@ -63,6 +63,7 @@ pub enum Ranges {
 //= RFC 9110 section 14.2: Range is for GET, and for what would be a 200
 //= RFC 9111 section 4.3.2: If-Range is evaluated
 //= RFC 9110 section 13.1.5: If-Range without Range is ignored
+//= RFC 9110 section 14.4: Content-Range of a request is ignored
 pub fn evaluate(
     method: MethodClass,
     request: &[FieldLine<'_>],
@@ -155,6 +156,7 @@ pub fn write_range(spec: RangeSpec, out: &mut Vec<u8>) {
 
 /// Appends the value of `Content-Range` of a 206; the complete length may be unknown.
 //= RFC 9110 section 14.4: Content-Range
+//= RFC 9110 section 14.4: the complete length is said
 pub fn write_content_range(range: ByteRange, complete_bytes: impl Into<Option<u64>>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"bytes ");
     decimal::push(range.first, out);

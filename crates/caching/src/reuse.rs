@@ -248,6 +248,7 @@ fn refused_by_request(
 
 /// A stale response that may be used while the origin server is there to be asked.
 //= RFC 9111 section 4.2.4: no stale response where a directive prohibits it
+//= RFC 9111 section 4: extensions override
 fn usable_stale(
     request: &RequestFacts,
     stored: &StoredFacts,

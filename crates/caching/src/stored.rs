@@ -98,6 +98,7 @@ impl StoredFacts {
     }
 
     /// How long it has been stale, in milliseconds; 0 while it is fresh.
+    //= RFC 9111 section 4.2.4: what is stale
     pub fn staleness_ms(&self, now: Timestamp) -> u64 {
         self.current_age_ms(now).saturating_sub(self.freshness_lifetime_ms)
     }

@@ -144,6 +144,7 @@ fn directives_permit(request: &RequestFacts, response: &ResponseFacts) -> Result
 //= RFC 9111 section 5.2.2.9: public
 //= RFC 9111 section 5.2.2.10: s-maxage permits storing after Authorization
 //= RFC 9111 section 5.2.2.8: proxy-revalidate alone permits no storing
+//= RFC 9111 section 5.2.2.2: must-revalidate permits reuse after Authorization
 fn opens_to_others(response: &ResponseFacts) -> bool {
     response.directives.public
         || response.directives.must_revalidate

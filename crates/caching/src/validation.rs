@@ -32,6 +32,7 @@ pub struct Known<'a> {
 /// select them, a 304 to a weak tag would promise too little, and origin servers that encode as they send (nginx, Apache
 /// httpd) compare the tag of the plain file before they know which coding the request selects.
 //= RFC 9111 section 4.3.1: validators of the same URI
+//= RFC 9111 section 4.3.1: responses that the request cannot choose
 pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> Indexes {
     let own = selected.and_then(|index| stored.get(index)).map(|known| known.validators);
     // Beside If-None-Match, If-Modified-Since counts for nothing.
@@ -219,6 +220,7 @@ fn is_one_of(names: &[&str], name: &str) -> bool {
 //= RFC 9111 section 3.2: Content-Range may be left out
 //= RFC 9111 section 3.2: fields that the stored form depends on
 //= RFC 9111 section 3.2: few omissions
+//= RFC 9111 section 3.2: the prefix Content- is no signal
 const KEPT_AS_STORED: [&str; 4] = ["content-length", "content-encoding", "content-type", "content-range"];
 
 /// They date the response they came with.

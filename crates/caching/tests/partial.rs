@@ -139,6 +139,7 @@ fn only_parts_with_the_same_strong_validator_are_combined() {
 
 //= RFC 9110 section 13.1.5: If-Range takes strong validators only
 //= RFC 9111 section 4.3.1: Last-Modified of a subrange
+//= RFC 9110 section 13.1.5: no date where there is an entity tag
 #[test]
 fn the_rest_is_asked_for_by_a_strong_validator() {
     let cases: &[(&[FieldLine<'_>], Option<&[u8]>)] = &[

@@ -188,6 +188,7 @@ pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: Pa
 }
 
 /// Hands an origin's response to the client that asked for it.
+//= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
 pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassReason) -> Reply {
     let site = &plan.site.config;
     let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();

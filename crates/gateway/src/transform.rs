@@ -97,6 +97,7 @@ fn is_forwarded(name: &HeaderName, site: &Site, peer: Peer, purpose: Purpose) ->
     }
     if let Purpose::Store { overrides } = purpose {
         let is_override = overrides == OverrideFields::Drop && UNKEYED_OVERRIDES.contains(&name.as_str());
+        //= RFC 9111 section 4.3.2: preconditions where nothing is stored
         if is_override || PRECONDITIONS.contains(name) {
             return false;
         }

@@ -388,9 +388,10 @@ fn head_has_the_length_of_get_and_no_body() {
 
 //= RFC 9110 section 14.4: Content-Range
 //= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
-//= RFC 9110 section 15.3.7: one range is no multipart
+//= RFC 9110 section 15.3.7.2: one range is no multipart
 //= RFC 9110 section 15.5.17: Content-Range of a 416
 //= RFC 9111 section 3.3: a partial response is a 206
+//= RFC 9110 section 14.4: the complete length is said
 #[test]
 fn parts_have_the_right_bytes() {
     let body: Vec<u8> = (0..=255).collect();
@@ -409,6 +410,30 @@ fn parts_have_the_right_bytes() {
     for expected in ["bytes 0-1/256", "bytes 4-5/256"] {
         assert!(multipart.text().contains(expected), "{}", multipart.text());
     }
+}
+
+//= RFC 9110 section 14.6: multipart/byteranges
+//= RFC 9110 section 15.3.7.2: Content-Range in each part
+//= RFC 9110 section 15.3.7.2: no Content-Range beside the parts
+//= RFC 9110 section 15.3.7.2: parts in the order of the request
+#[test]
+fn several_ranges_are_parts_in_the_order_of_the_request() {
+    let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nContent-Type: text/plain\r\n";
+    let origin = ScriptedOrigin::fixed(fields, "0123456789");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.get("/");
+    let response = larder.ask("GET", "/", "Range: bytes=5-6, 0-1, -1\r\n");
+    assert_eq!(response.status(), 206);
+    assert!(!response.head.fields.has("content-range"), "{:?}", response.head);
+    let content_type = response.field("content-type");
+    let boundary = content_type.strip_prefix("multipart/byteranges; boundary=").expect("a boundary");
+    let part = |range: &str, bytes: &str| {
+        let head = format!("Content-Type: text/plain\r\nContent-Range: bytes {range}/10");
+        format!("\r\n--{boundary}\r\n{head}\r\n\r\n{bytes}")
+    };
+    let end = format!("\r\n--{boundary}--\r\n");
+    let parts = [part("5-6", "56"), part("0-1", "01"), part("9-9", "9"), end].concat();
+    assert_eq!(response.text(), parts);
 }
 
 //= RFC 9111 section 4.1: all nominated fields match

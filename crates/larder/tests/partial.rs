@@ -93,6 +93,9 @@ fn check_all(cases: &[(&str, &[Step<'_>])]) {
 //= RFC 9111 section 3.3: completing by a range request
 //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
 //= RFC 9110 section 15.3.7.3: combining parts
+//= RFC 9110 section 13.1.5: no If-Range without Range
+//= RFC 9110 section 15.3.7.3: what is whole is a 200
+//= RFC 9110 section 15.3.7.3: what is not whole is a 206
 #[test]
 fn parts_are_stored_and_completed() {
     check_all(&[

@@ -37,6 +37,8 @@ pub(super) struct Requirement {
     pub(super) requirement: String,
     /// Why Larder does nothing about it.
     pub(super) exception: Option<String>,
+    /// What Larder does instead, and why.
+    pub(super) deviation: Option<String>,
 }
 
 /// How strictly the document asks.
@@ -132,6 +134,10 @@ fn faults(path: &str, text: &str, document: &Document) -> Vec<Problem> {
     for section in &document.sections {
         let mut titles = BTreeSet::new();
         for line in &section.line {
+            if line.exception.is_some() && line.deviation.is_some() {
+                let what = format!("`{}` has an exception and a deviation", line.title);
+                fault(&line.title, what, "one of them");
+            }
             if !titles.insert(&line.title) {
                 let what = format!("section {} has two lines `{}`", section.number, line.title);
                 fault(&line.title, what, "a title names one requirement of its section");

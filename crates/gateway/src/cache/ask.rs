@@ -95,6 +95,7 @@ impl Ask {
             Self::Range(spec) => *spec,
             Self::Hole(hole) => {
                 let validators = hole.hit.head.validators.view();
+                //= RFC 9110 section 13.1.5: no If-Range without Range
                 insert(fields, header::IF_RANGE, partial::if_range_value(&validators).unwrap_or_default());
                 hole.spec()
             }

@@ -197,6 +197,7 @@ impl Publication<'_> {
 
     /// The head of a stored response after another part of it arrived: as after a 304.
     //= RFC 9111 section 3.4: fields of the newer part
+    //= RFC 9110 section 15.3.7.3: header fields of the most recent part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
         let freshened = self.freshening().freshen(&base.head, part.response, part.times);
         freshened.storable?;

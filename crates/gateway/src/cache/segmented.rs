@@ -110,6 +110,7 @@ impl Segmented {
     }
 
     /// The first hole between `start` and `end`.
+    //= RFC 9110 section 15.3.7.3: what is not whole is a 206
     pub(crate) fn first_hole(&self, start: u64, end: u64) -> Option<ByteRange> {
         let mut position = start;
         while let Some(piece) = self.piece_at(position, end) {
@@ -181,6 +182,7 @@ impl Segmented {
     }
 
     /// As it goes into a record: a small body that has become complete travels inside.
+    //= RFC 9110 section 15.3.7.3: what is whole is a 200
     pub(crate) fn into_body(self) -> StoredBody {
         let small = self.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64);
         match small.and_then(|bytes| self.pieces(0, bytes)) {

@@ -201,9 +201,10 @@ impl Serving<'_> {
         Some(self.reply(status, ReplyHead::Whole(Arc::clone(head)), length, body))
     }
 
-    //= RFC 9110 section 15.3.7: one range is no multipart
+    //= RFC 9110 section 15.3.7.2: one range is no multipart
     //= RFC 9110 section 15.3.7: fields of a 206 response
     //= RFC 9111 section 3.3: a partial response is a 206
+    //= RFC 9110 section 15.3.7: all fields of the whole without If-Range
     fn single_range(
         &self,
         representation: &Representation<'_>,
@@ -241,6 +242,8 @@ impl Serving<'_> {
     }
 
     //= RFC 9110 section 14.6: multipart/byteranges
+    //= RFC 9110 section 15.3.7.2: no Content-Range beside the parts
+    //= RFC 9110 section 15.3.7.2: parts in the order of the request
     fn multipart(
         &self,
         representation: &Representation<'_>,
@@ -318,6 +321,8 @@ impl Serving<'_> {
             matches!(used, Use::Asked { outcome: Outcome::Forwarded { collapsed: false, .. }, .. });
         //= RFC 9111 section 5.5: Warning is obsolete
         //= RFC 5861 section 4: visibly stale
+        //= RFC 9111 section 5.1: Age implies that the response was not validated
+        //= RFC 5861 section 3: a stale response has an Age
         reply.age_s = (!is_own_forward || age_s > 0).then_some(age_s);
         note(self.request.record, || findings::delivered(reply, used));
     }
