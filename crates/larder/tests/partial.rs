@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use parts::{Content, OnRange, Resource, answer, extent, hundred};
+use parts::storm::Storm;
+use parts::{Content, OnRange, Resource, answer, extent, hundred, part_of};
 use testkit::{End, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -599,4 +600,49 @@ fn parts_are_counted() {
     wait::until_true("three parts", || metric("larder_parts_stored_total") >= 3.0);
     assert_eq!(metric("larder_missing_part_bytes_total"), 90.0);
     assert_eq!(pair.larder.metric("larder_missing_parts_total", &["outcome=\"spliced\""]), 2.0);
+}
+
+//= RFC 9110 section 14.6: multipart/byteranges
+//= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
+#[test]
+fn several_ranges_come_in_the_order_of_the_request() {
+    let content = Content {
+        fields: "Cache-Control: max-age=60\r\nContent-Type: text/plain\r\n",
+        ..Content::new(hundred())
+    };
+    let pair = Pair::new(content);
+    pair.ask("");
+    for asked in ["50-54,0-4,-3", "0-0,99-99", "10-19,30-39,20-29"] {
+        let response = pair.ask(asked);
+        assert_eq!(
+            (response.status(), response.end, response.is_hit()),
+            (206, End::Complete, true),
+            "{asked}"
+        );
+        assert!(!response.head.fields.has("content-range"), "each part has its own: {:?}", response.head);
+        let kind = response.field("content-type").strip_prefix("multipart/byteranges; boundary=");
+        let boundary = kind.unwrap_or_else(|| panic!("{:?}", response.head)).trim_matches('"');
+        let mut expected = Vec::new();
+        for range in asked.split(',') {
+            let part = part_of(&format!("bytes={range}"), 100).expect(range);
+            let (first, last) = (part.start, part.end - 1);
+            let head = format!(
+                "\r\n--{boundary}\r\nContent-Type: text/plain\r\nContent-Range: bytes {first}-{last}/100\r\n\r\n"
+            );
+            expected.extend_from_slice(head.as_bytes());
+            expected.extend_from_slice(&hundred()[part]);
+        }
+        expected.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        // The line break before the first boundary is a matter of taste.
+        let (found, expected) = (response.text(), String::from_utf8(expected).expect("text"));
+        assert_eq!(found.trim_start().to_lowercase(), expected.trim_start().to_lowercase(), "{asked}");
+    }
+}
+
+/// Under load and change, with breaks and purges: no byte is ever of another version than the response says.
+#[test]
+fn no_mixture_whatever_happens() {
+    let ends = Storm::run(LARDER);
+    let total = ends.complete + ends.broken;
+    assert!(ends.complete > total / 2 && ends.hits > 0 && ends.assembled > 0, "{ends:?}");
 }

@@ -1,5 +1,7 @@
 //! An origin server that answers ranges as RFC 9110 section 14 says, of a resource that a test may change.
 
+pub(crate) mod storm;
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 

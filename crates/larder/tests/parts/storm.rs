@@ -1,0 +1,131 @@
+//! Many clients with ranges of a resource that changes, whose origin breaks off, and that is purged meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use testkit::{End, Exchange, Larder, Random, Response, ScriptedOrigin, Setup};
+
+use super::part_of;
+
+const BYTES: usize = 700_000;
+const VERSIONS: usize = 4;
+const CLIENTS: u64 = 6;
+const REQUESTS: usize = 120;
+
+/// All versions of the resource, each with a tag of its own, and which one is current.
+pub(crate) struct Storm {
+    bodies: Vec<Vec<u8>>,
+    current: AtomicUsize,
+    answers: AtomicUsize,
+}
+
+/// How the responses ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) complete: usize,
+    pub(crate) broken: usize,
+    pub(crate) hits: usize,
+    pub(crate) assembled: usize,
+}
+
+impl Storm {
+    /// Runs it in front of the binary.
+    pub(crate) fn run(binary: &str) -> Ends {
+        let bodies = (0..VERSIONS as u64).map(|seed| Random::new(seed).bytes(BYTES)).collect();
+        let storm = Arc::new(Self { bodies, current: AtomicUsize::new(0), answers: AtomicUsize::new(0) });
+        let served = Arc::clone(&storm);
+        let origin = ScriptedOrigin::start(move |exchange| served.answer(exchange));
+        let larder = Setup::origin(binary, &origin.url()).start();
+        let (storm, larder) = (&storm, &larder);
+        thread::scope(|scope| {
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|seed| scope.spawn(move || storm.client(larder, seed))).collect();
+            clients.into_iter().map(|client| client.join().expect("the client is content")).fold(
+                Ends::default(),
+                |sum, ends| Ends {
+                    complete: sum.complete + ends.complete,
+                    broken: sum.broken + ends.broken,
+                    hits: sum.hits + ends.hits,
+                    assembled: sum.assembled + ends.assembled,
+                },
+            )
+        })
+    }
+
+    /// Every ninth answer breaks off.
+    fn answer(&self, exchange: &mut Exchange<'_>) {
+        let version = self.current.load(Ordering::Acquire);
+        let (body, tag) = (&self.bodies[version], format!("\"{version}\""));
+        let if_range = exchange.request.field("if-range");
+        let is_current = if_range.is_empty() || if_range == tag;
+        let part = part_of(exchange.request.field("range"), BYTES).filter(|_| is_current);
+        let mut fields = format!("Cache-Control: max-age=60\r\nETag: {tag}\r\n");
+        let (status, content) = match part {
+            Some(part) => {
+                fields.push_str(&format!("Content-Range: bytes {}-{}/{BYTES}\r\n", part.start, part.end - 1));
+                ("206 Partial Content", &body[part])
+            }
+            None => ("200 OK", &body[..]),
+        };
+        if self.answers.fetch_add(1, Ordering::AcqRel) % 9 == 8 {
+            fields.push_str(&format!("Content-Length: {}\r\n", content.len()));
+            exchange.head(status, &fields).send(&content[..content.len() / 2]).close();
+        } else {
+            exchange.respond(status, &fields, content);
+        }
+    }
+
+    fn client(&self, larder: &Larder, seed: u64) -> Ends {
+        let mut random = Random::new(100 + seed);
+        let mut ends = Ends::default();
+        for number in 0..REQUESTS {
+            // Now and then the first client changes the resource, and the second purges it.
+            match (seed, number % 20) {
+                (0, 19) => drop(self.current.fetch_update(Ordering::AcqRel, Ordering::Acquire, next)),
+                (1, 9) => drop(larder.ask_admin("POST", "/purge", "{\"url\": \"http://test.example/\"}")),
+                _ => {}
+            }
+            let (first, other) = (random.below(BYTES), random.below(BYTES));
+            let fields = match random.below(5) {
+                0 => String::new(),
+                1 => format!("Range: bytes={first}-\r\n"),
+                2 => format!("Range: bytes=-{}\r\n", other + 1),
+                _ => format!("Range: bytes={}-{}\r\n", first.min(other), first.max(other)),
+            };
+            self.check(&larder.ask("GET", "/", &fields), &fields, &mut ends);
+        }
+        ends
+    }
+
+    /// Whatever comes is of the version that its tag names, and of that the bytes that it says.
+    fn check(&self, response: &Response, fields: &str, ends: &mut Ends) {
+        let what = format!("{fields:?} -> {:?} {:?}", response.head, response.end);
+        let version: usize = response.field("etag").trim_matches('"').parse().expect(&what);
+        let body = &self.bodies[version];
+        let expected = match (response.status(), response.field("content-range")) {
+            (200, "") => &body[..],
+            (206, range) => {
+                let range = range.strip_prefix("bytes ").and_then(|range| range.split('/').next());
+                &body[part_of(&format!("bytes={}", range.expect(&what)), BYTES).expect(&what)]
+            }
+            _ => panic!("{what}"),
+        };
+        match response.end {
+            End::Complete => {
+                assert!(response.body == expected, "other bytes: {what}");
+                ends.complete += 1;
+            }
+            _ => {
+                assert!(expected.starts_with(&response.body), "other bytes before the break: {what}");
+                ends.broken += 1;
+            }
+        }
+        ends.hits += usize::from(response.is_hit());
+        ends.assembled += usize::from(response.cache_status().contains("fwd=partial"));
+    }
+}
+
+fn next(version: usize) -> Option<usize> {
+    Some((version + 1) % VERSIONS)
+}
