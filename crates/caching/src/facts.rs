@@ -11,6 +11,8 @@ pub enum MethodClass {
     Get,
     /// `HEAD`
     Head,
+    /// `QUERY`: safe, and its content is part of what it asks for ([`crate::query`]).
+    Query,
     /// Any other safe method.
     OtherSafe,
     /// May change something at the origin server; every unknown method is taken to.
@@ -25,7 +27,9 @@ impl MethodClass {
         match method {
             "GET" => Self::Get,
             "HEAD" => Self::Head,
-            "OPTIONS" | "TRACE" | "PROPFIND" | "REPORT" | "SEARCH" | "QUERY" => Self::OtherSafe,
+            //= RFC 10008 section 2: QUERY is safe and idempotent
+            "QUERY" => Self::Query,
+            "OPTIONS" | "TRACE" | "PROPFIND" | "REPORT" | "SEARCH" => Self::OtherSafe,
             _ => Self::Unsafe,
         }
     }
@@ -40,7 +44,7 @@ impl MethodClass {
     //= RFC 9110 section 9.3.8: TRACE is not cacheable
     //= RFC 9110 section 9.2.3: methods whose responses are cacheable
     pub fn is_reusing(self) -> bool {
-        matches!(self, Self::Get | Self::Head)
+        matches!(self, Self::Get | Self::Head | Self::Query)
     }
 }
 

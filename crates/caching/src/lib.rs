@@ -68,6 +68,7 @@ pub mod multipart;
 pub mod negotiation;
 pub mod partial;
 pub mod post;
+pub mod query;
 pub mod range;
 pub mod reuse;
 pub mod rules;

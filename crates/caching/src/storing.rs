@@ -22,7 +22,7 @@ reason_codes! {
     /// Why a response is not stored.
     pub enum NotStored {
         RuleOff = "rule-off", "", "A rule has `cache = false`.";
-        Method = "method", "RFC 9111 section 3", "The method isn't GET.";
+        Method = "method", "RFC 9111 section 3", "Responses to this method aren't stored.";
         RequestContent = "request-content", "RFC 9111 section 4", "The request has content, which takes no part in the cache key.";
         RequestNoStore = "request-no-store", "RFC 9111 section 5.2.1.5", "The request says `no-store`.";
         Status = "status", "RFC 9111 section 3", "The status isn't one to store, or only with an explicit lifetime.";
@@ -77,11 +77,12 @@ fn request_permits(request: &RequestFacts, rules: &Rules) -> Result<(), NotStore
         return Err(NotStored::RuleOff);
     }
     //= RFC 9111 section 3: the method is understood
-    if request.method != MethodClass::Get {
+    //= RFC 10008 section 2.7: responses to QUERY are cacheable
+    if !matches!(request.method, MethodClass::Get | MethodClass::Query) {
         return Err(NotStored::Method);
     }
     //= RFC 9110 section 9.3.1: content of a GET means nothing
-    if request.has_content {
+    if request.has_content && request.method == MethodClass::Get {
         return Err(NotStored::RequestContent);
     }
     //= RFC 9111 section 5.2.1.5: no-store of the request

@@ -27,6 +27,7 @@ use crate::cache::collapse;
 use crate::cache::fetch::Fetch;
 use crate::cache::findings;
 use crate::cache::lookup::{Found, Lookup};
+use crate::cache::query;
 use crate::cache::serve::Serving;
 use crate::cache::stored::Hit;
 use crate::explain::note;
@@ -70,6 +71,8 @@ pub(crate) enum Way {
     Pass { reason: PassReason, stale: Option<Hit> },
     /// Forwarded so that the answer can be stored and shared.
     Fetch(Arc<Fetch>),
+    /// A QUERY: looked up once its content is read.
+    Query,
 }
 
 /// Why a request has nothing to do with the cache.
@@ -124,31 +127,45 @@ pub(crate) fn begin(
             way,
         }))
     };
-    let lookup = Lookup { worker, live, site, rule, request, facts: &facts, now: worker.now() };
+    let lookup =
+        Lookup { worker, live, site, rule, request, facts: &facts, now: worker.now(), content: None };
+    settle(&lookup, key, started).map_or_else(plan, Step::Reply)
+}
+
+/// Look-up, and the reply if one is at hand.
+///
+/// # Errors
+/// The way to go for one, where none is.
+pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, Way> {
+    let Lookup { site, request, facts, now, .. } = *lookup;
     let unavailable = |reason: NotReused| {
-        let mut reply = respond::reply(&Problem::only_if_cached(), Some(site), started, worker);
+        let mut reply = respond::reply(&Problem::only_if_cached(), Some(site), started, lookup.worker);
         reply.cache_status.detail = Some(reason.as_str());
-        Step::Reply(reply)
+        reply
     };
     match lookup.run(key) {
         Found::Pass(reason, stale) => {
             note(request.record, || {
                 findings::because("pass", "forwarded for this client alone", reason.detail)
             });
-            plan(Way::Pass { reason, stale })
+            Err(Way::Pass { reason, stale })
         }
         Found::Use(hit, use_) => {
-            let serving = Serving { site, request, facts: &facts, now: lookup.now, started };
+            let serving = Serving { site, request, facts, now, started };
             match serving.stored(&hit, use_) {
                 Some(reply) => {
                     lookup.refresh_if_stale(use_, &hit, key);
-                    Step::Reply(reply)
+                    Ok(reply)
                 }
-                None => lookup.way_to_rest(&serving, &hit, key).map_or_else(unavailable, plan),
+                None => match lookup.way_to_rest(&serving, &hit, key) {
+                    Ok(way) => Err(way),
+                    Err(reason) => Ok(unavailable(reason)),
+                },
             }
         }
-        Found::Fetch(fetch) => plan(Way::Fetch(fetch)),
-        Found::Unavailable(reason) => unavailable(reason),
+        Found::Fetch(fetch) => Err(Way::Fetch(fetch)),
+        Found::NeedContent => Err(Way::Query),
+        Found::Unavailable(reason) => Ok(unavailable(reason)),
     }
 }
 
@@ -165,6 +182,7 @@ pub(crate) async fn finish(
     let reply = match &plan.way {
         Way::Pass { reason, .. } => forward::pass(worker, plan, body, *reason, interims).await,
         Way::Fetch(fetch) => collapse::run(worker, plan, fetch, interims).await,
+        Way::Query => query::run(worker, plan, body, interims).await,
     };
     // Interim responses that arrived together with the final one still wait for the connection, and go before it.
     if interims.capacity() < interims.max_capacity() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use caching::explain::{Finding, seconds};
 use caching::invalidation::Target;
-use caching::{CacheStatus, ExchangeTimes, FieldLine, Outcome};
+use caching::{CacheStatus, ExchangeTimes, FieldLine, FwdReason, Outcome};
 use http::{HeaderMap, HeaderValue, Method};
 use telemetry::{CacheResult, OriginOutcome};
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::cache::written::Written;
 use crate::cache::{head_update, invalidate, stand_in};
 use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
-use crate::exchange::{InterimSender, PassReason, Plan};
+use crate::exchange::{InterimSender, PassReason, Plan, Way};
 use crate::explain::note;
 use crate::fields::{PackedFields, map_lines};
 use crate::head::{OwnedRequest, Version};
@@ -196,13 +196,12 @@ pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassR
     let fields = transform::response_fields(&lines, site, &via, &caching::date::format(now()));
     drop(lines);
     let status = response.status.as_u16();
-    let result = if reason.detail == Reason::KnownUncacheable.into()
-        || matches!(plan.way, crate::exchange::Way::Fetch(_))
-    {
-        CacheResult::Miss
-    } else {
-        CacheResult::Bypass
+    let was_looked_up = match plan.way {
+        Way::Pass { .. } => reason.detail == Reason::KnownUncacheable.into(),
+        Way::Fetch(_) => true,
+        Way::Query => reason.fwd != FwdReason::Bypass,
     };
+    let result = if was_looked_up { CacheResult::Miss } else { CacheResult::Bypass };
     let outcome =
         Outcome::Forwarded { reason: reason.fwd, status: Some(status), stored: false, collapsed: false };
     let (length, body, fields) = content(response, fields, plan);

@@ -8,6 +8,8 @@ reason_codes! {
         KnownUncacheable = "known-uncacheable", "", "A response for this key could not be stored a short while ago (`uncacheable_for`).";
         Upgrade = "upgrade", "RFC 9110 section 7.8", "The request asks for another protocol, such as WebSocket.";
         RequestContent = "request-content", "RFC 9111 section 4", "The request has content, which takes no part in the cache key.";
+        QueryContent = "query-content", "RFC 10008 section 2.7", "The content of the QUERY is larger than what takes part in a cache key (`query_content_bytes_max`).";
+        QueryUntyped = "query-untyped", "RFC 10008 section 2", "The QUERY doesn't say in one `Content-Type` what its content is.";
         CollapseGivenUp = "collapse-given-up", "", "Waiting for another request's forward reached its limits.";
         SegmentEvicted = "segment-evicted", "", "A part of the stored body was evicted before it was needed.";
         TooLarge = "object-too-large", "", "The body is larger than `object_bytes_max` or than the store takes.";

@@ -178,12 +178,13 @@ fn a_head_without_a_stored_response_stores_nothing() {
 
 const STORES_POST: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[[site.rule]]\nstore_post = true\n";
 
-/// A POST whose response is stored waits at the origin for the gate; `meanwhile` happens, and then it is answered.
-fn post_overtaken_by(meanwhile: impl Fn(&Larder)) -> String {
+/// A request whose response is stored waits at the origin for the gate; `meanwhile` happens, and then it is answered.
+/// Returns the `Cache-Status` of a later `probe` that the stored response would answer.
+fn overtaken(method: &'static str, probe: &str, meanwhile: impl Fn(&Larder)) -> String {
     let gate = Gate::new();
     let at_origin = gate.clone();
     let origin = ScriptedOrigin::start(move |exchange| {
-        if exchange.request.method() == "POST" {
+        if exchange.request.method() == method {
             at_origin.pass();
         }
         let fields = "Cache-Control: max-age=60\r\nContent-Location: /\r\n";
@@ -191,19 +192,45 @@ fn post_overtaken_by(meanwhile: impl Fn(&Larder)) -> String {
         exchange.respond("200 OK", fields, body);
     });
     let larder = Setup::config(LARDER, &STORES_POST.replace("@origin@", &origin.url())).start();
-    let mut poster = larder.client();
-    poster.send("POST / HTTP/1.1\r\nHost: test.example\r\nContent-Length: 0\r\n\r\n");
+    let mut held = larder.client();
+    held.send(format!("{method} / HTTP/1.1\r\nHost: test.example\r\n{EMPTY}\r\n"));
     origin.wait_for("/", 1);
     meanwhile(&larder);
     gate.open();
-    assert_eq!(poster.response().text(), "POST 0");
-    larder.get("/").cache_status()
+    assert_eq!(held.response().text(), format!("{method} 0"));
+    larder.ask(probe, "/", EMPTY).cache_status()
 }
+
+/// No content, of a type.
+const EMPTY: &str = "Content-Type: application/x-q\r\nContent-Length: 0\r\n";
 
 //= RFC 9111 section 4.4: invalidating stored responses
 #[test]
-fn a_post_that_was_overtaken_by_an_invalidation_is_not_stored() {
-    assert!(post_overtaken_by(|_| {}).contains("hit"));
-    let put = |larder: &Larder| drop(larder.ask("PUT", "/", "Content-Length: 0\r\n"));
-    assert!(post_overtaken_by(put).contains("fwd=uri-miss"));
+fn what_an_invalidation_overtook_is_not_used() {
+    let put = |larder: &Larder| drop(larder.ask("PUT", "/", EMPTY));
+    assert!(overtaken("POST", "GET", |_| {}).contains("hit"));
+    assert!(overtaken("POST", "GET", put).contains("fwd=uri-miss"));
+    assert!(overtaken("QUERY", "QUERY", |_| {}).contains("hit"));
+    assert!(overtaken("QUERY", "QUERY", put).contains("fwd=stale"));
+}
+
+//= RFC 10008 section 2.7: the cache key has the content
+#[test]
+fn a_query_of_many_bytes_is_told_apart_from_another() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let sum = exchange.read_body().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", sum.to_string());
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let mut client = larder.client();
+    let mut ask = |last: &str| {
+        let body = "a".repeat(60 << 10) + last;
+        let head = "QUERY / HTTP/1.1\r\nHost: test.example\r\nContent-Type: text/plain\r\n";
+        client.send(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()));
+        client.response()
+    };
+    let (first, other, again) = (ask("b"), ask("c"), ask("b"));
+    assert_ne!(first.text(), other.text());
+    assert!(!other.is_hit() && again.is_hit(), "{:?} {:?}", other.head, again.head);
+    assert_eq!(again.text(), first.text());
 }

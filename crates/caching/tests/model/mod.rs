@@ -8,6 +8,7 @@ pub(crate) mod rules;
 use std::collections::HashMap;
 
 use caching::groups::{self, Groups};
+use caching::invalidation::SameOrigin;
 use caching::post::may_store_for_get;
 use caching::validation::{self, Answer, Known};
 use caching::{
@@ -15,7 +16,7 @@ use caching::{
     MethodClass, Miss, Negotiation, NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts,
     ResponseFacts, Reuse, Rules, Selecting, Storable, StorageFilter, StoredFacts, StoredValidators,
     Timestamp, Validators, conditional, date, fields, invalidation, may_serve_stale, may_store, on_miss,
-    reuse, reuse_invalidated,
+    query, reuse, reuse_invalidated,
 };
 
 /// Fields and content.
@@ -59,6 +60,7 @@ struct Stored {
     validators: StoredValidators,
     nominated: NominatedFields,
     nominated_values: NominatedValues,
+    target: String,
     groups: Vec<String>,
     standing: Standing,
     reason: String,
@@ -101,6 +103,16 @@ impl Exchange<'_> {
         Selecting::new(self.lines, self.negotiation)
     }
 
+    /// Whether it has content that means nothing, or a QUERY has content of no type.
+    //= RFC 9110 section 9.3.1: content of a GET means nothing
+    //= RFC 10008 section 2: Content-Type is needed
+    fn is_no_question(&self) -> bool {
+        match self.facts.method {
+            MethodClass::Query => !query::is_typed(self.lines),
+            method => method.is_reusing() && !self.request.message.body.is_empty(),
+        }
+    }
+
     fn selects(&self, stored: &Stored) -> bool {
         stored.nominated.matches(&stored.nominated_values, self.selecting())
     }
@@ -125,10 +137,9 @@ impl Cache {
     ) -> Response {
         let lines = request.message.lines();
         let facts = RequestFacts::parse(&request.method, &lines);
-        let (key, negotiation) = (key_of(&request.target), self.rules.negotiation);
+        let (key, negotiation) = (key_of(request), self.rules.negotiation);
         let exchange = Exchange { request, lines: &lines, facts, key, negotiation, now };
-        //= RFC 9110 section 9.3.1: content of a GET means nothing
-        if facts.method.is_reusing() && !request.message.body.is_empty() {
+        if exchange.is_no_question() {
             return self.pass(&exchange, None, NotReused::Method, origin);
         }
         let selected = self.select(&exchange);
@@ -178,7 +189,8 @@ impl Cache {
     /// the origin judges must reach it.
     fn may_fetch(&self, request: &RequestFacts, reason: NotReused) -> bool {
         let is_own = matches!(reason.fwd(), FwdReason::Bypass | FwdReason::Method);
-        request.method == MethodClass::Get && !request.has_origin_conditions && !is_own
+        let is_stored = matches!(request.method, MethodClass::Get | MethodClass::Query);
+        is_stored && !request.has_origin_conditions && !is_own
     }
 
     /// Forwards a request in which the cache has no part but to forget what it changes.
@@ -228,13 +240,27 @@ impl Cache {
         let target = target_of(exchange.request);
         let lines = response.message.lines();
         for uri in invalidation::invalidated(exchange.facts.method, response.status, &target, &lines) {
-            let gone = self.stored.remove(&key_of_parts(&uri.path, uri.query.as_deref()));
-            if self.rules.groups_invalidated == GroupsInvalidated::Shared {
-                gone.iter().flatten().for_each(|stored| self.invalidate_groups(&stored.groups));
-            }
+            self.forget(&uri);
         }
         let named = groups::invalidated(exchange.facts.method, response.status, &lines, GROUPS_MAX);
         self.invalidate_groups(&names(named));
+    }
+
+    /// What is stored for a URI, whatever method and content it was asked for with.
+    fn forget(&mut self, uri: &SameOrigin) {
+        let query = uri.query.iter().flat_map(|query| [&b"?"[..], query]);
+        let target = std::iter::once(&uri.path[..]).chain(query).collect::<Vec<_>>().concat();
+        let (mut kept, mut gone) = (HashMap::new(), Vec::new());
+        for (key, stored) in self.stored.drain() {
+            match stored.iter().any(|stored| stored.target.as_bytes() == target) {
+                true => gone.extend(stored),
+                false => drop(kept.insert(key, stored)),
+            }
+        }
+        self.stored = kept;
+        if self.rules.groups_invalidated == GroupsInvalidated::Shared {
+            gone.iter().for_each(|stored| self.invalidate_groups(&stored.groups));
+        }
     }
 
     //= RFC 9875 section 3: invalidation of the listed groups
@@ -407,7 +433,8 @@ impl Cache {
         let validators = Validators::parse(&lines, exchange.now).into();
         let groups = names(groups::of_response(&lines, GROUPS_MAX));
         let (standing, reason) = (Standing::Valid, reason.to_owned());
-        Stored { facts, validators, nominated, nominated_values, groups, standing, reason, message }
+        let target = exchange.request.target.clone();
+        Stored { facts, validators, nominated, nominated_values, target, groups, standing, reason, message }
     }
 
     /// In place of what answers the same requests.
@@ -494,20 +521,18 @@ fn split_target(target: &str) -> (&str, Option<&str>) {
     target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)))
 }
 
-fn key_of(target: &str) -> CacheKey {
-    let (path, query) = split_target(target);
-    key_of_parts(path.as_bytes(), query.map(str::as_bytes))
-}
-
-fn key_of_parts(path: &[u8], query: Option<&[u8]>) -> CacheKey {
+fn key_of(request: &Request) -> CacheKey {
+    let (path, query) = split_target(&request.target);
+    let content = [&query::metadata(&request.message.lines())[..], &request.message.body];
+    let is_query = request.method == query::METHOD;
     let parts = KeyParts {
         site: b"model",
         scheme: SCHEME,
         authority: AUTHORITY,
-        path,
-        query,
-        method: "GET",
-        extra: &[],
+        path: path.as_bytes(),
+        query: query.map(str::as_bytes),
+        method: if is_query { query::METHOD } else { "GET" },
+        extra: if is_query { &content } else { &[] },
     };
     CacheKey::new(&parts, &KeyRules::default())
 }

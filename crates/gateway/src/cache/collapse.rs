@@ -20,7 +20,7 @@ use crate::exchange::{InterimSender, PassReason, Plan};
 use crate::explain::{Record, note};
 use crate::forward;
 use crate::head::RequestHead;
-use crate::origin::{OriginError, RequestBody};
+use crate::origin::OriginError;
 use crate::reason::{Detail, Reason};
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
@@ -92,7 +92,7 @@ pub(crate) async fn run(
     note(plan.request.record.as_ref(), || {
         findings::because("pass", "forwarded for this client alone", detail)
     });
-    forward::pass(worker, plan, RequestBody::Empty, reason, interims).await
+    forward::pass(worker, plan, fetch.body(), reason, interims).await
 }
 
 /// The reply to a request whose own forward has brought a response already, and is never repeated.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement};
@@ -43,6 +44,8 @@ pub(crate) struct Fetch {
     pub(crate) reason: NotReused,
     pub(crate) sharing: Sharing,
     pub(crate) ask: Ask,
+    /// Of the request: a QUERY has some.
+    pub(crate) content: Bytes,
 }
 
 /// Whether others may wait for the same forward.
@@ -63,7 +66,13 @@ impl Fetch {
             reason: self.reason,
             sharing: self.sharing,
             ask,
+            content: self.content.clone(),
         }
+    }
+
+    /// The content of the request, to be sent.
+    pub(crate) fn body(&self) -> RequestBody {
+        RequestBody::from(self.content.clone())
     }
 }
 
@@ -129,7 +138,7 @@ impl Job {
         self.fetch.ask.write_fields(&mut fields);
         let request = now();
         let mut interim = |interim| pilot.flight().push_interim(interim);
-        let response = call.send(fields, RequestBody::Empty, &mut interim).await?;
+        let response = call.send(fields, self.fetch.body(), &mut interim).await?;
         Ok((response, ExchangeTimes { request, response: now() }))
     }
 

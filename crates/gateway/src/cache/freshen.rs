@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use caching::{
-    ExchangeTimes, FieldLine, NominatedFields, NominatedValues, NotStored, RequestFacts, Storable,
-    StoredFacts, Timestamp, Validators, VaryUnusable, fields, groups, may_store, validation,
+    ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts,
+    Storable, StoredFacts, Timestamp, Validators, VaryUnusable, fields, groups, may_store, validation,
 };
 
 use super::epochs::{Epochs, Membership, Stamp};
+use super::purge::key_of;
 use super::stored::StoredHead;
 use crate::fields::{PackedFields, map_lines};
 use crate::forward::target;
@@ -68,7 +69,13 @@ impl Freshening<'_> {
     /// What a response with these fields belongs to.
     pub(crate) fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
         let groups = groups::of_response(received, self.live.config.groups_max);
-        self.epochs.membership(&groups, &target(self.request), self.stamp)
+        let membership = self.epochs.membership(&groups, &target(self.request), self.stamp);
+        if self.facts.method != MethodClass::Query {
+            return membership;
+        }
+        let OwnedRequest { scheme, authority, path_and_query, .. } = self.request;
+        let key = key_of(self.site, *scheme, authority, path_and_query);
+        Some(self.epochs.with_key(membership, &key, self.stamp))
     }
 
     pub(crate) fn end_to_end(

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use caching::explain::{self, Finding};
 use caching::{
-    FwdReason, KeyParts, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp, key::write_key, on_miss,
-    reuse, reuse_invalidated,
+    FwdReason, KeyParts, MethodClass, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp,
+    key::write_key, on_miss, query, reuse, reuse_invalidated,
 };
 
 use super::ask::Ask;
@@ -29,12 +30,16 @@ pub(crate) struct Lookup<'a> {
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) facts: &'a RequestFacts,
     pub(crate) now: Timestamp,
+    /// Of a QUERY, once it is read.
+    pub(crate) content: Option<&'a Bytes>,
 }
 
 /// What a look-up comes to.
 pub(crate) enum Found {
     /// The answer of the origin is for this client alone; what is stored may stand in for it.
     Pass(PassReason, Option<Hit>),
+    /// The content must be read first: it is part of the cache key.
+    NeedContent,
     /// A stored response answers.
     Use(Hit, Use),
     /// The origin must be asked; the answer may be stored.
@@ -49,14 +54,11 @@ impl Lookup<'_> {
             return Found::Pass(reason, None);
         }
         let rule = self.site.rule_at(self.rule);
-        write_site_key(
-            self.site,
-            self.request.scheme,
-            self.request.authority,
-            self.request.path_and_query,
-            &rule.query,
-            key,
-        );
+        match (self.facts.method, self.content) {
+            (MethodClass::Query, Some(content)) => self.write_query_key(content, key),
+            (MethodClass::Query, None) if rule.caching.enabled => return Found::NeedContent,
+            _ => self.write_key(key),
+        }
         let primary = self.worker.shared.memory.get(key);
         let selected = primary.as_ref().and_then(|primary| primary.select(self.selecting()));
         let decision = match &selected {
@@ -70,6 +72,24 @@ impl Lookup<'_> {
             self.tell(record, key, primary.as_deref(), selected.as_ref(), decision);
         }
         self.found(decision, selected, primary.as_ref(), key)
+    }
+
+    fn write_key(&self, key: &mut Vec<u8>) {
+        let RequestHead { scheme, authority, path_and_query, .. } = *self.request;
+        let rules = &self.site.rule_at(self.rule).query;
+        write_site_key(self.site, scheme, authority, path_and_query, rules, key);
+    }
+
+    //= RFC 10008 section 2.7: the cache key has the content
+    fn write_query_key(&self, content: &Bytes, key: &mut Vec<u8>) {
+        let RequestHead { scheme, authority, path_and_query, fields, .. } = *self.request;
+        let metadata = query::metadata(fields);
+        let parts = KeyParts {
+            method: query::METHOD,
+            extra: &[&metadata, content],
+            ..site_parts(self.site, scheme, authority, path_and_query)
+        };
+        write_key(&parts, &self.site.rule_at(self.rule).query, key);
     }
 
     fn tell(
@@ -121,7 +141,7 @@ impl Lookup<'_> {
             return Found::Pass(PassReason { fwd, detail: reason.into() }, None);
         }
         // HEAD brings no body to store.
-        if self.facts.method == caching::MethodClass::Head {
+        if self.facts.method == MethodClass::Head {
             return Found::Pass(PassReason { fwd, detail: reason.into() }, stale);
         }
         let uncacheable = primary.and_then(|primary| primary.why_uncacheable(self.now));
@@ -148,7 +168,8 @@ impl Lookup<'_> {
                 self.arrived_bytes(key, &variant)
             }),
         };
-        Found::Fetch(Arc::new(Fetch { key: key.into(), variant, stale, candidates, reason, sharing, ask }))
+        let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
+        Found::Fetch(Arc::new(Fetch { key, variant, stale, candidates, reason, sharing, ask, content }))
     }
 
     fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {
@@ -181,7 +202,7 @@ impl Lookup<'_> {
             return Err(reason);
         }
         let ask = Ask::for_rest(serving, hit, rule);
-        let Some(ask) = ask.filter(|_| self.facts.method == caching::MethodClass::Get) else {
+        let Some(ask) = ask.filter(|_| self.facts.method == MethodClass::Get) else {
             let reason = PassReason { fwd: reason.fwd(), detail: reason.into() };
             return Ok(Way::Pass { reason, stale: None });
         };
@@ -197,6 +218,7 @@ impl Lookup<'_> {
             reason,
             sharing: Sharing::Joined,
             ask,
+            content: Bytes::new(),
         })))
     }
 
@@ -215,6 +237,7 @@ impl Lookup<'_> {
                 reason: NotReused::Expired,
                 sharing: Sharing::Joined,
                 ask: Ask::Whole,
+                content: self.content.cloned().unwrap_or_default(),
             };
             super::collapse::refresh(self, Arc::new(fetch));
         }
@@ -225,7 +248,8 @@ impl Lookup<'_> {
         if self.request.upgrade.is_some() {
             return Some(PassReason { fwd: FwdReason::Bypass, detail: Reason::Upgrade.into() });
         }
-        if self.facts.method.is_reusing() && self.request.content != Content::None {
+        let has_content = self.request.content != Content::None;
+        if matches!(self.facts.method, MethodClass::Get | MethodClass::Head) && has_content {
             return Some(PassReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() });
         }
         None
@@ -250,11 +274,20 @@ pub(crate) fn write_site_key(
     rules: &caching::KeyRules,
     key: &mut Vec<u8>,
 ) {
+    write_key(&site_parts(site, scheme, authority, path_and_query), rules, key);
+}
+
+fn site_parts<'a>(
+    site: &'a LiveSite,
+    scheme: Scheme,
+    authority: &'a str,
+    path_and_query: &'a str,
+) -> KeyParts<'a> {
     let (path, query) = match path_and_query.split_once('?') {
         Some((path, query)) => (path, Some(query.as_bytes())),
         None => (path_and_query, None),
     };
-    let parts = KeyParts {
+    KeyParts {
         site: site.config.name.as_bytes(),
         scheme: scheme.as_str().as_bytes(),
         authority: authority.as_bytes(),
@@ -262,6 +295,5 @@ pub(crate) fn write_site_key(
         query,
         method: "GET",
         extra: &[],
-    };
-    write_key(&parts, rules, key);
+    }
 }

@@ -15,6 +15,7 @@ pub(crate) mod lookup;
 pub(crate) mod part;
 pub(crate) mod publish;
 pub(crate) mod purge;
+pub(crate) mod query;
 pub(crate) mod segmented;
 pub(crate) mod serve;
 pub(crate) mod stand_in;

@@ -76,6 +76,8 @@ pub(super) fn purge_key(
     spared: Option<&Participant>,
 ) -> Purged {
     let fetches = shared.flights.doom(key, spared);
+    //= RFC 9111 section 4.4: invalidating stored responses
+    shared.epochs.invalidate_key(key);
     let mut responses = 0;
     let applied = shared.memory.update(key, |current| {
         let Some(primary) = current else { return Change::Keep };

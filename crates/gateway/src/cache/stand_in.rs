@@ -19,7 +19,7 @@ use crate::worker::Worker;
 pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
     match &plan.way {
         Way::Pass { stale, .. } => stale.as_ref(),
-        Way::Fetch(_) => None,
+        Way::Fetch(_) | Way::Query => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use caching::post::may_store_for_get;
 use caching::{ExchangeTimes, FieldLine, NotReused, ResponseFacts};
 
@@ -85,6 +86,7 @@ fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
         candidates: Vec::new(),
         reason: NotReused::Method,
         sharing: Sharing::Alone,
+        content: Bytes::new(),
         ask: Ask::Whole,
     };
     Job {

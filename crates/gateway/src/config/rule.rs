@@ -18,6 +18,8 @@ pub struct CacheRule {
     pub query: KeyRules,
     /// Largest body that is stored; larger ones are passed on.
     pub object_bytes_max: u64,
+    /// Largest content of a QUERY that takes part in a cache key; with a larger one it is passed on.
+    pub query_content_bytes_max: u64,
     /// What is fetched for a range of which nothing is stored.
     pub range_miss: RangeMiss,
     /// Request fields that some origin frameworks let replace method or target, though no cache key knows them.
@@ -65,6 +67,7 @@ impl CacheRule {
             methods: MethodSet::Any,
             query: KeyRules::default(),
             object_bytes_max: u64::MAX,
+            query_content_bytes_max: QUERY_CONTENT_BYTES_MAX,
             range_miss: RangeMiss::Part,
             override_fields: OverrideFields::for_profile(profile),
             caching: caching::Rules::for_profile(profile),
@@ -76,6 +79,8 @@ impl CacheRule {
         Selecting::new(request, self.caching.negotiation)
     }
 }
+
+const QUERY_CONTENT_BYTES_MAX: u64 = 64 << 10;
 
 /// Matches path and query, as received after the site's host and prefix chose it.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! Requests to an origin and the parts of its answer.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -52,8 +54,21 @@ pub enum RequestBody {
 #[derive(Debug)]
 pub struct ChannelBody {
     parts: mpsc::Receiver<BodyPart>,
+    /// Received, and given back by whoever read it: the first pieces of the body.
+    unread: VecDeque<Bytes>,
     remaining_bytes: Option<u64>,
     state: ChannelState,
+}
+
+/// What comes of reading a body to its end.
+#[derive(Debug)]
+pub enum Gathered {
+    /// All of it. Trailers are discarded.
+    Whole(Bytes),
+    /// It is larger than wanted; nothing of it is lost.
+    TooLarge(RequestBody),
+    /// It broke off.
+    Incomplete,
 }
 
 /// The sending end of a request body. Dropping it without [`RequestBodySender::finish`] tells that the
@@ -130,8 +145,21 @@ impl RequestBody {
     #[must_use]
     pub fn channel(parts_max: usize, length_bytes: Option<u64>) -> (RequestBodySender, Self) {
         let (sender, parts) = mpsc::channel(parts_max.max(1));
-        let body = ChannelBody { parts, remaining_bytes: length_bytes, state: ChannelState::Open };
+        let unread = VecDeque::new();
+        let body = ChannelBody { parts, unread, remaining_bytes: length_bytes, state: ChannelState::Open };
         (RequestBodySender { parts: sender }, Self::Channel(body))
+    }
+
+    /// Reads the body to its end, if that is not more than `bytes_max` away.
+    pub async fn gather(self, bytes_max: u64) -> Gathered {
+        match self {
+            Self::Empty => Gathered::Whole(Bytes::new()),
+            Self::Full(bytes) if bytes.len() as u64 <= bytes_max => Gathered::Whole(bytes),
+            Self::Channel(channel) if channel.remaining_bytes.is_none_or(|bytes| bytes <= bytes_max) => {
+                channel.gather(bytes_max).await
+            }
+            body @ (Self::Full(_) | Self::Channel(_)) => Gathered::TooLarge(body),
+        }
     }
 
     /// Another copy for a retry, where the body is at hand as a whole.
@@ -145,6 +173,12 @@ impl RequestBody {
 
     fn length_bytes(&self) -> Option<u64> {
         self.size_hint().exact()
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::Empty } else { Self::Full(bytes) }
     }
 }
 
@@ -173,10 +207,31 @@ impl RequestBodySender {
 }
 
 impl ChannelBody {
+    async fn gather(mut self, bytes_max: u64) -> Gathered {
+        let (mut read, mut bytes) = (VecDeque::new(), 0);
+        loop {
+            let frame = match poll_fn(|cx| self.poll_part(cx)).await {
+                None => return Gathered::Whole(joined(read)),
+                Some(Err(RequestBodyIncomplete)) => return Gathered::Incomplete,
+                Some(Ok(frame)) => frame,
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            bytes += data.len() as u64;
+            read.push_back(data);
+            if bytes > bytes_max {
+                self.unread = read;
+                return Gathered::TooLarge(RequestBody::Channel(self));
+            }
+        }
+    }
+
     fn poll_part(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyIncomplete>>> {
+        if let Some(data) = self.unread.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
         if self.state == ChannelState::Ended {
             return Poll::Ready(None);
         }
@@ -206,6 +261,13 @@ impl ChannelBody {
     }
 }
 
+fn joined(mut pieces: VecDeque<Bytes>) -> Bytes {
+    match pieces.len() {
+        0 | 1 => pieces.pop_front().unwrap_or_default(),
+        _ => pieces.make_contiguous().concat().into(),
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = RequestBodyIncomplete;
@@ -230,7 +292,8 @@ impl Body for RequestBody {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
             Self::Channel(channel) => {
-                channel.state == ChannelState::Ended || channel.remaining_bytes == Some(0)
+                let is_over = channel.state == ChannelState::Ended || channel.remaining_bytes == Some(0);
+                is_over && channel.unread.is_empty()
             }
         }
     }
@@ -370,8 +433,7 @@ fn own_fields_applied(config: &OriginConfig, mut fields: HeaderMap) -> HeaderMap
 }
 
 fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming {
-    let expects_content =
-        [http::Method::POST, http::Method::PUT, http::Method::PATCH].iter().any(|known| known == method);
+    let expects_content = ["POST", "PUT", "PATCH", "QUERY"].iter().any(|known| *known == method.as_str());
     match body {
         //= RFC 9110 section 8.6: Content-Length 0 where the method gives content a meaning
         RequestBody::Empty if expects_content => RequestFraming::Length(0),

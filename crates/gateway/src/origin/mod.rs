@@ -48,7 +48,7 @@ use crate::config::{OriginConfig, OriginTimeouts};
 pub use self::body::{BodyFrame, BodyFraming, OriginBody};
 pub use self::error::{OriginError, OriginErrorKind};
 pub use self::message::{
-    ChannelBody, Interim, OriginRequest, OriginResponse, RequestBody, RequestBodyClosed,
+    ChannelBody, Gathered, Interim, OriginRequest, OriginResponse, RequestBody, RequestBodyClosed,
     RequestBodyIncomplete, RequestBodySender,
 };
 pub use self::stats::OriginStats;
@@ -285,7 +285,8 @@ fn retry_body(
     }
     match (failure.processing, kept) {
         (Processing::Never, _) => failure.body.take().or(replay),
-        (Processing::Possible, Kept::Yes) if method.is_idempotent() => replay,
+        //= RFC 10008 section 2: QUERY is safe and idempotent
+        (Processing::Possible, Kept::Yes) if method.is_idempotent() || method == "QUERY" => replay,
         (Processing::Possible, _) => None,
     }
 }

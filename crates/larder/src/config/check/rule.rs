@@ -49,6 +49,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         methods,
         query: query(scope, table),
         object_bytes_max: table.number("object_bytes_max"),
+        query_content_bytes_max: table.number("query_content_bytes_max"),
         range_miss: if table.flag("store_parts") { RangeMiss::Part } else { RangeMiss::Whole },
         override_fields: override_fields(table, profile),
         caching: caching_rules(scope, table, profile),
@@ -283,8 +284,8 @@ fn check_order(scope: &mut Scope<'_>, site: &Table) {
 const REGEX_BYTES_MAX: usize = 1 << 20;
 /// Columns that the regex crate puts before the expression in its drawing.
 const EXPRESSION_INDENT: usize = 4;
-const KNOWN_METHODS: [&str; 9] =
-    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+const KNOWN_METHODS: [&str; 10] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
 const STORING_KEYS: [&str; 9] = [
     "ttl_override",
     "ttl_default",

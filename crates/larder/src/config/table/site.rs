@@ -1,7 +1,7 @@
 //! Keys of sites and their cache rules.
 
 use super::server::LEVEL;
-use super::{DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LIMIT, Preset, Reload, Section, TIB, row};
+use super::{DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LIMIT, MIB, Preset, Reload, Section, TIB, row};
 
 pub(super) static SITE: Section = Section {
     name: "site",
@@ -234,7 +234,7 @@ static RULE: Section = Section {
             Preset::Is("[]"),
             Reload::Yes,
             "Methods that fit; an empty list means every method.",
-            "Only responses to GET are stored, whatever stands here; HEAD is answered from them.",
+            "Only responses to GET and QUERY are stored, whatever stands here, and to POST where `store_post` says so; HEAD is answered from those to GET.",
         ),
         row(
             "cache",
@@ -299,6 +299,14 @@ static RULE: Section = Section {
             Reload::Yes,
             "Whether a range of something that isn't stored is forwarded, and its 206 stored as a part.",
             "`false`: the whole is fetched and stored instead, and the range is cut from it. Bytes that were evicted from a stored response are fetched again in both cases.",
+        ),
+        row(
+            "query_content_bytes_max",
+            Kind::Size { min: 0, max: 16 * MIB },
+            Preset::Is("\"64KiB\""),
+            Reload::Yes,
+            "Largest content of a QUERY that takes part in a cache key; with a larger one it is only passed on (RFC 10008).",
+            "The content is read whole before the look-up, and kept with what is stored. `0` passes all QUERY with content on.",
         ),
         row(
             "store_set_cookie",
