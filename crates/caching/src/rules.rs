@@ -21,6 +21,9 @@ pub struct Rules {
     pub errors: StoredErrors,
     /// Whether responses with `Set-Cookie` are stored, the field included.
     pub store_set_cookie: bool,
+    /// Whether a response without a validator is stored that was never fresh, as `max-age=0` says: a request with
+    /// `max-stale` gets it, and others while the origin server can't be reached.
+    pub store_expired: bool,
     /// Whether a response to POST that says so answers later GETs ([`crate::post::may_store_for_get`]).
     pub store_post: bool,
     /// Whether `Cache-Control` and `Pragma` of requests count.
@@ -75,6 +78,7 @@ impl Rules {
                 errors: StoredErrors::All,
                 //= RFC 9111 section 7.3: Set-Cookie does not inhibit caching
                 store_set_cookie: true,
+                store_expired: true,
                 store_post: true,
                 negotiation: Negotiation::Selecting,
                 groups_invalidated: GroupsInvalidated::Shared,
@@ -109,6 +113,7 @@ impl Rules {
             targeted_fields: Box::new(["CDN-Cache-Control".into()]),
             errors: StoredErrors::OfResource,
             store_set_cookie: false,
+            store_expired: false,
             store_post: false,
             groups_invalidated: GroupsInvalidated::Named,
             honour_request_directives: true,

@@ -5,8 +5,8 @@ use crate::reason_codes;
 use crate::status::{self, StatusClass};
 use crate::vary::{VarySummary, VaryUnusable};
 use crate::{
-    Control, FieldLine, HopByHop, Qualified, RequestFacts, ResponseFacts, Rules, StoredErrors, StoredFacts,
-    Timestamp, hop_by_hop,
+    Control, FieldLine, HopByHop, LifetimeSource, Qualified, RequestFacts, ResponseFacts, Rules,
+    StoredErrors, StoredFacts, Timestamp, hop_by_hop,
 };
 
 /// What to keep with a response that may be stored.
@@ -171,10 +171,11 @@ fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
         .grant_ms(facts.stale_while_revalidate_ms)
         .max(rules.stale_if_error.grant_ms(facts.stale_if_error_ms));
     // What came from another cache past its lifetime may be what a request with max-stale wants. What never was
-    // fresh anywhere (`max-age=0`) only fills the store.
-    let came_old = facts.freshness_lifetime_ms > 0;
+    // fresh anywhere (`max-age=0`) fills the store with what few ask for.
+    let had_lifetime = facts.freshness_lifetime_ms > 0
+        || (rules.store_expired && facts.lifetime_source != LifetimeSource::Nothing);
     let stale_window_ms =
-        if came_old { stale_window_ms.max(rules.max_stale_max_ms) } else { stale_window_ms };
+        if had_lifetime { stale_window_ms.max(rules.max_stale_max_ms) } else { stale_window_ms };
     let usable_stale = !facts.must_revalidate && facts.staleness_ms(now) < stale_window_ms;
     !facts.no_cache && (facts.is_fresh(now) || usable_stale)
 }

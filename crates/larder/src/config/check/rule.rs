@@ -169,6 +169,7 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
             None => base.errors,
         },
         store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
+        store_expired: given_flag("store_expired", base.store_expired),
         store_post: given_flag("store_post", base.store_post),
         groups_invalidated: match table
             .given("groups_invalidated")

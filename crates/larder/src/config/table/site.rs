@@ -317,6 +317,14 @@ static RULE: Section = Section {
             "Absent under `profile = \"rfc9111\"`: `true`. Such a cookie goes to everybody who gets the stored response. Hide the field with `response_fields_hidden` instead where you can.",
         ),
         row(
+            "store_expired",
+            Kind::Flag,
+            Preset::Is("false"),
+            Reload::Yes,
+            "Whether a response is stored that is never fresh (`max-age=0`, `Expires` in the past) and has no validator (RFC 9111 section 4.2.4).",
+            "Absent under `profile = \"rfc9111\"`: `true`. Requests with `max-stale` get it, and others while the origin cannot be reached. Responses with a validator, or with `stale-if-error`, are stored in any case.",
+        ),
+        row(
             "store_post",
             Kind::Flag,
             Preset::Is("false"),
