@@ -6,8 +6,8 @@ mod sections;
 
 use caching::multipart::Multipart;
 use caching::{
-    ByteRange, ExchangeTimes, Negotiation, NominatedFields, RequestFacts, ResponseFacts, Reuse, Rules, Selecting,
-    StoredFacts, Timestamp, Validators, conditional, range, reuse,
+    ByteRange, ExchangeTimes, Negotiation, NominatedFields, RequestFacts, ResponseFacts, Reuse, Rules,
+    Selecting, StoredFacts, Timestamp, Validators, conditional, range, reuse,
 };
 use libfuzzer_sys::fuzz_target;
 
