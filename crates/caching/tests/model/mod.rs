@@ -453,7 +453,8 @@ impl Cache {
 
 fn best_of<'a>(matching: impl Iterator<Item = &'a Stored>) -> Option<&'a Stored> {
     let view = |stored: &'a Stored| Matching { facts: &stored.facts, nominated: &stored.nominated };
-    matching.reduce(|best, stored| if view(stored).goes_before(&view(best)) { stored } else { best })
+    // Where they are equal, the one that was stored last.
+    matching.reduce(|best, stored| if view(best).goes_before(&view(stored)) { best } else { stored })
 }
 
 /// Whether a response was stored.
