@@ -15,7 +15,8 @@ const HELP: &str = "cargo xtask <command>
   codegen --check   compare them with the tree; exit status 1 if they differ
   requirements      join requirements and citations into docs/reference/rfc9111.md
   requirements --check
-                    compare it with the tree; exit status 1 if it differs or a citation names nothing
+                    compare it with the tree; exit status 1 if it differs, a citation names nothing, or a
+                    requirement has neither code and test nor an excuse
 ";
 
 fn main() -> ExitCode {

@@ -44,13 +44,16 @@ const PAGE: &str = "docs/reference/rfc9111.md";
 ///
 /// # Errors
 ///
-/// When a citation names no requirement, or a list has a fault, and, for [`Mode::Check`], when the page
-/// in the tree differs.
+/// When a citation names no requirement, or a list has a fault, and, for [`Mode::Check`], when a
+/// requirement has gaps or the page in the tree differs.
 pub fn run(root: &Path, mode: Mode) -> anyhow::Result<Vec<String>> {
     let Report { page, problems, gaps: mut lines } = report(root)?;
     if !problems.is_empty() {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         bail!("{}\nrequirements: {} problems", problems.join("\n"), problems.len());
+    }
+    if mode == Mode::Check && !lines.is_empty() {
+        bail!("{}\nrequirements: {} gaps", lines.join("\n"), lines.len());
     }
     let place = root.join(PAGE);
     let is_same = fs::read_to_string(&place).is_ok_and(|text| text == page);

@@ -160,6 +160,8 @@ fn the_page_is_written_once_and_compared() {
         &[(LIST_PATH, LIST), ("docs/reference/rfc9111.md", "old"), ("crates/a/src/age.rs", citing)],
     );
     let run = |mode| requirements::run(root.path(), mode).map_err(|error| error.to_string());
+    assert!(run(Mode::Check).is_err_and(|error| error.contains("2 gaps")));
+    plant(root.path(), &[("crates/a/tests/age.rs", citing)]);
     assert!(run(Mode::Check).is_err_and(|error| error.contains("out of date")));
     assert!(run(Mode::Write).is_ok());
     assert!(run(Mode::Check).is_ok());
