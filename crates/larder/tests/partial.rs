@@ -8,7 +8,7 @@ use std::thread;
 
 use parts::storm::Storm;
 use parts::{Content, OnRange, Resource, answer, extent, hundred, part_of};
-use testkit::{End, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
+use testkit::{End, Gate, Larder, Response, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -588,6 +588,24 @@ fn parts_of_variants_are_kept_apart() {
             "bytes=36-"
         ]
     );
+}
+
+#[test]
+fn parts_over_http2() {
+    let pair = Pair::new(Content::new(hundred()));
+    pair.ask("10-19");
+    let whole = || {
+        let host = "Host: test.example";
+        run("curl", ["-s", "--http2-prior-knowledge", "-H", host, &pair.larder.url("/")])
+    };
+    assert_eq!(whole().succeeded().stdout, hundred());
+    assert_eq!(pair.origin.total(), 3, "the part, and what comes before and after it");
+    pair.larder.ask_admin("POST", "/purge", "{\"url\": \"http://test.example/\"}");
+    pair.ask("10-19");
+    pair.change(|content| content.on_range = OnRange::Half);
+    let broken = whole();
+    assert_ne!(broken.status, 0, "the client sees that it broke off");
+    assert!(hundred().starts_with(&broken.stdout), "{}", broken.text());
 }
 
 /// What shows of it.

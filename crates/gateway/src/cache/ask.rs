@@ -58,13 +58,13 @@ impl Ask {
     /// For what `hit` lacks of the answer to the request that is being served. What can't be combined with it is asked
     /// for as if nothing were stored. `None` for several ranges, which the origin answers for itself.
     pub(crate) fn for_rest(serving: &Serving<'_>, hit: &Hit, rule: &CacheRule) -> Option<Self> {
-        let wanted = match serving.extent(hit) {
-            Extent::Several => return None,
-            // No part of the exchange may be stored: it is one of its own.
-            _ if serving.facts.directives.no_store && rule.caching.honour_request_directives => None,
-            Extent::Known(wanted) => Some(wanted),
-            Extent::Unknown => None,
-        };
+        let extent = serving.extent(hit);
+        if extent == Extent::Several {
+            return None;
+        }
+        // With no-store, no part of the exchange may be stored: it is one of its own.
+        let is_stored = !(serving.facts.directives.no_store && rule.caching.honour_request_directives);
+        let wanted = extent.bytes().filter(|_| is_stored);
         let hole = wanted.and_then(|wanted| Hole::first(hit, wanted)).map(Self::Hole);
         let anew = || Self::on_miss(serving.facts, serving.request.fields, rule.range_miss, || None);
         Some(hole.unwrap_or_else(anew))

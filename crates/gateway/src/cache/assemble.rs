@@ -19,6 +19,7 @@ use super::collapse::{Role, board};
 use super::fetch::Job;
 use super::fill::FillReader;
 use super::flight::{Answer, Filling, News, Participant, Pilot};
+use super::serve::Extent;
 use super::stored::Hit;
 use crate::reply::BrokenBody;
 
@@ -32,6 +33,8 @@ pub(crate) struct Assembly {
     /// What it takes to fetch.
     job: Job,
     hit: Hit,
+    /// By the head that was stored when the request came: what arrives must not make another reply of it.
+    extent: Extent,
     position: u64,
     end: u64,
     /// The missing part that was asked for ahead.
@@ -65,10 +68,16 @@ impl Arriving {
 }
 
 impl Assembly {
-    /// The bytes of `wanted`, the first missing ones of which are arriving. `job` is the one that asked for those.
-    pub(crate) fn new(job: Job, hit: Hit, wanted: ByteRange, first: Arriving) -> Self {
+    /// The bytes of `extent`, the first missing ones of which are arriving. `job` is the one that asked for those.
+    /// `None` where the extent is not of one part.
+    pub(crate) fn new(job: Job, hit: Hit, extent: Extent, first: Arriving) -> Option<Self> {
+        let wanted = extent.bytes()?;
         let (position, end) = (wanted.first, wanted.last + 1);
-        Self { job, hit, position, end, ahead: Some(first), now: Now::Next }
+        Some(Self { job, hit, extent, position, end, ahead: Some(first), now: Now::Next })
+    }
+
+    pub(crate) fn extent(&self) -> Extent {
+        self.extent
     }
 
     /// The next bytes; `None` at the end. May be given up and called again.

@@ -13,7 +13,7 @@ use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Join, News, Participant, Pilot};
 use super::lookup::Lookup;
-use super::serve::{Extent, Serving, Use};
+use super::serve::{Serving, Use};
 use super::stored::{Hit, StoredHead};
 use crate::config::{Collapse, CollapseLimits, LeaderFailure};
 use crate::exchange::{InterimSender, PassReason, Plan};
@@ -310,9 +310,9 @@ impl Seeker<'_> {
         part: &ContentRange,
         used: Use,
     ) -> Option<Reply> {
-        let Extent::Known(wanted) = serving.extent(&hole.hit) else { return None };
-        let first = Arriving::new(filling, part, wanted.last + 1)?;
-        let assembly = Assembly::new(self.job(), hole.hit.clone(), wanted, first);
+        let extent = serving.extent(&hole.hit);
+        let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
+        let assembly = Assembly::new(self.job(), hole.hit.clone(), extent, first)?;
         serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, assembly, used)
     }
 

@@ -23,6 +23,9 @@ pub(crate) const FRAGMENTS_MAX: usize = 64;
 /// to the last one, whatever is held.
 pub(crate) const CELLS_MAX: u64 = 1 << 16;
 
+/// Room for so many pieces is made at once; a reply with more makes room as it goes.
+const PIECES_EXPECTED: usize = 1024;
+
 /// A body on the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Segmented {
@@ -60,7 +63,9 @@ impl Segmented {
 
     /// The bytes from `start` to `end`, where all of them are held.
     pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Bytes>> {
-        let mut pieces = VecDeque::new();
+        let cells = end.saturating_sub(start).div_ceil(self.segment_bytes.max(1) as u64) + 1;
+        let mut pieces =
+            VecDeque::with_capacity(usize::try_from(cells).map_or(0, |cells| cells.min(PIECES_EXPECTED)));
         let mut position = start;
         while position < end {
             let piece = self.piece_at(position, end)?;

@@ -43,11 +43,24 @@ pub(crate) enum Use {
 /// Which bytes of a stored response a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    Known(ByteRange),
+    /// All bytes, for a 200.
+    Whole(ByteRange),
+    /// One range, for a 206.
+    Range(ByteRange),
     /// Several ranges.
     Several,
     /// Its length is unknown, or it has no such bytes.
     Unknown,
+}
+
+impl Extent {
+    /// The bytes of a reply with one part.
+    pub(crate) fn bytes(self) -> Option<ByteRange> {
+        match self {
+            Self::Whole(range) | Self::Range(range) => Some(range),
+            Self::Several | Self::Unknown => None,
+        }
+    }
 }
 
 /// One request that is being answered from what is, or will be, stored.
@@ -117,7 +130,7 @@ impl Serving<'_> {
         Some(reply)
     }
 
-    /// A reply whose body is put together from several parts.
+    /// A reply whose body is put together from several parts of a representation of `bytes`.
     pub(crate) fn assembled(
         &self,
         head: &Arc<StoredHead>,
@@ -125,12 +138,15 @@ impl Serving<'_> {
         assembly: Assembly,
         used: Use,
     ) -> Option<Reply> {
+        let extent = assembly.extent();
         let body = Body::Assembly(Box::new(assembly));
-        let whole = ReplyHead::Whole(Arc::clone(head));
-        let mut reply = match self.asked_ranges(head, bytes) {
-            Ranges::Whole => self.reply(head.facts.status, whole, Length::Known(bytes), body),
-            Ranges::Single(range) => self.part(head, range, Some(bytes), body),
-            Ranges::Multi(_) | Ranges::Unsatisfiable => return None,
+        let mut reply = match extent {
+            Extent::Whole(_) => {
+                let whole = ReplyHead::Whole(Arc::clone(head));
+                self.reply(head.facts.status, whole, Length::Known(bytes), body)
+            }
+            Extent::Range(range) => self.part(head, range, Some(bytes), body),
+            Extent::Several | Extent::Unknown => return None,
         };
         self.describe(&mut reply, head, used);
         Some(reply)
@@ -140,8 +156,8 @@ impl Serving<'_> {
     pub(crate) fn extent(&self, hit: &Hit) -> Extent {
         let Some(bytes) = hit.body.complete_bytes() else { return Extent::Unknown };
         match self.asked_ranges(&hit.head, bytes) {
-            Ranges::Whole if bytes > 0 => Extent::Known(ByteRange { first: 0, last: bytes - 1 }),
-            Ranges::Single(range) => Extent::Known(range),
+            Ranges::Whole if bytes > 0 => Extent::Whole(ByteRange { first: 0, last: bytes - 1 }),
+            Ranges::Single(range) => Extent::Range(range),
             Ranges::Multi(_) => Extent::Several,
             Ranges::Whole | Ranges::Unsatisfiable => Extent::Unknown,
         }

@@ -28,6 +28,8 @@ pub(crate) enum OnRange {
     DespiteIfRange,
     /// At most 10 bytes at once.
     TenBytes,
+    /// Half of what is announced, then the connection closes.
+    Half,
 }
 
 /// A resource that changes when the test says so.
@@ -64,7 +66,7 @@ pub(crate) fn answer(exchange: &mut Exchange<'_>, resource: &Resource) {
     let is_current = if_range.is_empty() || if_range == content.etag || is_date_of(&if_range, &fields);
     let range = exchange.request.field("range").to_owned();
     let heeded = match content.on_range {
-        OnRange::Answer | OnRange::TenBytes => is_current,
+        OnRange::Answer | OnRange::TenBytes | OnRange::Half => is_current,
         OnRange::DespiteIfRange => true,
         OnRange::Ignore => false,
     };
@@ -81,7 +83,13 @@ pub(crate) fn answer(exchange: &mut Exchange<'_>, resource: &Resource) {
         part.end = part.end.min(part.start + 10);
     }
     fields.push_str(&format!("Content-Range: bytes {}-{}/{length}\r\n", part.start, part.end - 1));
-    exchange.respond("206 Partial Content", &fields, &content.body[part]);
+    let body = &content.body[part];
+    if content.on_range == OnRange::Half {
+        fields.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        exchange.head("206 Partial Content", &fields).send(&body[..body.len() / 2]).close();
+        return;
+    }
+    exchange.respond("206 Partial Content", &fields, body);
 }
 
 fn is_date_of(if_range: &str, fields: &str) -> bool {
