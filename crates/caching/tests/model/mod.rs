@@ -3,6 +3,7 @@
 //! functions does.
 
 mod answer;
+mod head;
 pub(crate) mod rules;
 
 use std::collections::HashMap;
@@ -204,6 +205,7 @@ impl Cache {
         let request = exchange.forwarded(|_| true);
         let Some(response) = origin.ask(&request) else { return self.failed(exchange, stale, reason) };
         self.invalidate(exchange, &response);
+        self.update_by_head(exchange, &response);
         let failure = Failure::Status(response.status);
         if let Some(stale) = stale.filter(|stale| self.is_usable_stale(exchange, stale, failure)) {
             return exchange.stored(
