@@ -62,3 +62,14 @@ fn a_query_of_many_bytes_is_told_apart_from_another() {
     assert!(!other.is_hit() && again.is_hit(), "{:?} {:?}", other.head, again.head);
     assert_eq!(again.text(), first.text());
 }
+
+//= RFC 9875 section 3: invalidation of the listed groups
+#[test]
+fn invalidations_are_counted() {
+    let origin = ScriptedOrigin::fixed("Cache-Group-Invalidation: \"a\", \"b\"\r\nLocation: /b\r\n", "done");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.ask("PUT", "/", EMPTY);
+    larder.get("/");
+    assert_eq!(larder.metric("larder_invalidations_total", &["what=\"url\""]), 2.0);
+    assert_eq!(larder.metric("larder_invalidations_total", &["what=\"group\""]), 2.0);
+}

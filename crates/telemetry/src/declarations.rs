@@ -111,6 +111,8 @@ metrics! {
         "Fills of the cache in progress.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
         "Fills that ended before the response was complete; what came of it is at most stored as a part.";
+    InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
+        "URLs (`url`) and groups (`group`) that unsafe requests invalidated, whether anything was stored or not.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],

@@ -161,6 +161,11 @@ impl WorkerRecorder {
         self.event(Metric::PurgesTotal, mode);
     }
 
+    /// An unsafe request invalidated a `url` or a `group`.
+    pub fn invalidation(&self, what: &'static str) {
+        self.event(Metric::InvalidationsTotal, what);
+    }
+
     /// The configuration was loaded again: `applied` or `refused`.
     pub fn reload(&self, outcome: &'static str) {
         self.event(Metric::ReloadsTotal, outcome);

@@ -1,5 +1,6 @@
 //! Takes stored responses out of use after unsafe requests (RFC 9111 section 4.4, RFC 9875).
 
+use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, invalidated};
 use caching::{FieldLine, GroupsInvalidated, MethodClass, groups};
 
@@ -27,6 +28,11 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spa
     //= RFC 9875 section 3: invalidation of the listed groups
     let groups = groups::invalidated(method, status, &lines, plan.live.config.groups_max);
     worker.shared.epochs.invalidate(&groups, &target);
+    let named = match &groups {
+        Groups::Named(names) => names.len(),
+        Groups::TooMany => plan.live.config.groups_max,
+    };
+    (0..named).for_each(|_| worker.recorder.invalidation("group"));
 }
 
 /// Whatever lies under the URI, by the site and the rule that a GET for it would have.
@@ -46,6 +52,7 @@ fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option
         invalidate_shared_groups(worker, plan, &key);
     }
     purge_key(&worker.shared, &key, PurgeMode::Hard, spared);
+    worker.recorder.invalidation("url");
 }
 
 //= RFC 9875 section 2.2.1: invalidation of a group
