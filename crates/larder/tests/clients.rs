@@ -175,6 +175,23 @@ fn a_broken_body_is_an_error_for_http_2() {
     }
 }
 
+/// What HTTP/1 refuses with 400 is a malformed request there.
+//= RFC 9113 section 8.3.1: :path starts with "/" or is "*" for OPTIONS
+#[test]
+fn http_2_refuses_targets_that_no_uri_can_be() {
+    let origin = hello();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for target in ["/<a>", "/a?b=<c>", "/a?b=\"c\"", "/`"] {
+        let output = curl(&["--http2-prior-knowledge", "--path-as-is", "--globoff", &larder.url(target)]);
+        assert!(!output.text().ends_with(" 200"), "{target}: {}", output.text());
+    }
+    assert_eq!(origin.total(), 0);
+    let odd = "/a\"{}|^?b={}[]|^`";
+    let output = curl(&["--http2-prior-knowledge", "--path-as-is", "--globoff", &larder.url(odd)]).succeeded();
+    assert!(output.text().ends_with("\n2 200"), "{}", output.text());
+    assert_eq!(origin.count(odd), 1);
+}
+
 #[test]
 fn interim_responses_and_trailers_reach_http_2_clients() {
     let origin = ScriptedOrigin::start(|exchange| {

@@ -78,9 +78,11 @@ impl Crawl {
         for coding in &CODINGS[..2] {
             self.compare_cold(path, coding);
         }
-        // Another protocol, the same stored response. Connection is no field there.
-        let plain = ask(self.origin, "GET", path, "");
-        for (method, fields) in requests(&plain).iter().filter(|(_, fields)| !fields.contains("Connection")) {
+        // Another protocol, the same stored response. Connection is no field there. Each request is a process of its
+        // own, so a part of them has to do.
+        let plain = requests(&ask(self.origin, "GET", path, ""));
+        let known = plain.iter().filter(|(_, fields)| !fields.contains("Connection"));
+        for (method, fields) in known.step_by(4) {
             self.compare_http2(method, path, fields);
         }
     }
