@@ -13,6 +13,7 @@ use telemetry::CacheResult;
 
 use crate::cache::assemble::{Assembly, RestFailed};
 use crate::cache::fill::{Aborted, FillReader};
+use crate::cache::fill_ranges::FillRanges;
 use crate::cache::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
 use crate::fields::PackedFields;
@@ -70,6 +71,8 @@ pub(crate) enum Body {
     /// Parts that are all there.
     Pieces(VecDeque<Bytes>),
     Fill(FillReader),
+    /// Several ranges of a body on its way.
+    FillRanges(Box<FillRanges>),
     /// Held parts and missing ones in turn.
     Assembly(Box<Assembly>),
     Origin(Box<OriginBody>),
@@ -129,6 +132,7 @@ impl Body {
                     Ok(None)
                 }
             },
+            Self::FillRanges(ranges) => Ok(ranges.data().await?),
             Self::Assembly(assembly) => assembly.data().await,
             Self::Origin(body) => origin_data(body, trailers).await,
         }

@@ -363,6 +363,53 @@ fn a_client_that_leaves_does_not_stop_the_fill() {
 }
 
 /// A fill that a purge overtook goes on to its clients and is not stored.
+/// Ranges are cut from a body that is on its way, each as soon as its bytes are there.
+//= RFC 9110 section 14.6: multipart/byteranges
+#[test]
+fn several_ranges_of_a_body_on_its_way() {
+    let gate = Gate::new();
+    let passed = gate.clone();
+    let body: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    let (first, second) = (body[..150_000].to_vec(), body[150_000..].to_vec());
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let fields = "Content-Length: 300000\r\nCache-Control: max-age=60\r\nContent-Type: a/b\r\n";
+        exchange.head("200 OK", fields).send(&first);
+        match exchange.request.target() {
+            "/broken" => exchange.close(),
+            "/waits" => {
+                passed.pass();
+                exchange.send(&second)
+            }
+            _ => exchange.send(&second),
+        };
+    });
+    let larder = in_front_of(&origin);
+    let mut client = larder.client();
+    client.send("GET /waits HTTP/1.1\r\nHost: test.example\r\nRange: bytes=10-19,100000-100009,-5\r\n\r\n");
+    let head = client.head();
+    assert_eq!(head.status(), 206, "{head:?}");
+    let boundary = head.fields.one("content-type").and_then(|value| value.split("boundary=").nth(1));
+    let delimiter = format!("\r\n--{}", boundary.expect("a boundary"));
+    let part = |first: usize, last: usize| {
+        let range = format!("Content-Range: bytes {first}-{last}/300000");
+        let head = format!("{delimiter}\r\nContent-Type: a/b\r\n{range}\r\n\r\n");
+        [head.as_bytes(), &body[first..=last]].concat()
+    };
+    let early = [part(10, 19), part(100_000, 100_009)].concat();
+    assert!(client.bytes(early.len()) == early, "both are there before the rest of the body");
+    gate.open();
+    let late = [part(299_995, 299_999), format!("{delimiter}--\r\n").into_bytes()].concat();
+    assert!(client.bytes(late.len()) == late);
+    let length = head.fields.one("content-length").map(str::to_owned);
+    assert_eq!(length, Some((early.len() + late.len()).to_string()));
+    assert!(client.get("/waits").is_hit(), "the whole is stored, and the connection goes on");
+    let unordered = larder.ask("GET", "/unordered", "Range: bytes=-5,10-19\r\n");
+    assert!(unordered.status() == 200 && unordered.body == body, "{:?}", unordered.head);
+    let broken = larder.ask("GET", "/broken", "Range: bytes=10-19,-5\r\n");
+    assert_eq!((broken.status(), broken.end), (206, End::Truncated));
+    assert_eq!(origin.total(), 3);
+}
+
 #[test]
 fn purge_during_a_fill() {
     let gate = Gate::new();

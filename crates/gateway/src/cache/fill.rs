@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use caching::ByteRange;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use store::{Budget, Charge, Segment};
@@ -470,6 +471,15 @@ impl FillReader {
             End::Complete(_) => Some(Ok(None)),
             End::Aborted => Some(Err(Aborted)),
         }
+    }
+
+    /// Goes on with other bytes, none of them before where it is.
+    pub(crate) fn skip_to(&mut self, range: ByteRange) {
+        debug_assert!(range.first >= self.position, "what is behind may be gone");
+        self.position = range.first;
+        self.end = Some(range.last + 1);
+        self.fill.state.lock().readers[self.slot] = Some(range.first);
+        self.fill.read.notify_one();
     }
 
     /// Trailers of a complete body.

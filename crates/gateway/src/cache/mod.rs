@@ -6,6 +6,7 @@ pub(crate) mod collapse;
 pub(crate) mod epochs;
 pub(crate) mod fetch;
 pub(crate) mod fill;
+pub(crate) mod fill_ranges;
 pub(crate) mod findings;
 pub(crate) mod flight;
 pub(crate) mod freshen;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::assemble::Assembly;
 use super::fill::FillReader;
+use super::fill_ranges::FillRanges;
 use super::findings;
 use super::flight::{FailureCause, Filling};
 use super::stored::{Hit, StoredBody, StoredHead};
@@ -266,24 +267,19 @@ impl Serving<'_> {
         ranges: &[ByteRange],
         bytes: u64,
     ) -> Option<Reply> {
-        // Parts of a body in progress would have to wait for each other; the whole is a valid answer.
-        let Source::Stored(hit) = representation.source else { return self.whole(representation) };
-        let boundary = boundary(hit, self.now);
-        let content_type = hit.head.fields.value("content-type");
+        let head = representation.head;
+        let boundary = boundary(head, self.now);
+        let content_type = head.fields.value("content-type");
         let multipart = Multipart { boundary: boundary.as_bytes(), content_type, complete_bytes: bytes };
-        let mut pieces = VecDeque::new();
-        for range in ranges {
-            let mut part_head = Vec::new();
-            multipart.write_part_head(*range, &mut part_head);
-            pieces.push_back(Bytes::from(part_head));
-            pieces.extend(hit.pieces(range.first, range.last + 1)?);
-        }
-        let mut end = Vec::new();
-        multipart.write_end(&mut end);
-        pieces.push_back(Bytes::from(end));
+        let Some(body) = representation.multipart(&multipart, ranges) else {
+            return match representation.source {
+                Source::Stored(_) => None,
+                // Its parts would have to wait for each other; the whole is a valid answer.
+                Source::Fill(_) => self.whole(representation),
+            };
+        };
         let length = Length::Known(multipart.total_bytes(ranges));
-        let mut reply =
-            self.reply(206, ReplyHead::Ranges(Arc::clone(&hit.head)), length, Body::Pieces(pieces));
+        let mut reply = self.reply(206, ReplyHead::Ranges(Arc::clone(head)), length, body);
         let mut own_type = Vec::new();
         multipart.write_content_type(&mut own_type);
         reply.extra.push("content-type", &own_type);
@@ -353,6 +349,27 @@ impl Representation<'_> {
         }
     }
 
+    /// `None` where bytes are missing, or do not come in the order of the ranges.
+    fn multipart(&self, multipart: &Multipart<'_>, ranges: &[ByteRange]) -> Option<Body> {
+        let (parts, end) = frame(multipart, ranges);
+        match &self.source {
+            Source::Fill(filling) if filling.part.is_some() => None,
+            Source::Fill(filling) => {
+                let reader = filling.fill.reader(ranges.first()?.first, None)?;
+                FillRanges::new(reader, parts, end).map(|ranges| Body::FillRanges(Box::new(ranges)))
+            }
+            Source::Stored(hit) => {
+                let mut pieces = VecDeque::new();
+                for (head, range) in parts {
+                    pieces.push_back(head);
+                    pieces.extend(hit.pieces(range.first, range.last + 1)?);
+                }
+                pieces.push_back(end);
+                Some(Body::Pieces(pieces))
+            }
+        }
+    }
+
     fn body(&self, start: u64, end: Option<u64>) -> Option<Body> {
         match &self.source {
             Source::Fill(filling) => fill_body(filling, start, end).map(Body::Fill),
@@ -371,6 +388,18 @@ impl Representation<'_> {
     }
 }
 
+/// The heads of the parts with their ranges, and what goes behind the last.
+fn frame(multipart: &Multipart<'_>, ranges: &[ByteRange]) -> (VecDeque<(Bytes, ByteRange)>, Bytes) {
+    let with_head = |range: &ByteRange| {
+        let mut head = Vec::new();
+        multipart.write_part_head(*range, &mut head);
+        (Bytes::from(head), *range)
+    };
+    let mut end = Vec::new();
+    multipart.write_end(&mut end);
+    (ranges.iter().map(with_head).collect(), Bytes::from(end))
+}
+
 fn fill_body(filling: &Filling, start: u64, end: Option<u64>) -> Option<FillReader> {
     let Some(part) = &filling.part else {
         let end = end.filter(|end| start > 0 || Some(*end) != filling.head.declared_bytes);
@@ -383,8 +412,8 @@ fn fill_body(filling: &Filling, start: u64, end: Option<u64>) -> Option<FillRead
 
 /// A boundary that does not occur in the parts by any chance worth counting: 128 bits that a body's author
 /// can't know.
-fn boundary(hit: &Hit, now: Timestamp) -> String {
+fn boundary(head: &StoredHead, now: Timestamp) -> String {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new();
-    format!("{:016x}{:016x}", random.hash_one(now.as_ms()), random.hash_one(hit.head.facts.date.as_ms()))
+    format!("{:016x}{:016x}", random.hash_one(now.as_ms()), random.hash_one(head.facts.date.as_ms()))
 }
