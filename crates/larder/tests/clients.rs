@@ -187,7 +187,8 @@ fn http_2_refuses_targets_that_no_uri_can_be() {
     }
     assert_eq!(origin.total(), 0);
     let odd = "/a\"{}|^?b={}[]|^`";
-    let output = curl(&["--http2-prior-knowledge", "--path-as-is", "--globoff", &larder.url(odd)]).succeeded();
+    let output =
+        curl(&["--http2-prior-knowledge", "--path-as-is", "--globoff", &larder.url(odd)]).succeeded();
     assert!(output.text().ends_with("\n2 200"), "{}", output.text());
     assert_eq!(origin.count(odd), 1);
 }
