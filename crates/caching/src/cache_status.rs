@@ -140,6 +140,7 @@ impl CacheStatus<'_> {
 }
 
 /// The largest integer of a structured field.
+//= RFC 9651 section 4.1: what the types allow
 const INTEGER_MAX: i64 = 999_999_999_999_999;
 
 fn write_integer(number: i64, out: &mut Vec<u8>) {
@@ -154,6 +155,7 @@ fn write_token_or_string(text: &[u8], out: &mut Vec<u8>) {
     if is_structured_token(text) { out.extend_from_slice(text) } else { write_string(text, out) }
 }
 
+//= RFC 9651 section 4.1: what the types allow
 fn write_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in text {

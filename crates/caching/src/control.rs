@@ -59,12 +59,15 @@ impl<'a> Control<'a> {
 //= RFC 9213 section 2.1: an empty or unparsable field is ignored
 fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
     let mut lines = fields::values(response, name);
+    //= RFC 9651 section 4.2: field lines are joined before parsing
     let mut joined = lines.next()?.to_vec();
     for line in lines {
         joined.extend_from_slice(b", ");
         joined.extend_from_slice(line);
     }
     //= RFC 9213 section 2.1: a Dictionary of directives
+    //= RFC 9651 section 3.2: the last of several members counts
+    //= RFC 9651 section 4.2: a field that does not parse is ignored as a whole
     let dictionary: Dictionary = Parser::new(&joined).parse().ok()?;
     if dictionary.is_empty() {
         return None;

@@ -270,8 +270,8 @@ impl Request {
         if is_right { Ok(()) } else { Err(format!("wrong content, {} bytes", response.body.len())) }
     }
 
-    //= RFC 9110 section 13.1.5: If-Range with an entity tag
-    //= RFC 9110 section 14.2: Range
+    //= RFC 9110 section 13.1.5: If-Range, strong comparison and exact dates
+    //= RFC 9110 section 14.2: 206 or 416
     fn judge_part(&self, response: &Response, version: u64) -> Result<(), String> {
         if self.if_range.is_some_and(|named| named != version) {
             return Err(format!("a part of {version}"));
