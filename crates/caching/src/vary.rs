@@ -87,25 +87,30 @@ impl NominatedFields {
 
     /// Takes the nominated values out of a request.
     pub fn capture(&self, request: Selecting<'_>) -> NominatedValues {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut sent) = (Vec::new(), Vec::new());
         let _ = self.encode(request, &mut |piece| {
             bytes.extend_from_slice(piece);
             ControlFlow::Continue(())
         });
-        NominatedValues { bytes: bytes.into() }
+        if self.names().any(|name| request.dimension(name).is_some()) {
+            let _ = self.encode_sent(request, &mut |piece| {
+                sent.extend_from_slice(piece);
+                ControlFlow::Continue(())
+            });
+        }
+        NominatedValues { bytes: bytes.into(), sent: sent.into() }
     }
 
     /// Whether `request` has the values that were captured. Does not allocate.
     pub fn matches(&self, captured: &NominatedValues, request: Selecting<'_>) -> bool {
-        let mut left = &captured.bytes[..];
-        let flow = self.encode(request, &mut |piece| match left.strip_prefix(piece) {
-            Some(rest) => {
-                left = rest;
-                ControlFlow::Continue(())
-            }
-            None => ControlFlow::Break(()),
-        });
-        flow.is_continue() && left.is_empty()
+        let mut sent = Comparison { left: &captured.sent };
+        let mut was_sent =
+            || self.encode_sent(request, &mut |piece| sent.take(piece)).is_continue() && sent.is_over();
+        if !captured.sent.is_empty() && was_sent() {
+            return true;
+        }
+        let mut meant = Comparison { left: &captured.bytes };
+        self.encode(request, &mut |piece| meant.take(piece)).is_continue() && meant.is_over()
     }
 
     /// Whether the origin server is certain to choose `response` for `request` as it did for the request whose values
@@ -161,18 +166,50 @@ impl NominatedFields {
     ) -> ControlFlow<()> {
         self.names().try_for_each(|name| encode_value(name, request, sink))
     }
+
+    /// Gives `sink` the lines of the nominated fields as they were sent.
+    fn encode_sent(
+        &self,
+        request: Selecting<'_>,
+        sink: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.names().try_for_each(|name| {
+            for value in fields::values(request.request, name) {
+                sink(&[MEMBER])?;
+                sink(&length_prefix(value))?;
+                sink(value)?;
+            }
+            sink(&[END])
+        })
+    }
 }
 
 /// The values that the nominated fields had in the request that a stored response answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default)]
 pub struct NominatedValues {
     bytes: Box<[u8]>,
+    /// The lines as they were sent, where the bytes are what they mean: most requests repeat them to the letter, and
+    /// that is found out sooner than what they mean. Empty otherwise.
+    sent: Box<[u8]>,
 }
+
+impl PartialEq for NominatedValues {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for NominatedValues {}
 
 impl NominatedValues {
     /// From bytes that [`Self::as_bytes`] gave.
     pub fn from_bytes(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.into() }
+        Self { bytes: bytes.into(), sent: Box::default() }
+    }
+
+    /// The lengths of its allocations in bytes.
+    pub fn heap_bytes(&self) -> [usize; 2] {
+        [self.bytes.len(), self.sent.len()]
     }
 
     /// For the same nominated fields, equal exactly when the values are.
@@ -196,8 +233,12 @@ impl<'a> Selecting<'a> {
 
     /// What the client prefers, where that is how the field is compared.
     fn preferences(&self, name: &str) -> Option<(Dimension, Preferences<'a>)> {
-        let dimension = Dimension::of(name).filter(|_| self.negotiation != Negotiation::AsSent)?;
+        let dimension = self.dimension(name)?;
         Some((dimension, Preferences::parse(dimension, self.request)?))
+    }
+
+    fn dimension(&self, name: &str) -> Option<Dimension> {
+        Dimension::of(name).filter(|_| self.negotiation != Negotiation::AsSent)
     }
 }
 
@@ -284,15 +325,30 @@ fn encode_value(
 }
 
 /// Whether the request has this captured value.
-fn has_value(name: &str, mut captured: &[u8], request: Selecting<'_>) -> bool {
-    let flow = encode_value(name, request, &mut |piece| match captured.strip_prefix(piece) {
-        Some(rest) => {
-            captured = rest;
-            ControlFlow::Continue(())
+fn has_value(name: &str, captured: &[u8], request: Selecting<'_>) -> bool {
+    let mut value = Comparison { left: captured };
+    encode_value(name, request, &mut |piece| value.take(piece)).is_continue() && value.is_over()
+}
+
+/// Bytes that are compared with others piece by piece.
+struct Comparison<'a> {
+    left: &'a [u8],
+}
+
+impl Comparison<'_> {
+    fn take(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        match self.left.strip_prefix(piece) {
+            Some(rest) => {
+                self.left = rest;
+                ControlFlow::Continue(())
+            }
+            None => ControlFlow::Break(()),
         }
-        None => ControlFlow::Break(()),
-    });
-    flow.is_continue() && captured.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.is_empty()
+    }
 }
 
 fn is_certain_value(name: &str, captured: &[u8], request: Selecting<'_>, response: &[FieldLine<'_>]) -> bool {

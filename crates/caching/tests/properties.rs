@@ -250,7 +250,8 @@ proptest! {
     fn no_bytes_make_a_parser_panic(
         name in prop::sample::select(&[
             "cache-control", "pragma", "vary", "etag", "if-none-match", "if-range", "range", "age", "date", "expires",
-            "connection", "location", "last-modified", "if-modified-since", "set-cookie",
+            "connection", "location", "last-modified", "if-modified-since", "set-cookie", "cdn-cache-control",
+            "accept-encoding", "accept-language", "content-encoding", "content-language",
         ][..]),
         value in vec(any::<u8>(), 0..60),
         now in moment(),
@@ -270,6 +271,11 @@ proptest! {
         let _ = validation::judge(status, lines, &[validators], now);
         let _ = validation::freshened_fields(lines, lines, &rules);
         let _ = NominatedFields::parse(lines).map(|fields| fields.capture(Selecting::new(lines, Negotiation::Selecting)));
+        let nominated = NominatedFields::from_joined(name);
+        let selecting = Selecting::new(lines, Negotiation::Selecting);
+        let captured = nominated.capture(selecting);
+        prop_assert!(nominated.matches(&captured, selecting) && nominated.is_certain(&captured, selecting, lines));
+        let _ = nominated.is_certain(&captured, Selecting::new(&lines[2..], Negotiation::Selecting), lines);
         let target = Target { scheme: b"http", authority: &value, path: &value, query: Some(&value) };
         let _ = invalidation::invalidated(MethodClass::Unsafe, status, &target, lines);
         prop_assert!(invalidation::resolve(&target, &value).is_none_or(|uri| !uri.path.is_empty() || value.is_empty()));

@@ -40,12 +40,12 @@ impl StoredHead {
             size_of::<Self>() + ARC_HEADER_BYTES,
             self.reason.len(),
             self.nominated.as_str().len(),
-            self.nominated_values.as_bytes().len(),
             validators.etag.map_or(0, <[u8]>::len),
             validators.last_modified.map_or(0, |(text, _)| text.len()),
             self.membership.as_ref().map_or(0, Membership::heap_bytes),
         ];
-        boxed.into_iter().map(allocated_bytes).sum::<usize>() + self.fields.heap_bytes()
+        let boxed = boxed.into_iter().chain(self.nominated_values.heap_bytes());
+        boxed.map(allocated_bytes).sum::<usize>() + self.fields.heap_bytes()
     }
 
     /// Whether it was invalidated since it was asked for. Costs a response without groups one comparison.
