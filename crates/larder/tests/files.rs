@@ -139,7 +139,9 @@ fn a_hole_larger_than_the_store() {
     let larder = Setup::config(LARDER, &config).start();
     let body = fs::read(&path).expect("the file is there");
     let first = || larder.ask("GET", "/large.bin", "Range: bytes=100-99999\r\n");
-    first();
+    let large = larder.ask("GET", "/large.bin", "Range: bytes=0-29999999\r\n");
+    assert!(large.body == body[..30_000_000] && large.cache_status().contains("object-too-large"));
+    assert!(first().cache_status().contains("stored"), "a smaller part is stored all the same");
     for _ in 0..2 {
         let whole = larder.get("/large.bin");
         assert_eq!((whole.status(), whole.end), (200, End::Complete), "{:?}", whole.head);

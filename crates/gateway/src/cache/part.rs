@@ -89,8 +89,16 @@ impl Job {
         let part = Part { response: &response, times, range, base: stored.as_ref() };
         match self.publication(&pilot).part_filling(&part) {
             Ok(filling) => self.fill(response, filling, pilot).await,
+            // Smaller parts of the same can be stored: the key is not to be known as uncacheable.
+            Err(reason) if self.is_only_part_too_large(&range) => self.keep_private(response, reason, pilot),
             Err(reason) => self.refuse(reason, response, times, pilot),
         }
+    }
+
+    fn is_only_part_too_large(&self, range: &ContentRange) -> bool {
+        let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
+        object_bytes <= self.rule().object_bytes_max
+            && range.range.len_bytes() > self.worker.shared.memory.body_bytes_max()
     }
 
     /// Stores what a response has brought before it broke off, where the rest can be asked for later.
