@@ -9,12 +9,16 @@ use super::segmented::Segmented;
 use super::serve::{Extent, Serving};
 use super::stored::Hit;
 use crate::config::{CacheRule, RangeMiss};
+use crate::head::OwnedRequest;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
     /// The complete response.
     Whole,
+    /// What the client asks for, with its own `If-None-Match` and `If-Modified-Since`: nothing is stored that they
+    /// could be judged by, so that this is for the origin to do.
+    AsAsked,
     /// The one range that the client wants, when nothing is stored that it could be a part of. Without the client's
     /// `If-Range`: a 206 to that may leave out fields that later clients need. It is judged here.
     Range(RangeSpec),
@@ -75,7 +79,7 @@ impl Ask {
         const MARK: [u8; 4] = [0xff; 4];
         let mut suffix = MARK.to_vec();
         match self {
-            Self::Whole => suffix.clear(),
+            Self::Whole | Self::AsAsked => suffix.clear(),
             Self::Range(spec) => write_range(*spec, &mut suffix),
             Self::Hole(hole) => {
                 let fill = hole.segmented().map(|segmented| segmented.group.fill());
@@ -87,11 +91,12 @@ impl Ask {
         suffix
     }
 
-    /// Adds `Range` and `If-Range` to the fields of the request.
+    /// Adds preconditions and ranges to the fields of the request.
     //= RFC 9111 section 3.3: completing by a range request
-    pub(crate) fn write_fields(&self, fields: &mut HeaderMap) {
+    pub(crate) fn write_fields(&self, request: &OwnedRequest, fields: &mut HeaderMap) {
         let spec = match self {
             Self::Whole => return,
+            Self::AsAsked => return append_preconditions(request, fields),
             Self::Range(spec) => *spec,
             Self::Hole(hole) => {
                 let validators = hole.hit.head.validators.view();
@@ -136,6 +141,18 @@ impl Hole {
             range: self.range,
             validators: self.hit.head.validators.view(),
             complete_bytes: self.hit.body.complete_bytes(),
+        }
+    }
+}
+
+//= RFC 9111 section 4.3.2: preconditions where nothing is stored
+fn append_preconditions(request: &OwnedRequest, fields: &mut HeaderMap) {
+    for name in [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE] {
+        for (_, value) in request.fields.lines().filter(|(line, _)| line.eq_ignore_ascii_case(name.as_str()))
+        {
+            if let Ok(value) = HeaderValue::from_bytes(value) {
+                fields.append(&name, value);
+            }
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{ContentRange, FieldLine, NotReused, Outcome, Reuse, Selecting, may_serve_stale, reuse};
+use caching::{
+    ContentRange, FieldLine, NotReused, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, reuse,
+};
 use telemetry::CacheResult;
 use tokio::time::timeout;
 
@@ -54,6 +56,8 @@ struct Seeker<'a> {
     plan: &'a Plan,
     fetch: Arc<Fetch>,
     interims: &'a InterimSender,
+    /// Those of the request, but without preconditions.
+    unconditional: RequestFacts,
 }
 
 /// Gets a response for `plan` that may be shared with others.
@@ -63,7 +67,7 @@ pub(crate) async fn run(
     fetch: &Arc<Fetch>,
     interims: &InterimSender,
 ) -> Reply {
-    let mut seeker = Seeker { worker, plan, fetch: Arc::clone(fetch), interims };
+    let mut seeker = Seeker::new(worker, plan, fetch, interims);
     let mut sharing = fetch.sharing;
     let mut variant = fetch.variant.clone();
     let mut detail = Detail::from(Reason::CollapseGivenUp);
@@ -103,7 +107,7 @@ pub(crate) async fn follow(
     mut participant: Participant,
     interims: &InterimSender,
 ) -> Reply {
-    let seeker = Seeker { worker, plan, fetch: Arc::clone(fetch), interims };
+    let seeker = Seeker::new(worker, plan, fetch, interims);
     let answer = seeker.answer(&mut participant).await;
     // The participant keeps its place until its reader stands, so that nothing is let go before.
     seeker.reply(answer, Role::Leader).unwrap_or_else(|_| seeker.given_up())
@@ -125,6 +129,13 @@ pub(crate) fn refresh(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             stamp: lookup.worker.shared.epochs.stamp(),
         };
         tokio::spawn(job.run(Pilot::new(&participant, flights)));
+    }
+}
+
+impl<'a> Seeker<'a> {
+    fn new(worker: &'a Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>, interims: &'a InterimSender) -> Self {
+        let unconditional = RequestFacts { has_conditions: false, ..plan.facts };
+        Self { worker, plan, fetch: Arc::clone(fetch), interims, unconditional }
     }
 }
 
@@ -257,7 +268,9 @@ impl Seeker<'_> {
                 let has_if_range = self.plan.request.fields.value("if-range").is_some();
                 !(has_if_range && matches!(status, 206 | 416))
             }
-            Ask::Whole | Ask::Hole(_) => !(facts.has_range && matches!(status, 200 | 206 | 416)),
+            Ask::Whole | Ask::AsAsked | Ask::Hole(_) => {
+                !(facts.has_range && matches!(status, 200 | 206 | 416))
+            }
         }
     }
 
@@ -378,7 +391,11 @@ impl Seeker<'_> {
         Serving {
             site: &self.plan.site,
             request,
-            facts: &self.plan.facts,
+            //= RFC 9111 section 4.3.2: preconditions where nothing is stored
+            facts: match self.fetch.ask {
+                Ask::AsAsked => &self.unconditional,
+                Ask::Whole | Ask::Range(_) | Ask::Hole(_) => &self.plan.facts,
+            },
             now: self.worker.now(),
             started: self.plan.started,
         }

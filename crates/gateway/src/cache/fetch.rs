@@ -114,7 +114,7 @@ impl Job {
             Err(error) => self.failed(error, pilot),
             Ok((response, times)) => match self.fetch.ask.clone() {
                 Ask::Hole(hole) => self.hole_answered(hole, response, times, pilot).await,
-                Ask::Whole | Ask::Range(_) => self.answered(response, times, pilot).await,
+                Ask::Whole | Ask::AsAsked | Ask::Range(_) => self.answered(response, times, pilot).await,
             },
         }
     }
@@ -135,7 +135,7 @@ impl Job {
                 }
             }
         }
-        self.fetch.ask.write_fields(&mut fields);
+        self.fetch.ask.write_fields(&self.request, &mut fields);
         let request = now();
         let mut interim = |interim| pilot.flight().push_interim(interim);
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;

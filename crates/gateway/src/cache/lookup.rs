@@ -14,6 +14,7 @@ use super::fetch::{Fetch, Sharing};
 use super::findings;
 use super::serve::{Serving, Use};
 use super::stored::{Hit, Primary};
+use crate::config::PreconditionMiss;
 use crate::exchange::{PassReason, Way};
 use crate::explain::{Record, note};
 use crate::head::{Content, RequestHead, Scheme};
@@ -154,15 +155,21 @@ impl Lookup<'_> {
             });
             return Found::Pass(PassReason { fwd, detail: Reason::KnownUncacheable.into() }, stale);
         }
+        let origin_judges = self.origin_judges(primary);
+        // A part for one client, if the precondition holds.
+        if self.facts.has_range && origin_judges {
+            return Found::Pass(PassReason { fwd, detail: reason.into() }, stale);
+        }
         // Who asks for something newer than what others get must not be given an answer that was asked
         // for before. What was uncacheable will be so again, or not: nobody waits for it, and it is stored if it can be.
-        let sharing =
-            if uncacheable.is_some() || fwd == FwdReason::Request { Sharing::Alone } else { Sharing::Joined };
+        let is_alone = uncacheable.is_some() || fwd == FwdReason::Request || origin_judges;
+        let sharing = if is_alone { Sharing::Alone } else { Sharing::Joined };
         let max = self.live.config.validation_tags_max;
         let candidates = primary.map(|primary| primary.candidates(stale.as_ref(), max)).unwrap_or_default();
         let variant = self.variant_key(primary);
         let range_miss = self.site.rule_at(self.rule).range_miss;
         let ask = match &stale {
+            _ if origin_judges => Ask::AsAsked,
             Some(hit) if hit.body.is_whole() => Ask::Whole,
             _ => Ask::on_miss(self.facts, self.request.fields, range_miss, || {
                 self.arrived_bytes(key, &variant)
@@ -170,6 +177,15 @@ impl Lookup<'_> {
         };
         let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
         Found::Fetch(Arc::new(Fetch { key, variant, stale, candidates, reason, sharing, ask, content }))
+    }
+
+    /// Whether the preconditions of the client are left to the origin: nothing is stored that they could be judged by.
+    //= RFC 9111 section 4.3.2: preconditions where nothing is stored
+    fn origin_judges(&self, primary: Option<&Arc<Primary>>) -> bool {
+        let rule = self.site.rule_at(self.rule);
+        self.facts.has_conditions
+            && rule.precondition_miss == PreconditionMiss::Forward
+            && primary.is_none_or(|primary| primary.variants().is_empty())
     }
 
     fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {

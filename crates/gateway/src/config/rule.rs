@@ -22,6 +22,8 @@ pub struct CacheRule {
     pub query_content_bytes_max: u64,
     /// What is fetched for a range of which nothing is stored.
     pub range_miss: RangeMiss,
+    /// Who judges the preconditions of a request of which nothing is stored.
+    pub precondition_miss: PreconditionMiss,
     /// Request fields that some origin frameworks let replace method or target, though no cache key knows them.
     pub override_fields: OverrideFields,
     /// Whether, and how, responses are stored and reused.
@@ -35,6 +37,26 @@ pub enum RangeMiss {
     Part,
     /// The whole, of which the range is cut.
     Whole,
+}
+
+/// Who judges `If-None-Match` and `If-Modified-Since` of a request of which nothing is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreconditionMiss {
+    /// This cache, by the complete response that it fetches: so it is stored, and one forward serves all who wait.
+    Whole,
+    /// The origin server: each such request is forwarded as it is.
+    //= RFC 9111 section 4.3.2: preconditions where nothing is stored
+    Forward,
+}
+
+impl PreconditionMiss {
+    /// What a profile says.
+    pub fn for_profile(profile: Profile) -> Self {
+        match profile {
+            Profile::Safe => Self::Whole,
+            Profile::Rfc9111 => Self::Forward,
+        }
+    }
 }
 
 /// What becomes of `X-HTTP-Method-Override`, `X-Original-URL` and their like on the way to an answer that may be
@@ -69,6 +91,7 @@ impl CacheRule {
             object_bytes_max: u64::MAX,
             query_content_bytes_max: QUERY_CONTENT_BYTES_MAX,
             range_miss: RangeMiss::Part,
+            precondition_miss: PreconditionMiss::for_profile(profile),
             override_fields: OverrideFields::for_profile(profile),
             caching: caching::Rules::for_profile(profile),
         }

@@ -6,7 +6,7 @@ use caching::{
     GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder, QueryParameters,
     Rules, StaleLimit, StatusMatch, StoredErrors, TtlTable,
 };
-use gateway::config::{CacheRule, MethodSet, OverrideFields, PathPattern, RangeMiss};
+use gateway::config::{CacheRule, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss};
 
 use super::server::millis;
 use super::{Scope, name};
@@ -51,6 +51,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         object_bytes_max: table.number("object_bytes_max"),
         query_content_bytes_max: table.number("query_content_bytes_max"),
         range_miss: if table.flag("store_parts") { RangeMiss::Part } else { RangeMiss::Whole },
+        precondition_miss: precondition_miss(table, profile),
         override_fields: override_fields(table, profile),
         caching: caching_rules(scope, table, profile),
     })
@@ -218,6 +219,14 @@ fn targeted_fields(scope: &mut Scope<'_>, table: &Table) -> Box<[Box<str>]> {
         name.map(|_| text.into()).map_err(|_| "not a header field name".to_owned())
     });
     names.into()
+}
+
+fn precondition_miss(table: &Table, profile: Profile) -> PreconditionMiss {
+    match table.given("precondition_miss").and_then(|_| table.text("precondition_miss")) {
+        Some("forward") => PreconditionMiss::Forward,
+        Some(_) => PreconditionMiss::Whole,
+        None => PreconditionMiss::for_profile(profile),
+    }
 }
 
 fn override_fields(table: &Table, profile: Profile) -> OverrideFields {

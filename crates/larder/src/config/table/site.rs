@@ -445,6 +445,14 @@ static RULE: Section = Section {
             "`normalised`: by what they mean, whatever their case, order and space. `selecting`: also by `Content-Encoding` and `Content-Language`, where these make the choice certain. Absent under `profile = \"rfc9111\"`: `selecting`.",
         ),
         row(
+            "precondition_miss",
+            Kind::Choice(&["whole", "forward"]),
+            Preset::Is("\"whole\""),
+            Reload::Yes,
+            "What is fetched for a request with `If-None-Match` or `If-Modified-Since` of which nothing is stored: the whole, which is stored and judged here, or what the client asks for, which the origin judges (RFC 9111 section 4.3.2).",
+            "Absent under `profile = \"rfc9111\"`: `forward`. Then clients that have a copy already bring nothing into the store, and each of their requests reaches the origin.",
+        ),
+        row(
             "override_fields",
             Kind::Choice(&["drop", "forward"]),
             Preset::Is("\"drop\""),
