@@ -8,7 +8,7 @@ use caching::{
     CacheKey, Failure, FieldLine, KeyParts, KeyRules, MethodClass, Negotiation, NominatedFields,
     Precondition, Profile, Qualified, QueryOrder, QueryParameters, Ranges, RequestFacts, ResponseFacts,
     Reuse, Rules, Selecting, StaleLimit, StatusMatch, StoredFacts, StoredValidators, Timestamp, TtlTable,
-    Validators, conditional, may_serve_stale, may_store, range, reuse,
+    Validators, conditional, groups, may_serve_stale, may_store, query, range, reuse,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,6 +21,15 @@ fn borrowed(lines: &Lines) -> Vec<FieldLine<'_>> {
 
 fn line(name: &'static str, values: &'static [&'static str]) -> BoxedStrategy<(String, Vec<u8>)> {
     prop::sample::select(values).prop_map(move |value| (name.to_owned(), value.as_bytes().to_vec())).boxed()
+}
+
+const CONTENT_FIELDS: [&str; 4] =
+    ["content-type", "content-encoding", "content-language", "content-location"];
+
+/// Few values, so that sections are equal now and then.
+fn content_lines() -> impl Strategy<Value = Lines> {
+    let name = prop::sample::select(&CONTENT_FIELDS[..2]).prop_map(str::to_owned);
+    vec((name, vec(prop::sample::select(&[0_u8, 1, b'a'][..]), 0..2)), 0..3)
 }
 
 fn response_lines() -> impl Strategy<Value = Lines> {
@@ -246,12 +255,24 @@ proptest! {
         prop_assert_eq!(outcome, Precondition::NotModified);
     }
 
+    //= RFC 10008 section 2.7: the cache key has the content
+    #[test]
+    fn metadata_of_queries_are_equal_only_if_each_field_is(one in content_lines(), other in content_lines()) {
+        let (one, other) = (borrowed(&one), borrowed(&other));
+        let lines_of = |section: &[FieldLine<'_>], name: &str| -> Vec<Vec<u8>> {
+            section.iter().filter(|(field, _)| *field == name).map(|(_, value)| value.to_vec()).collect()
+        };
+        let is_same = CONTENT_FIELDS.iter().all(|name| lines_of(&one, name) == lines_of(&other, name));
+        prop_assert_eq!(query::metadata(&one) == query::metadata(&other), is_same);
+    }
+
     #[test]
     fn no_bytes_make_a_parser_panic(
         name in prop::sample::select(&[
             "cache-control", "pragma", "vary", "etag", "if-none-match", "if-range", "range", "age", "date", "expires",
             "connection", "location", "last-modified", "if-modified-since", "set-cookie", "cdn-cache-control",
-            "accept-encoding", "accept-language", "content-encoding", "content-language",
+            "accept-encoding", "accept-language", "content-encoding", "content-language", "cache-groups",
+            "cache-group-invalidation", "content-type",
         ][..]),
         value in vec(any::<u8>(), 0..60),
         now in moment(),
@@ -276,6 +297,8 @@ proptest! {
         let captured = nominated.capture(selecting);
         prop_assert!(nominated.matches(&captured, selecting) && nominated.is_certain(&captured, selecting, lines));
         let _ = nominated.is_certain(&captured, Selecting::new(&lines[2..], Negotiation::Selecting), lines);
+        let _ = (groups::of_response(lines, 32), query::metadata(lines));
+        let _ = groups::invalidated(MethodClass::Unsafe, status, lines, 32);
         let target = Target { scheme: b"http", authority: &value, path: &value, query: Some(&value) };
         let _ = invalidation::invalidated(MethodClass::Unsafe, status, &target, lines);
         prop_assert!(invalidation::resolve(&target, &value).is_none_or(|uri| !uri.path.is_empty() || value.is_empty()));

@@ -77,6 +77,12 @@ fn curl_speaks_every_version() {
         let body = "x".repeat(100_000);
         let output = curl(&[option, "--data", &body, &larder.url("/post")]).succeeded();
         assert_eq!(output.text(), format!("hello {body}\n{version} 200"), "POST with {option}");
+        let query = [option, "--request", "QUERY", "--header", "Content-Type: text/x-q", "--data", &body];
+        let output = curl(&[&query[..], &[&larder.url("/post")]].concat()).succeeded();
+        assert_eq!(output.text(), format!("hello {body}\n{version} 200"), "large QUERY with {option}");
+        let query = [option, "--request", "QUERY", "--header", "Content-Type: text/x-q", "--data", "small"];
+        let output = curl(&[&query[..], &[&larder.url("/post")]].concat()).succeeded();
+        assert_eq!(output.text(), format!("hello small\n{version} 200"), "QUERY with {option}");
         let output = curl(&[option, "--range", "1-3", &larder.url("/")]).succeeded();
         assert_eq!(output.text(), format!("ell\n{version} 206"), "range with {option}");
         let output = curl(&[option, "--header", "If-None-Match: \"a\"", &larder.url("/")]).succeeded();

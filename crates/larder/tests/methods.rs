@@ -73,3 +73,52 @@ fn invalidations_are_counted() {
     assert_eq!(larder.metric("larder_invalidations_total", &["what=\"url\""]), 2.0);
     assert_eq!(larder.metric("larder_invalidations_total", &["what=\"group\""]), 2.0);
 }
+
+const QUERY: &str =
+    "QUERY / HTTP/1.1\r\nHost: test.example\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\n";
+
+//= RFC 10008 section 2.7: responses to QUERY are cacheable
+#[test]
+fn equal_queries_are_one_forward() {
+    let gate = Gate::new();
+    let at_origin = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        at_origin.pass();
+        let body = exchange.read_body().to_vec();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", body);
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let mut clients: Vec<_> = (0..3).map(|_| larder.client()).collect();
+    for client in &mut clients {
+        client.send(format!("{QUERY}hello"));
+    }
+    origin.wait_for("/", 1);
+    gate.open();
+    assert!(clients.iter_mut().all(|client| client.response().text() == "hello"));
+    assert_eq!(origin.total(), 1);
+}
+
+#[test]
+fn a_query_that_breaks_off_is_not_forwarded() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "answer");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let mut client = larder.client();
+    client.send(format!("{QUERY}he")).finish_sending();
+    let rest = client.rest();
+    assert!(!rest.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&rest));
+    assert_eq!(origin.total(), 0);
+}
+
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
+#[test]
+fn a_purge_reaches_what_query_has_stored() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "answer");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let ask = || larder.ask("QUERY", "/", EMPTY).cache_status();
+    assert!(ask().contains("fwd=uri-miss"));
+    assert!(ask().contains("hit"));
+    let purged = larder.ask_admin("POST", "/purge?url=http://test.example/", "");
+    assert_eq!(purged.status(), 200, "{}", purged.text());
+    assert!(ask().contains("fwd=stale"));
+    assert!(ask().contains("hit"));
+}
