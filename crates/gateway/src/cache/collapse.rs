@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
+use caching::range;
 use caching::{
     ContentRange, FieldLine, NotReused, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, reuse,
 };
@@ -269,7 +270,10 @@ impl Seeker<'_> {
                 !(has_if_range && matches!(status, 206 | 416))
             }
             Ask::Whole | Ask::AsAsked | Ask::Hole(_) => {
-                !(facts.has_range && matches!(status, 200 | 206 | 416))
+                //= RFC 9110 section 14.2: an invalid or unknown Range is ignored
+                let range = self.plan.request.fields.value("range").filter(|_| facts.has_range);
+                let wants_part = range.is_some_and(|range| range::parse(range).is_some());
+                !(wants_part && matches!(status, 200 | 206 | 416))
             }
         }
     }
