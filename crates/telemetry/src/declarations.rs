@@ -197,6 +197,7 @@ static LABELS: &[(&str, &str)] = &[
     ),
     ("status", "status code sent; `0` for none or one out of 100 to 999"),
     ("version", "version of Larder"),
+    ("what", "what was invalidated: `url` or `group`"),
 ];
 
 /// The reference page of all metrics, generated from the table.

@@ -136,6 +136,8 @@ fn full_telemetry() -> Arc<Telemetry> {
     recorder.connection_refused("limit");
     recorder.fill_aborted("origin_closed");
     recorder.not_stored("no-store");
+    recorder.invalidation("url");
+    recorder.missing_part("spliced");
     recorder.origin_request(origin, OriginOutcome::from_status(304), 2_000_000_000);
     recorder.origin_error(origin, "connect");
     recorder.origin_retry(origin);
