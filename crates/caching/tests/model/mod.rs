@@ -390,7 +390,7 @@ impl Cache {
             }
             // The stored response is none of this request's business: it stays as it was.
             Err(reason) if reason.is_of_request() => {}
-            Err(_) => drop(self.stored.remove(&exchange.key)),
+            Err(_) => self.remove(exchange, stale),
         }
         exchange.stored(&stored, asked(reason, Some(304), Kept::Yes), None)
     }

@@ -308,18 +308,8 @@ impl Publication<'_> {
     /// Removes the stored response that turned out not to be what the origin has.
     pub(super) fn discard(&self, discarded: &Hit) {
         let Some(body) = discarded.body.segmented() else { return };
-        let is_other = |variant: &&StoredResponse| {
+        self.keep_only(|variant| {
             !variant.body.segmented().is_some_and(|own| own.is_same_representation(body))
-        };
-        self.update_with(|current| {
-            let Some(primary) = current else { return Change::Keep };
-            let others: Vec<StoredResponse> = primary.variants().iter().filter(is_other).cloned().collect();
-            if others.is_empty() {
-                return Change::Remove;
-            }
-            let budget = self.job.worker.shared.memory.budget();
-            let kept = Primary::new(budget, others, primary.uncacheable());
-            kept.map_or(Change::Remove, |primary| Change::Put(Arc::new(primary)))
         });
     }
 }

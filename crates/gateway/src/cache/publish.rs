@@ -184,11 +184,23 @@ impl Publication<'_> {
             // The stored response is none of this request's business: it stays as it was.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
             Err(reason) if reason.is_of_request() => {}
-            Err(_) => {
-                memory.remove(&self.job.fetch.key);
-            }
+            Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
         }
         Hit::newest(Arc::new(Primary::new(memory.budget(), vec![response], None).ok()?))
+    }
+
+    /// Removes the stored responses under the key that are not `kept`.
+    pub(super) fn keep_only(&self, kept: impl Fn(&StoredResponse) -> bool) {
+        self.update_with(|current| {
+            let Some(primary) = current else { return Change::Keep };
+            let others: Vec<_> = primary.variants().iter().filter(|variant| kept(variant)).cloned().collect();
+            if others.is_empty() {
+                return Change::Remove;
+            }
+            let budget = self.job.worker.shared.memory.budget();
+            let rest = Primary::new(budget, others, primary.uncacheable());
+            rest.map_or(Change::Remove, |primary| Change::Put(Arc::new(primary)))
+        });
     }
 
     pub(super) fn freshening(&self) -> Freshening<'_> {
