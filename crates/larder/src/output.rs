@@ -1,12 +1,18 @@
 //! The only place that writes to standard output and, outside logs, to standard error.
-#![expect(clippy::print_stdout, reason = "this module is where the binary speaks to its user")]
 #![expect(clippy::print_stderr, reason = "this module is where the binary speaks to its user")]
+
+use std::io::{self, ErrorKind, Write};
 
 use crate::config::{Checked, Severity};
 
-/// Results of a command.
+/// Results of a command. A reader that has had enough, such as `head`, is no trouble.
 pub(crate) fn result(text: &str) {
-    println!("{text}");
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            failure(&format!("the result can't be written: {error}"));
+        }
+        _ => {}
+    }
 }
 
 /// Trouble that ends a command.
@@ -16,7 +22,7 @@ pub(crate) fn failure(text: &str) {
 
 /// The problems that `check` was asked for, to standard output.
 pub(crate) fn check_result(checked: &Checked) {
-    lines(checked).iter().for_each(|line| println!("{line}"));
+    lines(checked).iter().for_each(|line| result(line));
 }
 
 /// The problems that keep `serve` from starting, or warnings, to standard error.

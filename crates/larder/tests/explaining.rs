@@ -1,7 +1,7 @@
 //! `larder explain`, of a running cache and of files: what it says is what happened.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use testkit::{Exchange, Larder, ScriptedOrigin, Setup};
 
@@ -300,6 +300,19 @@ fn files_are_explained() {
         }
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     }
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_trouble() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("request"), PAIRS[0].request).expect("written");
+    std::fs::write(folder.path().join("response"), PAIRS[0].response).expect("written");
+    let mut command = Command::new(LARDER);
+    command.current_dir(folder.path()).args(["explain", "--request", "request", "--response", "response"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), text(&output).as_str()), (Some(0), ""));
 }
 
 #[test]
