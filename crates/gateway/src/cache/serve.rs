@@ -228,7 +228,9 @@ impl Serving<'_> {
         range: ByteRange,
         bytes: Option<u64>,
     ) -> Option<Reply> {
-        let body = representation.body(range.first, Some(range.last + 1))?;
+        // Where the complete length is unknown, `last` is what the client wrote: any number.
+        let end = range.last.checked_add(1)?;
+        let body = representation.body(range.first, Some(end))?;
         Some(self.part(representation.head, range, bytes, body))
     }
 
