@@ -159,12 +159,15 @@ pub(crate) async fn pass(
         }
     };
     let written = Written::begin(worker, plan);
+    let asked = head_update::Asked::begin(worker, plan);
     let sent = now();
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
             let times = ExchangeTimes { request: sent, response: now() };
             invalidate::apply(worker, plan, &response, written.as_ref().map(Written::participant));
-            head_update::apply(worker, plan, &response, times);
+            if let Some(asked) = asked {
+                asked.apply(worker, plan, &response, times);
+            }
             if let Some(reply) = stand_in::for_response(worker, plan, &response) {
                 return reply;
             }

@@ -42,6 +42,44 @@ fn what_an_invalidation_overtook_is_not_used() {
     assert!(overtaken("QUERY", "QUERY", put).contains("fwd=stale"));
 }
 
+/// A HEAD that would freshen what is stored waits at the origin for the gate; `meanwhile` happens, and then it is
+/// answered. Returns whether what is stored then answers a GET.
+fn is_freshened_by_head(meanwhile: impl Fn(&Larder)) -> bool {
+    let gate = Gate::new();
+    let at_origin = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        match exchange.request.method() {
+            "HEAD" => {
+                at_origin.pass();
+                let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nContent-Length: 4\r\n";
+                exchange.head("200 OK", fields)
+            }
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=0\r\nETag: \"a\"\r\n", "body"),
+        };
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.get("/");
+    let mut held = larder.client();
+    held.send("HEAD / HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    origin.wait_for("/", 2);
+    meanwhile(&larder);
+    gate.open();
+    assert_eq!(held.response_to("HEAD").status(), 200);
+    larder.get("/").is_hit()
+}
+
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
+#[test]
+fn a_head_does_not_undo_what_came_while_it_was_under_way() {
+    assert!(is_freshened_by_head(|_| {}));
+    assert!(!is_freshened_by_head(|larder| drop(larder.ask("PUT", "/", EMPTY))));
+    assert!(!is_freshened_by_head(|larder| {
+        let purge = "{\"url\":\"http://test.example/\",\"mode\":\"soft\"}";
+        let purged = larder.ask_admin("POST", "/purge", purge);
+        assert_eq!(purged.status(), 200, "{}", purged.text());
+    }));
+}
+
 //= RFC 10008 section 2.7: the cache key has the content
 #[test]
 fn a_query_of_many_bytes_is_told_apart_from_another() {

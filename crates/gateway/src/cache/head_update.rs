@@ -16,40 +16,70 @@ use crate::origin::OriginResponse;
 use crate::transform;
 use crate::worker::{Worker, now};
 
-/// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD itself
-/// is never stored: it has no content. A HEAD that asks for something else than its target, by content or by fields
-/// that are no part of the cache key, says nothing about what is stored.
-pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, times: ExchangeTimes) {
-    let request = plan.request();
-    let is_about_target = !plan.facts.has_content && !transform::has_unkeyed_overrides(request);
-    if plan.facts.method != MethodClass::Head || !is_about_target {
-        return;
-    }
-    let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
-    let mut key = Vec::new();
-    write_site_key(
-        &plan.site,
-        request.scheme,
-        &request.authority,
-        &request.path_and_query,
-        &plan.site.rule_at(plan.rule).query,
-        &mut key,
-    );
-    let update = Update { epochs: &worker.shared.epochs, plan, facts: &facts, response, times };
-    let memory = &worker.shared.memory;
-    memory.update(&key, |current| {
-        let Some(primary) = current else { return Change::Keep };
-        let Some(variants) = update.variants(primary) else { return Change::Keep };
-        if variants.is_empty() && primary.uncacheable().is_none() {
-            return Change::Remove;
+/// A HEAD on its way to the origin. It remembers what was stored when it was sent: what a purge or an invalidation
+/// makes stale meanwhile is newer than the origin's answer may be, and is not freshened by it.
+pub(crate) struct Asked {
+    key: Vec<u8>,
+    heads: Vec<Arc<StoredHead>>,
+}
+
+impl Asked {
+    /// `None` for another method, and for a HEAD that asks for something else than its target, by content or by
+    /// fields that are no part of the cache key: it says nothing about what is stored.
+    pub(crate) fn begin(worker: &Worker, plan: &Plan) -> Option<Self> {
+        let request = plan.request();
+        let is_about_target = !plan.facts.has_content && !transform::has_unkeyed_overrides(request);
+        if plan.facts.method != MethodClass::Head || !is_about_target {
+            return None;
         }
-        let updated = Primary::new(memory.budget(), variants, primary.uncacheable());
-        updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
-    });
+        let mut key = Vec::new();
+        write_site_key(
+            &plan.site,
+            request.scheme,
+            &request.authority,
+            &request.path_and_query,
+            &plan.site.rule_at(plan.rule).query,
+            &mut key,
+        );
+        let primary = worker.shared.memory.get(&key);
+        let variants = primary.iter().flat_map(|primary| primary.variants());
+        let heads = variants.map(|variant| Arc::clone(&variant.head)).collect();
+        Some(Self { key, heads })
+    }
+
+    /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD
+    /// itself is never stored: it has no content.
+    pub(crate) fn apply(
+        &self,
+        worker: &Worker,
+        plan: &Plan,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) {
+        let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
+        let epochs = &worker.shared.epochs;
+        let update = Update { epochs, asked: self, plan, facts: &facts, response, times };
+        let memory = &worker.shared.memory;
+        memory.update(&self.key, |current| {
+            let Some(primary) = current else { return Change::Keep };
+            let Some(variants) = update.variants(primary) else { return Change::Keep };
+            if variants.is_empty() && primary.uncacheable().is_none() {
+                return Change::Remove;
+            }
+            let updated = Primary::new(memory.budget(), variants, primary.uncacheable());
+            updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
+        });
+    }
+
+    /// Whether this is what was stored when the HEAD was sent.
+    fn is_about(&self, head: &Arc<StoredHead>) -> bool {
+        self.heads.iter().any(|known| Arc::ptr_eq(known, head))
+    }
 }
 
 struct Update<'a> {
     epochs: &'a Epochs,
+    asked: &'a Asked,
     plan: &'a Plan,
     facts: &'a RequestFacts,
     response: &'a OriginResponse,
@@ -95,7 +125,8 @@ impl Update<'_> {
                 let facts = head.facts.expired(now());
                 Changed::To(Arc::new(StoredHead { facts, ..StoredHead::clone(head) }))
             }
-            HeadUpdate::Freshen => self.freshened(head),
+            HeadUpdate::Freshen if self.asked.is_about(head) => self.freshened(head),
+            HeadUpdate::Freshen => Changed::No,
         }
     }
 
