@@ -115,8 +115,13 @@ pub fn may_combine(stored: &Validators<'_>, received: &Validators<'_>) -> bool {
 /// it is there, origin servers are known that give content the same strong tag with and without a coding.
 //= RFC 9110 section 15.3.7.3: combining parts
 pub fn is_same_coding(stored: &[FieldLine<'_>], received: &[FieldLine<'_>]) -> bool {
+    !fields::contains(received, "content-encoding") || are_coded_alike(stored, received)
+}
+
+/// Whether two responses to requests without `If-Range` have the same codings.
+pub fn are_coded_alike(one: &[FieldLine<'_>], other: &[FieldLine<'_>]) -> bool {
     let codings = |lines| fields::members(lines, "content-encoding");
-    !fields::contains(received, "content-encoding") || codings(stored).eq(codings(received))
+    codings(one).eq(codings(other))
 }
 
 /// Whether a field describes the content of one message: that of a part says nothing about the whole, nor that of the

@@ -20,15 +20,16 @@ pub type Indexes = SmallVec<[usize; 4]>;
 pub struct Known<'a> {
     /// Its validators.
     pub validators: Validators<'a>,
-    /// Whether it is one of several codings of a content: it has `Content-Encoding`, or `Vary` names
-    /// `Accept-Encoding`.
-    pub is_of_codings: bool,
+    /// Whether only a request that selects it may be answered with it, whatever a 304 says: it is one of several codings
+    /// of a content (it has `Content-Encoding`, or `Vary` names `Accept-Encoding`), or one user's (`Vary` names `Cookie` or
+    /// `Authorization`).
+    pub is_only_for_selected: bool,
 }
 
 /// Which stored responses a validation request names, `max` at most: the one that the request selected, and those that
 /// the origin server may turn out to select. `stored` are all under the key, most recent first.
 ///
-/// The others are named by a strong tag only, and not if they are one of several codings: to a request that did not
+/// The others are named by a strong tag only, and not if they are one of several codings or one user's: to a request that did not
 /// select them, a 304 to a weak tag would promise too little, and origin servers that encode as they send (nginx, Apache
 /// httpd) compare the tag of the plain file before they know which coding the request selects.
 //= RFC 9111 section 4.3.1: validators of the same URI
@@ -40,15 +41,27 @@ pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> 
     let others = stored.iter().enumerate().filter(|(index, known)| {
         let tag = known.validators.entity_tag();
         let is_strong = tag.is_some_and(|tag| tag.strength == Strength::Strong);
-        Some(*index) != selected && is_strong && !known.is_of_codings && !by_date_only
+        Some(*index) != selected && is_strong && !known.is_only_for_selected && !by_date_only
     });
     selected.into_iter().chain(others.map(|(index, _)| index)).take(max).collect()
+}
+
+/// What the first candidate of a validation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// The response that the request selected.
+    Selected,
+    /// Like all others: one that the request did not select.
+    Other,
 }
 
 /// The precondition fields to send with a validation, in place of those of the client, for these candidates.
 /// `Last-Modified` goes back as it came.
 //= RFC 9111 section 4.3.1: entity tags are sent
-pub fn conditional_fields<'a>(candidates: &[Validators<'a>]) -> Vec<(&'static str, Cow<'a, [u8]>)> {
+pub fn conditional_fields<'a>(
+    candidates: &[Validators<'a>],
+    first: First,
+) -> Vec<(&'static str, Cow<'a, [u8]>)> {
     let mut tags: Vec<&'a [u8]> = Vec::with_capacity(candidates.len());
     for tag in candidates.iter().filter_map(|candidate| candidate.etag) {
         if !tags.contains(&tag) {
@@ -62,7 +75,8 @@ pub fn conditional_fields<'a>(candidates: &[Validators<'a>]) -> Vec<(&'static st
     };
     //= RFC 9111 section 4.3.1: Last-Modified is sent
     let last_modified = match candidates {
-        [only] => only.last_modified.map(|(text, _)| Cow::Borrowed(text)),
+        // A date says nothing about a response that the request does not select.
+        [only] if first == First::Selected => only.last_modified.map(|(text, _)| Cow::Borrowed(text)),
         _ => None,
     };
     let etag = etag.map(|etag| ("if-none-match", etag));
@@ -84,9 +98,15 @@ pub enum Answer {
 
 /// Judges the answer to a validation that was sent for `candidates`: the selected one, then the most recent first.
 //= RFC 9111 section 4.3.3: handling a validation response
-pub fn judge(status: u16, answer: &[FieldLine<'_>], candidates: &[Validators<'_>], now: Timestamp) -> Answer {
+pub fn judge(
+    status: u16,
+    answer: &[FieldLine<'_>],
+    candidates: &[Validators<'_>],
+    first: First,
+    now: Timestamp,
+) -> Answer {
     match status {
-        304 => match identify(&Validators::parse(answer, now), candidates) {
+        304 => match identify(&Validators::parse(answer, now), candidates, first) {
             identified if identified.is_empty() => Answer::Unidentified,
             identified => Answer::Freshen(identified),
         },
@@ -154,16 +174,20 @@ fn without_qualified<'a>(lines: &[FieldLine<'a>], rules: &Rules) -> Vec<FieldLin
     lines.iter().copied().filter(|(name, _)| !control.is_qualified(name)).collect()
 }
 
-/// Which stored responses a 304 is about: all with its strong validator, or the first with its weak one. A 304 without
-/// validators is about the only candidate: the request named that one's validators and no others, and a 304 to them says
+/// Which stored responses a 304 is about: all with its strong tag; else the selected one, if it has its weak tag and date.
+/// (What the request did not select is named by strong tags alone, so that origin servers which compare dates, or answer
+/// without validators, cannot pass one client's response to another.) A 304 without validators is about the only candidate: the request named that one's validators and no others, and a 304 to them says
 /// that they hold. (Taken to the letter, section 4.3.4 identifies it only if it has no validators either, which would make
 /// origin servers that leave them out of their 304s impossible to validate with.)
 //= RFC 9111 section 4.3.4: strong validators select all that share one
 //= RFC 9111 section 4.3.4: a weak validator selects the most recent
 //= RFC 9111 section 4.3.4: no validator selects a single response without
-fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Indexes {
+fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>], first: First) -> Indexes {
+    let selected = &candidates[..usize::from(first == First::Selected).min(candidates.len())];
     let Some(tag) = answer.entity_tag() else {
-        return identify_by_date(answer, candidates);
+        // A 304 without validators says too little where several were named.
+        let is_clear = answer.last_modified.is_some() || candidates.len() == 1;
+        return if is_clear { identify_by_date(answer, selected) } else { Indexes::new() };
     };
     let strongly = move |candidate: &Validators<'_>| is_tagged(candidate, tag, Strength::Strong);
     let weakly = move |candidate: &Validators<'_>| is_tagged(candidate, tag, Strength::Weak);
@@ -172,18 +196,15 @@ fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Indexes {
         // The strong validator decides; that the weak one fits as well is asked for out of care.
         Strength::Weak if answer.is_last_modified_strong() => {
             let both = |candidate: &Validators<'_>| weakly(candidate) && same_date(answer, candidate);
-            positions(candidates, both).collect()
+            positions(selected, both).collect()
         }
-        Strength::Weak => positions(candidates, weakly).take(1).collect(),
+        Strength::Weak => positions(selected, weakly).collect(),
     }
 }
 
-fn identify_by_date(answer: &Validators<'_>, candidates: &[Validators<'_>]) -> Indexes {
-    if answer.last_modified.is_none() {
-        return (0..candidates.len()).filter(|_| candidates.len() == 1).collect();
-    }
-    let matching = positions(candidates, |candidate| same_date(answer, candidate));
-    matching.take(if answer.is_last_modified_strong() { candidates.len() } else { 1 }).collect()
+fn identify_by_date(answer: &Validators<'_>, selected: &[Validators<'_>]) -> Indexes {
+    let is_bare = answer.last_modified.is_none();
+    positions(selected, |candidate| is_bare || same_date(answer, candidate)).collect()
 }
 
 fn is_tagged(candidate: &Validators<'_>, tag: EntityTag<'_>, comparison: Strength) -> bool {
@@ -235,7 +256,7 @@ mod tests {
 
     fn check(candidates: &[&[FieldLine<'_>]], expected: &[FieldLine<'_>]) {
         let candidates: Vec<_> = candidates.iter().map(|lines| Validators::parse(lines, NOW)).collect();
-        let fields = conditional_fields(&candidates);
+        let fields = conditional_fields(&candidates, First::Selected);
         let fields: Vec<FieldLine<'_>> = fields.iter().map(|(name, value)| (*name, &value[..])).collect();
         assert_eq!(fields, expected);
     }
@@ -268,12 +289,19 @@ mod tests {
         stored: &[(&'static [FieldLine<'static>], bool)],
         max: usize,
     ) -> Vec<usize> {
-        let known = |(lines, is_of_codings): &(&'static [FieldLine<'static>], bool)| Known {
+        let known = |(lines, is_only_for_selected): &(&'static [FieldLine<'static>], bool)| Known {
             validators: Validators::parse(lines, NOW),
-            is_of_codings: *is_of_codings,
+            is_only_for_selected: *is_only_for_selected,
         };
         let stored: Vec<_> = stored.iter().map(known).collect();
         candidates(selected, &stored, max).to_vec()
+    }
+
+    #[test]
+    fn the_date_of_what_is_not_selected_is_not_sent() {
+        let known = [Validators::parse(&[("etag", b"\"a\""), ("last-modified", DATE)], NOW)];
+        let fields = conditional_fields(&known, First::Other);
+        assert_eq!(fields.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["if-none-match"]);
     }
 
     //= RFC 9111 section 4.3.1: validators of the same URI

@@ -4,7 +4,7 @@
 
 use caching::facts::ExchangeTimes;
 use caching::invalidation::{self, Target};
-use caching::validation::{self, Answer};
+use caching::validation::{self, Answer, First};
 use caching::vary::VaryUnusable;
 use caching::{
     CacheKey, CacheName, CacheStatus, Failure, FieldLine, FwdReason, Heuristic, KeyParts, KeyRules,
@@ -147,7 +147,11 @@ fn conditional_outcome(case: &Case<'_>) -> Value {
 fn validation_outcome(case: &Case<'_>) -> Value {
     let sections: Vec<_> = case.list("candidates").iter().map(lines_of).collect();
     let candidates: Vec<_> = sections.iter().map(|lines| Validators::parse(lines, case.now())).collect();
-    match validation::judge(case.status(), &case.lines("response"), &candidates, case.now()) {
+    let first = match case.0["selected"] {
+        Value::Bool(false) => First::Other,
+        _ => First::Selected,
+    };
+    match validation::judge(case.status(), &case.lines("response"), &candidates, first, case.now()) {
         Answer::Freshen(indexes) => json!(indexes.to_vec()),
         Answer::Unidentified => json!("unidentified"),
         Answer::ServerError => json!("server-error"),

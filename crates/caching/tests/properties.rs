@@ -289,7 +289,7 @@ proptest! {
         let validators = Validators::parse(lines, now);
         let _ = conditional::evaluate(MethodClass::Get, lines, &stored, &validators, now);
         let _ = range::evaluate(MethodClass::Get, lines, &stored, &validators, complete_bytes, now);
-        let _ = validation::judge(status, lines, &[validators], now);
+        let _ = validation::judge(status, lines, &[validators], validation::First::Selected, now);
         let _ = validation::freshened_fields(lines, lines, &rules);
         let _ = NominatedFields::parse(lines).map(|fields| fields.capture(Selecting::new(lines, Negotiation::Selecting)));
         let nominated = NominatedFields::from_joined(name);

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use caching::groups::{self, Groups};
 use caching::invalidation::SameOrigin;
 use caching::post::may_store_for_get;
-use caching::validation::{self, Answer, Known};
+use caching::validation::{self, Answer, First, Known};
 use caching::{
     CacheKey, Failure, FieldLine, FwdReason, GroupsInvalidated, HopByHop, KeyParts, KeyRules, Matching,
     MethodClass, Miss, Negotiation, NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts,
@@ -94,8 +94,9 @@ impl Message {
 impl Stored {
     fn known(&self) -> Known<'_> {
         let is_encoded = fields::contains(&self.message.lines(), "content-encoding");
-        let is_of_codings = is_encoded || self.nominated.has("accept-encoding");
-        Known { validators: self.validators.view(), is_of_codings }
+        let of_codings = is_encoded || self.nominated.has("accept-encoding");
+        let of_users = ["cookie", "authorization"].iter().any(|name| self.nominated.has(name));
+        Known { validators: self.validators.view(), is_only_for_selected: of_codings || of_users }
     }
 }
 
@@ -285,12 +286,13 @@ impl Cache {
         let mut request = exchange.forwarded(|name| !conditional::is_precondition(name) && name != "range");
         let candidates = self.candidates(exchange, stale);
         let validators: Vec<_> = candidates.iter().map(|stored| stored.validators.view()).collect();
-        let conditions = validation::conditional_fields(&validators);
+        let first = if stale.is_some() { First::Selected } else { First::Other };
+        let conditions = validation::conditional_fields(&validators, first);
         request.message.fields.extend(owned(conditions.iter().map(|(name, value)| (*name, &value[..]))));
         let Some(response) = origin.ask(&request) else {
             return self.failed(exchange, stale, reason);
         };
-        match judge(&response, &validators, exchange.now) {
+        match judge(&response, &validators, first, exchange.now) {
             Answer::Freshen(identified) => {
                 let others = identified[1..].iter().rev().map(|index| &candidates[*index]);
                 let others: Vec<_> = others.filter(|other| exchange.selects(other)).collect();
@@ -470,8 +472,8 @@ fn asked(reason: NotReused, status: Option<u16>, kept: Kept) -> Outcome {
     Outcome::Forwarded { reason: reason.fwd(), status, stored: kept == Kept::Yes, collapsed: false }
 }
 
-fn judge(response: &Response, candidates: &[Validators<'_>], now: Timestamp) -> Answer {
-    validation::judge(response.status, &response.message.lines(), candidates, now)
+fn judge(response: &Response, candidates: &[Validators<'_>], first: First, now: Timestamp) -> Answer {
+    validation::judge(response.status, &response.message.lines(), candidates, first, now)
 }
 
 /// Groups of one response that are told apart.

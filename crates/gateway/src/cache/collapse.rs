@@ -7,6 +7,7 @@ use caching::range;
 use caching::{
     ContentRange, FieldLine, NotReused, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, reuse,
 };
+use http::header;
 use telemetry::CacheResult;
 use tokio::time::timeout;
 
@@ -109,7 +110,7 @@ pub(crate) async fn follow(
     interims: &InterimSender,
 ) -> Reply {
     let seeker = Seeker::new(worker, plan, fetch, interims);
-    let answer = seeker.answer(&mut participant).await;
+    let answer = seeker.answer(&mut participant, Role::Leader).await;
     // The participant keeps its place until its reader stands, so that nothing is let go before.
     seeker.reply(answer, Role::Leader).unwrap_or_else(|_| seeker.given_up())
 }
@@ -146,10 +147,10 @@ impl Seeker<'_> {
         let answer = match (role, self.limits()) {
             (Role::Waiter, Some(limits)) => {
                 let _gauge = self.worker.recorder.collapsed();
-                let wait = timeout(limits.wait_max, self.answer(&mut participant));
+                let wait = timeout(limits.wait_max, self.answer(&mut participant, role));
                 wait.await.map_err(|_| Again::Alone)?
             }
-            _ => self.answer(&mut participant).await,
+            _ => self.answer(&mut participant, role).await,
         };
         // The participant keeps its place until its reader stands, so that nothing is let go before.
         self.reply(answer, role)
@@ -229,10 +230,13 @@ impl Seeker<'_> {
             && !head.is_invalidated(&self.worker.shared.epochs)
     }
 
-    async fn answer(&self, participant: &mut Participant) -> Answer {
+    async fn answer(&self, participant: &mut Participant, role: Role) -> Answer {
         loop {
             match participant.news().await {
                 News::Answer(answer) => return answer,
+                // A cookie is for the request that led the forward.
+                News::Interim(interim)
+                    if role == Role::Waiter && interim.fields.contains_key(header::SET_COOKIE) => {}
                 News::Interim(interim) => drop(self.interims.try_send(interim)),
             }
         }
@@ -269,6 +273,8 @@ impl Seeker<'_> {
                 let has_if_range = self.plan.request.fields.value("if-range").is_some();
                 !(has_if_range && matches!(status, 206 | 416))
             }
+            // The bytes that something stored lacks are nobody's answer.
+            Ask::Hole(_) if matches!(status, 206 | 416) => false,
             Ask::Whole | Ask::AsAsked | Ask::Hole(_) => {
                 //= RFC 9110 section 14.2: an invalid or unknown Range is ignored
                 let range = self.plan.request.fields.value("range").filter(|_| facts.has_range);
@@ -293,7 +299,9 @@ impl Seeker<'_> {
             head.nominated.write_variant_key(self.selecting(&lines), &mut variant);
             return Err(Again::Join { variant });
         }
-        if role == Role::Waiter && !self.is_fresh_for_this(head) {
+        // In a window, the slowest would set the pace for all.
+        let is_in_window = filling.fill.began_in_window();
+        if role == Role::Waiter && (is_in_window || !self.is_fresh_for_this(head)) {
             return Err(Again::Alone);
         }
         let result = if role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::explain::Finding;
 use caching::partial;
-use caching::validation::{self, Answer as Judgement};
+use caching::validation::{self, Answer as Judgement, First};
 use caching::{
     ExchangeTimes, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, Validators, may_serve_stale,
     may_store,
@@ -129,7 +129,7 @@ impl Job {
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
         let mut fields = call.fields(Purpose::Store { overrides: self.rule().override_fields });
         if validation == Validation::With {
-            for (name, value) in validation::conditional_fields(&self.candidates()) {
+            for (name, value) in validation::conditional_fields(&self.candidates(), self.first()) {
                 if let Ok(value) = HeaderValue::from_bytes(&value) {
                     fields.insert(HeaderName::from_static(name), value);
                 }
@@ -171,7 +171,7 @@ impl Job {
     async fn answered(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let candidates = self.candidates();
-        match validation::judge(response.status.as_u16(), &lines, &candidates, times.response) {
+        match validation::judge(response.status.as_u16(), &lines, &candidates, self.first(), times.response) {
             Judgement::Freshen(identified) => self.freshen(&identified, &response, times, pilot),
             Judgement::Unidentified if !candidates.is_empty() => self.ask_again(pilot).await,
             Judgement::ServerError => self.server_error(response, times, pilot).await,
@@ -181,6 +181,10 @@ impl Job {
 
     fn candidates(&self) -> Vec<Validators<'_>> {
         self.fetch.candidates.iter().map(|hit| hit.head.validators.view()).collect()
+    }
+
+    fn first(&self) -> First {
+        if self.fetch.stale.is_some() { First::Selected } else { First::Other }
     }
 
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
@@ -302,6 +306,9 @@ impl Job {
         let mut trailers = None;
         let writer = Writer(Arc::clone(&filling.fill));
         let fill = &writer.0;
+        if fill.began_in_window() {
+            pilot.hide();
+        }
         pilot.announce(Answer::Filling(filling.clone()));
         let _gauge = self.worker.recorder.fill();
         let mut storing = Storing::ToDo;
@@ -314,6 +321,7 @@ impl Job {
                     }
                     Written::Kept | Written::All => {}
                     Written::NoLongerKept(reason) => self.stop_keeping(reason, &pilot),
+                    Written::TooLong => break Err("part-length"),
                     Written::Abandoned => break Err("abandoned"),
                 },
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),

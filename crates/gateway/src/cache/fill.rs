@@ -46,6 +46,7 @@ pub(crate) struct Fill {
     budget: Arc<Budget>,
     limits: FillLimits,
     expected_bytes: Option<u64>,
+    began_as: Retention,
     /// Requests that were promised this body and have not begun to read.
     promised: Arc<AtomicUsize>,
     state: Mutex<State>,
@@ -116,6 +117,8 @@ pub(crate) enum Written {
     Kept,
     /// All that was announced is here. What this write brought is shown when [`Fill::release`] is called.
     All,
+    /// More than was announced is here: stop, and abort.
+    TooLong,
     /// Go on; this write made the body one that isn't stored.
     NoLongerKept(NotKept),
     /// Stop: the body isn't stored and nobody reads it.
@@ -153,6 +156,7 @@ impl Fill {
             budget,
             limits,
             expected_bytes,
+            began_as: retention,
             promised,
             arrived: Notify::new(),
             read: Notify::new(),
@@ -173,7 +177,7 @@ impl Fill {
     /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up.
     pub(crate) async fn write(&self, data: Bytes) -> Written {
         let (written, retention) = self.append(data);
-        if written != Written::All {
+        if !matches!(written, Written::All | Written::TooLong) {
             self.arrived.notify_waiters();
         }
         if retention == Retention::Window && self.window_has_room().await == Room::NobodyReads {
@@ -188,7 +192,11 @@ impl Fill {
         if state.retention == Retention::Whole {
             let shown_bytes = state.total_bytes;
             match state.keep(&mut data, &self.budget, self.limits) {
-                Ok(()) if self.expected_bytes.is_some_and(|expected| state.total_bytes >= expected) => {
+                Ok(()) if self.expected_bytes.is_some_and(|expected| state.total_bytes > expected) => {
+                    state.withheld_from = state.withheld_from.min(shown_bytes);
+                    return (Written::TooLong, Retention::Whole);
+                }
+                Ok(()) if self.expected_bytes == Some(state.total_bytes) => {
                     state.withheld_from = state.withheld_from.min(shown_bytes);
                     return (Written::All, Retention::Whole);
                 }
@@ -234,6 +242,11 @@ impl Fill {
         state.end = End::Complete(trailers.map(Arc::new));
         drop(state);
         self.release();
+    }
+
+    /// Whether it was known from the beginning that this is not stored as one body.
+    pub(crate) fn began_in_window(&self) -> bool {
+        self.began_as == Retention::Window
     }
 
     /// How many bytes have arrived.
@@ -344,6 +357,7 @@ impl State {
         }
         self.segments.clear();
         self.tail_charge = None;
+        self.withheld_from = u64::MAX;
     }
 
     /// Adds to a body of which only a window is kept.

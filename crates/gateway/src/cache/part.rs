@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::partial::{
-    self, HoleAnswer, if_range_value, is_of_one_message, is_same_coding, may_combine, same_complete_length,
+    self, HoleAnswer, are_coded_alike, if_range_value, is_of_one_message, may_combine, same_complete_length,
 };
 use caching::{
     ByteRange, ContentRange, ExchangeTimes, FieldLine, NotStored, ResponseFacts, StorageFilter, may_store,
@@ -113,7 +113,8 @@ impl Job {
             && head.facts.status == 200
             && if_range_value(&head.validators.view()).is_some();
         let arrived_bytes = filling.fill.arrived_bytes();
-        if !can_be_completed || arrived_bytes == 0 || self.request.method != "GET" {
+        let is_too_long = filling.part.is_some_and(|part| arrived_bytes > part.range.len_bytes());
+        if !can_be_completed || arrived_bytes == 0 || is_too_long || self.request.method != "GET" {
             return;
         }
         let Some(body) = filling.fill.body() else { return };
@@ -139,7 +140,7 @@ impl Job {
         let received = caching::Validators::parse(&lines, times.response);
         let fits = stored.head.facts.status == 200
             && may_combine(&stored.head.validators.view(), &received)
-            && is_same_coding(&stored.head.fields.to_lines(), &lines)
+            && are_coded_alike(&stored.head.fields.to_lines(), &lines)
             && same_complete_length(stored.body.complete_bytes(), range.complete_bytes);
         fits.then_some(stored)
     }
@@ -270,13 +271,24 @@ impl Publication<'_> {
         head: &StoredHead,
         part: &ContentRange,
     ) -> Result<StoredBody, NotTaken> {
-        let is_for_hole = matches!(self.job.fetch.ask, Ask::Hole(_));
+        let hole = match &self.job.fetch.ask {
+            Ask::Hole(hole) => Some(hole),
+            Ask::Whole | Ask::AsAsked | Ask::Range(_) => None,
+        };
+        let is_for_hole = hole.is_some();
         let Some(stored) = stored else {
             // What the bytes were asked for is gone, by a purge perhaps: its fields don't come back.
             return if is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) };
         };
+        // What was stored since has fields of its own, which the older ones must not replace.
+        let is_another = |hole: &Hole| {
+            let bodies = hole.segmented().zip(stored.body.segmented());
+            !bodies.is_some_and(|(asked, held)| asked.is_same_representation(held))
+        };
         let can_be_combined = stored.head.facts.status == 200
+            && !hole.is_some_and(is_another)
             && may_combine(&stored.head.validators.view(), &head.validators.view())
+            && are_coded_alike(&stored.head.fields.to_lines(), &head.fields.to_lines())
             && same_complete_length(stored.body.complete_bytes(), part.complete_bytes);
         if can_be_combined {
             return Ok(stored.body.clone());

@@ -121,8 +121,9 @@ impl StoredBody {
 impl StoredResponse {
     fn known(&self) -> Known<'_> {
         let is_encoded = self.head.fields.value("content-encoding").is_some();
-        let is_of_codings = is_encoded || self.head.nominated.has("accept-encoding");
-        Known { validators: self.head.validators.view(), is_of_codings }
+        let of_codings = is_encoded || self.head.nominated.has("accept-encoding");
+        let of_users = ["cookie", "authorization"].iter().any(|name| self.head.nominated.has(name));
+        Known { validators: self.head.validators.view(), is_only_for_selected: of_codings || of_users }
     }
 
     fn heap_bytes(&self) -> usize {
