@@ -121,6 +121,20 @@ fn lists_have_order_and_no_double_titles() {
 }
 
 #[test]
+fn what_is_not_used_says_so_and_exceptions_name_a_role() {
+    let list = LIST.replace("It is a | sum.\"", "It is a | sum.\", unused = \"nobody adds\"");
+    check_row(&[(LIST_PATH, &*list)], " |  | **not used**: nobody adds");
+    let list = LIST.replace("It is a | sum.\"", "It is a | sum.\", exception = \"nobody adds\"");
+    check_problems(
+        &[(LIST_PATH, &list)],
+        &[
+            "conformance/requirements/rfc9111.toml:6: the exception of `current age` names no role; exceptions \
+           begin with `role: `",
+        ],
+    );
+}
+
+#[test]
 fn a_deviation_stands_beside_code_and_tests() {
     let list = LIST.replace("It is a | sum.\"", "It is a | sum.\", deviation = \"a guess\"");
     let code = "//= RFC 9111 section 4.2.3: current age\nfn sum() {}\n";

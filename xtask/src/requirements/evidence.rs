@@ -53,8 +53,8 @@ impl Evidence {
         self.answers.get(&reference(document, section, line))
     }
 
-    /// A line for each requirement that has neither an excuse (exception, deviation) nor both code and
-    /// test, and for each that has an exception and both.
+    /// A line for each requirement that has neither an excuse (exception, unused, deviation) nor both code and
+    /// test, and for each that has an exception, or is unused, and has both.
     pub(super) fn gaps(&self, documents: &[Document]) -> Vec<String> {
         let mut gaps = Vec::new();
         for document in documents {
@@ -73,13 +73,14 @@ impl Evidence {
 fn gap(line: &Requirement, answer: Option<&Answer>) -> Option<&'static str> {
     let has_code = answer.is_some_and(|answer| !answer.code.is_empty());
     let has_tests = answer.is_some_and(|answer| !answer.tests.is_empty());
-    let is_excused = line.exception.is_some() || line.deviation.is_some();
+    let is_left_out = line.exception.is_some() || line.unused.is_some();
+    let is_excused = is_left_out || line.deviation.is_some();
     match (is_excused, has_code, has_tests) {
         (false, true, true) => None,
         (false, true, false) => Some("no test"),
         (false, false, true) => Some("no code"),
         (false, false, false) => Some("no code and no test"),
-        (true, true, true) if line.exception.is_some() => Some("an exception in spite of code and test"),
+        (true, true, true) if is_left_out => Some("an exception in spite of code and test"),
         (true, _, _) => None,
     }
 }

@@ -35,8 +35,10 @@ pub(super) struct Requirement {
     pub(super) level: Level,
     /// What the document asks for, in our words.
     pub(super) requirement: String,
-    /// Why Larder does nothing about it.
+    /// Which role it is asked of that Larder does not play: `role: user agent; ..`
     pub(super) exception: Option<String>,
+    /// Why Larder makes no use of what it permits, or why it never applies.
+    pub(super) unused: Option<String>,
     /// What Larder does instead, and why.
     pub(super) deviation: Option<String>,
 }
@@ -134,9 +136,13 @@ fn faults(path: &str, text: &str, document: &Document) -> Vec<Problem> {
     for section in &document.sections {
         let mut titles = BTreeSet::new();
         for line in &section.line {
-            if line.exception.is_some() && line.deviation.is_some() {
-                let what = format!("`{}` has an exception and a deviation", line.title);
+            if [&line.exception, &line.unused, &line.deviation].into_iter().flatten().count() > 1 {
+                let what = format!("`{}` has several of exception, unused and deviation", line.title);
                 fault(&line.title, what, "one of them");
+            }
+            if line.exception.as_ref().is_some_and(|exception| !exception.starts_with("role: ")) {
+                let what = format!("the exception of `{}` names no role", line.title);
+                fault(&line.title, what, "exceptions begin with `role: `");
             }
             if !titles.insert(&line.title) {
                 let what = format!("section {} has two lines `{}`", section.number, line.title);

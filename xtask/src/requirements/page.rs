@@ -13,8 +13,9 @@ counts. `cargo xtask requirements` writes this page from the lists in `conforman
 code and tests; nobody edits it by hand.
 
 A line has code and tests, or an exception that says why it has none: it is asked of a role that Larder does not play (private
-cache, user agent, origin server), or it permits something that Larder does not make use of. *ought* stands for advice without
-capital letters, *meaning* for a definition. A *deviation* says where Larder knowingly does something else, and why.
+cache, user agent, origin server). *Not used* is what the text permits and Larder makes no use of, and what never applies. A
+*deviation* says where Larder knowingly does something else, and why. As a level, *ought* stands for advice without capital letters,
+*meaning* for a definition.
 
 All of it is said of Larder as it comes, with the profile `rfc9111` where a line says so. What an operator configures counts before what
 an origin server or a client says: `override_ttl`, `default_ttl`, `honour_request_directives` and the like.
@@ -35,7 +36,7 @@ pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
                 format_args!("\n### {} section {}: {}\n\n", document.name, section.number, section.title),
             );
             page.push_str(
-                "| requirement | level | code | tests | exception or deviation |\n|---|---|---|---|---|\n",
+                "| requirement | level | code | tests | exception, not used or deviation |\n|---|---|---|---|---|\n",
             );
             for line in &section.line {
                 row(&mut page, line, evidence.of(document, section, line));
@@ -46,7 +47,9 @@ pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
 }
 
 fn summarise(page: &mut String, documents: &[Document], evidence: &Evidence) {
-    page.push_str("| document | lines | with tests | exceptions | deviations |\n|---|---|---|---|---|\n");
+    page.push_str(
+        "| document | lines | with tests | exceptions | not used | deviations |\n|---|---|---|---|---|---|\n",
+    );
     for document in documents {
         let lines = || {
             document.sections.iter().flat_map(|section| section.line.iter().map(move |line| (section, line)))
@@ -56,15 +59,17 @@ fn summarise(page: &mut String, documents: &[Document], evidence: &Evidence) {
         let tested =
             lines().filter(|(section, line)| evidence.of(document, section, line).is_some_and(is_tested));
         let excepted = lines().filter(|(_, line)| line.exception.is_some());
+        let unused = lines().filter(|(_, line)| line.unused.is_some());
         let deviating = lines().filter(|(_, line)| line.deviation.is_some());
         write_text(
             page,
             format_args!(
-                "| [{heading}](#{}) | {} | {} | {} | {} |\n",
+                "| [{heading}](#{}) | {} | {} | {} | {} | {} |\n",
                 anchor(&heading),
                 lines().count(),
                 tested.count(),
                 excepted.count(),
+                unused.count(),
                 deviating.count()
             ),
         );
@@ -94,11 +99,11 @@ fn row(page: &mut String, line: &Requirement, answer: Option<&Answer>) {
 }
 
 fn excuse(line: &Requirement) -> String {
-    match (&line.exception, &line.deviation) {
-        (_, Some(deviation)) => format!("**deviation**: {}", escaped(deviation)),
-        (Some(exception), None) => escaped(exception),
-        (None, None) => String::new(),
-    }
+    let named = |name: &str, text: &str| format!("**{name}**: {}", escaped(text));
+    let exception = line.exception.as_ref().map(|text| escaped(text));
+    let unused = line.unused.as_ref().map(|text| named("not used", text));
+    let deviation = line.deviation.as_ref().map(|text| named("deviation", text));
+    exception.or(unused).or(deviation).unwrap_or_default()
 }
 
 /// `` `crates/caching/src/age.rs` `corrected_initial_age` ``: a file once, its functions or cases behind it.
