@@ -5,7 +5,7 @@ mod mock;
 use std::time::Duration;
 
 use mock::MockOrigin;
-use testkit::{Client, End, Gate, Larder, ScriptedOrigin, Setup};
+use testkit::{Client, End, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -362,6 +362,33 @@ fn interim_responses_come_before_the_final_one() {
     old.send("GET /old HTTP/1.0\r\nHost: test.example\r\n\r\n");
     let response = old.response();
     assert_eq!((response.status(), response.interim.len()), (200, 0), "HTTP/1.0 knows no interim responses");
+}
+
+/// Who waits for another request's forward gets its hints, but not its cookies.
+#[test]
+fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        released.pass();
+        exchange.send("HTTP/1.1 103 Early Hints\r\nSet-Cookie: user=a\r\n\r\n");
+        exchange.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "final");
+    });
+    let larder = in_front_of(&origin);
+    let request = "GET / HTTP/1.1\r\nHost: test.example\r\n\r\n";
+    let (mut leader, mut waiter) = (larder.client(), larder.client());
+    leader.send(request);
+    origin.wait_for("/", 1);
+    waiter.send(request);
+    wait::until_true("one waits", || larder.metric("larder_collapsed_waiters", &[]) >= 1.0);
+    gate.open();
+    let early = |response: &Response| {
+        let fields = response.interim.iter().map(|head| head.fields.has("set-cookie"));
+        fields.collect::<Vec<_>>()
+    };
+    assert_eq!(early(&leader.response()), [true, false]);
+    assert_eq!(early(&waiter.response()), [false]);
 }
 
 /// Hints without end: some reach the client, the final response does, and nothing of them is stored.

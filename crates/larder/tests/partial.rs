@@ -549,6 +549,74 @@ fn a_purge_forbids_storing_what_is_under_way() {
     assert!(!larder.ask("GET", "/", &lines("10-19")).is_hit(), "not stored");
 }
 
+/// A whole that is put together slowly asks for its second hole after a purge: its fields are older than those of what
+/// was stored since.
+//= RFC 9111 section 3.4: the same strong validator
+#[test]
+fn a_part_asked_for_after_a_purge_does_not_bring_old_fields_back() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let body = hundred();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let range = exchange.request.field("range").to_owned();
+        let Some(part) = part_of(&range, 100) else {
+            let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nX-Age: new\r\n";
+            exchange.respond("200 OK", fields, &body);
+            return;
+        };
+        if part.start == 0 {
+            released.pass();
+        }
+        let first = if part.start == 10 { "Cache-Control: max-age=60\r\nX-Age: old\r\n" } else { "" };
+        let bytes = format!("Content-Range: bytes {}-{}/100\r\n", part.start, part.end - 1);
+        exchange.respond("206 Partial Content", &format!("ETag: \"a\"\r\n{first}{bytes}"), &body[part]);
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.ask("GET", "/", &lines("10-19"));
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| larder.get("/"));
+        origin.wait_for("/", 2);
+        larder.ask_admin("POST", "/purge", "{\"url\": \"http://test.example/\"}");
+        assert_eq!(larder.get("/").field("x-age"), "new");
+        gate.open();
+        assert_eq!(extent(&slow.join().expect("no panic"), &hundred()), "whole");
+    });
+    assert_eq!(origin.last("/").field("range"), "bytes=20-", "the second hole, after the purge");
+    let after = larder.get("/");
+    assert!(after.is_hit() && after.field("x-age") == "new", "{:?}", after.head);
+}
+
+/// Missing bytes that are too many to be stored pass by in a window: a client that doesn't read holds nobody else up.
+#[test]
+fn a_slow_reader_of_a_large_hole_is_alone() {
+    let body: Vec<u8> = (0..40_u32 << 20).map(|place| (place >> 12) as u8).collect();
+    let resource = Content::new(body.clone()).shared();
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier > 0 {
+            released.pass();
+        }
+        answer(exchange, &resource);
+    });
+    // Longer than any client of the tests waits: who is held up stays so.
+    let settings = "[store]\nmemory = \"32MiB\"\n[limits]\nwrite_timeout = \"10m\"\n\
+                    [[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let larder = Setup::config(LARDER, &settings.replace("@origin@", &origin.url())).start();
+    larder.ask("GET", "/", &lines("0-9"));
+    let mut slow = larder.client();
+    slow.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    origin.wait_for("/", 2);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| larder.get("/"));
+        wait::until_true("one waits", || larder.metric("larder_collapsed_waiters", &[]) >= 1.0);
+        gate.open();
+        assert_eq!(slow.head().status(), 200);
+        assert_eq!(extent(&waiter.join().expect("no panic"), &body), "whole", "who waited before");
+    });
+    assert_eq!(extent(&larder.get("/"), &body), "whole", "who comes later");
+}
+
 //= RFC 9111 section 4.1: all nominated fields match
 #[test]
 fn parts_of_variants_are_kept_apart() {
