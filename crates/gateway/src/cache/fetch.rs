@@ -306,9 +306,6 @@ impl Job {
         let mut trailers = None;
         let writer = Writer(Arc::clone(&filling.fill));
         let fill = &writer.0;
-        if fill.began_in_window() {
-            pilot.hide();
-        }
         pilot.announce(Answer::Filling(filling.clone()));
         let _gauge = self.worker.recorder.fill();
         let mut storing = Storing::ToDo;
