@@ -1,0 +1,10 @@
+//! Load generator, latency reports and experiments.
+//!
+//! Makes requests as fast, or at the rate, that it is told, and says what came of them: how many, how long each took,
+//! what failed, and what a server spent on them. Never links a data plane: what it measures, it meets on a socket.
+//!
+//! A [`result::Report`] is what every command ends with. It holds [`result::Run`]s (one load on one target),
+//! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON, HTML and images without being
+//! measured again.
+
+pub mod result;

@@ -1,0 +1,45 @@
+//! A chart as values; how it looks is the business of the report.
+
+use serde::{Deserialize, Serialize};
+
+/// Lines over a common axis, each with a ribbon where its points have one.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Chart {
+    /// Unique in its report, of `a-z`, `0-9` and `-`: names the files of the chart.
+    pub id: String,
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub series: Vec<Series>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Axis {
+    /// With the unit in brackets: `Time (ms)`.
+    pub label: String,
+    pub scale: Scale,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    Linear,
+    /// Decades; what is not above zero is left out.
+    Log,
+    /// Percent, stretched towards 100: 90, 99, 99.9 at equal distances.
+    Percentile,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Series {
+    pub name: String,
+    pub points: Vec<Point>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+    /// Lower and upper edge of the ribbon at this point.
+    pub ribbon: Option<(f64, f64)>,
+}

@@ -1,0 +1,154 @@
+//! What a bench found, as values: the one form that the table, the JSON file, the HTML report and the comparisons read.
+//!
+//! Times are microseconds, sizes bytes, rates per second; the unit stands last in each name.
+
+mod chart;
+mod latency;
+
+use serde::{Deserialize, Serialize};
+
+pub use chart::{Axis, Chart, Point, Scale, Series};
+pub use latency::{Latencies, LatencySummary, Percentile};
+
+/// The version of this form. Grows when a field changes its meaning or goes away, not when one is added.
+pub const SCHEMA: &str = "larder-bench/1";
+
+/// All that one command measured.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    pub title: String,
+    /// What was done and why, in a sentence or two for a reader who was not there.
+    pub description: String,
+    /// Seconds since 1970-01-01T00:00:00Z.
+    pub started_at_unix_s: u64,
+    pub machine: Machine,
+    /// Version and commit of the generator.
+    pub larder: String,
+    pub runs: Vec<Run>,
+    /// Charts that belong to the whole and not to one run.
+    pub charts: Vec<Chart>,
+    pub expectations: Vec<Expectation>,
+}
+
+/// Where it was measured.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    pub cpu: String,
+    pub cores: usize,
+    pub memory_bytes: u64,
+    pub kernel: String,
+}
+
+/// One load on one target.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Run {
+    /// Short, unique in its report: `larder`, `nginx`, `with cache n=10 c=4`.
+    pub name: String,
+    /// URL, or address and port.
+    pub target: String,
+    /// The settings of the load, as words: `64 connections, closed loop, 10 s`.
+    pub load: String,
+    pub elapsed_s: f64,
+    /// Requests that were answered, with whatever status; commands, for a Redis-protocol server.
+    pub requests: u64,
+    pub requests_per_s: f64,
+    /// Requests that had no answer, or a wrong one.
+    pub errors: Errors,
+    /// Status codes of HTTP, or kinds of replies, with their counts, sorted.
+    pub outcomes: Vec<Outcome>,
+    /// Bytes read from and written to sockets by the generator, TLS excluded.
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub latency: LatencySummary,
+    /// What happened in each interval, oldest first; at most [`INTERVALS_MAX`].
+    pub intervals: Vec<Interval>,
+    /// Figures per URL, where they were asked for, in the order of the list.
+    pub urls: Vec<UrlFigures>,
+    /// What the server spent; none unless asked for.
+    pub server: Option<ServerCost>,
+    /// CPU time of the generator itself, user and system, per request.
+    pub generator_cpu_us_per_request: f64,
+}
+
+/// A run keeps at most this many intervals; a longer one makes its intervals longer.
+pub const INTERVALS_MAX: usize = 1024;
+
+/// Requests without a good answer, by cause.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Errors {
+    /// The connection was refused, or could not be made in time.
+    pub connect: u64,
+    /// The connection broke while an answer was due.
+    pub broken: u64,
+    /// The answer was not HTTP, or not RESP.
+    pub malformed: u64,
+    /// No answer within the limit.
+    pub timeout: u64,
+    /// The answer is not the one expected.
+    pub wrong: u64,
+}
+
+impl Errors {
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.connect + self.broken + self.malformed + self.timeout + self.wrong
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// `200`, `+OK`, `nil`.
+    pub name: String,
+    pub count: u64,
+}
+
+/// One interval of a run.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Interval {
+    /// Begin of the interval, from the begin of the run.
+    pub at_s: f64,
+    pub length_s: f64,
+    pub requests: u64,
+    pub errors: u64,
+    pub mean_us: f64,
+    pub p50_us: u64,
+    pub p99_us: u64,
+    pub max_us: u64,
+}
+
+/// What one URL of a list took.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct UrlFigures {
+    pub url: String,
+    pub requests: u64,
+    pub errors: u64,
+    pub mean_us: f64,
+    pub sd_us: f64,
+    pub p50_us: u64,
+    pub p99_us: u64,
+    pub max_us: u64,
+}
+
+/// What the server's processes and core spent while a run was on.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct ServerCost {
+    /// User and system time of the process and its descendants, per request.
+    pub process_cpu_us_per_request: Option<f64>,
+    /// Time that the named core was not idle, soft interrupts included, per request: the figure to trust when the
+    /// server has the core for itself.
+    pub core_busy_us_per_request: Option<f64>,
+    /// Highest sum of resident memory of the processes that was seen.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+/// What an experiment promises, and whether it held.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Expectation {
+    /// `collapsing cuts origin requests by more than 90 %`.
+    pub what: String,
+    /// What was seen, with its unit.
+    pub measured: String,
+    pub holds: bool,
+}
