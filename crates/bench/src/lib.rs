@@ -8,3 +8,4 @@
 //! measured again.
 
 pub mod result;
+pub mod server;

@@ -1,0 +1,298 @@
+//! What the processes and the core of a server spend while a load is on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{fs, io};
+
+use rustix::param::{clock_ticks_per_second, page_size};
+
+use super::ServerError;
+use super::proc_text::{self, ProcessStat};
+use crate::result::ServerCost;
+
+/// Which server to watch: processes with all their descendants, and a core.
+#[derive(Clone, Debug, Default)]
+pub struct ServerProbe {
+    pids: Vec<u32>,
+    core: Option<usize>,
+}
+
+/// A measurement that has begun.
+#[derive(Debug)]
+pub struct Measuring {
+    core: Option<usize>,
+    core_ticks: u64,
+    family: Option<Watched>,
+}
+
+/// What was spent between begin and end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// User and system time of the processes.
+    pub process_cpu_us: Option<f64>,
+    /// Time that the core was not idle.
+    pub core_busy_us: Option<f64>,
+    /// Highest sum of resident memory.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+impl ServerProbe {
+    /// Watches these processes with all their descendants, and this core. Neither is asked for: nothing is measured.
+    ///
+    /// # Errors
+    /// When there is no such process or core.
+    pub fn new(pids: &[u32], core: Option<usize>) -> Result<Self, ServerError> {
+        for &pid in pids {
+            stat_of(pid)?.ok_or(ServerError::NoProcess { pid })?;
+        }
+        core.map_or(Ok(0), core_ticks)?;
+        Ok(Self { pids: pids.to_vec(), core })
+    }
+
+    /// Begins to measure. A thread reads the resident memory ten times a second until the end.
+    ///
+    /// # Errors
+    /// When a process has ended.
+    pub fn begin(&self) -> Result<Measuring, ServerError> {
+        let family = if self.pids.is_empty() { None } else { Some(Watched::begin(&self.pids)?) };
+        let core_ticks = self.core.map_or(Ok(0), core_ticks)?;
+        Ok(Measuring { core: self.core, core_ticks, family })
+    }
+}
+
+impl Measuring {
+    /// Ends the measurement.
+    ///
+    /// # Errors
+    /// When a process has ended in between: what it spent can't be known.
+    pub fn end(self) -> Result<Spent, ServerError> {
+        // First, since reading the others costs time of a core, maybe of this one.
+        let core_busy_us =
+            self.core.map(core_ticks).transpose()?.map(|ticks| us(ticks.saturating_sub(self.core_ticks)));
+        let family = self.family.map(Watched::end).transpose()?;
+        Ok(Spent {
+            process_cpu_us: family.map(|(cpu_us, _)| cpu_us),
+            core_busy_us,
+            peak_rss_bytes: family.map(|(_, peak_bytes)| peak_bytes),
+        })
+    }
+}
+
+impl Spent {
+    /// The cost of each of so many requests; none where there were no requests.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "no run has 2^52 requests")]
+    pub fn per_request(self, requests: u64) -> ServerCost {
+        let share =
+            |total_us: Option<f64>| total_us.filter(|_| requests > 0).map(|total| total / requests as f64);
+        ServerCost {
+            process_cpu_us_per_request: share(self.process_cpu_us),
+            core_busy_us_per_request: share(self.core_busy_us),
+            peak_rss_bytes: self.peak_rss_bytes,
+        }
+    }
+}
+
+/// Processes under watch.
+#[derive(Debug)]
+struct Watched {
+    roots: Vec<u32>,
+    /// Time of each process when the watch began. One that comes later begins with none.
+    begin: BTreeMap<u32, ProcessStat>,
+    stop: SyncSender<()>,
+    sampler: JoinHandle<Sampled>,
+}
+
+impl Watched {
+    fn begin(roots: &[u32]) -> Result<Self, ServerError> {
+        let mut sampled = Sampled { known: roots.iter().copied().collect(), peak_bytes: 0 };
+        let begin = sampled.read_family()?;
+        let (stop, stopped) = mpsc::sync_channel(0);
+        let sampler = thread::Builder::new().name("server-probe".to_owned());
+        let sampler = sampler.spawn(move || sampled.until(&stopped)).map_err(ServerError::Own)?;
+        let begin = begin.into_iter().map(|process| (process.pid, process)).collect();
+        Ok(Self { roots: roots.to_vec(), begin, stop, sampler })
+    }
+
+    /// CPU time in microseconds and peak memory in bytes.
+    fn end(self) -> Result<(f64, u64), ServerError> {
+        drop(self.stop);
+        let mut sampled = self.sampler.join().expect("the sampler does not panic");
+        let end = sampled.read_family()?;
+        for &pid in &self.roots {
+            let start = self.begin.get(&pid).map(|process| process.start_ticks);
+            let same = end.iter().any(|process| process.pid == pid && Some(process.start_ticks) == start);
+            if !same {
+                return Err(ServerError::NoProcess { pid });
+            }
+        }
+        let high_water = end.iter().filter_map(|process| high_water_bytes(process.pid)).max().unwrap_or(0);
+        Ok((us(spent_ticks(&self.begin, &end)), sampled.peak_bytes.max(high_water)))
+    }
+}
+
+/// Time of a family between two readings. A child that ended stands in the time of the parent that waited for it, so
+/// the sums are compared, and not each process with itself.
+fn spent_ticks(begin: &BTreeMap<u32, ProcessStat>, end: &[ProcessStat]) -> u64 {
+    let sum_begin: u64 = begin.values().map(|process| process.cpu_ticks).sum();
+    let sum_end: u64 = end.iter().map(|process| process.cpu_ticks).sum();
+    sum_end.saturating_sub(sum_begin)
+}
+
+/// What the sampler has seen so far.
+#[derive(Debug)]
+struct Sampled {
+    /// Everybody who was ever seen as a member: also those whose parent has gone since.
+    known: BTreeSet<u32>,
+    peak_bytes: u64,
+}
+
+impl Sampled {
+    fn until(mut self, stopped: &mpsc::Receiver<()>) -> Self {
+        for sample in 1_u32.. {
+            match stopped.recv_timeout(SAMPLE_INTERVAL) {
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => break,
+            }
+            // Newcomers are looked for now and then only: it means to read all processes of the machine.
+            if sample.is_multiple_of(SAMPLES_PER_SEARCH) {
+                let _ = self.read_family();
+            } else {
+                let pids: Vec<u32> = self.known.iter().copied().collect();
+                let members: Vec<_> = pids.into_iter().filter_map(|pid| stat_of(pid).ok()?).collect();
+                self.note_memory(&members);
+            }
+        }
+        self
+    }
+
+    /// Reads all members that live, and finds the new ones.
+    fn read_family(&mut self) -> Result<Vec<ProcessStat>, ServerError> {
+        let mut processes = all_processes()?;
+        let family = proc_text::family(&processes, &self.known);
+        processes.retain(|process| family.contains(&process.pid));
+        // Numbers are used again: who is gone is forgotten.
+        self.known = processes.iter().map(|process| process.pid).collect();
+        self.note_memory(&processes);
+        Ok(processes)
+    }
+
+    fn note_memory(&mut self, members: &[ProcessStat]) {
+        let pages: u64 = members.iter().map(|process| process.resident_pages).sum();
+        self.peak_bytes = self.peak_bytes.max(pages * page_size() as u64);
+    }
+}
+
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+const SAMPLES_PER_SEARCH: u32 = 10;
+
+/// All processes that are seen, a process that ends meanwhile left out.
+pub(super) fn all_processes() -> Result<Vec<ProcessStat>, ServerError> {
+    let entries = fs::read_dir("/proc").map_err(|source| unreadable("/proc", source))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let pids = names.filter_map(|name| name.parse::<u32>().ok());
+    pids.filter_map(|pid| stat_of(pid).transpose()).collect()
+}
+
+/// The process with this number, if there is one.
+fn stat_of(pid: u32) -> Result<Option<ProcessStat>, ServerError> {
+    let path = PathBuf::from(format!("/proc/{pid}/stat"));
+    // The name of a process may be any bytes.
+    let text = match fs::read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        // The second one is what the read of an open file says when the process has just ended.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+            return Ok(None);
+        }
+        Err(source) => return Err(unreadable(path, source)),
+    };
+    ProcessStat::parse(&text).map(Some).ok_or(ServerError::ProcText { path, text })
+}
+
+fn high_water_bytes(pid: u32) -> Option<u64> {
+    let text = fs::read(format!("/proc/{pid}/status")).ok()?;
+    proc_text::high_water_bytes(&String::from_utf8_lossy(&text))
+}
+
+fn core_ticks(core: usize) -> Result<u64, ServerError> {
+    let text = fs::read_to_string("/proc/stat").map_err(|source| unreadable("/proc/stat", source))?;
+    proc_text::core_busy_ticks(&text, core).ok_or_else(|| {
+        let cores = text.lines().filter(|line| line.starts_with("cpu")).count();
+        ServerError::NoCore { core, last: cores.saturating_sub(2) }
+    })
+}
+
+fn unreadable(path: impl AsRef<Path>, source: io::Error) -> ServerError {
+    ServerError::Proc { path: path.as_ref().to_owned(), source }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no process runs for 2^52 ticks")]
+fn us(ticks: u64) -> f64 {
+    ticks as f64 * 1e6 / clock_ticks_per_second() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn own_work_is_measured() {
+        let probe = ServerProbe::new(&[std::process::id()], Some(0)).expect("we run");
+        let measuring = probe.begin().expect("we run");
+        let before = own_ticks();
+        wait_until(|| own_ticks() >= before + 10);
+        let spent = measuring.end().expect("we still run");
+        assert!(spent.process_cpu_us >= Some(us(10)), "{spent:?}");
+        assert!(spent.core_busy_us.is_some());
+        assert!(spent.peak_rss_bytes > Some(1 << 20), "{spent:?}");
+        let cost = spent.per_request(10);
+        assert_eq!(cost.process_cpu_us_per_request, spent.process_cpu_us.map(|us| us / 10.0));
+        assert_eq!(spent.per_request(0).process_cpu_us_per_request, None);
+    }
+
+    #[test]
+    fn children_count_while_they_run_and_after() {
+        let member =
+            |pid, cpu_ticks| ProcessStat { pid, parent: 1, cpu_ticks, start_ticks: 0, resident_pages: 0 };
+        let begin = BTreeMap::from([(2, member(2, 50)), (3, member(3, 10))]);
+        assert_eq!(spent_ticks(&begin, &[member(2, 60), member(3, 30)]), 30);
+        assert_eq!(spent_ticks(&begin, &[member(2, 90)]), 30, "its parent waited for 3, which had 30");
+        assert_eq!(spent_ticks(&begin, &[member(2, 60), member(3, 10), member(4, 5)]), 15, "4 came later");
+    }
+
+    #[test]
+    fn nothing_is_asked_for_nothing_is_measured() {
+        let probe = ServerProbe::new(&[], None).expect("nothing is looked for");
+        let spent = probe.begin().expect("nothing").end().expect("nothing");
+        assert_eq!(spent, Spent::default());
+    }
+
+    #[test]
+    fn unknown_process_and_core_are_named() {
+        let error = ServerProbe::new(&[u32::MAX], None).expect_err("numbers end before that");
+        assert_eq!(error.to_string(), format!("there is no process {}", u32::MAX));
+        let error = ServerProbe::new(&[], Some(9999)).expect_err("not that many");
+        assert!(
+            error.to_string().starts_with("there is no core 9999; this machine has the cores 0 to "),
+            "{error}"
+        );
+    }
+
+    fn own_ticks() -> u64 {
+        stat_of(std::process::id()).expect("it can be read").expect("we run").cpu_ticks
+    }
+
+    /// Busy, so that time is spent.
+    fn wait_until(condition: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !condition() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "no time is spent");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the files of `/proc` say. Text in, numbers out.
+
+use std::collections::BTreeSet;
+
+/// One process, as `/proc/PID/stat` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessStat {
+    pub(crate) pid: u32,
+    pub(crate) parent: u32,
+    /// User and system time of the process and of the children that it waited for, in clock ticks.
+    pub(crate) cpu_ticks: u64,
+    /// When it started, in clock ticks after boot: tells two processes with the same number apart.
+    pub(crate) start_ticks: u64,
+    pub(crate) resident_pages: u64,
+}
+
+impl ProcessStat {
+    /// Reads the content of `/proc/PID/stat`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        // The name stands in brackets, and may hold brackets and spaces itself.
+        let (pid, rest) = text.split_once(" (")?;
+        let (_, rest) = rest.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // proc(5) counts from 1; the state, which is field 3, is the first one here.
+        let field = |number: usize| fields.get(number - 3);
+        let number = |at: usize| field(at)?.parse::<u64>().ok();
+        Some(Self {
+            pid: pid.parse().ok()?,
+            parent: field(4)?.parse().ok()?,
+            cpu_ticks: number(14)? + number(15)? + number(16)? + number(17)?,
+            start_ticks: number(22)?,
+            resident_pages: number(24)?,
+        })
+    }
+}
+
+/// Clock ticks that a core was not idle since boot, by the content of `/proc/stat`: everything but `idle` and
+/// `iowait`. Guests are part of `user` and `nice` already.
+pub(crate) fn core_busy_ticks(text: &str, core: usize) -> Option<u64> {
+    let name = format!("cpu{core}");
+    let line = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
+    let ticks: Vec<u64> =
+        line.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = ticks[..] else { return None };
+    Some(user + nice + system + irq + softirq + steal)
+}
+
+/// Highest resident memory that a process ever had, by the content of `/proc/PID/status`. None for a zombie, which
+/// has no memory.
+pub(crate) fn high_water_bytes(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Those of `known`, and all descendants of theirs.
+pub(crate) fn family(processes: &[ProcessStat], known: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let mut family = known.clone();
+    loop {
+        let before = family.len();
+        // A child may stand before its parent, since numbers start again: go round until nobody new is found.
+        let children = processes.iter().filter(|process| family.contains(&process.parent));
+        let children: Vec<u32> = children.map(|process| process.pid).collect();
+        family.extend(children);
+        if family.len() == before {
+            return family;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a Debian 12 machine with Linux 6.1.
+    const REDIS: &str = "4711 (redis-server) S 4700 4711 4711 0 -1 4194560 2104 7 0 0 151 349 3 4 20 0 5 0 88231 70934528 \
+                         3521 18446744073709551615 94 95 140 0 0 0 0 4097 17634 0 0 0 17 0 0 0 0 0 0 96 97 98 99 100 101 102 0";
+    const STAT: &str = "cpu  1000 20 300 9000 50 6 70 8 0 0\ncpu0 400 10 100 4500 25 3 60 4 0 0\n\
+                        cpu1 600 10 200 4500 25 3 10 4 0 0\ncpu10 1 1 1 1 1 1 1 1 0 0\nintr 5 0\n";
+
+    #[test]
+    fn process_line_is_read() {
+        let expected = ProcessStat {
+            pid: 4711,
+            parent: 4700,
+            cpu_ticks: 151 + 349 + 3 + 4,
+            start_ticks: 88231,
+            resident_pages: 3521,
+        };
+        assert_eq!(ProcessStat::parse(REDIS), Some(expected));
+        for name in ["a) R 1 (b", "", ")", "((", "tmux: server (1)"] {
+            assert_eq!(ProcessStat::parse(&REDIS.replace("redis-server", name)), Some(expected), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn cut_process_line_is_refused() {
+        for length in 0..REDIS.find(" 18446744073709551615").expect("it is there") - 4 {
+            assert_eq!(ProcessStat::parse(&REDIS[..length]), None, "{:?}", &REDIS[..length]);
+        }
+    }
+
+    #[test]
+    fn busy_ticks_leave_out_idle_and_waiting() {
+        assert_eq!(core_busy_ticks(STAT, 0), Some(400 + 10 + 100 + 3 + 60 + 4));
+        assert_eq!(core_busy_ticks(STAT, 1), Some(600 + 10 + 200 + 3 + 10 + 4));
+        assert_eq!(core_busy_ticks(STAT, 10), Some(6));
+        assert_eq!(core_busy_ticks(STAT, 2), None);
+        assert_eq!(core_busy_ticks("cpu0 1 2 3", 0), None, "an old kernel");
+    }
+
+    #[test]
+    fn high_water_mark_is_read() {
+        assert_eq!(high_water_bytes("Name:\tx\nVmPeak:\t  70 kB\nVmHWM:\t   14084 kB\n"), Some(14084 * 1024));
+        assert_eq!(high_water_bytes("Name:\tx\nState:\tZ (zombie)\n"), None);
+    }
+
+    #[test]
+    fn family_is_found_in_any_order() {
+        let process =
+            |pid, parent| ProcessStat { pid, parent, cpu_ticks: 0, start_ticks: 0, resident_pages: 0 };
+        let processes = [process(3, 9), process(9, 5), process(5, 1), process(6, 1), process(7, 3)];
+        assert_eq!(family(&processes, &BTreeSet::from([5])), BTreeSet::from([3, 5, 7, 9]));
+        assert_eq!(family(&processes, &BTreeSet::from([6, 7])), BTreeSet::from([6, 7]));
+    }
+}
