@@ -7,5 +7,6 @@
 //! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON, HTML and images without being
 //! measured again.
 
+pub mod progress;
 pub mod result;
 pub mod server;
