@@ -6,7 +6,7 @@ SHELL := bash
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help run run-check test lint fmt tidy codegen requirements doc deny fuzz soak deps
+.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ run-check: ## the same on free ports: runs the three lines, checks the answers, 
 
 test: ## everything that must be green before a commit
 	@scripts/test
+
+instructions: ## what a hit costs, against the committed figures (scripts/instructions --write commits new ones)
+	@scripts/instructions
 
 lint: ## formatting, clippy with warnings as errors, house rules
 	cargo fmt --all --check

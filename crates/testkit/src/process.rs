@@ -17,6 +17,7 @@ use crate::wait;
 /// How to start the gateway.
 pub struct Setup {
     binary: PathBuf,
+    tool: Vec<String>,
     folder: TempDir,
     listen: Port,
     admin: Port,
@@ -57,6 +58,7 @@ impl Setup {
     fn new(binary: &str) -> Self {
         Self {
             binary: binary.into(),
+            tool: Vec::new(),
             folder: tempfile::tempdir().expect("a temporary folder"),
             listen: Port::reserve(),
             admin: Port::reserve(),
@@ -71,6 +73,15 @@ impl Setup {
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// Runs it under a tool, which gets these arguments before the binary and its own; `@dir@` is the folder of this
+    /// process.
+    #[must_use]
+    pub fn under(mut self, tool: &[&str]) -> Self {
+        let folder = self.folder.path().display().to_string();
+        self.tool = tool.iter().map(|word| word.replace("@dir@", &folder)).collect();
         self
     }
 
@@ -107,14 +118,35 @@ impl Setup {
     /// When it ends or does not become ready.
     #[track_caller]
     pub fn start_when(self, probes: SocketAddr) -> Larder {
-        let mut command = Command::new(&self.binary);
-        command.arg("serve").args(self.addresses()).args(&self.arguments);
+        let mut larder = self.spawn();
+        wait::until_true("the gateway is ready", || larder.is_ready(probes));
+        larder
+    }
+
+    /// Starts it and waits until clients can connect, without a question to the admin API: nothing is counted that
+    /// the test did not ask for.
+    ///
+    /// # Panics
+    /// When it ends or does not listen.
+    #[track_caller]
+    pub fn start_unasked(self) -> Larder {
+        let mut larder = self.spawn();
+        wait::until_true("the gateway listens", || {
+            larder.service.assert_runs();
+            TcpStream::connect(larder.address()).is_ok()
+        });
+        larder
+    }
+
+    #[track_caller]
+    fn spawn(self) -> Larder {
+        let mut words = self.tool.iter().map(PathBuf::from).chain([self.binary.clone()]);
+        let mut command = Command::new(words.next().expect("there is a binary at least"));
+        command.args(words).arg("serve").args(self.addresses()).args(&self.arguments);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let service = Service::start(&mut command, self.folder.path(), "larder");
         let Self { folder, listen, admin, config, .. } = self;
-        let mut larder = Larder { service, folder, listen, admin, config };
-        wait::until_true("the gateway is ready", || larder.is_ready(probes));
-        larder
+        Larder { service, folder, listen, admin, config }
     }
 
     fn addresses(&self) -> Vec<String> {

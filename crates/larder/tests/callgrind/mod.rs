@@ -1,0 +1,57 @@
+//! The gateway under callgrind, which counts instructions exactly.
+
+pub(crate) mod http2;
+
+use std::fs;
+
+use testkit::{Larder, Setup, Signal};
+
+/// What a process did from its start to its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) instructions: u64,
+    /// Calls of malloc and its relatives.
+    pub(crate) allocations: u64,
+}
+
+/// Starts the gateway with one worker under callgrind.
+pub(crate) fn start(binary: &str, origin: &str) -> Larder {
+    // Names in full wherever they stand: the format is then read line by line.
+    let tool = ["valgrind", "--tool=callgrind", "--compress-strings=no", "--callgrind-out-file=@dir@/counts"];
+    let site = format!("workers = 1\n[[site]]\nname = \"counted\"\norigin = \"{origin}\"\n");
+    Setup::config(binary, &site).under(&tool).start_unasked()
+}
+
+/// Ends the gateway in order, and tells what it did.
+pub(crate) fn finish(mut larder: Larder) -> Counts {
+    larder.signal(Signal::TERM);
+    let status = larder.service().end();
+    assert!(status.success(), "it ended with {status}: {}", larder.stderr());
+    let profile = fs::read_to_string(larder.folder().join("counts")).expect("callgrind wrote its counts");
+    read(&profile)
+}
+
+/// Allocators have their names from the C library; jemalloc puts a prefix before them.
+const ALLOCATORS: [&str; 7] =
+    ["malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "mallocx", "rallocx"];
+
+fn read(profile: &str) -> Counts {
+    let mut counts = Counts::default();
+    let mut is_allocator = false;
+    for line in profile.lines() {
+        if let Some(called) = line.strip_prefix("cfn=") {
+            is_allocator = ALLOCATORS.contains(&called.strip_prefix("_rjem_").unwrap_or(called));
+        } else if let Some(calls) = line.strip_prefix("calls=").filter(|_| is_allocator) {
+            counts.allocations += first_number(calls);
+        } else if let Some(totals) = line.strip_prefix("totals: ") {
+            counts.instructions = first_number(totals);
+        }
+    }
+    assert!(counts.instructions > 0 && counts.allocations > 0, "no counts in what callgrind wrote");
+    counts
+}
+
+fn first_number(text: &str) -> u64 {
+    let digits = text.split(' ').next().unwrap_or_default();
+    digits.parse().unwrap_or_else(|_| panic!("callgrind writes numbers here: {text}"))
+}

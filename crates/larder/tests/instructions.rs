@@ -1,0 +1,161 @@
+//! What a request costs, in instructions and allocations, against the figures that are committed in
+//! `instructions.toml`: `make instructions`.
+//!
+//! Times differ from machine to machine and from run to run; instructions hardly do. Each case runs in a process of
+//! its own, which first makes all requests of all cases a few times, then its own many times. What a process without
+//! a case of its own did is taken off, and the rest divided by the number of requests: start, end and first requests
+//! count for nothing. One connection in lock step, so that a request is always one wake-up, one read and one write.
+
+mod callgrind;
+mod figures;
+
+use std::thread;
+
+use testkit::{Client, Larder, ScriptedOrigin};
+
+use self::callgrind::Counts;
+use self::callgrind::http2::Http2;
+use self::figures::{Comparison, Figure, Figures};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+/// Buffers have their sizes, and caches their entries, after so many.
+const FIRST_REQUESTS: u64 = 64;
+const COUNTED_REQUESTS: u64 = 4096;
+
+/// What is asked for, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    /// A target, field lines, the status of the answer, and how many requests are sent before an answer is read.
+    Http1 {
+        target: &'static str,
+        fields: &'static str,
+        status: u16,
+        at_once: u64,
+    },
+    Http2 {
+        target: &'static str,
+    },
+}
+
+const fn one(target: &'static str, fields: &'static str, status: u16) -> Ask {
+    Ask::Http1 { target, fields, status, at_once: 1 }
+}
+
+const CASES: [(&str, Ask); 5] = [
+    ("hit", one("/plain", "", 200)),
+    ("hit-vary", one("/vary", "Accept-Encoding: gzip\r\n", 200)),
+    ("hit-304", one("/plain", "If-None-Match: \"1\"\r\n", 304)),
+    ("hit-pipelined", Ask::Http1 { target: "/plain", fields: "", status: 200, at_once: 16 }),
+    ("hit-http2", Ask::Http2 { target: "/plain" }),
+];
+
+#[test]
+fn requests_cost_what_is_committed() {
+    let origin = origin();
+    // As many at once as a small machine has cores.
+    let (left, right) = CASES.split_at(CASES.len() / 2);
+    let url = origin.url();
+    let nothing = counts_of(&url, None);
+    let count = |cases: &'static [(&'static str, Ask)]| {
+        let figures = cases.iter().map(|(name, ask)| ((*name).to_owned(), figure(&url, nothing, *ask)));
+        figures.collect::<Figures>()
+    };
+    let measured = thread::scope(|scope| {
+        let other = scope.spawn(|| count(right));
+        let mut measured = count(left);
+        measured.extend(other.join().expect("a case failed"));
+        measured
+    });
+    judge(&measured);
+}
+
+fn judge(measured: &Figures) {
+    let committed = figures::committed();
+    let comparisons =
+        CASES.map(|(case, _)| Comparison { case, was: committed.get(case).copied(), is: measured[case] });
+    let lines: Vec<String> = comparisons.iter().map(ToString::to_string).collect();
+    eprintln!("{}", lines.join("\n"));
+    if std::env::var("LARDER_FIGURES").is_ok_and(|mode| mode == "write") {
+        return figures::commit(measured);
+    }
+    let problems = comparisons.iter().filter(|comparison| comparison.problem().is_some()).count();
+    assert_eq!(
+        problems, 0,
+        "what a request costs has changed: find out why (valgrind --tool=callgrind shows where), undo it, or \
+         run `scripts/instructions --write` and commit the figures with the change and its reason"
+    );
+}
+
+fn origin() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        let vary = if exchange.request.target() == "/vary" { "Vary: Accept-Encoding\r\n" } else { "" };
+        let fields = format!(
+            "Cache-Control: max-age=86400\r\nContent-Type: text/html\r\nETag: \"1\"\r\n\
+             Last-Modified: Sat, 21 Nov 2026 00:00:00 GMT\r\n{vary}"
+        );
+        // Small: copies of many bytes are one instruction on some processors, and thousands on others.
+        exchange.respond("200 OK", &fields, "a".repeat(69));
+    })
+}
+
+fn figure(origin: &str, nothing: Counts, ask: Ask) -> Figure {
+    let counts = counts_of(origin, Some(ask));
+    let per_request = |all: u64, nothing: u64| all.saturating_sub(nothing) as f64 / COUNTED_REQUESTS as f64;
+    let allocations = per_request(counts.allocations, nothing.allocations);
+    Figure {
+        instructions: per_request(counts.instructions, nothing.instructions).round() as u64,
+        allocations: (allocations * 100.0).round() / 100.0,
+    }
+}
+
+/// What a whole process does that makes the first requests, and then those of one case.
+fn counts_of(origin: &str, counted: Option<Ask>) -> Counts {
+    let larder = callgrind::start(LARDER, origin);
+    let mut connections: Vec<Connection> =
+        CASES.iter().map(|(_, ask)| Connection::open(&larder, *ask)).collect();
+    connections.iter_mut().for_each(|connection| connection.ask(FIRST_REQUESTS));
+    for connection in connections.iter_mut().filter(|connection| Some(connection.ask) == counted) {
+        connection.ask(COUNTED_REQUESTS);
+    }
+    drop(connections);
+    callgrind::finish(larder)
+}
+
+struct Connection {
+    ask: Ask,
+    client: Protocol,
+}
+
+enum Protocol {
+    Http1(Client),
+    Http2(Http2),
+}
+
+impl Connection {
+    fn open(larder: &Larder, ask: Ask) -> Self {
+        let client = match ask {
+            Ask::Http1 { .. } => Protocol::Http1(larder.client()),
+            Ask::Http2 { target } => Protocol::Http2(Http2::connect(larder.address(), target)),
+        };
+        Self { ask, client }
+    }
+
+    fn ask(&mut self, requests: u64) {
+        match (&mut self.client, self.ask) {
+            (Protocol::Http1(client), Ask::Http1 { target, fields, status, at_once }) => {
+                let request = format!(
+                    "GET {target} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: instructions\r\nAccept: */*\r\n{fields}\r\n"
+                );
+                let together = request.repeat(usize::try_from(at_once).expect("it is small"));
+                for _ in 0..requests / at_once {
+                    client.send(&together);
+                    for _ in 0..at_once {
+                        assert_eq!(client.response().status(), status, "{target}");
+                    }
+                }
+            }
+            (Protocol::Http2(client), _) => (0..requests).for_each(|_| client.ask()),
+            (Protocol::Http1(_), Ask::Http2 { .. }) => unreachable!("opened for what it asks"),
+        }
+    }
+}
