@@ -7,6 +7,9 @@
 //! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON, HTML and images without being
 //! measured again.
 
+pub mod http;
+pub mod null_http;
+pub mod observe;
 pub mod progress;
 pub mod result;
 pub mod server;

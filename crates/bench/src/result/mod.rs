@@ -4,11 +4,13 @@
 
 mod chart;
 mod latency;
+mod timeline;
 
 use serde::{Deserialize, Serialize};
 
 pub use chart::{Axis, Chart, Point, Scale, Series};
 pub use latency::{Latencies, LatencySummary, Percentile};
+pub use timeline::Timeline;
 
 /// The version of this form. Grows when a field changes its meaning or goes away, not when one is added.
 pub const SCHEMA: &str = "larder-bench/1";
@@ -56,6 +58,12 @@ pub struct Run {
     pub requests_per_s: f64,
     /// Requests that had no answer, or a wrong one.
     pub errors: Errors,
+    /// Requests that were due before the end of an open loop and found no connection: neither answered nor failed.
+    #[serde(default)]
+    pub unsent: u64,
+    /// Connections that were made again after one had ended.
+    #[serde(default)]
+    pub reconnects: u64,
     /// Status codes of HTTP, or kinds of replies, with their counts, sorted.
     pub outcomes: Vec<Outcome>,
     /// Bytes read from and written to sockets by the generator, TLS excluded.

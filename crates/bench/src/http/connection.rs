@@ -1,0 +1,82 @@
+//! One place for a connection: while the load runs it is filled again and again.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use super::codec::Codec;
+use super::exchange::Pending;
+use super::h1::H1;
+use super::h2::H2;
+use super::load::{HttpLoad, Protocol, Revisit};
+use super::plan::Server;
+use super::prepare::Prepared;
+use super::response::Tags;
+use super::transport::Transport;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) state: State,
+    pub(super) transport: Option<Transport>,
+    pub(super) codec: Codec,
+    /// What is still to be sent, from `sent` on.
+    pub(super) out: Vec<u8>,
+    pub(super) sent: usize,
+    /// Taken from the schedule, and not yet begun.
+    pub(super) next: VecDeque<Pending>,
+    pub(super) is_resting: bool,
+    /// Stands in the worker's line of connections with room.
+    pub(super) is_in_line: bool,
+    /// Answers since it was opened.
+    pub(super) answers: u64,
+    /// Connections in a row that brought no answer.
+    pub(super) failures: u32,
+    /// The entity tag that came last for each request; empty unless they are asked for.
+    pub(super) tags: HashMap<usize, Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Closed,
+    /// Since when.
+    Opening(Instant),
+    Open,
+    /// Answered for good; the server is to close, since when.
+    Ending(Instant),
+}
+
+impl Connection {
+    pub(super) fn new(load: &HttpLoad, server: &Server) -> Self {
+        let tags = if load.revisit == Revisit::Conditional { Tags::Kept } else { Tags::Ignored };
+        let codec = match load.protocol {
+            Protocol::Http1 { pipelining } => Codec::H1(H1::new(pipelining, tags)),
+            Protocol::Http2 { streams } => {
+                let payload_bytes_max =
+                    server.requests.iter().map(|request| request.payload.len()).max().unwrap_or_default();
+                Codec::H2(H2::new(streams, payload_bytes_max))
+            }
+        };
+        Self {
+            state: State::Closed,
+            transport: None,
+            codec,
+            out: Vec::new(),
+            sent: 0,
+            next: VecDeque::new(),
+            is_resting: false,
+            is_in_line: false,
+            answers: 0,
+            failures: 0,
+            tags: HashMap::new(),
+        }
+    }
+
+    /// How many requests it takes now, those in its own line included.
+    pub(super) fn room(&self) -> usize {
+        if self.state != State::Open || self.is_resting { 0 } else { self.codec.room() }
+    }
+
+    pub(super) fn begin(&mut self, pending: Pending, prepared: &Prepared) {
+        let tag = self.tags.get(&pending.request).map(Vec::as_slice);
+        self.codec.begin(pending, prepared, tag, &mut self.out);
+    }
+}

@@ -1,0 +1,104 @@
+//! HTTP/1.1 on one connection: requests go out in order, answers come back in the same order.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::exchange::{Answer, Malformed, Pending, Sink, Then};
+use super::prepare::Prepared;
+use super::response::{Body, Response, ResponseReader, Tags};
+
+#[derive(Debug)]
+pub(super) struct H1 {
+    depth: usize,
+    waiting: VecDeque<(Pending, Body)>,
+    reader: ResponseReader,
+    tags: Tags,
+}
+
+impl H1 {
+    pub(super) fn new(depth: usize, tags: Tags) -> Self {
+        Self { depth, waiting: VecDeque::with_capacity(depth), reader: ResponseReader::new(tags), tags }
+    }
+
+    /// How many requests it takes before an answer has to come.
+    pub(super) fn room(&self) -> usize {
+        self.depth - self.waiting.len()
+    }
+
+    /// When the request was sent that has waited longest.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.waiting.front().map(|(pending, _)| pending.sent)
+    }
+
+    /// Puts a request behind what is to be sent.
+    pub(super) fn begin(
+        &mut self,
+        pending: Pending,
+        prepared: &Prepared,
+        known_tag: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) {
+        debug_assert!(self.room() > 0, "more requests than the depth");
+        match known_tag {
+            None => out.extend_from_slice(&prepared.bytes),
+            Some(tag) => {
+                let (line_and_host, rest) = prepared.bytes.split_at(prepared.field_at);
+                for part in [line_and_host, b"If-None-Match: ", tag, b"\r\n", rest] {
+                    out.extend_from_slice(part);
+                }
+            }
+        }
+        self.waiting.push_back((pending, prepared.body));
+    }
+
+    /// Reads what came.
+    pub(super) fn receive(&mut self, mut input: &[u8], sink: &mut impl Sink) -> Result<Then, Malformed> {
+        while !input.is_empty() {
+            let Some(&(_, body)) = self.waiting.front() else { return unasked(input) };
+            let (used, response) = self.reader.read(input, body)?;
+            input = &input[used..];
+            if let Some(response) = response
+                && self.finish(response, sink) == Then::Close
+            {
+                return Ok(Then::Close);
+            }
+        }
+        Ok(Then::GoOn)
+    }
+
+    /// The server ended the connection.
+    pub(super) fn end(&mut self, sink: &mut impl Sink) {
+        if let Some(response) = self.reader.end() {
+            self.finish(response, sink);
+        }
+    }
+
+    /// Whether no part of the next answer was read.
+    pub(super) fn is_between(&self) -> bool {
+        self.reader.is_between()
+    }
+
+    /// Empties the connection for the next one, oldest request first.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Pending> + '_ {
+        self.reader = ResponseReader::new(self.tags);
+        self.waiting.drain(..).map(|(pending, _)| pending)
+    }
+
+    fn finish(&mut self, response: Response, sink: &mut impl Sink) -> Then {
+        let (pending, _) = self.waiting.pop_front().expect("only read while a request waits");
+        if self.tags == Tags::Kept && !self.reader.entity_tag().is_empty() {
+            sink.entity_tag(pending.request, self.reader.entity_tag());
+        }
+        sink.answered(pending, Answer::Status(response.status));
+        response.then
+    }
+}
+
+/// Bytes that no request asked for. A server that gives a connection up may say so with a response (408).
+fn unasked(input: &[u8]) -> Result<Then, Malformed> {
+    let begin = b"HTTP/1.";
+    if begin.iter().zip(input).all(|(expected, seen)| expected == seen) {
+        return Ok(Then::Close);
+    }
+    Err(Malformed("bytes after the end of the answer"))
+}

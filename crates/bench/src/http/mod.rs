@@ -1,0 +1,38 @@
+//! Load on HTTP servers: HTTP/1.1 and HTTP/2, with and without TLS, in a closed or an open loop.
+//!
+//! Each thread runs one loop over non-blocking sockets (`worker`), which takes requests from a schedule (`tickets`),
+//! sends bytes that were prepared before (`prepare`), and reads of the answers what it takes to find their ends (`h1`,
+//! `h2`). The protocols know no sockets, so that any division of an answer into reads can be tried without one.
+//! Memory is bounded: histograms have a fixed size, a connection holds the begin of one head at most.
+//!
+//! The caller's thread collects and reports while the others work; to drive a load beside something else, give it a
+//! thread of its own.
+
+mod alarm;
+mod chunked;
+mod codec;
+mod collect;
+mod connection;
+mod error;
+mod exchange;
+mod frame;
+mod h1;
+mod h2;
+mod hpack;
+mod load;
+mod plan;
+mod prepare;
+mod response;
+mod tally;
+mod tickets;
+mod tls;
+mod transport;
+mod words;
+mod worker;
+
+pub use collect::run;
+pub use error::LoadError;
+pub use load::{
+    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Scheme, Session, Target, TlsSettings, Trust,
+    Until, Url,
+};

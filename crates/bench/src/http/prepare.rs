@@ -1,0 +1,122 @@
+//! The bytes of a request, made once and sent many times.
+
+use super::LoadError;
+use super::hpack::Block;
+use super::load::{HttpLoad, Protocol, Reuse, Target};
+use super::response::Body;
+
+/// With HTTP/2 a request body has to fit into one frame.
+const H2_BODY_BYTES_MAX: usize = 16_384;
+
+#[derive(Clone, Debug)]
+pub(super) struct Prepared {
+    /// HTTP/1.1: the whole request. HTTP/2: its header block.
+    pub(super) bytes: Vec<u8>,
+    /// HTTP/1.1: where a further field may stand.
+    pub(super) field_at: usize,
+    /// HTTP/2: what goes into a DATA frame.
+    pub(super) payload: bytes::Bytes,
+    /// Of the answer.
+    pub(super) body: Body,
+    /// The answer's status, if only one is right.
+    pub(super) status: Option<u16>,
+    /// Where its figures go.
+    pub(super) figure: usize,
+}
+
+/// Makes the bytes.
+pub(super) fn request(target: &Target, load: &HttpLoad, figure: usize) -> Result<Prepared, LoadError> {
+    check(target)?;
+    let body = if target.method == "HEAD" { Body::Never } else { Body::AsFramed };
+    let mut prepared = Prepared {
+        bytes: Vec::new(),
+        field_at: 0,
+        payload: bytes::Bytes::new(),
+        body,
+        status: target.status,
+        figure,
+    };
+    match load.protocol {
+        Protocol::Http1 { .. } => {
+            let head = head(target, load.reuse);
+            prepared.field_at = head.len() - 2;
+            prepared.bytes = [head.as_bytes(), &target.body].concat();
+        }
+        Protocol::Http2 { .. } if target.body.len() > H2_BODY_BYTES_MAX => {
+            let what = format!("with HTTP/2 a request body has at most {H2_BODY_BYTES_MAX} bytes");
+            return Err(LoadError::Settings(what));
+        }
+        Protocol::Http2 { .. } => {
+            prepared.bytes = block(target);
+            prepared.payload = target.body.clone();
+        }
+    }
+    Ok(prepared)
+}
+
+fn head(target: &Target, reuse: Reuse) -> String {
+    let mut head = format!("{} {} HTTP/1.1\r\n", target.method, target.url.path);
+    if !has_field(target, "host") {
+        head += &format!("Host: {}\r\n", target.url.authority());
+    }
+    for (name, value) in &target.fields {
+        head += &format!("{name}: {value}\r\n");
+    }
+    if let Some(length) = content_length(target) {
+        head += &format!("Content-Length: {length}\r\n");
+    }
+    if reuse == Reuse::OnePerRequest {
+        head += "Connection: close\r\n";
+    }
+    head + "\r\n"
+}
+
+fn block(target: &Target) -> Vec<u8> {
+    let host = target.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let authority = host.map_or_else(|| target.url.authority(), |(_, value)| value.clone());
+    let mut block = Block::default();
+    block.method(&target.method);
+    block.scheme(target.url.scheme);
+    block.authority(&authority);
+    block.path(&target.url.path);
+    for (name, value) in target.fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+        block.field(&name.to_ascii_lowercase(), value);
+    }
+    if let Some(length) = content_length(target) {
+        block.field("content-length", &length.to_string());
+    }
+    block.into_bytes()
+}
+
+/// What has to be said about the body: nothing, where none is usual.
+fn content_length(target: &Target) -> Option<usize> {
+    let is_usual = !target.body.is_empty() || matches!(target.method.as_str(), "POST" | "PUT" | "PATCH");
+    (is_usual && !has_field(target, "content-length")).then_some(target.body.len())
+}
+
+fn has_field(target: &Target, name: &str) -> bool {
+    target.fields.iter().any(|(field, _)| field.eq_ignore_ascii_case(name))
+}
+
+/// What would break the framing, or was meant otherwise.
+fn check(target: &Target) -> Result<(), LoadError> {
+    let wrong = |what: String| Err(LoadError::Settings(what));
+    if http::Method::from_bytes(target.method.as_bytes()).is_err() {
+        return wrong(format!("{:?} is no method", target.method));
+    }
+    if target.method == "CONNECT" {
+        return wrong("CONNECT asks for a tunnel, which is not measured".into());
+    }
+    for (name, value) in &target.fields {
+        if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+            return wrong(format!("{name:?} is no field name"));
+        }
+        if http::HeaderValue::from_str(value).is_err() {
+            return wrong(format!("{value:?} is no value of the field {name}"));
+        }
+        if ["transfer-encoding", "connection", "upgrade", "expect"].contains(&&*name.to_ascii_lowercase()) {
+            return wrong(format!("the field {name} is the load's own: it would change the framing"));
+        }
+    }
+    Ok(())
+}

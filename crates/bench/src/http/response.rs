@@ -1,0 +1,254 @@
+//! Reads HTTP/1.x answers from bytes in whatever pieces they come, and keeps no more of them than it must.
+//!
+//! Understands as much of a response as tells where the next one begins (RFC 9112 section 6.3). Body bytes are stepped
+//! over where they lie; only a head that came in pieces is copied.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, ParserConfig, Status};
+
+use super::chunked::Chunks;
+use super::exchange::{Malformed, Then};
+
+/// A head larger than this is not taken for one.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+const FIELDS_MAX: usize = 128;
+
+/// What a whole response said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Response {
+    pub(super) status: u16,
+    pub(super) then: Then,
+}
+
+/// Whether an answer has a body whatever its fields say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    AsFramed,
+    /// To `HEAD`.
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tags {
+    Ignored,
+    Kept,
+}
+
+#[derive(Debug)]
+pub(super) struct ResponseReader {
+    state: State,
+    /// A head whose end has not come yet.
+    partial_head: Vec<u8>,
+    response: Response,
+    tags: Tags,
+    tag: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum State {
+    Head,
+    Sized { left: u64 },
+    Chunked(Chunks),
+    UntilClose,
+}
+
+/// What a head says about the bytes after it.
+#[derive(Debug)]
+struct Head {
+    length: usize,
+    response: Response,
+    framing: State,
+}
+
+impl ResponseReader {
+    pub(super) fn new(tags: Tags) -> Self {
+        let response = Response { status: 0, then: Then::GoOn };
+        Self { state: State::Head, partial_head: Vec::new(), response, tags, tag: Vec::new() }
+    }
+
+    /// Whether no part of a response was read since the last whole one.
+    pub(super) fn is_between(&self) -> bool {
+        matches!(self.state, State::Head) && self.partial_head.is_empty()
+    }
+
+    /// The entity tag of the last head, empty when it had none.
+    pub(super) fn entity_tag(&self) -> &[u8] {
+        &self.tag
+    }
+
+    /// Reads on: how many bytes of the input were used, and the response that they completed. Without a response the
+    /// input is used up.
+    pub(super) fn read(&mut self, input: &[u8], body: Body) -> Result<(usize, Option<Response>), Malformed> {
+        let mut used = 0;
+        loop {
+            let rest = &input[used..];
+            let done = match &mut self.state {
+                State::Head => {
+                    let Some(bytes) = self.read_head(rest, body)? else { return Ok((input.len(), None)) };
+                    used += bytes;
+                    matches!(self.state, State::Sized { left: 0 })
+                }
+                State::Sized { left } => {
+                    let step = (*left).min(rest.len() as u64);
+                    *left -= step;
+                    used += usize::try_from(step).expect("no more than the length of a slice");
+                    *left == 0
+                }
+                State::Chunked(chunks) => {
+                    let (bytes, end) = chunks.read(rest)?;
+                    used += bytes;
+                    end
+                }
+                State::UntilClose => return Ok((input.len(), None)),
+            };
+            if done {
+                return Ok((used, Some(self.finish())));
+            }
+            if used == input.len() {
+                return Ok((used, None));
+            }
+        }
+    }
+
+    /// The end of the connection: a response whose length only that tells is whole now.
+    pub(super) fn end(&mut self) -> Option<Response> {
+        matches!(self.state, State::UntilClose).then(|| self.finish())
+    }
+
+    fn finish(&mut self) -> Response {
+        self.state = State::Head;
+        self.response
+    }
+
+    /// Reads a head; none when its end is not there yet. Interim responses are stepped over.
+    fn read_head(&mut self, input: &[u8], body: Body) -> Result<Option<usize>, Malformed> {
+        let before = self.partial_head.len();
+        let head = if before == 0 {
+            parse(input, body, self.tags, &mut self.tag)?
+        } else {
+            self.partial_head.extend_from_slice(input);
+            parse(&self.partial_head, body, self.tags, &mut self.tag)?
+        };
+        let Some(head) = head else {
+            if before == 0 {
+                self.partial_head.extend_from_slice(input);
+            }
+            if self.partial_head.len() > HEAD_BYTES_MAX {
+                return Err(Malformed("a head without end"));
+            }
+            return Ok(None);
+        };
+        self.partial_head.clear();
+        if !is_interim(head.response.status) {
+            self.response = head.response;
+            self.state = head.framing;
+        }
+        Ok(Some(head.length - before))
+    }
+}
+
+//= RFC 9110 section 15.2: interim responses
+fn is_interim(status: u16) -> bool {
+    (100..200).contains(&status)
+}
+
+/// Reads a head from its begin; none when it isn't all there.
+fn parse(input: &[u8], body: Body, tags: Tags, tag: &mut Vec<u8>) -> Result<Option<Head>, Malformed> {
+    let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
+    let mut parsed = httparse::Response::new(&mut []);
+    let outcome = ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, input, &mut fields);
+    let length = match outcome {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) => return Ok(None),
+        Err(_) => return Err(Malformed("no response head")),
+    };
+    let status = parsed.code.expect("a complete head has a status");
+    if status == 101 {
+        return Err(Malformed("a change of protocol that was not asked for"));
+    }
+    let mut framing = Framing::new(parsed.version == Some(1));
+    tag.clear();
+    for field in parsed.headers.iter() {
+        framing.take(field)?;
+        if tags == Tags::Kept && field.name.eq_ignore_ascii_case("etag") {
+            tag.extend_from_slice(field.value);
+        }
+    }
+    let (framing, then) = framing.decide(status, body)?;
+    Ok(Some(Head { length, response: Response { status, then }, framing }))
+}
+
+/// What the fields say about length and connection.
+#[derive(Debug)]
+struct Framing {
+    content_length: Option<u64>,
+    transfer: Transfer,
+    then: Then,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transfer {
+    Plain,
+    Chunked,
+    /// Coded in a way whose end only the connection's end tells.
+    Other,
+}
+
+impl Framing {
+    fn new(is_persistent: bool) -> Self {
+        let then = if is_persistent { Then::GoOn } else { Then::Close };
+        Self { content_length: None, transfer: Transfer::Plain, then }
+    }
+
+    fn take(&mut self, field: &Header<'_>) -> Result<(), Malformed> {
+        // The length of the name tells most fields apart from those that matter.
+        match field.name.len() {
+            10 if field.name.eq_ignore_ascii_case("connection") => self.connection(field.value),
+            14 if field.name.eq_ignore_ascii_case("content-length") => self.length(field.value)?,
+            17 if field.name.eq_ignore_ascii_case("transfer-encoding") => self.coding(field.value),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn connection(&mut self, value: &[u8]) {
+        for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.then = Then::Close;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.then = Then::GoOn;
+            }
+        }
+    }
+
+    fn length(&mut self, value: &[u8]) -> Result<(), Malformed> {
+        let text = std::str::from_utf8(value.trim_ascii()).ok();
+        let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let length =
+            digits.and_then(|text| text.parse().ok()).ok_or(Malformed("no length in Content-Length"))?;
+        if self.content_length.is_some_and(|before| before != length) {
+            return Err(Malformed("two different lengths"));
+        }
+        self.content_length = Some(length);
+        Ok(())
+    }
+
+    fn coding(&mut self, value: &[u8]) {
+        let last = value.rsplit(|byte| *byte == b',').next().unwrap_or(value).trim_ascii();
+        self.transfer =
+            if last.eq_ignore_ascii_case(b"chunked") { Transfer::Chunked } else { Transfer::Other };
+    }
+
+    //= RFC 9112 section 6.3: message body length
+    fn decide(self, status: u16, body: Body) -> Result<(State, Then), Malformed> {
+        if body == Body::Never || matches!(status, 100..=199 | 204 | 304) {
+            return Ok((State::Sized { left: 0 }, self.then));
+        }
+        match (self.transfer, self.content_length) {
+            (Transfer::Chunked, _) => Ok((State::Chunked(Chunks::default()), self.then)),
+            (Transfer::Plain, Some(left)) => Ok((State::Sized { left }, self.then)),
+            (Transfer::Other, _) | (Transfer::Plain, None) => Ok((State::UntilClose, Then::Close)),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Counts what comes of the requests of one worker.
+
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use super::exchange::{Answer, Pending};
+use super::load::Detail;
+use super::prepare::Prepared;
+use crate::result::{Errors, Latencies, UrlFigures};
+
+/// What happened in one slice of time.
+#[derive(Debug, Default)]
+pub(super) struct Slice {
+    pub(super) latencies: Latencies,
+    pub(super) errors: u64,
+}
+
+/// What a worker counted in all, beside the latencies of its slices.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) slice: Slice,
+    pub(super) statuses: Vec<u64>,
+    pub(super) errors: Errors,
+    pub(super) urls: Vec<UrlTally>,
+    pub(super) read_bytes: u64,
+    pub(super) written_bytes: u64,
+    pub(super) reconnects: u64,
+    pub(super) unsent: u64,
+    /// Requests that had their answer, or won't have one.
+    pub(super) completed: u64,
+    detail: Detail,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Connect,
+    Broken,
+    Malformed,
+    Timeout,
+}
+
+impl Tally {
+    pub(super) fn new(detail: Detail, figures: usize) -> Self {
+        Self {
+            slice: Slice::default(),
+            statuses: vec![0; 1000],
+            errors: Errors::default(),
+            urls: vec![UrlTally::default(); if detail == Detail::PerUrl { figures } else { 0 }],
+            read_bytes: 0,
+            written_bytes: 0,
+            reconnects: 0,
+            unsent: 0,
+            completed: 0,
+            detail,
+        }
+    }
+
+    pub(super) fn answer(&mut self, pending: Pending, prepared: &Prepared, answer: Answer, now: Instant) {
+        let Answer::Status(status) = answer else { return self.failure(Failure::Broken, prepared) };
+        self.completed += 1;
+        self.statuses[usize::from(status)] += 1;
+        if prepared.status.is_some_and(|expected| expected != status) {
+            self.errors.wrong += 1;
+            return self.error(prepared);
+        }
+        let latency = now.saturating_duration_since(pending.since);
+        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        self.slice.latencies.record(latency_us);
+        if self.detail == Detail::PerUrl {
+            self.urls[prepared.figure].record(latency_us);
+        }
+    }
+
+    pub(super) fn failure(&mut self, failure: Failure, prepared: &Prepared) {
+        self.completed += 1;
+        match failure {
+            Failure::Connect => self.errors.connect += 1,
+            Failure::Broken => self.errors.broken += 1,
+            Failure::Malformed => self.errors.malformed += 1,
+            Failure::Timeout => self.errors.timeout += 1,
+        }
+        self.error(prepared);
+    }
+
+    fn error(&mut self, prepared: &Prepared) {
+        self.slice.errors += 1;
+        if self.detail == Detail::PerUrl {
+            self.urls[prepared.figure].errors += 1;
+        }
+    }
+
+    /// Adds what another worker counted; slices are added where they are collected.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (sum, count) in self.statuses.iter_mut().zip(&other.statuses) {
+            *sum += count;
+        }
+        for (sum, part) in self.urls.iter_mut().zip(&other.urls) {
+            sum.add(part);
+        }
+        self.errors.connect += other.errors.connect;
+        self.errors.broken += other.errors.broken;
+        self.errors.malformed += other.errors.malformed;
+        self.errors.timeout += other.errors.timeout;
+        self.errors.wrong += other.errors.wrong;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.reconnects += other.reconnects;
+        self.unsent += other.unsent;
+        self.completed += other.completed;
+    }
+}
+
+/// The latencies of one URL: mean and deviation exactly, percentiles to two digits, in as little memory as its latencies
+/// need.
+#[derive(Clone, Debug)]
+pub(super) struct UrlTally {
+    errors: u64,
+    histogram: Histogram<u32>,
+    mean_us: f64,
+    /// Sum of the squares of the distances from the mean (Welford).
+    squares: f64,
+}
+
+impl Default for UrlTally {
+    fn default() -> Self {
+        let mut histogram = Histogram::new(2).expect("two digits are allowed");
+        histogram.auto(true);
+        Self { errors: 0, histogram, mean_us: 0.0, squares: 0.0 }
+    }
+}
+
+impl UrlTally {
+    pub(super) fn record(&mut self, latency_us: u64) {
+        self.histogram.saturating_record(latency_us);
+        #[expect(clippy::cast_precision_loss, reason = "latencies and counts below 2^52")]
+        let (latency_us, count) = (latency_us as f64, self.histogram.len() as f64);
+        let distance = latency_us - self.mean_us;
+        self.mean_us += distance / count;
+        self.squares += distance * (latency_us - self.mean_us);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
+    fn add(&mut self, other: &Self) {
+        let (own, others) = (self.histogram.len() as f64, other.histogram.len() as f64);
+        self.errors += other.errors;
+        if other.histogram.is_empty() {
+            return;
+        }
+        let distance = other.mean_us - self.mean_us;
+        self.squares += other.squares + distance * distance * own * others / (own + others);
+        self.mean_us += distance * others / (own + others);
+        self.histogram.add(&other.histogram).expect("an automatic one grows");
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
+    pub(super) fn figures(&self, url: &str) -> UrlFigures {
+        let requests = self.histogram.len();
+        UrlFigures {
+            url: url.into(),
+            requests,
+            errors: self.errors,
+            mean_us: self.mean_us,
+            sd_us: if requests == 0 { 0.0 } else { (self.squares / requests as f64).sqrt() },
+            p50_us: self.histogram.value_at_percentile(50.0),
+            p99_us: self.histogram.value_at_percentile(99.0),
+            max_us: self.histogram.max(),
+        }
+    }
+}

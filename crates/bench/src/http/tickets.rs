@@ -1,0 +1,108 @@
+//! Gives out requests: which is next, and from when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::load::Order;
+
+/// The requests of one worker: every `step`th of its server's, from `first` on.
+#[derive(Debug)]
+pub(super) struct Tickets {
+    pub(super) first: u64,
+    pub(super) step: u64,
+    /// How many the worker may take in all.
+    pub(super) limit: Option<u64>,
+    pub(super) order: Order,
+    pub(super) seed: u64,
+    /// Which request stands at each place of the list.
+    pub(super) sequence: Arc<[u32]>,
+    pub(super) schedule: Schedule,
+    pub(super) taken: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Schedule {
+    /// Whoever asks gets one.
+    Closed,
+    Every {
+        per_second: f64,
+    },
+    Recorded(Arc<[Duration]>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    pub(super) request: usize,
+    /// From the begin of the run; zero in a closed loop.
+    pub(super) due: Duration,
+}
+
+impl Tickets {
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.limit.is_some_and(|limit| self.taken >= limit)
+    }
+
+    pub(super) fn is_closed_loop(&self) -> bool {
+        matches!(self.schedule, Schedule::Closed)
+    }
+
+    /// When the next one is due; none when there is no next one.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        if self.is_exhausted() { None } else { Some(self.due(self.taken)) }
+    }
+
+    /// The next one, if it is due.
+    pub(super) fn take(&mut self, elapsed: Duration) -> Option<Ticket> {
+        let due = self.next_due().filter(|due| *due <= elapsed)?;
+        let ticket = Ticket { request: self.request(self.index(self.taken)), due };
+        self.taken += 1;
+        Some(ticket)
+    }
+
+    /// How many were due before `end` and not taken.
+    pub(super) fn overdue(&self, end: Duration) -> u64 {
+        if self.is_closed_loop() {
+            return 0;
+        }
+        let mut next = self.taken;
+        let limit = self.limit.unwrap_or(u64::MAX);
+        while next < limit && self.due(next) < end {
+            next += 1;
+        }
+        next - self.taken
+    }
+
+    /// The number of a ticket among all of the server's.
+    fn index(&self, taken: u64) -> u64 {
+        self.first + taken * self.step
+    }
+
+    fn due(&self, taken: u64) -> Duration {
+        let index = self.index(taken);
+        match &self.schedule {
+            Schedule::Closed => Duration::ZERO,
+            #[expect(clippy::cast_precision_loss, reason = "2^52 requests are out of reach")]
+            Schedule::Every { per_second } => Duration::from_secs_f64(index as f64 / per_second),
+            Schedule::Recorded(due) => {
+                usize::try_from(index).ok().and_then(|index| due.get(index)).copied().unwrap_or(Duration::MAX)
+            }
+        }
+    }
+
+    fn request(&self, index: u64) -> usize {
+        let places = self.sequence.len() as u64;
+        let place = match self.order {
+            Order::InTurn => index % places,
+            Order::Random => scramble(self.seed ^ scramble(index)) % places,
+        };
+        self.sequence[usize::try_from(place).expect("less than the length of a slice")] as usize
+    }
+}
+
+/// `SplitMix64`: spreads consecutive numbers over all numbers.
+pub(super) fn scramble(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

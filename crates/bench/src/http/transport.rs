@@ -1,0 +1,128 @@
+//! The socket of a connection, with or without TLS on it; never blocks.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use rustls::ClientConnection;
+
+use super::tls::Tls;
+
+#[derive(Debug)]
+pub(super) struct Transport {
+    socket: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+}
+
+/// How far the making of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    UnderWay,
+    Made,
+}
+
+impl Transport {
+    /// Begins a connection.
+    pub(super) fn connect(
+        address: SocketAddr,
+        tls: Option<&Tls>,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Self> {
+        let mut socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        let tls = tls.map(Tls::connection).transpose().map_err(io::Error::other)?;
+        Ok(Self { socket, tls: tls.map(Box::new) })
+    }
+
+    /// Goes on with the making; to be called at each event until it is made.
+    pub(super) fn advance(&mut self) -> io::Result<Progress> {
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error);
+        }
+        match self.socket.peer_addr() {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotConnected => return Ok(Progress::UnderWay),
+            Err(error) => return Err(error),
+        }
+        match &mut self.tls {
+            None => Ok(Progress::Made),
+            Some(tls) => shake_hands(tls, &mut self.socket),
+        }
+    }
+
+    /// Whether a read that fills less than its buffer has taken all there is.
+    pub(super) fn short_read_is_last(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// Reads plain bytes; zero is the end.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.socket.read(buffer) };
+        loop {
+            match tls.reader().read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // A server that does not say good-bye is no trouble where the length of an answer is known.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                outcome => return outcome,
+            }
+            // Zero is the end of the socket, which the reader tells in the next round.
+            tls.read_tls(&mut self.socket)?;
+            tls.process_new_packets().map_err(io::Error::other)?;
+        }
+    }
+
+    /// Writes plain bytes: how many were taken.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.socket.write(bytes) };
+        let taken = tls.writer().write(bytes)?;
+        let is_flushed = send(tls, &mut self.socket)?;
+        // Nothing taken because it is full: as with a socket, room is told by an event.
+        if taken == 0 && !is_flushed {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        Ok(taken)
+    }
+
+    /// Sends what TLS holds back; to be called when the socket takes bytes again.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            send(tls, &mut self.socket)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends what TLS has to send; whether all went.
+fn send(tls: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<bool> {
+    while tls.wants_write() {
+        match tls.write_tls(socket) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+fn shake_hands(tls: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<Progress> {
+    loop {
+        send(tls, socket)?;
+        if !tls.is_handshaking() {
+            return Ok(Progress::Made);
+        }
+        match tls.read_tls(socket) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Progress::UnderWay),
+            Err(error) => return Err(error),
+        }
+        if let Err(error) = tls.process_new_packets() {
+            // The alert tells the server why; that it may not arrive changes nothing.
+            let _ = send(tls, socket);
+            return Err(io::Error::other(error));
+        }
+    }
+}

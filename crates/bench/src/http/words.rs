@@ -1,0 +1,62 @@
+//! A load in words, for its report.
+
+use std::time::Duration;
+
+use super::load::{HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Until};
+
+/// `64 connections, closed loop, 10 s`.
+pub(super) fn load(load: &HttpLoad) -> String {
+    let mut words = vec![count(load.connections, "connection")];
+    if load.threads > 1 {
+        words.push(count(load.threads, "thread"));
+    }
+    match load.protocol {
+        Protocol::Http1 { pipelining: 1 } => {}
+        Protocol::Http1 { pipelining } => words.push(format!("{pipelining} requests pipelined")),
+        Protocol::Http2 { streams } => words.push(format!("HTTP/2 with {}", count(streams, "stream"))),
+    }
+    if load.reuse == Reuse::OnePerRequest {
+        words.push("a connection per request".into());
+    }
+    words.push(match &load.pace {
+        Pace::Closed => "closed loop".into(),
+        Pace::Open { per_second } => format!("open loop at {per_second} requests/s"),
+        Pace::Recorded { due } => format!("{} at recorded times", count(due.len(), "request")),
+    });
+    if let Some(think) = &load.think {
+        words.push(format!("think time {} to {}", seconds(*think.start()), seconds(*think.end())));
+    }
+    if load.revisit == Revisit::Conditional {
+        words.push("conditional when seen before".into());
+    }
+    if load.targets.len() > 1 && load.order == Order::Random {
+        words.push(format!("random order, seed {}", load.seed));
+    }
+    words.push(until(load.until));
+    words.join(", ")
+}
+
+/// What is asked: the URL, or how many.
+pub(super) fn targets(load: &HttpLoad) -> String {
+    match &load.targets[..] {
+        [] => String::new(),
+        [only] => only.url.to_string(),
+        [first, rest @ ..] => format!("{} and {}", first.url, count(rest.len(), "other")),
+    }
+}
+
+fn until(until: Until) -> String {
+    match until {
+        Until::Requests(1) => "1 request".into(),
+        Until::Requests(requests) => format!("{requests} requests"),
+        Until::Elapsed(duration) => seconds(duration),
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}
+
+fn count(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}

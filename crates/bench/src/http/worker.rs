@@ -1,0 +1,702 @@
+//! The loop of one thread: connections to one server, woken by epoll on edges.
+//!
+//! A request costs one write and its answer one read; the clock is read once per wake-up and once per read; nothing is
+//! allocated while a connection lasts.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::{Events, Poll, Token};
+
+use super::alarm::Alarm;
+use super::connection::{Connection, State};
+use super::exchange::{Answer, Malformed, Pending, Sink, Then};
+use super::load::{HttpLoad, Reuse, Until};
+use super::plan::{Part, Server};
+use super::tally::{Failure, Slice, Tally};
+use super::tickets::{Tickets, scramble};
+use super::transport::{Progress, Transport};
+
+/// The length of a slice of time, after which a worker tells what it counted.
+pub(super) const SLICE: Duration = Duration::from_millis(100);
+
+const READ_BYTES: usize = 128 * 1024;
+/// Reads in a row from one connection before the others have their turn.
+const READS_IN_A_ROW: usize = 16;
+const EVENTS: usize = 1024;
+const ALARM: Token = Token(usize::MAX);
+/// A server that was asked to close, and has answered, gets this long to do it.
+const ENDING_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_FIRST: Duration = Duration::from_millis(1);
+const BACKOFF_DOUBLINGS: u32 = 7;
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    server: Arc<Server>,
+    timeout: Duration,
+    reuse: Reuse,
+    until: Until,
+    think: Option<(Duration, Duration)>,
+    seed: u64,
+    poll: Poll,
+    alarm: Alarm,
+    connections: Vec<Connection>,
+    tickets: Tickets,
+    pub(super) tally: Tally,
+    /// Connections with room, for the open loop.
+    line: VecDeque<usize>,
+    /// Connections that have something to do at a later time.
+    wakes: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// Connections whose reading was broken off for the sake of others.
+    unread: Vec<usize>,
+    buffer: Vec<u8>,
+    start: Instant,
+    phase: Phase,
+    /// Why the last connection that failed did.
+    trouble: Option<io::Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Connections are made, no request is sent.
+    Opening,
+    Running,
+}
+
+/// What becomes of the requests on a connection that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Failed(Failure),
+    /// The server said that it would not answer them: they are sent again.
+    SentAgain,
+    /// Only those that waited too long have failed.
+    LateFailed,
+}
+
+impl Worker {
+    pub(super) fn new(load: &HttpLoad, until: Until, part: Part, figures: usize) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let alarm = Alarm::register(poll.registry(), ALARM)?;
+        let connections = (0..part.connections).map(|_| Connection::new(load, &part.server)).collect();
+        Ok(Self {
+            server: part.server,
+            timeout: load.timeout,
+            reuse: load.reuse,
+            until,
+            think: load.think.as_ref().map(|think| (*think.start(), *think.end())),
+            seed: scramble(load.seed ^ part.tickets.first),
+            poll,
+            alarm,
+            connections,
+            tickets: part.tickets,
+            tally: Tally::new(load.detail, figures),
+            line: VecDeque::new(),
+            wakes: BinaryHeap::new(),
+            unread: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+            start: Instant::now(),
+            phase: Phase::Opening,
+            trouble: None,
+        })
+    }
+
+    /// Makes the connections that are to be kept, before any clock runs.
+    pub(super) fn open_all(&mut self) -> io::Result<Opened> {
+        if self.reuse == Reuse::OnePerRequest {
+            return Ok(Opened::NothingToDo);
+        }
+        let begin = Instant::now();
+        for at in 0..self.connections.len() {
+            self.open(at, begin);
+        }
+        let mut events = Events::with_capacity(EVENTS);
+        while self.connections.iter().any(|connection| matches!(connection.state, State::Opening(_))) {
+            let now = Instant::now();
+            self.drop_late(now);
+            self.poll(&mut events, self.timeout.min(SLICE))?;
+            events.iter().for_each(|event| self.ready(event));
+        }
+        let is_open = |connection: &Connection| connection.state == State::Open;
+        let trouble = self.trouble.take();
+        Ok(match trouble {
+            Some(trouble) if !self.connections.iter().any(is_open) => Opened::NotOne(trouble),
+            _ => Opened::Some,
+        })
+    }
+
+    /// Makes requests from `start` on until all is done, and tells each slice of time when it is over.
+    pub(super) fn run(
+        &mut self,
+        start: Instant,
+        mut tell: impl FnMut(Slice) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        self.begin(start);
+        let mut events = Events::with_capacity(EVENTS);
+        let mut slice_end = start + SLICE;
+        let mut late_check = start;
+        loop {
+            let now = Instant::now();
+            while now >= slice_end {
+                slice_end += SLICE;
+                if tell(std::mem::take(&mut self.tally.slice)).is_break() {
+                    return Ok(());
+                }
+            }
+            if now >= late_check {
+                self.drop_late(now);
+                late_check = now + SLICE.min(self.timeout / 4);
+            }
+            if self.is_over(now) {
+                break;
+            }
+            self.wake(now);
+            self.dispatch(now);
+            let wait = self.wait(now, slice_end.min(late_check))?;
+            self.poll(&mut events, wait)?;
+            events.iter().for_each(|event| self.ready(event));
+            self.read_on();
+        }
+        self.tally.unsent = self.unsent();
+        let _ = tell(std::mem::take(&mut self.tally.slice));
+        Ok(())
+    }
+
+    /// Why the last connection that could not be made was not.
+    pub(super) fn take_trouble(&mut self) -> Option<io::Error> {
+        self.trouble.take()
+    }
+
+    fn begin(&mut self, start: Instant) {
+        self.start = start;
+        self.phase = Phase::Running;
+        for at in 0..self.connections.len() {
+            if self.connections[at].state == State::Closed && self.reuse == Reuse::KeepAlive {
+                self.open(at, start);
+            } else if self.think.is_some() {
+                self.rest(at, start);
+            } else {
+                self.offer(at, start);
+            }
+        }
+    }
+
+    fn poll(&mut self, events: &mut Events, wait: Duration) -> io::Result<()> {
+        match self.poll.poll(events, Some(wait)) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// How long there is nothing to do but for events; the alarm is set to what is more exact than that.
+    fn wait(&mut self, now: Instant, housekeeping: Instant) -> io::Result<Duration> {
+        if !self.unread.is_empty() {
+            return Ok(Duration::ZERO);
+        }
+        let wake = self.wakes.peek().map(|Reverse((at, _))| *at);
+        let due = if self.tickets.is_closed_loop() || self.line.is_empty() { None } else { self.next_due() };
+        let alarm = wake.into_iter().chain(due).min();
+        self.alarm.set(alarm, now)?;
+        Ok(housekeeping.saturating_duration_since(now))
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let due = self.start.checked_add(self.tickets.next_due()?)?;
+        Some(due).filter(|due| self.end().is_none_or(|end| *due < end))
+    }
+
+    fn end(&self) -> Option<Instant> {
+        match self.until {
+            Until::Requests(_) => None,
+            Until::Elapsed(duration) => Some(self.start + duration),
+        }
+    }
+
+    /// A closed loop ends with its time or its last answer; an open one waits for the answers to what was sent.
+    fn is_over(&self, now: Instant) -> bool {
+        let is_answered = self.tally.completed == self.tickets.taken;
+        let is_late = self.end().is_some_and(|end| now >= end);
+        (self.tickets.is_exhausted() && is_answered)
+            || (is_late && (is_answered || self.tickets.is_closed_loop()))
+    }
+
+    fn unsent(&self) -> u64 {
+        match self.until {
+            Until::Requests(_) => 0,
+            Until::Elapsed(duration) => self.tickets.overdue(duration),
+        }
+    }
+
+    /// A request from the schedule, if there is one now.
+    fn take(&mut self, now: Instant) -> Option<Pending> {
+        if self.end().is_some_and(|end| now >= end) {
+            return None;
+        }
+        let ticket = self.tickets.take(now.saturating_duration_since(self.start))?;
+        let since = if self.tickets.is_closed_loop() { now } else { self.start + ticket.due };
+        Some(Pending { request: ticket.request, since, sent: now })
+    }
+
+    /// A connection could take a request: gives it one, or puts it into the line.
+    fn offer(&mut self, at: usize, now: Instant) {
+        if self.phase == Phase::Opening {
+            return;
+        }
+        if self.tickets.is_closed_loop() || !self.connections[at].next.is_empty() {
+            self.fill(at, now);
+        }
+        let connection = &mut self.connections[at];
+        let is_idle_place = self.reuse == Reuse::OnePerRequest && connection.state == State::Closed;
+        let has_room = connection.room() > 0 || (is_idle_place && connection.next.is_empty());
+        if !self.tickets.is_closed_loop() && has_room && !connection.is_in_line && !connection.is_resting {
+            connection.is_in_line = true;
+            self.line.push_back(at);
+        }
+    }
+
+    /// Begins as many requests as the connection takes, and sends them.
+    fn fill(&mut self, at: usize, now: Instant) {
+        if self.reuse == Reuse::OnePerRequest && self.connections[at].state == State::Closed {
+            return self.open_for_next(at, now);
+        }
+        let is_closed_loop = self.tickets.is_closed_loop();
+        while self.connections[at].room() > 0 {
+            let kept = self.connections[at].next.pop_front();
+            let next = kept.or_else(|| if is_closed_loop { self.take(now) } else { None });
+            let Some(pending) = next else { break };
+            let prepared = &self.server.requests[pending.request];
+            self.connections[at].begin(Pending { sent: now, ..pending }, prepared);
+            if self.reuse == Reuse::OnePerRequest {
+                break;
+            }
+        }
+        self.send(at);
+    }
+
+    /// With one connection per request, the request comes before its connection.
+    fn open_for_next(&mut self, at: usize, now: Instant) {
+        if self.connections[at].is_resting {
+            return;
+        }
+        if self.connections[at].next.is_empty() {
+            let next = if self.tickets.is_closed_loop() { self.take(now) } else { None };
+            self.connections[at].next.extend(next);
+        }
+        if !self.connections[at].next.is_empty() {
+            self.open(at, now);
+        }
+    }
+
+    /// Hands requests that are due to connections in the line.
+    fn dispatch(&mut self, now: Instant) {
+        if self.tickets.is_closed_loop() {
+            return;
+        }
+        while let Some(&at) = self.line.front() {
+            let connection = &self.connections[at];
+            let is_idle_place = self.reuse == Reuse::OnePerRequest && connection.state == State::Closed;
+            if connection.room() > 0 || is_idle_place {
+                let Some(pending) = self.take(now) else { break };
+                self.connections[at].next.push_back(pending);
+            }
+            self.line.pop_front();
+            self.connections[at].is_in_line = false;
+            if !self.connections[at].next.is_empty() {
+                self.offer(at, now);
+            }
+        }
+    }
+
+    /// Lets connections go on whose time has come.
+    fn wake(&mut self, now: Instant) {
+        while let Some(&Reverse((due, at))) = self.wakes.peek()
+            && due <= now
+        {
+            self.wakes.pop();
+            self.connections[at].is_resting = false;
+            if self.connections[at].state == State::Closed && self.reuse == Reuse::KeepAlive {
+                self.open(at, now);
+            } else {
+                self.offer(at, now);
+            }
+        }
+    }
+
+    /// Lets a connection rest for a think time.
+    fn rest(&mut self, at: usize, now: Instant) {
+        let Some((least, most)) = self.think else { return };
+        self.seed = scramble(self.seed);
+        let spread_ns = u64::try_from((most - least).as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
+        self.connections[at].is_resting = true;
+        self.wakes.push(Reverse((now + least + Duration::from_nanos(self.seed % spread_ns), at)));
+    }
+
+    fn open(&mut self, at: usize, now: Instant) {
+        let (address, tls) = (self.server.address, self.server.tls.as_ref());
+        match Transport::connect(address, tls, self.poll.registry(), Token(at)) {
+            Ok(transport) => {
+                let connection = &mut self.connections[at];
+                connection.transport = Some(transport);
+                connection.state = State::Opening(now);
+                connection.answers = 0;
+                connection.codec.open(&mut connection.out);
+            }
+            Err(error) => self.not_opened(at, error, Failure::Connect, now),
+        }
+    }
+
+    /// A connection could not be made: its request has failed, or the next one of the schedule.
+    fn not_opened(&mut self, at: usize, error: io::Error, failure: Failure, now: Instant) {
+        self.trouble = Some(error);
+        if self.phase == Phase::Running && self.connections[at].next.is_empty() {
+            let next = self.take(now);
+            self.connections[at].next.extend(next);
+        }
+        if let Some(pending) = self.connections[at].next.pop_front() {
+            self.tally.failure(failure, &self.server.requests[pending.request]);
+        }
+        self.shut(at);
+        self.back_off(at, now);
+    }
+
+    /// Forgets the connection; its place stays.
+    fn shut(&mut self, at: usize) {
+        let connection = &mut self.connections[at];
+        connection.transport = None;
+        connection.state = State::Closed;
+        connection.out.clear();
+        connection.sent = 0;
+        connection.codec.give_up();
+    }
+
+    /// Tries again later, ever later while nothing works.
+    fn back_off(&mut self, at: usize, now: Instant) {
+        let connection = &mut self.connections[at];
+        let wait = BACKOFF_FIRST * (1 << connection.failures.min(BACKOFF_DOUBLINGS));
+        connection.failures += 1;
+        connection.is_resting = true;
+        self.wakes.push(Reverse((now + wait, at)));
+    }
+
+    /// Something happened on a connection.
+    fn ready(&mut self, event: &Event) {
+        if event.token() == ALARM {
+            return;
+        }
+        let at = event.token().0;
+        if let State::Opening(_) = self.connections[at].state
+            && !self.go_on_opening(at)
+        {
+            return;
+        }
+        if event.is_writable() && !self.flush(at) {
+            return;
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            let drained = if event.is_read_closed() || event.is_error() {
+                Drained::AtError
+            } else {
+                Drained::AtShortRead
+            };
+            self.read(at, drained);
+        }
+    }
+
+    /// Whether the socket may be read.
+    fn go_on_opening(&mut self, at: usize) -> bool {
+        let now = Instant::now();
+        let Some(transport) = &mut self.connections[at].transport else { return false };
+        match transport.advance() {
+            Ok(Progress::UnderWay) => false,
+            Ok(Progress::Made) => {
+                self.send(at);
+                self.opened_if_ready(at, now);
+                self.connections[at].transport.is_some()
+            }
+            Err(error) => {
+                self.not_opened(at, error, Failure::Connect, now);
+                false
+            }
+        }
+    }
+
+    fn opened_if_ready(&mut self, at: usize, now: Instant) {
+        let connection = &mut self.connections[at];
+        if matches!(connection.state, State::Opening(_)) && connection.codec.is_ready() {
+            connection.state = State::Open;
+            self.offer(at, now);
+        }
+    }
+
+    /// The socket takes bytes again; whether it may be read on.
+    fn flush(&mut self, at: usize) -> bool {
+        let connection = &mut self.connections[at];
+        let Some(transport) = &mut connection.transport else { return false };
+        if transport.flush().is_err() {
+            self.lose(at, self.rest_of_broken(at), Instant::now());
+            return false;
+        }
+        if connection.sent < connection.out.len() {
+            self.send(at);
+        }
+        self.connections[at].transport.is_some()
+    }
+
+    /// Sends what is to be sent, as far as the socket takes it.
+    fn send(&mut self, at: usize) {
+        let connection = &mut self.connections[at];
+        let Some(transport) = &mut connection.transport else { return };
+        while connection.sent < connection.out.len() {
+            match transport.write(&connection.out[connection.sent..]) {
+                Ok(bytes) => {
+                    connection.sent += bytes;
+                    self.tally.written_bytes += bytes as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // What the server said before it closed may still be read.
+                Err(_) => break,
+            }
+        }
+        connection.out.clear();
+        connection.sent = 0;
+    }
+
+    fn read_on(&mut self) {
+        for at in std::mem::take(&mut self.unread) {
+            self.read(at, Drained::AtError);
+        }
+    }
+
+    /// Reads what is there.
+    fn read(&mut self, at: usize, drained: Drained) {
+        for _ in 0..READS_IN_A_ROW {
+            let connection = &mut self.connections[at];
+            let Some(transport) = &mut connection.transport else { return };
+            let outcome = transport.read(&mut self.buffer);
+            let is_short_last = drained == Drained::AtShortRead && transport.short_read_is_last();
+            match outcome {
+                Ok(0) => return self.ended(at),
+                Ok(bytes) => {
+                    self.tally.read_bytes += bytes as u64;
+                    self.received(at, bytes);
+                    if is_short_last && bytes < READ_BYTES {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return self.failed(at, error),
+            }
+        }
+        self.unread.push(at);
+    }
+
+    /// Bytes came: they are the first of the buffer.
+    fn received(&mut self, at: usize, bytes: usize) {
+        let now = Instant::now();
+        let connection = &mut self.connections[at];
+        let mut book = Book {
+            server: &self.server,
+            tally: &mut self.tally,
+            tags: &mut connection.tags,
+            answers: &mut connection.answers,
+            now,
+        };
+        let before = *book.answers;
+        let outcome = connection.codec.receive(&self.buffer[..bytes], &mut book, &mut connection.out);
+        let is_answered = connection.answers > before;
+        match outcome {
+            Ok(Then::GoOn) => {}
+            Ok(Then::Close) => return self.ending(at, now),
+            Err(malformed) => return self.garbled(at, malformed, now),
+        }
+        if is_answered {
+            connection.failures = 0;
+            if self.reuse == Reuse::OnePerRequest {
+                return self.ending(at, now);
+            }
+            if self.think.is_some() {
+                return self.rest(at, now);
+            }
+            self.offer(at, now);
+        } else {
+            self.opened_if_ready(at, now);
+        }
+        if !self.connections[at].out.is_empty() {
+            self.send(at);
+        }
+    }
+
+    /// The server says that it will close: what it left is sent again, on the next connection.
+    fn ending(&mut self, at: usize, now: Instant) {
+        if self.reuse == Reuse::OnePerRequest {
+            // Whoever closes first has to remember the port for a minute: that is left to the server.
+            self.connections[at].state = State::Ending(now);
+            return;
+        }
+        self.lose(at, Rest::SentAgain, now);
+    }
+
+    /// The connection ended.
+    fn ended(&mut self, at: usize) {
+        let now = Instant::now();
+        let connection = &mut self.connections[at];
+        let mut book = Book {
+            server: &self.server,
+            tally: &mut self.tally,
+            tags: &mut connection.tags,
+            answers: &mut connection.answers,
+            now,
+        };
+        connection.codec.end(&mut book);
+        match connection.state {
+            State::Opening(_) => {
+                let error =
+                    io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection at once");
+                self.not_opened(at, error, Failure::Connect, now);
+            }
+            _ => self.lose(at, self.rest_of_broken(at), now),
+        }
+    }
+
+    /// A server that closes a connection behind an answer did not see the request that crossed its close: that one is
+    /// sent again, on a connection of its own, and fails if that breaks too.
+    fn rest_of_broken(&self, at: usize) -> Rest {
+        let connection = &self.connections[at];
+        if connection.answers > 0 && connection.codec.is_between() {
+            Rest::SentAgain
+        } else {
+            Rest::Failed(Failure::Broken)
+        }
+    }
+
+    fn failed(&mut self, at: usize, error: io::Error) {
+        let now = Instant::now();
+        match self.connections[at].state {
+            State::Opening(_) => self.not_opened(at, error, Failure::Connect, now),
+            _ => self.lose(at, self.rest_of_broken(at), now),
+        }
+    }
+
+    fn garbled(&mut self, at: usize, malformed: Malformed, now: Instant) {
+        match self.connections[at].state {
+            State::Opening(_) => {
+                let error = io::Error::new(ErrorKind::InvalidData, malformed.0);
+                self.not_opened(at, error, Failure::Malformed, now);
+            }
+            _ => self.lose(at, Rest::Failed(Failure::Malformed), now),
+        }
+    }
+
+    /// An open connection is over: settles its requests, and makes the next one.
+    fn lose(&mut self, at: usize, rest: Rest, now: Instant) {
+        let connection = &mut self.connections[at];
+        let mut failure = match rest {
+            Rest::Failed(failure) => Some(failure),
+            Rest::SentAgain => None,
+            Rest::LateFailed => Some(Failure::Timeout),
+        };
+        for pending in connection.codec.give_up() {
+            let is_late = now.saturating_duration_since(pending.sent) >= self.timeout;
+            match failure {
+                Some(failure) if rest != Rest::LateFailed || is_late => {
+                    self.tally.failure(failure, &self.server.requests[pending.request]);
+                }
+                _ => connection.next.push_back(pending),
+            }
+            // One answer was garbled; those behind it are lost with the connection.
+            failure =
+                failure.map(|failure| if failure == Failure::Malformed { Failure::Broken } else { failure });
+        }
+        let has_served = connection.answers > 0;
+        self.shut(at);
+        self.replace(at, has_served, now);
+    }
+
+    /// Fills the place of a connection that is over.
+    fn replace(&mut self, at: usize, has_served: bool, now: Instant) {
+        if self.phase == Phase::Opening || self.connections[at].is_resting {
+            return;
+        }
+        if !has_served {
+            return self.back_off(at, now);
+        }
+        if self.reuse == Reuse::OnePerRequest {
+            return if self.think.is_some() { self.rest(at, now) } else { self.offer(at, now) };
+        }
+        self.tally.reconnects += 1;
+        self.open(at, now);
+    }
+
+    /// Gives up what takes longer than it may.
+    fn drop_late(&mut self, now: Instant) {
+        let is_late = |since: Instant| now.saturating_duration_since(since) >= self.timeout;
+        let late: Vec<usize> = (0..self.connections.len())
+            .filter(|at| {
+                let connection = &self.connections[*at];
+                match connection.state {
+                    State::Closed => false,
+                    State::Opening(since) => is_late(since),
+                    State::Ending(since) => {
+                        is_late(since) || now.saturating_duration_since(since) > ENDING_MAX
+                    }
+                    State::Open => connection.codec.oldest().is_some_and(is_late),
+                }
+            })
+            .collect();
+        for at in late {
+            match self.connections[at].state {
+                State::Opening(_) => {
+                    let error = io::Error::new(ErrorKind::TimedOut, "the connection was not made in time");
+                    self.not_opened(at, error, Failure::Connect, now);
+                }
+                _ => self.lose(at, Rest::LateFailed, now),
+            }
+        }
+    }
+}
+
+/// What came of making the connections.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// Each request makes its own.
+    NothingToDo,
+    Some,
+    NotOne(io::Error),
+}
+
+/// When a read that fills less than the buffer was the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drained {
+    /// With it: whatever comes later makes another event.
+    AtShortRead,
+    /// Not before the socket says so: the end of the stream was announced already.
+    AtError,
+}
+
+/// Where answers are written down.
+struct Book<'a> {
+    server: &'a Server,
+    tally: &'a mut Tally,
+    tags: &'a mut std::collections::HashMap<usize, Vec<u8>>,
+    answers: &'a mut u64,
+    now: Instant,
+}
+
+impl Sink for Book<'_> {
+    fn answered(&mut self, pending: Pending, answer: Answer) {
+        *self.answers += 1;
+        self.tally.answer(pending, &self.server.requests[pending.request], answer, self.now);
+    }
+
+    fn entity_tag(&mut self, request: usize, tag: &[u8]) {
+        let known = self.tags.entry(request).or_default();
+        known.clear();
+        known.extend_from_slice(tag);
+    }
+}

@@ -1,0 +1,322 @@
+//! The HTTP load on servers that do as they are told, good and bad.
+
+mod server;
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use bench::http::{Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Revisit, Target, Until, run};
+use bench::null_http::{After, NullHttp, Stall};
+use bench::result::{Errors, Interval, Run};
+
+use server::{NullThread, Scripted};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+fn load_on(url: &str, requests: u64) -> HttpLoad {
+    let mut load = HttpLoad::of_urls(&[url]).expect("a URL");
+    load.until = Until::Requests(requests);
+    load.timeout = Duration::from_secs(5);
+    load
+}
+
+fn done(load: &HttpLoad) -> Run {
+    run(load, &mut ()).expect("the load runs")
+}
+
+fn outcomes(run: &Run) -> Vec<(&str, u64)> {
+    run.outcomes.iter().map(|outcome| (outcome.name.as_str(), outcome.count)).collect()
+}
+
+#[test]
+fn every_request_is_answered_and_counted_once() {
+    let server = NullThread::start(&NullHttp { body_bytes: 100, ..NullHttp::default() });
+    let cases: [(usize, usize, usize); 5] = [(1, 1, 1), (7, 1, 1), (3, 16, 1), (5, 2, 2), (4, 3, 4)];
+    for (connections, pipelining, threads) in cases {
+        let mut load = load_on(&server.url("/x"), 1003);
+        (load.connections, load.threads) = (connections, threads);
+        load.protocol = Protocol::Http1 { pipelining };
+        let run = done(&load);
+        let seen = format!("{connections} connections, {pipelining} deep, {threads} threads: {run:?}");
+        assert_eq!((run.requests, run.latency.count, run.errors), (1003, 1003, Errors::default()), "{seen}");
+        assert_eq!(outcomes(&run), [("200", 1003)], "{seen}");
+        assert_eq!(run.intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1003, "{seen}");
+        let response = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n".len() as u64 + 100;
+        assert_eq!(run.read_bytes, 1003 * response, "{seen}");
+    }
+}
+
+#[test]
+fn requests_go_to_every_server_of_the_list() {
+    let servers = [(); 3].map(|()| NullThread::start(&NullHttp::default()));
+    let urls = ["/a", "/b", "/c", "/d"].map(|path| servers[path.len() % 3].url(path));
+    let mut urls = urls.to_vec();
+    urls.push(servers[0].url("/e"));
+    urls.push(servers[2].url("/f"));
+    let mut load = HttpLoad::of_urls(&urls).expect("URLs");
+    (load.until, load.connections, load.detail) = (Until::Requests(600), 3, Detail::PerUrl);
+    let run = done(&load);
+    assert_eq!(run.requests, 600);
+    let per_url: Vec<_> = run.urls.iter().map(|figures| (figures.url.clone(), figures.requests)).collect();
+    let expected: Vec<_> = urls.iter().map(|url| (url.clone(), 100)).collect();
+    assert_eq!(per_url, expected);
+}
+
+#[test]
+fn a_random_order_is_the_same_for_the_same_seed() {
+    let server = NullThread::start(&NullHttp::default());
+    let urls: Vec<String> = (0..20).map(|number| server.url(&format!("/{number}"))).collect();
+    let counts = |seed| {
+        let mut load = HttpLoad::of_urls(&urls).expect("URLs");
+        (load.until, load.connections) = (Until::Requests(500), 4);
+        (load.order, load.detail, load.seed) = (Order::Random, Detail::PerUrl, seed);
+        done(&load).urls.iter().map(|figures| figures.requests).collect::<Vec<_>>()
+    };
+    assert_eq!(counts(1), counts(1));
+    assert_ne!(counts(1), counts(2));
+    assert_eq!(counts(3).iter().sum::<u64>(), 500);
+}
+
+#[test]
+fn a_server_that_closes_after_each_answer_is_met_again() {
+    let server = NullThread::start(&NullHttp { after: After::Close, ..NullHttp::default() });
+    for reuse in [Reuse::KeepAlive, Reuse::OnePerRequest] {
+        let mut load = load_on(&server.url("/"), 200);
+        (load.connections, load.reuse) = (3, reuse);
+        let run = done(&load);
+        assert_eq!((run.requests, run.errors), (200, Errors::default()), "{reuse:?}: {run:?}");
+    }
+}
+
+#[test]
+fn what_waits_behind_a_closing_answer_is_asked_again() {
+    let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    let server = Scripted::start(vec![vec![OK.to_vec(), closing.to_vec()]]);
+    let mut load = load_on(&server.url("/"), 50);
+    load.protocol = Protocol::Http1 { pipelining: 8 };
+    let run = done(&load);
+    assert_eq!((run.requests, run.errors), (50, Errors::default()), "{run:?}");
+    assert!(run.reconnects >= 20, "{run:?}");
+}
+
+#[test]
+fn errors_are_told_by_their_cause() {
+    let broken = |run: &Run| run.errors.broken;
+    let malformed = |run: &Run| run.errors.malformed;
+    let wrong = |run: &Run| run.errors.wrong;
+    let timeout = |run: &Run| run.errors.timeout;
+    type Cause = fn(&Run) -> u64;
+    let cases: [(&[u8], Cause); 10] = [
+        (b"", broken),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", broken),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", broken),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", broken),
+        (b"garbage\r\n\r\n", malformed),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", malformed),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", malformed),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", malformed),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", wrong),
+        (server::STAND_STILL, timeout),
+    ];
+    for (answer, cause) in cases {
+        let server = Scripted::start(vec![vec![answer.to_vec()]]);
+        let mut load = load_on(&server.url("/"), 3);
+        (load.timeout, load.targets[0].status) = (Duration::from_millis(300), Some(200));
+        let run = done(&load);
+        let seen = format!("{:?}: {:?}", String::from_utf8_lossy(answer), run.errors);
+        assert_eq!((run.requests, cause(&run), run.errors.total()), (0, 3, 3), "{seen}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error() {
+    let address = server::nobody();
+    for reuse in [Reuse::KeepAlive, Reuse::OnePerRequest] {
+        let mut load = load_on(&format!("http://{address}/"), 3);
+        load.reuse = reuse;
+        match run(&load, &mut ()) {
+            Err(LoadError::Unreachable { address: named, source }) => {
+                assert_eq!(named, address.to_string());
+                assert_eq!(source.kind(), std::io::ErrorKind::ConnectionRefused);
+            }
+            other => panic!("{reuse:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn bodies_are_told_apart_by_their_framing() {
+    let chunked =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nTrailer: 1\r\n\r\n";
+    let interim =
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+    let until_close = b"HTTP/1.1 200 OK\r\n\r\nall of it";
+    let cases: [(&str, &[u8], u64); 6] = [
+        ("GET", chunked, 200),
+        ("GET", interim, 200),
+        ("GET", until_close, 200),
+        ("GET", b"HTTP/1.1 204 No Content\r\n\r\n", 204),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n", 304),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", 200),
+    ];
+    for (method, answer, status) in cases {
+        for pace in [server::Writes::Whole, server::Writes::ByteByByte] {
+            let server = Scripted::start_with(vec![vec![answer.to_vec()]], pace);
+            let mut load = load_on(&server.url("/"), 4);
+            load.targets[0].method = method.into();
+            let run = done(&load);
+            let seen = format!("{:?}: {run:?}", String::from_utf8_lossy(answer));
+            assert_eq!(outcomes(&run), [(status.to_string().as_str(), 4)], "{seen}");
+            assert_eq!(run.errors, Errors::default(), "{seen}");
+        }
+    }
+}
+
+#[test]
+fn the_request_is_sent_as_it_was_asked_for() {
+    let server = Scripted::start(vec![vec![OK.to_vec()]]);
+    let mut load = load_on(&server.url("/a?b=c#d"), 1);
+    let target = &mut load.targets[0];
+    target.method = "POST".into();
+    target.fields = vec![("X-A".into(), "1".into()), ("host".into(), "other.test".into())];
+    target.body = "body".into();
+    done(&load);
+    let expected = "POST /a?b=c HTTP/1.1\r\nX-A: 1\r\nhost: other.test\r\nContent-Length: 4\r\n\r\nbody";
+    assert_eq!(server.requests(), [expected]);
+}
+
+#[test]
+fn a_tag_that_came_is_asked_about() {
+    let tagged = b"HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nContent-Length: 0\r\n\r\n";
+    let server = Scripted::start(vec![vec![tagged.to_vec(), OK.to_vec()]]);
+    let mut load = load_on(&server.url("/"), 2);
+    load.revisit = Revisit::Conditional;
+    done(&load);
+    let requests = server.requests();
+    assert!(!requests[0].contains("If-None-Match"), "{requests:?}");
+    assert!(requests[1].contains("\r\nIf-None-Match: \"v1\"\r\n\r\n"), "{requests:?}");
+}
+
+#[test]
+fn think_times_hold_a_connection_back() {
+    let server = NullThread::start(&NullHttp::default());
+    let mut load = load_on(&server.url("/"), 20);
+    (load.connections, load.think) = (2, Some(Duration::from_millis(20)..=Duration::from_millis(30)));
+    let run = done(&load);
+    assert_eq!(run.requests, 20);
+    assert!((0.2..2.0).contains(&run.elapsed_s), "ten rests of 20 to 30 ms each: {}", run.elapsed_s);
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let server = NullThread::start(&NullHttp::default());
+    let mut load = load_on(&server.url("/"), 1);
+    load.until = Until::Elapsed(Duration::from_secs(1));
+    (load.connections, load.pace) = (10, Pace::Open { per_second: 500.0 });
+    for threads in [1, 2] {
+        load.threads = threads;
+        let run = done(&load);
+        assert_eq!((run.requests + run.unsent, run.errors), (500, Errors::default()), "{run:?}");
+    }
+}
+
+#[test]
+fn recorded_times_are_kept() {
+    let server = NullThread::start(&NullHttp::default());
+    let mut load = load_on(&server.url("/"), 1);
+    load.targets = vec![load.targets[0].clone(); 5];
+    load.pace = Pace::Recorded { due: (0..5).map(|number| Duration::from_millis(number * 50)).collect() };
+    let run = done(&load);
+    assert_eq!(run.requests, 5);
+    assert!(run.elapsed_s >= 0.2, "{run:?}");
+}
+
+#[test]
+fn requests_that_find_no_connection_are_told_as_unsent() {
+    let server = Scripted::start(vec![vec![server::STAND_STILL.to_vec()]]);
+    let mut load = load_on(&server.url("/"), 1);
+    load.until = Until::Elapsed(Duration::from_millis(500));
+    (load.timeout, load.pace) = (Duration::from_secs(1), Pace::Open { per_second: 100.0 });
+    let run = done(&load);
+    assert_eq!((run.requests, run.errors.timeout, run.unsent), (0, 1, 49), "{run:?}");
+}
+
+/// What coordinated omission is: a closed loop asks nothing while the server stands still, and so sees one slow answer
+/// per connection, where a tenth of all that would have come had to wait.
+#[test]
+fn a_planted_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
+    let stall = Stall { length: Duration::from_millis(100), every: Duration::from_millis(500) };
+    let measure = |pace: Pace| {
+        let server = NullThread::start(&NullHttp { stall: Some(stall), ..NullHttp::default() });
+        let mut load = load_on(&server.url("/"), 1);
+        load.until = Until::Elapsed(Duration::from_millis(900));
+        (load.connections, load.pace) = (4, pace);
+        done(&load)
+    };
+    let open = measure(Pace::Open { per_second: 1000.0 });
+    assert!(open.latency.max_us >= 95_000, "{:?}", open.latency);
+    // A request due every millisecond: of 900, a hundred wait for 50 ms on average.
+    assert!(open.latency.p99_us >= 60_000, "{:?}", open.latency);
+    let closed = measure(Pace::Closed);
+    assert!(closed.latency.max_us >= 95_000, "{:?}", closed.latency);
+    assert!(closed.latency.p99_us < 50_000, "{:?}", closed.latency);
+}
+
+#[test]
+fn an_observer_sees_all_and_may_end_the_load() {
+    let server = NullThread::start(&NullHttp::default());
+    let mut load = load_on(&server.url("/"), 1);
+    load.until = Until::Elapsed(Duration::from_secs(60));
+    let mut seen = Vec::new();
+    let mut observer = |interval: &Interval| {
+        seen.push(interval.requests);
+        if seen.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let run = run(&load, &mut observer).expect("the load runs");
+    assert!(run.elapsed_s < 30.0, "{}", run.elapsed_s);
+    assert!(run.requests >= seen[..3].iter().sum(), "{seen:?}");
+}
+
+#[test]
+fn a_warm_up_is_not_in_the_figures() {
+    let server = Scripted::start(vec![vec![OK.to_vec()]]);
+    let mut load = load_on(&server.url("/"), 10);
+    load.warm_up = Some(Until::Requests(5));
+    assert_eq!(done(&load).requests, 10);
+    assert_eq!(server.requests().len(), 15);
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    type Spoil = fn(&mut HttpLoad);
+    let cases: [(Spoil, &str); 8] = [
+        (|load| load.targets.clear(), "at least one URL"),
+        (|load| load.connections = 0, "connections have to be 1 to 65536"),
+        (|load| load.threads = 2, "as many connections as threads"),
+        (|load| load.until = Until::Requests(0), "above zero"),
+        (|load| load.pace = Pace::Open { per_second: 0.0 }, "rate has to be"),
+        (|load| load.protocol = Protocol::Http1 { pipelining: 0 }, "1 to 10000"),
+        (|load| load.targets[0].method = "G T".into(), "is no method"),
+        (|load| load.targets[0].fields = vec![("Connection".into(), "x".into())], "the load's own"),
+    ];
+    for (spoil, expected) in cases {
+        let mut load = load_on("http://127.0.0.1:1/", 1);
+        spoil(&mut load);
+        let error = run(&load, &mut ()).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_url_is_refused() {
+    let cases = [
+        ("ftp://h/", "its scheme is ftp"),
+        ("/path", "begin with http"),
+        ("http://user@h/", "user name"),
+        ("http://h/a b", "invalid"),
+    ];
+    for (url, expected) in cases {
+        let error = Target::at(url).expect_err(url).to_string();
+        assert!(error.contains(expected) && error.contains(url), "{error}");
+    }
+}
