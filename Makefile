@@ -6,7 +6,7 @@ SHELL := bash
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak deps
+.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak compare deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ fuzz: ## each fuzz target for SECONDS_EACH (60) seconds
 
 soak: ## the long tests of the binary: memory at its limit, origin killed, reload under load
 	@scripts/soak
+
+# What, and with how much patience: make compare WHAT="hit vary" ROUNDS=3 SECONDS_EACH=2 PEERS=larder,haproxy LARDER=path
+compare: SECONDS_EACH = 3
+compare: ## Larder and its peers side by side; WHAT=hit and others, see compare/README.md
+	@scripts/install-dependencies --compare
+	@WHAT="$(WHAT)" ROUNDS="$(ROUNDS)" SECONDS_EACH="$(SECONDS_EACH)" PEERS="$(PEERS)" LARDER="$(LARDER)" scripts/compare
 
 deps: ## install what is missing on this machine
 	@scripts/install-dependencies

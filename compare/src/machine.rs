@@ -1,0 +1,83 @@
+//! When and where a comparison ran.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::peers::Peer;
+
+/// What somebody needs to know to judge the figures.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) date: String,
+    /// Of Larder; with `+` when there are changes that are not committed.
+    pub(crate) commit: String,
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) kernel: String,
+    pub(crate) system: String,
+    /// Title and first line of what it says about its version.
+    pub(crate) versions: Vec<(String, String)>,
+}
+
+impl Machine {
+    /// What cannot be found out is empty.
+    pub(crate) fn look(repository: &Path, peers: &[Peer], larder: &Path) -> Self {
+        let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        Self {
+            date: printed("date", &["--utc", "+%Y-%m-%d %H:%M UTC"]),
+            commit: commit(repository),
+            processor: value(&cpu_info, "model name").unwrap_or_default(),
+            cores: cpu_info.lines().filter(|line| line.starts_with("processor")).count(),
+            kernel: printed("uname", &["-sr"]),
+            system: value(&release, "PRETTY_NAME").unwrap_or_default(),
+            versions: peers.iter().map(|peer| version(*peer, larder)).collect(),
+        }
+    }
+}
+
+fn commit(repository: &Path) -> String {
+    let folder = repository.display().to_string();
+    let commit = printed("git", &["-C", &folder, "rev-parse", "--short=12", "HEAD"]);
+    // Results are written by the comparison itself, and change nothing that is measured.
+    let status = ["-C", &folder, "status", "--porcelain", "--", ".", ":!compare/results", ":!README.md"];
+    let changes = printed("git", &status);
+    if changes.is_empty() { commit } else { format!("{commit}+") }
+}
+
+fn version(peer: Peer, larder: &Path) -> (String, String) {
+    let recipe = peer.recipe();
+    let program = recipe.program.replace("{{larder}}", &larder.display().to_string());
+    (recipe.title.to_owned(), printed(&program, recipe.version))
+}
+
+/// The first line that a program prints.
+fn printed(program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin");
+    let Ok(output) = command.output() else { return String::new() };
+    let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()
+}
+
+/// The value of the first `name = value` or `name : value`.
+fn value(text: &str, name: &str) -> Option<String> {
+    let pairs = text.lines().filter_map(|line| line.split_once([':', '=']));
+    let found = pairs.into_iter().find(|(known, _)| known.trim() == name)?.1;
+    Some(found.trim().trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::value;
+
+    #[test]
+    fn values_by_name() {
+        assert_eq!(value("a: 1\nmodel name\t: X 2: y\n", "model name").as_deref(), Some("X 2: y"));
+        assert_eq!(value("PRETTY_NAME=\"Debian 12\"\n", "PRETTY_NAME").as_deref(), Some("Debian 12"));
+        assert_eq!(value("", "x"), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! The origin server that every peer caches from: few responses, the same bytes for everybody, and a count of requests
+//! that tells whether a peer answered from its cache.
+//!
+//! A thread for each kept connection: there are as many as a peer opens, which is a few hundred at most.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+
+/// What a small response says.
+pub(crate) const SMALL_BODY: &str = "Hello, larder!";
+
+/// The validator of every response.
+pub(crate) const ETAG: &str = "\"one\"";
+
+/// The running origin server; it ends with the program.
+pub(crate) struct Origin {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    requests: AtomicU64,
+}
+
+/// A response of the origin.
+#[derive(Debug, PartialEq)]
+struct Resource {
+    body: Vec<u8>,
+    cache_control: &'static str,
+    vary: Option<&'static str>,
+}
+
+impl Origin {
+    /// # Errors
+    /// When it can't listen.
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").context("the origin can't listen")?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        std::thread::Builder::new().name("origin".to_owned()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let state = Arc::clone(&shared);
+                // A connection that breaks is the business of who broke it.
+                std::thread::spawn(move || serve(&stream, &state).ok());
+            }
+        })?;
+        Ok(Self { address, state })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.state.requests.load(Ordering::Relaxed)
+    }
+}
+
+/// The body of the response at `path`, or nothing when there is none.
+pub(crate) fn body_of(path: &str) -> Option<Vec<u8>> {
+    Some(resource(path)?.body)
+}
+
+fn serve(stream: &TcpStream, state: &State) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream);
+    let mut writer = stream;
+    let mut line = String::new();
+    let mut head = Vec::new();
+    loop {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        while line.trim_end() != "" {
+            line.clear();
+            reader.read_line(&mut line)?;
+        }
+        state.requests.fetch_add(1, Ordering::Relaxed);
+        head.clear();
+        respond(&path, &mut head);
+        writer.write_all(&head)?;
+    }
+}
+
+/// The whole response to a request for `path`, in one buffer.
+fn respond(path: &str, out: &mut Vec<u8>) {
+    let Some(resource) = resource(path) else {
+        out.extend_from_slice(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        return;
+    };
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nDate: {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: {}\r\nETag: {ETAG}\r\n",
+        httpdate::fmt_http_date(SystemTime::now()),
+        resource.body.len(),
+        resource.cache_control,
+    );
+    out.extend_from_slice(head.as_bytes());
+    if let Some(vary) = resource.vary {
+        out.extend_from_slice(format!("Vary: {vary}\r\n").as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&resource.body);
+}
+
+fn resource(path: &str) -> Option<Resource> {
+    let first = path.trim_start_matches('/').split(['/', '?']).next()?;
+    let small = Resource { body: SMALL_BODY.as_bytes().to_vec(), cache_control: "max-age=3600", vary: None };
+    Some(match first {
+        "small" => small,
+        "vary" => Resource { vary: Some("Accept-Encoding"), ..small },
+        "1k" => Resource { body: text(1 << 10), ..small },
+        "10k" => Resource { body: text(10 << 10), ..small },
+        "64k" => Resource { body: text(64 << 10), ..small },
+        "1m" => Resource { body: text(1 << 20), ..small },
+        "forward" => Resource { cache_control: "no-store", ..small },
+        _ => return None,
+    })
+}
+
+/// Text that repeats only after a prime number of bytes, so that a part at the wrong place is seen.
+fn text(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| b'a' + u8::try_from(at % 251 % 26).unwrap_or_default()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{body_of, respond};
+
+    #[test]
+    fn bodies_have_the_length_of_their_name() {
+        let cases = [("/small", 14), ("/vary?x", 14), ("/1k/77", 1024), ("/64k", 65_536), ("/1m", 1_048_576)];
+        for (path, bytes) in cases {
+            assert_eq!(body_of(path).map(|body| body.len()), Some(bytes), "{path}");
+        }
+        assert_eq!(body_of("/other"), None);
+    }
+
+    #[test]
+    fn a_response_says_how_long_it_may_be_kept() {
+        for (path, line) in
+            [("/small", "max-age=3600"), ("/forward/1", "no-store"), ("/vary", "Vary: Accept-Encoding")]
+        {
+            let mut out = Vec::new();
+            respond(path, &mut out);
+            assert!(String::from_utf8_lossy(&out).contains(line), "{path}");
+        }
+    }
+}

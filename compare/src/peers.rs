@@ -1,0 +1,189 @@
+//! The servers that are compared, as data: program, configuration, how it is told to run.
+//!
+//! Each configuration in `compare/peers` says in its head why it is fair.
+
+use serde::{Deserialize, Serialize};
+
+/// A server that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[value(rename_all = "kebab-case")]
+pub(crate) enum Peer {
+    /// Reads and writes fixed bytes: the limit.
+    Null,
+    Larder,
+    Haproxy,
+    NginxProxyCache,
+    NginxStatic,
+    NginxLua,
+    Varnish,
+    TrafficServer,
+    Squid,
+    Apache,
+}
+
+/// How a peer is brought up.
+pub(crate) struct Recipe {
+    pub(crate) title: &'static str,
+    pub(crate) program: &'static str,
+    /// Filled like the files.
+    pub(crate) arguments: &'static [&'static str],
+    /// Name in the peer's folder, and text.
+    pub(crate) files: &'static [(&'static str, &'static str)],
+    /// Folders that it wants to find.
+    pub(crate) folders: &'static [&'static str],
+    /// How it says which version it is.
+    pub(crate) version: &'static [&'static str],
+}
+
+impl Peer {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Null,
+        Self::Larder,
+        Self::Haproxy,
+        Self::NginxProxyCache,
+        Self::NginxStatic,
+        Self::NginxLua,
+        Self::Varnish,
+        Self::TrafficServer,
+        Self::Squid,
+        Self::Apache,
+    ];
+
+    pub(crate) fn recipe(self) -> &'static Recipe {
+        match self {
+            Self::Null => &NULL,
+            Self::Larder => &LARDER,
+            Self::Haproxy => &HAPROXY,
+            Self::NginxProxyCache => &NGINX_PROXY_CACHE,
+            Self::NginxStatic => &NGINX_STATIC,
+            Self::NginxLua => &NGINX_LUA,
+            Self::Varnish => &VARNISH,
+            Self::TrafficServer => &TRAFFIC_SERVER,
+            Self::Squid => &SQUID,
+            Self::Apache => &APACHE,
+        }
+    }
+
+    /// Whether it has an origin to ask; the others answer from what they are configured with.
+    pub(crate) fn is_cache(self) -> bool {
+        !matches!(self, Self::Null | Self::NginxStatic)
+    }
+}
+
+const NGINX_ARGUMENTS: &[&str] =
+    &["-c", "{{folder}}/nginx.conf", "-p", "{{folder}}", "-e", "{{folder}}/error.log"];
+
+const NULL: Recipe = Recipe {
+    title: "null server",
+    program: "{{larder}}",
+    arguments: &["bench", "null-http", "--listen", "{{listen}}"],
+    files: &[],
+    folders: &[],
+    version: &["--version"],
+};
+
+const LARDER: Recipe = Recipe {
+    title: "Larder",
+    program: "{{larder}}",
+    arguments: &["serve", "--config", "{{folder}}/larder.toml"],
+    files: &[("larder.toml", include_str!("../peers/larder.toml"))],
+    folders: &[],
+    version: &["--version"],
+};
+
+const HAPROXY: Recipe = Recipe {
+    title: "HAProxy cache",
+    program: "haproxy",
+    arguments: &["-db", "-f", "{{folder}}/haproxy.cfg"],
+    files: &[("haproxy.cfg", include_str!("../peers/haproxy.cfg"))],
+    folders: &[],
+    version: &["-v"],
+};
+
+const NGINX_PROXY_CACHE: Recipe = Recipe {
+    title: "nginx proxy_cache",
+    program: "nginx",
+    arguments: NGINX_ARGUMENTS,
+    files: &[("nginx.conf", include_str!("../peers/nginx-proxy-cache.conf"))],
+    folders: &[],
+    version: &["-v"],
+};
+
+const NGINX_STATIC: Recipe = Recipe {
+    title: "nginx return, sendfile",
+    program: "nginx",
+    arguments: NGINX_ARGUMENTS,
+    files: &[("nginx.conf", include_str!("../peers/nginx-static.conf"))],
+    folders: &[],
+    version: &["-v"],
+};
+
+const NGINX_LUA: Recipe = Recipe {
+    title: "nginx + Lua dictionary",
+    program: "nginx",
+    arguments: NGINX_ARGUMENTS,
+    files: &[("nginx.conf", include_str!("../peers/nginx-lua.conf"))],
+    folders: &[],
+    version: &["-v"],
+};
+
+const VARNISH: Recipe = Recipe {
+    title: "Varnish",
+    program: "varnishd",
+    arguments: &[
+        "-F",
+        "-j",
+        "none",
+        "-n",
+        "{{folder}}/work",
+        "-a",
+        "{{listen}}",
+        "-f",
+        "{{folder}}/default.vcl",
+        "-s",
+        "malloc,1g",
+        "-p",
+        "thread_pools=1",
+        "-p",
+        "timeout_idle=3600",
+        "-p",
+        "thread_pool_min=100",
+    ],
+    files: &[("default.vcl", include_str!("../peers/varnish.vcl"))],
+    folders: &[],
+    version: &["-V"],
+};
+
+const TRAFFIC_SERVER: Recipe = Recipe {
+    title: "Traffic Server",
+    program: "traffic_server",
+    arguments: &["--run-root={{folder}}/runroot.yaml"],
+    files: &[
+        ("runroot.yaml", include_str!("../peers/trafficserver.runroot.yaml")),
+        ("records.config", include_str!("../peers/trafficserver.records.config")),
+        ("remap.config", include_str!("../peers/trafficserver.remap.config")),
+        ("ip_allow.yaml", include_str!("../peers/trafficserver.ip_allow.yaml")),
+        ("storage.config", include_str!("../peers/trafficserver.storage.config")),
+    ],
+    folders: &["cache"],
+    version: &["--version"],
+};
+
+const SQUID: Recipe = Recipe {
+    title: "Squid",
+    program: "squid",
+    arguments: &["--foreground", "-N", "-n", "larder{{port}}", "-f", "{{folder}}/squid.conf"],
+    files: &[("squid.conf", include_str!("../peers/squid.conf"))],
+    folders: &[],
+    version: &["-v"],
+};
+
+const APACHE: Recipe = Recipe {
+    title: "Apache mod_cache",
+    program: "apache2",
+    arguments: &["-DFOREGROUND", "-f", "{{folder}}/apache.conf"],
+    files: &[("apache.conf", include_str!("../peers/apache.conf"))],
+    folders: &[],
+    version: &["-v"],
+};
