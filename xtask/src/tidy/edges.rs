@@ -46,7 +46,7 @@ const ALLOWED_EDGES: [(&str, &[&str]); 14] = [
         &["caching", "http1", "resp", "engine", "telemetry", "store", "gateway", "kv", "admin", "bench"],
     ),
     ("testkit", &["caching", "http1", "resp", "engine", "telemetry", "store"]),
-    ("compare", &[]),
+    ("compare", &["bench"]),
     ("xtask", &[]),
 ];
 
