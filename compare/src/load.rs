@@ -1,22 +1,31 @@
-//! The load generator: a child process on its own core. What it is called and what it prints stays in this file.
+//! The load generator: that of `larder bench http`, in this process, on its core. What it is called stays in this file.
 
 use std::net::SocketAddr;
-use std::process::Command;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-
-use crate::stage::CLIENT_CORE;
+use anyhow::Context as _;
+use bench::http::{self, HttpLoad, Pace, Target, TlsSettings, Trust, Until};
+use bench::result::Run;
 
 /// What is asked, of whom, how.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Load<'a> {
+#[derive(Debug, Clone)]
+pub(crate) struct Load {
     pub(crate) address: SocketAddr,
     pub(crate) protocol: Protocol,
-    pub(crate) path: &'a str,
-    /// Field lines of each request.
-    pub(crate) fields: &'a [&'a str],
-    pub(crate) connections: u32,
-    pub(crate) seconds: u32,
+    /// Asked for in turn.
+    pub(crate) paths: Vec<String>,
+    /// Name and value of the fields of each request.
+    pub(crate) fields: Vec<(String, String)>,
+    /// Another one is an error.
+    pub(crate) status: u16,
+    /// Requests at a time.
+    pub(crate) concurrency: usize,
+    /// Each connection rests so long before each request.
+    pub(crate) rest: Option<RangeInclusive<Duration>>,
+    /// Requests per second of an open loop; a closed one without.
+    pub(crate) per_second: Option<f64>,
+    pub(crate) until: Until,
 }
 
 /// How the generator speaks to the server.
@@ -29,112 +38,84 @@ pub(crate) enum Protocol {
 }
 
 /// What came back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Outcome {
     pub(crate) requests: u64,
-    /// Answers that are no success, broken connections, time-outs.
+    /// Wrong answers, broken connections, time-outs.
     pub(crate) errors: u64,
+    pub(crate) per_second: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
 }
 
 /// Streams at a time on each HTTP/2 connection: with 64 requests at a time in all rows, these are 16 connections.
-const HTTP2_STREAMS: u32 = 4;
+const HTTP2_STREAMS: usize = 4;
 
-/// Asks for the whole time and waits for the end.
-///
-/// # Errors
-/// When the generator can't be started or says something unknown.
-pub(crate) fn run(load: &Load<'_>) -> anyhow::Result<Outcome> {
-    match load.protocol {
-        Protocol::Http1 => wrk(load, "http"),
-        Protocol::Http1Tls => wrk(load, "https"),
-        Protocol::Http2 => h2load(load),
+impl Load {
+    /// A GET of one path in a closed loop for some seconds; change the fields from here.
+    pub(crate) fn of(address: SocketAddr, path: &str, seconds: f64) -> Self {
+        Self {
+            address,
+            protocol: Protocol::Http1,
+            paths: vec![path.to_owned()],
+            fields: Vec::new(),
+            status: 200,
+            concurrency: 64,
+            rest: None,
+            per_second: None,
+            until: Until::Elapsed(Duration::from_secs_f64(seconds)),
+        }
+    }
+
+    /// Asks to the end.
+    ///
+    /// # Errors
+    /// When the server can't be reached, or the generator can't follow the settings.
+    pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+        let run =
+            http::run(&self.settings()?, &mut ()).with_context(|| format!("load on {}", self.address))?;
+        Ok(Outcome::of(&run))
+    }
+
+    fn settings(&self) -> anyhow::Result<HttpLoad> {
+        let streams = self.streams();
+        let protocol = match self.protocol {
+            Protocol::Http1 | Protocol::Http1Tls => http::Protocol::Http1 { pipelining: 1 },
+            Protocol::Http2 => http::Protocol::Http2 { streams },
+        };
+        let targets = self.paths.iter().map(|path| self.target(path)).collect::<anyhow::Result<_>>()?;
+        Ok(HttpLoad {
+            protocol,
+            tls: TlsSettings { trust: Trust::Anyone, ..TlsSettings::default() },
+            connections: (self.concurrency / streams).max(1),
+            pace: self.per_second.map_or(Pace::Closed, |per_second| Pace::Open { per_second }),
+            until: self.until,
+            think: self.rest.clone(),
+            ..HttpLoad::of(targets)
+        })
+    }
+
+    fn streams(&self) -> usize {
+        if self.protocol == Protocol::Http2 { HTTP2_STREAMS } else { 1 }
+    }
+
+    fn target(&self, path: &str) -> anyhow::Result<Target> {
+        let scheme = if self.protocol == Protocol::Http1Tls { "https" } else { "http" };
+        let target = Target::at(&format!("{scheme}://{}{path}", self.address))?;
+        Ok(Target { fields: self.fields.clone(), status: Some(self.status), ..target })
     }
 }
 
-fn wrk(load: &Load<'_>, scheme: &str) -> anyhow::Result<Outcome> {
-    let mut command = pinned("wrk");
-    command.args(["-t1", &format!("-c{}", load.connections), &format!("-d{}s", load.seconds)]);
-    for field in load.fields {
-        command.args(["-H", field]);
-    }
-    command.arg(format!("{scheme}://{}{}", load.address, load.path));
-    parse_wrk(&printed(command)?)
-}
-
-fn h2load(load: &Load<'_>) -> anyhow::Result<Outcome> {
-    let mut command = pinned("h2load");
-    let connections = (load.connections / HTTP2_STREAMS).max(1);
-    command.args(["-t1", &format!("-c{connections}"), &format!("-m{HTTP2_STREAMS}")]);
-    command.arg(format!("-D{}", load.seconds));
-    for field in load.fields {
-        command.args(["-H", field]);
-    }
-    command.arg(format!("http://{}{}", load.address, load.path));
-    parse_h2load(&printed(command)?)
-}
-
-fn pinned(program: &str) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &CLIENT_CORE.to_string(), program]);
-    command
-}
-
-fn printed(mut command: Command) -> anyhow::Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?} failed:\n{text}{error}");
-    Ok(text)
-}
-
-/// `  12345 requests in 4.00s, 1.2MB read`, and lines about errors only when there are some.
-fn parse_wrk(text: &str) -> anyhow::Result<Outcome> {
-    let requests = number_before(text, " requests in").context("wrk didn't say how many requests")?;
-    let line =
-        |start: &str| text.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default();
-    let errors = numbers(line("Non-2xx or 3xx responses:").rsplit(':').next().unwrap_or_default())
-        + numbers(line("Socket errors:"));
-    Ok(Outcome { requests, errors })
-}
-
-/// `requests: 10 total, 10 started, 10 done, 10 succeeded, 0 failed, 0 errored, 0 timeout`.
-fn parse_h2load(text: &str) -> anyhow::Result<Outcome> {
-    let line = text.lines().find(|line| line.starts_with("requests:"));
-    let line = line.context("h2load didn't say how many requests")?;
-    let requests = number_before(line, " done").context("h2load didn't say how many were done")?;
-    let errors =
-        [" failed", " errored", " timeout"].iter().filter_map(|name| number_before(line, name)).sum();
-    Ok(Outcome { requests, errors })
-}
-
-/// The number that stands just before `name`.
-fn number_before(text: &str, name: &str) -> Option<u64> {
-    let (before, _) = text.split_once(name)?;
-    before.rsplit([' ', '\n']).next()?.parse().ok()
-}
-
-/// The sum of all whole numbers of a line.
-fn numbers(line: &str) -> u64 {
-    line.split([' ', ',', ':']).filter_map(|word| word.parse::<u64>().ok()).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Outcome, parse_h2load, parse_wrk};
-
-    #[test]
-    fn what_wrk_prints() {
-        let fine = "Running 4s test @ http://127.0.0.1:1/\n  1 threads and 64 connections\n  Thread Stats   Avg\n  331072 requests in 4.10s, 47.36MB read\nRequests/sec:  80749.13\n";
-        let bad = "  100 requests in 4.00s, 1MB read\n  Socket errors: connect 1, read 20, write 0, timeout 300\n  Non-2xx or 3xx responses: 4000\n";
-        assert_eq!(parse_wrk(fine).expect("known"), Outcome { requests: 331_072, errors: 0 });
-        assert_eq!(parse_wrk(bad).expect("known"), Outcome { requests: 100, errors: 4321 });
-        assert!(parse_wrk("unable to connect").is_err());
-    }
-
-    #[test]
-    fn what_h2load_prints() {
-        let text = "finished in 2.00s, 29000.50 req/s, 1MB/s\nrequests: 58001 total, 58065 started, 58001 done, 57990 succeeded, 5 failed, 4 errored, 2 timeout\nstatus codes: 57990 2xx\n";
-        assert_eq!(parse_h2load(text).expect("known"), Outcome { requests: 58_001, errors: 11 });
-        assert!(parse_h2load("").is_err());
+impl Outcome {
+    fn of(run: &Run) -> Self {
+        Self {
+            requests: run.requests,
+            errors: run.errors.total() + run.unsent,
+            per_second: run.requests_per_s,
+            p50_us: run.latency.p50_us as f64,
+            p99_us: run.latency.p99_us as f64,
+            p999_us: run.latency.p999_us as f64,
+        }
     }
 }

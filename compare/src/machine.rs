@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::peers::Peer;
+use bench::peers::Peer;
 
 /// What somebody needs to know to judge the figures.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,36 +1,34 @@
 //! `make compare`: Larder and its peers side by side, on one machine, in one run.
 //!
-//! Decides which figure goes into the table; never what a figure means for the product. Each peer is configured as
-//! fairly as its file in `compare/peers` says; a figure is the middle of several rounds, in which the servers take turns.
+//! Decides which figure goes into the table; never what a figure means for the product. How peers are configured and
+//! started is in `bench::peers`; a figure is the middle of several rounds, in which the servers take turns.
 
-mod client;
-mod cores;
+mod core_time;
 mod load;
 mod machine;
-mod measure;
 mod origin;
 mod output;
-mod pause;
-mod peers;
 mod plan;
-mod process;
 mod report;
+mod row;
 mod stage;
 mod statistics;
-mod template;
 mod verdict;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
+use bench::peers::Peer;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Parser, ValueEnum as _};
+use serde::{Deserialize, Serialize};
 
-use crate::measure::Effort;
-use crate::peers::Peer;
 use crate::plan::What;
 use crate::report::Report;
-use crate::stage::{CLIENT_CORE, Stage};
+use crate::row::{Row, Subject};
+use crate::stage::{CLIENT_CORE, Theatre};
 
 /// Measures Larder and its peers side by side
 #[derive(Debug, Parser)]
@@ -53,22 +51,38 @@ struct Options {
     seconds_each: u32,
 
     /// Only these servers; all that are installed without
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "SERVER,...")]
+    #[arg(long, value_delimiter = ',', value_name = "SERVER,...", value_parser = peer_names())]
     peers: Vec<Peer>,
 
     /// Write latest.json and latest.md to this folder; print only without
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
+
+    /// Show the first table and the budgets in this page, between its lines `compare:begin` and `compare:end`
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
 }
 
-fn main() -> std::process::ExitCode {
+/// How long and how often.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Effort {
+    rounds: u32,
+    seconds_each: u32,
+}
+
+fn main() -> ExitCode {
     match run(Options::parse()) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::progress(&format!("{error:#}"));
-            std::process::ExitCode::FAILURE
+            ExitCode::FAILURE
         }
     }
+}
+
+fn peer_names() -> impl clap::builder::TypedValueParser<Value = Peer> {
+    let names = PossibleValuesParser::new(Peer::ALL.map(Peer::name));
+    names.try_map(|name| Peer::named(&name).context("a name of the list above"))
 }
 
 fn run(mut options: Options) -> anyhow::Result<()> {
@@ -76,14 +90,11 @@ fn run(mut options: Options) -> anyhow::Result<()> {
         options.what = What::value_variants().to_vec();
     }
     stay_off_the_server_core()?;
-    let stage = Stage::new(&options.larder)?;
-    process::stop_on_signals(&stage.processes)?;
+    let theatre = Theatre::new(&options.larder)?;
     let effort = Effort { rounds: options.rounds, seconds_each: options.seconds_each };
     let mut rows = Vec::new();
     for what in &options.what {
-        let servers = stage::start_all(&stage, &wanted(*what, &options.peers));
-        ensure!(!servers.is_empty(), "no server runs");
-        rows.push(measure::row(&stage, &servers, *what, effort)?);
+        rows.extend(measure(&theatre, *what, &wanted(*what, &options.peers), effort)?);
     }
     let machine = machine::Machine::look(&repository(), &taking_part(&rows), &options.larder);
     let report = Report::new(machine, effort, rows);
@@ -91,10 +102,20 @@ fn run(mut options: Options) -> anyhow::Result<()> {
     if let Some(folder) = &options.results {
         write_results(folder, &report)?;
     }
+    if let Some(page) = &options.page {
+        write_page(page, &report)?;
+    }
     Ok(())
 }
 
-/// The threads of this program, the origin's too, leave the server's core alone.
+fn measure(theatre: &Theatre, what: What, peers: &[Peer], effort: Effort) -> anyhow::Result<Vec<Row>> {
+    if let Some(settings) = what.core_time() {
+        return Ok(vec![core_time::measure(theatre, what, &settings, peers, effort)?]);
+    }
+    Ok(Vec::new())
+}
+
+/// The threads of this program, generator and origin among them, leave the server's core alone.
 fn stay_off_the_server_core() -> anyhow::Result<()> {
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(CLIENT_CORE);
@@ -104,15 +125,15 @@ fn stay_off_the_server_core() -> anyhow::Result<()> {
 
 fn wanted(what: What, chosen: &[Peer]) -> Vec<Peer> {
     let takes_part = |peer: &&Peer| chosen.is_empty() || chosen.contains(peer);
-    what.core_time().peers.iter().filter(takes_part).copied().collect()
+    what.peers().iter().filter(takes_part).copied().collect()
 }
 
-fn taking_part(rows: &[measure::Row]) -> Vec<Peer> {
+fn taking_part(rows: &[Row]) -> Vec<Peer> {
     let subjects = rows.iter().flat_map(|row| &row.series).map(|series| series.subject);
     let mut peers: Vec<Peer> = subjects
         .filter_map(|subject| match subject {
-            measure::Subject::Peer(peer) => Some(peer),
-            measure::Subject::PlainHit => None,
+            Subject::Peer(peer) => Some(peer),
+            Subject::PlainHit => None,
         })
         .collect();
     peers.sort();
@@ -131,4 +152,11 @@ fn write_results(folder: &Path, report: &Report) -> anyhow::Result<()> {
     fs::write(folder.join("latest.md"), format!("# Latest comparison\n\n{}", report.markdown()))?;
     output::progress(&format!("written to {}", folder.display()));
     Ok(())
+}
+
+fn write_page(path: &Path, report: &Report) -> anyhow::Result<()> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = report::between_marks(&text, &report.summary())
+        .with_context(|| format!("{} has no lines {} and {}", path.display(), report::BEGIN, report::END))?;
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,9 +1,9 @@
-//! What is measured: the rows of the comparison, the servers that take part in each, and what a design budget asks.
+//! What is measured: the rows of the comparison, the servers that take part in each, and what the design asks.
 
+use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
 use crate::load::Protocol;
-use crate::peers::Peer;
 
 /// A row of the comparison; the argument WHAT of `make compare`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
@@ -26,17 +26,26 @@ pub(crate) enum What {
     OneMib,
     Tls,
     H2,
+    OpenLoop,
+    /// Idle connections: HTTP/1.1, HTTP/2, TLS
+    Memory,
+    /// Memory of a stored response beyond its body
+    Overhead,
+    Waiters,
+    Expiry,
+    /// Hits while misses run
+    Mixed,
 }
 
 /// A row that is measured as core time per request.
 pub(crate) struct CoreTime {
     pub(crate) title: &'static str,
     pub(crate) path: &'static str,
-    pub(crate) fields: &'static [&'static str],
+    pub(crate) fields: &'static [(&'static str, &'static str)],
+    pub(crate) status: u16,
     pub(crate) protocol: Protocol,
     /// What a request must find.
     pub(crate) answered_by: AnsweredBy,
-    pub(crate) peers: &'static [Peer],
     /// Larder's plain hit is measured beside, as what a budget refers to.
     pub(crate) beside_plain_hit: bool,
 }
@@ -48,62 +57,82 @@ pub(crate) enum AnsweredBy {
     Origin,
 }
 
-/// What design asks of Larder: at most `limit` times the reference.
+/// What the design asks of a figure of Larder.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Budget {
-    pub(crate) reference: Reference,
-    pub(crate) limit: f64,
+    /// Which measure of the row.
+    pub(crate) measure: usize,
+    pub(crate) limit: Limit,
+}
+
+/// A bound on a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Limit {
+    /// So many times the same figure of somebody else, at most.
+    Times(f64, Reference),
+    /// In the unit of the measure.
+    AtMost(f64),
 }
 
 /// What Larder is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reference {
     Peer(Peer),
-    /// The best of all caches in the row.
+    /// The lowest figure of all other caches in the row.
     BestPeer,
     /// Larder's own plain hit in the same run.
     PlainHit,
 }
 
-const EVERYBODY: &[Peer] = &Peer::ALL;
-const CACHES: &[Peer] =
+const MEMORY_CACHES: &[Peer] =
     &[Peer::Larder, Peer::Haproxy, Peer::NginxProxyCache, Peer::Varnish, Peer::TrafficServer];
-const LARGE: &[Peer] = &[
-    Peer::Larder,
-    Peer::Haproxy,
-    Peer::NginxProxyCache,
-    Peer::NginxStatic,
-    Peer::Varnish,
-    Peer::TrafficServer,
-];
 
 const HIT: CoreTime = CoreTime {
     title: "hit, 14 bytes",
     path: "/small",
     fields: &[],
+    status: 200,
     protocol: Protocol::Http1,
     answered_by: AnsweredBy::Cache,
-    peers: EVERYBODY,
     beside_plain_hit: false,
 };
 
 impl What {
-    pub(crate) fn core_time(self) -> CoreTime {
-        let large = |title, path| CoreTime { title, path, peers: LARGE, ..HIT };
+    /// The servers of the row.
+    pub(crate) fn peers(self) -> &'static [Peer] {
+        use Peer::{Apache, Haproxy, Larder, NginxLua, NginxProxyCache, NginxStatic, TrafficServer, Varnish};
         match self {
+            Self::Hit => &Peer::ALL,
+            Self::Vary | Self::NotModified | Self::Miss | Self::Mixed | Self::Overhead => MEMORY_CACHES,
+            Self::TenKib | Self::SixtyFourKib | Self::OneMib => {
+                &[Larder, Haproxy, NginxProxyCache, NginxStatic, Varnish, TrafficServer]
+            }
+            Self::Tls => &[Larder, Haproxy, NginxProxyCache, NginxLua],
+            Self::H2 => &[Larder, Haproxy, NginxProxyCache, Apache],
+            Self::OpenLoop => &[Larder, Haproxy, NginxProxyCache, NginxLua, Varnish, TrafficServer],
+            Self::Memory => &[Larder, Haproxy, NginxProxyCache],
+            // HAProxy does not collapse requests.
+            Self::Waiters => &[Larder, NginxProxyCache, Varnish],
+            Self::Expiry => MEMORY_CACHES,
+        }
+    }
+
+    /// The settings of a row of core times; nothing for the others.
+    pub(crate) fn core_time(self) -> Option<CoreTime> {
+        let large = |title, path| CoreTime { title, path, ..HIT };
+        Some(match self {
             Self::Hit => HIT,
             Self::Vary => CoreTime {
                 title: "hit with Vary, 14 bytes",
                 path: "/vary",
-                fields: &["Accept-Encoding: gzip"],
-                peers: CACHES,
+                fields: &[("Accept-Encoding", "gzip")],
                 beside_plain_hit: true,
                 ..HIT
             },
             Self::NotModified => CoreTime {
                 title: "304 for If-None-Match",
-                fields: &["If-None-Match: \"one\""],
-                peers: CACHES,
+                fields: &[("If-None-Match", "\"one\"")],
+                status: 304,
                 beside_plain_hit: true,
                 ..HIT
             },
@@ -111,31 +140,26 @@ impl What {
                 title: "forwarded miss (no-store), 14 bytes",
                 path: "/forward/small",
                 answered_by: AnsweredBy::Origin,
-                peers: CACHES,
                 ..HIT
             },
             Self::TenKib => large("hit, 10 KiB", "/10k"),
             Self::SixtyFourKib => large("hit, 64 KiB", "/64k"),
             Self::OneMib => large("hit, 1 MiB", "/1m"),
-            Self::Tls => CoreTime {
-                title: "hit over TLS 1.3, 14 bytes",
-                protocol: Protocol::Http1Tls,
-                peers: &[Peer::Larder, Peer::Haproxy, Peer::NginxProxyCache, Peer::NginxLua],
-                ..HIT
-            },
-            Self::H2 => CoreTime {
-                title: "hit over HTTP/2, 14 bytes",
-                protocol: Protocol::Http2,
-                peers: &[Peer::Larder, Peer::Haproxy, Peer::NginxProxyCache, Peer::Apache],
-                ..HIT
-            },
-        }
+            Self::Tls => {
+                CoreTime { title: "hit over TLS 1.3, 14 bytes", protocol: Protocol::Http1Tls, ..HIT }
+            }
+            Self::H2 => CoreTime { title: "hit over HTTP/2, 14 bytes", protocol: Protocol::Http2, ..HIT },
+            Self::OpenLoop | Self::Memory | Self::Overhead | Self::Waiters | Self::Expiry | Self::Mixed => {
+                return None;
+            }
+        })
     }
 
-    /// Design section 4, and the issue's own for TLS.
-    pub(crate) fn budgets(self) -> Vec<Budget> {
-        let budget = |reference, limit| Budget { reference, limit };
-        let to = |peer, limit| budget(Reference::Peer(peer), limit);
+    /// The budgets of the gateway in the design, and that TLS hits and tail latencies are ahead of every peer.
+    pub(crate) fn budgets(self, title: &str) -> Vec<Budget> {
+        let times = |limit, reference| Budget { measure: 0, limit: Limit::Times(limit, reference) };
+        let to = |peer, limit| times(limit, Reference::Peer(peer));
+        let at_most = |limit| vec![Budget { measure: 0, limit: Limit::AtMost(limit) }];
         match self {
             Self::Hit => vec![
                 to(Peer::Null, 1.15),
@@ -144,11 +168,39 @@ impl What {
                 to(Peer::NginxProxyCache, 0.35),
                 to(Peer::Varnish, 0.3),
             ],
-            Self::Vary | Self::NotModified => vec![budget(Reference::PlainHit, 1.15)],
+            Self::Vary | Self::NotModified => vec![times(1.15, Reference::PlainHit)],
             Self::Miss => vec![to(Peer::NginxProxyCache, 1.0)],
             Self::TenKib | Self::SixtyFourKib | Self::OneMib => vec![to(Peer::NginxStatic, 1.0)],
-            Self::Tls => vec![budget(Reference::BestPeer, 0.9)],
+            Self::Tls => vec![times(0.9, Reference::BestPeer)],
             Self::H2 => vec![to(Peer::Haproxy, 1.35)],
+            Self::OpenLoop => vec![times(1.0, Reference::BestPeer)],
+            Self::Memory if title.contains("HTTP/1.1") => at_most(8.0),
+            Self::Memory if title.contains("HTTP/2") => at_most(28.0),
+            // What TLS takes is reported.
+            Self::Memory => Vec::new(),
+            Self::Overhead => at_most(600.0),
+            Self::Waiters => at_most(100.0),
+            Self::Expiry => at_most(1.0),
+            Self::Mixed => at_most(1000.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn every_reference_takes_part_in_its_row() {
+        for what in What::value_variants() {
+            assert!(what.peers().contains(&Peer::Larder), "{what:?}");
+            for budget in what.budgets("") {
+                if let Limit::Times(_, Reference::Peer(peer)) = budget.limit {
+                    assert!(what.peers().contains(&peer), "{what:?} refers to {peer:?}");
+                }
+            }
         }
     }
 }

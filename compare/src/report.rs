@@ -1,32 +1,34 @@
-//! The result as JSON and as a Markdown table.
+//! The result as JSON and as Markdown tables.
 
 use std::fmt::Write as _;
 
+use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
+use crate::Effort;
 use crate::machine::Machine;
-use crate::measure::Subject;
-use crate::measure::{Effort, Row, Series};
-use crate::peers::Peer;
+use crate::row::{Measure, Row, Series, Subject};
+use crate::statistics::Summary;
 use crate::verdict::{Verdict, verdicts};
 
 /// A whole run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Raised when a field changes its meaning.
-    pub(crate) schema: u32,
+    /// [`SCHEMA`].
+    pub(crate) schema: String,
     pub(crate) machine: Machine,
     pub(crate) effort: Effort,
     pub(crate) rows: Vec<Row>,
     pub(crate) verdicts: Vec<Verdict>,
 }
 
-pub(crate) const SCHEMA: u32 = 1;
+/// Grows when a field changes its meaning or goes away, not when one is added.
+const SCHEMA: &str = "larder-compare/1";
 
 impl Report {
     pub(crate) fn new(machine: Machine, effort: Effort, rows: Vec<Row>) -> Self {
         let verdicts = rows.iter().flat_map(verdicts).collect();
-        Self { schema: SCHEMA, machine, effort, rows, verdicts }
+        Self { schema: SCHEMA.to_owned(), machine, effort, rows, verdicts }
     }
 
     /// # Errors
@@ -43,12 +45,19 @@ impl Report {
         text
     }
 
+    /// What the front page shows: the first row and the budgets.
+    pub(crate) fn summary(&self) -> String {
+        let first = self.rows.first().map(row_table).unwrap_or_default();
+        format!("{}{first}{}", self.headline(), verdict_table(&self.verdicts))
+    }
+
     fn headline(&self) -> String {
         let Machine { date, commit, processor, cores, kernel, system, .. } = &self.machine;
         let Effort { rounds, seconds_each } = self.effort;
         format!(
-            "{date}, commit {commit}, {processor}, {cores} cores, {kernel}, {system}. Medians of {rounds} interleaved rounds of \
-             {seconds_each} s, in brackets half the way from the lowest to the highest; core time is what core 0 was not idle, per request.\n"
+            "{date}, commit {commit}, {processor}, {cores} cores, {kernel}, {system}. Medians of {rounds} interleaved rounds of\n\
+             {seconds_each} s; in brackets half the way from the lowest to the highest. Core time is what the server's core was not\n\
+             idle, per request.\n"
         )
     }
 
@@ -61,65 +70,61 @@ impl Report {
     }
 }
 
+/// Around what is written anew in a page.
+pub(crate) const BEGIN: &str = "<!-- compare:begin -->";
+pub(crate) const END: &str = "<!-- compare:end -->";
+
+/// `page` with `text` in the place of what stands between its marks; nothing when it has none.
+pub(crate) fn between_marks(page: &str, text: &str) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n\n{text}\n{END}{after}"))
+}
+
 fn row_table(row: &Row) -> String {
     let mut text = format!("\n**{}**\n\n", row.title);
-    let is_large = row.series.iter().any(|series| series.body_bytes >= LARGE_BYTES);
-    text.push_str("| server | core time per request | to Larder | requests/s |");
-    text.push_str(if is_large {
-        " bytes per core second |\n|---|---|---|---|---|\n"
-    } else {
-        "\n|---|---|---|---|\n"
-    });
-    let larder = row.series.iter().find(|series| series.subject == Subject::Peer(Peer::Larder));
-    let larder_us = larder.map(|series| series.core_us_per_request.median);
+    let names = row.measures.iter().map(|measure| measure.name.clone());
+    let mut head = vec!["server".to_owned()];
+    head.extend(names);
+    head.insert(2, "to Larder".to_owned());
+    line(&mut text, &head);
+    text.push_str(&format!("|{}\n", "---|".repeat(head.len())));
+    let larder = row.of(Subject::Peer(Peer::Larder)).and_then(|series| series.figures.first());
     for series in &row.series {
-        let mut cells = cells(series, larder_us);
-        if is_large {
-            cells.push(bytes_per_second(series));
-        }
-        line(&mut text, &cells);
+        line(&mut text, &cells(row, series, larder));
     }
     text
 }
 
-/// From here on the bytes count, not the request.
-const LARGE_BYTES: u64 = 10 << 10;
-
-fn cells(series: &Series, larder_us: Option<f64>) -> Vec<String> {
-    let core = series.core_us_per_request;
-    let ratio = larder_us.map_or_else(|| "-".to_owned(), |larder| format!("{:.2}", core.median / larder));
-    let errors = if series.errors == 0 { String::new() } else { format!(", {} errors", series.errors) };
-    vec![
-        series.subject.title(),
-        format!("{:.2} µs (± {:.0} %)", core.median, core.spread() * 100.0),
-        ratio,
-        format!("{:.0}{errors}", series.requests_per_second.median),
-    ]
+fn cells(row: &Row, series: &Series, larder: Option<&Summary>) -> Vec<String> {
+    let errors = if series.errors == 0 { String::new() } else { format!(" ({} errors)", series.errors) };
+    let mut cells = vec![format!("{}{errors}", series.subject.title())];
+    cells.extend(series.figures.iter().zip(&row.measures).map(|(figure, measure)| cell(figure, measure)));
+    let ratio = series.figures.first().zip(larder).filter(|(_, larder)| larder.median != 0.0);
+    let ratio =
+        ratio.map_or_else(|| "-".to_owned(), |(own, larder)| format!("{:.2}", own.median / larder.median));
+    cells.insert(2, ratio);
+    cells
 }
 
-fn bytes_per_second(series: &Series) -> String {
-    let mib_per_second =
-        series.body_bytes as f64 / f64::from(1 << 20) / (series.core_us_per_request.median / 1e6);
-    format!("{mib_per_second:.0} MiB/s")
+/// `9.31 µs (± 2 %)`; a single round has no spread.
+fn cell(figure: &Summary, measure: &Measure) -> String {
+    let digits = if figure.median.abs() < 100.0 { 2 } else { 0 };
+    let spread = figure.spread() * 100.0;
+    let spread = if spread == 0.0 { String::new() } else { format!(" (± {spread:.0} %)") };
+    let number = format!("{:.digits$} {}", figure.median, measure.unit);
+    format!("{}{spread}", number.trim_end())
 }
 
 /// The budgets of the design, each met or missed.
-pub(crate) fn verdict_table(verdicts: &[Verdict]) -> String {
+fn verdict_table(verdicts: &[Verdict]) -> String {
     if verdicts.is_empty() {
         return String::new();
     }
     let mut text = "\n| budget | measured | limit | |\n|---|---|---|---|\n".to_owned();
-    for verdict in verdicts {
-        let word = if verdict.is_met { "met" } else { "**missed**" };
-        line(
-            &mut text,
-            &[
-                verdict.budget.clone(),
-                format!("{:.2}", verdict.ratio),
-                verdict.limit.to_string(),
-                word.to_owned(),
-            ],
-        );
+    for Verdict { budget, measured, limit, is_met } in verdicts {
+        let word = if *is_met { "met" } else { "**missed**" };
+        line(&mut text, &[budget.clone(), format!("{measured:.2}"), limit.to_string(), word.to_owned()]);
     }
     text
 }
@@ -127,4 +132,43 @@ pub(crate) fn verdict_table(verdicts: &[Verdict]) -> String {
 fn line(text: &mut String, cells: &[String]) {
     // Writing to a String cannot fail.
     writeln!(text, "| {} |", cells.join(" | ")).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::What;
+
+    #[test]
+    fn only_what_is_between_the_marks_changes() {
+        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        let once = between_marks(&page, "new\n").expect("it has marks");
+        assert_eq!(once, format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
+        assert_eq!(between_marks(&once, "new\n"), Some(once));
+        assert_eq!(between_marks("no marks", "new"), None);
+    }
+
+    #[test]
+    fn a_table_shows_ratios_and_verdicts() {
+        let mut row = Row::new(What::Hit, "hit", &[("core time per request", "µs"), ("requests/s", "")]);
+        for (us, rate) in [(8.0, 100_000.0), (10.0, 90_000.0)] {
+            row.add(Subject::Peer(Peer::Larder), vec![us, rate], 0);
+        }
+        row.add(Subject::Peer(Peer::Haproxy), vec![18.0, 50_000.4], 3);
+        let expected = "
+**hit**
+
+| server | core time per request | to Larder | requests/s |
+|---|---|---|---|
+| Larder | 9.00 µs (± 11 %) | 1.00 | 95000 (± 5 %) |
+| HAProxy cache (3 errors) | 18.00 µs | 2.00 | 50000 |
+";
+        assert_eq!(row_table(&row), expected);
+        let expected = "
+| budget | measured | limit | |
+|---|---|---|---|
+| hit: core time per request at most 0.8 x HAProxy cache | 0.50 | 0.8 | met |
+";
+        assert_eq!(verdict_table(&verdicts(&row)), expected);
+    }
 }

@@ -1,96 +1,92 @@
-//! Whether Larder keeps its budgets: ratios of medians of one run.
+//! Whether Larder keeps its budgets: by the medians of one run.
 
+use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Row, Series, Subject};
-use crate::peers::Peer;
-use crate::plan::{Budget, Reference};
+use crate::plan::{Budget, Limit, Reference};
+use crate::row::{Row, Series, Subject};
 
 /// A budget and what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) budget: String,
-    pub(crate) ratio: f64,
+    /// A ratio where the budget refers to another server, or in the unit of the budget.
+    pub(crate) measured: f64,
     pub(crate) limit: f64,
     pub(crate) is_met: bool,
 }
 
 /// The verdicts of a row; a budget whose reference didn't take part has none.
 pub(crate) fn verdicts(row: &Row) -> Vec<Verdict> {
-    row.what.budgets().into_iter().filter_map(|budget| verdict(row, budget)).collect()
+    row.what.budgets(&row.title).into_iter().filter_map(|budget| verdict(row, budget)).collect()
 }
 
 fn verdict(row: &Row, budget: Budget) -> Option<Verdict> {
-    let larder = of(row, Subject::Peer(Peer::Larder))?;
-    let reference = match budget.reference {
-        Reference::Peer(peer) => of(row, Subject::Peer(peer))?,
-        Reference::PlainHit => of(row, Subject::PlainHit)?,
-        Reference::BestPeer => best_peer(row)?,
+    let median = |series: &Series| series.figures.get(budget.measure).map(|summary| summary.median);
+    let larder = median(row.of(Subject::Peer(Peer::Larder))?)?;
+    let measure = row.measures.get(budget.measure)?;
+    let (measured, limit, text) = match budget.limit {
+        Limit::AtMost(limit) => (larder, limit, format!("at most {limit} {}", measure.unit)),
+        Limit::Times(limit, reference) => {
+            let reference = find(row, reference, median)?;
+            (larder / median(reference)?, limit, format!("at most {limit} x {}", reference.subject.title()))
+        }
     };
-    let ratio = larder.core_us_per_request.median / reference.core_us_per_request.median;
-    let name = reference.subject.title();
-    Some(Verdict {
-        budget: format!("{}: at most {} x {name}", row.title, budget.limit),
-        ratio,
-        limit: budget.limit,
-        is_met: ratio <= budget.limit,
-    })
+    let budget = format!("{}: {} {}", row.title, measure.name, text.trim_end());
+    Some(Verdict { budget, measured, limit, is_met: measured <= limit })
 }
 
-fn of(row: &Row, subject: Subject) -> Option<&Series> {
-    row.series.iter().find(|series| series.subject == subject)
+fn find(row: &Row, reference: Reference, median: impl Fn(&Series) -> Option<f64>) -> Option<&Series> {
+    match reference {
+        Reference::Peer(peer) => row.of(Subject::Peer(peer)),
+        Reference::PlainHit => row.of(Subject::PlainHit),
+        Reference::BestPeer => {
+            let rivals = row.series.iter().filter(|series| is_rival(series.subject));
+            let known = rivals.filter_map(|series| Some((median(series)?, series)));
+            known.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, series)| series)
+        }
+    }
 }
 
-fn best_peer(row: &Row) -> Option<&Series> {
-    let is_rival =
-        |subject: Subject| matches!(subject, Subject::Peer(peer) if peer.is_cache() && peer != Peer::Larder);
-    let rivals = row.series.iter().filter(|series| is_rival(series.subject));
-    rivals.min_by(|a, b| a.core_us_per_request.median.total_cmp(&b.core_us_per_request.median))
+fn is_rival(subject: Subject) -> bool {
+    matches!(subject, Subject::Peer(peer) if peer.is_cache() && peer != Peer::Larder)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::verdicts;
-    use crate::measure::{Row, Series, Subject};
-    use crate::peers::Peer;
-    use crate::plan::What;
-    use crate::statistics::Summary;
+    use bench::peers::Peer::{Haproxy, Larder, NginxLua, NginxProxyCache};
 
-    fn row(what: What, medians: &[(Subject, f64)]) -> Row {
-        let summary = |median| Summary { median, min: median, max: median };
-        let series = medians.iter().map(|(subject, median)| Series {
-            subject: *subject,
-            core_us_per_request: summary(*median),
-            requests_per_second: summary(1.0),
-            body_bytes: 14,
-            errors: 0,
-            rounds_us: vec![*median],
-        });
-        Row { what, title: "row".to_owned(), series: series.collect() }
+    use super::*;
+    use crate::plan::What;
+
+    fn found(what: What, title: &str, medians: &[(Subject, f64)]) -> Vec<(f64, bool)> {
+        let mut row = Row::new(what, title, &[("figure", "unit")]);
+        medians.iter().for_each(|(subject, median)| row.add(*subject, vec![*median], 0));
+        let round = |verdict: Verdict| ((verdict.measured * 100.0).round() / 100.0, verdict.is_met);
+        verdicts(&row).into_iter().map(round).collect()
     }
 
     #[test]
-    fn ratios_decide() {
+    fn ratios_and_limits_decide() {
         use Subject::{Peer as Of, PlainHit};
         let cases = [
-            (What::Hit, vec![(Of(Peer::Larder), 8.0), (Of(Peer::Haproxy), 10.0)], vec![(0.8, true)]),
-            (What::Hit, vec![(Of(Peer::Larder), 8.1), (Of(Peer::Haproxy), 10.0)], vec![(0.81, false)]),
-            (What::Vary, vec![(Of(Peer::Larder), 9.0), (PlainHit, 10.0)], vec![(0.9, true)]),
+            (What::Hit, "", vec![(Of(Larder), 8.0), (Of(Haproxy), 10.0)], vec![(0.8, true)]),
+            (What::Hit, "", vec![(Of(Larder), 8.1), (Of(Haproxy), 10.0)], vec![(0.81, false)]),
+            (What::Vary, "", vec![(Of(Larder), 9.0), (PlainHit, 10.0)], vec![(0.9, true)]),
             (
                 What::Tls,
-                vec![(Of(Peer::Larder), 9.5), (Of(Peer::Haproxy), 10.0), (Of(Peer::NginxLua), 20.0)],
+                "",
+                vec![(Of(Larder), 9.5), (Of(Haproxy), 10.0), (Of(NginxLua), 20.0)],
                 vec![(0.95, false)],
             ),
-            (What::H2, vec![(Of(Peer::Larder), 9.5)], vec![]),
-            (What::Miss, vec![(Of(Peer::NginxProxyCache), 9.5)], vec![]),
+            (What::H2, "", vec![(Of(Larder), 9.5)], vec![]),
+            (What::Miss, "", vec![(Of(NginxProxyCache), 9.5)], vec![]),
+            (What::Memory, "HTTP/1.1", vec![(Of(Larder), 8.5)], vec![(8.5, false)]),
+            (What::Memory, "HTTP/2", vec![(Of(Larder), 8.5)], vec![(8.5, true)]),
+            (What::Memory, "TLS", vec![(Of(Larder), 8.5)], vec![]),
         ];
-        for (what, medians, expected) in cases {
-            let found = verdicts(&row(what, &medians));
-            let found: Vec<(f64, bool)> = found
-                .iter()
-                .map(|verdict| ((verdict.ratio * 100.0).round() / 100.0, verdict.is_met))
-                .collect();
-            assert_eq!(found, expected, "{what:?} {medians:?}");
+        for (what, title, medians, expected) in cases {
+            assert_eq!(found(what, title, &medians), expected, "{what:?} {medians:?}");
         }
     }
 }

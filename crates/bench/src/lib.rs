@@ -10,6 +10,7 @@
 pub mod http;
 pub mod null_http;
 pub mod observe;
+pub mod peers;
 pub mod progress;
 pub mod result;
 pub mod server;

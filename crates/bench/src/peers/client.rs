@@ -1,48 +1,70 @@
-//! One request at a time, by hand: to see that a peer is there, and that it answers from its cache.
+//! One request at a time, by hand: to see that a server is there, and what it answers.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-
-/// What a peer answered.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
     /// Field lines as they came.
-    pub(crate) fields: Vec<String>,
-    pub(crate) body: Vec<u8>,
+    pub fields: Vec<String>,
+    pub body: Vec<u8>,
 }
 
-/// A kept connection.
-pub(crate) struct Client {
+/// A kept HTTP/1.1 connection.
+#[derive(Debug)]
+pub struct Client {
     reader: BufReader<TcpStream>,
 }
 
-/// Nothing here takes longer than the slowest peer needs for a first answer.
+/// Nothing here takes longer than the slowest server needs for a first answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Client {
+    /// Connects.
+    ///
     /// # Errors
+    ///
     /// When nobody listens.
-    pub(crate) fn connect(address: SocketAddr) -> anyhow::Result<Self> {
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, LIMIT)?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_nodelay(true)?;
-        Ok(Self { reader: BufReader::new(stream) })
+        Ok(Self { reader: BufReader::with_capacity(READ_BYTES, stream) })
     }
 
-    /// GET with further field lines.
+    /// Sends a GET with further field lines, and reads the answer.
     ///
     /// # Errors
-    /// When the connection breaks, or the answer is not delimited by a Content-Length.
-    pub(crate) fn get(&mut self, path: &str, fields: &[&str]) -> anyhow::Result<Answer> {
+    ///
+    /// When the connection breaks, or the answer is no HTTP with a Content-Length.
+    pub fn get(&mut self, path: &str, fields: &[&str]) -> io::Result<Answer> {
+        self.send(path, fields)?;
+        self.receive()
+    }
+
+    /// Sends a GET with further field lines.
+    ///
+    /// # Errors
+    ///
+    /// When the connection breaks.
+    pub fn send(&mut self, path: &str, fields: &[&str]) -> io::Result<()> {
         let more: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
         let request = format!("GET {path} HTTP/1.1\r\nHost: compare\r\n{more}\r\n");
-        self.reader.get_mut().write_all(request.as_bytes())?;
+        self.reader.get_mut().write_all(request.as_bytes())
+    }
+
+    /// Reads the next answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn receive(&mut self) -> io::Result<Answer> {
         let status = self.line()?;
-        let status = status.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status line")?;
+        let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = code.ok_or_else(|| malformed("no status line"))?;
         let mut fields = Vec::new();
         loop {
             let line = self.line()?;
@@ -53,26 +75,64 @@ impl Client {
         }
         let mut answer = Answer { status, fields, body: Vec::new() };
         if status != 304 {
-            let length = answer.field("content-length").context("an answer without Content-Length")?;
-            answer.body.resize(length.parse()?, 0);
+            let length = answer.field("content-length").and_then(|length| length.parse().ok());
+            answer.body.resize(length.ok_or_else(|| malformed("no Content-Length"))?, 0);
             self.reader.read_exact(&mut answer.body)?;
         }
         Ok(answer)
     }
 
-    fn line(&mut self) -> anyhow::Result<String> {
+    fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
-            bail!("the connection was closed");
+            return Err(ErrorKind::UnexpectedEof.into());
         }
         Ok(line.trim_end().to_owned())
     }
 }
 
+/// Small, since there may be thousands of connections.
+const READ_BYTES: usize = 1024;
+
 impl Answer {
-    /// The value of the first field of that name (in lower case).
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        let pairs = self.fields.iter().filter_map(|line| line.split_once(':'));
-        pairs.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    /// The value of the first field of that name, in any case.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.fields.iter().filter_map(|line| line.split_once(':'));
+        pairs.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+fn malformed(why: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    #[test]
+    fn answers_follow_one_another_on_a_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream
+                .write_all(b"HTTP/1.1 304 Not Modified\r\nAge: 1\r\n\r\nHTTP/1.1 200 OK\r\ncontent-LENGTH: 2\r\n\r\nhi")
+                .expect("it reads");
+            let mut request = String::new();
+            stream.read_to_string(&mut request).expect("it closes");
+            request
+        });
+        let mut client = Client::connect(address).expect("it listens");
+        let first = client.get("/", &["X: y"]).expect("an answer");
+        assert_eq!((first.status, first.field("AGE"), first.body.len()), (304, Some("1"), 0));
+        let second = client.receive().expect("an answer");
+        assert_eq!((second.status, second.body.as_slice()), (200, &b"hi"[..]));
+        drop(client);
+        let request = server.join().expect("it did not panic");
+        assert_eq!(request, "GET / HTTP/1.1\r\nHost: compare\r\nX: y\r\n\r\n");
     }
 }

@@ -1,14 +1,11 @@
-//! The servers that are compared, as data: program, configuration, how it is told to run.
-//!
-//! Each configuration in `compare/peers` says in its head why it is fair.
+//! The servers that we know, as data: program, configuration, how it is told to run.
 
 use serde::{Deserialize, Serialize};
 
-/// A server that takes part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+/// A server that we can start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[value(rename_all = "kebab-case")]
-pub(crate) enum Peer {
+pub enum Peer {
     /// Reads and writes fixed bytes: the limit.
     Null,
     Larder,
@@ -22,22 +19,24 @@ pub(crate) enum Peer {
     Apache,
 }
 
-/// How a peer is brought up.
-pub(crate) struct Recipe {
-    pub(crate) title: &'static str,
-    pub(crate) program: &'static str,
+/// How a server is brought up.
+#[derive(Debug)]
+pub struct Recipe {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub program: &'static str,
     /// Filled like the files.
-    pub(crate) arguments: &'static [&'static str],
+    pub arguments: &'static [&'static str],
     /// Name in the peer's folder, and text.
-    pub(crate) files: &'static [(&'static str, &'static str)],
+    pub files: &'static [(&'static str, &'static str)],
     /// Folders that it wants to find.
-    pub(crate) folders: &'static [&'static str],
+    pub folders: &'static [&'static str],
     /// How it says which version it is.
-    pub(crate) version: &'static [&'static str],
+    pub version: &'static [&'static str],
 }
 
 impl Peer {
-    pub(crate) const ALL: [Self; 10] = [
+    pub const ALL: [Self; 10] = [
         Self::Null,
         Self::Larder,
         Self::Haproxy,
@@ -50,7 +49,8 @@ impl Peer {
         Self::Apache,
     ];
 
-    pub(crate) fn recipe(self) -> &'static Recipe {
+    #[must_use]
+    pub fn recipe(self) -> &'static Recipe {
         match self {
             Self::Null => &NULL,
             Self::Larder => &LARDER,
@@ -65,8 +65,20 @@ impl Peer {
         }
     }
 
+    /// Its name in options and results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.recipe().name
+    }
+
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|peer| peer.name() == name)
+    }
+
     /// Whether it has an origin to ask; the others answer from what they are configured with.
-    pub(crate) fn is_cache(self) -> bool {
+    #[must_use]
+    pub fn is_cache(self) -> bool {
         !matches!(self, Self::Null | Self::NginxStatic)
     }
 }
@@ -75,6 +87,7 @@ const NGINX_ARGUMENTS: &[&str] =
     &["-c", "{{folder}}/nginx.conf", "-p", "{{folder}}", "-e", "{{folder}}/error.log"];
 
 const NULL: Recipe = Recipe {
+    name: "null",
     title: "null server",
     program: "{{larder}}",
     arguments: &["bench", "null-http", "--listen", "{{listen}}"],
@@ -84,51 +97,57 @@ const NULL: Recipe = Recipe {
 };
 
 const LARDER: Recipe = Recipe {
+    name: "larder",
     title: "Larder",
     program: "{{larder}}",
     arguments: &["serve", "--config", "{{folder}}/larder.toml"],
-    files: &[("larder.toml", include_str!("../peers/larder.toml"))],
+    files: &[("larder.toml", include_str!("../../peers/larder.toml"))],
     folders: &[],
     version: &["--version"],
 };
 
 const HAPROXY: Recipe = Recipe {
+    name: "haproxy",
     title: "HAProxy cache",
     program: "haproxy",
     arguments: &["-db", "-f", "{{folder}}/haproxy.cfg"],
-    files: &[("haproxy.cfg", include_str!("../peers/haproxy.cfg"))],
+    files: &[("haproxy.cfg", include_str!("../../peers/haproxy.cfg"))],
     folders: &[],
     version: &["-v"],
 };
 
 const NGINX_PROXY_CACHE: Recipe = Recipe {
+    name: "nginx-proxy-cache",
     title: "nginx proxy_cache",
     program: "nginx",
     arguments: NGINX_ARGUMENTS,
-    files: &[("nginx.conf", include_str!("../peers/nginx-proxy-cache.conf"))],
+    files: &[("nginx.conf", include_str!("../../peers/nginx-proxy-cache.conf"))],
     folders: &[],
     version: &["-v"],
 };
 
 const NGINX_STATIC: Recipe = Recipe {
+    name: "nginx-static",
     title: "nginx return, sendfile",
     program: "nginx",
     arguments: NGINX_ARGUMENTS,
-    files: &[("nginx.conf", include_str!("../peers/nginx-static.conf"))],
+    files: &[("nginx.conf", include_str!("../../peers/nginx-static.conf"))],
     folders: &[],
     version: &["-v"],
 };
 
 const NGINX_LUA: Recipe = Recipe {
+    name: "nginx-lua",
     title: "nginx + Lua dictionary",
     program: "nginx",
     arguments: NGINX_ARGUMENTS,
-    files: &[("nginx.conf", include_str!("../peers/nginx-lua.conf"))],
+    files: &[("nginx.conf", include_str!("../../peers/nginx-lua.conf"))],
     folders: &[],
     version: &["-v"],
 };
 
 const VARNISH: Recipe = Recipe {
+    name: "varnish",
     title: "Varnish",
     program: "varnishd",
     arguments: &[
@@ -150,40 +169,43 @@ const VARNISH: Recipe = Recipe {
         "-p",
         "thread_pool_min=100",
     ],
-    files: &[("default.vcl", include_str!("../peers/varnish.vcl"))],
+    files: &[("default.vcl", include_str!("../../peers/varnish.vcl"))],
     folders: &[],
     version: &["-V"],
 };
 
 const TRAFFIC_SERVER: Recipe = Recipe {
+    name: "traffic-server",
     title: "Traffic Server",
     program: "traffic_server",
     arguments: &["--run-root={{folder}}/runroot.yaml"],
     files: &[
-        ("runroot.yaml", include_str!("../peers/trafficserver.runroot.yaml")),
-        ("records.config", include_str!("../peers/trafficserver.records.config")),
-        ("remap.config", include_str!("../peers/trafficserver.remap.config")),
-        ("ip_allow.yaml", include_str!("../peers/trafficserver.ip_allow.yaml")),
-        ("storage.config", include_str!("../peers/trafficserver.storage.config")),
+        ("runroot.yaml", include_str!("../../peers/trafficserver.runroot.yaml")),
+        ("records.config", include_str!("../../peers/trafficserver.records.config")),
+        ("remap.config", include_str!("../../peers/trafficserver.remap.config")),
+        ("ip_allow.yaml", include_str!("../../peers/trafficserver.ip_allow.yaml")),
+        ("storage.config", include_str!("../../peers/trafficserver.storage.config")),
     ],
     folders: &["cache"],
     version: &["--version"],
 };
 
 const SQUID: Recipe = Recipe {
+    name: "squid",
     title: "Squid",
     program: "squid",
     arguments: &["--foreground", "-N", "-n", "larder{{port}}", "-f", "{{folder}}/squid.conf"],
-    files: &[("squid.conf", include_str!("../peers/squid.conf"))],
+    files: &[("squid.conf", include_str!("../../peers/squid.conf"))],
     folders: &[],
     version: &["-v"],
 };
 
 const APACHE: Recipe = Recipe {
+    name: "apache",
     title: "Apache mod_cache",
     program: "apache2",
     arguments: &["-DFOREGROUND", "-f", "{{folder}}/apache.conf"],
-    files: &[("apache.conf", include_str!("../peers/apache.conf"))],
+    files: &[("apache.conf", include_str!("../../peers/apache.conf"))],
     folders: &[],
     version: &["-v"],
 };

@@ -1,122 +1,127 @@
-//! What the servers of a comparison stand on: the origin, a folder, a certificate, free ports; and the servers
-//! themselves, started and asked.
+//! What servers stand on, and the servers themselves: started, and asked until they answer.
 
-use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use anyhow::{Context as _, bail, ensure};
+use super::template::Values;
+use super::{Client, Peer, PeerError, Recipe};
+use crate::server::{Ready, ServerCommand, ServerProcess};
 
-use crate::client::Client;
-use crate::origin::{self, Origin};
-use crate::output;
-use crate::pause::poll;
-use crate::peers::Peer;
-use crate::process::{Launch, Processes, Running, USER};
-use crate::template::Values;
-
-/// The core that servers have for themselves.
-pub(crate) const SERVER_CORE: usize = 0;
-
-/// The core of the load generator, the origin and this program.
-pub(crate) const CLIENT_CORE: usize = 1;
-
-/// Everything that peers need to run.
-pub(crate) struct Stage {
-    pub(crate) origin: Origin,
-    pub(crate) processes: Arc<Processes>,
+/// Everything that servers need to run.
+#[derive(Debug)]
+pub struct Stage {
+    options: StageOptions,
     folder: tempfile::TempDir,
-    larder: PathBuf,
 }
 
-/// A peer that runs and answers.
-pub(crate) struct Server {
-    pub(crate) peer: Peer,
-    pub(crate) addresses: Addresses,
-    pub(crate) running: Running,
+/// What is different from stage to stage.
+#[derive(Clone, Debug)]
+pub struct StageOptions {
+    /// Larder's binary, which is also the null server.
+    pub larder: PathBuf,
+    /// The origin that caches ask.
+    pub origin: SocketAddr,
+    /// What servers without a cache answer to `/small`.
+    pub small_body: String,
+    /// What servers without a cache find as files: name and content.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// The core that the servers run on; any without.
+    pub core: Option<usize>,
 }
 
-/// Where a server listens: plain, HTTP/2 by prior knowledge, TLS.
+/// A server that runs and has answered. Stopped when dropped.
+#[derive(Debug)]
+pub struct PeerServer {
+    pub peer: Peer,
+    pub addresses: Addresses,
+    process: ServerProcess,
+}
+
+/// Where a server listens: HTTP/1.1, HTTP/2 by prior knowledge, both over TLS.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Addresses {
-    pub(crate) http: SocketAddr,
-    pub(crate) http2: SocketAddr,
-    pub(crate) tls: SocketAddr,
-    admin: SocketAddr,
+pub struct Addresses {
+    pub http: SocketAddr,
+    pub http2: SocketAddr,
+    pub tls: SocketAddr,
+    pub admin: SocketAddr,
 }
 
 impl Stage {
-    /// `larder` is the binary that takes part.
+    /// Prepares the folder and the certificate that all share.
     ///
     /// # Errors
-    /// When files can't be written, or the origin can't listen.
-    pub(crate) fn new(larder: &Path) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("larder-compare-").tempdir()?;
-        open_to_all(folder.path())?;
+    ///
+    /// When files can't be written.
+    pub fn new(options: StageOptions) -> Result<Self, PeerError> {
+        let folder = tempfile::Builder::new().prefix("larder-peers-").tempdir();
+        let folder = folder.map_err(failed("no temporary folder", Path::new("")))?;
+        let stage = Self { options, folder };
+        open_to_all(stage.path())?;
         // A copy: the user that it runs as may not reach the folder where it was built.
-        let copy = folder.path().join("larder");
-        fs::copy(larder, &copy).with_context(|| format!("cannot copy {}", larder.display()))?;
+        let copy = stage.path().join("larder");
+        let larder = &stage.options.larder;
+        fs::copy(larder, &copy).map_err(failed("can't copy Larder's binary", larder))?;
         open_to_all(&copy)?;
-        write_certificate(folder.path())?;
-        write_files(folder.path())?;
-        Ok(Self { origin: Origin::start()?, processes: Processes::new(folder.path()), folder, larder: copy })
+        stage.write_certificate()?;
+        stage.write_files()?;
+        Ok(stage)
     }
 
-    /// Starts a peer and waits until it answers.
+    /// Starts a server and waits until it answers a request.
     ///
     /// # Errors
+    ///
     /// When it ends or doesn't answer in time; the error carries what it printed.
-    pub(crate) fn start(&self, peer: Peer) -> anyhow::Result<Server> {
+    pub fn start(&self, peer: Peer) -> Result<PeerServer, PeerError> {
         let recipe = peer.recipe();
         let addresses = Addresses::free()?;
         let folder = self.peer_folder(peer, addresses.http.port())?;
         let values = self.values(&folder, addresses);
         for (name, text) in recipe.files {
-            fs::write(folder.join(name), values.fill(text)?)?;
+            write(&folder.join(name), values.fill(text)?)?;
         }
-        let arguments: Vec<String> =
-            recipe.arguments.iter().map(|argument| values.fill(argument)).collect::<anyhow::Result<_>>()?;
-        let launch = Launch {
-            program: &values.fill(recipe.program)?,
-            arguments: &arguments,
-            core: SERVER_CORE,
-            folder: &folder,
-        };
-        let running = self.processes.start(&launch)?;
-        let mut server = Server { peer, addresses, running };
-        server.wait_until_ready().with_context(|| format!("{} does not start", recipe.title))?;
+        let command = command(recipe, &values, &folder)?;
+        let command = ServerCommand::new(command, Ready::Listens(addresses.http)).on_core(self.options.core);
+        let process = command.start().map_err(|source| PeerError::Start { title: recipe.title, source })?;
+        let server = PeerServer { peer, addresses, process };
+        server.wait_until_it_answers("/small")?;
         Ok(server)
     }
 
-    fn peer_folder(&self, peer: Peer, port: u16) -> anyhow::Result<PathBuf> {
-        let folder =
-            self.folder.path().join(format!("{}-{port}", peer.recipe().program.trim_matches(['{', '}'])));
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn peer_folder(&self, peer: Peer, port: u16) -> Result<PathBuf, PeerError> {
+        let folder = self.path().join(format!("{}-{port}", peer.name()));
         let more = peer.recipe().folders.iter().map(|name| folder.join(name));
         for folder in [folder.clone()].into_iter().chain(more) {
-            fs::create_dir(&folder)?;
-            if rustix::process::geteuid().is_root() {
-                chown(&folder, Some(USER.1), Some(USER.1))?;
+            fs::create_dir(&folder).map_err(failed("can't create the folder", &folder))?;
+            if runs_as_root() {
+                chown(&folder, Some(USER_ID), Some(USER_ID)).map_err(failed("can't give away", &folder))?;
             }
         }
         Ok(folder)
     }
 
     fn values(&self, folder: &Path, addresses: Addresses) -> Values {
+        let path = |name: &str| self.path().join(name).display().to_string();
         let mut values = Values::default();
-        let root = self.folder.path();
-        values.set("larder", self.larder.display().to_string());
+        values.set("larder", path("larder"));
         values.set("folder", folder.display().to_string());
-        values.set("files", root.join("files").display().to_string());
-        values.set("certificate", root.join("certificate.pem").display().to_string());
-        values.set("key", root.join("key.pem").display().to_string());
-        values.set("combined", root.join("combined.pem").display().to_string());
-        values.set("small_body", origin::SMALL_BODY);
-        values.set("origin", self.origin.address().to_string());
-        values.set("origin_host", self.origin.address().ip().to_string());
-        values.set("origin_port", self.origin.address().port().to_string());
+        values.set("files", path("files"));
+        values.set("certificate", path("certificate.pem"));
+        values.set("key", path("key.pem"));
+        values.set("combined", path("combined.pem"));
+        values.set("small_body", &self.options.small_body);
+        values.set("origin", self.options.origin.to_string());
+        values.set("origin_host", self.options.origin.ip().to_string());
+        values.set("origin_port", self.options.origin.port().to_string());
         values.set("host", addresses.http.ip().to_string());
         values.set("port", addresses.http.port().to_string());
         values.set("listen", addresses.http.to_string());
@@ -125,106 +130,109 @@ impl Stage {
         values.set("admin_listen", addresses.admin.to_string());
         values
     }
+
+    /// An elliptic curve, as most of today's certificates are.
+    fn write_certificate(&self) -> Result<(), PeerError> {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names);
+        let made = made.map_err(|error| PeerError::Certificate(error.to_string()))?;
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        write(&self.path().join("combined.pem"), format!("{certificate}{key}"))?;
+        write(&self.path().join("certificate.pem"), certificate)?;
+        write(&self.path().join("key.pem"), key)
+    }
+
+    fn write_files(&self) -> Result<(), PeerError> {
+        let files = self.path().join("files");
+        fs::create_dir(&files).map_err(failed("can't create the folder", &files))?;
+        open_to_all(&files)?;
+        self.options.files.iter().try_for_each(|(name, content)| write(&files.join(name), content))
+    }
 }
 
-impl Server {
-    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+impl PeerServer {
+    /// The process that was started; its descendants do the work in some servers.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    fn wait_until_it_answers(&self, path: &str) -> Result<(), PeerError> {
         let address = self.addresses.http;
-        let ready = poll(START_LIMIT, || {
-            if self.running.has_ended() {
-                return Some(false);
+        let is_fine = || {
+            let answer = Client::connect(address).and_then(|mut client| client.get(path, &[]));
+            matches!(answer, Ok(answer) if answer.status == 200)
+        };
+        let end = Instant::now() + START_LIMIT;
+        while !is_fine() {
+            if Instant::now() > end {
+                let (title, path, output) =
+                    (self.peer.recipe().title, path.to_owned(), self.process.output());
+                return Err(PeerError::Silent { title, address, path, output });
             }
-            let answer = Client::connect(address).and_then(|mut client| client.get("/small", &[]));
-            matches!(answer, Ok(answer) if answer.status == 200).then_some(true)
-        });
-        ensure!(ready == Some(true), "no answer from {address}; it printed:\n{}", self.running.log());
-        Ok(())
-    }
-
-    /// Asks for `path` until the answer doesn't come from the origin any more, and compares the bytes.
-    ///
-    /// # Errors
-    /// When the peer changes the body, or goes on asking the origin.
-    pub(crate) fn prime(&self, origin: &Origin, path: &str, fields: &[&str]) -> anyhow::Result<()> {
-        let expected = origin::body_of(path).with_context(|| format!("the origin has no {path}"))?;
-        let mut client = Client::connect(self.addresses.http)?;
-        for _ in 0..PRIMING_REQUESTS_MAX {
-            let before = origin.requests();
-            let answer = client.get(path, fields)?;
-            ensure!(answer.status == 200, "status {} for {path}", answer.status);
-            let is_same = !self.peer.is_checked() || answer.body == expected;
-            ensure!(is_same, "another body than the origin's for {path}: {} bytes", answer.body.len());
-            if origin.requests() == before {
-                return Ok(());
-            }
+            pause();
         }
-        bail!("{} does not answer {path} from its cache", self.peer.recipe().title)
-    }
-}
-
-impl Peer {
-    /// Whether its bodies are those of the origin; the null server has one for everything.
-    fn is_checked(self) -> bool {
-        self != Self::Null
+        Ok(())
     }
 }
 
 impl Addresses {
     /// Ports that are free now. Somebody else may take one before the server does; it then says so and fails.
-    fn free() -> anyhow::Result<Self> {
-        let mut listeners = Vec::new();
-        for _ in 0..4 {
-            listeners.push(TcpListener::bind("127.0.0.1:0")?);
-        }
-        let mut addresses = Vec::new();
-        for listener in &listeners {
-            addresses.push(listener.local_addr()?);
-        }
-        let [http, http2, tls, admin] = addresses[..] else { bail!("four listeners have four addresses") };
-        Ok(Self { http, http2, tls, admin })
+    fn free() -> Result<Self, PeerError> {
+        let bind = || TcpListener::bind("127.0.0.1:0").map_err(PeerError::Ports);
+        // All are open before one is closed, so that they differ.
+        let listeners = [bind()?, bind()?, bind()?, bind()?];
+        let address = |index: usize| listeners[index].local_addr().map_err(PeerError::Ports);
+        Ok(Self { http: address(0)?, http2: address(1)?, tls: address(2)?, admin: address(3)? })
     }
 }
 
 const START_LIMIT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Varnish and Traffic Server store on the first request, some write it in the background.
-const PRIMING_REQUESTS_MAX: usize = 20;
+/// The user (nobody, on Debian) that servers run as when we are root: some refuse to be root, and what is measured should
+/// not depend on it.
+const USER_ID: u32 = 65_534;
 
-fn open_to_all(path: &Path) -> anyhow::Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
-    Ok(())
-}
+/// Debian has daemons where not every user looks.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
-/// One certificate for every peer: an elliptic curve, as most of today's are.
-fn write_certificate(folder: &Path) -> anyhow::Result<()> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    fs::write(folder.join("certificate.pem"), &certificate)?;
-    fs::write(folder.join("combined.pem"), format!("{certificate}{key}"))?;
-    fs::write(folder.join("key.pem"), key)?;
-    Ok(())
-}
-
-/// What nginx serves from files.
-fn write_files(folder: &Path) -> anyhow::Result<()> {
-    let files = folder.join("files");
-    fs::create_dir(&files)?;
-    open_to_all(&files)?;
-    for name in ["1k", "10k", "64k", "1m"] {
-        let body = origin::body_of(&format!("/{name}")).with_context(|| format!("no body {name}"))?;
-        fs::write(files.join(name), body)?;
+fn command(recipe: &Recipe, values: &Values, folder: &Path) -> Result<Command, PeerError> {
+    let program = values.fill(recipe.program)?;
+    let mut command = if runs_as_root() {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={USER_ID}"), format!("--regid={USER_ID}"), "--clear-groups".into()]);
+        command.arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    for argument in recipe.arguments {
+        command.arg(values.fill(argument)?);
     }
-    Ok(())
+    command.env("PATH", SEARCH_PATH).current_dir(folder);
+    Ok(command)
 }
 
-/// Which of `wanted` start here; says what is missing.
-pub(crate) fn start_all(stage: &Stage, wanted: &[Peer]) -> Vec<Server> {
-    let mut servers = Vec::new();
-    for peer in wanted {
-        match stage.start(*peer) {
-            Ok(server) => servers.push(server),
-            Err(error) => output::progress(&format!("{} is left out: {error:#}", peer.recipe().title)),
-        }
-    }
-    servers
+fn runs_as_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn open_to_all(path: &Path) -> Result<(), PeerError> {
+    let permissions = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(path, permissions).map_err(failed("can't open to all", path))
+}
+
+fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), PeerError> {
+    fs::write(path, content).map_err(failed("can't write", path))
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PeerError {
+    let path = path.to_owned();
+    move |source| PeerError::Files { what, path, source }
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing tells us when another process answers")]
+fn pause() {
+    thread::sleep(POLL_INTERVAL);
 }

@@ -1,30 +1,27 @@
 //! Files and arguments with places to fill: `{{name}}`.
 
-use anyhow::bail;
+use super::PeerError;
 
 /// Values by name.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Values(Vec<(&'static str, String)>);
+pub(super) struct Values(Vec<(&'static str, String)>);
 
 impl Values {
-    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<String>) {
+    pub(super) fn set(&mut self, name: &'static str, value: impl Into<String>) {
         self.0.push((name, value.into()));
     }
 
-    /// `text` with every place filled.
-    ///
-    /// # Errors
-    /// When a place has no value: a peer would start with a broken configuration.
-    pub(crate) fn fill(&self, text: &str) -> anyhow::Result<String> {
+    /// `text` with every place filled; a place without a value is an error, for a peer would start with a broken
+    /// configuration.
+    pub(super) fn fill(&self, text: &str) -> Result<String, PeerError> {
         let mut filled = text.to_owned();
         for (name, value) in &self.0 {
             filled = filled.replace(&format!("{{{{{name}}}}}"), value);
         }
-        if let Some(at) = filled.find("{{") {
-            let place: String = filled[at..].chars().take(40).collect();
-            bail!("no value for {place}");
+        match filled.find("{{") {
+            Some(at) => Err(PeerError::Template { place: filled[at..].chars().take(40).collect() }),
+            None => Ok(filled),
         }
-        Ok(filled)
     }
 }
 

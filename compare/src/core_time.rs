@@ -1,0 +1,135 @@
+//! Rows of core time per request: servers side by side, in interleaved rounds.
+
+use anyhow::{Context as _, ensure};
+use bench::peers::{Peer, PeerServer};
+use bench::server::ServerProbe;
+
+use crate::Effort;
+use crate::load::{Load, Protocol};
+use crate::origin;
+use crate::output;
+use crate::plan::{AnsweredBy, CoreTime, What};
+use crate::row::{Row, Subject};
+use crate::stage::{SERVER_CORE, Theatre};
+
+/// A warm-up before the first round, to fill pools of threads, connections and buffers.
+const WARM_UP_SECONDS: f64 = 1.0;
+
+/// Answers that may come from the origin during a row of hits: somebody may look once more.
+const STRAY_REQUESTS_MAX: u64 = 10;
+
+/// From here on the bytes count, not the request.
+const LARGE_BYTES: usize = 10 << 10;
+
+/// A server and what it is asked in this row.
+struct Entrant<'a> {
+    subject: Subject,
+    server: &'a PeerServer,
+    request: &'a CoreTime,
+    body_bytes: usize,
+}
+
+/// Measures the row with those of its peers that run.
+///
+/// # Errors
+/// When a server doesn't do what the row is about, or the generator fails.
+pub(crate) fn measure(
+    theatre: &Theatre,
+    what: What,
+    settings: &CoreTime,
+    peers: &[Peer],
+    effort: Effort,
+) -> anyhow::Result<Row> {
+    let servers = theatre.start_all(peers);
+    let plain = What::Hit.core_time().context("a hit is a row of core time")?;
+    let mut entrants: Vec<Entrant<'_>> =
+        servers.iter().map(|server| Entrant::new(Subject::Peer(server.peer), server, settings)).collect();
+    let larder = servers.iter().find(|server| server.peer == Peer::Larder && settings.beside_plain_hit);
+    entrants.extend(larder.map(|server| Entrant::new(Subject::PlainHit, server, &plain)));
+    for entrant in &entrants {
+        entrant.prepare(theatre).with_context(|| entrant.subject.title())?;
+    }
+    let mut row = Row::new(what, settings.title, measures(&entrants));
+    for round in 1..=effort.rounds {
+        output::progress(&format!("{}: round {round} of {}", settings.title, effort.rounds));
+        for entrant in &entrants {
+            entrant.measure(theatre, effort, &mut row).with_context(|| entrant.subject.title())?;
+        }
+    }
+    Ok(row)
+}
+
+fn measures(entrants: &[Entrant<'_>]) -> &'static [(&'static str, &'static str)] {
+    let is_large = entrants.iter().any(|entrant| entrant.body_bytes >= LARGE_BYTES);
+    let all = &[("core time per request", "µs"), ("requests/s", ""), ("bytes per core second", "MiB/s")];
+    if is_large { all } else { &all[..2] }
+}
+
+impl<'a> Entrant<'a> {
+    fn new(subject: Subject, server: &'a PeerServer, request: &'a CoreTime) -> Self {
+        let body_bytes = origin::body_of(request.path).map_or(0, |body| body.len());
+        Self { subject, server, request, body_bytes }
+    }
+
+    /// Fills the cache, sees that it is used, and warms up.
+    fn prepare(&self, theatre: &Theatre) -> anyhow::Result<()> {
+        if self.request.answered_by == AnsweredBy::Cache {
+            // A condition would turn the answer into a 304, and there would be nothing to compare.
+            let chosen = self.request.fields.iter().filter(|(name, _)| !name.starts_with("If-"));
+            let lines: Vec<String> = chosen.map(|(name, value)| format!("{name}: {value}")).collect();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            theatre.prime(self.server, self.request.path, &lines)?;
+        }
+        self.load(WARM_UP_SECONDS).run()?;
+        Ok(())
+    }
+
+    fn measure(&self, theatre: &Theatre, effort: Effort, row: &mut Row) -> anyhow::Result<()> {
+        let asked_before = theatre.origin.requests();
+        let measuring = ServerProbe::new(&[], Some(SERVER_CORE))?.begin()?;
+        let outcome = self.load(f64::from(effort.seconds_each)).run()?;
+        let spent = measuring.end()?.core_busy_us.context("the core was watched")?;
+        self.check(theatre.origin.requests() - asked_before, outcome.requests)?;
+        let us_per_request = spent / outcome.requests as f64;
+        let mib_per_second = self.body_bytes as f64 / f64::from(1 << 20) / (us_per_request / 1e6);
+        let mut figures = vec![us_per_request, outcome.per_second, mib_per_second];
+        figures.truncate(row.measures.len());
+        row.add(self.subject, figures, outcome.errors);
+        Ok(())
+    }
+
+    /// What the origin saw must fit what the row is about.
+    fn check(&self, asked: u64, requests: u64) -> anyhow::Result<()> {
+        ensure!(requests > 0, "not one request was answered");
+        match self.request.answered_by {
+            AnsweredBy::Cache => ensure!(
+                asked <= STRAY_REQUESTS_MAX,
+                "of {requests} answers {asked} came from the origin, not from the cache"
+            ),
+            // Answers that were on their way when the time was over are not in the generator's count.
+            AnsweredBy::Origin => ensure!(
+                asked >= requests,
+                "the origin saw {asked} of {requests} requests: some were answered from the cache"
+            ),
+        }
+        Ok(())
+    }
+
+    fn load(&self, seconds: f64) -> Load {
+        let addresses = self.server.addresses;
+        let address = match self.request.protocol {
+            Protocol::Http1 => addresses.http,
+            Protocol::Http1Tls => addresses.tls,
+            Protocol::Http2 => addresses.http2,
+        };
+        let field = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        // The null server doesn't know conditions.
+        let status = if self.server.peer == Peer::Null { 200 } else { self.request.status };
+        Load {
+            protocol: self.request.protocol,
+            fields: self.request.fields.iter().map(field).collect(),
+            status,
+            ..Load::of(address, self.request.path, seconds)
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a measurement gives: servers and their figures.
+
+use bench::peers::Peer;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::What;
+use crate::statistics::Summary;
+
+/// One table: servers side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) what: What,
+    pub(crate) title: String,
+    /// Name and unit of each figure; budgets refer to the first unless they say otherwise.
+    pub(crate) measures: Vec<Measure>,
+    pub(crate) series: Vec<Series>,
+}
+
+/// A figure that each server has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measure {
+    pub(crate) name: String,
+    pub(crate) unit: String,
+}
+
+/// One server in a row, over all rounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Series {
+    pub(crate) subject: Subject,
+    /// In the order of the measures.
+    pub(crate) figures: Vec<Summary>,
+    /// Figures of each round, in order.
+    pub(crate) rounds: Vec<Vec<f64>>,
+    pub(crate) errors: u64,
+}
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Subject {
+    Peer(Peer),
+    /// Larder's plain hit beside another row.
+    PlainHit,
+}
+
+impl Row {
+    pub(crate) fn new(what: What, title: &str, measures: &[(&str, &str)]) -> Self {
+        let measure = |(name, unit): &(&str, &str)| Measure { name: (*name).into(), unit: (*unit).into() };
+        let measures = measures.iter().map(measure).collect();
+        Self { what, title: title.to_owned(), measures, series: Vec::new() }
+    }
+
+    pub(crate) fn of(&self, subject: Subject) -> Option<&Series> {
+        self.series.iter().find(|series| series.subject == subject)
+    }
+
+    /// Adds what one round said about a server.
+    pub(crate) fn add(&mut self, subject: Subject, figures: Vec<f64>, errors: u64) {
+        let known = self.series.iter().position(|series| series.subject == subject);
+        let at = known.unwrap_or_else(|| {
+            self.series.push(Series { subject, figures: Vec::new(), rounds: Vec::new(), errors: 0 });
+            self.series.len() - 1
+        });
+        let series = &mut self.series[at];
+        series.rounds.push(figures);
+        series.errors += errors;
+        series.figures = summaries(&series.rounds);
+    }
+}
+
+/// The summary of each column.
+fn summaries(rounds: &[Vec<f64>]) -> Vec<Summary> {
+    let columns = rounds.first().map_or(0, Vec::len);
+    let column = |index: usize| rounds.iter().map(|round| round[index]).collect::<Vec<f64>>();
+    (0..columns).filter_map(|index| Summary::of(&column(index))).collect()
+}
+
+impl Subject {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Peer(peer) => peer.recipe().title,
+            Self::PlainHit => "Larder, plain hit beside",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_become_figures() {
+        let mut row = Row::new(What::Hit, "hit", &[("time", "µs"), ("rate", "/s")]);
+        let larder = Subject::Peer(Peer::Larder);
+        row.add(larder, vec![3.0, 30.0], 1);
+        row.add(Subject::PlainHit, vec![9.0, 90.0], 0);
+        row.add(larder, vec![5.0, 10.0], 2);
+        let series = row.of(larder).expect("it was measured");
+        let medians: Vec<f64> = series.figures.iter().map(|summary| summary.median).collect();
+        assert_eq!((medians, series.errors, series.rounds.len()), (vec![4.0, 20.0], 3, 2));
+        assert_eq!(row.series.len(), 2);
+    }
+}
