@@ -1,0 +1,271 @@
+//! Requests: arrays of bulk strings, and inline commands.
+
+use std::ops::Range;
+
+use crate::line::{self, Length, LineScan};
+use crate::{DecodeError, Limits, Problem, value};
+
+/// Appends a command as an array of bulk strings.
+pub fn encode_command(out: &mut Vec<u8>, arguments: &[&[u8]]) {
+    value::length(out, b'*', arguments.len());
+    arguments.iter().for_each(|argument| value::bulk(out, b'$', &[argument]));
+}
+
+/// Finds the arguments of a request in a buffer that grows.
+#[derive(Clone, Debug)]
+pub struct RequestScanner {
+    limits: Limits,
+    at: usize,
+    line: LineScan,
+    state: State,
+    /// Of the arguments, in the buffer of the caller, or in `unquoted`.
+    ranges: Vec<Range<usize>>,
+    /// Arguments of an inline command.
+    unquoted: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Begin,
+    Arguments { missing: usize },
+    Bulk { length: usize, missing: usize },
+}
+
+/// The arguments of one request, the name of the command first. There may be none: an empty line, or an empty array.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'a> {
+    /// Bytes of the request in the buffer.
+    pub bytes: usize,
+    source: &'a [u8],
+    ranges: &'a [Range<usize>],
+}
+
+impl<'a> Arguments<'a> {
+    /// How many there are, the name of the command among them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// One of them, 0 the name of the command.
+    #[must_use]
+    pub fn at(&self, index: usize) -> Option<&'a [u8]> {
+        self.ranges.get(index).map(|range| &self.source[range.clone()])
+    }
+
+    /// All in order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let source = self.source;
+        self.ranges.iter().map(move |range| &source[range.clone()])
+    }
+}
+
+impl RequestScanner {
+    /// For one request after the other.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let (ranges, unquoted) = (Vec::new(), Vec::new());
+        Self { limits, at: 0, line: LineScan::default(), state: State::Begin, ranges, unquoted }
+    }
+
+    /// The request with which `bytes` begin; none while its end is missing. Then it is to be called again with the same
+    /// bytes and more; after a request or an error, it begins anew.
+    ///
+    /// # Errors
+    /// When the bytes are no request, or one above the limits.
+    pub fn scan<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Option<Arguments<'a>>, DecodeError> {
+        if self.state == State::Begin && self.at == 0 {
+            self.ranges.clear();
+        }
+        let Some(&first) = bytes.first() else { return Ok(None) };
+        let is_whole = if first == b'*' { self.array(bytes) } else { self.inline(bytes) };
+        if is_whole == Ok(false) {
+            return Ok(None);
+        }
+        let length = self.at;
+        (self.at, self.line, self.state) = (0, LineScan::default(), State::Begin);
+        is_whole?;
+        let source = if first == b'*' { bytes } else { &self.unquoted };
+        Ok(Some(Arguments { bytes: length, source, ranges: &self.ranges }))
+    }
+
+    fn array(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
+        loop {
+            let is_advanced = match self.state {
+                State::Begin => self.begin(bytes)?,
+                State::Arguments { missing: 0 } => return Ok(true),
+                State::Arguments { missing } => self.announced(bytes, missing)?,
+                State::Bulk { length, missing } => self.argument(bytes, length, missing)?,
+            };
+            if !is_advanced {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn begin(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
+        let Some(length) = self.length(bytes)? else { return Ok(false) };
+        let limit = self.limits.elements_max;
+        self.state = match length {
+            Length::Null => State::Arguments { missing: 0 },
+            Length::Of(missing) if missing <= limit => State::Arguments { missing },
+            Length::Of(_) => return Err(Problem::ElementsOverLimit { limit }.at(1)),
+        };
+        Ok(true)
+    }
+
+    fn announced(&mut self, bytes: &[u8], missing: usize) -> Result<bool, DecodeError> {
+        let begin = self.at;
+        match bytes.get(begin) {
+            None => return Ok(false),
+            Some(b'$') => {}
+            Some(_) => return Err(Problem::NotBulk.at(begin)),
+        }
+        let Some(length) = self.length(bytes)? else { return Ok(false) };
+        let limit = self.limits.bulk_bytes_max;
+        match length {
+            Length::Null => Err(Problem::Length.at(begin + 1)),
+            Length::Of(length) if length > limit => Err(Problem::BulkOverLimit { limit }.at(begin + 1)),
+            Length::Of(length) => {
+                self.state = State::Bulk { length, missing };
+                Ok(true)
+            }
+        }
+    }
+
+    fn argument(&mut self, bytes: &[u8], length: usize, missing: usize) -> Result<bool, DecodeError> {
+        let end = self.at + length;
+        match bytes.get(end..).unwrap_or_default() {
+            [b'\r', b'\n', ..] => {}
+            [] | [b'\r'] => return Ok(false),
+            [b'\r', ..] => return Err(Problem::BulkEnd.at(end + 1)),
+            _ => return Err(Problem::BulkEnd.at(end)),
+        }
+        self.ranges.push(self.at..end);
+        self.at = end + 2;
+        self.state = State::Arguments { missing: missing - 1 };
+        Ok(true)
+    }
+
+    /// The length in the line whose first byte tells the type.
+    fn length(&mut self, bytes: &[u8]) -> Result<Option<Length>, DecodeError> {
+        let begin = self.at + 1;
+        let Some(length) = self.line.scan(bytes, begin, &self.limits)? else { return Ok(None) };
+        self.at = begin + length + 2;
+        line::length(&bytes[begin..begin + length]).map(Some).map_err(|problem| problem.at(begin))
+    }
+
+    /// A line as people type it, which may end in LF alone.
+    fn inline(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
+        let found = memchr::memchr(b'\n', &bytes[self.at..]).map(|at| self.at + at);
+        let limit = self.limits.line_bytes_max;
+        let line = &bytes[..found.unwrap_or(bytes.len())];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.len() > limit {
+            return Err(Problem::LineOverLimit { limit }.at(limit));
+        }
+        let Some(end) = found else {
+            self.at = bytes.len();
+            return Ok(false);
+        };
+        self.at = end + 1;
+        self.unquoted.clear();
+        let mut words = Words { line, at: 0 };
+        while let Some(range) = words.next(&mut self.unquoted)? {
+            if self.ranges.len() == self.limits.elements_max {
+                let limit = self.limits.elements_max;
+                return Err(Problem::ElementsOverLimit { limit }.at(words.at));
+            }
+            self.ranges.push(range);
+        }
+        Ok(true)
+    }
+}
+
+/// The words of an inline command. Quotes are those of Redis: `"` with escapes, `'` with `\'` alone.
+struct Words<'a> {
+    line: &'a [u8],
+    at: usize,
+}
+
+impl Words<'_> {
+    /// Appends the next word, and tells where it is.
+    fn next(&mut self, out: &mut Vec<u8>) -> Result<Option<Range<usize>>, DecodeError> {
+        while self.peek().is_some_and(is_space) {
+            self.at += 1;
+        }
+        let begin = out.len();
+        if self.peek().is_none() {
+            return Ok(None);
+        }
+        while let Some(byte) = self.peek().filter(|byte| !is_space(*byte)) {
+            let quote = self.at;
+            self.at += 1;
+            match byte {
+                b'"' | b'\'' => self.quoted(byte, out).ok_or_else(|| Problem::Quote.at(quote))?,
+                _ => out.push(byte),
+            }
+        }
+        Ok(Some(begin..out.len()))
+    }
+
+    /// The rest of a quoted part, after which the word has to end.
+    fn quoted(&mut self, quote: u8, out: &mut Vec<u8>) -> Option<()> {
+        loop {
+            let byte = self.take()?;
+            if byte == quote {
+                return self.peek().is_none_or(is_space).then_some(());
+            }
+            let escaped = if byte == b'\\' { self.escaped(quote) } else { None };
+            out.push(escaped.unwrap_or(byte));
+        }
+    }
+
+    /// The byte that an escape stands for; none when it is a plain backslash.
+    fn escaped(&mut self, quote: u8) -> Option<u8> {
+        let next = self.peek()?;
+        if quote == b'\'' {
+            self.at += usize::from(next == quote);
+            return (next == quote).then_some(next);
+        }
+        if next == b'x'
+            && let Some(byte) = self.line.get(self.at + 1..self.at + 3).and_then(hexadecimal)
+        {
+            self.at += 3;
+            return Some(byte);
+        }
+        self.at += 1;
+        Some(match next {
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'b' => 8,
+            b'a' => 7,
+            other => other,
+        })
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.line.get(self.at).copied()
+    }
+
+    fn take(&mut self) -> Option<u8> {
+        self.at += 1;
+        self.line.get(self.at - 1).copied()
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u8> {
+    let is_plain = digits.iter().all(u8::is_ascii_hexdigit);
+    str::from_utf8(digits).ok().filter(|_| is_plain).and_then(|digits| u8::from_str_radix(digits, 16).ok())
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | 0 | 11 | 12)
+}
