@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -268,7 +269,7 @@ impl Larder {
         self.service.signal(signal);
     }
 
-    /// Bytes of resident memory.
+    /// Bytes of resident memory, with those in anonymous files.
     #[track_caller]
     pub fn resident_bytes(&self) -> u64 {
         self.service.resident_bytes()
@@ -335,12 +336,27 @@ impl Service {
         kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
     }
 
-    /// Bytes of resident memory.
+    /// Bytes of resident memory, with those in anonymous files: they are not mapped, so the process's own figure
+    /// leaves them out, although they are memory like any other.
     ///
     /// # Panics
     /// When the process is gone.
     #[track_caller]
     pub fn resident_bytes(&self) -> u64 {
+        self.mapped_bytes() + self.anonymous_file_bytes()
+    }
+
+    fn anonymous_file_bytes(&self) -> u64 {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the process runs");
+        let paths = open.filter_map(|entry| Some(entry.ok()?.path()));
+        let is_anonymous =
+            |path: &PathBuf| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:"));
+        // What was closed in between has no metadata any more.
+        let files = paths.filter(is_anonymous).filter_map(|path| fs::metadata(path).ok());
+        files.map(|file| file.blocks() * 512).sum()
+    }
+
+    fn mapped_bytes(&self) -> u64 {
         let status =
             fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says so");
