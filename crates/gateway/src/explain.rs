@@ -17,7 +17,7 @@ use crate::exchange::{self, INTERIMS_MAX, Step};
 use crate::fields::map_lines;
 use crate::head::{Content, Peer, RequestHead, Scheme, Trust, Version};
 use crate::origin::RequestBody;
-use crate::reply::Reply;
+use crate::reply::{PieceMax, Reply};
 use crate::worker::Worker;
 
 /// A request that is made in order to see what becomes of it.
@@ -206,7 +206,7 @@ fn scheme(url: &Uri) -> Scheme {
 async fn read_to_end(reply: &mut Reply) -> bool {
     let mut trailers = None;
     loop {
-        match reply.body.data(&mut trailers).await {
+        match reply.body.data(&mut trailers, PieceMax::SENT).await {
             Ok(Some(_)) => {}
             Ok(None) => return true,
             Err(_) => return false,

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cache::epochs::Epochs;
 use crate::cache::flight::Flights;
 use crate::cache::purge::{PurgeError, PurgeMode, Purged, purge_url};
+use crate::cache::stored::Primary;
 use crate::config::{Config, ListenerConfig};
 use crate::explain::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
 use crate::origin::{OriginStats, Origins};
@@ -83,6 +84,22 @@ const SWEEP_ENTRIES: usize = 1_000;
 const SWEEP_STEP: Duration = Duration::from_millis(20);
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
+/// From here on a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
+const FILE_SEGMENT_BYTES_MIN: usize = 256 << 10;
+
+/// Files only help clients without TLS, and cost the others a copy.
+fn memory(config: &Config) -> Memory<Primary> {
+    let is_plain = config.listeners.iter().any(|listener| listener.tls.is_none());
+    let memory = Memory::new(MemoryConfig {
+        file_bytes_min: is_plain.then_some(FILE_SEGMENT_BYTES_MIN),
+        ..MemoryConfig::with_bytes_max(config.memory_bytes_max)
+    });
+    if let Some(reason) = memory.files_unavailable() {
+        tracing::warn!(%reason, "large bodies are sent without sendfile");
+    }
+    memory
+}
+
 impl Gateway {
     /// Binds all addresses, then starts the workers.
     ///
@@ -93,7 +110,7 @@ impl Gateway {
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
         let bound = bind_all(&config.listeners, workers)?;
         let origins = Arc::new(Origins::new(background.clone()));
-        let memory = Memory::new(MemoryConfig::with_bytes_max(config.memory_bytes_max));
+        let memory = memory(&config);
         let live = live(config, &origins, &telemetry)?;
         let (ask, errands) = mpsc::channel(ERRANDS_MAX);
         let shared = Arc::new(Shared {

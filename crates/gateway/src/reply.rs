@@ -3,12 +3,14 @@
 //! Heads are written straight from the stored response into a [`HeadSink`]; no header map is built on a hit.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::partial::is_of_one_message;
 use caching::{CacheName, CacheStatus, conditional};
 use http::HeaderMap;
+use store::Slice;
 use telemetry::CacheResult;
 
 use crate::cache::assemble::{Assembly, RestFailed};
@@ -69,7 +71,7 @@ pub(crate) enum Body {
         end: usize,
     },
     /// Parts that are all there.
-    Pieces(VecDeque<Bytes>),
+    Pieces(VecDeque<Slice>),
     Fill(FillReader),
     /// Several ranges of a body on its way.
     FillRanges(Box<FillRanges>),
@@ -89,6 +91,33 @@ pub(crate) enum BrokenBody {
     Rest(#[from] RestFailed),
     #[error(transparent)]
     Origin(#[from] OriginError),
+    #[error("stored bytes can't be read")]
+    Unreadable(#[source] io::Error),
+}
+
+/// How much of a body is taken at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PieceMax {
+    in_place_bytes: usize,
+    in_file_bytes: usize,
+}
+
+impl PieceMax {
+    /// For a stream that can send files. It bounds what a connection does before it is the others' turn.
+    pub(crate) const SENT: Self = Self { in_place_bytes: 256 << 10, in_file_bytes: 256 << 10 };
+    /// For one that can't: what is in a file is copied, and the copy is not counted as stored.
+    pub(crate) const COPIED: Self = Self { in_file_bytes: 64 << 10, ..Self::SENT };
+
+    fn bytes(self, slice: &Slice) -> usize {
+        let bytes_max = if slice.file().is_some() { self.in_file_bytes } else { self.in_place_bytes };
+        bytes_max.min(slice.len())
+    }
+
+    /// Shortens a slice to what is taken at once.
+    pub(crate) fn limit(self, mut slice: Slice) -> Slice {
+        slice.truncate(self.bytes(&slice));
+        slice
+    }
 }
 
 impl Body {
@@ -109,32 +138,45 @@ impl Body {
         matches!(self, Self::Origin(_))
     }
 
-    /// The next piece of data; `None` at the end, which only a complete body reaches.
+    /// The next piece of data, in place; `None` at the end, which only a complete body reaches.
+    ///
+    /// # Errors
+    /// When the body breaks off.
+    pub(crate) async fn bytes(
+        &mut self,
+        trailers: &mut Option<HeaderMap>,
+    ) -> Result<Option<Bytes>, BrokenBody> {
+        let data = self.data(trailers, PieceMax::COPIED).await?;
+        data.map(Slice::into_bytes).transpose().map_err(BrokenBody::Unreadable)
+    }
+
+    /// The next piece of data, wherever it is; `None` at the end, which only a complete body reaches.
     ///
     /// # Errors
     /// When the body breaks off.
     pub(crate) async fn data(
         &mut self,
         trailers: &mut Option<HeaderMap>,
-    ) -> Result<Option<Bytes>, BrokenBody> {
+        piece_max: PieceMax,
+    ) -> Result<Option<Slice>, BrokenBody> {
         match self {
             Self::Empty | Self::Tunnel(_) => Ok(None),
             Self::Inline { hit, start, end } => {
                 let data = inline_slice(hit, *start, *end);
                 *self = Self::Empty;
-                Ok(data)
+                Ok(data.map(Slice::from))
             }
-            Self::Pieces(pieces) => Ok(pieces.pop_front()),
-            Self::Fill(reader) => match reader.chunk().await? {
+            Self::Pieces(pieces) => Ok(next_of(pieces, piece_max)),
+            Self::Fill(reader) => match reader.chunk(piece_max).await? {
                 Some(data) => Ok(Some(data)),
                 None => {
                     *trailers = reader.trailers().map(|trailers| HeaderMap::clone(&trailers));
                     Ok(None)
                 }
             },
-            Self::FillRanges(ranges) => Ok(ranges.data().await?),
-            Self::Assembly(assembly) => assembly.data().await,
-            Self::Origin(body) => origin_data(body, trailers).await,
+            Self::FillRanges(ranges) => Ok(ranges.data(piece_max).await?),
+            Self::Assembly(assembly) => assembly.data(piece_max).await,
+            Self::Origin(body) => Ok(origin_data(body, trailers).await?.map(Slice::from)),
         }
     }
 }
@@ -144,6 +186,12 @@ fn inline_slice(hit: &Hit, start: usize, end: usize) -> Option<Bytes> {
         StoredBody::Inline(data) if start < end => Some(data.slice(start..end)),
         _ => None,
     }
+}
+
+fn next_of(pieces: &mut VecDeque<Slice>, piece_max: PieceMax) -> Option<Slice> {
+    let first = pieces.front_mut()?;
+    let bytes = piece_max.bytes(first);
+    if bytes == first.len() { pieces.pop_front() } else { Some(first.split_to(bytes)) }
 }
 
 async fn origin_data(
@@ -242,6 +290,7 @@ impl BrokenBody {
         match self {
             Self::Fill(_) => "fill-aborted",
             Self::Rest(_) => "rest-failed",
+            Self::Unreadable(_) => "store-unreadable",
             Self::Origin(error) => error.reason(),
         }
     }

@@ -103,7 +103,7 @@ pub(crate) fn reply(
         head: ReplyHead::Own { reason: None, fields: problem.fields(&worker.date()) },
         extra: PackedFields::default(),
         length: Length::Known(body.len() as u64),
-        body: Body::Pieces(VecDeque::from([body])),
+        body: Body::Pieces(VecDeque::from([body.into()])),
         age_s: None,
         cache_status: CacheStatus {
             outcome: Outcome::Generated,

@@ -18,6 +18,8 @@ fn report_store(sample: &mut Sample, gateway: &GatewayControl) {
     sample.add(Metric::StoreBytes, &["filling"], usage.filling_bytes);
     sample.add(Metric::StoreBytes, &["pinned"], usage.pinned_bytes);
     sample.add(Metric::StoreBytesMax, &[], usage.bytes_max);
+    sample.add(Metric::StoreFileBytes, &[], usage.file_bytes);
+    sample.add(Metric::StoreFileFallbacksTotal, &[], usage.files_failed);
     sample.add(Metric::StoreEvictionsTotal, &[], usage.evictions);
     sample.add(Metric::StoreExpirationsTotal, &[], usage.expirations);
 }

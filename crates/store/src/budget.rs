@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
+use crate::files::Files;
 /// There is no room, although the memory tier gave way. The caller passes the bytes through instead of keeping them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no room for {bytes} bytes within the memory budget")]
@@ -27,6 +28,15 @@ pub struct Budget {
     slack: AtomicI64,
     refused: AtomicU64,
     evictor: OnceLock<Weak<dyn GiveWay>>,
+    files: Option<LargeInFiles>,
+    files_failed: AtomicU64,
+}
+
+/// Large segments go into files.
+pub(crate) struct LargeInFiles {
+    pub(crate) files: Arc<Files>,
+    /// What is large.
+    pub(crate) bytes_min: usize,
 }
 
 /// Something that can evict to make room.
@@ -36,7 +46,7 @@ pub(crate) trait GiveWay: Send + Sync {
 }
 
 impl Budget {
-    pub(crate) fn new(bytes_max: u64, filling_bytes_max: u64) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: u64, filling_bytes_max: u64, files: Option<LargeInFiles>) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
             filling_bytes_max,
@@ -47,6 +57,8 @@ impl Budget {
             slack: AtomicI64::new(0),
             refused: AtomicU64::new(0),
             evictor: OnceLock::new(),
+            files,
+            files_failed: AtomicU64::new(0),
         })
     }
 
@@ -111,6 +123,25 @@ impl Budget {
     /// How many reservations were refused.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
+    }
+
+    /// The files for a segment of `len` bytes, if it belongs there.
+    pub(crate) fn files_for(&self, len: usize) -> Option<&Arc<Files>> {
+        self.files.as_ref().filter(|large| len >= large.bytes_min).map(|large| &large.files)
+    }
+
+    pub(crate) fn file_failed(&self) {
+        self.files_failed.fetch_add(1, Relaxed);
+    }
+
+    /// Bytes that are in files, of whatever class.
+    pub fn file_bytes(&self) -> u64 {
+        self.files.as_ref().map_or(0, |large| large.files.held_bytes())
+    }
+
+    /// How many segments went to the heap because a file could not take them.
+    pub fn files_failed(&self) -> u64 {
+        self.files_failed.load(Relaxed)
     }
 
     /// Live bytes that eviction cannot free.

@@ -7,6 +7,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
+
 use crate::{
     Applied, Budget, Change, Charge, FillId, Record, Refusal, SEGMENT_BYTES_MAX, Segment, SegmentId,
     SegmentPut, Store, StoreError,
@@ -231,8 +233,10 @@ impl<S: Store<SuiteRecord>> Suite<'_, S> {
         Ok(self.store.put_segment(id, segment).await?)
     }
 
-    async fn segment(&self, id: SegmentId) -> Result<Option<Segment>, Violation> {
-        Ok(self.store.load_segment(id).await?)
+    async fn segment(&self, id: SegmentId) -> Result<Option<Bytes>, Violation> {
+        let segment = self.store.load_segment(id).await?;
+        let bytes = segment.map(|segment| segment.to_bytes()).transpose();
+        bytes.map_err(|_| Violation::BrokenPromise("a segment can be read"))
     }
 }
 

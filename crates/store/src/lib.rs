@@ -1,7 +1,8 @@
 //! The tiers of the gateway and the one contract they keep.
 //!
 //! Decides: what stays in memory, what is evicted, how many bytes are alive and in which class.
-//! Never: reads a header field, judges freshness, looks at a clock, or does IO.
+//! Never: reads a header field, judges freshness, looks at a clock, or waits for IO. The only files it uses are anonymous
+//! ones in memory.
 //!
 //! # Objects
 //!
@@ -65,15 +66,19 @@ mod budget;
 mod contract;
 #[cfg(any(test, feature = "contract-suite"))]
 pub mod contract_suite;
+mod files;
 mod memory;
 mod record;
 mod segment;
+mod slice;
 
 pub use budget::{Budget, Charge, OverBudget, allocated_bytes};
 pub use contract::{Store, StoreError};
+pub use files::FilesUnavailable;
 pub use memory::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig, SegmentGroup, Sweep, SweepStep, Usage};
 pub use record::{Applied, Change, Record, Refusal, SegmentPut};
 pub use segment::{FillId, SEGMENT_BYTES_MAX, Segment, SegmentId};
+pub use slice::{FileRange, Slice};
 
 #[cfg(test)]
 mod tests;

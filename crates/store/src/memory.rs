@@ -18,8 +18,11 @@ pub use self::table::ENTRY_OVERHEAD_BYTES;
 
 use self::room::Ballast;
 use self::table::{Departed, EntryKey, Lookup, Table, Value};
+use crate::budget::LargeInFiles;
+use crate::files::Files;
 use crate::{
-    Applied, Budget, Change, FillId, Record, Refusal, SEGMENT_BYTES_MAX, Segment, SegmentId, SegmentPut,
+    Applied, Budget, Change, FilesUnavailable, FillId, Record, Refusal, SEGMENT_BYTES_MAX, Segment,
+    SegmentId, SegmentPut,
 };
 
 /// Limits of the memory tier.
@@ -31,12 +34,15 @@ pub struct MemoryConfig {
     pub filling_bytes_max: u64,
     /// A guess at the mean weight of an entry. An order of magnitude is enough: it sizes the memory of evicted keys.
     pub entry_bytes_expected: u64,
+    /// From how many bytes on a segment goes into a file that the kernel can send from; `None`: all are on the heap.
+    pub file_bytes_min: Option<usize>,
 }
 
 impl MemoryConfig {
-    /// The usual shares: half for fills, entries of 4 KiB.
+    /// The usual shares: half for fills, entries of 4 KiB. All segments on the heap.
     pub fn with_bytes_max(bytes_max: u64) -> Self {
-        Self { bytes_max, filling_bytes_max: bytes_max / 2, entry_bytes_expected: 4 << 10 }
+        let filling_bytes_max = bytes_max / 2;
+        Self { bytes_max, filling_bytes_max, entry_bytes_expected: 4 << 10, file_bytes_min: None }
     }
 }
 
@@ -63,6 +69,10 @@ pub struct Usage {
     pub admissions_refused: u64,
     /// Reservations that were refused.
     pub reservations_refused: u64,
+    /// Bytes in files, a part of all three classes.
+    pub file_bytes: u64,
+    /// Segments on the heap because a file could not take them.
+    pub files_failed: u64,
 }
 
 /// The memory tier. A handle: clones share the same tier.
@@ -81,6 +91,7 @@ struct Shared<R: Record> {
     turns: Box<[Mutex<()>]>,
     ballast: Ballast,
     counts: Counts,
+    files_unavailable: Option<FilesUnavailable>,
 }
 
 #[derive(Default)]
@@ -99,10 +110,16 @@ impl<R: Record> Memory<R> {
         let entries_expected = config.bytes_max / config.entry_bytes_expected.max(1);
         let table =
             table::build(config.bytes_max, entries_expected.max(ENTRIES_EXPECTED_MIN), hasher.clone());
-        let budget = Budget::new(config.bytes_max, config.filling_bytes_max);
+        let (files, files_unavailable) = match config.file_bytes_min.map(|bytes| (bytes, Files::open())) {
+            None => (None, None),
+            Some((bytes_min, Ok(files))) => (Some(LargeInFiles { files, bytes_min }), None),
+            Some((_, Err(reason))) => (None, Some(reason)),
+        };
+        let budget = Budget::new(config.bytes_max, config.filling_bytes_max, files);
         let ballast = Ballast::new(&table, config.bytes_max);
         let turns = (0..TURNS).map(|_| Mutex::new(())).collect();
-        let shared = Arc::new(Shared { table, budget, hasher, turns, ballast, counts: Counts::default() });
+        let counts = Counts::default();
+        let shared = Arc::new(Shared { table, budget, hasher, turns, ballast, counts, files_unavailable });
         let evictor = Arc::downgrade(&shared);
         shared.budget.evict_through(evictor);
         Self { shared }
@@ -111,6 +128,11 @@ impl<R: Record> Memory<R> {
     /// The budget that records, segments and fills are counted in.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.shared.budget
+    }
+
+    /// Why large segments are on the heap although files were wanted for them.
+    pub fn files_unavailable(&self) -> Option<&FilesUnavailable> {
+        self.shared.files_unavailable.as_ref()
     }
 
     /// The record under `key`.
@@ -212,6 +234,8 @@ impl<R: Record> Memory<R> {
             expirations: counts.expirations.load(Relaxed),
             admissions_refused: counts.admissions_refused.load(Relaxed),
             reservations_refused: budget.refused(),
+            file_bytes: budget.file_bytes(),
+            files_failed: budget.files_failed(),
         }
     }
 }

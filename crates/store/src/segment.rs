@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Deref;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::{Budget, Charge, OverBudget, allocated_bytes};
+use crate::files::Extent;
+use crate::{Budget, Charge, OverBudget, Slice, allocated_bytes};
 
 /// The largest segment. It bounds what one eviction frees, what one reader pins and what one write copies.
 pub const SEGMENT_BYTES_MAX: usize = 1 << 20;
@@ -44,14 +46,21 @@ pub struct SegmentId {
 /// Immutable bytes that are counted in a [`Budget`] until the last clone is dropped. Cloning is cheap.
 ///
 /// The bytes are always a copy of exact size: a slice would keep the whole read buffer behind it alive, uncounted.
+/// They lie on the heap or, where they are many and the tier has files for them, in a file that the kernel can send
+/// from; see `docs/design/large-bodies.md`.
 #[derive(Clone)]
 pub struct Segment {
     shared: Arc<Counted>,
 }
 
 struct Counted {
-    data: Box<[u8]>,
+    data: Data,
     charge: Charge,
+}
+
+enum Data {
+    Heap(Box<[u8]>),
+    File(Extent),
 }
 
 impl Segment {
@@ -72,15 +81,72 @@ impl Segment {
     /// When the budget has no room; nothing is allocated then.
     pub fn gather(budget: &Arc<Budget>, parts: &[impl AsRef<[u8]>]) -> Result<Self, OverBudget> {
         let len = parts.iter().map(|part| part.as_ref().len()).sum::<usize>();
+        if let Some(files) = budget.files_for(len) {
+            let charge = budget.reserve(Extent::resident_bytes(len) + Self::OVERHEAD_BYTES)?;
+            match Extent::write(files, parts) {
+                Ok(extent) => return Ok(Self::new(Data::File(extent), charge)),
+                // The system has no memory for the file; the heap may have some, or the process ends as it would have.
+                Err(_) => budget.file_failed(),
+            }
+        }
         let charge = budget.reserve(allocated_bytes(len) + Self::OVERHEAD_BYTES)?;
         let mut data = Vec::with_capacity(len);
         parts.iter().for_each(|part| data.extend_from_slice(part.as_ref()));
-        Ok(Self { shared: Arc::new(Counted { data: data.into_boxed_slice(), charge }) })
+        Ok(Self::new(Data::Heap(data.into_boxed_slice()), charge))
     }
 
-    /// The same bytes for an interface that takes [`Bytes`]. They stay counted as long as any slice of them lives.
-    pub fn to_bytes(&self) -> Bytes {
-        Bytes::from_owner(self.clone())
+    fn new(data: Data, charge: Charge) -> Self {
+        Self { shared: Arc::new(Counted { data, charge }) }
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        match &self.shared.data {
+            Data::Heap(data) => data.len(),
+            Data::File(extent) => extent.len(),
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes from `start` to `end`. They stay counted as long as any slice of them lives.
+    ///
+    /// # Panics
+    /// When they are not within the segment.
+    pub fn slice(&self, start: usize, end: usize) -> Slice {
+        Slice::of(self.clone(), start, end)
+    }
+
+    /// All bytes, copied where they can't be read in place. For tests and rare work.
+    ///
+    /// # Errors
+    /// When the system cannot bring back what it has swapped out.
+    pub fn to_bytes(&self) -> io::Result<Bytes> {
+        self.bytes(0, self.len())
+    }
+
+    pub(crate) fn bytes(&self, start: usize, end: usize) -> io::Result<Bytes> {
+        match &self.shared.data {
+            Data::Heap(_) => Ok(Bytes::from_owner(OnHeap(self.clone())).slice(start..end)),
+            Data::File(extent) => extent.read(start, end).map(Bytes::from),
+        }
+    }
+
+    pub(crate) fn in_place(&self) -> Option<&[u8]> {
+        match &self.shared.data {
+            Data::Heap(data) => Some(data),
+            Data::File(_) => None,
+        }
+    }
+
+    pub(crate) fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.shared.data {
+            Data::Heap(_) => None,
+            Data::File(extent) => Some(extent.place()),
+        }
     }
 
     pub(crate) fn charge(&self) -> &Charge {
@@ -92,17 +158,12 @@ impl Segment {
     }
 }
 
-impl Deref for Segment {
-    type Target = [u8];
+/// Keeps a segment counted behind [`Bytes`].
+struct OnHeap(Segment);
 
-    fn deref(&self) -> &[u8] {
-        &self.shared.data
-    }
-}
-
-impl AsRef<[u8]> for Segment {
+impl AsRef<[u8]> for OnHeap {
     fn as_ref(&self) -> &[u8] {
-        self
+        self.0.in_place().expect("made of a segment on the heap")
     }
 }
 

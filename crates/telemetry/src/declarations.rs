@@ -151,6 +151,10 @@ metrics! {
         "Bytes held by the memory tier, metadata included.";
     StoreBytesMax "larder_store_bytes_max" Gauge Bytes [],
         "The limit for the memory tier.";
+    StoreFileBytes "larder_store_file_bytes" Gauge Bytes [],
+        "The part of `larder_store_bytes` that is in anonymous files, from which the kernel sends. It is memory of the control group, but not resident memory of the process.";
+    StoreFileFallbacksTotal "larder_store_file_fallbacks_total" Counter Count [],
+        "Large segments kept on the heap because an anonymous file could not take them.";
     StoreEntries "larder_store_entries" Gauge Count [],
         "Stored responses.";
     StoreEvictionsTotal "larder_store_evictions_total" Counter Count [],
@@ -162,7 +166,7 @@ metrics! {
     ProcessOpenFds "process_open_fds" Gauge Count [],
         "Open file descriptors of the process.";
     ProcessResidentMemoryBytes "process_resident_memory_bytes" Gauge Bytes [],
-        "Resident memory of the process.";
+        "Resident memory of the process, without what is in anonymous files: see `larder_store_file_bytes`.";
 }
 
 impl Metric {

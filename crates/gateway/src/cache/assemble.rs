@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use caching::{ByteRange, ContentRange};
+use store::Slice;
 
 use super::ask::{Ask, Hole};
 use super::collapse::{Role, board};
@@ -21,7 +21,7 @@ use super::fill::FillReader;
 use super::flight::{Answer, Filling, News, Participant, Pilot};
 use super::serve::Extent;
 use super::stored::Hit;
-use crate::reply::BrokenBody;
+use crate::reply::{BrokenBody, PieceMax};
 
 /// A missing part could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,12 +84,12 @@ impl Assembly {
     ///
     /// # Errors
     /// When a missing part breaks off, or can't be had.
-    pub(crate) async fn data(&mut self) -> Result<Option<Bytes>, BrokenBody> {
+    pub(crate) async fn data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
         loop {
             match &mut self.now {
                 Now::Next if self.position >= self.end => return Ok(None),
                 Now::Next => {
-                    if let Some(piece) = self.next()? {
+                    if let Some(piece) = self.next(piece_max)? {
                         return Ok(Some(piece));
                     }
                 }
@@ -101,7 +101,7 @@ impl Assembly {
                     };
                     self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
                 }
-                Now::Arriving(arriving) => match arriving.reader.chunk().await? {
+                Now::Arriving(arriving) => match arriving.reader.chunk(piece_max).await? {
                     Some(data) => {
                         self.position += data.len() as u64;
                         return Ok(Some(data));
@@ -113,14 +113,14 @@ impl Assembly {
     }
 
     /// The piece at the position where it is held; otherwise sees to it that it comes.
-    fn next(&mut self) -> Result<Option<Bytes>, RestFailed> {
+    fn next(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, RestFailed> {
         if let Some(ahead) = self.ahead.take_if(|ahead| ahead.range.first <= self.position) {
             self.now = Now::Arriving(ahead);
             return Ok(None);
         }
         let end = self.ahead.as_ref().map_or(self.end, |ahead| ahead.range.first);
         let body = self.hit.body.segmented().ok_or(RestFailed)?;
-        if let Some(piece) = body.piece_at(self.position, end) {
+        if let Some(piece) = body.piece_at(self.position, end).map(|piece| piece_max.limit(piece)) {
             self.position += piece.len() as u64;
             return Ok(Some(piece));
         }

@@ -17,10 +17,11 @@ use bytes::Bytes;
 use caching::ByteRange;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use store::{Budget, Charge, Segment};
+use store::{Budget, Charge, Segment, Slice};
 use tokio::sync::Notify;
 
 use crate::reason::Reason;
+use crate::reply::PieceMax;
 
 /// Bytes between the writer and the slowest reader of a body that isn't stored.
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;
@@ -75,7 +76,7 @@ struct State {
 #[derive(Debug)]
 struct Piece {
     start: u64,
-    data: Bytes,
+    data: Slice,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,7 +342,7 @@ impl State {
     /// Makes the tail a segment.
     fn seal(&mut self, budget: &Arc<Budget>) -> Result<(), store::OverBudget> {
         let segment = Segment::copy(budget, &self.tail)?;
-        self.pieces.push_back(Piece { start: self.tail_start(), data: segment.to_bytes() });
+        self.pieces.push_back(Piece { start: self.tail_start(), data: segment.slice(0, segment.len()) });
         self.segments.push(segment);
         self.tail.clear();
         self.tail_charge = None;
@@ -353,7 +354,7 @@ impl State {
         self.retention = Retention::Window;
         if !self.tail.is_empty() {
             let start = self.tail_start();
-            self.pieces.push_back(Piece { start, data: Bytes::from(std::mem::take(&mut self.tail)) });
+            self.pieces.push_back(Piece { start, data: Bytes::from(std::mem::take(&mut self.tail)).into() });
         }
         self.segments.clear();
         self.tail_charge = None;
@@ -367,7 +368,7 @@ impl State {
         }
         let start = self.total_bytes;
         self.total_bytes += data.len() as u64;
-        self.pieces.push_back(Piece { start, data });
+        self.pieces.push_back(Piece { start, data: data.into() });
     }
 
     fn finish(&mut self, budget: &Arc<Budget>) -> Option<CompleteBody> {
@@ -406,23 +407,27 @@ impl State {
     }
 
     /// The next bytes from `position`, if they have arrived.
-    fn bytes_at(&self, position: u64) -> Option<Bytes> {
+    fn bytes_at(&self, position: u64) -> Option<Slice> {
         let shown_bytes = self.total_bytes.min(self.withheld_from);
         let mut data = self.held_at(position).filter(|_| position < shown_bytes)?;
         data.truncate(usize::try_from(shown_bytes - position).unwrap_or(usize::MAX));
         Some(data)
     }
 
-    fn held_at(&self, position: u64) -> Option<Bytes> {
+    fn held_at(&self, position: u64) -> Option<Slice> {
         let tail_start = self.tail_start();
         if position >= tail_start && !self.tail.is_empty() {
             let rest = self.tail.get((position - tail_start) as usize..).filter(|rest| !rest.is_empty())?;
-            return Some(Bytes::copy_from_slice(&rest[..rest.len().min(COPY_BYTES_MAX)]));
+            return Some(Bytes::copy_from_slice(&rest[..rest.len().min(COPY_BYTES_MAX)]).into());
         }
         let after = self.pieces.partition_point(|piece| piece.start <= position);
         let piece = self.pieces.get(after.checked_sub(1)?)?;
         let from = (position - piece.start) as usize;
-        (from < piece.data.len()).then(|| piece.data.slice(from..))
+        (from < piece.data.len()).then(|| {
+            let mut rest = piece.data.clone();
+            rest.advance(from);
+            rest
+        })
     }
 }
 
@@ -446,7 +451,7 @@ impl FillReader {
     ///
     /// # Errors
     /// When the body broke off before that.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Aborted> {
+    pub(crate) async fn chunk(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
         loop {
             if self.end.is_some_and(|end| self.position >= end) {
                 return Ok(None);
@@ -455,7 +460,7 @@ impl FillReader {
             let arrived = fill.arrived.notified();
             tokio::pin!(arrived);
             arrived.as_mut().enable();
-            if let Some(next) = self.poll_next() {
+            if let Some(next) = self.poll_next(piece_max) {
                 return next;
             }
             arrived.await;
@@ -463,12 +468,13 @@ impl FillReader {
     }
 
     /// What there is now: bytes, the end, or `None` to wait.
-    fn poll_next(&mut self) -> Option<Result<Option<Bytes>, Aborted>> {
+    fn poll_next(&mut self, piece_max: PieceMax) -> Option<Result<Option<Slice>, Aborted>> {
         let mut state = self.fill.state.lock();
         if let Some(mut data) = state.bytes_at(self.position) {
             if let Some(end) = self.end {
                 data.truncate((end - self.position).min(data.len() as u64) as usize);
             }
+            let data = piece_max.limit(data);
             self.position += data.len() as u64;
             state.readers[self.slot] = Some(self.position);
             let retention = state.retention;
@@ -540,10 +546,15 @@ mod tests {
 
     async fn read_all(mut reader: FillReader) -> Result<Vec<u8>, Aborted> {
         let mut all = Vec::new();
-        while let Some(data) = reader.chunk().await? {
-            all.extend_from_slice(&data);
+        while let Some(data) = reader.chunk(PieceMax::SENT).await? {
+            all.extend_from_slice(&data.into_bytes().unwrap());
         }
         Ok(all)
+    }
+
+    async fn next(reader: &mut FillReader) -> Bytes {
+        let data = reader.chunk(PieceMax::SENT).await.unwrap().expect("more");
+        data.into_bytes().unwrap()
     }
 
     async fn write_all(fill: &Fill, data: &[u8], piece: usize) -> Vec<Written> {
@@ -569,7 +580,7 @@ mod tests {
             let fill = fill(&memory, limits);
             write_all(&fill, &pattern(bytes), 7).await;
             let Some(CompleteBody::Segments(segments)) = complete(&fill) else { panic!("in segments") };
-            let stored: Vec<u8> = segments.iter().flat_map(|segment| segment.to_vec()).collect();
+            let stored: Vec<u8> = segments.iter().flat_map(|segment| segment.to_bytes().unwrap()).collect();
             assert_eq!(stored, pattern(bytes), "{first_segment_bytes}, {bytes}");
         }
     }
@@ -587,12 +598,15 @@ mod tests {
             assert_eq!(fill.write(Bytes::copy_from_slice(last)).await, Written::All);
             fill.body().expect("all of it is kept");
             while seen.len() < first.len() {
-                seen.extend_from_slice(&reader.chunk().await.unwrap().expect("more"));
+                seen.extend_from_slice(&next(&mut reader).await);
             }
             assert!(seen == first, "what came before, and no more");
-            assert!(timeout(Duration::from_millis(5), reader.chunk()).await.is_err(), "withheld");
+            assert!(
+                timeout(Duration::from_millis(5), reader.chunk(PieceMax::SENT)).await.is_err(),
+                "withheld"
+            );
             fill.release();
-            assert_eq!(timeout(SOON, reader.chunk()).await.unwrap(), Ok(Some(Bytes::copy_from_slice(last))));
+            assert_eq!(timeout(SOON, next(&mut reader)).await.unwrap(), last);
         }
     }
 
@@ -683,10 +697,10 @@ mod tests {
         let memory = memory(64 << 20);
         let fill = fill(&memory, LIMITS);
         let mut reader = fill.reader(0, None).unwrap();
-        let waiting = timeout(Duration::from_millis(20), reader.chunk()).await;
+        let waiting = timeout(Duration::from_millis(20), reader.chunk(PieceMax::SENT)).await;
         assert!(waiting.is_err(), "nothing has arrived and nothing has ended");
         write_all(&fill, b"late", 4).await;
-        assert_eq!(reader.chunk().await, Ok(Some(Bytes::from_static(b"late"))));
+        assert_eq!(next(&mut reader).await, b"late".as_slice());
     }
 
     #[tokio::test]

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use caching::ByteRange;
+use store::Slice;
 
 use super::fill::{Aborted, FillReader};
+use crate::reply::PieceMax;
 
 /// One reader that goes from range to range. It never goes back: the bytes before it may be gone.
 #[derive(Debug)]
@@ -35,9 +37,9 @@ impl FillRanges {
     ///
     /// # Errors
     /// When the body broke off.
-    pub(crate) async fn data(&mut self) -> Result<Option<Bytes>, Aborted> {
+    pub(crate) async fn data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
         if self.place == Place::InPart {
-            if let Some(data) = self.reader.chunk().await? {
+            if let Some(data) = self.reader.chunk(piece_max).await? {
                 return Ok(Some(data));
             }
             self.place = Place::BetweenParts;
@@ -45,9 +47,9 @@ impl FillRanges {
         if let Some((head, range)) = self.parts.pop_front() {
             self.reader.skip_to(range);
             self.place = Place::InPart;
-            return Ok(Some(head));
+            return Ok(Some(head.into()));
         }
         let end = std::mem::take(&mut self.end);
-        Ok((!end.is_empty()).then_some(end))
+        Ok((!end.is_empty()).then(|| end.into()))
     }
 }

@@ -6,12 +6,13 @@
 //! the number of fragments is limited, and the number of cells is not.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::ByteRange;
 use caching::partial::Extents;
-use store::{Memory, Segment, SegmentGroup, SegmentPut, allocated_bytes};
+use store::{Memory, Segment, SegmentGroup, SegmentPut, Slice, allocated_bytes};
 
 use super::fill::INLINE_BODY_BYTES_MAX;
 use super::stored::{ARC_HEADER_BYTES, Primary, StoredBody};
@@ -62,7 +63,7 @@ impl Segmented {
     }
 
     /// The bytes from `start` to `end`, where all of them are held.
-    pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Bytes>> {
+    pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
         let cells = end.saturating_sub(start).div_ceil(self.segment_bytes.max(1) as u64) + 1;
         let mut pieces =
             VecDeque::with_capacity(usize::try_from(cells).map_or(0, |cells| cells.min(PIECES_EXPECTED)));
@@ -76,11 +77,11 @@ impl Segmented {
     }
 
     /// Some bytes from `position`, at most up to `end`; `None` where the byte at `position` is missing. Never empty.
-    pub(crate) fn piece_at(&self, position: u64, end: u64) -> Option<Bytes> {
+    pub(crate) fn piece_at(&self, position: u64, end: u64) -> Option<Slice> {
         let (first, segment) = self.cell_at(position).or_else(|| self.fragment_at(position))?;
         let from = position.checked_sub(first)?;
         let to = (end.checked_sub(first)?).min(segment.len() as u64);
-        (from < to).then(|| segment.to_bytes().slice(from as usize..to as usize))
+        (from < to).then(|| segment.slice(from as usize, to as usize))
     }
 
     fn cell_at(&self, position: u64) -> Option<(u64, Segment)> {
@@ -190,11 +191,17 @@ impl Segmented {
     //= RFC 9110 section 15.3.7.3: what is whole is a 200
     pub(crate) fn into_body(self) -> StoredBody {
         let small = self.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64);
-        match small.and_then(|bytes| self.pieces(0, bytes)) {
-            Some(pieces) => StoredBody::Inline(Bytes::from(Vec::from(pieces).concat())),
+        match small.and_then(|bytes| concat(self.pieces(0, bytes)?)) {
+            Some(data) => StoredBody::Inline(data),
             None => StoredBody::Segments(self),
         }
     }
+}
+
+/// One copy of all; `None` where one can't be read.
+fn concat(pieces: VecDeque<Slice>) -> Option<Bytes> {
+    let pieces: Vec<Bytes> = pieces.into_iter().map(Slice::into_bytes).collect::<Result<_, _>>().ok()?;
+    Some(Bytes::from(pieces.concat()))
 }
 
 /// Bytes that are held while fragments are joined.
@@ -214,13 +221,15 @@ impl Piece {
     }
 
     /// The rest of its bytes from `position`.
-    fn rest(&self, position: u64) -> &[u8] {
-        &self.segment[(position - self.range.first) as usize..]
+    fn rest(&self, position: u64) -> io::Result<Bytes> {
+        let from = (position - self.range.first) as usize;
+        self.segment.slice(from, self.segment.len()).into_bytes()
     }
 }
 
 /// The fragments of one cell with one more, in order. Those that overlap or touch it become one with it, by copying:
-/// never more than a cell. Where the memory has no room for the copy, the new one alone is kept.
+/// never more than a cell. Where there is no room for the copy, or one of them
+/// can't be read, the new one alone is kept.
 fn join(memory: &Memory<Primary>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = held
         .into_iter()
@@ -242,12 +251,12 @@ fn join(memory: &Memory<Primary>, held: Vec<Fragment>, added: Piece) -> Vec<Piec
 
 /// One piece with the bytes of several that cover `union` without a gap.
 fn gather(memory: &Memory<Primary>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
-    let mut parts: Vec<&[u8]> = Vec::new();
+    let mut parts: Vec<Bytes> = Vec::new();
     let mut position = union.first;
     while position <= union.last {
         let covers = |source: &&Piece| source.range.first <= position && position <= source.range.last;
         let source = sources.iter().filter(covers).max_by_key(|source| source.range.last)?;
-        parts.push(source.rest(position));
+        parts.push(source.rest(position).ok()?);
         position = source.range.last + 1;
     }
     let segment = Segment::gather(memory.budget(), &parts).ok()?;
@@ -321,7 +330,9 @@ mod tests {
         while (bytes.len() as u64) < COMPLETE_BYTES {
             let position = bytes.len() as u64;
             match (body.piece_at(position, COMPLETE_BYTES), body.hole_at(position, COMPLETE_BYTES)) {
-                (Some(piece), None) => bytes.extend(piece.iter().map(|byte| Some(*byte))),
+                (Some(piece), None) => {
+                    bytes.extend(piece.into_bytes().unwrap().iter().map(|byte| Some(*byte)))
+                }
                 (None, Some(hole)) => bytes.extend((hole.first..=hole.last).map(|_| None)),
                 both => panic!("neither or both at {position}: {both:?}"),
             }
@@ -362,7 +373,7 @@ mod tests {
                 body = add(body, &memory, hole, None);
             }
             let pieces = body.pieces(asked.first, asked.last + 1).expect("no hole is left");
-            prop_assert_eq!(Vec::from(pieces).concat(), content(asked));
+            prop_assert_eq!(concat(pieces).unwrap(), content(asked));
         }
     }
 

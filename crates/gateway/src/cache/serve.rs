@@ -363,10 +363,10 @@ impl Representation<'_> {
             Source::Stored(hit) => {
                 let mut pieces = VecDeque::new();
                 for (head, range) in parts {
-                    pieces.push_back(head);
+                    pieces.push_back(head.into());
                     pieces.extend(hit.pieces(range.first, range.last + 1)?);
                 }
-                pieces.push_back(end);
+                pieces.push_back(end.into());
                 Some(Body::Pieces(pieces))
             }
         }

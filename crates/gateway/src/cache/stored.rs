@@ -9,7 +9,7 @@ use caching::validation::{self, Known};
 use caching::{
     Matching, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
 };
-use store::{Budget, Charge, OverBudget, Record, allocated_bytes};
+use store::{Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
 use super::epochs::{Epochs, Membership};
 use super::segmented::Segmented;
@@ -261,9 +261,11 @@ impl Hit {
     }
 
     /// The bytes from `start` to `end`; `None` when some of them are missing.
-    pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Bytes>> {
+    pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
         match &self.body {
-            StoredBody::Inline(data) => Some(VecDeque::from([data.slice(start as usize..end as usize)])),
+            StoredBody::Inline(data) => {
+                Some(VecDeque::from([data.slice(start as usize..end as usize).into()]))
+            }
             StoredBody::Segments(segmented) => segmented.pieces(start, end),
         }
     }

@@ -4,7 +4,10 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use store::FileRange;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::wire::Stream;
 
 /// Gives back `early` before it reads on.
 pub(crate) struct Prefixed<S> {
@@ -67,5 +70,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+impl<S: Stream> Stream for Prefixed<S> {
+    const SENDS_FILES: bool = S::SENDS_FILES;
+
+    fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_write_ahead(context, bytes)
+    }
+
+    fn poll_send_file(&mut self, context: &mut Context<'_>, range: FileRange<'_>) -> Poll<io::Result<usize>> {
+        self.io.poll_send_file(context, range)
     }
 }

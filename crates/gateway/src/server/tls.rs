@@ -36,6 +36,8 @@ pub(crate) struct Accepted<S> {
     pub(crate) session: TlsSession,
 }
 
+impl<S: Stream> Stream for TlsStream<S> {}
+
 /// The TLS configuration of a listener: TLS 1.2 and 1.3, certificates by SNI, resumption by tickets that no state
 /// is kept for.
 ///

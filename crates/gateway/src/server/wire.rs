@@ -3,17 +3,67 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::fs::sendfile;
+use rustix::net::{SendFlags, send};
+use store::FileRange;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
 
 /// A byte stream in both directions.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Whether the kernel can put the bytes of a file on this stream as they are.
+    const SENDS_FILES: bool = false;
+
+    /// Writes some of `bytes`; more follows at once.
+    fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(context, bytes)
+    }
+
+    /// Sends some of the bytes in a file, where [`Stream::SENDS_FILES`].
+    fn poll_send_file(&mut self, _: &mut Context<'_>, _: FileRange<'_>) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+}
+
+impl Stream for TcpStream {
+    const SENDS_FILES: bool = true;
+
+    /// Head and first bytes of a body share a packet, which two writes would not.
+    fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        poll_when_writable(self, context, |stream| send(stream, bytes, SendFlags::MORE | SendFlags::NOSIGNAL))
+    }
+
+    fn poll_send_file(&mut self, context: &mut Context<'_>, range: FileRange<'_>) -> Poll<io::Result<usize>> {
+        let mut offset = range.offset;
+        poll_when_writable(self, context, |stream| {
+            sendfile(stream, range.file, Some(&mut offset), range.bytes)
+        })
+    }
+}
+
+#[cfg(test)]
+impl Stream for tokio::io::DuplexStream {}
+
+fn poll_when_writable(
+    stream: &TcpStream,
+    context: &mut Context<'_>,
+    mut call: impl FnMut(&TcpStream) -> rustix::io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(context))?;
+        match stream.try_io(Interest::WRITABLE, || call(stream).map_err(io::Error::from)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return Poll::Ready(done),
+        }
+    }
+}
 
 /// Why a connection can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -79,15 +129,49 @@ impl<S: Stream> Wire<S> {
     /// progress, so that a client that stops reading can't hold its response for ever.
     pub(crate) async fn write_all(&mut self, parts: &[&[u8]], stall_max: Duration) -> Result<(), WireError> {
         let mut progress = Progress { part: 0, offset: 0 };
-        let mut armed = false;
+        let total = parts.iter().map(|part| part.len()).sum();
+        self.push(total, stall_max, |io, context, step_before| {
+            progress.advance(parts, step_before);
+            progress.skip_empty(parts);
+            progress.poll_write(io, context, parts)
+        })
+        .await?;
+        self.flush().await
+    }
+
+    /// Writes `ahead` and then what is in a file, without a copy of it. Otherwise like [`Wire::write_all`].
+    pub(crate) async fn send_file(
+        &mut self,
+        ahead: &[u8],
+        range: FileRange<'_>,
+        stall_max: Duration,
+    ) -> Result<(), WireError> {
+        let mut sent = 0;
+        self.push(ahead.len() + range.bytes, stall_max, |io, context, step_before| {
+            sent += step_before;
+            match ahead.get(sent..).filter(|rest| !rest.is_empty()) {
+                Some(rest) => io.poll_write_ahead(context, rest),
+                None => io.poll_send_file(context, range.behind(sent - ahead.len())),
+            }
+        })
+        .await
+    }
+
+    /// Repeats `step`, which is told how much it did the time before, until it has done `total` bytes.
+    async fn push(
+        &mut self,
+        total: usize,
+        stall_max: Duration,
+        mut step: impl FnMut(&mut S, &mut Context<'_>, usize) -> Poll<io::Result<usize>>,
+    ) -> Result<(), WireError> {
+        let (mut left, mut step_before, mut armed) = (total, 0, false);
         poll_fn(|context| {
-            loop {
-                let Some(()) = progress.skip_empty(parts) else { return Poll::Ready(Ok(())) };
-                match self.poll_write_parts(context, parts, &progress) {
+            while left > 0 {
+                match step(&mut self.io, context, std::mem::take(&mut step_before)) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(WireError::Closed)),
-                    Poll::Ready(Ok(written)) => {
-                        progress.advance(parts, written);
-                        armed = false;
+                    Poll::Ready(Ok(done)) => {
+                        left = left.saturating_sub(done);
+                        (step_before, armed) = (done, false);
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
@@ -98,26 +182,9 @@ impl<S: Stream> Wire<S> {
                     }
                 }
             }
+            Poll::Ready(Ok(()))
         })
-        .await?;
-        self.flush().await
-    }
-
-    fn poll_write_parts(
-        &mut self,
-        context: &mut Context<'_>,
-        parts: &[&[u8]],
-        progress: &Progress,
-    ) -> Poll<io::Result<usize>> {
-        const SLICES_MAX: usize = 16;
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let rest = &parts[progress.part..];
-        let used = rest.len().min(SLICES_MAX);
-        for (slice, part) in slices.iter_mut().zip(rest) {
-            *slice = IoSlice::new(part);
-        }
-        slices[0] = IoSlice::new(&rest[0][progress.offset..]);
-        Pin::new(&mut self.io).poll_write_vectored(context, &slices[..used])
+        .await
     }
 
     /// Pushes out what a TLS layer may still hold; free on plain TCP.
@@ -156,13 +223,29 @@ struct Progress {
 }
 
 impl Progress {
-    /// Moves to the next part with bytes left; `None` when everything is written.
-    fn skip_empty(&mut self, parts: &[&[u8]]) -> Option<()> {
-        while self.offset >= parts.get(self.part)?.len() {
+    /// Moves to the next part with bytes left; there is one.
+    fn skip_empty(&mut self, parts: &[&[u8]]) {
+        while self.offset >= parts[self.part].len() {
             self.part += 1;
             self.offset = 0;
         }
-        Some(())
+    }
+
+    fn poll_write<S: Stream>(
+        &self,
+        io: &mut S,
+        context: &mut Context<'_>,
+        parts: &[&[u8]],
+    ) -> Poll<io::Result<usize>> {
+        const SLICES_MAX: usize = 16;
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let rest = &parts[self.part..];
+        let used = rest.len().min(SLICES_MAX);
+        for (slice, part) in slices.iter_mut().zip(rest) {
+            *slice = IoSlice::new(part);
+        }
+        slices[0] = IoSlice::new(&rest[0][self.offset..]);
+        Pin::new(io).poll_write_vectored(context, &slices[..used])
     }
 
     fn advance(&mut self, parts: &[&[u8]], mut written: usize) {

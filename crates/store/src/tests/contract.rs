@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::memory;
 use crate::contract_suite::{SuiteRecord, Violation, answer_at_once, check_tier};
-use crate::{Applied, Budget, Change, FillId, Refusal, Segment, SegmentId, SegmentPut, Store, StoreError};
+use crate::{
+    Applied, Budget, Change, FillId, Memory, MemoryConfig, Refusal, Segment, SegmentId, SegmentPut, Store,
+    StoreError,
+};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fault {
@@ -157,15 +159,18 @@ fn drive<F: Future>(future: F) -> F::Output {
 }
 
 fn check_model(fault: Fault) -> Result<(), Violation> {
-    let budget = Budget::new(64 << 20, 64 << 20);
+    let budget = Budget::new(64 << 20, 64 << 20, None);
     drive(check_tier(&Model::new(fault), &budget, RECORD_BYTES_MAX + 1))
 }
 
 #[test]
 fn memory_keeps_the_contract() {
-    let memory = memory(32 << 20);
-    let over = (32 << 20) / 8;
-    answer_at_once(check_tier(&memory, memory.budget(), over)).unwrap();
+    for file_bytes_min in [None, Some(0), Some(100_000)] {
+        let config = MemoryConfig { file_bytes_min, ..MemoryConfig::with_bytes_max(32 << 20) };
+        let memory = Memory::new(config);
+        let over = (32 << 20) / 8;
+        answer_at_once(check_tier(&memory, memory.budget(), over)).unwrap();
+    }
 }
 
 #[test]

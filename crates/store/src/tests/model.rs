@@ -6,9 +6,10 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{assert_sums, expiring, memory};
+use super::{assert_sums, expiring};
 use crate::contract_suite::SuiteRecord;
-use crate::{Applied, Change, Charge, FillId, Memory, Segment, SegmentId, allocated_bytes};
+use crate::files::Extent;
+use crate::{Applied, Change, Charge, FillId, Memory, MemoryConfig, Segment, SegmentId, allocated_bytes};
 
 #[derive(Debug, Clone, Copy)]
 enum Operation {
@@ -46,6 +47,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 /// The tier beside what it may at most contain.
 struct Pair {
     memory: Memory<SuiteRecord>,
+    file_bytes_min: Option<usize>,
     fills: Vec<FillId>,
     records: BTreeMap<u8, Arc<SuiteRecord>>,
     segments: BTreeMap<(u8, u32), Vec<u8>>,
@@ -55,9 +57,11 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Self {
+    fn new(file_bytes_min: Option<usize>) -> Self {
+        let config = MemoryConfig { file_bytes_min, ..MemoryConfig::with_bytes_max(64 << 10) };
         Self {
-            memory: memory(64 << 10),
+            memory: Memory::new(config),
+            file_bytes_min,
             fills: (0..6).map(|_| FillId::next()).collect(),
             records: BTreeMap::new(),
             segments: BTreeMap::new(),
@@ -156,7 +160,7 @@ impl Pair {
         let Self { memory, fills, segments, .. } = self;
         segments.retain(|&(fill, index), data| {
             let found = memory.segment(SegmentId { fill: fills[usize::from(fill)], index });
-            assert!(found.as_deref().is_none_or(|found| found == data));
+            assert!(found.as_ref().is_none_or(|found| found.to_bytes().unwrap() == *data));
             found.is_some()
         });
         assert_eq!(memory.usage().segments, segments.len() as u64);
@@ -171,7 +175,7 @@ impl Pair {
         let running_bytes = self.fills_running.iter().map(Charge::bytes).sum::<usize>();
         let usage = self.memory.usage();
         let overhead = (usage.entries + usage.segments) * crate::ENTRY_OVERHEAD_BYTES + usage.entries;
-        let segments = self.segments.values().map(|data| segment_bytes(data)).sum::<usize>();
+        let segments = self.segments.values().map(|data| self.segment_bytes(data)).sum::<usize>();
         let pinned_segments = self.pinned_segment_bytes();
         let held = record_bytes + running_bytes + segments + pinned_segments;
         let slack = self.memory.budget().slack_bytes();
@@ -196,18 +200,23 @@ impl Pair {
         };
         self.segments.keys().any(stored)
     }
-}
 
-fn segment_bytes(data: &[u8]) -> usize {
-    allocated_bytes(data.len()) + Segment::OVERHEAD_BYTES
+    fn segment_bytes(&self, data: &[u8]) -> usize {
+        let is_in_file = self.file_bytes_min.is_some_and(|bytes_min| data.len() >= bytes_min);
+        let bytes = if is_in_file { Extent::resident_bytes(data.len()) } else { allocated_bytes(data.len()) };
+        bytes + Segment::OVERHEAD_BYTES
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn memory_forgets_and_does_nothing_else(operations in vec(operation(), 1..120)) {
-        let mut pair = Pair::new();
+    fn memory_forgets_and_does_nothing_else(
+        operations in vec(operation(), 1..120),
+        file_bytes_min in prop_oneof![Just(None), Just(Some(2000))],
+    ) {
+        let mut pair = Pair::new(file_bytes_min);
         for operation in operations {
             pair.apply(operation);
             pair.check();

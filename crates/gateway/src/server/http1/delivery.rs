@@ -1,18 +1,21 @@
 //! Sends one response whose body is not at hand, while the rest of the request body may still be on its way.
 
-use bytes::Bytes;
 use http::HeaderMap;
 use http1::{Persistence, encode};
+use store::Slice;
 
 use super::request_body::{BodyPump, Pumped};
-use super::response::{BodyFraming, FramedData, Http1Head, Wanted, write_framing};
+use super::response::{BodyFraming, Chunk, Http1Head, Wanted, write_framing};
 use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use crate::account::{self, Delivered};
 use crate::head::OwnedRequest;
-use crate::reply::{Body, Reply};
+use crate::reply::{Body, BrokenBody, PieceMax, Reply};
 use crate::server::wire::{Stream, WireError};
 use crate::server::{at_once, tunnel};
 use crate::worker::Live;
+
+/// Sent of one response before it is the turn of the other connections of the core.
+const TURN_BYTES_MAX: usize = 256 << 10;
 
 /// One response on its way.
 pub(super) struct Delivery<'a, S> {
@@ -21,12 +24,14 @@ pub(super) struct Delivery<'a, S> {
     traits: Traits,
     pump: Option<BodyPump>,
     sent_bytes: u64,
+    /// Sent since it was the others' turn.
+    turn_bytes: usize,
     tunnelled_bytes: u64,
 }
 
 /// What moved while a response was being sent.
 enum Moved {
-    Data(Bytes),
+    Data(Slice),
     End,
     Broken(&'static str),
     RequestBody,
@@ -40,7 +45,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         traits: Traits,
         pump: Option<BodyPump>,
     ) -> Self {
-        Self { connection, request, traits, pump, sent_bytes: 0, tunnelled_bytes: 0 }
+        Self { connection, request, traits, pump, sent_bytes: 0, turn_bytes: 0, tunnelled_bytes: 0 }
     }
 
     pub(super) async fn run(mut self, mut reply: Reply) -> Next {
@@ -72,7 +77,10 @@ impl<'a, S: Stream> Delivery<'a, S> {
         loop {
             // The head waits for the first data only if there is some at once.
             match self.next(body, &mut trailers).await {
-                Moved::Data(data) => self.send(&data, framing).await?,
+                Moved::Data(data) => {
+                    self.send(&data, framing).await?;
+                    self.take_turns(data.len()).await;
+                }
                 Moved::RequestBody => {}
                 Moved::End => return self.end(framing, trailers.as_ref()).await,
                 Moved::Broken(reason) => {
@@ -87,7 +95,12 @@ impl<'a, S: Stream> Delivery<'a, S> {
 
     async fn next(&mut self, body: &mut Body, trailers: &mut Option<HeaderMap>) -> Moved {
         let is_private = body.is_private();
-        let data = body.data(trailers);
+        let data = async {
+            match S::SENDS_FILES {
+                true => body.data(trailers, PieceMax::SENT).await,
+                false => Ok(body.bytes(trailers).await?.map(Slice::from)),
+            }
+        };
         tokio::pin!(data);
         if !self.connection.out.is_empty() {
             // The head goes out with the first data if there is some at once; otherwise it doesn't wait.
@@ -116,15 +129,36 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn send(&mut self, data: &Bytes, framing: BodyFraming) -> Result<(), WireError> {
+    async fn send(&mut self, data: &Slice, framing: BodyFraming) -> Result<(), WireError> {
         let connection = &mut *self.connection;
-        let mut chunk_head = [0; 18];
-        let framed = FramedData::new(data, framing, &mut chunk_head);
         let stall_max = connection.live.config.limits.write_timeout;
-        connection.wire.write_all(&framed.after(&connection.out), stall_max).await?;
-        connection.out.clear();
+        let mut chunk_head = [0; 18];
+        let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
+        match (data.in_place(), data.file()) {
+            (Some(bytes), _) => {
+                let parts = [&connection.out, chunk.head, bytes, chunk.end];
+                connection.wire.write_all(&parts, stall_max).await?;
+                connection.out.clear();
+            }
+            (None, Some(file)) => {
+                connection.out.extend_from_slice(chunk.head);
+                connection.wire.send_file(&connection.out, file, stall_max).await?;
+                connection.out.clear();
+                connection.out.extend_from_slice(chunk.end);
+            }
+            (None, None) => unreachable!("bytes are in place or in a file"),
+        }
         self.sent_bytes += data.len() as u64;
         Ok(())
+    }
+
+    /// A client that takes its body as fast as it is sent must not keep the core from the others.
+    async fn take_turns(&mut self, sent_bytes: usize) {
+        self.turn_bytes += sent_bytes;
+        if self.turn_bytes >= TURN_BYTES_MAX {
+            self.turn_bytes = 0;
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn end(&mut self, framing: BodyFraming, trailers: Option<&HeaderMap>) -> Next {
@@ -189,7 +223,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 }
 
-fn moved(data: Result<Option<Bytes>, crate::reply::BrokenBody>) -> Moved {
+fn moved(data: Result<Option<Slice>, BrokenBody>) -> Moved {
     match data {
         Ok(Some(data)) => Moved::Data(data),
         Ok(None) => Moved::End,

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU64;
 
-use bytes::Bytes;
 use caching::{CacheName, CacheStatus};
 use http1::encode;
 
@@ -89,24 +88,19 @@ pub(super) fn write_framing(
     if wanted == Wanted::HeadOnly { BodyFraming::None } else { framing }
 }
 
-/// The parts of one piece of data as they go out.
-pub(super) struct FramedData<'a> {
-    parts: [&'a [u8]; 3],
+/// What stands around one piece of data as it goes out.
+pub(super) struct Chunk<'a> {
+    pub(super) head: &'a [u8],
+    pub(super) end: &'a [u8],
 }
 
-impl<'a> FramedData<'a> {
-    pub(super) fn new(data: &'a Bytes, framing: BodyFraming, chunk_head: &'a mut [u8; 18]) -> Self {
-        let parts: [&[u8]; 3] = match (framing, NonZeroU64::new(data.len() as u64)) {
+impl<'a> Chunk<'a> {
+    pub(super) fn around(data_bytes: usize, framing: BodyFraming, chunk_head: &'a mut [u8; 18]) -> Self {
+        match (framing, NonZeroU64::new(data_bytes as u64)) {
             (BodyFraming::Chunked, Some(bytes)) => {
-                [encode::write_chunk_head(bytes, chunk_head), data, encode::CHUNK_END]
+                Self { head: encode::write_chunk_head(bytes, chunk_head), end: encode::CHUNK_END }
             }
-            _ => [data, &[], &[]],
-        };
-        Self { parts }
-    }
-
-    /// With what is still in the output buffer before it.
-    pub(super) fn after<'b>(&'b self, out: &'b [u8]) -> [&'b [u8]; 4] {
-        [out, self.parts[0], self.parts[1], self.parts[2]]
+            _ => Self { head: &[], end: &[] },
+        }
     }
 }

@@ -251,7 +251,7 @@ impl Open {
         let (body, stream) = (&mut self.reply.body, &mut self.stream);
         tokio::select! {
             biased;
-            data = body.data(trailers) => data.map_err(|broken| Broken::Body(broken.reason())),
+            data = body.bytes(trailers) => data.map_err(|broken| Broken::Body(broken.reason())),
             _ = poll_fn(|context| stream.poll_reset(context)) => Err(Broken::Client),
             _ = pump.problem() => Err(Broken::Client),
         }
@@ -298,7 +298,7 @@ impl Open {
 /// The data of a body that needs nobody's help.
 fn at_once(body: &mut Body) -> Option<Bytes> {
     let mut trailers = None;
-    match pin!(body.data(&mut trailers)).poll(&mut Context::from_waker(Waker::noop())) {
+    match pin!(body.bytes(&mut trailers)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(data)) => data,
         _ => None,
     }

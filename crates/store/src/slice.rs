@@ -1,0 +1,130 @@
+//! Bytes of a body on their way to whoever reads it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use bytes::Bytes;
+
+use crate::Segment;
+
+/// A part of a segment, or bytes that belong to none. Cloning and cutting are cheap; a segment stays counted while a
+/// slice of it lives.
+#[derive(Clone)]
+pub struct Slice(Source);
+
+#[derive(Clone)]
+enum Source {
+    Bytes(Bytes),
+    Segment { segment: Segment, start: usize, end: usize },
+}
+
+/// Bytes in a file that the kernel can send from.
+#[derive(Debug, Clone, Copy)]
+pub struct FileRange<'a> {
+    /// The file.
+    pub file: BorrowedFd<'a>,
+    /// Where in it they begin.
+    pub offset: u64,
+    /// How many they are.
+    pub bytes: usize,
+}
+
+impl FileRange<'_> {
+    /// What follows the first `bytes` bytes.
+    #[must_use]
+    pub fn behind(&self, bytes: usize) -> Self {
+        Self { offset: self.offset + bytes as u64, bytes: self.bytes.saturating_sub(bytes), ..*self }
+    }
+}
+
+impl Slice {
+    pub(crate) fn of(segment: Segment, start: usize, end: usize) -> Self {
+        assert!(start <= end && end <= segment.len(), "within the segment");
+        Self(Source::Segment { segment, start, end })
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Source::Bytes(bytes) => bytes.len(),
+            Source::Segment { start, end, .. } => end - start,
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keeps the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        match &mut self.0 {
+            Source::Bytes(bytes) => bytes.truncate(len),
+            Source::Segment { start, end, .. } => *end = (*end).min(start.saturating_add(len)),
+        }
+    }
+
+    /// Drops the first `len` bytes.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn advance(&mut self, len: usize) {
+        assert!(len <= self.len(), "within the slice");
+        match &mut self.0 {
+            Source::Bytes(bytes) => drop(bytes.split_to(len)),
+            Source::Segment { start, .. } => *start += len,
+        }
+    }
+
+    /// Takes the first `len` bytes off.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn split_to(&mut self, len: usize) -> Self {
+        let mut first = self.clone();
+        first.truncate(len);
+        self.advance(len);
+        first
+    }
+
+    /// The bytes, where they can be read in place.
+    pub fn in_place(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Source::Bytes(bytes) => Some(bytes),
+            Source::Segment { segment, start, end } => Some(&segment.in_place()?[*start..*end]),
+        }
+    }
+
+    /// Where the bytes are, if they are in a file.
+    pub fn file(&self) -> Option<FileRange<'_>> {
+        let Source::Segment { segment, start, end } = &self.0 else { return None };
+        let (file, offset) = segment.file()?;
+        Some(FileRange { file, offset: offset + *start as u64, bytes: end - start })
+    }
+
+    /// The bytes for an interface that takes [`Bytes`]. What is in a file is copied, and no longer counted: cut it
+    /// small before.
+    ///
+    /// # Errors
+    /// When the system cannot bring back what it has swapped out.
+    pub fn into_bytes(self) -> io::Result<Bytes> {
+        match self.0 {
+            Source::Bytes(bytes) => Ok(bytes),
+            Source::Segment { segment, start, end } => segment.bytes(start, end),
+        }
+    }
+}
+
+impl From<Bytes> for Slice {
+    fn from(bytes: Bytes) -> Self {
+        Self(Source::Bytes(bytes))
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slice").field("len", &self.len()).finish()
+    }
+}
