@@ -12,5 +12,6 @@ pub mod null_http;
 pub mod observe;
 pub mod peers;
 pub mod progress;
+pub mod report;
 pub mod result;
 pub mod server;

@@ -1,9 +1,10 @@
 //! A chart as values; how it looks is the business of the report.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Lines over a common axis, each with a ribbon where its points have one.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Chart {
     /// Unique in its report, of `a-z`, `0-9` and `-`: names the files of the chart.
     pub id: String,
@@ -13,14 +14,14 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Axis {
     /// With the unit in brackets: `Time (ms)`.
     pub label: String,
     pub scale: Scale,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
     Linear,
@@ -30,13 +31,13 @@ pub enum Scale {
     Percentile,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Series {
     pub name: String,
     pub points: Vec<Point>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Point {
     pub x: f64,
     pub y: f64,

@@ -1,6 +1,7 @@
 //! Latencies: recorded in a histogram of bounded size, told as a summary.
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Longest latency that is told apart; a longer one counts as this.
@@ -87,7 +88,7 @@ const CURVE_PERCENT: [f64; 21] = [
 ];
 
 /// Latencies of a run. With an open loop, measured from the time at which the request was due.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct LatencySummary {
     pub count: u64,
     pub mean_us: f64,
@@ -103,7 +104,7 @@ pub struct LatencySummary {
     pub curve: Vec<Percentile>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Percentile {
     pub percent: f64,
     pub latency_us: u64,

@@ -6,6 +6,7 @@ mod chart;
 mod latency;
 mod timeline;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use chart::{Axis, Chart, Point, Scale, Series};
@@ -16,7 +17,7 @@ pub use timeline::Timeline;
 pub const SCHEMA: &str = "larder-bench/1";
 
 /// All that one command measured.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
@@ -35,7 +36,7 @@ pub struct Report {
 }
 
 /// Where it was measured.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Machine {
     pub cpu: String,
     pub cores: usize,
@@ -44,7 +45,7 @@ pub struct Machine {
 }
 
 /// One load on one target.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Run {
     /// Short, unique in its report: `larder`, `nginx`, `with cache n=10 c=4`.
     pub name: String,
@@ -84,7 +85,7 @@ pub struct Run {
 pub const INTERVALS_MAX: usize = 1024;
 
 /// Requests without a good answer, by cause.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Errors {
     /// The connection was refused, or could not be made in time.
     pub connect: u64,
@@ -105,7 +106,7 @@ impl Errors {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// `200`, `+OK`, `nil`.
     pub name: String,
@@ -113,7 +114,7 @@ pub struct Outcome {
 }
 
 /// One interval of a run.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Interval {
     /// Begin of the interval, from the begin of the run.
     pub at_s: f64,
@@ -124,10 +125,13 @@ pub struct Interval {
     pub p50_us: u64,
     pub p99_us: u64,
     pub max_us: u64,
+    /// Requests that reached the origin meanwhile, where somebody counted them.
+    #[serde(default)]
+    pub origin_requests: Option<u64>,
 }
 
 /// What one URL of a list took.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct UrlFigures {
     pub url: String,
     pub requests: u64,
@@ -140,7 +144,7 @@ pub struct UrlFigures {
 }
 
 /// What the server's processes and core spent while a run was on.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ServerCost {
     /// User and system time of the process and its descendants, per request.
     pub process_cpu_us_per_request: Option<f64>,
@@ -152,7 +156,7 @@ pub struct ServerCost {
 }
 
 /// What an experiment promises, and whether it held.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Expectation {
     /// `collapsing cuts origin requests by more than 90 %`.
     pub what: String,
