@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::BenchCommand;
 use crate::config::Overrides;
 use crate::mock_origin::OriginOptions;
 
@@ -31,6 +32,11 @@ pub(crate) enum Command {
     Purge(PurgeArguments),
     /// Make a running cache read its configuration again
     Reload(AdminArguments),
+    /// Measure servers, and show what was measured
+    Bench {
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
     /// Run a mock origin server, for demos and tests
     Origin(OriginOptions),
     /// Write the reference pages

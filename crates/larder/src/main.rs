@@ -4,6 +4,7 @@
 //! configuration files. Main types: [`cli::Cli`], [`config::Settings`], [`lifecycle::Event`].
 
 mod assemble;
+mod bench;
 mod cli;
 mod config;
 mod explain;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Purge(arguments) => operate::purge(&arguments),
         Command::Reload(arguments) => operate::reload(&arguments),
+        Command::Bench { command } => bench::run(command),
         Command::Origin(options) => run_mock_origin(options),
         Command::Reference { out } => reference::write(&out),
     };

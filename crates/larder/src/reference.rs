@@ -20,12 +20,13 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pages() -> [(&'static str, String); 5] {
+fn pages() -> [(&'static str, String); 6] {
     [
         ("config.md", config::reference::markdown()),
         ("config.schema.json", config::reference::json_schema()),
         ("metrics.md", telemetry::metrics_markdown()),
         ("admin-api.md", admin::admin_markdown()),
+        ("bench-report.schema.json", ::bench::report::schema()),
         ("cache-status.md", cache_status_markdown()),
     ]
 }

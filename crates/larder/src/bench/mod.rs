@@ -1,0 +1,26 @@
+//! `larder bench`: the command line of the load generator and of its reports.
+//!
+//! Reads arguments and files, shows results; what is measured and how it is shown stands in the crate `bench`.
+
+mod outputs;
+mod report;
+
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Show again what was measured before; several files become one comparison
+    Report(report::ReportArguments),
+    /// Print the JSON Schema of a report
+    Schema,
+}
+
+pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
+    match command {
+        BenchCommand::Report(arguments) => report::run(&arguments),
+        BenchCommand::Schema => {
+            crate::output::result(bench::report::schema().trim_end());
+            Ok(())
+        }
+    }
+}
