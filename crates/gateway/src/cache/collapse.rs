@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::ask::{Ask, Hole};
 use super::assemble::{Arriving, Assembly};
+use super::driven::Driven;
 use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Join, News, Participant, Pilot};
@@ -110,7 +111,7 @@ pub(crate) async fn follow(
     interims: &InterimSender,
 ) -> Reply {
     let seeker = Seeker::new(worker, plan, fetch, interims);
-    let answer = seeker.answer(&mut participant, Role::Leader).await;
+    let answer = seeker.answer(&mut participant, Role::Leader, None).await;
     // The participant keeps its place until its reader stands, so that nothing is let go before.
     seeker.reply(answer, Role::Leader).unwrap_or_else(|_| seeker.given_up())
 }
@@ -143,14 +144,14 @@ impl<'a> Seeker<'a> {
 
 impl Seeker<'_> {
     async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Reply, Again> {
-        let (mut participant, role) = self.take_part(sharing, variant);
+        let (mut participant, role, job) = self.take_part(sharing, variant);
         let answer = match (role, self.limits()) {
             (Role::Waiter, Some(limits)) => {
                 let _gauge = self.worker.recorder.collapsed();
-                let wait = timeout(limits.wait_max, self.answer(&mut participant, role));
+                let wait = timeout(limits.wait_max, self.answer(&mut participant, role, None));
                 wait.await.map_err(|_| Again::Alone)?
             }
-            _ => self.answer(&mut participant, role).await,
+            _ => self.answer(&mut participant, role, job).await,
         };
         // The participant keeps its place until its reader stands, so that nothing is let go before.
         self.reply(answer, role)
@@ -163,17 +164,21 @@ impl Seeker<'_> {
         }
     }
 
-    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Participant, Role) {
+    /// A place in the forward, and its job where this request is the one to start it.
+    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Participant, Role, Option<Driven>) {
         let job = self.job();
         let (participant, role) = match sharing {
             Sharing::Joined => board(&job, variant),
             Sharing::Alone => (self.worker.shared.flights.alone(&self.fetch.key), Role::Leader),
         };
-        match role {
+        let driven = match role {
             Role::Leader => self.lead(job, &participant),
-            Role::Waiter => self.tell("it waits for the forward of another request, which is under way"),
-        }
-        (participant, role)
+            Role::Waiter => {
+                self.tell("it waits for the forward of another request, which is under way");
+                None
+            }
+        };
+        (participant, role, driven)
     }
 
     /// Goes on with a request for other bytes.
@@ -182,14 +187,15 @@ impl Seeker<'_> {
         self.fetch = Arc::new(Fetch { reason, ..self.fetch.asking(ask) });
     }
 
-    fn lead(&self, job: Job, participant: &Participant) {
+    fn lead(&self, job: Job, participant: &Participant) -> Option<Driven> {
         let pilot = Pilot::new(participant, &self.worker.shared.flights);
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");
-            return pilot.land(Answer::Found(hit));
+            pilot.land(Answer::Found(hit));
+            return None;
         }
-        tokio::spawn(job.run(pilot));
+        Some(Driven::new(job, pilot))
     }
 
     fn job(&self) -> Job {
@@ -230,15 +236,20 @@ impl Seeker<'_> {
             && !head.is_invalidated(&self.worker.shared.epochs)
     }
 
-    async fn answer(&self, participant: &mut Participant, role: Role) -> Answer {
+    async fn answer(&self, participant: &mut Participant, role: Role, job: Option<Driven>) -> Answer {
+        let mut news = match job {
+            Some(job) => job.first_news(participant).await,
+            None => participant.news().await,
+        };
         loop {
-            match participant.news().await {
+            match news {
                 News::Answer(answer) => return answer,
                 // A cookie is for the request that led the forward.
                 News::Interim(interim)
                     if role == Role::Waiter && interim.fields.contains_key(header::SET_COOKIE) => {}
                 News::Interim(interim) => drop(self.interims.try_send(interim)),
             }
+            news = participant.news().await;
         }
     }
 
@@ -256,7 +267,7 @@ impl Seeker<'_> {
                 let response = response.filter(|response| self.may_have(response.status.as_u16()));
                 let response = response.ok_or(Again::Pass { detail: answer.reason })?;
                 let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
-                Ok(forward::private_reply(self.plan, response, reason))
+                Ok(forward::private_reply(self.plan, *response, reason))
             }
             Answer::Discarded => Err(Again::Ask(self.ask_anew())),
             Answer::Failed(error) => self.take_failure(&error, role),

@@ -112,7 +112,7 @@ impl Job {
     pub(crate) async fn run(self, pilot: Pilot) {
         match self.ask(Validation::With, &pilot).await {
             Err(error) => self.failed(error, pilot),
-            Ok((response, times)) => match self.fetch.ask.clone() {
+            Ok((response, times)) => match &self.fetch.ask {
                 Ask::Hole(hole) => self.hole_answered(hole, response, times, pilot).await,
                 Ask::Whole | Ask::AsAsked | Ask::Range(_) => self.answered(response, times, pilot).await,
             },
@@ -123,7 +123,7 @@ impl Job {
         &self,
         validation: Validation,
         pilot: &Pilot,
-    ) -> Result<(OriginResponse, ExchangeTimes), OriginError> {
+    ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
         let call =
             OriginCall { worker: &self.worker, live: &self.live, site: &self.site, request: &self.request };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
@@ -139,7 +139,8 @@ impl Job {
         let request = now();
         let mut interim = |interim| pilot.flight().push_interim(interim);
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
-        Ok((response, ExchangeTimes { request, response: now() }))
+        // On the heap: the steps that follow hand it on, and each would have room for all of it.
+        Ok((Box::new(response), ExchangeTimes { request, response: now() }))
     }
 
     fn failed(&self, error: OriginError, pilot: Pilot) {
@@ -168,7 +169,7 @@ impl Job {
         note(self.request.record.as_ref(), finding);
     }
 
-    async fn answered(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+    async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let candidates = self.candidates();
         match validation::judge(response.status.as_u16(), &lines, &candidates, self.first(), times.response) {
@@ -198,7 +199,7 @@ impl Job {
     }
 
     /// A 304 that is not about the stored response: only a full response helps.
-    async fn ask_again(self, pilot: Pilot) {
+    async fn ask_again(&self, pilot: Pilot) {
         let says = "the origin's 304 is not about the stored response: asked again without validators";
         self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
         match self.ask(Validation::Without, &pilot).await {
@@ -207,7 +208,7 @@ impl Job {
         }
     }
 
-    async fn server_error(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+    async fn server_error(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
         let status = response.status.as_u16();
         let cause = FailureCause::of_status(status);
         match self.usable_stale(cause) {
@@ -218,7 +219,7 @@ impl Job {
 
     /// Stores a full response, or leaves it to the request that asked.
     //= RFC 9111 section 4.3.3: a full response may be stored
-    pub(crate) async fn take(self, response: OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+    pub(crate) async fn take(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         // Nobody knows which part a 206 is of that nobody asked for.
         //= RFC 9111 section 3.3: a 206 as an incomplete 200
@@ -258,7 +259,7 @@ impl Job {
     pub(super) fn refuse(
         &self,
         reason: Detail,
-        response: OriginResponse,
+        response: Box<OriginResponse>,
         times: ExchangeTimes,
         pilot: Pilot,
     ) {
@@ -293,14 +294,14 @@ impl Job {
 
     //= RFC 9111 section 5.2.1.5: no trace in storage
     //= RFC 9111 section 5.2.2.5: no trace in storage
-    pub(super) fn keep_private(&self, response: OriginResponse, reason: Detail, pilot: Pilot) {
+    pub(super) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, pilot: Pilot) {
         self.not_stored(reason);
         let response = parking_lot::Mutex::new(Some(response));
         pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, response })));
     }
 
     /// Moves the body into the fill, and the complete body into the store.
-    pub(super) async fn fill(self, response: OriginResponse, filling: Filling, pilot: Pilot) {
+    pub(super) async fn fill(&self, response: Box<OriginResponse>, filling: Filling, pilot: Pilot) {
         let mut body = response.body;
         let has_length = body.content_length().is_some();
         let mut trailers = None;

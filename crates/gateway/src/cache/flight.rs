@@ -83,7 +83,7 @@ impl FailureCause {
 /// A response that only one request may have.
 pub(crate) struct PrivateAnswer {
     pub(crate) reason: Detail,
-    pub(crate) response: Mutex<Option<OriginResponse>>,
+    pub(crate) response: Mutex<Option<Box<OriginResponse>>>,
 }
 
 /// Forwards in progress, by flight key.
@@ -312,7 +312,8 @@ impl Participant {
         }
     }
 
-    fn poll_news(&mut self) -> Option<News> {
+    /// The same, if it is there.
+    pub(crate) fn poll_news(&mut self) -> Option<News> {
         let progress = self.flight.progress.lock();
         if let Some(interim) = progress.interims.get(self.interims_seen) {
             self.interims_seen += 1;

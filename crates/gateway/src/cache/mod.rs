@@ -3,6 +3,7 @@
 pub(crate) mod ask;
 pub(crate) mod assemble;
 pub(crate) mod collapse;
+mod driven;
 pub(crate) mod epochs;
 pub(crate) mod fetch;
 pub(crate) mod fill;

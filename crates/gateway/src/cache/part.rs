@@ -40,9 +40,9 @@ struct Part<'a> {
 impl Job {
     /// Takes the answer to a request for bytes that a stored response lacks.
     pub(super) async fn hole_answered(
-        self,
-        hole: Hole,
-        response: OriginResponse,
+        &self,
+        hole: &Hole,
+        response: Box<OriginResponse>,
         times: ExchangeTimes,
         pilot: Pilot,
     ) {
@@ -79,9 +79,9 @@ impl Job {
 
     /// Stores the part that answers a client's range, or leaves it to the request that asked.
     pub(super) async fn take_part(
-        self,
+        &self,
         range: ContentRange,
-        response: OriginResponse,
+        response: Box<OriginResponse>,
         times: ExchangeTimes,
         pilot: Pilot,
     ) {

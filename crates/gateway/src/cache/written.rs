@@ -73,7 +73,7 @@ impl Written {
     ) -> Reply {
         let Self { participant, pilot, job } = self;
         let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
-        drop(tokio::spawn(job.take(response, times, pilot)));
+        drop(tokio::spawn(async move { job.take(Box::new(response), times, pilot).await }));
         collapse::follow(&worker, plan, &fetch, participant, interims).await
     }
 }
