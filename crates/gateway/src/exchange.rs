@@ -182,7 +182,7 @@ pub(crate) async fn finish(
     let reply = match &plan.way {
         Way::Pass { reason, .. } => forward::pass(worker, plan, body, *reason, interims).await,
         Way::Fetch(fetch) => collapse::run(worker, plan, fetch, interims).await,
-        Way::Query => query::run(worker, plan, body, interims).await,
+        Way::Query => Box::pin(query::run(worker, plan, body, interims)).await,
     };
     // Interim responses that arrived together with the final one still wait for the connection, and go before it.
     if interims.capacity() < interims.max_capacity() {

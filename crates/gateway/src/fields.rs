@@ -28,8 +28,12 @@ impl PackedFields {
     }
 
     pub(crate) fn from_lines<'a>(lines: impl IntoIterator<Item = FieldLine<'a>>) -> Self {
-        let mut packed = Self::default();
-        lines.into_iter().for_each(|(name, value)| packed.push(name, value));
+        let lines = lines.into_iter();
+        let mut packed = match lines.size_hint() {
+            (0, _) => Self::default(),
+            (known, _) => Self::with_capacity(known),
+        };
+        lines.for_each(|(name, value)| packed.push(name, value));
         packed
     }
 

@@ -87,7 +87,7 @@ impl OriginCall<'_> {
         Ok(OriginRequest {
             method: Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?,
             path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),
-            authority: self.authority().ok_or_else(|| invalid("authority"))?,
+            authority: self.authority(&fields).ok_or_else(|| invalid("authority"))?,
             scheme: match request.scheme {
                 crate::head::Scheme::Http => http::uri::Scheme::HTTP,
                 crate::head::Scheme::Https => http::uri::Scheme::HTTPS,
@@ -100,7 +100,10 @@ impl OriginCall<'_> {
     }
 
     /// `Host` for the origin: what the client said, or the origin's own name for HTTP/1.0 clients that say nothing.
-    fn authority(&self) -> Option<HeaderValue> {
+    fn authority(&self, fields: &HeaderMap) -> Option<HeaderValue> {
+        if let Some(host) = fields.get(http::header::HOST) {
+            return Some(host.clone());
+        }
         match (&self.request.authority[..], &self.site.config.origin.endpoint) {
             ("", OriginEndpoint::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
             ("", OriginEndpoint::Unix(_)) => Some(HeaderValue::from_static("localhost")),
@@ -172,7 +175,7 @@ pub(crate) async fn pass(
                 return reply;
             }
             match written.filter(|written| written.may_store(&response, times)) {
-                Some(written) => written.reply(plan, response, times, interims).await,
+                Some(written) => Box::pin(written.reply(plan, response, times, interims)).await,
                 None => private_reply(plan, response, reason),
             }
         }

@@ -3,6 +3,9 @@
 //! Only end-to-end fields travel (RFC 9110 section 7.6.1). What the gateway says about the client
 //! (`Forwarded`, `X-Forwarded-*`) replaces what the client says about itself, unless the peer is a trusted proxy.
 
+use std::net::IpAddr;
+
+use bytes::Bytes;
 use caching::{FieldLine, HopByHop, MaxForwards};
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
@@ -66,6 +69,12 @@ pub(crate) fn request_fields(
     let lines = request.fields.to_lines();
     let hop_by_hop = HopByHop::of(&lines);
     let mut fields = HeaderMap::with_capacity(lines.len() + 8);
+    // First, as HTTP/1 wants it (RFC 9112 section 3.2): the origin client has the last word on it.
+    if let Ok(host) = HeaderValue::from_str(&request.authority)
+        && !request.authority.is_empty()
+    {
+        fields.insert(header::HOST, host);
+    }
     for (name, value) in lines.iter().filter(|(name, _)| !hop_by_hop.contains(name)) {
         let Some((name, value)) = typed(name, value) else { continue };
         if is_forwarded(&name, site, request.peer, purpose) {
@@ -111,19 +120,39 @@ fn is_forwarded(name: &HeaderName, site: &Site, peer: Peer, purpose: Purpose) ->
 /// `Via`, `Forwarded` and the `X-Forwarded-*` family.
 fn describe_the_way(fields: &mut HeaderMap, request: &OwnedRequest, server_name: &str) {
     let client = request.peer.ip();
-    append_to_list(fields, "x-forwarded-for", &client.to_string());
-    set_if_absent(fields, "x-forwarded-proto", request.scheme.as_str());
-    set_if_absent(fields, "x-forwarded-host", &request.authority);
-    let node = if client.is_ipv6() { format!("\"[{client}]\"") } else { client.to_string() };
-    let element = format!("for={node};host=\"{}\";proto={}", request.authority, request.scheme.as_str());
-    append_to_list(fields, "forwarded", &element);
+    let address = address_text(client);
+    let scheme = request.scheme.as_str();
+    append_to_list(fields, X_FORWARDED_FOR, address.as_bytes());
+    set_if_absent(fields, X_FORWARDED_PROTO, scheme);
+    set_if_absent(fields, X_FORWARDED_HOST, &request.authority);
+    let (open, close) = if client.is_ipv6() { ("\"[", "]\"") } else { ("", "") };
+    let parts = ["for=", open, &address, close, ";host=\"", &request.authority, "\";proto=", scheme];
+    append_to_list(fields, header::FORWARDED, parts.concat().as_bytes());
     //= RFC 9110 section 7.6.3: Via
-    append_to_list(fields, "via", &via(request.version, server_name));
+    append_to_list(fields, header::VIA, via(request.version, server_name).as_bytes());
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// An address as text. The numbers of IPv4 are written one by one: the formatting machinery costs more than all other
+/// fields together.
+fn address_text(address: IpAddr) -> String {
+    let IpAddr::V4(address) = address else { return address.to_string() };
+    let mut text = String::with_capacity(15);
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            text.push('.');
+        }
+        text.push_str(itoa::Buffer::new().format(octet));
+    }
+    text
 }
 
 /// A `Via` element (RFC 9110 section 7.6.3).
 pub(crate) fn via(received: Version, server_name: &str) -> String {
-    format!("{} {server_name}", received.received_protocol())
+    [received.received_protocol(), " ", server_name].concat()
 }
 
 /// Whether a request came through gateways of this name so often that it must be going in circles: a chain of gateways
@@ -141,22 +170,21 @@ pub(crate) fn goes_in_circles(request: &OwnedRequest, server_name: &str) -> bool
 /// As many gateways of one name may stand in a row.
 const OWN_PASSES_MAX: usize = 8;
 
-fn append_to_list(fields: &mut HeaderMap, name: &'static str, element: &str) {
-    let name = HeaderName::from_static(name);
-    let mut list: Vec<u8> = Vec::new();
+fn append_to_list(fields: &mut HeaderMap, name: HeaderName, element: &[u8]) {
+    let mut list: Vec<u8> = Vec::with_capacity(element.len());
     for value in fields.get_all(&name) {
         list.extend_from_slice(value.as_bytes());
         list.extend_from_slice(b", ");
     }
-    list.extend_from_slice(element.as_bytes());
-    if let Ok(value) = HeaderValue::from_bytes(&list) {
+    list.extend_from_slice(element);
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
         fields.insert(name, value);
     }
 }
 
-fn set_if_absent(fields: &mut HeaderMap, name: &'static str, value: &str) {
+fn set_if_absent(fields: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
-        fields.entry(HeaderName::from_static(name)).or_insert(value);
+        fields.entry(name).or_insert(value);
     }
 }
 

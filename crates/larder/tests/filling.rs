@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testkit::{Client, End, Exchange, Gate, Larder, Random, ScriptedOrigin, Setup, sha256, wait};
 
@@ -58,6 +58,29 @@ fn a_thousand_requests_for_a_cold_url_are_one_forward() {
     }
     assert_eq!(origin.total(), 1);
     assert!(larder.get("/").is_hit());
+}
+
+/// However many ask, each expiry costs the origin one request.
+#[test]
+fn a_hot_url_is_one_forward_per_expiry() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.delay_ms(20).respond("200 OK", "Cache-Control: max-age=1\r\n", "hot");
+    });
+    let larder = in_front_of(&origin);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let mut client = larder.client();
+                while origin.total() < 3 {
+                    assert_eq!(client.get("/").text(), "hot");
+                }
+            });
+        }
+    });
+    // A response is fresh for a second, counted from its request.
+    let expiries = began.elapsed().as_secs();
+    assert!(origin.total() as u64 <= 1 + expiries, "{} forwards for {expiries} expiries", origin.total());
 }
 
 //= RFC 9211 section 2.6: collapsed

@@ -99,7 +99,7 @@ pub(crate) async fn run(
     note(plan.request.record.as_ref(), || {
         findings::because("pass", "forwarded for this client alone", detail)
     });
-    forward::pass(worker, plan, fetch.body(), reason, interims).await
+    Box::pin(forward::pass(worker, plan, fetch.body(), reason, interims)).await
 }
 
 /// The reply to a request whose own forward has brought a response already, and is never repeated.

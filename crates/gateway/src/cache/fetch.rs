@@ -113,7 +113,7 @@ impl Job {
         match self.ask(Validation::With, &pilot).await {
             Err(error) => self.failed(error, pilot),
             Ok((response, times)) => match &self.fetch.ask {
-                Ask::Hole(hole) => self.hole_answered(hole, response, times, pilot).await,
+                Ask::Hole(hole) => Box::pin(self.hole_answered(hole, response, times, pilot)).await,
                 Ask::Whole | Ask::AsAsked | Ask::Range(_) => self.answered(response, times, pilot).await,
             },
         }
@@ -174,8 +174,8 @@ impl Job {
         let candidates = self.candidates();
         match validation::judge(response.status.as_u16(), &lines, &candidates, self.first(), times.response) {
             Judgement::Freshen(identified) => self.freshen(&identified, &response, times, pilot),
-            Judgement::Unidentified if !candidates.is_empty() => self.ask_again(pilot).await,
-            Judgement::ServerError => self.server_error(response, times, pilot).await,
+            Judgement::Unidentified if !candidates.is_empty() => Box::pin(self.ask_again(pilot)).await,
+            Judgement::ServerError => Box::pin(self.server_error(response, times, pilot)).await,
             Judgement::Unidentified | Judgement::Replace => self.take(response, times, pilot).await,
         }
     }
@@ -228,7 +228,7 @@ impl Job {
             && let Some(part) = partial::received_part(&lines, response.body.content_length())
         {
             drop(lines);
-            return self.take_part(part, response, times, pilot).await;
+            return Box::pin(self.take_part(part, response, times, pilot)).await;
         }
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
         let publication = self.publication(&pilot);
@@ -265,7 +265,8 @@ impl Job {
     ) {
         if is_lasting(reason) {
             let until = times.response.plus_ms(self.uncacheable_for_ms());
-            self.publication(&pilot).mark_uncacheable(Uncacheable { until, because: reason });
+            let note = Uncacheable { until, because: reason };
+            self.publication(&pilot).mark_uncacheable(note, times.response);
         }
         self.keep_private(response, reason, pilot);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use caching::{ExchangeTimes, FieldLine, Storable, StorageFilter, VaryUnusable};
+use caching::{ExchangeTimes, FieldLine, Storable, StorageFilter, Timestamp, VaryUnusable};
 use store::{Applied, Change, OverBudget, SegmentPut};
 
 use super::fetch::Job;
@@ -125,10 +125,15 @@ impl Publication<'_> {
     }
 
     /// Remembers that responses for this key are not stored, so that requests for it don't wait for each other.
-    pub(crate) fn mark_uncacheable(&self, note: Uncacheable) {
-        self.update(|current| {
+    pub(crate) fn mark_uncacheable(&self, note: Uncacheable, now: Timestamp) {
+        self.update_with(|current| {
+            let known = current.and_then(|primary| primary.uncacheable());
+            if known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
+                return Change::Keep;
+            }
             let variants = current.map(|primary| primary.variants().to_vec()).unwrap_or_default();
-            Primary::new(self.job.worker.shared.memory.budget(), variants, Some(note)).map(Arc::new)
+            let primary = Primary::new(self.job.worker.shared.memory.budget(), variants, Some(note));
+            primary.map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
         });
     }
 

@@ -142,6 +142,14 @@ pub(crate) struct Uncacheable {
     pub(crate) because: Detail,
 }
 
+impl Uncacheable {
+    /// Whether a new note would say nothing new, for hardly any longer: not worth a new record.
+    pub(crate) fn is_renewed_enough(&self, by: &Self, now: Timestamp) -> bool {
+        let left_ms = |note: &Self| note.until.as_ms().saturating_sub(now.as_ms());
+        self.because == by.because && left_ms(self).saturating_mul(8) >= left_ms(by).saturating_mul(7)
+    }
+}
+
 /// The record under a cache key. Shared and immutable; each change makes a new one.
 #[derive(Debug)]
 pub(crate) struct Primary {

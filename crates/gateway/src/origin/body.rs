@@ -50,11 +50,7 @@ pub enum BodyFrame {
 #[derive(Debug)]
 enum Source {
     Ended,
-    Http1 {
-        incoming: Incoming,
-        /// Kept for the pool.
-        connection: Option<Http1Connection>,
-    },
+    Http1 { incoming: Incoming, connection: Http1Connection, reuse: Reuse },
     Http2(Http2Body),
 }
 
@@ -76,8 +72,7 @@ impl OriginBody {
         reuse: Reuse,
         exchange: Exchange,
     ) -> Self {
-        let connection = (reuse == Reuse::Allowed).then_some(connection);
-        Self::started(Source::Http1 { incoming, connection }, framing, exchange)
+        Self::started(Source::Http1 { incoming, connection, reuse }, framing, exchange)
     }
 
     pub(super) fn http2(body: Http2Body, framing: BodyFraming, exchange: Exchange) -> Self {
@@ -171,7 +166,7 @@ impl OriginBody {
 
     fn finish(&mut self) {
         let Some(exchange) = self.exchange.take() else { return };
-        if let Source::Http1 { connection: Some(connection), .. } =
+        if let Source::Http1 { connection, reuse: Reuse::Allowed, .. } =
             std::mem::replace(&mut self.source, Source::Ended)
             && self.framing != BodyFraming::CloseDelimited
         {
@@ -198,8 +193,10 @@ impl Source {
         loop {
             let frame = match self {
                 Self::Ended => return Poll::Ready(None),
-                Self::Http1 { incoming, .. } => std::task::ready!(Pin::new(incoming).poll_frame(cx))
-                    .map(|frame| frame.map_err(|_| OriginError::BodyTruncated)),
+                Self::Http1 { incoming, connection, .. } => {
+                    let polled = connection.poll_for(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx));
+                    std::task::ready!(polled).map(|frame| frame.map_err(|_| OriginError::BodyTruncated))
+                }
                 Self::Http2(body) => std::task::ready!(body.poll_frame(cx)),
             };
             match frame {

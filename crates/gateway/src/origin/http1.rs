@@ -1,20 +1,23 @@
 //! HTTP/1.1 towards an origin: one exchange at a time on hyper's client connection.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::Uri;
 use http::{StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::ext::ReasonPhrase;
 use hyper_util::rt::TokioIo;
-use tokio::sync::mpsc;
+use tokio::runtime::{Handle, Id};
 
 use super::body::{BodyFraming, OriginBody};
 use super::connect::Stream;
-use super::driver::{self, DriverState};
+use super::driver::{self, Drive};
 use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Processing};
 use super::message::{
@@ -22,7 +25,7 @@ use super::message::{
 };
 use super::pool::Reuse;
 use super::stats::Counters;
-use super::timing::{HeadWait, Upload, UploadProgress};
+use super::timing::{HeadWait, Interims, Upload, UploadProgress};
 use super::upgrade::UpgradeHandle;
 
 /// Header field lines in a response.
@@ -34,7 +37,9 @@ const BUFFER_BYTES_MAX: usize = 128 * 1024;
 #[derive(Debug)]
 pub(super) struct Http1Connection {
     sender: SendRequest<Upload>,
-    driver: Arc<DriverState>,
+    drive: Drive,
+    /// The runtime whose events move it.
+    home: Id,
 }
 
 /// Whether a kept connection can carry the next request.
@@ -65,19 +70,31 @@ impl Http1Connection {
                 tracing::debug!(%error, "origin connection ended");
             }
         };
-        Ok(Self { sender, driver: driver::spawn(driven, counters) })
+        let drive = Drive::new(Box::pin(driven), driver::opened(counters));
+        Ok(Self { sender, drive, home: Handle::current().id() })
     }
 
-    pub(super) fn driver(&self) -> &Arc<DriverState> {
-        &self.driver
+    pub(super) fn home(&self) -> Id {
+        self.home
     }
 
-    pub(super) fn readiness(&self) -> Readiness {
+    /// Whether it can carry a request, by what has arrived on it until now.
+    pub(super) fn readiness(&mut self) -> Readiness {
+        self.drive.turn(&mut Context::from_waker(Waker::noop()));
         match () {
-            () if self.sender.is_closed() || self.driver.is_over() => Readiness::Closed,
+            () if self.sender.is_closed() || self.drive.is_over() => Readiness::Closed,
             () if self.sender.is_ready() => Readiness::Ready,
             () => Readiness::Busy,
         }
+    }
+
+    /// Polls a part of a response together with the connection that it arrives on.
+    pub(super) fn poll_for<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        part: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.drive.poll_for(cx, part)
     }
 }
 
@@ -91,7 +108,14 @@ pub(super) async fn exchange(
 ) -> Result<OriginResponse, Failure> {
     let (upload, progress) = Upload::new(body);
     let request = request(head, upload, exchange.keep_alive(), waiting.interims());
-    let answer = waiting.head(connection.sender.try_send_request(request), &progress).await;
+    let mut response = pin!(connection.sender.try_send_request(request));
+    let drive = &mut connection.drive;
+    let brought = poll_fn(|cx| drive.poll_for(cx, |cx| response.as_mut().poll(cx)));
+    let answer = waiting.head(brought, &progress).await;
+    // The rest of the request goes on whether somebody reads the response or not.
+    if !progress.is_over() {
+        connection.drive.detach();
+    }
     match answer {
         Err(late) => Err(Failure { error: late, body: None, processing: Processing::Possible }),
         Ok(Err(mut failed)) => {
@@ -112,15 +136,14 @@ fn request(
     head: &RequestHead,
     upload: Upload,
     keep_alive: KeepAlive,
-    interims: mpsc::Sender<Interim>,
+    interims: Arc<Interims>,
 ) -> http::Request<Upload> {
     let mut request = http::Request::new(upload);
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = Uri::from(head.target.clone());
     *request.headers_mut() = head.http1_fields(keep_alive);
     hyper::ext::on_informational(&mut request, move |response| {
-        // A flood of interim responses is not kept: the head still comes after it, or the time-out.
-        let _ = interims.try_send(Interim::new(response.status(), response.headers().clone()));
+        interims.push(Interim::new(response.status(), response.headers().clone()));
     });
     request
 }
@@ -143,7 +166,7 @@ fn accept(
     exchange: Exchange,
 ) -> Result<OriginResponse, OriginError> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return accept_upgrade(response, head, exchange);
+        return accept_upgrade(response, head, connection, exchange);
     }
     let reason = Some(take_reason(&mut response));
     let (parts, incoming) = response.into_parts();
@@ -175,12 +198,14 @@ fn accept(
 fn accept_upgrade(
     mut response: http::Response<Incoming>,
     head: &RequestHead,
+    mut connection: Http1Connection,
     exchange: Exchange,
 ) -> Result<OriginResponse, OriginError> {
     if head.upgrade.is_none() {
         return Err(OriginError::protocol("101 without a request for an upgrade"));
     }
     let on_upgrade = hyper::upgrade::on(&mut response);
+    connection.drive.detach();
     let protocol = response.headers().get(header::UPGRADE).cloned();
     let (parts, _) = response.into_parts();
     let mut fields = parts.headers;
@@ -275,7 +300,15 @@ pub(super) fn content_length(fields: &HeaderMap) -> Option<u64> {
 fn normalize_length(fields: &mut HeaderMap, framing: BodyFraming, transfer: TransferCoding) {
     if transfer != TransferCoding::None {
         fields.remove(header::CONTENT_LENGTH);
-    } else if let BodyFraming::Length(length) = framing {
+    } else if let BodyFraming::Length(length) = framing
+        && !is_one_number(fields, length)
+    {
         fields.insert(header::CONTENT_LENGTH, length.into());
     }
+}
+
+fn is_one_number(fields: &HeaderMap, length: u64) -> bool {
+    let mut lines = fields.get_all(header::CONTENT_LENGTH).iter();
+    let first = lines.next().map(HeaderValue::as_bytes);
+    first == Some(itoa::Buffer::new().format(length).as_bytes()) && lines.next().is_none()
 }

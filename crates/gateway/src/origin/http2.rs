@@ -15,7 +15,6 @@ use http::Version;
 use http::uri::{Authority, Parts, Uri};
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -29,7 +28,7 @@ use super::message::{
     Interim, OriginResponse, RequestBody, RequestBodyIncomplete, RequestHead, cause, remove_connection_fields,
 };
 use super::stats::Counters;
-use super::timing::{HeadWait, Upload, UploadProgress};
+use super::timing::{HeadWait, Interims, Upload, UploadProgress};
 
 /// Flow-control window of one response body: what an origin may send ahead of a slow reader.
 const STREAM_WINDOW_BYTES: u32 = 512 * 1024;
@@ -99,7 +98,7 @@ impl Http2Connection {
         };
         Ok(Arc::new(Self {
             sender,
-            driver: driver::spawn(driven, counters),
+            driver: driver::spawn(Box::pin(driven), driver::opened(counters)),
             active: AtomicUsize::new(0),
             suspect: AtomicBool::new(false),
             opened_at: Instant::now(),
@@ -215,16 +214,16 @@ async fn open_stream(
     })
 }
 
-/// The final response; interim ones go to the channel. h2 drops an interim response that is still queued when
+/// The final response; interim ones go to the caller. h2 drops an interim response that is still queued when
 /// the final one is asked for, so that happens only once no interim response can be ahead.
 async fn response_head(
     mut response: ResponseFuture,
-    interims: mpsc::Sender<Interim>,
+    interims: Arc<Interims>,
 ) -> Result<http::Response<RecvStream>, h2::Error> {
     poll_fn(|cx| {
         while let Some(interim) = ready!(response.poll_informational(cx)) {
             let (parts, ()) = interim?.into_parts();
-            let _ = interims.try_send(Interim::new(parts.status, parts.headers));
+            interims.push(Interim::new(parts.status, parts.headers));
         }
         Pin::new(&mut response).poll(cx)
     })

@@ -315,6 +315,7 @@ pub(super) struct RequestHead {
     pub(super) authority: HeaderValue,
     pub(super) scheme: Scheme,
     pub(super) upgrade: Option<HeaderValue>,
+    /// `Host` first (RFC 9112 section 3.2).
     fields: HeaderMap,
     framing: RequestFraming,
     accepts_trailers: bool,
@@ -329,14 +330,8 @@ enum RequestFraming {
 }
 
 /// Fields that belong to one connection and framing, which we write ourselves.
-const OWN_FIELDS: [HeaderName; 6] = [
-    header::HOST,
-    header::CONTENT_LENGTH,
-    header::TRANSFER_ENCODING,
-    header::CONNECTION,
-    header::UPGRADE,
-    header::TE,
-];
+const OWN_FIELDS: [HeaderName; 5] =
+    [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION, header::UPGRADE, header::TE];
 
 impl RequestHead {
     pub(super) fn new(
@@ -344,26 +339,23 @@ impl RequestHead {
         request: OriginRequest,
     ) -> Result<(Self, RequestBody), OriginError> {
         let OriginRequest { method, path_and_query, authority, scheme, fields, body, .. } = request;
+        let authority = config.host_override.clone().unwrap_or(authority);
         let head = Self {
             target: target(&config.base_path, path_and_query)?,
-            authority: config.host_override.clone().unwrap_or(authority),
             framing: request_framing(&method, &body),
             method,
             scheme,
             upgrade: request.upgrade,
-            fields: own_fields_applied(config, fields),
+            fields: with_host(own_fields_applied(config, fields), &authority),
+            authority,
             accepts_trailers: request.accepts_trailers,
         };
         Ok((head, body))
     }
 
-    /// The header section as HTTP/1 sends it: `Host` first (RFC 9112 section 3.2).
+    /// The header section as HTTP/1 sends it.
     pub(super) fn http1_fields(&self, connection: KeepAlive) -> HeaderMap {
-        let mut fields = HeaderMap::with_capacity(self.fields.len() + 4);
-        fields.insert(header::HOST, self.authority.clone());
-        for (name, value) in &self.fields {
-            fields.append(name.clone(), value.clone());
-        }
+        let mut fields = self.fields.clone();
         match self.framing {
             RequestFraming::Bodyless => {}
             RequestFraming::Length(length) => drop(fields.insert(header::CONTENT_LENGTH, length.into())),
@@ -376,6 +368,9 @@ impl RequestHead {
     }
 
     fn add_connection_options(&self, fields: &mut HeaderMap, connection: KeepAlive) {
+        if self.upgrade.is_none() && !self.accepts_trailers && connection == KeepAlive::On {
+            return;
+        }
         let mut options = Vec::new();
         if let Some(protocol) = &self.upgrade {
             fields.insert(header::UPGRADE, protocol.clone());
@@ -399,6 +394,7 @@ impl RequestHead {
     /// The header section as HTTP/2 sends it: no connection-specific fields (RFC 9113 section 8.2.2).
     pub(super) fn http2_fields(&self) -> HeaderMap {
         let mut fields = self.fields.clone();
+        fields.remove(header::HOST);
         if let RequestFraming::Length(length) = self.framing {
             fields.insert(header::CONTENT_LENGTH, length.into());
         }
@@ -432,6 +428,25 @@ fn own_fields_applied(config: &OriginConfig, mut fields: HeaderMap) -> HeaderMap
     fields
 }
 
+/// The fields with `Host`, as the first line. The caller may have put one there, which saves a copy.
+fn with_host(mut fields: HeaderMap, host: &HeaderValue) -> HeaderMap {
+    match fields.keys().next() {
+        Some(&header::HOST) => {
+            if fields.get_all(header::HOST).iter().ne([host]) {
+                fields.insert(header::HOST, host.clone());
+            }
+            fields
+        }
+        _ => {
+            fields.remove(header::HOST);
+            let mut all = HeaderMap::with_capacity(fields.len() + 4);
+            all.insert(header::HOST, host.clone());
+            all.extend(fields);
+            all
+        }
+    }
+}
+
 fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming {
     let expects_content = ["POST", "PUT", "PATCH", "QUERY"].iter().any(|known| *known == method.as_str());
     match body {
@@ -462,6 +477,26 @@ fn target(base_path: &str, path_and_query: String) -> Result<PathAndQuery, Origi
 /// Removes what belongs to the origin's connection.
 //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
 pub(super) fn remove_connection_fields(fields: &mut HeaderMap) {
+    remove_nominated(fields);
+    for name in CONNECTION_FIELDS {
+        fields.remove(name);
+    }
+}
+
+/// Fields of one connection by their names alone.
+const CONNECTION_FIELDS: [HeaderName; 6] = [
+    header::CONNECTION,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::TE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+fn remove_nominated(fields: &mut HeaderMap) {
+    if !fields.contains_key(header::CONNECTION) {
+        return;
+    }
     let nominated: Vec<HeaderName> = fields
         .get_all(header::CONNECTION)
         .iter()
@@ -473,11 +508,6 @@ pub(super) fn remove_connection_fields(fields: &mut HeaderMap) {
     for name in nominated {
         fields.remove(name);
     }
-    for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TE] {
-        fields.remove(name);
-    }
-    fields.remove("keep-alive");
-    fields.remove("proxy-connection");
 }
 
 /// What of an error is worth showing: fixed texts of the protocol libraries, no field values.

@@ -188,7 +188,7 @@ impl Origin {
             return Err(failure.error);
         };
         self.counters.retries.fetch_add(1, Relaxed);
-        let again = self.attempt(Attempt::Fresh(began), &head, body, waiting, &place).await;
+        let again = Box::pin(self.attempt(Attempt::Fresh(began), &head, body, waiting, &place)).await;
         again.map_err(|(failure, _)| failure.error)
     }
 
@@ -200,7 +200,7 @@ impl Origin {
         waiting: &mut HeadWait<'_>,
         place: &Arc<Place>,
     ) -> Result<OriginResponse, (Failure, Kept)> {
-        let (connection, kept) = match waiting.limits.connected(self.acquire(attempt, head)).await {
+        let (connection, kept) = match self.acquire(attempt, head, waiting.limits).await {
             Ok(acquired) => acquired,
             Err(error) => {
                 let failure = Failure { error, body: None, processing: Processing::Possible };
@@ -210,16 +210,27 @@ impl Origin {
         let exchange = Exchange::new(Arc::clone(&self.pool), waiting.limits, Arc::clone(place));
         let answer = match connection {
             Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
-            Connection::Http2(slot) => http2::exchange(slot, head, body, waiting, exchange).await,
+            Connection::Http2(slot) => Box::pin(http2::exchange(slot, head, body, waiting, exchange)).await,
         };
         answer.map_err(|failure| (failure, kept))
     }
 
-    async fn acquire(&self, attempt: Attempt, head: &RequestHead) -> Result<(Connection, Kept), OriginError> {
+    async fn acquire(
+        &self,
+        attempt: Attempt,
+        head: &RequestHead,
+        limits: Limits,
+    ) -> Result<(Connection, Kept), OriginError> {
         let offer = self.offer(head)?;
         if let Some(connection) = self.kept(attempt, offer) {
             return Ok((connection, Kept::Yes));
         }
+        // On the heap: most exchanges find a kept connection, and need no room for this.
+        Box::pin(limits.connected(self.opened(attempt, offer))).await
+    }
+
+    /// A new connection, or one that another request opens meanwhile.
+    async fn opened(&self, attempt: Attempt, offer: Offer) -> Result<(Connection, Kept), OriginError> {
         if offer == Offer::Http1 || offer == Offer::Either && self.chose_http1.load(Relaxed) {
             return self.open(offer).await;
         }

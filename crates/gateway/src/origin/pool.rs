@@ -93,7 +93,7 @@ impl Pool {
 
     /// Keeps a connection whose response was read to its end.
     //= RFC 9112 section 6.3: bytes after the response are not its
-    pub(super) fn release(self: &Arc<Self>, connection: Http1Connection) {
+    pub(super) fn release(self: &Arc<Self>, mut connection: Http1Connection) {
         if connection.readiness() == Readiness::Closed {
             return;
         }
@@ -213,7 +213,7 @@ async fn reap(guard: ReaperGuard, pause: Duration) {
 
 impl Shelves {
     fn put(&mut self, idle: Idle) {
-        let home = idle.connection.driver().home();
+        let home = idle.connection.home();
         self.len += 1;
         match self.by_home.iter_mut().find(|(id, _)| *id == home) {
             Some((_, shelf)) => shelf.push(idle),
@@ -230,10 +230,10 @@ impl Shelves {
     ) -> Option<Http1Connection> {
         let own = self.by_home.iter().position(|(id, _)| *id == home);
         let others = (0..self.by_home.len()).filter(|index| Some(*index) != own);
-        let order: Vec<usize> = own.into_iter().chain(others).collect();
         let before = removed.len();
-        let found = order
+        let found = own
             .into_iter()
+            .chain(others)
             .find_map(|index| take_newest(&mut self.by_home[index].1, now, idle_timeout, removed));
         self.len -= removed.len() - before + usize::from(found.is_some());
         found
@@ -243,7 +243,7 @@ impl Shelves {
         let before = removed.len();
         for (_, shelf) in &mut self.by_home {
             let (kept, gone): (Vec<_>, Vec<_>) =
-                shelf.drain(..).partition(|idle| idle.usefulness(now, idle_timeout) != Usefulness::Gone);
+                partition(shelf, |idle| idle.usefulness(now, idle_timeout) != Usefulness::Gone);
             *shelf = kept;
             removed.extend(gone);
         }
@@ -260,7 +260,7 @@ enum Usefulness {
 }
 
 impl Idle {
-    fn usefulness(&self, now: Instant, idle_timeout: Duration) -> Usefulness {
+    fn usefulness(&mut self, now: Instant, idle_timeout: Duration) -> Usefulness {
         if now.duration_since(self.since) >= idle_timeout {
             return Usefulness::Gone;
         }
@@ -270,6 +270,15 @@ impl Idle {
             Readiness::Closed => Usefulness::Gone,
         }
     }
+}
+
+/// What is kept of a shelf, and what not.
+fn partition(shelf: &mut Vec<Idle>, mut is_kept: impl FnMut(&mut Idle) -> bool) -> (Vec<Idle>, Vec<Idle>) {
+    let (mut kept, mut gone) = (Vec::with_capacity(shelf.len()), Vec::new());
+    for mut idle in shelf.drain(..) {
+        if is_kept(&mut idle) { kept.push(idle) } else { gone.push(idle) }
+    }
+    (kept, gone)
 }
 
 fn take_newest(

@@ -1,15 +1,16 @@
 //! Deadlines of an exchange and the progress of its request body.
 
-use std::future::Future;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::{Notify, mpsc};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::OriginError;
@@ -40,11 +41,19 @@ impl Limits {
 
     /// The earlier of `now + limit` and the end of the whole exchange, and what being late means.
     fn deadline(&self, limit: Duration, late: OriginError) -> (Instant, OriginError) {
-        let at = far(Instant::now(), limit);
+        self.deadline_from(Instant::now(), limit, late)
+    }
+
+    fn deadline_from(&self, start: Instant, limit: Duration, late: OriginError) -> (Instant, OriginError) {
+        let at = far(start, limit);
         match self.total_at {
             Some(total_at) if total_at < at => (total_at, OriginError::TotalTimeout),
             _ => (at, late),
         }
+    }
+
+    fn first_byte_from(&self, start: Instant) -> (Instant, OriginError) {
+        self.deadline_from(start, self.first_byte, OriginError::FirstByteTimeout)
     }
 
     pub(super) async fn connected<T>(
@@ -66,23 +75,55 @@ fn far(now: Instant, limit: Duration) -> Instant {
     now.checked_add(limit).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
 }
 
+/// Interim responses on their way to the caller.
+#[derive(Debug, Default)]
+pub(super) struct Interims(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    arrived: VecDeque<Interim>,
+    caller: Option<Waker>,
+}
+
+impl Interims {
+    /// From any thread. A flood is not kept: the head still comes after it, or the time-out.
+    pub(super) fn push(&self, interim: Interim) {
+        let mut waiting = self.0.lock();
+        if waiting.arrived.len() < INTERIM_RESPONSES_MAX {
+            waiting.arrived.push_back(interim);
+        }
+        let caller = waiting.caller.take();
+        drop(waiting);
+        if let Some(caller) = caller {
+            caller.wake();
+        }
+    }
+
+    /// What has arrived; the caller is woken when there is more.
+    fn take(&self, caller: &Waker) -> VecDeque<Interim> {
+        let mut waiting = self.0.lock();
+        if !waiting.caller.as_ref().is_some_and(|known| known.will_wake(caller)) {
+            waiting.caller = Some(caller.clone());
+        }
+        std::mem::take(&mut waiting.arrived)
+    }
+}
+
 /// Waits for a response head, handing interim responses over as they come.
 pub(super) struct HeadWait<'a> {
     pub(super) limits: Limits,
     pub(super) on_interim: &'a mut (dyn FnMut(Interim) + Send),
-    interims: mpsc::Receiver<Interim>,
-    sender: mpsc::Sender<Interim>,
+    interims: Arc<Interims>,
 }
 
 impl<'a> HeadWait<'a> {
     pub(super) fn new(limits: Limits, on_interim: &'a mut (dyn FnMut(Interim) + Send)) -> Self {
-        let (sender, interims) = mpsc::channel(INTERIM_RESPONSES_MAX);
-        Self { limits, on_interim, interims, sender }
+        Self { limits, on_interim, interims: Arc::default() }
     }
 
-    /// Where the protocol puts interim responses, from any thread.
-    pub(super) fn interims(&self) -> mpsc::Sender<Interim> {
-        self.sender.clone()
+    /// Where the protocol puts interim responses.
+    pub(super) fn interims(&self) -> Arc<Interims> {
+        Arc::clone(&self.interims)
     }
 
     /// The head, or the time-out. The time to the first byte counts from the end of the request, and anew
@@ -94,37 +135,56 @@ impl<'a> HeadWait<'a> {
         progress: &UploadProgress,
     ) -> Result<T, OriginError> {
         let mut head = pin!(head);
-        let mut sent = progress.is_over();
-        let mut frames = progress.frames();
-        let (mut at, mut late) = self.limits.deadline(self.limits.first_byte, OriginError::FirstByteTimeout);
-        loop {
-            tokio::select! {
-                biased;
-                Some(interim) = self.interims.recv() => (self.on_interim)(interim),
-                head = &mut head => {
-                    self.drain();
-                    return Ok(head);
-                }
-                () = progress.over(), if !sent => {
-                    sent = true;
-                    (at, late) = self.limits.deadline(self.limits.first_byte, OriginError::FirstByteTimeout);
-                }
-                () = sleep_until(at) => {
-                    let moving = !sent && (progress.waits_for_client() || progress.frames() != frames);
-                    if !moving || late == OriginError::TotalTimeout {
-                        return Err(late);
-                    }
-                    frames = progress.frames();
-                    (at, late) = self.limits.deadline(self.limits.first_byte, OriginError::FirstByteTimeout);
-                }
+        let mut patience = Patience::begin(self.limits, progress);
+        let mut timer = pin!(sleep_until(patience.at));
+        poll_fn(|cx| {
+            let polled = head.as_mut().poll(cx);
+            self.interims.take(cx.waker()).into_iter().for_each(&mut self.on_interim);
+            if let Poll::Ready(head) = polled {
+                return Poll::Ready(Ok(head));
             }
-        }
+            while timer.as_mut().poll(cx).is_ready() {
+                patience.renew(progress, Instant::now())?;
+                timer.as_mut().reset(patience.at);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// How long the first byte is waited for.
+struct Patience {
+    limits: Limits,
+    at: Instant,
+    late: OriginError,
+    /// What of the request was sent when it was last looked at.
+    frames: u64,
+    is_sent: bool,
+}
+
+impl Patience {
+    fn begin(limits: Limits, progress: &UploadProgress) -> Self {
+        let (at, late) = limits.first_byte_from(Instant::now());
+        Self { limits, at, late, frames: progress.frames(), is_sent: progress.is_over() }
     }
 
-    fn drain(&mut self) {
-        while let Ok(interim) = self.interims.try_recv() {
-            (self.on_interim)(interim);
+    /// Waits on, if the request was still on its way.
+    fn renew(&mut self, progress: &UploadProgress, now: Instant) -> Result<(), OriginError> {
+        if self.is_sent || self.late == OriginError::TotalTimeout {
+            return Err(self.late.clone());
         }
+        let from = match progress.over_at() {
+            Some(over_at) => {
+                self.is_sent = true;
+                over_at
+            }
+            None if progress.waits_for_client() || progress.frames() != self.frames => now,
+            None => return Err(self.late.clone()),
+        };
+        self.frames = progress.frames();
+        (self.at, self.late) = self.limits.first_byte_from(from);
+        if self.at <= now { Err(self.late.clone()) } else { Ok(()) }
     }
 }
 
@@ -134,7 +194,7 @@ pub(super) struct UploadProgress {
     state: AtomicU8,
     frames: AtomicU64,
     incomplete: AtomicBool,
-    over: Notify,
+    over_at: OnceLock<Instant>,
 }
 
 const SENDING: u8 = 0;
@@ -147,7 +207,7 @@ impl UploadProgress {
         self.incomplete.load(Ordering::Acquire)
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.state.load(Ordering::Acquire) == OVER
     }
 
@@ -159,15 +219,13 @@ impl UploadProgress {
         self.frames.load(Ordering::Relaxed)
     }
 
-    async fn over(&self) {
-        if !self.is_over() {
-            self.over.notified().await;
-        }
+    fn over_at(&self) -> Option<Instant> {
+        self.over_at.get().copied()
     }
 
     fn end(&self) {
+        self.over_at.get_or_init(Instant::now);
         self.state.store(OVER, Ordering::Release);
-        self.over.notify_one();
     }
 
     fn note(&self, polled: &Poll<Option<Result<Frame<Bytes>, RequestBodyIncomplete>>>) {
@@ -197,7 +255,7 @@ impl Upload {
     pub(super) fn new(body: RequestBody) -> (Self, Arc<UploadProgress>) {
         let progress = Arc::new(UploadProgress::default());
         if body.is_end_stream() {
-            progress.end();
+            progress.state.store(OVER, Ordering::Release);
         }
         (Self { body, progress: Arc::clone(&progress) }, progress)
     }

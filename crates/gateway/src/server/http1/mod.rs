@@ -112,7 +112,7 @@ impl<S: Stream> Connection<S> {
                 Turn::Deliver(reply, request, traits) => {
                     Box::pin(self.deliver(*reply, &request, traits)).await?
                 }
-                Turn::Forward(plan, traits) => Box::pin(self.forward(*plan, traits)).await?,
+                Turn::Forward(plan, traits) => Box::pin(self.forward(plan, traits)).await?,
                 Turn::Refuse(problem) => {
                     self.refuse(&problem);
                     Persistence::Close
@@ -202,7 +202,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// A request that the exchange answers by asking others.
-    async fn forward(&mut self, plan: Plan, traits: Traits) -> Next {
+    async fn forward(&mut self, plan: Box<Plan>, traits: Traits) -> Next {
         self.flush().await?;
         let (sender, body) = match traits.framing {
             Framing::None | Framing::Length(0) => (None, RequestBody::Empty),

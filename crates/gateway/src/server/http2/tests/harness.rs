@@ -111,6 +111,10 @@ impl Origin {
     pub(super) fn open_gate(&self) {
         self.gate.send_replace(true);
     }
+
+    pub(super) fn close_gate(&self) {
+        self.gate.send_replace(false);
+    }
 }
 
 async fn follow(
