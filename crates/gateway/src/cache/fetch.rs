@@ -1,4 +1,4 @@
-//! Asks the origin for a response that may be stored, in a task of its own, and tells everybody who waits.
+//! Asks the origin for a response that may be stored, and tells everybody who waits.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Collapse requests (RFC 9111 section 4): one forward per key, any number of requests that wait for it.
 //!
-//! The forward runs in a task of its own and belongs to nobody's connection: a client that leaves takes
+//! The forward belongs to nobody's connection (see `driven` for who drives it): a client that leaves takes
 //! nobody with it. Those who wait are woken when the response head arrives and then follow the fill; nothing
 //! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone.
 

@@ -4,7 +4,7 @@
 //! whether a response body is complete. Never decides what is forwarded, stored or answered to clients.
 //!
 //! [`Origins`] is one per process and shared by all workers. [`Origin::send`] runs on the caller's runtime;
-//! a connection is driven by the runtime that opened it and may be borrowed by others. Limits are global.
+//! a connection gets its events from the runtime that opened it and may be borrowed by others. Limits are global.
 
 mod admission;
 mod body;
