@@ -23,6 +23,7 @@ mod ports;
 mod process;
 mod proxy;
 mod real;
+mod redis;
 mod tool;
 pub mod wait;
 
@@ -39,5 +40,6 @@ pub use ports::Port;
 pub use process::{Larder, Service, Setup};
 pub use proxy::{Accept, Cut, FaultProxy, Faults, Stall};
 pub use real::RealServer;
+pub use redis::{Redis, RedisCluster};
 pub use rustix::process::Signal;
 pub use tool::{Output, run};

@@ -1,0 +1,103 @@
+//! Debian's redis-server, alone and as a cluster of three masters.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use crate::ports::Port;
+use crate::real::{self, RealServer};
+use crate::wait;
+
+/// A redis-server that stores nothing on disk. Stopped when dropped.
+pub struct Redis(RealServer);
+
+/// A cluster of three masters without replicas, each with a third of the slots. Stopped when dropped.
+pub struct RedisCluster {
+    nodes: Vec<Redis>,
+    _buses: Vec<Port>,
+}
+
+impl Redis {
+    /// Starts it; each line of `directives` is one of `redis.conf`.
+    ///
+    /// # Panics
+    /// When redis-server is not installed or does not start.
+    #[track_caller]
+    pub fn start(directives: &str) -> Self {
+        Self(RealServer::start("redis-server", |folder, address| {
+            let file = folder.join("redis.conf");
+            let (host, port, folder) = (address.ip(), address.port(), folder.display());
+            let text =
+                format!("bind {host}\nport {port}\ndir {folder}\nsave \"\"\nappendonly no\n{directives}\n");
+            std::fs::write(&file, text).expect("a file in the folder");
+            let mut command = Command::new(real::installed("redis-server"));
+            command.arg(&file);
+            command
+        }))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+
+    /// Sends an inline command, and gives the first line of the reply without its line end, or the bytes of a bulk string.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[track_caller]
+    pub fn command(&self, line: &str) -> String {
+        let mut stream = TcpStream::connect(self.address()).expect("it listens");
+        stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+        // QUIT lets it close when all is sent: no need to know where the reply ends.
+        write!(stream, "{line}\r\nQUIT\r\n").expect("it reads");
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap_or_else(|error| panic!("no reply to {line}: {error}"));
+        let reply = String::from_utf8_lossy(&reply).into_owned();
+        let reply =
+            reply.strip_suffix("+OK\r\n").unwrap_or_else(|| panic!("{line} was answered with {reply:?}"));
+        match reply.split_once("\r\n") {
+            Some((first, rest)) if first.starts_with('$') && !rest.is_empty() => {
+                rest.trim_end_matches("\r\n").to_owned()
+            }
+            Some((first, _)) => first.to_owned(),
+            None => panic!("{line} was answered with {reply:?}"),
+        }
+    }
+}
+
+impl RedisCluster {
+    /// Starts the three and waits until all know all.
+    ///
+    /// # Panics
+    /// When redis-server is not installed or they don't find each other.
+    #[track_caller]
+    pub fn start() -> Self {
+        // The port of the bus is by default the other one plus 10000, which may be above all ports.
+        let buses: Vec<Port> = (0..3).map(|_| Port::reserve()).collect();
+        let ports = buses.iter().map(|bus| bus.address().port());
+        let nodes = ports.map(|port| Redis::start(&format!("cluster-enabled yes\ncluster-port {port}")));
+        let nodes: Vec<Redis> = nodes.collect();
+        let edges = [0, 5461, 10923, 16384];
+        for (index, node) in nodes.iter().enumerate() {
+            let (first, last) = (edges[index], edges[index + 1] - 1);
+            assert_eq!(node.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}")), "+OK");
+            let (host, port, bus) =
+                (node.address().ip(), node.address().port(), buses[index].address().port());
+            assert_eq!(nodes[0].command(&format!("CLUSTER MEET {host} {port} {bus}")), "+OK");
+        }
+        let cluster = Self { nodes, _buses: buses };
+        wait::until_true("the cluster is complete", || cluster.nodes.iter().all(Self::is_complete));
+        cluster
+    }
+
+    /// The nodes, in the order of their slots: 0 to 5460, 5461 to 10922, 10923 to 16383.
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    fn is_complete(node: &Redis) -> bool {
+        let info = node.command("CLUSTER INFO");
+        info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+    }
+}
