@@ -7,6 +7,7 @@
 //! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON, HTML and images without being
 //! measured again.
 
+mod alarm;
 pub mod http;
 pub mod null_http;
 pub mod observe;
@@ -15,3 +16,4 @@ pub mod progress;
 pub mod report;
 pub mod result;
 pub mod server;
+mod work;

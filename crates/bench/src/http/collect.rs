@@ -1,21 +1,15 @@
 //! Runs the workers of a load, and makes one result of what they tell.
 
-use std::collections::VecDeque;
-use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 use super::load::{HttpLoad, Until};
 use super::plan::Plan;
-use super::tally::{Slice, Tally};
-use super::worker::{Opened, SLICE, Worker};
+use super::tally::Tally;
+use super::worker::{Opened, Worker};
 use super::{LoadError, words};
 use crate::observe::Observer;
-use crate::result::{Interval, Latencies, Outcome, Run, Timeline};
+use crate::result::{Latencies, Outcome, Run, Timeline};
+use crate::work::{self, Worked};
 
 /// Makes a load and tells what came of it. The observer sees each tenth of a second; when it has seen enough, the load
 /// ends early, with what there is.
@@ -59,44 +53,16 @@ struct Collected {
     never_reached: Option<std::io::Error>,
 }
 
-/// What one worker leaves.
-struct Done {
-    worker: Worker,
-    outcome: std::io::Result<()>,
-    end: Instant,
-    cpu: Duration,
-}
-
 fn work(workers: Vec<Worker>, until: Until, observer: &mut dyn Observer) -> Result<Collected, LoadError> {
-    let is_enough = AtomicBool::new(false);
-    let start = Instant::now();
-    let mut slices = Slices::new(workers.len(), until);
-    let (sender, receiver) = sync_channel(workers.len() * 4);
-    let done: Vec<Done> = thread::scope(|scope| -> Result<Vec<Done>, LoadError> {
-        let mut threads = Vec::new();
-        for (at, worker) in workers.into_iter().enumerate() {
-            let teller = Teller { at, sender: sender.clone(), is_enough: &is_enough };
-            let body = move || drive(worker, start, &teller);
-            threads.push(thread::Builder::new().name(format!("load-{at}")).spawn_scoped(scope, body)?);
-        }
-        drop(sender);
-        slices.collect(&receiver, observer, &is_enough);
-        let join = |thread: thread::ScopedJoinHandle<'_, Done>| match thread.join() {
-            Ok(done) => done,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        Ok(threads.into_iter().map(join).collect())
-    })?;
-    gather(done, slices, start)
-}
-
-fn gather(done: Vec<Done>, slices: Slices, start: Instant) -> Result<Collected, LoadError> {
-    let elapsed = done.iter().map(|done| done.end).max().unwrap_or(start).saturating_duration_since(start);
-    let cpu = done.iter().map(|done| done.cpu).sum();
+    let expected = match until {
+        Until::Elapsed(duration) => Some(duration),
+        Until::Requests(_) => None,
+    };
+    let Worked { workers, latencies, timeline, elapsed, cpu } =
+        work::on_threads(workers, expected, observer, Worker::run)?;
     let mut sum: Option<Tally> = None;
     let mut trouble = None;
-    for Done { mut worker, outcome, .. } in done {
-        outcome?;
+    for mut worker in workers {
         trouble = trouble.or_else(|| worker.take_trouble());
         match &mut sum {
             None => sum = Some(worker.tally),
@@ -104,111 +70,9 @@ fn gather(done: Vec<Done>, slices: Slices, start: Instant) -> Result<Collected, 
         }
     }
     let tally = sum.expect("there is at least one worker");
-    let (latencies, timeline) = slices.finish(elapsed);
     let is_reached = tally.read_bytes > 0 || tally.completed > tally.errors.connect || tally.completed == 0;
     let never_reached = trouble.filter(|_| !is_reached);
     Ok(Collected { tally, latencies, timeline, elapsed, cpu, never_reached })
-}
-
-fn drive(mut worker: Worker, start: Instant, teller: &Teller<'_>) -> Done {
-    let cpu_before = thread_cpu();
-    let outcome = worker.run(start, |slice| teller.tell(slice));
-    Done { worker, outcome, end: Instant::now(), cpu: thread_cpu().saturating_sub(cpu_before) }
-}
-
-/// CPU time of the calling thread, user and system.
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
-}
-
-struct Teller<'a> {
-    at: usize,
-    sender: SyncSender<(usize, Slice)>,
-    is_enough: &'a AtomicBool,
-}
-
-impl Teller<'_> {
-    fn tell(&self, slice: Slice) -> ControlFlow<()> {
-        let is_heard = self.sender.send((self.at, slice)).is_ok();
-        if is_heard && !self.is_enough.load(Ordering::Relaxed) {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    }
-}
-
-/// Slices of time of all workers, put together in order.
-struct Slices {
-    /// How many slices each worker has told.
-    told: Vec<usize>,
-    /// Slices that not all workers have told yet; the first is number `complete`.
-    open: VecDeque<Slice>,
-    complete: usize,
-    latencies: Latencies,
-    timeline: Timeline,
-}
-
-impl Slices {
-    fn new(workers: usize, until: Until) -> Self {
-        let expected = match until {
-            Until::Elapsed(duration) => Some(duration),
-            Until::Requests(_) => None,
-        };
-        Self {
-            told: vec![0; workers],
-            open: VecDeque::new(),
-            complete: 0,
-            latencies: Latencies::default(),
-            timeline: Timeline::new(SLICE, expected),
-        }
-    }
-
-    fn collect(
-        &mut self,
-        receiver: &Receiver<(usize, Slice)>,
-        observer: &mut dyn Observer,
-        is_enough: &AtomicBool,
-    ) {
-        while let Ok((worker, slice)) = receiver.recv() {
-            self.take(worker, slice);
-            while self.told.iter().all(|told| *told > self.complete) {
-                let interval = self.close_first(SLICE);
-                if observer.observe(&interval).is_break() {
-                    is_enough.store(true, Ordering::Relaxed);
-                }
-            }
-        }
-    }
-
-    fn take(&mut self, worker: usize, slice: Slice) {
-        let at = self.told[worker] - self.complete;
-        self.told[worker] += 1;
-        match self.open.get_mut(at) {
-            Some(sum) => {
-                sum.latencies.add(&slice.latencies);
-                sum.errors += slice.errors;
-            }
-            None => self.open.push_back(slice),
-        }
-    }
-
-    fn close_first(&mut self, length: Duration) -> Interval {
-        let slice = self.open.pop_front().unwrap_or_default();
-        self.complete += 1;
-        self.latencies.add(&slice.latencies);
-        self.timeline.add(&slice.latencies, slice.errors, length)
-    }
-
-    fn finish(mut self, elapsed: Duration) -> (Latencies, Timeline) {
-        while !self.open.is_empty() {
-            let begin = SLICE * u32::try_from(self.complete).unwrap_or(u32::MAX);
-            self.close_first(elapsed.saturating_sub(begin).min(SLICE));
-        }
-        (self.latencies, self.timeline)
-    }
 }
 
 impl Collected {

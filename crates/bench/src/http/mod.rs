@@ -8,7 +8,6 @@
 //! The caller's thread collects and reports while the others work; to drive a load beside something else, give it a
 //! thread of its own.
 
-mod alarm;
 mod chunked;
 mod codec;
 mod collect;

@@ -7,14 +7,8 @@ use hdrhistogram::Histogram;
 use super::exchange::{Answer, Pending};
 use super::load::Detail;
 use super::prepare::Prepared;
-use crate::result::{Errors, Latencies, UrlFigures};
-
-/// What happened in one slice of time.
-#[derive(Debug, Default)]
-pub(super) struct Slice {
-    pub(super) latencies: Latencies,
-    pub(super) errors: u64,
-}
+use crate::result::{Errors, UrlFigures};
+use crate::work::Slice;
 
 /// What a worker counted in all, beside the latencies of its slices.
 #[derive(Debug)]

@@ -6,24 +6,21 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 
-use super::alarm::Alarm;
 use super::connection::{Connection, State};
 use super::exchange::{Answer, Malformed, Pending, Sink, Then};
 use super::load::{HttpLoad, Reuse, Until};
 use super::plan::{Part, Server};
-use super::tally::{Failure, Slice, Tally};
+use super::tally::{Failure, Tally};
 use super::tickets::{Tickets, scramble};
 use super::transport::{Progress, Transport};
-
-/// The length of a slice of time, after which a worker tells what it counted.
-pub(super) const SLICE: Duration = Duration::from_millis(100);
+use crate::alarm::Alarm;
+use crate::work::{SLICE, Tell};
 
 const READ_BYTES: usize = 128 * 1024;
 /// Reads in a row from one connection before the others have their turn.
@@ -130,11 +127,7 @@ impl Worker {
     }
 
     /// Makes requests from `start` on until all is done, and tells each slice of time when it is over.
-    pub(super) fn run(
-        &mut self,
-        start: Instant,
-        mut tell: impl FnMut(Slice) -> ControlFlow<()>,
-    ) -> io::Result<()> {
+    pub(super) fn run(&mut self, start: Instant, tell: Tell<'_>) -> io::Result<()> {
         self.begin(start);
         let mut events = Events::with_capacity(EVENTS);
         let mut slice_end = start + SLICE;

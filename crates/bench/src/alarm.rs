@@ -11,14 +11,14 @@ use rustix::time::{
 };
 
 #[derive(Debug)]
-pub(super) struct Alarm {
+pub(crate) struct Alarm {
     timer: OwnedFd,
     set_to: Option<Instant>,
 }
 
 impl Alarm {
     /// A timer whose events bear the token.
-    pub(super) fn register(registry: &Registry, token: Token) -> io::Result<Self> {
+    pub(crate) fn register(registry: &Registry, token: Token) -> io::Result<Self> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         registry.register(&mut SourceFd(&timer.as_raw_fd()), token, Interest::READABLE)?;
@@ -26,7 +26,7 @@ impl Alarm {
     }
 
     /// Wakes the poll at this time instead of the one before; at none, when there is none.
-    pub(super) fn set(&mut self, at: Option<Instant>, now: Instant) -> io::Result<()> {
+    pub(crate) fn set(&mut self, at: Option<Instant>, now: Instant) -> io::Result<()> {
         if self.set_to == at {
             return Ok(());
         }

@@ -1,0 +1,189 @@
+//! Runs the workers of a load on threads of their own, and puts together what they tell.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::observe::Observer;
+use crate::result::{Interval, Latencies, Timeline};
+
+/// The length of a slice of time, after which a worker tells what it counted.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
+
+/// What happened in one slice of time.
+#[derive(Debug, Default)]
+pub(crate) struct Slice {
+    pub(crate) latencies: Latencies,
+    pub(crate) errors: u64,
+}
+
+/// Told each slice when it is over; a break is to end the load.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(Slice) -> ControlFlow<()>;
+
+/// What the workers leave.
+#[derive(Debug)]
+pub(crate) struct Worked<W> {
+    pub(crate) workers: Vec<W>,
+    pub(crate) latencies: Latencies,
+    pub(crate) timeline: Timeline,
+    pub(crate) elapsed: Duration,
+    /// Of the threads, user and system.
+    pub(crate) cpu: Duration,
+}
+
+/// Runs each worker on a thread. With `expected`, the intervals of the timeline suit a load of that length.
+pub(crate) fn on_threads<W: Send>(
+    workers: Vec<W>,
+    expected: Option<Duration>,
+    observer: &mut dyn Observer,
+    run: impl Fn(&mut W, Instant, Tell<'_>) -> io::Result<()> + Copy + Send,
+) -> io::Result<Worked<W>> {
+    let is_enough = AtomicBool::new(false);
+    let start = Instant::now();
+    let mut slices = Slices::new(workers.len(), expected);
+    let (sender, receiver) = sync_channel(workers.len() * 4);
+    let done: Vec<Done<W>> = thread::scope(|scope| -> io::Result<Vec<Done<W>>> {
+        let mut threads = Vec::new();
+        for (at, worker) in workers.into_iter().enumerate() {
+            let teller = Teller { at, sender: sender.clone(), is_enough: &is_enough };
+            let body = move || drive(worker, start, &teller, run);
+            threads.push(thread::Builder::new().name(format!("load-{at}")).spawn_scoped(scope, body)?);
+        }
+        drop(sender);
+        slices.collect(&receiver, observer, &is_enough);
+        let join = |thread: thread::ScopedJoinHandle<'_, Done<W>>| match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok(threads.into_iter().map(join).collect())
+    })?;
+    gather(done, slices, start)
+}
+
+/// What one worker leaves.
+struct Done<W> {
+    worker: W,
+    outcome: io::Result<()>,
+    end: Instant,
+    cpu: Duration,
+}
+
+fn drive<W>(
+    mut worker: W,
+    start: Instant,
+    teller: &Teller<'_>,
+    run: impl Fn(&mut W, Instant, Tell<'_>) -> io::Result<()>,
+) -> Done<W> {
+    let cpu_before = thread_cpu();
+    let outcome = run(&mut worker, start, &mut |slice| teller.tell(slice));
+    Done { worker, outcome, end: Instant::now(), cpu: thread_cpu().saturating_sub(cpu_before) }
+}
+
+fn gather<W>(done: Vec<Done<W>>, slices: Slices, start: Instant) -> io::Result<Worked<W>> {
+    let elapsed = done.iter().map(|done| done.end).max().unwrap_or(start).saturating_duration_since(start);
+    let cpu = done.iter().map(|done| done.cpu).sum();
+    let (latencies, timeline) = slices.finish(elapsed);
+    let mut workers = Vec::new();
+    for Done { worker, outcome, .. } in done {
+        outcome?;
+        workers.push(worker);
+    }
+    Ok(Worked { workers, latencies, timeline, elapsed, cpu })
+}
+
+/// CPU time of the calling thread, user and system.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+struct Teller<'a> {
+    at: usize,
+    sender: SyncSender<(usize, Slice)>,
+    is_enough: &'a AtomicBool,
+}
+
+impl Teller<'_> {
+    fn tell(&self, slice: Slice) -> ControlFlow<()> {
+        let is_heard = self.sender.send((self.at, slice)).is_ok();
+        if is_heard && !self.is_enough.load(Ordering::Relaxed) {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+}
+
+/// Slices of time of all workers, put together in order.
+struct Slices {
+    /// How many slices each worker has told.
+    told: Vec<usize>,
+    /// Slices that not all workers have told yet; the first is number `complete`.
+    open: VecDeque<Slice>,
+    complete: usize,
+    latencies: Latencies,
+    timeline: Timeline,
+}
+
+impl Slices {
+    fn new(workers: usize, expected: Option<Duration>) -> Self {
+        Self {
+            told: vec![0; workers],
+            open: VecDeque::new(),
+            complete: 0,
+            latencies: Latencies::default(),
+            timeline: Timeline::new(SLICE, expected),
+        }
+    }
+
+    fn collect(
+        &mut self,
+        receiver: &Receiver<(usize, Slice)>,
+        observer: &mut dyn Observer,
+        is_enough: &AtomicBool,
+    ) {
+        while let Ok((worker, slice)) = receiver.recv() {
+            self.take(worker, slice);
+            while self.told.iter().all(|told| *told > self.complete) {
+                let interval = self.close_first(SLICE);
+                if observer.observe(&interval).is_break() {
+                    is_enough.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, worker: usize, slice: Slice) {
+        let at = self.told[worker] - self.complete;
+        self.told[worker] += 1;
+        match self.open.get_mut(at) {
+            Some(sum) => {
+                sum.latencies.add(&slice.latencies);
+                sum.errors += slice.errors;
+            }
+            None => self.open.push_back(slice),
+        }
+    }
+
+    fn close_first(&mut self, length: Duration) -> Interval {
+        let slice = self.open.pop_front().unwrap_or_default();
+        self.complete += 1;
+        self.latencies.add(&slice.latencies);
+        self.timeline.add(&slice.latencies, slice.errors, length)
+    }
+
+    fn finish(mut self, elapsed: Duration) -> (Latencies, Timeline) {
+        while !self.open.is_empty() {
+            let begin = SLICE * u32::try_from(self.complete).unwrap_or(u32::MAX);
+            self.close_first(elapsed.saturating_sub(begin).min(SLICE));
+        }
+        (self.latencies, self.timeline)
+    }
+}
