@@ -14,6 +14,7 @@ pub mod observe;
 pub mod peers;
 pub mod progress;
 pub mod report;
+pub mod resp;
 pub mod result;
 pub mod server;
 mod work;

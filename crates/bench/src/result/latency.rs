@@ -26,6 +26,11 @@ impl Latencies {
         self.histogram.saturating_record(latency_us);
     }
 
+    /// Records the same latency so many times.
+    pub fn record_many(&mut self, latency_us: u64, count: u64) {
+        self.histogram.saturating_record_n(latency_us, count);
+    }
+
     /// Adds what another recorded.
     pub fn add(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("all have the same bounds");

@@ -1,0 +1,106 @@
+//! Runs the workers of a load, and makes one result of what they tell.
+
+use std::sync::Arc;
+
+use super::cluster::{self, Nodes};
+use super::dialect::Dialect;
+use super::keys::Share;
+use super::load::{Preload, RespError, RespLoad, Until};
+use super::tally::Tally;
+use super::worker::Worker;
+use crate::observe::Observer;
+use crate::result::Run;
+use crate::work::{self, Worked};
+
+/// What came of a load.
+#[derive(Clone, Debug)]
+pub struct RespRun {
+    pub run: Run,
+    /// The first reply that was wrong: the command, the reply, and the one expected.
+    pub first_problem: Option<String>,
+}
+
+/// Sets the keys, and warms the server up, if the load asks for it: what is done before the load and does not count.
+///
+/// # Errors
+/// As those of [`run`], and for keys that can't be set.
+pub fn prepare(load: &RespLoad) -> Result<(), RespError> {
+    load.check()?;
+    if load.preload == Preload::AllKeys {
+        preload(load)?;
+    }
+    if let Some(warm_up) = load.warm_up {
+        let until = Until::Elapsed(warm_up);
+        make(&RespLoad { until, ..load.clone() }, &mut ())?;
+    }
+    Ok(())
+}
+
+/// Makes a load that was prepared, and tells what came of it. The observer sees each tenth of a second; when it has seen
+/// enough, the load ends early, with what there is.
+///
+/// # Errors
+/// [`RespError`] for settings that no load can follow, and for a server that can't be reached or refuses the greeting. What
+/// goes wrong after that is counted in the run.
+pub fn run(load: &RespLoad, observer: &mut dyn Observer) -> Result<RespRun, RespError> {
+    load.check()?;
+    make(load, observer)
+}
+
+fn preload(load: &RespLoad) -> Result<(), RespError> {
+    let RespRun { run, first_problem } = make(&load.preload(), &mut ())?;
+    let errors = run.errors.total();
+    if errors == 0 {
+        return Ok(());
+    }
+    let first = first_problem.unwrap_or_else(|| "a connection failed".to_owned());
+    Err(RespError::Preload { errors, keys: load.keys, first })
+}
+
+fn make(load: &RespLoad, observer: &mut dyn Observer) -> Result<RespRun, RespError> {
+    let dialect = Arc::new(Dialect::of(load));
+    let nodes = cluster::find_nodes(load, &dialect)?;
+    let of = load.threads as u64;
+    let mut workers = Vec::new();
+    for index in 0..of {
+        let mut worker = Worker::new(load, &dialect, nodes.clone(), Share { index, of })?;
+        worker.open_all()?;
+        workers.push(worker);
+    }
+    let expected = match load.until {
+        Until::Elapsed(duration) => Some(duration),
+        Until::Requests(_) => None,
+    };
+    let worked = work::on_threads(workers, expected, observer, Worker::run)?;
+    Ok(result(load, &nodes, worked))
+}
+
+fn result(load: &RespLoad, nodes: &Nodes, worked: Worked<Worker>) -> RespRun {
+    let mut tally = Tally::default();
+    worked.workers.into_iter().for_each(|worker| tally.add(worker.tally));
+    let requests = worked.latencies.count();
+    let elapsed_s = worked.elapsed.as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
+    let (count, cpu_us) = (requests as f64, worked.cpu.as_secs_f64() * 1e6);
+    let targets: Vec<String> = (0..nodes.count()).map(|node| nodes.address(node).to_string()).collect();
+    let run = Run {
+        name: load.address.to_string(),
+        target: targets.join(", "),
+        load: load.words(),
+        elapsed_s,
+        requests,
+        requests_per_s: if elapsed_s > 0.0 { count / elapsed_s } else { 0.0 },
+        errors: tally.errors,
+        unsent: tally.unsent,
+        reconnects: tally.reconnects,
+        outcomes: tally.outcomes(),
+        read_bytes: tally.read_bytes,
+        written_bytes: tally.written_bytes,
+        latency: worked.latencies.summary(),
+        intervals: worked.timeline.into_intervals(),
+        urls: Vec::new(),
+        server: None,
+        generator_cpu_us_per_request: if requests > 0 { cpu_us / count } else { 0.0 },
+    };
+    RespRun { run, first_problem: tally.first_problem }
+}

@@ -1,0 +1,266 @@
+//! How each command looks, and the reply that it has to have.
+
+use resp::separator;
+
+use super::keys::{KeyKind, ValuePool, write_key};
+use super::load::{Choice, Login, Preload, Protocol, RespLoad, Until, Values, Workload};
+
+/// A command whose reply is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) verb: Verb,
+    /// How often a node of a cluster sent it elsewhere.
+    pub(super) redirects: u8,
+    pub(super) key: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Set,
+    Get,
+    GetMissing,
+    Del,
+    /// Says that the next command may be about a slot that moves; not counted.
+    Asking,
+    /// HELLO or AUTH; not counted.
+    Greeting,
+}
+
+impl Verb {
+    /// Whether it is one of the commands that are measured.
+    pub(super) fn is_counted(self) -> bool {
+        !matches!(self, Self::Asking | Self::Greeting)
+    }
+}
+
+/// How much is known of what the server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Certainty {
+    Known,
+    /// A key may be there or not; if it is, it has its value.
+    Open,
+}
+
+/// What the first bytes of a buffer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// The expected reply, of so many bytes.
+    Expected(usize),
+    /// Its begin, as far as can be told.
+    Begin,
+    Other,
+}
+
+/// What the bytes of a load depend on.
+#[derive(Debug)]
+pub(super) struct Format<'a> {
+    pub(super) protocol: Protocol,
+    pub(super) key_bytes: usize,
+    pub(super) value_bytes: usize,
+    pub(super) values: Values,
+    pub(super) login: Option<&'a Login>,
+    pub(super) certainty: Certainty,
+}
+
+/// A protocol, with the sizes of keys and values of one load.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    pub(super) protocol: Protocol,
+    pub(super) certainty: Certainty,
+    key_bytes: usize,
+    pub(super) pool: ValuePool,
+    set: Form,
+    get: Form,
+    del: Form,
+    /// Before and after the value in the reply to GET.
+    value_head: Vec<u8>,
+    value_tail: &'static [u8],
+    ok: &'static [u8],
+    nil: &'static [u8],
+    deleted: &'static [u8],
+    /// What is sent first on each connection; empty if that is nothing.
+    pub(super) greeting: Vec<u8>,
+}
+
+/// A command: what stands before the key, after it, and after the value.
+#[derive(Debug)]
+struct Form {
+    head: Vec<u8>,
+    middle: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+impl Dialect {
+    pub(super) fn of(load: &RespLoad) -> Self {
+        Self::new(&Format {
+            protocol: load.protocol,
+            key_bytes: load.key_bytes,
+            value_bytes: load.value_bytes,
+            values: load.values,
+            login: load.login.as_ref(),
+            certainty: certainty(load),
+        })
+    }
+
+    pub(super) fn new(format: &Format<'_>) -> Self {
+        let &Format { protocol, key_bytes, value_bytes, values, login, certainty } = format;
+        let is_text = protocol == Protocol::UnitSeparator;
+        let form =
+            |verb: &str, value| if is_text { text(verb, value) } else { array(verb, key_bytes, value) };
+        let (value_head, value_tail): (Vec<u8>, &[u8]) = if is_text {
+            (Vec::new(), b"\x1f")
+        } else {
+            (format!("${value_bytes}\r\n").into_bytes(), b"\r\n")
+        };
+        let (ok, nil, deleted): (&[u8], &[u8], &[u8]) = match protocol {
+            Protocol::Resp2 => (b"+OK\r\n", b"$-1\r\n", b":1\r\n"),
+            Protocol::Resp3 => (b"+OK\r\n", b"_\r\n", b":1\r\n"),
+            Protocol::UnitSeparator => (b"OK\x1f", b"(nil)\x1f", b"OK\x1f"),
+        };
+        Self {
+            protocol,
+            certainty,
+            key_bytes,
+            pool: ValuePool::new(value_bytes, values),
+            set: form("SET", Some(value_bytes)),
+            get: form("GET", None),
+            del: form("DEL", None),
+            value_head,
+            value_tail,
+            ok,
+            nil,
+            deleted,
+            greeting: greeting(protocol, login),
+        }
+    }
+
+    /// Appends a command.
+    pub(super) fn write(&self, out: &mut Vec<u8>, due: Due) {
+        let (form, kind) = match due.verb {
+            Verb::Set => (&self.set, KeyKind::Stored),
+            Verb::Get => (&self.get, KeyKind::Stored),
+            Verb::GetMissing => (&self.get, KeyKind::Missing),
+            Verb::Del => (&self.del, KeyKind::Stored),
+            Verb::Asking => return out.extend_from_slice(b"*1\r\n$6\r\nASKING\r\n"),
+            Verb::Greeting => return out.extend_from_slice(&self.greeting),
+        };
+        out.extend_from_slice(&form.head);
+        write_key(out, kind, due.key, self.key_bytes);
+        out.extend_from_slice(&form.middle);
+        if due.verb == Verb::Set {
+            out.extend_from_slice(self.pool.value(due.key));
+            out.extend_from_slice(&form.tail);
+        }
+    }
+
+    /// The key of a command, for messages and for its slot.
+    pub(super) fn write_key_of(&self, out: &mut Vec<u8>, due: Due) {
+        let kind = if due.verb == Verb::GetMissing { KeyKind::Missing } else { KeyKind::Stored };
+        write_key(out, kind, due.key, self.key_bytes);
+    }
+
+    /// Compares the bytes with the reply that is due: no parsing, no copy.
+    #[inline]
+    pub(super) fn compare(&self, due: Due, bytes: &[u8]) -> Seen {
+        match due.verb {
+            Verb::Set | Verb::Asking => literal(self.ok, bytes),
+            Verb::Get => self.compare_value(self.pool.value(due.key), bytes),
+            Verb::GetMissing => literal(self.nil, bytes),
+            Verb::Del => literal(self.deleted, bytes),
+            // Its replies differ from server to server.
+            Verb::Greeting => Seen::Other,
+        }
+    }
+
+    #[inline]
+    fn compare_value(&self, value: &[u8], bytes: &[u8]) -> Seen {
+        let (head, tail) = (self.value_head.len(), self.value_tail.len());
+        let length = head + value.len() + tail;
+        let Some(reply) = bytes.get(..length) else {
+            // A reply of another length shows in its head, or by its end.
+            let is_begin = !head_differs(&self.value_head, bytes)
+                && (self.protocol != Protocol::UnitSeparator || !bytes.contains(&separator::SEPARATOR));
+            return if is_begin { Seen::Begin } else { Seen::Other };
+        };
+        let is_expected = reply.starts_with(&self.value_head)
+            && &reply[head..head + value.len()] == value
+            && &reply[head + value.len()..] == self.value_tail;
+        if is_expected { Seen::Expected(length) } else { Seen::Other }
+    }
+
+    /// The expected reply, for messages and for servers that have no other.
+    pub(super) fn write_reply(&self, out: &mut Vec<u8>, due: Due) {
+        match due.verb {
+            Verb::Set | Verb::Asking | Verb::Greeting => out.extend_from_slice(self.ok),
+            Verb::Get => {
+                out.extend_from_slice(&self.value_head);
+                out.extend_from_slice(self.pool.value(due.key));
+                out.extend_from_slice(self.value_tail);
+            }
+            Verb::GetMissing => out.extend_from_slice(self.nil),
+            Verb::Del => out.extend_from_slice(self.deleted),
+        }
+    }
+}
+
+fn head_differs(head: &[u8], bytes: &[u8]) -> bool {
+    let common = head.len().min(bytes.len());
+    head[..common] != bytes[..common]
+}
+
+#[inline]
+fn literal(expected: &[u8], bytes: &[u8]) -> Seen {
+    match bytes.get(..expected.len()) {
+        Some(reply) if reply == expected => Seen::Expected(expected.len()),
+        Some(_) => Seen::Other,
+        None if expected.starts_with(bytes) => Seen::Begin,
+        None => Seen::Other,
+    }
+}
+
+fn array(verb: &str, key_bytes: usize, value_bytes: Option<usize>) -> Form {
+    let count = if value_bytes.is_some() { 3 } else { 2 };
+    Form {
+        head: format!("*{count}\r\n${}\r\n{verb}\r\n${key_bytes}\r\n", verb.len()).into_bytes(),
+        middle: value_bytes
+            .map_or_else(|| b"\r\n".to_vec(), |bytes| format!("\r\n${bytes}\r\n").into_bytes()),
+        tail: b"\r\n".to_vec(),
+    }
+}
+
+fn text(verb: &str, value_bytes: Option<usize>) -> Form {
+    Form {
+        head: format!("{verb} ").into_bytes(),
+        middle: if value_bytes.is_some() { b" ".to_vec() } else { vec![separator::SEPARATOR] },
+        tail: vec![separator::SEPARATOR],
+    }
+}
+
+fn greeting(protocol: Protocol, login: Option<&Login>) -> Vec<u8> {
+    let mut words: Vec<&[u8]> = if protocol == Protocol::Resp3 { vec![b"HELLO", b"3"] } else { Vec::new() };
+    if let Some(login) = login {
+        words.push(b"AUTH");
+        // HELLO can't do without a user.
+        let default = (protocol == Protocol::Resp3).then_some("default");
+        words.extend(login.user.as_deref().or(default).map(str::as_bytes));
+        words.push(login.password.as_bytes());
+    }
+    let mut out = Vec::new();
+    if !words.is_empty() {
+        resp::encode_command(&mut out, &words);
+    }
+    out
+}
+
+fn certainty(load: &RespLoad) -> Certainty {
+    let is_once = |requests| load.choice == Choice::InTurn && requests <= load.keys;
+    let is_known = match (load.workload, load.preload, load.until) {
+        (Workload::Set | Workload::Workflow, ..) => true,
+        (_, Preload::Nothing, _) => false,
+        (Workload::Get, ..) => true,
+        // A key can be deleted once.
+        (Workload::Del, _, Until::Requests(requests)) => is_once(requests) && load.warm_up.is_none(),
+        (Workload::Del, _, Until::Elapsed(_)) => false,
+    };
+    if is_known { Certainty::Known } else { Certainty::Open }
+}

@@ -1,0 +1,151 @@
+//! One connection to one server, and the commands under way on it.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use socket2::SockRef;
+
+use super::dialect::{Dialect, Due, Verb};
+
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    stream: Option<TcpStream>,
+    /// What is to be written, and how much of it is.
+    out: Vec<u8>,
+    written: usize,
+    /// Bytes of a reply whose end is missing.
+    pub(super) rest: Vec<u8>,
+    pub(super) due: VecDeque<Due>,
+    /// Whether it is connected, as far as the kernel has said.
+    is_open: bool,
+}
+
+/// What happened on a lane that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    Connect,
+    Broken,
+    Malformed,
+    Timeout,
+}
+
+impl Lane {
+    /// Begins to connect unless it is connected. What was appended before stays to be written after the greeting.
+    pub(super) fn open(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        node: SocketAddr,
+        dialect: &Dialect,
+    ) -> io::Result<()> {
+        if self.stream.is_some() {
+            return Ok(());
+        }
+        let mut stream = TcpStream::connect(node)?;
+        stream.set_nodelay(true)?;
+        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        self.stream = Some(stream);
+        if !dialect.greeting.is_empty() {
+            self.out.splice(..0, dialect.greeting.iter().copied());
+            self.due.push_front(Due { verb: Verb::Greeting, redirects: 0, key: 0 });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn append(&mut self, dialect: &Dialect, due: Due) {
+        dialect.write(&mut self.out, due);
+        self.due.push_back(due);
+    }
+
+    /// The kernel says that the connection is made, or failed.
+    pub(super) fn confirm(&mut self) -> Result<(), Trouble> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        if self.is_open {
+            return Ok(());
+        }
+        match stream.peer_addr() {
+            Ok(_) => self.is_open = true,
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                return stream.take_error().map_or(Err(Trouble::Connect), |error| match error {
+                    Some(_) => Err(Trouble::Connect),
+                    None => Ok(()),
+                });
+            }
+            Err(_) => return Err(Trouble::Connect),
+        }
+        Ok(())
+    }
+
+    /// Writes what the socket takes; how many bytes that were.
+    pub(super) fn flush(&mut self) -> Result<u64, Trouble> {
+        let Some(stream) = self.stream.as_mut().filter(|_| self.is_open) else { return Ok(0) };
+        let before = self.written;
+        while self.written < self.out.len() {
+            match stream.write(&self.out[self.written..]) {
+                Ok(0) => return Err(Trouble::Broken),
+                Ok(bytes) => self.written += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(Trouble::Broken),
+            }
+        }
+        let bytes = (self.written - before) as u64;
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads once, after the rest of the last time. None when there is nothing to read.
+    pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Result<Option<ReadBytes>, Trouble> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        let begin = self.rest.len();
+        if buffer.len() < begin + READ_BYTES {
+            buffer.resize(begin + READ_BYTES, 0);
+        }
+        loop {
+            match stream.read(&mut buffer[begin..]) {
+                Ok(0) => return Err(Trouble::Broken),
+                Ok(bytes) => {
+                    buffer[..begin].copy_from_slice(&self.rest);
+                    self.rest.clear();
+                    let is_drained = begin + bytes < buffer.len();
+                    return Ok(Some(ReadBytes { new: bytes, end: begin + bytes, is_drained }));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(Trouble::Broken),
+            }
+        }
+    }
+
+    /// Closes it. Without lingering, so that a load with many short connections does not run out of ports.
+    pub(super) fn close(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+        self.out.clear();
+        self.rest.clear();
+        self.due.clear();
+        (self.written, self.is_open) = (0, false);
+    }
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadBytes {
+    pub(super) new: usize,
+    /// Of what is to be looked at in the buffer.
+    pub(super) end: usize,
+    /// The socket has no more: it gave less than there was room for.
+    pub(super) is_drained: bool,
+}
+
+/// Room for the replies of a batch, in one read.
+const READ_BYTES: usize = 128 << 10;

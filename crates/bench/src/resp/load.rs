@@ -1,0 +1,246 @@
+//! What a load is made of.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use resp::DecodeError;
+use thiserror::Error;
+
+/// A load on a server, or on a cluster of servers.
+#[derive(Clone, Debug)]
+pub struct RespLoad {
+    /// The server, or any node of the cluster.
+    pub address: SocketAddr,
+    pub topology: Topology,
+    pub protocol: Protocol,
+    pub login: Option<Login>,
+    pub workload: Workload,
+    /// 2 to 65,536.
+    pub key_bytes: usize,
+    /// Up to 64 MiB.
+    pub value_bytes: usize,
+    pub values: Values,
+    /// How many different keys there are.
+    pub keys: u64,
+    pub choice: Choice,
+    pub preload: Preload,
+    pub connections: usize,
+    pub reuse: Reuse,
+    /// Commands that are sent before their replies are waited for.
+    pub pipeline: usize,
+    pub threads: usize,
+    pub until: Until,
+    /// A load that is made before and not counted.
+    pub warm_up: Option<Duration>,
+    pub pace: Pace,
+    /// For a connection and for the replies to a batch.
+    pub timeout: Duration,
+    /// The same seed chooses the same keys.
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    Single,
+    /// Each command goes to the node that has the slot of its key.
+    Cluster,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Resp2,
+    Resp3,
+    /// The text protocol whose messages end with 0x1F.
+    UnitSeparator,
+}
+
+/// What is sent with AUTH.
+#[derive(Clone, Debug)]
+pub struct Login {
+    pub user: Option<String>,
+    pub password: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    Set,
+    Get,
+    Del,
+    /// SET a key, GET it, GET a key that is missing; each counts.
+    Workflow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Each key has its own.
+    OfKey,
+    /// All keys have the same: for a server that stores nothing.
+    Fixed,
+}
+
+/// Which key is next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Choice {
+    Uniform,
+    /// The key of rank r as often as 1 / r^s.
+    Zipf(f64),
+    /// One after the other, from the begin again at the end.
+    InTurn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preload {
+    /// What is stored is unknown: a GET may miss.
+    Nothing,
+    /// Every key is set before: a GET has to hit.
+    AllKeys,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    KeepOpen,
+    /// A new connection for each batch, which is one command unless there is pipelining.
+    OnePerBatch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    Requests(u64),
+    Elapsed(Duration),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// The next batch when the last one has its replies.
+    Closed,
+    /// At this rate, whatever the server does; latency counts from when a command was due.
+    Open { per_second: f64 },
+}
+
+/// Why there is no result.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RespError {
+    /// Settings that exclude each other, or are out of range.
+    #[error("{0}")]
+    Settings(String),
+    /// Nothing listens there, or it does not answer in time.
+    #[error("{address} can't be reached")]
+    Unreachable { address: SocketAddr, source: io::Error },
+    /// The server says no to the greeting, or to a question about the cluster.
+    #[error("{address} answers {command} with: {reply}")]
+    Refused { address: SocketAddr, command: &'static str, reply: String },
+    /// The server speaks another protocol.
+    #[error("{address} does not answer in RESP")]
+    Malformed { address: SocketAddr, source: DecodeError },
+    /// The keys could not be set before the load.
+    #[error("{errors} of {keys} keys could not be set before the load; the first: {first}")]
+    Preload { errors: u64, keys: u64, first: String },
+    /// Threads, timers or sockets of the generator itself.
+    #[error("the generator lacks a means to make the load")]
+    Own(#[from] io::Error),
+}
+
+impl RespLoad {
+    /// Checks what no load can follow.
+    pub(super) fn check(&self) -> Result<(), RespError> {
+        let digits = u32::try_from(self.key_bytes.saturating_sub(1)).unwrap_or(u32::MAX);
+        let keys_max = 10_u64.checked_pow(digits).unwrap_or(u64::MAX);
+        if self.keys == 0 || self.keys > keys_max {
+            let (bytes, keys) = (self.key_bytes, self.keys);
+            let text = format!("{keys} keys: with {bytes} bytes for a key there can be 1 to {keys_max}");
+            return Err(RespError::Settings(text));
+        }
+        let is_text = self.protocol == Protocol::UnitSeparator;
+        let broken = [
+            (!(2..=65_536).contains(&self.key_bytes), "a key has to have 2 to 65536 bytes"),
+            (self.value_bytes > VALUE_BYTES_MAX, "a value may have at most 67108864 bytes"),
+            (
+                !(1..=PIPELINE_MAX).contains(&self.pipeline),
+                "commands under way on a connection have to be 1 to 1000",
+            ),
+            (!(1..=65_536).contains(&self.connections), "connections have to be 1 to 65536"),
+            (!(1..=256).contains(&self.threads), "threads have to be 1 to 256"),
+            (self.threads > self.connections, "there have to be at least as many connections as threads"),
+            (self.until == Until::Requests(0), "the number of requests has to be above zero"),
+            (self.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
+            (self.timeout.is_zero(), "the time limit has to be above zero"),
+            (is_text && self.topology == Topology::Cluster, "a cluster needs RESP"),
+            (is_text && self.login.is_some(), "the 0x1F text protocol has no passwords"),
+            (!self.is_choice_possible(), "the exponent of Zipf has to be above 0 and at most 10"),
+            (!self.is_rate_possible(), "the rate has to be 0.001 to 100000000 per second"),
+        ];
+        match broken.iter().find(|(is_broken, _)| *is_broken) {
+            Some((_, what)) => Err(RespError::Settings((*what).into())),
+            None => Ok(()),
+        }
+    }
+
+    fn is_choice_possible(&self) -> bool {
+        let Choice::Zipf(exponent) = self.choice else { return true };
+        exponent > 0.0 && exponent <= 10.0
+    }
+
+    fn is_rate_possible(&self) -> bool {
+        let Pace::Open { per_second } = self.pace else { return true };
+        (0.001..=1e8).contains(&per_second)
+    }
+
+    /// The load that sets every key once.
+    pub(super) fn preload(&self) -> Self {
+        let keys = self.keys;
+        Self {
+            workload: Workload::Set,
+            choice: Choice::InTurn,
+            preload: Preload::Nothing,
+            reuse: Reuse::KeepOpen,
+            pipeline: if self.value_bytes > 16 << 10 { 1 } else { 100 },
+            until: Until::Requests(keys),
+            warm_up: None,
+            pace: Pace::Closed,
+            ..self.clone()
+        }
+    }
+
+    /// The settings as words.
+    pub(super) fn words(&self) -> String {
+        let workload = match self.workload {
+            Workload::Set => "SET",
+            Workload::Get => "GET",
+            Workload::Del => "DEL",
+            Workload::Workflow => "workflow (SET, GET, GET of a missing key)",
+        };
+        let choice = match self.choice {
+            Choice::Uniform => "uniform".to_owned(),
+            Choice::Zipf(exponent) => format!("Zipf {exponent}"),
+            Choice::InTurn => "in turn".to_owned(),
+        };
+        let connections = match self.reuse {
+            Reuse::KeepOpen => format!("{} connections", self.connections),
+            Reuse::OnePerBatch => format!("{} clients with one connection per request", self.connections),
+        };
+        let pace = match self.pace {
+            Pace::Closed => "closed loop".to_owned(),
+            Pace::Open { per_second } => format!("open loop, {per_second} per second"),
+        };
+        let until = match self.until {
+            Until::Requests(requests) => format!("{requests} requests"),
+            Until::Elapsed(duration) => format!("{} s", duration.as_secs_f64()),
+        };
+        let protocol = match self.protocol {
+            Protocol::Resp2 => "RESP2",
+            Protocol::Resp3 => "RESP3",
+            Protocol::UnitSeparator => "0x1F text protocol",
+        };
+        let cluster = if self.topology == Topology::Cluster { " on a cluster" } else { "" };
+        format!(
+            "{workload}, {protocol}{cluster}, {connections}, pipeline {}, {} keys ({choice}) of {} bytes, values of {} \
+             bytes, {pace}, {until}",
+            self.pipeline, self.keys, self.key_bytes, self.value_bytes
+        )
+    }
+}
+
+pub(super) const VALUE_BYTES_MAX: usize = 64 << 20;
+const PIPELINE_MAX: usize = 1000;

@@ -1,0 +1,24 @@
+//! Load on servers that speak the Redis protocol, or the 0x1F text protocol.
+//!
+//! Every reply is compared, byte for byte, with the one expected: the value of a key is a function of the key
+//! ([`ValuePool`]), so nothing is stored here, and keys that nobody sets are known by their first byte. One thread
+//! turns one loop over its connections; a batch is written at once, and a reply that is as expected costs a comparison
+//! and no allocation. Whatever is not as expected goes the slow way, through the codec.
+
+mod cluster;
+mod collect;
+mod dialect;
+mod keys;
+mod lane;
+mod load;
+mod null;
+mod tally;
+mod verify;
+mod worker;
+
+pub use collect::{RespRun, prepare, run};
+pub use keys::ValuePool;
+pub use load::{
+    Choice, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Topology, Until, Values, Workload,
+};
+pub use null::{NullReply, NullResp, NullServer};

@@ -1,0 +1,137 @@
+//! Counts what comes of the commands of one worker.
+
+use std::collections::BTreeMap;
+
+use super::dialect::{Dialect, Due, Verb};
+use super::lane::Trouble;
+use super::verify::Outcome;
+use crate::result::{Errors, Outcome as OutcomeCount};
+
+/// What a worker counted, beside the latencies of its slices.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) errors: Errors,
+    /// Replies as expected, by [`place`].
+    right: [u64; 4],
+    others: BTreeMap<String, u64>,
+    pub(super) read_bytes: u64,
+    pub(super) written_bytes: u64,
+    pub(super) reconnects: u64,
+    pub(super) unsent: u64,
+    /// Commands that a node of a cluster sent elsewhere, for good and for once.
+    pub(super) moved: u64,
+    pub(super) asked: u64,
+    /// The first reply that was wrong, in words.
+    pub(super) first_problem: Option<String>,
+}
+
+/// Names of outcomes that a server invents are not remembered beyond this.
+const NAMES_MAX: usize = 32;
+const SHOWN_BYTES: usize = 120;
+
+impl Tally {
+    #[inline]
+    pub(super) fn right(&mut self, verb: Verb) {
+        self.right[place(verb)] += 1;
+    }
+
+    pub(super) fn other(&mut self, outcome: &Outcome) {
+        self.other_named(name(outcome), 1);
+    }
+
+    pub(super) fn other_named(&mut self, name: &str, count: u64) {
+        let is_room = self.others.len() < NAMES_MAX || self.others.contains_key(name);
+        *self.others.entry(if is_room { name } else { "other" }.to_owned()).or_default() += count;
+    }
+
+    /// Commands whose connection has ended.
+    pub(super) fn fail(&mut self, trouble: Trouble, commands: u64) {
+        match trouble {
+            Trouble::Connect => self.errors.connect += commands,
+            Trouble::Broken => self.errors.broken += commands,
+            Trouble::Timeout => self.errors.timeout += commands,
+            Trouble::Malformed => {
+                // One was; the others have lost their connection by it.
+                self.errors.malformed += commands.min(1);
+                self.errors.broken += commands.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Keeps the first reply that is wrong, for people to see.
+    pub(super) fn problem(&mut self, dialect: &Dialect, due: Option<Due>, reply: &[u8]) {
+        if self.first_problem.is_some() {
+            return;
+        }
+        let shown = |bytes: &[u8]| {
+            let end = if bytes.len() > SHOWN_BYTES { "..." } else { "" };
+            format!("\"{}{end}\"", bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii())
+        };
+        self.first_problem = Some(match due {
+            None => format!("{} came, and nothing was asked", shown(reply)),
+            Some(due) if !due.verb.is_counted() => format!("the answer to the greeting is {}", shown(reply)),
+            Some(due) => {
+                let (mut command, mut expected) = (Vec::new(), Vec::new());
+                dialect.write(&mut command, due);
+                dialect.write_reply(&mut expected, due);
+                format!(
+                    "{} was answered with {} and not with {}",
+                    shown(&command),
+                    shown(reply),
+                    shown(&expected)
+                )
+            }
+        });
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.right.iter_mut().zip(other.right).for_each(|(sum, part)| *sum += part);
+        other.others.iter().for_each(|(name, count)| self.other_named(name, *count));
+        self.errors.connect += other.errors.connect;
+        self.errors.broken += other.errors.broken;
+        self.errors.malformed += other.errors.malformed;
+        self.errors.timeout += other.errors.timeout;
+        self.errors.wrong += other.errors.wrong;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.reconnects += other.reconnects;
+        self.unsent += other.unsent;
+        self.moved += other.moved;
+        self.asked += other.asked;
+        self.first_problem = self.first_problem.take().or(other.first_problem);
+    }
+
+    pub(super) fn outcomes(&self) -> Vec<OutcomeCount> {
+        let mut sums = self.others.clone();
+        for (outcome, count) in RIGHT.iter().zip(self.right) {
+            *sums.entry(name(outcome).to_owned()).or_default() += count;
+        }
+        sums.insert("moved".to_owned(), self.moved);
+        sums.insert("ask".to_owned(), self.asked);
+        let counts = sums.into_iter().filter(|(_, count)| *count > 0);
+        counts.map(|(name, count)| OutcomeCount { name, count }).collect()
+    }
+}
+
+const RIGHT: [Outcome; 4] = [Outcome::Ok, Outcome::Value, Outcome::Nil, Outcome::Deleted];
+
+fn place(verb: Verb) -> usize {
+    match verb {
+        Verb::Set | Verb::Asking | Verb::Greeting => 0,
+        Verb::Get => 1,
+        Verb::GetMissing => 2,
+        Verb::Del => 3,
+    }
+}
+
+fn name(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::Value => "value",
+        Outcome::Nil => "nil",
+        Outcome::Deleted => "deleted",
+        Outcome::NotDeleted => "not deleted",
+        Outcome::Error(text) => text,
+        Outcome::Other => "other",
+    }
+}

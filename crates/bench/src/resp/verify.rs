@@ -1,0 +1,166 @@
+//! The slow way: what a reply that is not the expected one says.
+
+use std::net::SocketAddr;
+
+use resp::{Limits, Scanner, Value, separator};
+
+use super::dialect::{Certainty, Dialect, Due, Verb};
+use super::load::{Protocol, VALUE_BYTES_MAX};
+
+/// What a reply says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// Not all of it is there.
+    Begin,
+    /// Right, though not byte for byte what was expected.
+    Right {
+        bytes: usize,
+        outcome: Outcome,
+    },
+    /// No reply to anything.
+    Push {
+        bytes: usize,
+    },
+    Wrong {
+        bytes: usize,
+        outcome: Outcome,
+    },
+    /// Another node has the slot.
+    Moved {
+        bytes: usize,
+        slot: u16,
+        to: SocketAddr,
+    },
+    /// Another node may have the key, while its slot moves.
+    Ask {
+        bytes: usize,
+        to: SocketAddr,
+    },
+    /// No message at all.
+    Malformed,
+}
+
+/// A kind of reply, for the counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Ok,
+    Value,
+    Nil,
+    Deleted,
+    NotDeleted,
+    /// An error, by its first word.
+    Error(String),
+    Other,
+}
+
+impl Outcome {
+    /// Of the reply that was expected.
+    pub(super) fn expected(verb: Verb) -> Self {
+        match verb {
+            Verb::Get => Self::Value,
+            Verb::GetMissing => Self::Nil,
+            Verb::Del => Self::Deleted,
+            Verb::Set | Verb::Asking | Verb::Greeting => Self::Ok,
+        }
+    }
+}
+
+/// Reads a reply that is not the expected one; `node` is who sent it.
+pub(super) fn read(dialect: &Dialect, due: Due, bytes: &[u8], node: SocketAddr) -> Reply {
+    match dialect.protocol {
+        Protocol::UnitSeparator => read_text(dialect, due, bytes),
+        Protocol::Resp2 | Protocol::Resp3 => read_value(dialect, due, bytes, node),
+    }
+}
+
+const LIMITS: Limits = Limits {
+    depth_max: 16,
+    elements_max: 1 << 16,
+    bulk_bytes_max: 2 * VALUE_BYTES_MAX,
+    line_bytes_max: 64 << 10,
+};
+
+fn read_value(dialect: &Dialect, due: Due, bytes: &[u8], node: SocketAddr) -> Reply {
+    let length = match Scanner::new(LIMITS).scan(bytes) {
+        Ok(None) => return Reply::Begin,
+        Ok(Some(length)) => length,
+        Err(_) => return Reply::Malformed,
+    };
+    let Ok(mut value) = Value::parse(&bytes[..length], &LIMITS) else { return Reply::Malformed };
+    if let Value::Attributed { value: inner, .. } = value {
+        value = *inner;
+    }
+    if matches!(value, Value::Push(_)) {
+        return Reply::Push { bytes: length };
+    }
+    if let Some(text) = value.error() {
+        return error(length, text, node);
+    }
+    let outcome = match value {
+        Value::Simple(b"OK") => Outcome::Ok,
+        Value::Bulk(_) => Outcome::Value,
+        Value::Integer(1) => Outcome::Deleted,
+        Value::Integer(0) => Outcome::NotDeleted,
+        _ if value.is_null() => Outcome::Nil,
+        _ => Outcome::Other,
+    };
+    let is_value = value == Value::Bulk(dialect.pool.value(due.key));
+    judged(dialect, due, length, outcome, is_value)
+}
+
+/// Whether a whole reply that is no error is right.
+fn judged(dialect: &Dialect, due: Due, bytes: usize, outcome: Outcome, is_value: bool) -> Reply {
+    let is_right = match (due.verb, &outcome) {
+        (Verb::Greeting, _) => true,
+        (Verb::Get, Outcome::Value) => is_value,
+        (Verb::Get, Outcome::Nil) | (Verb::Del, Outcome::NotDeleted) => dialect.certainty == Certainty::Open,
+        (verb, outcome) => *outcome == Outcome::expected(verb),
+    };
+    if is_right { Reply::Right { bytes, outcome } } else { Reply::Wrong { bytes, outcome } }
+}
+
+fn error(bytes: usize, text: &[u8], node: SocketAddr) -> Reply {
+    let text = String::from_utf8_lossy(text);
+    let words: Vec<&str> = text.split(' ').collect();
+    match words[..] {
+        ["MOVED", slot, to] | ["ASK", slot, to] => {
+            let slot = slot.parse().ok().filter(|slot| *slot < resp::SLOTS);
+            match (slot, redirected(to, node)) {
+                (Some(slot), Some(to)) if words[0] == "MOVED" => Reply::Moved { bytes, slot, to },
+                (Some(_), Some(to)) => Reply::Ask { bytes, to },
+                _ => Reply::Malformed,
+            }
+        }
+        _ => Reply::Wrong { bytes, outcome: Outcome::Error(format!("-{}", words[0])) },
+    }
+}
+
+/// The address in a redirection. Without a host it is the host of who sent it.
+fn redirected(to: &str, node: SocketAddr) -> Option<SocketAddr> {
+    let (host, port) = to.rsplit_once(':')?;
+    if host.is_empty() {
+        return Some(SocketAddr::new(node.ip(), port.parse().ok()?));
+    }
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some(SocketAddr::new(host.parse().ok()?, port.parse().ok()?))
+}
+
+fn read_text(dialect: &Dialect, due: Due, bytes: &[u8]) -> Reply {
+    let Some(length) = separator::message_length(bytes, 0) else {
+        let is_too_long = bytes.len() > LIMITS.bulk_bytes_max;
+        return if is_too_long { Reply::Malformed } else { Reply::Begin };
+    };
+    let text = &bytes[..length];
+    let outcome = match (due.verb, text) {
+        (Verb::Del, separator::NO_KEY) => Outcome::NotDeleted,
+        (Verb::Del, separator::OK) => Outcome::Deleted,
+        (Verb::Get | Verb::GetMissing, separator::NIL) => Outcome::Nil,
+        (Verb::Set, separator::OK) => Outcome::Ok,
+        _ if text.starts_with(separator::ERROR_PREFIX) => {
+            Outcome::Error(String::from_utf8_lossy(text).into_owned())
+        }
+        (Verb::Get | Verb::GetMissing, _) => Outcome::Value,
+        _ => Outcome::Other,
+    };
+    judged(dialect, due, length + 1, outcome, text == dialect.pool.value(due.key))
+}

@@ -1,0 +1,347 @@
+//! The load on Redis-protocol servers: real ones, the null server, and servers that answer wrongly.
+
+mod scripted;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bench::resp::{
+    Choice, Login, NullReply, NullResp, NullServer, Pace, Preload, Protocol, RespError, RespLoad, RespRun,
+    Reuse, Topology, Until, Values, Workload, prepare, run,
+};
+use scripted::{Scripted, Step};
+use testkit::{Redis, RedisCluster};
+
+fn load(address: SocketAddr) -> RespLoad {
+    RespLoad {
+        address,
+        topology: Topology::Single,
+        protocol: Protocol::Resp2,
+        login: None,
+        workload: Workload::Workflow,
+        key_bytes: 16,
+        value_bytes: 12,
+        values: Values::OfKey,
+        keys: 100,
+        choice: Choice::Uniform,
+        preload: Preload::Nothing,
+        connections: 3,
+        reuse: Reuse::KeepOpen,
+        pipeline: 1,
+        threads: 1,
+        until: Until::Requests(600),
+        warm_up: None,
+        pace: Pace::Closed,
+        timeout: Duration::from_secs(20),
+        seed: 1,
+    }
+}
+
+/// Makes a load that has to be without errors, and gives the counts of the replies.
+#[track_caller]
+fn good(load: &RespLoad) -> Vec<(String, u64)> {
+    prepare(load).expect("the keys can be set");
+    let RespRun { run, first_problem } = run(load, &mut ()).expect("the server can be reached");
+    assert_eq!((run.errors.total(), first_problem), (0, None), "{}", run.load);
+    if let Until::Requests(requests) = load.until {
+        assert_eq!(run.requests, requests, "{}", run.load);
+        assert_eq!(run.outcomes.iter().map(|outcome| outcome.count).sum::<u64>(), requests, "{}", run.load);
+    }
+    assert_eq!(run.latency.count, run.requests);
+    run.outcomes.into_iter().map(|outcome| (outcome.name, outcome.count)).collect()
+}
+
+/// The three commands come equally often, but for the last round of each connection.
+#[track_caller]
+fn assert_workflow(outcomes: &[(String, u64)], load: &RespLoad) {
+    let names: Vec<&str> = outcomes.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["nil", "ok", "value"], "{load:?}");
+    assert!(outcomes.iter().all(|(_, count)| count.abs_diff(200) <= 5), "{outcomes:?} {load:?}");
+}
+
+fn counts(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
+    pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+#[test]
+fn redis_answers_every_workload_as_expected() {
+    let redis = Redis::start("");
+    let base = load(redis.address());
+    let cases = [
+        base.clone(),
+        RespLoad { pipeline: 100, ..base.clone() },
+        RespLoad { pipeline: 1000, connections: 1, ..base.clone() },
+        RespLoad { protocol: Protocol::Resp3, pipeline: 7, ..base.clone() },
+        RespLoad { reuse: Reuse::OnePerBatch, ..base.clone() },
+        RespLoad { threads: 2, connections: 5, pipeline: 3, ..base.clone() },
+        RespLoad { value_bytes: 0, ..base.clone() },
+        RespLoad { value_bytes: 1_000_000, pipeline: 3, keys: 3, ..base.clone() },
+        RespLoad { choice: Choice::Zipf(0.99), key_bytes: 40, ..base.clone() },
+        RespLoad { pace: Pace::Open { per_second: 20_000.0 }, ..base },
+    ];
+    for case in cases {
+        assert_workflow(&good(&case), &case);
+        assert_eq!(redis.command("FLUSHALL"), "+OK");
+    }
+}
+
+#[test]
+fn what_is_loaded_before_has_to_be_there() {
+    let redis = Redis::start("");
+    let preloaded =
+        RespLoad { preload: Preload::AllKeys, until: Until::Requests(100), ..load(redis.address()) };
+    let get = RespLoad { workload: Workload::Get, ..preloaded.clone() };
+    assert_eq!(good(&get), counts(&[("value", 100)]));
+    assert_eq!(redis.command("DBSIZE"), ":100");
+    let del = RespLoad { workload: Workload::Del, choice: Choice::InTurn, threads: 3, ..preloaded };
+    assert_eq!(good(&del), counts(&[("deleted", 100)]));
+    assert_eq!(redis.command("DBSIZE"), ":0");
+}
+
+#[test]
+fn what_is_not_known_to_be_there_may_be_missing() {
+    let redis = Redis::start("");
+    let open = RespLoad { until: Until::Requests(50), choice: Choice::InTurn, ..load(redis.address()) };
+    good(&RespLoad { workload: Workload::Set, keys: 50, ..open.clone() });
+    let get = RespLoad { workload: Workload::Get, until: Until::Requests(100), ..open.clone() };
+    assert_eq!(good(&get), counts(&[("nil", 50), ("value", 50)]));
+    let del = RespLoad { workload: Workload::Del, until: Until::Requests(100), ..open };
+    assert_eq!(good(&del), counts(&[("deleted", 50), ("not deleted", 50)]));
+}
+
+#[test]
+fn password_is_sent() {
+    let redis = Redis::start("requirepass secret");
+    let login = Some(Login { user: None, password: "secret".to_owned() });
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        good(&RespLoad { login: login.clone(), protocol, ..load(redis.address()) });
+        let login = Some(Login { user: None, password: "guess".to_owned() });
+        let error = run(&RespLoad { login, protocol, ..load(redis.address()) }, &mut ())
+            .expect_err("a wrong password");
+        assert!(matches!(&error, RespError::Refused { reply, .. } if reply.contains("WRONGPASS")), "{error}");
+    }
+    let RespRun { run, first_problem } = run(&load(redis.address()), &mut ()).expect("it can be reached");
+    assert_eq!((run.requests, run.errors.wrong), (0, 600));
+    assert!(first_problem.expect("all are wrong").contains("NOAUTH"));
+}
+
+#[test]
+fn cluster_gets_each_command_where_its_slot_is() {
+    let cluster = RedisCluster::start();
+    let base = RespLoad { topology: Topology::Cluster, ..load(cluster.nodes()[1].address()) };
+    for pipeline in [1, 10, 100] {
+        let case = RespLoad { pipeline, ..base.clone() };
+        assert_workflow(&good(&case), &case);
+    }
+    for node in cluster.nodes() {
+        let keys: u32 = node.command("DBSIZE")[1..].parse().expect("a number");
+        assert!((10..60).contains(&keys), "{keys} of 100 keys on one of three nodes");
+    }
+    // Without --cluster most slots are elsewhere, and nobody follows.
+    let run = run(&load(cluster.nodes()[0].address()), &mut ()).expect("it can be reached").run;
+    assert_eq!(run.requests + run.errors.wrong, 600);
+    assert!(run.errors.wrong > 200, "{:?}", run.errors);
+}
+
+#[test]
+fn null_server_can_be_verified() {
+    let cases = [
+        (Protocol::Resp2, vec![], Workload::Set),
+        (Protocol::Resp2, vec![], Workload::Get),
+        (Protocol::Resp2, vec![], Workload::Del),
+        (Protocol::Resp2, vec![NullReply::Set, NullReply::Get, NullReply::Miss], Workload::Workflow),
+        (Protocol::UnitSeparator, vec![], Workload::Get),
+        (Protocol::UnitSeparator, vec![NullReply::Set, NullReply::Get, NullReply::Miss], Workload::Workflow),
+    ];
+    for (protocol, replies, workload) in cases {
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        for (value_bytes, pipeline) in [(12, 1), (12, 100), (100_000, 100)] {
+            let null =
+                NullServer::start(&NullResp { listen, protocol, value_bytes, replies: replies.clone() });
+            let null = null.expect("it can listen");
+            let base = load(null.address());
+            good(&RespLoad { protocol, workload, value_bytes, pipeline, values: Values::Fixed, ..base });
+        }
+    }
+}
+
+#[test]
+fn wrong_replies_are_found() {
+    let set = b"+OK\r\n";
+    let cases: [(&str, Workload, &[u8], &str); 6] = [
+        ("a wrong value", Workload::Get, b"$12\r\nxxxxxxxxxxxx\r\n", "value"),
+        ("a shorter value", Workload::Get, b"$1\r\nx\r\n", "value"),
+        ("an error", Workload::Set, b"-OOM command not allowed\r\n", "-OOM"),
+        ("another simple string", Workload::Set, b"+QUEUED\r\n", "other"),
+        ("a number for a value", Workload::Get, b":12\r\n", "other"),
+        ("a redirection without a cluster", Workload::Set, b"-MOVED 1 127.0.0.1:1\r\n", "-MOVED"),
+    ];
+    for (what, workload, reply, outcome) in cases {
+        let server = Scripted::start(vec![Step::Reply(reply.to_vec()), Step::Reply(set.to_vec())]);
+        let load = RespLoad { workload, connections: 1, until: Until::Requests(1), ..load(server.address()) };
+        let RespRun { run, first_problem } = run(&load, &mut ()).expect("it can be reached");
+        assert_eq!((run.requests, run.errors.wrong, run.errors.total()), (0, 1, 1), "{what}");
+        let outcomes: Vec<_> = run.outcomes.iter().map(|outcome| outcome.name.as_str()).collect();
+        assert_eq!(outcomes, [outcome], "{what}");
+        let shown = reply.escape_ascii().to_string();
+        assert!(
+            first_problem.as_deref().is_some_and(|text| text.contains(&shown)),
+            "{what}: {first_problem:?}"
+        );
+    }
+}
+
+#[test]
+fn broken_conversations_are_told_by_cause() {
+    let ok = || Step::Reply(b"+OK\r\n".to_vec());
+    let half = || Step::Reply(b"+O".to_vec());
+    let cases: [(&str, Vec<Step>, [u64; 4]); 5] = [
+        ("half a reply, then the end", vec![Step::Reply(b"+OK\r\n+O".to_vec()), Step::Close], [1, 1, 0, 0]),
+        (
+            "no protocol at all",
+            vec![Step::Reply(b"+OK\r\nHTTP/1.1 400 Bad Request\r\n".to_vec())],
+            [1, 0, 1, 0],
+        ),
+        ("no reply", vec![ok(), Step::Silence], [1, 0, 0, 1]),
+        ("the end instead of a reply", vec![ok(), Step::Close], [1, 1, 0, 0]),
+        (
+            "a reply in pieces",
+            vec![half(), Step::Reply(b"K\r".to_vec()), Step::Reply(b"\n+OK\r\n".to_vec())],
+            [2, 0, 0, 0],
+        ),
+    ];
+    for (what, steps, expected) in cases {
+        let server = Scripted::start(steps);
+        let load = RespLoad {
+            workload: Workload::Set,
+            connections: 1,
+            until: Until::Requests(2),
+            pipeline: 2,
+            timeout: Duration::from_millis(500),
+            ..load(server.address())
+        };
+        let run = run(&load, &mut ()).expect("it can be reached").run;
+        let errors = run.errors;
+        let seen = [run.requests, errors.broken, errors.malformed, errors.timeout];
+        assert_eq!((seen, errors.total() + run.requests), (expected, 2), "{what}");
+    }
+}
+
+#[test]
+fn unit_separator_replies_are_verified() {
+    let cases: [(Workload, &[u8], [u64; 2], &str); 9] = [
+        (Workload::Set, b"OK\x1f", [1, 0], "ok"),
+        (Workload::Set, b"ERROR: Internal error\x1f", [0, 1], "ERROR: Internal error"),
+        (Workload::Set, b"(nil)\x1f", [0, 1], "other"),
+        (Workload::Get, b"(nil)\x1f", [1, 0], "nil"),
+        (Workload::Get, b"some other value\x1f", [0, 1], "value"),
+        (Workload::Get, b"\x1f", [0, 1], "value"),
+        (Workload::Del, b"OK\x1f", [1, 0], "deleted"),
+        (Workload::Del, b"ERROR: Key does not exist\x1f", [1, 0], "not deleted"),
+        (Workload::Del, b"ERROR: Unknown command\x1f", [0, 1], "ERROR: Unknown command"),
+    ];
+    for (workload, reply, expected, outcome) in cases {
+        let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
+        let load = RespLoad {
+            protocol: Protocol::UnitSeparator,
+            workload,
+            connections: 1,
+            until: Until::Requests(1),
+            ..load(server.address())
+        };
+        let run = run(&load, &mut ()).expect("it can be reached").run;
+        let shown = reply.escape_ascii();
+        assert_eq!([run.requests, run.errors.wrong], expected, "{shown}");
+        let outcomes: Vec<_> = run.outcomes.iter().map(|outcome| outcome.name.as_str()).collect();
+        assert_eq!(outcomes, [outcome], "{shown}");
+        let asked = server.received();
+        let verb = &asked[..4];
+        assert!(
+            asked.ends_with(b"\x1f") && [b"SET ", b"GET ", b"DEL "].contains(&verb.try_into().expect("four"))
+        );
+    }
+}
+
+#[test]
+fn redirections_are_followed() {
+    let slots = |port: u16| {
+        let host = "$9\r\n127.0.0.1\r\n";
+        format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n{host}:{port}\r\n").into_bytes()
+    };
+    for word in ["MOVED", "ASK"] {
+        let ok = if word == "ASK" { &b"+OK\r\n+OK\r\n"[..] } else { b"+OK\r\n" };
+        let other = Scripted::start(vec![Step::Reply(ok.to_vec())]);
+        let moved = format!("-{word} 7 {}\r\n", other.address()).into_bytes();
+        let server = Scripted::with_address(|address| {
+            vec![Step::Reply(slots(address.port())), Step::Close, Step::Reply(moved)]
+        });
+        let load = RespLoad {
+            topology: Topology::Cluster,
+            workload: Workload::Set,
+            connections: 1,
+            until: Until::Requests(1),
+            ..load(server.address())
+        };
+        let expected = counts(&[(if word == "ASK" { "ask" } else { "moved" }, 1), ("ok", 1)]);
+        let RespRun { run, first_problem } = run(&load, &mut ()).expect("it can be reached");
+        assert_eq!((run.requests, run.errors.total(), first_problem), (1, 0, None), "{word}");
+        let outcomes: Vec<_> =
+            run.outcomes.into_iter().map(|outcome| (outcome.name, outcome.count)).collect();
+        assert_eq!(outcomes, expected);
+        let asked = other.received();
+        assert_eq!(
+            asked.windows(6).any(|window| window == b"ASKING"),
+            word == "ASK",
+            "{}",
+            asked.escape_ascii()
+        );
+    }
+}
+
+#[test]
+fn open_loop_shows_a_stall_that_a_closed_loop_hides() {
+    let slow = || Step::Stall(Duration::from_millis(400));
+    let answers = |count: usize| (0..count).map(|_| Step::Reply(b"+OK\r\n".to_vec()));
+    let steps = || answers(50).chain([slow()]).chain(answers(2000)).collect();
+    let latency = |pace| {
+        let server = Scripted::start(steps());
+        let load = RespLoad {
+            workload: Workload::Set,
+            connections: 1,
+            until: Until::Requests(1000),
+            pace,
+            ..load(server.address())
+        };
+        run(&load, &mut ()).expect("it can be reached").run.latency
+    };
+    let closed = latency(Pace::Closed);
+    assert!(closed.max_us >= 400_000, "{closed:?}");
+    assert!(closed.p99_us < 200_000, "one in a thousand is slow: {}", closed.p99_us);
+    let open = latency(Pace::Open { per_second: 1000.0 });
+    assert!(open.p90_us >= 200_000, "four in ten were due while nothing answered: {}", open.p90_us);
+}
+
+#[test]
+fn settings_that_exclude_each_other_are_refused() {
+    let base = load("127.0.0.1:1".parse().expect("an address"));
+    let cases = [
+        (
+            RespLoad { keys: 101, key_bytes: 3, ..base.clone() },
+            "101 keys: with 3 bytes for a key there can be 1 to 100",
+        ),
+        (
+            RespLoad { pipeline: 1001, ..base.clone() },
+            "commands under way on a connection have to be 1 to 1000",
+        ),
+        (
+            RespLoad { protocol: Protocol::UnitSeparator, topology: Topology::Cluster, ..base.clone() },
+            "a cluster needs RESP",
+        ),
+        (RespLoad { threads: 4, ..base.clone() }, "there have to be at least as many connections as threads"),
+        (base, "127.0.0.1:1 can't be reached"),
+    ];
+    for (load, expected) in cases {
+        let error = run(&load, &mut ()).expect_err("it can't be followed");
+        assert_eq!(error.to_string(), expected);
+    }
+}
