@@ -1,7 +1,7 @@
 //! Rows of core time per request: servers side by side, in interleaved rounds.
 
 use anyhow::{Context as _, ensure};
-use bench::peers::{Peer, PeerServer};
+use bench::peers::Peer;
 use bench::server::ServerProbe;
 
 use crate::Effort;
@@ -10,7 +10,7 @@ use crate::origin;
 use crate::output;
 use crate::plan::{AnsweredBy, CoreTime, What};
 use crate::row::{Row, Subject};
-use crate::stage::{SERVER_CORE, Theatre};
+use crate::stage::{SERVER_CORE, Server, Theatre};
 
 /// A warm-up before the first round, to fill pools of threads, connections and buffers.
 const WARM_UP_SECONDS: f64 = 1.0;
@@ -24,7 +24,7 @@ const LARGE_BYTES: usize = 10 << 10;
 /// A server and what it is asked in this row.
 struct Entrant<'a> {
     subject: Subject,
-    server: &'a PeerServer,
+    server: &'a Server,
     request: &'a CoreTime,
     body_bytes: usize,
 }
@@ -66,7 +66,7 @@ fn measures(entrants: &[Entrant<'_>]) -> &'static [(&'static str, &'static str)]
 }
 
 impl<'a> Entrant<'a> {
-    fn new(subject: Subject, server: &'a PeerServer, request: &'a CoreTime) -> Self {
+    fn new(subject: Subject, server: &'a Server, request: &'a CoreTime) -> Self {
         let body_bytes = origin::body_of(request.path).map_or(0, |body| body.len());
         Self { subject, server, request, body_bytes }
     }

@@ -3,9 +3,13 @@
 //! Decides which figure goes into the table; never what a figure means for the product. How peers are configured and
 //! started is in `bench::peers`; a figure is the middle of several rounds, in which the servers take turns.
 
+mod coalescing;
 mod core_time;
 mod load;
 mod machine;
+mod memory;
+mod mixed;
+mod open_loop;
 mod origin;
 mod output;
 mod plan;
@@ -90,15 +94,18 @@ fn run(mut options: Options) -> anyhow::Result<()> {
         options.what = What::value_variants().to_vec();
     }
     stay_off_the_server_core()?;
+    raise_open_files_limit();
     let theatre = Theatre::new(&options.larder)?;
     let effort = Effort { rounds: options.rounds, seconds_each: options.seconds_each };
     let mut rows = Vec::new();
     for what in &options.what {
-        rows.extend(measure(&theatre, *what, &wanted(*what, &options.peers), effort)?);
+        let measured = measure(&theatre, *what, &wanted(*what, &options.peers), effort)?;
+        measured.iter().for_each(|row| output::result(&report::row_table(row)));
+        rows.extend(measured);
     }
     let machine = machine::Machine::look(&repository(), &taking_part(&rows), &options.larder);
     let report = Report::new(machine, effort, rows);
-    output::result(&report.markdown());
+    output::result(&report.conclusion());
     if let Some(folder) = &options.results {
         write_results(folder, &report)?;
     }
@@ -112,7 +119,15 @@ fn measure(theatre: &Theatre, what: What, peers: &[Peer], effort: Effort) -> any
     if let Some(settings) = what.core_time() {
         return Ok(vec![core_time::measure(theatre, what, &settings, peers, effort)?]);
     }
-    Ok(Vec::new())
+    Ok(match what {
+        What::OpenLoop => vec![open_loop::measure(theatre, peers, effort)?],
+        What::Memory => memory::idle(theatre, peers)?,
+        What::Overhead => vec![memory::overhead(theatre, peers)?],
+        What::Waiters => vec![coalescing::waiters(theatre, peers, effort)?],
+        What::Expiry => vec![coalescing::expiry(theatre, peers)?],
+        What::Mixed => vec![mixed::measure(theatre, peers, effort)?],
+        _ => Vec::new(),
+    })
 }
 
 /// The threads of this program, generator and origin among them, leave the server's core alone.
@@ -121,6 +136,14 @@ fn stay_off_the_server_core() -> anyhow::Result<()> {
     cores.set(CLIENT_CORE);
     rustix::thread::sched_setaffinity(None, &cores)
         .with_context(|| format!("no core {CLIENT_CORE}: the comparison needs two cores"))
+}
+
+/// Thousands of idle connections are open files of this program, and its children inherit the limit.
+fn raise_open_files_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where the system refuses, the rows that need many say so.
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
 fn wanted(what: What, chosen: &[Peer]) -> Vec<Peer> {

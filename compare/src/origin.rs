@@ -7,9 +7,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 
 /// What a small response says.
 pub(crate) const SMALL_BODY: &str = "Hello, larder!";
@@ -26,6 +27,8 @@ pub(crate) struct Origin {
 #[derive(Default)]
 struct State {
     requests: AtomicU64,
+    /// When requests for `/hot` came: these are few, for they are what gets through a cache.
+    hot: Mutex<Vec<Instant>>,
 }
 
 /// A response of the origin.
@@ -34,6 +37,8 @@ struct Resource {
     body: Vec<u8>,
     cache_control: &'static str,
     vary: Option<&'static str>,
+    /// Before the head.
+    delay: Duration,
 }
 
 impl Origin {
@@ -62,6 +67,20 @@ impl Origin {
     pub(crate) fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
     }
+
+    /// When requests for `/hot` came since the last call.
+    pub(crate) fn take_hot(&self) -> Vec<Instant> {
+        std::mem::take(&mut self.state.hot.lock())
+    }
+}
+
+/// Lets time pass, as a slow origin does.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "slowness is what is asked for, not a condition that is waited for"
+)]
+pub(crate) fn pause(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 /// The body of the response at `path`, or nothing when there is none.
@@ -86,6 +105,9 @@ fn serve(stream: &TcpStream, state: &State) -> std::io::Result<()> {
             reader.read_line(&mut line)?;
         }
         state.requests.fetch_add(1, Ordering::Relaxed);
+        if path.starts_with("/hot") {
+            state.hot.lock().push(Instant::now());
+        }
         head.clear();
         respond(&path, &mut head);
         writer.write_all(&head)?;
@@ -98,6 +120,9 @@ fn respond(path: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         return;
     };
+    if !resource.delay.is_zero() {
+        pause(resource.delay);
+    }
     let head = format!(
         "HTTP/1.1 200 OK\r\nDate: {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: {}\r\nETag: {ETAG}\r\n",
         httpdate::fmt_http_date(SystemTime::now()),
@@ -114,7 +139,12 @@ fn respond(path: &str, out: &mut Vec<u8>) {
 
 fn resource(path: &str) -> Option<Resource> {
     let first = path.trim_start_matches('/').split(['/', '?']).next()?;
-    let small = Resource { body: SMALL_BODY.as_bytes().to_vec(), cache_control: "max-age=3600", vary: None };
+    let small = Resource {
+        body: SMALL_BODY.as_bytes().to_vec(),
+        cache_control: "max-age=3600",
+        vary: None,
+        delay: Duration::ZERO,
+    };
     Some(match first {
         "small" => small,
         "vary" => Resource { vary: Some("Accept-Encoding"), ..small },
@@ -123,6 +153,8 @@ fn resource(path: &str) -> Option<Resource> {
         "64k" => Resource { body: text(64 << 10), ..small },
         "1m" => Resource { body: text(1 << 20), ..small },
         "forward" => Resource { cache_control: "no-store", ..small },
+        "slow" => Resource { delay: Duration::from_millis(200), ..small },
+        "hot" => Resource { cache_control: "max-age=1", delay: Duration::from_millis(50), ..small },
         _ => return None,
     })
 }

@@ -38,11 +38,13 @@ impl Report {
     }
 
     pub(crate) fn markdown(&self) -> String {
-        let mut text = self.headline();
-        self.rows.iter().for_each(|row| text.push_str(&row_table(row)));
-        text.push_str(&verdict_table(&self.verdicts));
-        text.push_str(&self.versions());
-        text
+        let tables: String = self.rows.iter().map(row_table).collect();
+        format!("{}{tables}{}{}", self.headline(), verdict_table(&self.verdicts), self.versions())
+    }
+
+    /// What is left to say when all tables have been shown.
+    pub(crate) fn conclusion(&self) -> String {
+        format!("{}{}{}", self.headline(), verdict_table(&self.verdicts), self.versions())
     }
 
     /// What the front page shows: the first row and the budgets.
@@ -81,7 +83,7 @@ pub(crate) fn between_marks(page: &str, text: &str) -> Option<String> {
     Some(format!("{before}{BEGIN}\n\n{text}\n{END}{after}"))
 }
 
-fn row_table(row: &Row) -> String {
+pub(crate) fn row_table(row: &Row) -> String {
     let mut text = format!("\n**{}**\n\n", row.title);
     let names = row.measures.iter().map(|measure| measure.name.clone());
     let mut head = vec!["server".to_owned()];
@@ -100,7 +102,9 @@ fn cells(row: &Row, series: &Series, larder: Option<&Summary>) -> Vec<String> {
     let errors = if series.errors == 0 { String::new() } else { format!(" ({} errors)", series.errors) };
     let mut cells = vec![format!("{}{errors}", series.subject.title())];
     cells.extend(series.figures.iter().zip(&row.measures).map(|(figure, measure)| cell(figure, measure)));
-    let ratio = series.figures.first().zip(larder).filter(|(_, larder)| larder.median != 0.0);
+    // Differences may be negative, and then a ratio says nothing.
+    let has_ratio = |(own, larder): &(&Summary, &Summary)| own.median > 0.0 && larder.median > 0.0;
+    let ratio = series.figures.first().zip(larder).filter(has_ratio);
     let ratio =
         ratio.map_or_else(|| "-".to_owned(), |(own, larder)| format!("{:.2}", own.median / larder.median));
     cells.insert(2, ratio);

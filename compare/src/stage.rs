@@ -1,9 +1,12 @@
 //! The origin and the servers in front of it, and the proof that a cache is used.
 
 use std::path::Path;
+use std::thread;
 
 use anyhow::{Context as _, bail, ensure};
-use bench::peers::{Client, Peer, PeerServer, Stage, StageOptions};
+use bench::null_http::{NullHttp, Stop};
+use bench::peers::{Addresses, Client, Peer, PeerServer, Stage, StageOptions};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::origin::{self, Origin};
 use crate::output;
@@ -18,6 +21,31 @@ pub(crate) const CLIENT_CORE: usize = 1;
 pub(crate) struct Theatre {
     pub(crate) origin: Origin,
     stage: Stage,
+}
+
+/// A server that answers. Stopped when dropped.
+pub(crate) struct Server {
+    pub(crate) peer: Peer,
+    pub(crate) addresses: Addresses,
+    pub(crate) pid: u32,
+    _running: Running,
+}
+
+/// What makes it run.
+enum Running {
+    #[expect(dead_code, reason = "held, so that the process lives as long")]
+    Process(PeerServer),
+    /// The null server is a thread of this program, on the server's core.
+    Thread(Stop),
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Self::Thread(stop) = self {
+            // Where the wake-up fails, the thread ends with the program.
+            stop.stop().ok();
+        }
+    }
 }
 
 impl Theatre {
@@ -39,12 +67,17 @@ impl Theatre {
 
     /// # Errors
     /// When it can't be started or doesn't answer.
-    pub(crate) fn start(&self, peer: Peer) -> anyhow::Result<PeerServer> {
-        Ok(self.stage.start(peer)?)
+    pub(crate) fn start(&self, peer: Peer) -> anyhow::Result<Server> {
+        if peer == Peer::Null {
+            return start_null();
+        }
+        let server = self.stage.start(peer)?;
+        let (addresses, pid) = (server.addresses, server.pid());
+        Ok(Server { peer, addresses, pid, _running: Running::Process(server) })
     }
 
     /// Those of `wanted` that start here; says why the others don't.
-    pub(crate) fn start_all(&self, wanted: &[Peer]) -> Vec<PeerServer> {
+    pub(crate) fn start_all(&self, wanted: &[Peer]) -> Vec<Server> {
         let mut servers = Vec::new();
         for peer in wanted {
             match self.start(*peer) {
@@ -59,7 +92,7 @@ impl Theatre {
     ///
     /// # Errors
     /// When the peer changes the body, or goes on asking the origin.
-    pub(crate) fn prime(&self, server: &PeerServer, path: &str, fields: &[&str]) -> anyhow::Result<()> {
+    pub(crate) fn prime(&self, server: &Server, path: &str, fields: &[&str]) -> anyhow::Result<()> {
         let title = server.peer.recipe().title;
         let expected = origin::body_of(path).with_context(|| format!("the origin has no {path}"))?;
         let mut client = Client::connect(server.addresses.http)?;
@@ -80,6 +113,22 @@ impl Theatre {
         }
         bail!("{title} does not answer {path} from its cache")
     }
+}
+
+fn start_null() -> anyhow::Result<Server> {
+    let null = NullHttp { body_bytes: origin::SMALL_BODY.len(), ..NullHttp::default() };
+    let server = null.bind("127.0.0.1:0".parse()?).context("the null server can't listen")?;
+    let (http, stop) = (server.address(), server.stop());
+    thread::Builder::new().name("null".to_owned()).spawn(move || {
+        let mut cores = CpuSet::new();
+        cores.set(SERVER_CORE);
+        // On the other core it would share it with the generator, and be nowhere in the core time: better none.
+        if sched_setaffinity(None, &cores).is_ok() {
+            server.serve().ok();
+        }
+    })?;
+    let addresses = Addresses { http, http2: http, tls: http, admin: http };
+    Ok(Server { peer: Peer::Null, addresses, pid: std::process::id(), _running: Running::Thread(stop) })
 }
 
 /// Some store in the background, and answer a few more requests from the origin.

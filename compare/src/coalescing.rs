@@ -1,0 +1,152 @@
+//! Many clients, one stored response: how soon waiters have it, and how often the origin is asked when it expires.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use bench::peers::{Client, Peer};
+
+use crate::Effort;
+use crate::load::Load;
+use crate::origin::{self, Origin};
+use crate::output;
+use crate::plan::What;
+use crate::row::{Row, Subject};
+use crate::stage::{Server, Theatre};
+
+/// How often a response is waited for, of each server in each round.
+const WAITS: u32 = 5;
+
+/// Few, so that the time in which the clients wake up is not what is measured.
+const WAITERS: usize = 4;
+
+/// After the first request and long before its answer.
+const BEFORE_WAITERS: Duration = Duration::from_millis(60);
+
+/// How long after the first client that has the answer the waiting ones have it.
+///
+/// # Errors
+/// When a server breaks a connection.
+pub(crate) fn waiters(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyhow::Result<Row> {
+    let servers = theatre.start_all(peers);
+    let title = "waiters woken, after the first client that has the answer";
+    let measures = [("median waiter", "µs"), ("last waiter", "µs"), ("origin requests for each", "")];
+    let mut row = Row::new(What::Waiters, title, &measures);
+    for round in 1..=effort.rounds {
+        output::progress(&format!("{title}: round {round} of {}", effort.rounds));
+        for server in &servers {
+            for wait in 0..WAITS {
+                let before = theatre.origin.requests();
+                let path = format!("/slow/{round}-{wait}");
+                let mut delays = delays_us(server, &path).with_context(|| server.peer.recipe().title)?;
+                delays.sort_by(f64::total_cmp);
+                let asked = (theatre.origin.requests() - before) as f64;
+                let figures = vec![delays[delays.len() / 2], delays[delays.len() - 1], asked];
+                row.add(Subject::Peer(server.peer), figures, 0);
+            }
+        }
+    }
+    Ok(row)
+}
+
+/// Microseconds between the first answer to anybody and that to each waiter.
+fn delays_us(server: &Server, path: &str) -> anyhow::Result<Vec<f64>> {
+    let address = server.addresses.http;
+    let mut first = Client::connect(address)?;
+    let mut others = Vec::new();
+    for _ in 0..WAITERS {
+        let mut client = Client::connect(address)?;
+        // Accepted, and served before: only the waiting is left.
+        client.get("/small", &[])?;
+        others.push(client);
+    }
+    let arrival = |mut client: Client| client.receive().map(|_| Instant::now());
+    first.send(path, &[])?;
+    thread::scope(|scope| {
+        let first = scope.spawn(move || arrival(first));
+        origin::pause(BEFORE_WAITERS);
+        let mut waiting = Vec::new();
+        for mut client in others {
+            client.send(path, &[])?;
+            waiting.push(scope.spawn(move || arrival(client)));
+        }
+        let panicked = |_| anyhow!("a client panicked");
+        let mut arrivals = Vec::new();
+        for waiter in waiting {
+            arrivals.push(waiter.join().map_err(panicked)??);
+        }
+        // Not that of the client that asked first: a waiter may be ahead of it.
+        let leader = first.join().map_err(panicked)??;
+        let first = arrivals.iter().copied().fold(leader, Instant::min);
+        let delay_us = |at: &Instant| at.duration_since(first).as_secs_f64() * 1e6;
+        Ok(arrivals.iter().map(delay_us).collect())
+    })
+}
+
+/// Longer than a freshness lifetime of a second and the origin's delay allow to see a few expiries.
+const EXPIRY_SECONDS: f64 = 7.0;
+
+/// Requests to the origin nearer to each other than this are for the same expiry.
+const SAME_EXPIRY: Duration = Duration::from_millis(600);
+
+/// How many requests the origin sees each time a hot response expires.
+///
+/// # Errors
+/// When the generator fails.
+pub(crate) fn expiry(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Row> {
+    let title = "origin requests per expiry of a hot response, 64 connections";
+    let measures = [("requests per expiry", ""), ("most for one expiry", ""), ("expiries", "")];
+    let mut row = Row::new(What::Expiry, title, &measures);
+    for server in theatre.start_all(peers) {
+        output::progress(&format!("{title}: {}", server.peer.recipe().title));
+        let (figures, errors) = expiries(&theatre.origin, &server)?;
+        row.add(Subject::Peer(server.peer), figures, errors);
+    }
+    Ok(row)
+}
+
+fn expiries(origin: &Origin, server: &Server) -> anyhow::Result<(Vec<f64>, u64)> {
+    origin.take_hot();
+    let outcome = Load::of(server.addresses.http, "/hot", EXPIRY_SECONDS).run()?;
+    let groups = groups(&origin.take_hot());
+    let most = groups.iter().copied().max().unwrap_or(0) as f64;
+    let total: usize = groups.iter().sum();
+    let mean = total as f64 / groups.len().max(1) as f64;
+    Ok((vec![mean, most, groups.len() as f64], outcome.errors))
+}
+
+/// How many requests belong together, by the time between them.
+fn groups(arrivals: &[Instant]) -> Vec<usize> {
+    let mut groups: Vec<usize> = Vec::new();
+    let mut last: Option<Instant> = None;
+    for at in arrivals {
+        let is_same = last.is_some_and(|last| at.duration_since(last) < SAME_EXPIRY);
+        match groups.last_mut() {
+            Some(group) if is_same => *group += 1,
+            _ => groups.push(1),
+        }
+        last = Some(*at);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_one_expiry_belong_together() {
+        let begin = Instant::now();
+        let cases: [(&[u64], &[usize]); 4] = [
+            (&[], &[]),
+            (&[5], &[1]),
+            (&[0, 10, 20, 1100, 2300, 2301], &[3, 1, 2]),
+            (&[0, 599, 1198, 1798], &[3, 1]),
+        ];
+        for (arrivals_ms, expected) in cases {
+            let arrivals: Vec<Instant> =
+                arrivals_ms.iter().map(|at| begin + Duration::from_millis(*at)).collect();
+            assert_eq!(groups(&arrivals), expected, "{arrivals_ms:?}");
+        }
+    }
+}
