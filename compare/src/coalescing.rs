@@ -1,9 +1,8 @@
 //! Many clients, one stored response: how soon waiters have it, and how often the origin is asked when it expires.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, ensure};
 use bench::peers::{Client, Peer};
 
 use crate::Effort;
@@ -17,7 +16,7 @@ use crate::stage::{Server, Theatre};
 /// How often a response is waited for, of each server in each round.
 const WAITS: u32 = 5;
 
-/// Few, so that the time in which the clients wake up is not what is measured.
+/// Few, so that writing to all of them is not what is measured.
 const WAITERS: usize = 4;
 
 /// After the first request and long before its answer.
@@ -60,28 +59,34 @@ fn delays_us(server: &Server, path: &str) -> anyhow::Result<Vec<f64>> {
         client.get("/small", &[])?;
         others.push(client);
     }
-    let arrival = |mut client: Client| client.receive().map(|_| Instant::now());
     first.send(path, &[])?;
-    thread::scope(|scope| {
-        let first = scope.spawn(move || arrival(first));
-        origin::pause(BEFORE_WAITERS);
-        let mut waiting = Vec::new();
-        for mut client in others {
-            client.send(path, &[])?;
-            waiting.push(scope.spawn(move || arrival(client)));
-        }
-        let panicked = |_| anyhow!("a client panicked");
-        let mut arrivals = Vec::new();
-        for waiter in waiting {
-            arrivals.push(waiter.join().map_err(panicked)??);
-        }
-        // Not that of the client that asked first: a waiter may be ahead of it.
-        let leader = first.join().map_err(panicked)??;
-        let first = arrivals.iter().copied().fold(leader, Instant::min);
-        let delay_us = |at: &Instant| at.duration_since(first).as_secs_f64() * 1e6;
-        Ok(arrivals.iter().map(delay_us).collect())
-    })
+    origin::pause(BEFORE_WAITERS);
+    others.iter_mut().try_for_each(|client| client.send(path, &[]))?;
+    others.push(first);
+    let mut arrivals = arrivals(&others)?;
+    // Not that of the client that asked first: a waiter may be ahead of it.
+    let begin = arrivals.iter().copied().min().context("there is a client")?;
+    arrivals.pop();
+    Ok(arrivals.iter().map(|at| at.duration_since(begin).as_secs_f64() * 1e6).collect())
 }
+
+/// When each client's answer began to arrive. Looks all the time instead of waiting: a thread that has to be woken would
+/// be later than the answer, by as much as is measured here.
+fn arrivals(clients: &[Client]) -> anyhow::Result<Vec<Instant>> {
+    let end = Instant::now() + ANSWER_LIMIT;
+    let mut arrivals: Vec<Option<Instant>> = vec![None; clients.len()];
+    while arrivals.contains(&None) {
+        for (client, arrival) in clients.iter().zip(&mut arrivals) {
+            if arrival.is_none() && client.is_answered()? {
+                *arrival = Some(Instant::now());
+            }
+        }
+        ensure!(Instant::now() < end, "no answer to some of {} clients", clients.len());
+    }
+    Ok(arrivals.into_iter().flatten().collect())
+}
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Longer than a freshness lifetime of a second and the origin's delay allow to see a few expiries.
 const EXPIRY_SECONDS: f64 = 7.0;

@@ -79,7 +79,7 @@ impl Load {
     }
 
     fn settings(&self) -> anyhow::Result<HttpLoad> {
-        let streams = self.protocol.streams();
+        let streams = self.streams();
         let protocol = match self.protocol {
             Protocol::Http1 | Protocol::Http1Tls => http::Protocol::Http1 { pipelining: 1 },
             Protocol::Http2 => http::Protocol::Http2 { streams },
@@ -96,17 +96,15 @@ impl Load {
         })
     }
 
+    /// Requests at a time on each connection; a connection that rests has one.
+    fn streams(&self) -> usize {
+        if self.protocol == Protocol::Http2 && self.rest.is_none() { HTTP2_STREAMS } else { 1 }
+    }
+
     fn target(&self, path: &str) -> anyhow::Result<Target> {
         let scheme = if self.protocol == Protocol::Http1Tls { "https" } else { "http" };
         let target = Target::at(&format!("{scheme}://{}{path}", self.address))?;
         Ok(Target { fields: self.fields.clone(), status: Some(self.status), ..target })
-    }
-}
-
-impl Protocol {
-    /// Requests at a time on each connection.
-    pub(crate) fn streams(self) -> usize {
-        if self == Self::Http2 { HTTP2_STREAMS } else { 1 }
     }
 }
 

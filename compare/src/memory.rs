@@ -35,7 +35,7 @@ pub(crate) fn idle(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Vec<Row>
     let kinds = [
         ("memory per idle connection, HTTP/1.1", Protocol::Http1),
         ("memory per idle connection, HTTP/2", Protocol::Http2),
-        ("memory per idle connection, HTTP/1.1 over TLS", Protocol::Http1Tls),
+        ("memory per idle connection, TLS", Protocol::Http1Tls),
     ];
     let mut rows = Vec::new();
     for (title, protocol) in kinds {
@@ -68,7 +68,7 @@ fn resident_with(server: &Server, protocol: Protocol, connections: usize) -> any
     };
     let load = Load {
         protocol,
-        concurrency: connections * protocol.streams(),
+        concurrency: connections,
         rest: Some(REST.0..=REST.1),
         ..Load::of(address, "/small", HELD_SECONDS)
     };

@@ -103,7 +103,7 @@ impl What {
         use Peer::{Apache, Haproxy, Larder, NginxLua, NginxProxyCache, NginxStatic, TrafficServer, Varnish};
         match self {
             Self::Hit => &Peer::ALL,
-            Self::Vary | Self::NotModified | Self::Miss | Self::Mixed | Self::Overhead => MEMORY_CACHES,
+            Self::Vary | Self::NotModified | Self::Miss | Self::Mixed | Self::Expiry => MEMORY_CACHES,
             Self::TenKib | Self::SixtyFourKib | Self::OneMib => {
                 &[Larder, Haproxy, NginxProxyCache, NginxStatic, Varnish, TrafficServer]
             }
@@ -111,9 +111,10 @@ impl What {
             Self::H2 => &[Larder, Haproxy, NginxProxyCache, Apache],
             Self::OpenLoop => &[Larder, Haproxy, NginxProxyCache, NginxLua, Varnish, TrafficServer],
             Self::Memory => &[Larder, Haproxy, NginxProxyCache],
+            // The others have all of their memory from the beginning, or keep bodies in files.
+            Self::Overhead => &[Larder, Varnish],
             // HAProxy does not collapse requests.
             Self::Waiters => &[Larder, NginxProxyCache, Varnish],
-            Self::Expiry => MEMORY_CACHES,
         }
     }
 

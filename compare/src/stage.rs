@@ -133,3 +133,35 @@ fn start_null() -> anyhow::Result<Server> {
 
 /// Some store in the background, and answer a few more requests from the origin.
 const PRIMING_REQUESTS_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those that scripts/install-dependencies brings for tests; the others are proven by each comparison.
+    #[test]
+    fn peers_answer_the_origins_bytes_without_the_origin() {
+        let cases: [(Peer, &[&str]); 4] = [
+            (Peer::Haproxy, &["/small", "/vary", "/64k", "/1m"]),
+            (Peer::NginxProxyCache, &["/small", "/vary", "/64k", "/1m"]),
+            (Peer::NginxLua, &["/small", "/64k"]),
+            (Peer::NginxStatic, &["/small", "/64k", "/1m"]),
+        ];
+        // None of them is Larder.
+        let theatre = Theatre::new(Path::new("/bin/true")).expect("a folder and an origin");
+        for (peer, paths) in cases {
+            let server = theatre.start(peer).expect("it is installed");
+            for path in paths {
+                theatre.prime(&server, path, &[]).expect("it is a cache, or needs none");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_asks_the_origin_each_time_is_found_out() {
+        let theatre = Theatre::new(Path::new("/bin/true")).expect("a folder and an origin");
+        let server = theatre.start(Peer::Haproxy).expect("it is installed");
+        let error = theatre.prime(&server, "/forward/small", &[]).expect_err("it is not stored");
+        assert!(error.to_string().contains("from its cache"), "{error:#}");
+    }
+}
