@@ -8,6 +8,7 @@
 //! measured again.
 
 mod alarm;
+pub mod experiments;
 pub mod http;
 pub mod null_http;
 pub mod observe;

@@ -20,6 +20,7 @@ use crate::server::ServerError;
 pub use client::{Answer, Client};
 pub use recipe::{Peer, Recipe};
 pub use stage::{Addresses, PeerServer, Stage, StageOptions};
+pub(crate) use template::Values;
 
 /// Why a peer does not run.
 #[derive(Debug, Error)]

@@ -4,16 +4,16 @@ use super::PeerError;
 
 /// Values by name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Values(Vec<(&'static str, String)>);
+pub(crate) struct Values(Vec<(&'static str, String)>);
 
 impl Values {
-    pub(super) fn set(&mut self, name: &'static str, value: impl Into<String>) {
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<String>) {
         self.0.push((name, value.into()));
     }
 
     /// `text` with every place filled; a place without a value is an error, for a peer would start with a broken
     /// configuration.
-    pub(super) fn fill(&self, text: &str) -> Result<String, PeerError> {
+    pub(crate) fn fill(&self, text: &str) -> Result<String, PeerError> {
         let mut filled = text.to_owned();
         for (name, value) in &self.0 {
             filled = filled.replace(&format!("{{{{{name}}}}}"), value);

@@ -45,7 +45,7 @@ pub struct Machine {
 }
 
 /// One load on one target.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Run {
     /// Short, unique in its report: `larder`, `nginx`, `with cache n=10 c=4`.
     pub name: String,
@@ -131,7 +131,7 @@ pub struct Interval {
 }
 
 /// What one URL of a list took.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct UrlFigures {
     pub url: String,
     pub requests: u64,

@@ -1,0 +1,109 @@
+//! Many clients, one slow URL that expires every few seconds: does the crowd reach the origin?
+//!
+//! 500 requests per second for one URL whose origin needs 500 ms and says `max-age=5`. Without collapsing, each expiry
+//! lets through all requests of half a second; with it, one.
+
+use std::time::Duration;
+
+use crate::http::{HttpLoad, Pace, Until};
+use crate::result::{Axis, Chart, Expectation, Run, Scale};
+
+use super::samples::{Sample, Sampler, client_series, growth, largest_step, rate_series};
+use super::stage::{Stage, origin_requests_of};
+use super::{ExperimentError, Findings, all_answered};
+
+/// Requests per second of all clients.
+const RATE: f64 = 500.0;
+
+/// How long the origin takes.
+const DELAY_MS: u64 = 500;
+
+/// How long its response is fresh, in seconds.
+const MAX_AGE_S: u64 = 5;
+
+/// What one setting of `collapse` led to.
+struct Variant {
+    name: &'static str,
+    run: Run,
+    /// Requests at the origin.
+    origin: Vec<Sample>,
+}
+
+/// Runs it with each setting of `collapse`.
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
+    let variants = ["off", "process"].into_iter().map(|name| variant(name, stage));
+    let variants = variants.collect::<Result<Vec<_>, _>>()?;
+    Ok(Findings {
+        title: "Coalescing",
+        description: DESCRIPTION.to_owned(),
+        charts: variants.iter().map(chart).collect(),
+        expectations: expectations(&variants),
+        runs: variants.into_iter().map(|variant| variant.run).collect(),
+    })
+}
+
+fn variant(name: &'static str, stage: &mut Stage<'_>) -> Result<Variant, ExperimentError> {
+    let origin = stage.origin(&[])?;
+    let gateway = stage.gateway(&origin, &format!("collapse = \"{name}\""))?;
+    let target = format!("/items/1?delay={DELAY_MS}&cc=max-age={MAX_AGE_S}");
+    let mut load = HttpLoad::of_urls(&[gateway.url(&target)])?;
+    // Half a second of requests waits at the origin while the stored response is stale.
+    load.connections = 600;
+    load.pace = Pace::Open { per_second: RATE };
+    load.until = Until::Elapsed(stage.duration(DURATION));
+    let address = origin.address;
+    let sampler = Sampler::start(move || origin_requests_of(address, &target).ok());
+    let run = stage.load(&format!("collapse = {name}"), &load, &gateway)?;
+    Ok(Variant { name, run, origin: sampler.finish() })
+}
+
+/// Long enough for some expiries.
+const DURATION: Duration = Duration::from_secs(60);
+
+const DESCRIPTION: &str = "500 requests per second to one URL. The origin takes 500 ms and allows 5 s of freshness. \
+    `off`: every request that finds the stored response stale goes to the origin. `process`: one of them does, the \
+    others wait for its response.";
+
+fn expectations(variants: &[Variant]) -> Vec<Expectation> {
+    let of = |name| variants.iter().find(|variant: &&Variant| variant.name == name);
+    let mut expectations: Vec<_> = variants.iter().map(|variant| all_answered(&variant.run)).collect();
+    expectations.extend(of("off").map(cache_cuts));
+    expectations.extend(of("process").map(one_per_expiry));
+    expectations
+}
+
+fn cache_cuts(variant: &Variant) -> Expectation {
+    let share = growth(&variant.origin) as f64 / variant.run.requests.max(1) as f64;
+    Expectation {
+        what: "collapse = off: the cache alone cuts origin traffic by more than 90 %".to_owned(),
+        measured: format!("cut by {:.1} %", 100.0 * (1.0 - share)),
+        holds: share < 0.1,
+    }
+}
+
+/// A cycle cannot be shorter than the freshness that the delay leaves.
+fn one_per_expiry(variant: &Variant) -> Expectation {
+    let shortest_s = (MAX_AGE_S * 1000 - DELAY_MS) as f64 / 1000.0;
+    let cycles = (variant.run.elapsed_s / shortest_s).ceil() as u64 + 1;
+    let (requests, together) = (growth(&variant.origin), largest_step(&variant.origin));
+    Expectation {
+        what: "collapse = process: one origin request per expiry".to_owned(),
+        measured: format!(
+            "{requests} origin requests in {:.0} s, never more than {together} between two samples a second apart",
+            variant.run.elapsed_s
+        ),
+        holds: requests >= 1 && requests <= cycles && together <= 1,
+    }
+}
+
+fn chart(variant: &Variant) -> Chart {
+    let series =
+        vec![client_series("client requests", &variant.run), rate_series("origin requests", &variant.origin)];
+    Chart {
+        id: format!("requests-{}", variant.name),
+        title: format!("Requests at clients and at the origin, collapse = {}", variant.name),
+        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
+        y: Axis { label: "Requests per second".to_owned(), scale: Scale::Linear },
+        series,
+    }
+}

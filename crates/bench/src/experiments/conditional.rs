@@ -1,0 +1,94 @@
+//! Clients that come back: each asks for an item, thinks for a while, and asks whether it changed.
+//!
+//! The items are fresh for 1 to 60 seconds and take the origin 100 to 200 ms, so that a second request meets every
+//! state: fresh, stale and unchanged, evicted from nothing but time.
+
+use std::time::Duration;
+
+use crate::http::{HttpLoad, Order, Revisit, Until};
+use crate::result::{Axis, Chart, Expectation, Run, Scale};
+
+use super::samples::{Sampler, client_series, growth, rate_series};
+use super::stage::{Server, Stage, origin_requests};
+use super::{ExperimentError, Findings, all_answered};
+
+/// Items that are asked for.
+const ITEMS: u64 = 1000;
+
+/// Clients at the same time, each on a connection of its own.
+const CLIENTS: usize = 1000;
+
+/// How long a client thinks before each request.
+const THINK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
+const DURATION: Duration = Duration::from_secs(60);
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
+    let origin = stage.origin(&[])?;
+    let gateway = stage.gateway(&origin, "")?;
+    let mut load = HttpLoad::of_urls(&urls(&gateway))?;
+    load.order = Order::Random;
+    load.connections = CLIENTS;
+    load.revisit = Revisit::Conditional;
+    load.think = Some(THINK[0]..=THINK[1]);
+    load.until = Until::Elapsed(stage.duration(DURATION));
+    let address = origin.address;
+    let sampler = Sampler::start(move || origin_requests(address).ok());
+    let run = stage.load("clients that come back", &load, &gateway)?;
+    let origin = sampler.finish();
+    let chart = Chart {
+        id: "requests".to_owned(),
+        title: "Requests at clients and at the origin".to_owned(),
+        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
+        y: Axis { label: "Requests per second".to_owned(), scale: Scale::Linear },
+        series: vec![client_series("client requests", &run), rate_series("origin requests", &origin)],
+    };
+    Ok(Findings {
+        title: "Conditional requests",
+        description: format!(
+            "{CLIENTS} clients ask for {ITEMS} items at random, think for {} to {} s before each request, and send \
+             If-None-Match for what they have seen. Items are fresh for 1 to 60 s; the origin takes 100 to 200 ms.",
+            THINK[0].as_secs(),
+            THINK[1].as_secs()
+        ),
+        expectations: vec![
+            all_answered(&run),
+            only_these_statuses(&run),
+            fewer_at_the_origin(growth(&origin), &run),
+        ],
+        charts: vec![chart],
+        runs: vec![run],
+    })
+}
+
+/// Delays and lifetimes that spread over the items, the same in every run.
+fn urls(gateway: &Server) -> Vec<String> {
+    let url = |item: u64| {
+        let (delay, max_age) = (100 + item * 37 % 101, 1 + item * 23 % 60);
+        gateway.url(&format!("/items/{item}?delay={delay}&cc=max-age={max_age}&etag=v{item}"))
+    };
+    (0..ITEMS).map(url).collect()
+}
+
+fn only_these_statuses(run: &Run) -> Expectation {
+    let count = |name: &str| {
+        run.outcomes.iter().filter(|outcome| outcome.name == name).map(|outcome| outcome.count).sum::<u64>()
+    };
+    let (full, unchanged) = (count("200"), count("304"));
+    Expectation {
+        what: "all answers are 200 or 304, and both occur".to_owned(),
+        measured: format!(
+            "{full} with 200, {unchanged} with 304, {} others",
+            run.requests - full - unchanged
+        ),
+        holds: full + unchanged == run.requests && full > 0 && unchanged > 0,
+    }
+}
+
+fn fewer_at_the_origin(asked: u64, run: &Run) -> Expectation {
+    Expectation {
+        what: "the origin is asked less often than the cache".to_owned(),
+        measured: format!("{asked} origin requests for {}", run.requests),
+        holds: asked < run.requests,
+    }
+}

@@ -1,0 +1,197 @@
+//! One small cached answer, from five kinds of servers: `ab -n 10000 -c 512` on `/cacheable`.
+//!
+//! Larder and nginx with a shared dictionary answer from their own memory; nginx with Lua, puma and Node ask Redis for
+//! every request. With keep-alive and without, several rounds in turn.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::http::{HttpLoad, Reuse, Until};
+use crate::result::{Expectation, Run};
+
+use super::stage::{Server, Stage, free_address, io_error, program, write_filled};
+use super::{ExperimentError, Findings, all_answered};
+
+const REQUESTS: u64 = 10_000;
+const CONNECTIONS: usize = 512;
+
+/// The middle one counts.
+const ROUNDS: usize = 3;
+
+/// What is answered.
+const ANSWER: &str = "STUB_SERVICE";
+
+struct Contestant {
+    name: &'static str,
+    server: Server,
+}
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
+    let (contestants, _behind) = start_all(stage)?;
+    let mut runs = Vec::new();
+    for (reuse, words) in [(Reuse::KeepAlive, "keep-alive"), (Reuse::OnePerRequest, "a connection each")] {
+        runs.extend(rounds(stage, &contestants, reuse, words)?);
+    }
+    let mut expectations: Vec<_> = runs.iter().map(all_answered).collect();
+    expectations.extend(runs.chunks(contestants.len()).map(ahead_of_all));
+    Ok(Findings {
+        title: "Edge cache",
+        description: format!(
+            "{REQUESTS} requests over {CONNECTIONS} connections to one URL with an answer of {} bytes; the middle of \
+             {ROUNDS} rounds. Larder and nginx with a shared dictionary have it in their own memory, the others read \
+             Redis for every request. One worker each, puma two with up to 32 threads.",
+            ANSWER.len()
+        ),
+        runs,
+        charts: Vec::new(),
+        expectations,
+    })
+}
+
+/// All servers, those that are asked and those behind them.
+fn start_all(stage: &mut Stage<'_>) -> Result<(Vec<Contestant>, Vec<Server>), ExperimentError> {
+    let origin = stage.origin(&["--workers", "1"])?;
+    let redis = redis(stage)?;
+    let contestants = vec![
+        Contestant { name: "larder", server: stage.gateway(&origin, "")? },
+        Contestant { name: "nginx-lua-dictionary", server: nginx(stage, SHARED_DICTIONARY, &redis)? },
+        Contestant { name: "nginx-lua-redis", server: nginx(stage, REDIS_ON_EVERY_HIT, &redis)? },
+        Contestant { name: "puma-redis", server: puma(stage, &redis)? },
+        Contestant { name: "node-redis", server: node(stage, &redis)? },
+    ];
+    Ok((contestants, vec![origin, redis]))
+}
+
+const SHARED_DICTIONARY: &str = include_str!("edge/nginx_dictionary.conf");
+const REDIS_ON_EVERY_HIT: &str = include_str!("edge/nginx_redis.conf");
+const PUMA: &str = include_str!("edge/cacheable.ru");
+const NODE: &str = include_str!("edge/cacheable.js");
+
+/// Redis with the answer in it.
+fn redis(stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
+    let address = free_address()?;
+    let folder = stage.new_folder()?;
+    let mut command = Command::new(program("redis-server", "redis-server")?);
+    command
+        .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"])
+        .arg(folder);
+    let redis = stage.start(command, address)?;
+    set(address).map_err(|source| io_error("Redis does not take the answer", source))?;
+    Ok(redis)
+}
+
+/// `SET /cacheable` to the answer.
+fn set(redis: std::net::SocketAddr) -> std::io::Result<()> {
+    use std::io::{Error, Read, Write};
+
+    let mut stream = std::net::TcpStream::connect(redis)?;
+    write!(stream, "SET /cacheable {ANSWER}\r\n")?;
+    let mut reply = [0; 5];
+    stream.read_exact(&mut reply)?;
+    if reply == *b"+OK\r\n" {
+        Ok(())
+    } else {
+        Err(Error::other(String::from_utf8_lossy(&reply).into_owned()))
+    }
+}
+
+fn nginx(stage: &mut Stage<'_>, template: &str, redis: &Server) -> Result<Server, ExperimentError> {
+    const MODULE: &str = "/usr/lib/nginx/modules/ngx_http_lua_module.so";
+    if !Path::new(MODULE).is_file() {
+        let (program, package) = ("nginx's Lua module".to_owned(), "libnginx-mod-http-lua".to_owned());
+        return Err(ExperimentError::Missing { program, package });
+    }
+    let address = free_address()?;
+    let folder = stage.new_folder()?;
+    let file = folder.join("nginx.conf");
+    let (port, redis_port) = (address.port().to_string(), redis.address.port().to_string());
+    let folder = folder.display().to_string();
+    write_filled(&file, template, &[("folder", &folder), ("port", &port), ("redis_port", &redis_port)])?;
+    let mut command = Command::new(program("nginx", "nginx")?);
+    command.args(["-p", "/usr/share/nginx", "-c"]).arg(file);
+    stage.start(command, address)
+}
+
+fn puma(stage: &mut Stage<'_>, redis: &Server) -> Result<Server, ExperimentError> {
+    let address = free_address()?;
+    let file = stage.new_folder()?.join("cacheable.ru");
+    write_filled(&file, PUMA, &[])?;
+    let mut command = Command::new(program("puma", "puma ruby-sinatra ruby-redis")?);
+    command.args(["--quiet", "--environment", "production", "--workers", "2", "--threads", "8:32"]);
+    command.args(["--bind", &format!("tcp://{address}")]).arg(file);
+    command.env("REDIS_PORT", redis.address.port().to_string());
+    stage.start(command, address)
+}
+
+fn node(stage: &mut Stage<'_>, redis: &Server) -> Result<Server, ExperimentError> {
+    const LIBRARIES: &str = "/usr/share/nodejs";
+    if !Path::new(LIBRARIES).join("redis").exists() {
+        let (program, package) = ("node-redis".to_owned(), "nodejs node-redis".to_owned());
+        return Err(ExperimentError::Missing { program, package });
+    }
+    let address = free_address()?;
+    let file = stage.new_folder()?.join("cacheable.js");
+    write_filled(&file, NODE, &[])?;
+    let mut command = Command::new(program("node", "nodejs node-redis")?);
+    command.arg(file).env("NODE_ENV", "production").env("NODE_PATH", LIBRARIES);
+    command.env("PORT", address.port().to_string()).env("REDIS_PORT", redis.address.port().to_string());
+    stage.start(command, address)
+}
+
+impl Contestant {
+    /// The mock origin has a resource of that many bytes for Larder; the others have one URL.
+    fn url(&self) -> String {
+        match self.name {
+            "larder" => self.server.url(&format!("/bytes/{}?cc=max-age=3600", ANSWER.len())),
+            _ => self.server.url("/cacheable"),
+        }
+    }
+}
+
+/// The median run of each contestant, in their order.
+fn rounds(
+    stage: &Stage<'_>,
+    contestants: &[Contestant],
+    reuse: Reuse,
+    words: &str,
+) -> Result<Vec<Run>, ExperimentError> {
+    let mut runs: Vec<Vec<Run>> = contestants.iter().map(|_| Vec::new()).collect();
+    for _ in 0..ROUNDS {
+        for (contestant, runs) in contestants.iter().zip(&mut runs) {
+            runs.push(one(stage, contestant, reuse, words)?);
+        }
+    }
+    Ok(runs.into_iter().map(middle).collect())
+}
+
+fn one(
+    stage: &Stage<'_>,
+    contestant: &Contestant,
+    reuse: Reuse,
+    words: &str,
+) -> Result<Run, ExperimentError> {
+    let mut load = HttpLoad::of_urls(&[contestant.url()])?;
+    load.targets[0].status = Some(200);
+    load.connections = CONNECTIONS;
+    load.reuse = reuse;
+    load.until = Until::Requests(REQUESTS);
+    load.warm_up = Some(Until::Requests(CONNECTIONS as u64));
+    stage.load(&format!("{}, {words}", contestant.name), &load, &contestant.server)
+}
+
+/// The one with the median rate.
+fn middle(mut runs: Vec<Run>) -> Run {
+    runs.sort_by(|one, other| one.requests_per_s.total_cmp(&other.requests_per_s));
+    runs.swap_remove(runs.len() / 2)
+}
+
+/// Larder is the first.
+fn ahead_of_all(runs: &[Run]) -> Expectation {
+    let best = runs[1..].iter().max_by(|one, other| one.requests_per_s.total_cmp(&other.requests_per_s));
+    let (rate, name) = best.map_or((0.0, "nobody"), |run| (run.requests_per_s, run.name.as_str()));
+    Expectation {
+        what: format!("{}: more requests per second than every other", runs[0].name),
+        measured: format!("{:.0}, and the best other {rate:.0} ({name})", runs[0].requests_per_s),
+        holds: runs[0].requests_per_s > rate,
+    }
+}

@@ -1,0 +1,174 @@
+//! Whole experiments: each starts the servers that it needs, loads them, stops them, and says what it expected.
+//!
+//! Every server listens on a free port of the loopback address, has a temporary folder of its own, and ends with the
+//! experiment, also when that fails or is interrupted.
+
+mod cache_aside;
+mod coalescing;
+mod conditional;
+mod edge;
+mod proxy_cache;
+mod samples;
+mod stage;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::http::LoadError;
+use crate::peers::PeerError;
+use crate::progress::Style;
+use crate::result::{Expectation, Report, Run};
+use crate::server::ServerError;
+
+use stage::Stage;
+
+/// What can be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    Coalescing,
+    Edge,
+    ProxyCache,
+    CacheAside,
+    Conditional,
+}
+
+impl Experiment {
+    pub const ALL: [Self; 5] =
+        [Self::Coalescing, Self::Edge, Self::ProxyCache, Self::CacheAside, Self::Conditional];
+
+    /// As it is called on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Coalescing => "coalescing",
+            Self::Edge => "edge",
+            Self::ProxyCache => "proxy-cache",
+            Self::CacheAside => "cache-aside",
+            Self::Conditional => "304",
+        }
+    }
+
+    /// One line for a list of experiments.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Coalescing => "many clients, one slow URL that expires: does the crowd reach the origin?",
+            Self::Edge => "one cached answer from Larder, nginx with Lua, nginx and Redis, puma and Node",
+            Self::ProxyCache => "an API whose handlers cost CPU, with and without a cache in front",
+            Self::CacheAside => {
+                "each URL of a slow origin, with and without a cache, at several concurrencies"
+            }
+            Self::Conditional => "clients that come back and ask whether anything changed",
+        }
+    }
+}
+
+impl FromStr for Experiment {
+    type Err = UnknownExperiment;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|experiment| experiment.name() == text)
+            .ok_or_else(|| UnknownExperiment(text.to_owned()))
+    }
+}
+
+/// A name that is no experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownExperiment(String);
+
+impl fmt::Display for UnknownExperiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Experiment::ALL.map(Experiment::name).join(", ");
+        write!(f, "there is no experiment {:?}; there are {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownExperiment {}
+
+/// How an experiment is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The binary that is measured, and whose mock origin is asked.
+    pub larder: PathBuf,
+    /// How long each load lasts, where the experiment is a matter of time; none for the time that it needs to show
+    /// what it is about.
+    pub duration: Option<Duration>,
+    pub progress: Style,
+}
+
+/// Why an experiment came to no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// Install what the message names.
+    #[error("{program} is not installed; on Debian: apt-get install {package}")]
+    Missing { program: String, package: String },
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A file of the experiment.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Files of the experiment, or the counters of its origin.
+    #[error("{what}")]
+    Io { what: String, source: io::Error },
+}
+
+/// Runs an experiment.
+///
+/// # Errors
+/// When a server is not installed or does not start, or a load can't be made. What does not come out as expected is no
+/// error: it stands in the report.
+pub fn run(experiment: Experiment, settings: &Settings) -> Result<Report, ExperimentError> {
+    let mut stage = Stage::new(settings)?;
+    let findings = match experiment {
+        Experiment::Coalescing => coalescing::run(&mut stage),
+        Experiment::Edge => edge::run(&mut stage),
+        Experiment::ProxyCache => proxy_cache::run(&mut stage),
+        Experiment::CacheAside => cache_aside::run(&mut stage),
+        Experiment::Conditional => conditional::run(&mut stage),
+    }?;
+    Ok(stage.report(findings))
+}
+
+/// What an experiment brings to its report.
+struct Findings {
+    title: &'static str,
+    description: String,
+    runs: Vec<Run>,
+    charts: Vec<crate::result::Chart>,
+    expectations: Vec<Expectation>,
+}
+
+/// Every request of a run had an answer.
+fn all_answered(run: &Run) -> Expectation {
+    let errors = run.errors.total();
+    Expectation {
+        what: format!("{}: every request is answered", run.name),
+        measured: format!("{} answered, {errors} errors", run.requests),
+        holds: errors == 0 && run.requests > 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_understood() {
+        for experiment in Experiment::ALL {
+            assert_eq!(experiment.name().parse(), Ok(experiment));
+        }
+        let unknown = "breaker".parse::<Experiment>().expect_err("it comes later");
+        assert_eq!(
+            unknown.to_string(),
+            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304"
+        );
+    }
+}

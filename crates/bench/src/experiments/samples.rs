@@ -1,0 +1,130 @@
+//! How many requests an origin has had, over time.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::result::{Point, Run, Series};
+
+/// A count and when it was read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    pub(super) at_s: f64,
+    pub(super) total: u64,
+}
+
+/// Reads a count once a second in a thread of its own, until it is told to finish.
+pub(super) struct Sampler {
+    stop: SyncSender<()>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+impl Sampler {
+    /// `read` gives none where the count can't be had at that moment; that second has no sample.
+    pub(super) fn start(mut read: impl FnMut() -> Option<u64> + Send + 'static) -> Self {
+        let (stop, stopped) = sync_channel(0);
+        let begin = Instant::now();
+        let thread = thread::spawn(move || {
+            let mut samples = Vec::new();
+            loop {
+                let sample = read().map(|total| Sample { at_s: begin.elapsed().as_secs_f64(), total });
+                samples.extend(sample);
+                if is_over(&stopped, next_turn(begin.elapsed())) {
+                    samples.extend(read().map(|total| Sample { at_s: begin.elapsed().as_secs_f64(), total }));
+                    return samples;
+                }
+            }
+        });
+        Self { stop, thread }
+    }
+
+    /// All samples, the last one of this moment.
+    pub(super) fn finish(self) -> Vec<Sample> {
+        drop(self.stop);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn is_over(stopped: &Receiver<()>, wait: Duration) -> bool {
+    !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout))
+}
+
+/// Time until the next full second.
+fn next_turn(elapsed: Duration) -> Duration {
+    Duration::from_secs(1) - Duration::from_nanos(u64::from(elapsed.subsec_nanos()))
+}
+
+/// Growth between the first sample and the last.
+pub(super) fn growth(samples: &[Sample]) -> u64 {
+    match samples {
+        [first, .., last] => last.total.saturating_sub(first.total),
+        _ => 0,
+    }
+}
+
+/// The largest growth between two neighbours.
+pub(super) fn largest_step(samples: &[Sample]) -> u64 {
+    samples.windows(2).map(growth).max().unwrap_or(0)
+}
+
+/// Growth per second over time.
+pub(super) fn rate_series(name: &str, samples: &[Sample]) -> Series {
+    let points = samples.windows(2).filter_map(|pair| {
+        let length_s = pair[1].at_s - pair[0].at_s;
+        (length_s > 0.0).then(|| Point { x: pair[1].at_s, y: growth(pair) as f64 / length_s, ribbon: None })
+    });
+    Series { name: name.to_owned(), points: points.collect() }
+}
+
+/// What the clients of a run did per second over time.
+pub(super) fn client_series(name: &str, run: &Run) -> Series {
+    let full = run.intervals.iter().filter(|interval| interval.length_s > 0.0);
+    let points = full.map(|interval| Point {
+        x: interval.at_s + interval.length_s,
+        y: interval.requests as f64 / interval.length_s,
+        ribbon: None,
+    });
+    Series { name: name.to_owned(), points: points.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(totals: &[u64]) -> Vec<Sample> {
+        totals.iter().enumerate().map(|(at, total)| Sample { at_s: at as f64, total: *total }).collect()
+    }
+
+    #[test]
+    fn growth_and_steps() {
+        #[track_caller]
+        fn check(totals: &[u64], all: u64, step: u64) {
+            let samples = samples(totals);
+            assert_eq!((growth(&samples), largest_step(&samples)), (all, step));
+        }
+        check(&[], 0, 0);
+        check(&[7], 0, 0);
+        check(&[7, 7, 9, 10], 3, 2);
+    }
+
+    #[test]
+    fn rate_is_growth_over_time() {
+        let mut samples = samples(&[0, 10, 10]);
+        samples[2].at_s = 3.0;
+        let rates: Vec<_> =
+            rate_series("origin", &samples).points.iter().map(|point| (point.x, point.y)).collect();
+        assert_eq!(rates, [(1.0, 10.0), (3.0, 0.0)]);
+    }
+
+    #[test]
+    fn sampler_reads_at_begin_and_end() {
+        let mut count = 0;
+        let sampler = Sampler::start(move || {
+            count += 5;
+            Some(count)
+        });
+        let samples = sampler.finish();
+        assert!(samples.len() >= 2, "{samples:?}");
+        assert_eq!(samples.last().map(|sample| sample.total), Some(5 * samples.len() as u64));
+    }
+}

@@ -1,0 +1,210 @@
+//! Where an experiment plays: its folder, its servers, its loads.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+
+use crate::http::{HttpLoad, Until};
+use crate::peers::{Client, Values};
+use crate::progress::{Done, Goal, Live, Progress};
+use crate::result::{Interval, Machine, Report, Run, SCHEMA};
+use crate::server::{Ready, ServerCommand, ServerProbe, ServerProcess};
+
+use super::{ExperimentError, Findings, Settings};
+
+/// See the file.
+pub(super) struct Stage<'a> {
+    settings: &'a Settings,
+    folder: TempDir,
+    started_at: SystemTime,
+    /// Names folders.
+    servers: usize,
+}
+
+/// A server of the experiment.
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    pub(super) process: ServerProcess,
+}
+
+impl Server {
+    pub(super) fn url(&self, target: &str) -> String {
+        format!("http://{}{target}", self.address)
+    }
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(settings: &'a Settings) -> Result<Self, ExperimentError> {
+        let folder =
+            tempfile::tempdir().map_err(|source| io_error("a temporary folder can't be made", source))?;
+        Ok(Self { settings, folder, started_at: SystemTime::now(), servers: 0 })
+    }
+
+    /// How long a load lasts, unless the user said otherwise.
+    pub(super) fn duration(&self, usual: Duration) -> Duration {
+        self.settings.duration.unwrap_or(usual)
+    }
+
+    /// Larder's mock origin.
+    pub(super) fn origin(&mut self, arguments: &[&str]) -> Result<Server, ExperimentError> {
+        let address = free_address()?;
+        let mut command = Command::new(&self.settings.larder);
+        command.arg("origin").arg("--listen").arg(address.to_string()).args(arguments);
+        self.start(command, address)
+    }
+
+    /// Larder in front of an origin; `site` are the keys of its site.
+    pub(super) fn gateway(&mut self, origin: &Server, site: &str) -> Result<Server, ExperimentError> {
+        let (address, admin) = (free_address()?, free_address()?);
+        let folder = self.new_folder()?;
+        let file = folder.join("larder.toml");
+        let text = format!(
+            "listen = [\"{address}\"]\n[admin]\nlisten = \"{admin}\"\n[log]\nlevel = \"warn\"\n[limits]\nconnections_max = 20000\n\
+             [[site]]\nname = \"experiment\"\nhosts = [\"*\"]\norigin = \"{}\"\n{site}\n",
+            origin.url("")
+        );
+        fs::write(&file, text).map_err(|source| io_error("the configuration can't be written", source))?;
+        let mut command = Command::new(&self.settings.larder);
+        command.arg("serve").arg("--config").arg(&file);
+        self.start(command, address)
+    }
+
+    /// Starts a command that listens at the address.
+    pub(super) fn start(&mut self, command: Command, address: SocketAddr) -> Result<Server, ExperimentError> {
+        let process = ServerCommand::new(command, Ready::Listens(address)).start()?;
+        Ok(Server { address, process })
+    }
+
+    /// A folder for one server, that every user can write to: some servers change theirs.
+    pub(super) fn new_folder(&mut self) -> Result<PathBuf, ExperimentError> {
+        self.servers += 1;
+        let folder = self.folder.path().join(format!("server-{}", self.servers));
+        fs::create_dir(&folder).map_err(|source| io_error("a folder can't be made", source))?;
+        Ok(folder)
+    }
+
+    /// Makes a load; `server` is whose cost is measured.
+    pub(super) fn load(&self, name: &str, load: &HttpLoad, server: &Server) -> Result<Run, ExperimentError> {
+        let probe = ServerProbe::new(&[server.process.pid()], None)?.begin()?;
+        let live = Arc::new(Live::default());
+        let goal = match load.until {
+            Until::Requests(requests) => Goal::Requests(requests),
+            Until::Elapsed(duration) => Goal::Duration(duration),
+        };
+        let progress = Progress::start(name, goal, self.settings.progress, &[Arc::clone(&live)]);
+        let run = crate::http::run(load, &mut |interval: &Interval| {
+            live.add(&done(interval));
+            ControlFlow::Continue(())
+        });
+        progress.finish();
+        let mut run = run?;
+        run.name = name.to_owned();
+        run.server = Some(probe.end()?.per_request(run.requests));
+        Ok(run)
+    }
+
+    pub(super) fn report(&self, findings: Findings) -> Report {
+        let started = self.started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Report {
+            schema: SCHEMA.to_owned(),
+            title: findings.title.to_owned(),
+            description: findings.description,
+            started_at_unix_s: started.as_secs(),
+            machine: Machine::default(),
+            larder: String::new(),
+            runs: findings.runs,
+            charts: findings.charts,
+            expectations: findings.expectations,
+        }
+    }
+}
+
+fn done(interval: &Interval) -> Done {
+    Done {
+        requests: interval.requests,
+        errors: interval.errors,
+        latency_sum_us: (interval.mean_us * interval.requests as f64) as u64,
+        latency_max_us: interval.max_us,
+    }
+}
+
+/// How often a URL was asked for at the mock origin.
+///
+/// # Errors
+/// When the origin does not say.
+pub(super) fn origin_requests_of(origin: SocketAddr, url: &str) -> io::Result<u64> {
+    let query: String = url.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let text = tell(origin, &format!("/counters?url={query}"))?;
+    let counts: serde_json::Value = serde_json::from_str(&text)?;
+    counts["requests"].as_u64().ok_or_else(|| io::Error::other(format!("no count of requests in {text:?}")))
+}
+
+/// How often the mock origin was asked for anything but its counts.
+///
+/// # Errors
+/// When the origin does not say.
+pub(super) fn origin_requests(origin: SocketAddr) -> io::Result<u64> {
+    Ok(metric_sum(&tell(origin, "/metrics")?, "mock_origin_requests_total"))
+}
+
+fn tell(origin: SocketAddr, path: &str) -> io::Result<String> {
+    let answer = Client::connect(origin)?.get(path, &[])?;
+    String::from_utf8(answer.body).map_err(io::Error::other)
+}
+
+/// The sum over all labels of a metric in Prometheus text form.
+fn metric_sum(page: &str, name: &str) -> u64 {
+    let lines =
+        page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// A free port of the loopback address. Somebody could take it before the server does; the server says so then.
+pub(super) fn free_address() -> Result<SocketAddr, ExperimentError> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    listener.and_then(|listener| listener.local_addr()).map_err(|source| io_error("no port is free", source))
+}
+
+pub(super) fn io_error(what: &str, source: io::Error) -> ExperimentError {
+    ExperimentError::Io { what: what.to_owned(), source }
+}
+
+/// Where a program is: on the path, or among the daemons, which are not on the path of every user.
+pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, ExperimentError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    let found = folders.map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.ok_or_else(|| ExperimentError::Missing { program: name.to_owned(), package: package.to_owned() })
+}
+
+/// A text with its places filled, written to a file.
+pub(super) fn write_filled(
+    file: &Path,
+    template: &str,
+    values: &[(&'static str, &str)],
+) -> Result<(), ExperimentError> {
+    let mut filling = Values::default();
+    values.iter().for_each(|(name, value)| filling.set(name, *value));
+    fs::write(file, filling.fill(template)?)
+        .map_err(|source| io_error("a configuration can't be written", source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metric_is_summed_over_its_labels_only() {
+        let page = "# TYPE a_total counter\na_total{x=\"1\"} 3\na_total{x=\"2\"} 4\na_total_more 9\nb 1\n";
+        assert_eq!(metric_sum(page, "a_total"), 7);
+        assert_eq!(metric_sum(page, "b"), 1);
+        assert_eq!(metric_sum(page, "c"), 0);
+    }
+}
