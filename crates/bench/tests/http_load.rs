@@ -5,7 +5,9 @@ mod server;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use bench::http::{Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Revisit, Target, Until, run};
+use bench::http::{
+    Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Revisit, Target, Until, run, run_in_turn,
+};
 use bench::null_http::{After, NullHttp, Stall};
 use bench::result::{Errors, Interval, Run};
 
@@ -284,6 +286,27 @@ fn a_warm_up_is_not_in_the_figures() {
     load.warm_up = Some(Until::Requests(5));
     assert_eq!(done(&load).requests, 10);
     assert_eq!(server.requests().len(), 15);
+}
+
+#[test]
+fn sides_are_measured_in_turn_and_summed_up_each() {
+    let (first, second) = (Scripted::start(vec![vec![OK.to_vec()]]), NullThread::start(&NullHttp::default()));
+    let per_url = |url: String| {
+        let mut load = load_on(&url, 3);
+        load.detail = Detail::PerUrl;
+        load
+    };
+    let sides = [
+        vec![per_url(first.url("/a")), per_url(first.url("/b")), per_url(first.url("/a"))],
+        vec![per_url(second.url("/c")), per_url(second.url("/d"))],
+    ];
+    let runs = run_in_turn(&sides, &mut ()).expect("the loads run");
+    let figures = |run: &Run| {
+        run.urls.iter().map(|figures| (figures.url.clone(), figures.requests)).collect::<Vec<_>>()
+    };
+    assert_eq!(figures(&runs[0]), [(first.url("/a"), 6), (first.url("/b"), 3)]);
+    assert_eq!(figures(&runs[1]), [(second.url("/c"), 3), (second.url("/d"), 3)]);
+    assert_eq!((runs[0].requests, runs[1].requests), (9, 6));
 }
 
 #[test]

@@ -19,6 +19,39 @@ use crate::work::{self, Worked};
 /// [`LoadError`] for settings that no load can follow, and for a server that was never reached. What goes wrong after
 /// that is counted in the run.
 pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadError> {
+    Ok(measure(load, observer)?.into_run(load))
+}
+
+/// Makes loads of several sides in turn, so that what changes on the machine meanwhile changes for all: the first load
+/// of each side, the second of each side, and so on, every other time in reverse. One run per side; figures per URL are
+/// put together by URL. The observer sees all of them, one after the other.
+///
+/// # Errors
+///
+/// As with [`run`]; an end that the observer asks for ends only the load that is on.
+pub fn run_in_turn(sides: &[Vec<HttpLoad>], observer: &mut dyn Observer) -> Result<Vec<Run>, LoadError> {
+    let mut sums: Vec<Option<Measured>> = sides.iter().map(|_| None).collect();
+    for round in 0..sides.iter().map(Vec::len).max().unwrap_or_default() {
+        let mut order: Vec<usize> = (0..sides.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for side in order {
+            let Some(load) = sides[side].get(round) else { continue };
+            let measured = measure(load, observer)?;
+            match &mut sums[side] {
+                None => sums[side] = Some(measured),
+                Some(sum) => sum.add(measured),
+            }
+        }
+    }
+    let run = |(sum, loads): (Option<Measured>, &Vec<HttpLoad>)| {
+        sum.zip(loads.first()).map(|(sum, load)| sum.into_run(load)).ok_or(LoadError::NoTargets)
+    };
+    sums.into_iter().zip(sides).map(run).collect()
+}
+
+fn measure(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Measured, LoadError> {
     let plan = Plan::of(load)?;
     if let Some(warm_up) = load.warm_up {
         round(&plan, load, warm_up, &mut ())?;
@@ -26,7 +59,12 @@ pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadErro
     round(&plan, load, load.until, observer)
 }
 
-fn round(plan: &Plan, load: &HttpLoad, until: Until, observer: &mut dyn Observer) -> Result<Run, LoadError> {
+fn round(
+    plan: &Plan,
+    load: &HttpLoad,
+    until: Until,
+    observer: &mut dyn Observer,
+) -> Result<Measured, LoadError> {
     let mut workers = Vec::new();
     for part in plan.parts(load, until) {
         let address = part.server.name.clone();
@@ -40,7 +78,7 @@ fn round(plan: &Plan, load: &HttpLoad, until: Until, observer: &mut dyn Observer
     if let Some(source) = collected.never_reached {
         return Err(LoadError::Unreachable { address: plan.servers[0].name.clone(), source });
     }
-    Ok(collected.result(plan, load))
+    Ok(collected.named(plan))
 }
 
 /// What all workers counted.
@@ -76,16 +114,57 @@ fn work(workers: Vec<Worker>, until: Until, observer: &mut dyn Observer) -> Resu
 }
 
 impl Collected {
+    fn named(self, plan: &Plan) -> Measured {
+        let servers = plan.servers.iter().map(|server| server.name.clone()).collect();
+        Measured { servers, figures: plan.figures.clone(), collected: self }
+    }
+
+    /// Adds what came of a further load, as if it had followed.
+    fn add(&mut self, other: Self) {
+        self.tally.add(&other.tally);
+        self.latencies.add(&other.latencies);
+        self.timeline.append(other.timeline);
+        self.elapsed += other.elapsed;
+        self.cpu += other.cpu;
+    }
+}
+
+/// What came of a load, or of several on the same side, before it is summed up.
+struct Measured {
+    servers: Vec<String>,
+    /// The URLs that the tally has figures of, in the same order.
+    figures: Vec<String>,
+    collected: Collected,
+}
+
+impl Measured {
+    fn add(&mut self, mut other: Self) {
+        for server in other.servers {
+            if !self.servers.contains(&server) {
+                self.servers.push(server);
+            }
+        }
+        for (url, figures) in other.figures.into_iter().zip(std::mem::take(&mut other.collected.tally.urls)) {
+            match self.figures.iter().position(|known| *known == url) {
+                Some(at) => self.collected.tally.urls[at].add(&figures),
+                None => {
+                    self.figures.push(url);
+                    self.collected.tally.urls.push(figures);
+                }
+            }
+        }
+        self.collected.add(other.collected);
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
-    fn result(self, plan: &Plan, load: &HttpLoad) -> Run {
-        let tally = self.tally;
-        let requests = self.latencies.count();
+    fn into_run(self, load: &HttpLoad) -> Run {
+        let Collected { tally, latencies, timeline, elapsed, cpu, .. } = self.collected;
+        let requests = latencies.count();
         let outcome = |(status, count): (usize, &u64)| Outcome { name: status.to_string(), count: *count };
-        let elapsed_s = self.elapsed.as_secs_f64();
-        let cpu_us = self.cpu.as_secs_f64() * 1e6;
-        let figures = tally.urls.iter().zip(&plan.figures);
+        let elapsed_s = elapsed.as_secs_f64();
+        let figures = tally.urls.iter().zip(&self.figures);
         Run {
-            name: plan.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>().join(", "),
+            name: self.servers.join(", "),
             target: words::targets(load),
             load: words::load(load),
             elapsed_s,
@@ -103,11 +182,11 @@ impl Collected {
                 .collect(),
             read_bytes: tally.read_bytes,
             written_bytes: tally.written_bytes,
-            latency: self.latencies.summary(),
-            intervals: self.timeline.into_intervals(),
+            latency: latencies.summary(),
+            intervals: timeline.into_intervals(),
             urls: figures.map(|(tally, url)| tally.figures(url)).collect(),
             server: None,
-            generator_cpu_us_per_request: if requests > 0 { cpu_us / requests as f64 } else { 0.0 },
+            generator_cpu_us_per_request: cpu.as_secs_f64() * 1e6 / requests.max(1) as f64,
         }
     }
 }

@@ -18,6 +18,7 @@ mod frame;
 mod h1;
 mod h2;
 mod hpack;
+pub mod list;
 mod load;
 mod plan;
 mod prepare;
@@ -29,7 +30,7 @@ mod transport;
 mod words;
 mod worker;
 
-pub use collect::run;
+pub use collect::{run, run_in_turn};
 pub use error::LoadError;
 pub use load::{
     Detail, HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Scheme, Session, Target, TlsSettings, Trust,

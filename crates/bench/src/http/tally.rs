@@ -136,7 +136,7 @@ impl UrlTally {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         let (own, others) = (self.histogram.len() as f64, other.histogram.len() as f64);
         self.errors += other.errors;
         if other.histogram.is_empty() {

@@ -52,29 +52,44 @@ impl Timeline {
         slice
     }
 
+    /// Adds all of another timeline behind this one.
+    pub fn append(&mut self, other: Self) {
+        self.close();
+        for interval in other.into_intervals() {
+            self.intervals.push(Interval { at_s: self.at.as_secs_f64() + interval.at_s, ..interval });
+        }
+        self.at = self
+            .intervals
+            .last()
+            .map_or(Duration::ZERO, |last| Duration::from_secs_f64(last.at_s + last.length_s));
+        self.bound();
+    }
+
     /// All intervals, oldest first.
     #[must_use]
     pub fn into_intervals(mut self) -> Vec<Interval> {
-        if self.collected > 0 {
-            self.close();
-        }
+        self.close();
         self.intervals
     }
 
     fn close(&mut self) {
-        if self.intervals.len() == INTERVALS_MAX {
-            self.intervals = self
-                .intervals
-                .chunks(2)
-                .map(|pair| pair.iter().copied().reduce(joined))
-                .collect::<Option<_>>()
-                .unwrap_or_default();
-            self.slices *= 2;
+        if self.collected == 0 {
+            return;
         }
         self.intervals.push(interval(self.at, self.length, &self.current, self.errors));
         self.at += self.length;
         self.current.clear();
         (self.collected, self.errors, self.length) = (0, 0, Duration::ZERO);
+        self.bound();
+    }
+
+    /// Puts neighbours together while there are too many.
+    fn bound(&mut self) {
+        while self.intervals.len() > INTERVALS_MAX {
+            let pairs = self.intervals.chunks(2).filter_map(|pair| pair.iter().copied().reduce(joined));
+            self.intervals = pairs.collect();
+            self.slices *= 2;
+        }
     }
 }
 
@@ -141,6 +156,24 @@ mod tests {
             intervals[0]
         );
         assert_eq!(intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1500);
+    }
+
+    #[test]
+    fn what_is_appended_follows() {
+        let timeline = || {
+            let mut timeline = Timeline::new(SLICE, None);
+            timeline.add(&slice_of(1), 0, SLICE);
+            timeline.add(&slice_of(2), 0, SLICE / 2);
+            timeline
+        };
+        let mut sum = timeline();
+        sum.append(timeline());
+        let begins: Vec<f64> = sum.into_intervals().iter().map(|interval| interval.at_s).collect();
+        let expected = [0.0, 0.1, 0.15, 0.25];
+        assert!(
+            begins.iter().zip(expected).all(|(begin, expected)| (begin - expected).abs() < 1e-9),
+            "{begins:?}"
+        );
     }
 
     #[test]

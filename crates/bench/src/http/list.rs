@@ -1,0 +1,269 @@
+//! What to ask for, read from files: lists of URLs, and access logs to replay.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::LoadError;
+use super::load::{Target, Url};
+
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct ListError {
+    /// Counted from 1.
+    pub line: usize,
+    pub what: String,
+}
+
+/// Reads a list: in each line a URL, or a method and a URL. Empty lines and those with `#` first are left out. A path
+/// stands for itself behind `base`.
+///
+/// # Errors
+///
+/// The first line that is neither.
+pub fn targets(text: &str, base: Option<&Url>) -> Result<Vec<Target>, ListError> {
+    let mut targets = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let wrong = |what: String| ListError { line: number + 1, what };
+        let (method, url) = match words[..] {
+            [] => continue,
+            [first, ..] if first.starts_with('#') => continue,
+            [url] => ("GET", url),
+            [method, url] => (method, url),
+            _ => return Err(wrong(format!("{line:?} is neither URL nor METHOD URL"))),
+        };
+        let target = at(url, base).map_err(|error| wrong(error.to_string()))?;
+        targets.push(Target { method: method.into(), ..target });
+    }
+    Ok(targets)
+}
+
+/// A URL, or a path behind the base.
+fn at(url: &str, base: Option<&Url>) -> Result<Target, LoadError> {
+    match base {
+        Some(base) if url.starts_with('/') => {
+            Target::at(&format!("{}://{}{url}", base.scheme.name(), base.authority()))
+        }
+        _ => Target::at(url),
+    }
+}
+
+/// Requests out of an access log, in its order.
+#[derive(Debug, Default)]
+pub struct Recording {
+    pub targets: Vec<Target>,
+    /// When each was made, from the first on; those of one second are spread over it where the log knows no more.
+    pub due: Vec<Duration>,
+    /// Lines whose request can't be made again: other methods than `GET` and `HEAD`, whose bodies no log has, and
+    /// requests that were none.
+    pub skipped: usize,
+}
+
+/// Reads an access log in the common or combined format, or Larder's own JSON lines, and aims it at `base`.
+///
+/// # Errors
+///
+/// The first line in none of these forms.
+pub fn recording(log: &str, base: &Url) -> Result<Recording, ListError> {
+    let mut lines = Vec::new();
+    let mut skipped = 0;
+    for (number, line) in log.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let parsed = if line.starts_with('{') { json_line(line) } else { combined_line(line) };
+        let logged = parsed.map_err(|what| ListError { line: number + 1, what })?;
+        let target = at(logged.target, Some(base)).ok().filter(|_| logged.target.starts_with('/'));
+        match target {
+            Some(target) if matches!(logged.method, "GET" | "HEAD") => {
+                lines.push((logged.at_ms, Target { method: logged.method.into(), ..target }));
+            }
+            _ => skipped += 1,
+        }
+    }
+    // Servers write a line when the answer is out: lines may be out of order.
+    lines.sort_by_key(|(at_ms, _)| *at_ms);
+    let times: Vec<i64> = lines.iter().map(|(at_ms, _)| *at_ms).collect();
+    let targets = lines.into_iter().map(|(_, target)| target).collect();
+    Ok(Recording { targets, due: spread(&times), skipped })
+}
+
+impl Recording {
+    /// When each request is due if the log is played this many times as fast.
+    #[must_use]
+    pub fn due_at(&self, speed: f64) -> Vec<Duration> {
+        self.due.iter().map(|due| due.div_f64(speed)).collect()
+    }
+}
+
+struct Logged<'a> {
+    at_ms: i64,
+    method: &'a str,
+    target: &'a str,
+}
+
+/// Times from the first on. Lines of the same whole second share it evenly.
+fn spread(times_ms: &[i64]) -> Vec<Duration> {
+    let is_whole = times_ms.iter().all(|at| at % 1000 == 0);
+    let first = times_ms.first().copied().unwrap_or_default();
+    let mut due = Vec::with_capacity(times_ms.len());
+    for same in times_ms.chunk_by(|one, next| one == next) {
+        let begin = Duration::from_millis(same[0].abs_diff(first));
+        let step =
+            if is_whole { Duration::from_secs(1).div_f64(precise(same.len())) } else { Duration::ZERO };
+        due.extend((0..same.len()).map(|place| begin + step.mul_f64(precise(place))));
+    }
+    due
+}
+
+#[expect(clippy::cast_precision_loss, reason = "logs have fewer than 2^52 lines")]
+fn precise(count: usize) -> f64 {
+    count as f64
+}
+
+#[derive(Deserialize)]
+struct JsonLine<'a> {
+    time: &'a str,
+    method: &'a str,
+    #[serde(borrow)]
+    target: std::borrow::Cow<'a, str>,
+}
+
+fn json_line(line: &str) -> Result<Logged<'_>, String> {
+    let parsed: JsonLine<'_> =
+        serde_json::from_str(line).map_err(|error| format!("no line of Larder's access log: {error}"))?;
+    let at_ms = rfc3339_ms(parsed.time).ok_or_else(|| format!("{:?} is no time", parsed.time))?;
+    // A target with escapes is no path that could be sent.
+    let target = match parsed.target {
+        std::borrow::Cow::Borrowed(target) => target,
+        std::borrow::Cow::Owned(_) => "",
+    };
+    Ok(Logged { at_ms, method: parsed.method, target })
+}
+
+/// `client ident user [10/Oct/2000:13:55:36 -0700] "GET /path HTTP/1.0" 200 2326`, with or without more behind it.
+fn combined_line(line: &str) -> Result<Logged<'_>, String> {
+    let form = || "neither common or combined log format nor a JSON line".to_owned();
+    let (_, rest) = line.split_once('[').ok_or_else(form)?;
+    let (time, rest) = rest.split_once(']').ok_or_else(form)?;
+    let at_ms = clf_ms(time).ok_or_else(|| format!("{time:?} is no time"))?;
+    let request =
+        rest.trim_start().strip_prefix('"').and_then(|rest| rest.split_once('"')).ok_or_else(form)?.0;
+    let mut words = request.split(' ');
+    let method = words.next().unwrap_or_default();
+    let target = words.next().unwrap_or_default();
+    Ok(Logged { at_ms, method, target })
+}
+
+/// `10/Oct/2000:13:55:36 -0700`, in milliseconds since 1970.
+fn clf_ms(text: &str) -> Option<i64> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (time, zone) = text.split_once(' ')?;
+    let mut parts = time.split(['/', ':']);
+    let day = parts.next()?.parse().ok()?;
+    let name = parts.next()?;
+    let month = MONTHS.iter().position(|month| *month == name)?;
+    let year = parts.next()?.parse().ok()?;
+    let mut clock = || parts.next()?.parse::<i64>().ok();
+    let (hour, minute, second) = (clock()?, clock()?, clock()?);
+    let zone: i64 = zone.parse().ok()?;
+    let zone_minutes = zone / 100 * 60 + zone % 100;
+    let days = days_since_1970(year, i64::try_from(month).ok()? + 1, day);
+    Some((((days * 24 + hour) * 60 + minute - zone_minutes) * 60 + second) * 1000)
+}
+
+/// `2026-01-31T12:00:00.123Z`, in milliseconds since 1970.
+fn rfc3339_ms(text: &str) -> Option<i64> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
+    let mut time = time.split([':', '.']).map(|part| part.parse::<i64>().ok());
+    let days = days_since_1970(date.next()??, date.next()??, date.next()??);
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let ms = time.next().flatten().unwrap_or_default();
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + ms)
+}
+
+/// Days of the Gregorian calendar, counted in eras of 400 years that begin in March.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base() -> Url {
+        Url::parse("http://127.0.0.1:8080/").expect("a URL")
+    }
+
+    fn asked(targets: &[Target]) -> Vec<String> {
+        targets.iter().map(|target| format!("{} {}", target.method, target.url)).collect()
+    }
+
+    #[test]
+    fn a_list_has_urls_methods_and_comments() {
+        let text = "# all\nhttp://h/a\n\n  HEAD https://h:1/b?c  \n/d\n";
+        let list = targets(text, Some(&base())).expect("a list");
+        assert_eq!(asked(&list), ["GET http://h/a", "HEAD https://h:1/b?c", "GET http://127.0.0.1:8080/d"]);
+    }
+
+    #[test]
+    fn a_wrong_line_is_told() {
+        for (text, expected) in [
+            ("http://h/\n\nnonsense", "line 3: \"nonsense\" is no URL"),
+            ("a b c", "line 1: \"a b c\" is neither"),
+            ("/path", "line 1: \"/path\" is no URL"),
+        ] {
+            let error = targets(text, None).expect_err(text).to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_combined_log_is_played_in_its_time() {
+        let log = "\
+::1 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.0\" 200 2326
+::1 - - [10/Oct/2000:13:55:36 -0700] \"HEAD /b?c=d HTTP/1.1\" 200 0 \"-\" \"agent\"
+::1 - - [10/Oct/2000:20:55:38 +0000] \"GET /late HTTP/1.1\" 200 0
+::1 - - [10/Oct/2000:20:55:37 +0000] \"POST /a HTTP/1.1\" 200 0
+::1 - - [10/Oct/2000:20:55:37 +0000] \"\\x16\\x03\" 400 0
+";
+        let recording = recording(log, &base()).expect("a log");
+        let expected = ["GET http://127.0.0.1:8080/a", "HEAD http://127.0.0.1:8080/b?c=d"];
+        assert_eq!(asked(&recording.targets)[..2], expected);
+        assert_eq!(recording.due, [0, 500, 2000].map(Duration::from_millis));
+        assert_eq!(recording.due_at(2.0), [0, 250, 1000].map(Duration::from_millis));
+        assert_eq!(recording.skipped, 2);
+    }
+
+    #[test]
+    fn larders_own_log_is_exact_to_the_millisecond() {
+        let log = r#"{"time":"2026-01-31T23:59:59.990Z","client":"::1","method":"GET","target":"/a","status":200}
+{"time":"2026-02-01T00:00:00.015Z","client":"::1","method":"GET","target":"/b","status":200}"#;
+        let recording = recording(log, &base()).expect("a log");
+        assert_eq!(recording.due, [0, 25].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn days_are_counted_as_the_calendar_does() {
+        let days = [(1970, 1, 1, 0), (1969, 12, 31, -1), (2000, 2, 29, 11_016), (2026, 11, 21, 20_778)];
+        for (year, month, day, expected) in days {
+            assert_eq!(days_since_1970(year, month, day), expected, "{year}-{month}-{day}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_log_is_refused() {
+        for (log, expected) in [
+            ("hello", "line 1: neither"),
+            ("::1 - - [yesterday] \"GET / HTTP/1.1\" 200 0", "line 1: \"yesterday\" is no time"),
+            ("{\"time\":1}", "line 1: no line of Larder's"),
+        ] {
+            let error = recording(log, &base()).expect_err(log).to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}
