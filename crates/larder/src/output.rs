@@ -20,6 +20,11 @@ pub(crate) fn failure(text: &str) {
     eprintln!("larder: {text}");
 }
 
+/// What the user should know beside the result.
+pub(crate) fn note(text: &str) {
+    eprintln!("larder: {text}");
+}
+
 /// The problems that `check` was asked for, to standard output.
 pub(crate) fn check_result(checked: &Checked) {
     lines(checked).iter().for_each(|line| result(line));

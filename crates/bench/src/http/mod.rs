@@ -24,6 +24,8 @@ mod plan;
 mod prepare;
 mod response;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod tickets;
 mod tls;
 mod transport;

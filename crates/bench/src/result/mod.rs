@@ -4,6 +4,7 @@
 
 mod chart;
 mod latency;
+mod machine;
 mod timeline;
 
 use schemars::JsonSchema;

@@ -2,6 +2,8 @@
 //!
 //! Reads arguments and files, shows results; what is measured and how it is shown stands in the crate `bench`.
 
+mod http;
+mod null_http;
 mod outputs;
 mod report;
 
@@ -9,6 +11,8 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
+    Http(Box<http::HttpArguments>),
+    NullHttp(null_http::NullHttpArguments),
     /// Show again what was measured before; several files become one comparison
     Report(report::ReportArguments),
     /// Print the JSON Schema of a report
@@ -17,6 +21,8 @@ pub(crate) enum BenchCommand {
 
 pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
+        BenchCommand::Http(arguments) => http::run(&arguments),
+        BenchCommand::NullHttp(arguments) => null_http::run(&arguments),
         BenchCommand::Report(arguments) => report::run(&arguments),
         BenchCommand::Schema => {
             crate::output::result(bench::report::schema().trim_end());

@@ -1,0 +1,282 @@
+//! What `larder bench http` understands.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bench::progress::Style;
+use clap::Args;
+
+use super::super::outputs::OutputArguments;
+use crate::config::parse_duration;
+
+/// Put load on HTTP servers and measure the answers
+///
+/// In a closed loop (the default), each connection asks again as soon as it has its answer: this finds the most a
+/// server can do. With --rate, requests are due at fixed times, and their latency counts from then, even while the
+/// server stands still: this finds what its users would feel.
+///
+/// Examples:
+///
+///   larder bench http http://127.0.0.1:8080/ -c 64 -d 10s
+///
+///   larder bench http http://127.0.0.1:8080/ -c 200 --rate 5000 -d 1m --json result.json
+///
+///   larder bench http --list urls.txt -n 10 -c 2 --compare-replace /cached/=/plain/ --per-url
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["urls", "list", "replay"])))]
+pub(crate) struct HttpArguments {
+    /// What is asked for, in turn
+    #[arg(value_name = "URL")]
+    pub(super) urls: Vec<String>,
+
+    /// File with a URL, or a method and a URL, per line; `#` begins a comment
+    #[arg(long, value_name = "FILE")]
+    pub(super) list: Option<PathBuf>,
+
+    /// Access log (common, combined, or Larder's JSON lines) whose GET and HEAD requests are made again
+    #[arg(long, value_name = "FILE", requires = "base")]
+    pub(super) replay: Option<PathBuf>,
+
+    /// Server that the paths of a list or of an access log are asked of
+    #[arg(long, value_name = "URL")]
+    pub(super) base: Option<String>,
+
+    /// Make the requests of the log at their times, so many times as fast, in an open loop
+    #[arg(long, value_name = "FACTOR", requires = "replay", conflicts_with_all = ["rate", "requests", "duration"])]
+    pub(super) replay_speed: Option<f64>,
+
+    #[command(flatten)]
+    pub(super) amount: Amount,
+
+    #[command(flatten)]
+    pub(super) request: Request,
+
+    #[command(flatten)]
+    pub(super) tls: Tls,
+
+    #[command(flatten)]
+    pub(super) compare: Compare,
+
+    #[command(flatten)]
+    pub(super) server: ServerArguments,
+
+    /// Figures of each URL as well
+    #[arg(long, help_heading = "Output")]
+    pub(super) per_url: bool,
+
+    /// Tell no progress
+    #[arg(short, long, help_heading = "Output")]
+    quiet: bool,
+
+    #[command(flatten)]
+    pub(super) outputs: OutputArguments,
+}
+
+impl HttpArguments {
+    pub(super) fn progress(&self) -> Style {
+        if self.quiet { Style::Quiet } else { Style::of_stderr() }
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Load")]
+pub(super) struct Amount {
+    /// Connections open at the same time
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    pub(super) connections: usize,
+
+    /// Stop after so many requests
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
+    pub(super) requests: Option<u64>,
+
+    /// Stop after this time, such as 10s or 5m; a number alone is seconds [default: 10s]
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    pub(super) duration: Option<Duration>,
+
+    /// Open loop: requests per second, due at fixed times on up to `-c` connections
+    #[arg(long, value_name = "R")]
+    pub(super) rate: Option<f64>,
+
+    /// HTTP/1.1 requests sent on a connection before the first answer
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "http2")]
+    pub(super) pipeline: usize,
+
+    /// Speak HTTP/2: over TLS by ALPN, else by prior knowledge
+    #[arg(long)]
+    pub(super) http2: bool,
+
+    /// HTTP/2 requests under way on a connection
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "http2")]
+    pub(super) streams: usize,
+
+    /// Threads that generate; one is enough for most servers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) threads: usize,
+
+    /// A connection for each request
+    #[arg(long)]
+    pub(super) no_keep_alive: bool,
+
+    /// Rest on a connection before each request, for a random time between two, such as 100ms-2s
+    #[arg(long, value_name = "FROM-TO", value_parser = range)]
+    pub(super) think: Option<(Duration, Duration)>,
+
+    /// Take the URLs in random order
+    #[arg(long)]
+    pub(super) random: bool,
+
+    /// Of random order and think times: the same number, the same sequence
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+
+    /// Load before the measured one, whose figures are dropped, for this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(super) warm_up: Option<Duration>,
+
+    /// Give a request up after this time
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
+    pub(super) timeout: Duration,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Request")]
+pub(super) struct Request {
+    /// Method of the URLs that come without one
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    pub(super) method: String,
+
+    /// Header field; may be given more than once
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = field)]
+    pub(super) fields: Vec<(String, String)>,
+
+    /// Body of each request
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
+    pub(super) body: Option<String>,
+
+    /// File with the body of each request
+    #[arg(long, value_name = "FILE")]
+    pub(super) body_file: Option<PathBuf>,
+
+    /// Count an answer with another status as wrong
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=999))]
+    pub(super) expect_status: Option<u16>,
+
+    /// Ask with If-None-Match for what a connection has seen before
+    #[arg(long, conflicts_with = "http2")]
+    pub(super) conditional: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "TLS")]
+pub(super) struct Tls {
+    /// Take any certificate
+    #[arg(long, conflicts_with = "cacert")]
+    pub(super) insecure: bool,
+
+    /// PEM file of the authorities to trust, instead of the system's
+    #[arg(long, value_name = "FILE")]
+    pub(super) cacert: Option<PathBuf>,
+
+    /// Name to ask for and to verify, instead of the URL's host
+    #[arg(long, value_name = "NAME")]
+    pub(super) server_name: Option<String>,
+
+    /// Begin each connection without the session of an earlier one
+    #[arg(long)]
+    pub(super) no_resumption: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Comparison")]
+pub(super) struct Compare {
+    /// Second server: the same paths are asked of it, in rounds that take turns
+    #[arg(long, value_name = "URL", conflicts_with_all = ["compare_replace", "replay_speed"])]
+    pub(super) compare: Option<String>,
+
+    /// Give each URL a twin, with FROM in it replaced, and put the whole load on each URL and then on its twin
+    #[arg(long, value_name = "FROM=TO", value_parser = replacement, conflicts_with = "replay_speed")]
+    pub(super) compare_replace: Option<(String, String)>,
+
+    /// Rounds of --compare: each server has so many runs, by turns
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: u32,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server under load")]
+pub(super) struct ServerArguments {
+    /// Tell the CPU time and the memory of this process and its children
+    #[arg(long, value_name = "PID", conflicts_with_all = ["server_cmd", "compare", "compare_replace"])]
+    pub(super) server_pid: Option<u32>,
+
+    /// Start this shell command first, wait until it listens, tell what it spends, and stop it
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["compare", "compare_replace"])]
+    pub(super) server_cmd: Option<String>,
+
+    /// Tell how long this core was busy; a server that is started runs on it
+    #[arg(long, value_name = "N", conflicts_with_all = ["compare", "compare_replace"])]
+    pub(super) server_core: Option<usize>,
+}
+
+/// `10s`, `500ms`, `1m30s`; a number alone is seconds, as other load generators have it.
+fn time(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = seconds.or_else(|| parse_duration(text)).filter(|time| !time.is_zero());
+    time.ok_or_else(|| "a time above zero is needed, such as 10s, 500ms or 1m30s".into())
+}
+
+fn range(text: &str) -> Result<(Duration, Duration), String> {
+    let (from, to) = text.split_once('-').ok_or("two times are needed, such as 100ms-2s")?;
+    let from = if from == "0" { Duration::ZERO } else { time(from)? };
+    let to = time(to)?;
+    if from > to {
+        return Err("the first time has to be the shorter one".into());
+    }
+    Ok((from, to))
+}
+
+pub(in super::super) fn field(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("a field is written `Name: value`")?;
+    Ok((name.trim().into(), value.trim().into()))
+}
+
+fn replacement(text: &str) -> Result<(String, String), String> {
+    let (from, to) = text.split_once('=').ok_or("a replacement is written `FROM=TO`")?;
+    if from.is_empty() {
+        return Err("what is to be replaced is empty".into());
+    }
+    Ok((from.into(), to.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_or_are_seconds() {
+        let cases = [("10s", Some(10_000)), ("1.5", Some(1500)), ("250ms", Some(250)), ("2m", Some(120_000))];
+        let refused = ["0", "-1", "", "soon", "nan", "0s"].map(|text| (text, None));
+        for (text, expected) in cases.into_iter().chain(refused) {
+            assert_eq!(time(text).ok(), expected.map(Duration::from_millis), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_rise() {
+        let ms = Duration::from_millis;
+        assert_eq!(range("100ms-2s"), Ok((ms(100), ms(2000))));
+        assert_eq!(range("0-1"), Ok((ms(0), ms(1000))));
+        for text in ["1s", "2s-1s", "a-b"] {
+            assert!(range(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_replacement_names_what_it_replaces() {
+        assert_eq!(replacement("/a=/b=c"), Ok(("/a".into(), "/b=c".into())));
+        for text in ["/a", "=/b"] {
+            assert!(replacement(text).is_err(), "{text}");
+        }
+    }
+}

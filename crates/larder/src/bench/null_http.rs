@@ -1,0 +1,58 @@
+//! `larder bench null-http`: the smallest HTTP server that the kernel allows.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bench::null_http::{After, NullHttp, Stall};
+use clap::Args;
+
+use crate::output;
+
+/// Run the smallest HTTP server that the kernel allows: the limit that ratios refer to
+///
+/// It counts the ends of request heads and writes as many copies of one response; it reads no request, so requests with
+/// bodies confuse it. Prints its address, and serves until it is killed.
+#[derive(Args, Debug)]
+pub(crate) struct NullHttpArguments {
+    /// Address to listen at; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+
+    /// Length of the body
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_073_741_824))]
+    body_bytes: u32,
+
+    /// Header field of the response beside Content-Length; may be given more than once
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = super::http::field)]
+    fields: Vec<(String, String)>,
+
+    /// Close each connection after its answer
+    #[arg(long)]
+    close: bool,
+
+    /// Stand still for so many milliseconds now and then, to see who notices
+    #[arg(long, value_name = "MS", requires = "stall_every", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    stall_ms: Option<u64>,
+
+    /// Milliseconds from one begin of a stall to the next
+    #[arg(long, value_name = "MS", requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    stall_every: Option<u64>,
+}
+
+pub(super) fn run(arguments: &NullHttpArguments) -> anyhow::Result<()> {
+    let stall = arguments.stall_ms.zip(arguments.stall_every);
+    let settings = NullHttp {
+        body_bytes: arguments.body_bytes as usize,
+        fields: arguments.fields.clone(),
+        after: if arguments.close { After::Close } else { After::KeepAlive },
+        stall: stall.map(|(length, every)| Stall {
+            length: Duration::from_millis(length),
+            every: Duration::from_millis(every),
+        }),
+    };
+    let server =
+        settings.bind(arguments.listen).with_context(|| format!("can't listen at {}", arguments.listen))?;
+    output::result(&server.address().to_string());
+    server.serve().context("the server ended")
+}

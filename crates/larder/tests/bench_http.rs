@@ -1,0 +1,122 @@
+//! `larder bench http` and `null-http` from outside.
+
+use std::process::Command;
+
+use testkit::{Output, Service, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// `larder bench null-http`, and its address.
+fn null_http(folder: &std::path::Path, arguments: &[&str]) -> (Service, String) {
+    let mut command = Command::new(LARDER);
+    command.args(["bench", "null-http"]).args(arguments);
+    let mut service = Service::start(&mut command, folder, "null-http");
+    let address = wait::until("it prints its address", || {
+        service.assert_runs();
+        service.stdout().strip_suffix('\n').map(str::to_owned)
+    });
+    (service, address)
+}
+
+#[track_caller]
+fn bench(arguments: &str) -> Output {
+    let words = ["bench", "http", "--quiet"].into_iter().chain(arguments.split_whitespace());
+    testkit::run(LARDER, words)
+}
+
+fn report(arguments: &str) -> serde_json::Value {
+    let output = bench(&format!("{arguments} --json -")).succeeded();
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_load_is_told_as_json_and_as_a_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &["--body-bytes", "10"]);
+    let told = report(&format!("http://{address}/a http://{address}/b -n 1000 -c 4 --pipeline 3 --per-url"));
+    let run = &told["runs"][0];
+    assert_eq!((run["requests"].as_u64(), run["errors"]["broken"].as_u64()), (Some(1000), Some(0)), "{run}");
+    assert_eq!(run["urls"][1]["requests"], 500, "{run}");
+    assert_eq!(told["schema"], "larder-bench/1");
+    assert!(told["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0), "{told}");
+    let table = bench(&format!("http://{address}/ -n 10")).succeeded().text();
+    assert!(table.contains(&address), "{table}");
+}
+
+#[test]
+fn an_open_loop_finds_a_stall() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &["--stall-ms", "100", "--stall-every", "500"]);
+    let told = report(&format!("http://{address}/ -c 8 --rate 500 -d 900ms"));
+    let p99_us = told["runs"][0]["latency"]["p99_us"].as_u64();
+    assert!(p99_us.is_some_and(|latency_us| latency_us > 50_000), "{told}");
+}
+
+#[test]
+fn sides_are_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &[]);
+    let list = folder.path().join("list");
+    std::fs::write(&list, "# two\n/cached/1\nHEAD /cached/2\n").expect("a file");
+    let list = list.display();
+    let told =
+        report(&format!("--list {list} --base http://{address} -n 10 -c 2 --compare-replace cached=plain"));
+    let urls = |side: usize| told["runs"][side]["urls"].as_array().expect("figures").clone();
+    assert_eq!((urls(0).len(), urls(1).len()), (2, 2), "{told}");
+    assert_eq!(urls(1)[0]["url"], format!("http://{address}/plain/1"));
+    let told = report(&format!("http://{address}/a -n 10 --compare http://{address}/b --rounds 3"));
+    assert_eq!(
+        (&told["runs"][0]["requests"], &told["runs"][1]["requests"]),
+        (&30.into(), &30.into()),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_access_log_is_replayed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &[]);
+    let log = folder.path().join("log");
+    let line = "::1 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 1\n";
+    std::fs::write(&log, line.repeat(20)).expect("a file");
+    for more in ["", "--replay-speed 10"] {
+        let told = report(&format!("--replay {} --base http://{address} {more}", log.display()));
+        assert_eq!(told["runs"][0]["requests"], 20, "{told}");
+    }
+}
+
+#[test]
+fn what_a_server_spends_is_told() {
+    let port = testkit::Port::reserve();
+    let address = port.address();
+    let command = format!("exec {LARDER} bench null-http --listen {address}");
+    let url = format!("http://{address}/");
+    let arguments = ["bench", "http", "--quiet", &url, "-n", "1000", "--server-cmd", &command, "--json", "-"];
+    let output = testkit::run(LARDER, arguments).succeeded();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(told["runs"][0]["server"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{told}");
+}
+
+#[test]
+fn bad_input_is_told() {
+    let unreachable = testkit::Port::reserve();
+    let refused = format!("http://{}/ -n 1", unreachable.address());
+    let cases = [
+        ("", 2, "<URL|--list <FILE>|--replay <FILE>>"),
+        ("ftp://h/", 1, "its scheme is ftp"),
+        ("http://h/ -n 1 -d 1s", 2, "cannot be used with"),
+        ("http://h/ -d 0", 2, "a time above zero is needed"),
+        ("http://127.0.0.1:1/ -c 0", 1, "connections have to be 1 to 65536"),
+        ("http://127.0.0.1:1/ --rate 0", 1, "the rate has to be"),
+        ("--list no-such-file", 1, "no-such-file"),
+        ("--replay log", 2, "--base <URL>"),
+        (refused.as_str(), 1, "no connection could be made to"),
+        ("http://127.0.0.1:1/ --compare-replace a=b", 1, "has no \"a\" to replace"),
+        ("http://127.0.0.1:1/ -H nonsense", 2, "a field is written"),
+    ];
+    for (arguments, status, expected) in cases {
+        let output = bench(arguments);
+        assert_eq!(output.status, status, "{arguments}: {}", output.stderr);
+        assert!(output.stderr.contains(expected), "{arguments}: {}", output.stderr);
+    }
+}
