@@ -3,6 +3,7 @@
 //! A `HeaderMap` costs an allocation per value and forgets the order of different names. Packed lines are
 //! at the same time the HTTP/1.1 wire form: a stored response's head is sent by copying one slice.
 
+use bytes::Bytes;
 use caching::FieldLine;
 
 /// An owned header section: `name: value\r\n` for each line, plus where each part begins.
@@ -68,6 +69,16 @@ impl PackedFields {
         self.lines().collect()
     }
 
+    /// The lines in a form to keep: all values share one allocation.
+    pub(crate) fn shared_lines(&self) -> impl Iterator<Item = (&str, Bytes)> {
+        let wire = Bytes::copy_from_slice(&self.wire);
+        self.lines.iter().map(move |span| {
+            let (name, value) = self.line(*span);
+            let start = span.start as usize + name.len() + SEPARATOR.len();
+            (name, wire.slice(start..start + value.len()))
+        })
+    }
+
     /// The HTTP/1.1 wire form of all lines, without the empty line that ends a head.
     pub(crate) fn wire(&self) -> &[u8] {
         &self.wire
@@ -113,5 +124,7 @@ mod tests {
         assert_eq!(packed.to_lines(), lines);
         assert_eq!(packed.wire(), b"Set-Cookie: a=1\r\nX-Odd: \xff\x80\r\nset-cookie: b=2\r\nEmpty: \r\n");
         assert_eq!(packed.value("SET-COOKIE"), Some(&b"a=1"[..]));
+        let shared: Vec<(&str, Bytes)> = packed.shared_lines().collect();
+        assert!(shared.iter().map(|(name, value)| (*name, &**value)).eq(lines));
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn request_fields(
     {
         fields.insert(header::HOST, host);
     }
-    for (name, value) in lines.iter().filter(|(name, _)| !hop_by_hop.contains(name)) {
+    for (name, value) in request.fields.shared_lines().filter(|(name, _)| !hop_by_hop.contains(name)) {
         let Some((name, value)) = typed(name, value) else { continue };
         if is_forwarded(&name, site, request.peer, purpose) {
             fields.append(name, value);
@@ -159,6 +159,10 @@ pub(crate) fn via(received: Version, server_name: &str) -> String {
 /// that kept their default name is shorter.
 //= RFC 9110 section 7.6: no message goes round without end
 pub(crate) fn goes_in_circles(request: &OwnedRequest, server_name: &str) -> bool {
+    // Most requests come straight from a client.
+    if request.fields.value("via").is_none() {
+        return false;
+    }
     let lines = request.fields.to_lines();
     let is_own = |element: &[u8]| {
         let mut words = element.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -188,8 +192,8 @@ fn set_if_absent(fields: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-fn typed(name: &str, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
-    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?))
+fn typed(name: &str, value: Bytes) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_maybe_shared(value).ok()?))
 }
 
 /// The end-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.

@@ -93,7 +93,7 @@ pub(crate) struct Flights {
     lone: AtomicU64,
 }
 
-type Shard = Mutex<HashMap<Box<[u8]>, Arc<Flight>>>;
+type Shard = Mutex<HashMap<Box<[u8]>, Arc<Flight>, foldhash::quality::RandomState>>;
 
 /// One forward in progress.
 pub(crate) struct Flight {
