@@ -53,6 +53,10 @@ impl PackedFields {
         });
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     pub(crate) fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
         self.lines.iter().map(|span| self.line(*span))
     }

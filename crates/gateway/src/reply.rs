@@ -219,6 +219,18 @@ pub(crate) trait HeadSink {
 }
 
 impl Reply {
+    /// How many lines of a stored or an own head there are at most.
+    pub(crate) fn lines_max(&self) -> usize {
+        let head = match &self.head {
+            ReplyHead::Whole(stored)
+            | ReplyHead::NotModified(stored)
+            | ReplyHead::Range(stored)
+            | ReplyHead::Ranges(stored) => &stored.fields,
+            ReplyHead::Own { fields, .. } => fields,
+        };
+        head.lines().len() + self.extra.lines().len()
+    }
+
     /// Writes status and fields, all but those of the connection and the framing.
     pub(crate) fn write_head(&self, sink: &mut impl HeadSink, cache: &CacheName) {
         match &self.head {

@@ -57,7 +57,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+        match parts {
+            // A TLS layer hands over one record as a list of one; `send` takes it for less than `writev` does.
+            [part] => Pin::new(&mut self.io).poll_write(context, part),
+            _ => Pin::new(&mut self.io).poll_write_vectored(context, parts),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -15,6 +15,8 @@
 //! | bytes left in the socket | `write_timeout` in [`stall`] |
 //! | silence | `head_read_timeout` for the preface, `idle_timeout` without a stream; PING doesn't count |
 
+mod cork;
+mod prepared;
 mod request;
 mod request_body;
 mod response;
@@ -36,6 +38,7 @@ use h2::{Reason, RecvStream};
 use http::Request;
 use tokio::time::Instant;
 
+use self::cork::{Cork, Corked};
 use self::request::Stage;
 use self::request_body::BodyPump;
 use self::response::Wanted;
@@ -63,10 +66,11 @@ const GOODBYE: Duration = Duration::from_secs(5);
 pub(crate) async fn serve<S: Stream + 'static>(io: S, worker: Arc<Worker>, client: ClientEnd) {
     let live = worker.live();
     let limits = &live.config.limits;
-    let io = StallGuard::new(io, limits.write_timeout);
+    let cork = Cork::default();
+    let io = Corked::new(StallGuard::new(io, limits.write_timeout), cork.clone());
     let handshake = builder(limits).handshake::<_, Bytes>(io);
     match tokio::time::timeout(limits.head_read_timeout, handshake).await {
-        Ok(Ok(h2)) => Connection::new(h2, worker, live, client).run().await,
+        Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client).run().await,
         Ok(Err(error)) => tracing::debug!(client = %client.peer.address, %error, "no HTTP/2 preface"),
         Err(_) => worker.recorder.client_error("preface-timeout"),
     }
@@ -89,7 +93,9 @@ fn builder(limits: &ClientLimits) -> Builder {
 }
 
 struct Connection<S> {
-    h2: h2::server::Connection<StallGuard<S>, Bytes>,
+    h2: h2::server::Connection<Corked<StallGuard<S>>, Bytes>,
+    /// In while requests are at hand.
+    cork: Cork,
     worker: Arc<Worker>,
     live: Arc<Live>,
     client: ClientEnd,
@@ -123,7 +129,8 @@ enum Event {
 
 impl<S: Stream + 'static> Connection<S> {
     fn new(
-        h2: h2::server::Connection<StallGuard<S>, Bytes>,
+        h2: h2::server::Connection<Corked<StallGuard<S>>, Bytes>,
+        cork: Cork,
         worker: Arc<Worker>,
         live: Arc<Live>,
         client: ClientEnd,
@@ -132,7 +139,18 @@ impl<S: Stream + 'static> Connection<S> {
         let idle = IdleClock::new(limits.idle_timeout);
         // A client may cancel everything that it has asked for, once; a habit of it is an attack.
         let resets = Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max));
-        Self { h2, worker, live, client, idle, phase: Phase::Open, resets, key: Vec::new(), answered: 0 }
+        Self {
+            h2,
+            cork,
+            worker,
+            live,
+            client,
+            idle,
+            phase: Phase::Open,
+            resets,
+            key: Vec::new(),
+            answered: 0,
+        }
     }
 
     async fn run(mut self) {
@@ -157,15 +175,25 @@ impl<S: Stream + 'static> Connection<S> {
     }
 
     async fn next(&mut self) -> Event {
-        poll_fn(|context| match poll_accept(&mut self.h2, context) {
-            Poll::Ready(Some(Ok((request, respond)))) => Poll::Ready(Event::Request(request, respond)),
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Event::Broken(error)),
-            Poll::Ready(None) => Poll::Ready(Event::Closed),
-            Poll::Pending if self.h2.has_streams() => {
-                self.idle.stop();
-                Poll::Pending
+        poll_fn(|context| {
+            let mut accepted = poll_accept(&mut self.h2, context);
+            if accepted.is_pending() && self.cork.pull() {
+                // Polled again, `h2` flushes the responses of all the requests that were at hand.
+                accepted = poll_accept(&mut self.h2, context);
             }
-            Poll::Pending => self.idle.poll_passed(context).map(|()| Event::Idle),
+            match accepted {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.cork.push();
+                    Poll::Ready(Event::Request(request, respond))
+                }
+                Poll::Ready(Some(Err(error))) => Poll::Ready(Event::Broken(error)),
+                Poll::Ready(None) => Poll::Ready(Event::Closed),
+                Poll::Pending if self.h2.has_streams() => {
+                    self.idle.stop();
+                    Poll::Pending
+                }
+                Poll::Pending => self.idle.poll_passed(context).map(|()| Event::Idle),
+            }
         })
         .await
     }
@@ -238,7 +266,7 @@ impl<S: Stream + 'static> Connection<S> {
 type Incoming = Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>;
 
 fn poll_accept<S: Stream>(
-    h2: &mut h2::server::Connection<StallGuard<S>, Bytes>,
+    h2: &mut h2::server::Connection<Corked<StallGuard<S>>, Bytes>,
     context: &mut Context<'_>,
 ) -> Poll<Option<Incoming>> {
     // The future keeps nothing between polls, so a new one each time is as good as one that stays.

@@ -27,6 +27,9 @@ pub(super) enum Follows {
     Data,
 }
 
+/// `Age`, `Cache-Status`, `X-Cache` and `Content-Length`.
+const MADE_LINES_MAX: usize = 4;
+
 /// Collects a head.
 #[derive(Default)]
 pub(super) struct Http2Head {
@@ -57,7 +60,8 @@ impl HeadSink for Http2Head {
 
 impl Http2Head {
     pub(super) fn of(reply: &Reply, cache: &CacheName) -> Self {
-        let mut head = Self::default();
+        let fields = HeaderMap::with_capacity(reply.lines_max() + MADE_LINES_MAX);
+        let mut head = Self { status: StatusCode::OK, fields };
         reply.write_head(&mut head, cache);
         if let Length::Known(bytes) = reply.length {
             head.content_length(bytes);
@@ -67,6 +71,10 @@ impl Http2Head {
 
     pub(super) fn content_length(&mut self, bytes: u64) {
         self.fields.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+    }
+
+    pub(super) fn into_parts(self) -> (StatusCode, HeaderMap) {
+        (self.status, self.fields)
     }
 
     pub(super) fn into_response(self) -> Response<()> {

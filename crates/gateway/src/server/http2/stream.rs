@@ -16,6 +16,7 @@ use http::HeaderMap;
 use tokio::sync::mpsc;
 
 use super::Resets;
+use super::prepared;
 use super::request_body::{BodyProblem, BodyPump};
 use super::response::{self, Follows, Http2Head, Wanted, follows};
 use crate::account::{self, Delivered, Sent};
@@ -80,7 +81,7 @@ impl Responder {
     pub(super) fn open(mut self, reply: Reply, wanted: Wanted) -> Option<Open> {
         let reply = self.final_reply(reply);
         let follows = follows(reply.length, wanted);
-        let response = Http2Head::of(&reply, &self.live.cache_name).into_response();
+        let response = prepared::response(&reply, &self.live);
         let stream = self.respond.send_response(response, follows == Follows::Nothing).ok()?;
         Some(Open { stream, worker: self.worker, live: self.live, reply, follows, sent_bytes: 0 })
     }

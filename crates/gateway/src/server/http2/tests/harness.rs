@@ -1,8 +1,11 @@
 //! A worker with one site, a scripted origin behind it, and two clients before it: `h2`, and bare frames.
 
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -13,7 +16,7 @@ use h2::client::SendRequest;
 use http::{HeaderMap, Request, Response};
 use store::{Memory, MemoryConfig};
 use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -28,6 +31,7 @@ use crate::config::{
 use crate::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::origin::Origins;
 use crate::route::{LiveSite, Routes};
+use crate::server::wire::Stream;
 use crate::worker::{Drain, Live, Shared, Worker};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -345,6 +349,7 @@ pub(super) struct Frame {
     pub(super) payload: Vec<u8>,
 }
 
+pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
@@ -353,16 +358,81 @@ pub(super) const GOAWAY: u8 = 7;
 const END_STREAM_AND_HEADERS: u8 = 0x5;
 const ACK: u8 = 0x1;
 
+/// Counts writes, and takes only so many bytes in each.
+pub(in crate::server::http2) struct Counted<S> {
+    io: S,
+    bytes_max: usize,
+    writes: Arc<AtomicUsize>,
+}
+
+impl<S> Counted<S> {
+    pub(in crate::server::http2) fn new(io: S, bytes_max: usize) -> Self {
+        Self { io, bytes_max, writes: Arc::default() }
+    }
+
+    pub(in crate::server::http2) fn writes(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.writes)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let taken = bytes.len().min(self.bytes_max);
+        Pin::new(&mut self.io).poll_write(context, &bytes[..taken])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.poll_write(context, &all)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+impl<S: Stream> Stream for Counted<S> {}
+
 /// A client that sends what it likes.
 pub(super) struct RawClient {
     io: DuplexStream,
+    writes: Arc<AtomicUsize>,
 }
 
 impl RawClient {
     pub(super) async fn connect(worker: &Arc<Worker>) -> Self {
         let (near, io) = duplex(64 * 1024);
+        let near = Counted::new(near, usize::MAX);
+        let writes = near.writes();
         tokio::spawn(super::super::serve(near, Arc::clone(worker), client()));
-        let mut client = Self { io };
+        let mut client = Self { io, writes };
         client.io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
         client.send(&[frame(SETTINGS, 0, 0, &[])]).await;
         client
@@ -395,6 +465,11 @@ impl RawClient {
             self.send(&[frame(SETTINGS, ACK, 0, &[])]).await;
         }
         Some(received)
+    }
+
+    /// Writes of the server so far.
+    pub(super) fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
     }
 
     pub(super) async fn pong(&mut self, ping: &Frame) {

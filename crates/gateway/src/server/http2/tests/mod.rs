@@ -6,14 +6,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use caching::CacheName;
 use h2::Reason;
 use telemetry::{Metric, Number};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use self::harness::*;
 use super::*;
+use crate::route::Routes;
 
-pub(super) use self::harness::{client, limits};
+pub(super) use self::harness::{Counted, client, limits};
 
 const OK: Act = Act::Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 const CACHED: Act =
@@ -29,6 +31,88 @@ async fn the_second_request_is_a_hit() {
         assert_eq!((answer.field("content-length"), answer.reset), ("2", None));
     }
     assert_eq!(origin.request_count(), 1);
+}
+
+#[tokio::test]
+async fn hits_that_are_asked_for_together_share_a_write() {
+    // The payload of a frame of this size is written from where it is.
+    const LARGER: Act = Act::Write(concat!(
+        "HTTP/1.1 200 OK\r\nContent-Length: 320\r\nCache-Control: max-age=60\r\n\r\n",
+        "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+        "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+        "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+        "01234567890123456789",
+    ));
+    let origin = Origin::start(&[("/x", &[CACHED]), ("/larger", &[LARGER])]).await;
+    let worker = worker(origin.address, limits());
+    let mut warm = Client::connect(&worker).await;
+    let mut client = RawClient::connect(&worker).await;
+    client.until(SETTINGS).await.unwrap();
+    for (round, path) in (0..).zip(["/x", "/larger"]) {
+        warm.get(path).await;
+        let streams = (0..8).map(|index| 1 + 2 * (8 * round + index));
+        let requests: Vec<_> = streams.clone().map(|stream| get_frame(stream, "a.example", path)).collect();
+        client.send(&requests).await;
+        let before = client.writes();
+        for stream in streams {
+            assert_eq!(client.until(DATA).await.unwrap().stream, stream, "{path}");
+        }
+        assert_eq!(client.writes() - before, 1, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_hit_has_the_head_of_its_own_response() {
+    const OTHER: Act = Act::Write(
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nCache-Control: max-age=90\r\nETag: \"2\"\r\n\r\nother",
+    );
+    let origin = Origin::start(&[("/x", &[CACHED]), ("/other", &[OTHER])]).await;
+    let worker = worker(origin.address, limits());
+    let mut client = Client::connect(&worker).await;
+    for path in ["/x", "/other"] {
+        client.get(path).await;
+    }
+    for _ in 0..3 {
+        for (path, tag, length) in [("/x", "\"1\"", "2"), ("/other", "\"2\"", "5")] {
+            let answer = client.get(path).await;
+            assert_eq!((answer.status, answer.field("etag")), (200, tag));
+            assert_eq!(answer.field("content-length"), length);
+            let answer = client.ask("GET", path, &[("if-none-match", tag)]).await;
+            assert_eq!((answer.status, answer.field("etag")), (304, tag));
+            assert_eq!(answer.field("content-length"), "");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_head_of_a_hit_follows_time_and_configuration() {
+    let origin = Origin::start(&[("/x", &[CACHED])]).await;
+    let limits = ClientLimits { requests_per_connection_max: u64::MAX, ..limits() };
+    let worker = worker(origin.address, limits);
+    let mut client = Client::connect(&worker).await;
+    client.get("/x").await;
+    let first = client.get("/x").await;
+    let later = async {
+        loop {
+            let answer = client.get("/x").await;
+            let is_later = |name| answer.field(name) != first.field(name);
+            if is_later("age") && is_later("cache-status") {
+                return answer;
+            }
+        }
+    };
+    let later = tokio::time::timeout(Duration::from_secs(10), later).await.unwrap();
+    assert!(later.field("cache-status").starts_with("larder; hit"));
+    let live = worker.live();
+    let site = live.routes.site("a.example", "/x").unwrap();
+    let renamed = Live {
+        config: live.config.clone(),
+        routes: Routes::new(vec![Arc::clone(site)]),
+        cache_name: CacheName::new("renamed").unwrap(),
+        tls: Vec::new(),
+    };
+    worker.shared.live.store(Arc::new(renamed));
+    assert!(client.get("/x").await.field("cache-status").starts_with("renamed; hit"));
 }
 
 #[tokio::test]

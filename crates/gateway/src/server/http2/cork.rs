@@ -1,0 +1,227 @@
+//! Gathers what is written while several requests are answered, so that their responses share one write and, over
+//! TLS, one record.
+//!
+//! `h2` flushes each time it is asked for the next request, which is once per response: a client that asks for ten
+//! things at once would cost ten system calls.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What may be gathered: a TLS record's worth, so that copying stays cheaper than the write that it saves.
+const HELD_BYTES_MAX: usize = 16 * 1024;
+/// `h2` writes a frame's head and its payload.
+const PARTS_MAX: usize = 4;
+
+thread_local! {
+    /// The buffer of whichever connection of this thread gathers next. Bytes stay in one only for as long as their
+    /// client doesn't take them, so that idle connections have none.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Says when to gather.
+#[derive(Clone, Default)]
+pub(super) struct Cork(Arc<AtomicBool>);
+
+impl Cork {
+    /// Writes and flushes are put off from now on.
+    pub(super) fn push(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there was anything to put off. The next flush is a real one.
+    pub(super) fn pull(&self) -> bool {
+        let was_in = self.is_in();
+        self.0.store(false, Ordering::Relaxed);
+        was_in
+    }
+
+    fn is_in(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A stream with a [`Cork`].
+pub(super) struct Corked<S> {
+    io: S,
+    cork: Cork,
+    held: Vec<u8>,
+    /// Bytes of `held` that are written.
+    written: usize,
+}
+
+impl<S> Corked<S> {
+    pub(super) fn new(io: S, cork: Cork) -> Self {
+        Self { io, cork, held: Vec::new(), written: 0 }
+    }
+
+    fn hold(&mut self, parts: &[IoSlice<'_>]) {
+        if self.held.capacity() == 0 {
+            self.held = SPARE.take();
+        }
+        parts.iter().for_each(|part| self.held.extend_from_slice(part));
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held.len() - self.written
+    }
+
+    fn release_held(&mut self) {
+        self.held.clear();
+        self.written = 0;
+        SPARE.set(std::mem::take(&mut self.held));
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Corked<S> {
+    /// Writes what is held and then, as far as it goes, `parts`; tells how much of those went.
+    fn poll_write_through(
+        &mut self,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        while self.held_bytes() > 0 {
+            let held_bytes = self.held_bytes();
+            let mut all = [IoSlice::new(&[]); PARTS_MAX + 1];
+            all[0] = IoSlice::new(&self.held[self.written..]);
+            all.iter_mut().skip(1).zip(parts).for_each(|(slot, part)| *slot = IoSlice::new(part));
+            let used = 1 + parts.len().min(PARTS_MAX);
+            let bytes = ready!(Pin::new(&mut self.io).poll_write_vectored(context, &all[..used]))?;
+            if bytes == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += bytes.min(held_bytes);
+            if bytes > held_bytes {
+                self.release_held();
+                return Poll::Ready(Ok(bytes - held_bytes));
+            }
+        }
+        if self.written > 0 {
+            self.release_held();
+        }
+        if parts.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+    }
+
+    fn poll_write_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_write_through(context, &[]).map_ok(|_| ())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if self.cork.is_in() && self.held_bytes() + bytes <= HELD_BYTES_MAX {
+            self.hold(parts);
+            return Poll::Ready(Ok(bytes));
+        }
+        self.poll_write_through(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.cork.is_in() {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_write_held(context))?;
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_write_held(context))?;
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+    use crate::server::http2::tests::Counted;
+
+    /// Pieces, what follows them, how much a write takes, and the writes that are expected.
+    type Case<'a> = (&'a [Vec<u8>], &'a [u8], usize, usize);
+
+    /// What arrives, and in how many writes, of pieces that are written with the cork in and followed by `last`.
+    async fn sent(pieces: &[Vec<u8>], last: &[u8], bytes_max: usize) -> (Vec<u8>, usize) {
+        let (near, mut far) = duplex(1 << 20);
+        let cork = Cork::default();
+        let counted = Counted::new(near, bytes_max);
+        let writes = counted.writes();
+        let mut corked = Corked::new(counted, cork.clone());
+        cork.push();
+        for piece in pieces {
+            corked.write_all(piece).await.unwrap();
+            corked.flush().await.unwrap();
+        }
+        assert!(cork.pull() && !cork.pull());
+        corked.write_all(last).await.unwrap();
+        corked.flush().await.unwrap();
+        let writes = writes.load(Ordering::Relaxed);
+        corked.shutdown().await.unwrap();
+        drop(corked);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.unwrap();
+        (all, writes)
+    }
+
+    #[tokio::test]
+    async fn pieces_share_a_write() {
+        let small: Vec<Vec<u8>> = (0..10).map(|byte| vec![byte; 100]).collect();
+        let large = [vec![1; 9_000], vec![2; 9_000], vec![3; 9_000]];
+        let cases: [Case<'_>; 5] = [
+            (&small, b"", usize::MAX, 1),
+            (&small, b"end", usize::MAX, 1),
+            (&small, b"end", 300, 4),
+            (&small, b"end", 250, 5),
+            // What doesn't fit takes what is held along.
+            (&large, b"", usize::MAX, 2),
+        ];
+        for (pieces, last, bytes_max, writes) in cases {
+            let expected = [pieces.concat(), last.to_vec()].concat();
+            assert_eq!(sent(pieces, last, bytes_max).await, (expected, writes), "{bytes_max}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shutdown_loses_nothing() {
+        let (near, mut far) = duplex(64);
+        let cork = Cork::default();
+        let mut corked = Corked::new(near, cork.clone());
+        cork.push();
+        corked.write_all(b"goodbye").await.unwrap();
+        corked.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"goodbye");
+    }
+}

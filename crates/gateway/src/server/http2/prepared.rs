@@ -1,0 +1,133 @@
+//! Heads of hits in the form that `h2` takes, kept from one hit to the next.
+//!
+//! Building a header map costs a hash and an allocation per field, several times what the look-up of the response
+//! costs. The head of a response that is asked for often changes once a second at most, when `Age` does; in between
+//! a copy will do, whose names and values are shared.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
+use caching::CacheStatus;
+use http::{HeaderMap, Response, StatusCode};
+
+use super::response::Http2Head;
+use crate::cache::stored::StoredHead;
+use crate::reply::{Length, Reply, ReplyHead};
+use crate::worker::Live;
+
+/// Heads that a thread keeps: a power of two. A head takes about 2 KiB.
+const SLOTS: usize = 256;
+
+thread_local! {
+    static KEPT: RefCell<Kept> = RefCell::default();
+}
+
+/// The head of a reply. `live` is what the reply was made with.
+pub(super) fn response(reply: &Reply, live: &Arc<Live>) -> Response<()> {
+    let Some((stored, kind)) = kept_kind(reply) else {
+        return Http2Head::of(reply, &live.cache_name).into_response();
+    };
+    let facts = Facts {
+        kind,
+        status: reply.status,
+        length: reply.length,
+        age_s: reply.age_s,
+        cache_status: reply.cache_status,
+        x_cache: reply.x_cache,
+    };
+    let make = || Http2Head::of(reply, &live.cache_name);
+    KEPT.with_borrow_mut(|kept| kept.response(stored, live, facts, make))
+}
+
+/// Which stored head makes the whole of the reply's head.
+fn kept_kind(reply: &Reply) -> Option<(&Arc<StoredHead>, Kind)> {
+    match &reply.head {
+        ReplyHead::Whole(stored) if reply.extra.is_empty() => Some((stored, Kind::Whole)),
+        ReplyHead::NotModified(stored) if reply.extra.is_empty() => Some((stored, Kind::NotModified)),
+        _ => None,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Whole,
+    NotModified,
+}
+
+/// What a head is made of besides the stored one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Facts {
+    kind: Kind,
+    status: u16,
+    length: Length,
+    age_s: Option<u64>,
+    cache_status: CacheStatus<'static>,
+    x_cache: Option<&'static str>,
+}
+
+/// One head. The weak references keep the addresses that they are compared by from being used again.
+struct Head {
+    stored: Weak<StoredHead>,
+    live: Weak<Live>,
+    facts: Facts,
+    status: StatusCode,
+    fields: HeaderMap,
+}
+
+impl Head {
+    fn is_for(&self, stored: &Arc<StoredHead>, live: &Arc<Live>, facts: &Facts) -> bool {
+        self.stored.as_ptr() == Arc::as_ptr(stored)
+            && self.live.as_ptr() == Arc::as_ptr(live)
+            && self.facts == *facts
+    }
+}
+
+/// Heads by the address of the stored response.
+#[derive(Default)]
+struct Kept {
+    slots: Vec<Option<Box<Head>>>,
+}
+
+impl Kept {
+    fn response(
+        &mut self,
+        stored: &Arc<StoredHead>,
+        live: &Arc<Live>,
+        facts: Facts,
+        make: impl FnOnce() -> Http2Head,
+    ) -> Response<()> {
+        if self.slots.is_empty() {
+            self.slots.resize_with(SLOTS, || None);
+        }
+        let slot = &mut self.slots[slot(Arc::as_ptr(stored) as usize)];
+        if let Some(head) = slot
+            && head.is_for(stored, live, &facts)
+        {
+            return from_parts(head.status, head.fields.clone());
+        }
+        let (status, fields) = make().into_parts();
+        let head = Head {
+            stored: Arc::downgrade(stored),
+            live: Arc::downgrade(live),
+            facts,
+            status,
+            fields: fields.clone(),
+        };
+        *slot = Some(Box::new(head));
+        from_parts(status, fields)
+    }
+}
+
+/// Spreads addresses, whose low bits are the same for all.
+fn slot(address: usize) -> usize {
+    const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+    let spread = (address as u64).wrapping_mul(MULTIPLIER) >> (u64::BITS - SLOTS.trailing_zeros());
+    usize::try_from(spread).unwrap_or(0) % SLOTS
+}
+
+fn from_parts(status: StatusCode, fields: HeaderMap) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = fields;
+    response
+}
