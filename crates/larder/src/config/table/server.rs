@@ -364,7 +364,14 @@ static LOG: Section = Section {
     name: "log",
     about: "Logs (what Larder does) go to standard error; the access log (what clients asked) goes where `access` says.",
     options: &[
-        row("level", LEVEL, Preset::Is("\"info\""), Reload::Yes, "Least severe level that is logged.", ""),
+        row(
+            "level",
+            LEVEL,
+            Preset::Is("\"info\""),
+            Reload::Yes,
+            "Least severe level that is logged. A release build has no events below `debug`.",
+            "",
+        ),
         row(
             "format",
             Kind::Choice(&["text", "json"]),
