@@ -31,12 +31,13 @@ pub(crate) enum Negotiated {
 
 /// A client connection after its handshake.
 pub(crate) struct Accepted<S> {
-    pub(crate) stream: TlsStream<S>,
+    /// Boxed: it's more than a KiB, and each future that it passes through on its way would keep room for it.
+    pub(crate) stream: Box<TlsStream<S>>,
     pub(crate) protocol: Negotiated,
     pub(crate) session: TlsSession,
 }
 
-impl<S: Stream> Stream for TlsStream<S> {}
+impl<S: Stream> Stream for Box<TlsStream<S>> {}
 
 /// The TLS configuration of a listener: TLS 1.2 and 1.3, certificates by SNI, resumption by tickets that no state
 /// is kept for.
@@ -65,7 +66,7 @@ pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<Serve
 /// # Errors
 /// The client left, or the two can't agree.
 pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::Result<Accepted<S>> {
-    let stream = TlsAcceptor::from(config).accept(io).await?;
+    let stream = Box::new(TlsAcceptor::from(config).accept(io).await?);
     let (_, session) = stream.get_ref();
     let agreed = TlsSession {
         version: match session.protocol_version() {

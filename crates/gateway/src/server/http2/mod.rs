@@ -69,11 +69,14 @@ pub(crate) async fn serve<S: Stream + 'static>(io: S, worker: Arc<Worker>, clien
     let cork = Cork::default();
     let io = Corked::new(StallGuard::new(io, limits.write_timeout), cork.clone());
     let handshake = builder(limits).handshake::<_, Bytes>(io);
-    match tokio::time::timeout(limits.head_read_timeout, handshake).await {
-        Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client).run().await,
-        Ok(Err(error)) => tracing::debug!(client = %client.peer.address, %error, "no HTTP/2 preface"),
-        Err(_) => worker.recorder.client_error("preface-timeout"),
-    }
+    let connection = match tokio::time::timeout(limits.head_read_timeout, Box::pin(handshake)).await {
+        Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client),
+        Ok(Err(error)) => {
+            return tracing::debug!(client = %client.peer.address, %error, "no HTTP/2 preface");
+        }
+        Err(_) => return worker.recorder.client_error("preface-timeout"),
+    };
+    connection.run().await;
 }
 
 fn builder(limits: &ClientLimits) -> Builder {

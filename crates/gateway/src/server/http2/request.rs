@@ -8,6 +8,7 @@ use caching::FieldLine;
 use http::header::{self, HeaderMap};
 use http::{Method, Request};
 use http1::{Authority, is_field_value};
+use smallvec::SmallVec;
 
 use crate::config::ClientLimits;
 use crate::exchange;
@@ -20,6 +21,9 @@ pub(super) enum Stage {
     HeadOnly,
     BodyFollows,
 }
+
+/// Field lines; those of most requests need no allocation.
+pub(super) type Lines<'a> = SmallVec<[FieldLine<'a>; 16]>;
 
 /// The crumbs of `Cookie` in one line, where there are several.
 //= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
@@ -39,7 +43,7 @@ pub(super) fn lines<'a>(
     fields: &'a HeaderMap,
     cookies: Option<&'a [u8]>,
     limits: &ClientLimits,
-) -> Result<Vec<FieldLine<'a>>, Problem> {
+) -> Result<Lines<'a>, Problem> {
     if fields.len() > limits.fields_max {
         return Err(Problem::new(
             431,
@@ -47,7 +51,7 @@ pub(super) fn lines<'a>(
             format!("more than {} field lines", limits.fields_max),
         ));
     }
-    let mut lines: Vec<FieldLine<'a>> = Vec::with_capacity(fields.len());
+    let mut lines = Lines::with_capacity(fields.len());
     for (name, value) in fields {
         if cookies.is_some() && name == header::COOKIE {
             continue;
