@@ -4,8 +4,12 @@
 
 mod http;
 mod null_http;
+mod null_resp;
 mod outputs;
 mod report;
+mod resp;
+mod server;
+mod told;
 
 use clap::Subcommand;
 
@@ -13,6 +17,8 @@ use clap::Subcommand;
 pub(crate) enum BenchCommand {
     Http(Box<http::HttpArguments>),
     NullHttp(null_http::NullHttpArguments),
+    Resp(Box<resp::RespArguments>),
+    NullResp(null_resp::NullRespArguments),
     /// Show again what was measured before; several files become one comparison
     Report(report::ReportArguments),
     /// Print the JSON Schema of a report
@@ -23,6 +29,8 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Http(arguments) => http::run(&arguments),
         BenchCommand::NullHttp(arguments) => null_http::run(&arguments),
+        BenchCommand::Resp(arguments) => resp::run(&arguments),
+        BenchCommand::NullResp(arguments) => null_resp::run(&arguments),
         BenchCommand::Report(arguments) => report::run(&arguments),
         BenchCommand::Schema => {
             crate::output::result(bench::report::schema().trim_end());

@@ -220,7 +220,7 @@ pub(super) struct ServerArguments {
 }
 
 /// `10s`, `500ms`, `1m30s`; a number alone is seconds, as other load generators have it.
-fn time(text: &str) -> Result<Duration, String> {
+pub(in super::super) fn time(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = seconds.or_else(|| parse_duration(text)).filter(|time| !time.is_zero());
     time.ok_or_else(|| "a time above zero is needed, such as 10s, 500ms or 1m30s".into())

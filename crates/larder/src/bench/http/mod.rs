@@ -2,21 +2,21 @@
 
 mod arguments;
 mod load;
-mod server;
 mod sides;
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::Context as _;
 use bench::http::{HttpLoad, Until};
-use bench::observe::Observer;
-use bench::progress::{Done, Goal, Live, Progress, Style};
-use bench::result::{Interval, Machine, Report, Run, SCHEMA};
+use bench::progress::Goal;
+use bench::result::{Machine, Report, Run, SCHEMA};
 
 pub(crate) use arguments::HttpArguments;
-pub(super) use arguments::field;
-use server::Server;
+pub(super) use arguments::{field, time};
+
+use super::server::{Server, Watched};
+use super::told::Told;
 
 /// Makes the load and shows what came of it.
 pub(super) fn run(arguments: &HttpArguments) -> anyhow::Result<()> {
@@ -41,7 +41,10 @@ pub(super) fn run(arguments: &HttpArguments) -> anyhow::Result<()> {
 }
 
 fn one(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Run> {
-    let server = Server::start(&arguments.server, load)?;
+    let wanted = &arguments.server;
+    let watched =
+        Watched { pid: wanted.server_pid, command: wanted.server_cmd.as_deref(), core: wanted.server_core };
+    let server = Server::start(&watched, || address(load))?;
     if let Some(until) = load.warm_up {
         let warm_up = HttpLoad { until, warm_up: None, ..load.clone() };
         bench::http::run(&warm_up, &mut ())?;
@@ -56,44 +59,17 @@ fn one(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Run> {
     Ok(run)
 }
 
+/// Where the server of the first URL listens, or will.
+fn address(load: &HttpLoad) -> anyhow::Result<SocketAddr> {
+    let url = &load.targets.first().context("there is no URL")?.url;
+    let host = url.host.trim_start_matches('[').trim_end_matches(']');
+    let mut addresses = (host, url.port).to_socket_addrs().with_context(|| host.to_owned())?;
+    addresses.next().with_context(|| format!("{host} has no address"))
+}
+
 fn goal(load: &HttpLoad) -> Goal {
     match load.until {
         Until::Requests(requests) => Goal::Requests(requests),
         Until::Elapsed(duration) => Goal::Duration(duration),
-    }
-}
-
-/// The progress of a load, fed by what its observer is told.
-struct Told {
-    progress: Progress,
-    live: Arc<Live>,
-}
-
-impl Told {
-    fn start(name: &str, goal: Goal, style: Style) -> Self {
-        let live = Arc::new(Live::default());
-        Self { progress: Progress::start(name, goal, style, std::slice::from_ref(&live)), live }
-    }
-
-    fn observer(&self) -> impl Observer + use<> {
-        let live = self.live.clone();
-        move |interval: &Interval| {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "a tenth of a second has fewer than 2^52 requests"
-            )]
-            let sum = Duration::from_secs_f64(interval.mean_us * interval.requests as f64 / 1e6);
-            live.add(&Done {
-                requests: interval.requests,
-                errors: interval.errors,
-                latency_sum_us: u64::try_from(sum.as_micros()).unwrap_or(u64::MAX),
-                latency_max_us: interval.max_us,
-            });
-            ControlFlow::Continue(())
-        }
-    }
-
-    fn finish(self) {
-        self.progress.finish();
     }
 }

@@ -6,7 +6,7 @@ use bench::http::{Detail, HttpLoad, Target, Until, Url, run_in_turn};
 use bench::progress::Goal;
 use bench::result::Run;
 
-use super::Told;
+use super::super::told::Told;
 use super::arguments::HttpArguments;
 
 /// The loads of both sides, in the order of their rounds.

@@ -1,0 +1,67 @@
+//! `larder bench null-resp`: the smallest Redis-protocol server that the kernel allows.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use bench::resp::{NullReply, NullResp, Protocol};
+use clap::{Args, ValueEnum};
+
+use crate::output;
+
+/// Run the smallest Redis-protocol server that the kernel allows: the limit that ratios refer to
+///
+/// It counts commands and writes as many ready replies; it stores nothing, so a load on it needs --fixed-values and the
+/// same value size. What a connection asks first, it has to ask always, unless --replies tells the order. Prints its
+/// address, and serves until it is killed.
+///
+/// Examples:
+///
+///   larder bench null-resp --listen 127.0.0.1:7777
+///
+///   larder bench resp 127.0.0.1:7777 --workload get --fixed-values --pipeline 100
+///
+///   larder bench null-resp --replies set,get,miss    for --workload workflow
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct NullRespArguments {
+    /// Address to listen at; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+
+    /// Bytes of the value that each GET is answered with
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
+    value_size: u32,
+
+    /// Answer messages that end with 0x1F instead of RESP
+    #[arg(long)]
+    unit_separator: bool,
+
+    /// The replies of each connection, again and again, such as set,get,miss
+    #[arg(long, value_name = "KIND,...", value_enum, value_delimiter = ',')]
+    replies: Vec<ReplyName>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReplyName {
+    Set,
+    Get,
+    Miss,
+    Del,
+}
+
+pub(super) fn run(arguments: &NullRespArguments) -> anyhow::Result<()> {
+    let reply = |name: &ReplyName| match name {
+        ReplyName::Set => NullReply::Set,
+        ReplyName::Get => NullReply::Get,
+        ReplyName::Miss => NullReply::Miss,
+        ReplyName::Del => NullReply::Del,
+    };
+    let server = NullResp {
+        listen: arguments.listen,
+        protocol: if arguments.unit_separator { Protocol::UnitSeparator } else { Protocol::Resp2 },
+        value_bytes: arguments.value_size as usize,
+        replies: arguments.replies.iter().map(reply).collect(),
+    };
+    let serving = server.serve(|address| output::result(&address.to_string()));
+    serving.with_context(|| format!("can't serve at {}", arguments.listen))
+}

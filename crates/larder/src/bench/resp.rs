@@ -1,0 +1,293 @@
+//! `larder bench resp`: load on servers that speak the Redis protocol.
+
+use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use bench::progress::{Goal, Style};
+use bench::resp::{
+    Choice, Login, Pace, Preload, Protocol, RespLoad, Reuse, Topology, Until, Values, Workload,
+};
+use bench::result::{Machine, Report, Run, SCHEMA};
+use clap::{Args, ValueEnum};
+
+use super::http::time;
+use super::outputs::OutputArguments;
+use super::server::{Server, Watched};
+use super::told::Told;
+use crate::output;
+
+/// Put load on a server that speaks the Redis protocol, and compare every reply with the one expected
+///
+/// The value of a key is a function of the key, so every reply is known byte for byte; a key that is asked for as missing is
+/// one that no load sets. Each command counts as one request, and its latency ends with its reply.
+///
+/// Examples:
+///
+///   larder bench resp 127.0.0.1:6379 --workload get --preload -c 50 -d 10s
+///
+///   larder bench resp 127.0.0.1:6379 --workload set --pipeline 100 -n 1000000 --server-pid $(pidof redis-server)
+///
+///   larder bench resp 127.0.0.1:7000 --cluster --keys 1000000 --zipf 0.99 --rate 20000 -d 1m --json result.json
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct RespArguments {
+    /// Host and port of the server, or of any node of a cluster
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+
+    /// Send each command to the node that has the slot of its key, and follow redirections
+    #[arg(long)]
+    cluster: bool,
+
+    #[command(flatten)]
+    commands: Commands,
+
+    #[command(flatten)]
+    amount: Amount,
+
+    #[command(flatten)]
+    server: ServerArguments,
+
+    /// Tell no progress
+    #[arg(short, long, help_heading = "Output")]
+    quiet: bool,
+
+    #[command(flatten)]
+    outputs: OutputArguments,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Commands")]
+struct Commands {
+    /// What is asked
+    #[arg(long, value_enum, default_value_t = WorkloadName::Workflow)]
+    workload: WorkloadName,
+
+    /// How it is said
+    #[arg(long, value_enum, default_value_t = ProtocolName::Resp2)]
+    protocol: ProtocolName,
+
+    /// User for AUTH; the default user unless given
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+
+    /// File with the password for AUTH
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+
+    /// Bytes of a key
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    key_size: usize,
+
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    value_size: usize,
+
+    /// All keys have the same value: for `larder bench null-resp`, which stores nothing
+    #[arg(long)]
+    fixed_values: bool,
+
+    /// Different keys
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    keys: u64,
+
+    /// Choose the key of rank r as often as 1 / r^S; all keys are equally likely without this
+    #[arg(long, value_name = "S", conflicts_with = "in_turn")]
+    zipf: Option<f64>,
+
+    /// Take the keys one after the other
+    #[arg(long)]
+    in_turn: bool,
+
+    /// Set every key before: a GET that misses is then wrong
+    #[arg(long)]
+    preload: bool,
+
+    /// The same number chooses the same keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Load")]
+struct Amount {
+    /// Connections open at the same time; on a cluster, to each node
+    #[arg(short, long, value_name = "N", default_value_t = 50)]
+    connections: usize,
+
+    /// A new connection for each batch, which is one command unless there is --pipeline
+    #[arg(long)]
+    connection_per_request: bool,
+
+    /// Commands that are sent on a connection before the first reply, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pipeline: usize,
+
+    /// Stop after so many commands
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
+    requests: Option<u64>,
+
+    /// Stop after this time, such as 10s or 5m; a number alone is seconds [default: 10s]
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    duration: Option<Duration>,
+
+    /// Open loop: commands per second, due at fixed times; latency counts from when a command was due
+    #[arg(long, value_name = "R")]
+    rate: Option<f64>,
+
+    /// Threads that generate; one is enough for most servers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+
+    /// Load before the measured one, whose figures are dropped, for this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    warm_up: Option<Duration>,
+
+    /// Give the commands of a connection up when their replies take longer
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
+    timeout: Duration,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server under load")]
+struct ServerArguments {
+    /// Tell the CPU time and the memory of this process and its children
+    #[arg(long, value_name = "PID", conflicts_with = "server_cmd")]
+    server_pid: Option<u32>,
+
+    /// Start this shell command first, wait until it listens, tell what it spends, and stop it
+    #[arg(long, value_name = "COMMAND")]
+    server_cmd: Option<String>,
+
+    /// Tell how long this core was busy; a server that is started runs on it
+    #[arg(long, value_name = "N")]
+    server_core: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WorkloadName {
+    Set,
+    Get,
+    Del,
+    /// SET a key, GET it, GET a key that is missing
+    Workflow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub(super) enum ProtocolName {
+    Resp2,
+    Resp3,
+    /// The text protocol whose messages end with 0x1F
+    UnitSeparator,
+}
+
+impl ProtocolName {
+    pub(super) fn protocol(self) -> Protocol {
+        match self {
+            Self::Resp2 => Protocol::Resp2,
+            Self::Resp3 => Protocol::Resp3,
+            Self::UnitSeparator => Protocol::UnitSeparator,
+        }
+    }
+}
+
+/// Makes the load and shows what came of it.
+pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
+    let load = load(arguments)?;
+    let started_at_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let run = measure(arguments, &load)?;
+    let report = Report {
+        schema: SCHEMA.into(),
+        title: "Load on a Redis-protocol server".into(),
+        description: run.load.clone(),
+        started_at_unix_s,
+        machine: Machine::this(),
+        larder: crate::VERSION.into(),
+        runs: vec![run],
+        charts: Vec::new(),
+        expectations: Vec::new(),
+    };
+    arguments.outputs.write(&report)
+}
+
+fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
+    let wanted = &arguments.server;
+    let watched =
+        Watched { pid: wanted.server_pid, command: wanted.server_cmd.as_deref(), core: wanted.server_core };
+    let server = Server::start(&watched, || Ok(load.address))?;
+    // What comes before the load is not to count for the server either.
+    bench::resp::prepare(load).context("before the load")?;
+    let goal = match load.until {
+        Until::Requests(requests) => Goal::Requests(requests),
+        Until::Elapsed(duration) => Goal::Duration(duration),
+    };
+    let measuring = server.begin()?;
+    let style = if arguments.quiet { Style::Quiet } else { Style::of_stderr() };
+    let told = Told::start("resp", goal, style);
+    let found = bench::resp::run(load, &mut told.observer());
+    told.finish();
+    let bench::resp::RespRun { mut run, first_problem } = found?;
+    run.server =
+        measuring.map(|measuring| measuring.end()).transpose()?.map(|spent| spent.per_request(run.requests));
+    if let Some(problem) = first_problem {
+        output::note(&format!("the first wrong reply: {problem}"));
+    }
+    Ok(run)
+}
+
+fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
+    let (commands, amount) = (&arguments.commands, &arguments.amount);
+    let address = address(&arguments.address)?;
+    let choice = match (commands.zipf, commands.in_turn) {
+        (Some(exponent), _) => Choice::Zipf(exponent),
+        (None, true) => Choice::InTurn,
+        (None, false) => Choice::Uniform,
+    };
+    Ok(RespLoad {
+        address,
+        topology: if arguments.cluster { Topology::Cluster } else { Topology::Single },
+        protocol: commands.protocol.protocol(),
+        login: login(commands)?,
+        workload: match commands.workload {
+            WorkloadName::Set => Workload::Set,
+            WorkloadName::Get => Workload::Get,
+            WorkloadName::Del => Workload::Del,
+            WorkloadName::Workflow => Workload::Workflow,
+        },
+        key_bytes: commands.key_size,
+        value_bytes: commands.value_size,
+        values: if commands.fixed_values { Values::Fixed } else { Values::OfKey },
+        keys: commands.keys,
+        choice,
+        preload: if commands.preload { Preload::AllKeys } else { Preload::Nothing },
+        connections: amount.connections,
+        reuse: if amount.connection_per_request { Reuse::OnePerBatch } else { Reuse::KeepOpen },
+        pipeline: amount.pipeline,
+        threads: amount.threads,
+        until: match (amount.requests, amount.duration) {
+            (Some(requests), _) => Until::Requests(requests),
+            (None, duration) => Until::Elapsed(duration.unwrap_or(DURATION)),
+        },
+        warm_up: amount.warm_up,
+        pace: amount.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second }),
+        timeout: amount.timeout,
+        seed: commands.seed,
+    })
+}
+
+fn login(commands: &Commands) -> anyhow::Result<Option<Login>> {
+    let Some(path) = &commands.password_file else { return Ok(None) };
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(Some(Login { user: commands.user.clone(), password: text.trim_end_matches(['\r', '\n']).to_owned() }))
+}
+
+const DURATION: Duration = Duration::from_secs(10);
+
+fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    let mut addresses =
+        text.to_socket_addrs().with_context(|| format!("{text} is no address: host:port is needed"))?;
+    addresses.next().with_context(|| format!("{text} has no address"))
+}
