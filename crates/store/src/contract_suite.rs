@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use crate::{
-    Applied, Budget, Change, Charge, FillId, Record, Refusal, SEGMENT_BYTES_MAX, Segment, SegmentId,
+    Applied, Budget, Change, Charge, FillId, Place, Record, Refusal, SEGMENT_BYTES_MAX, Segment, SegmentId,
     SegmentPut, Store, StoreError,
 };
 
@@ -229,7 +229,7 @@ impl<S: Store<SuiteRecord>> Suite<'_, S> {
     }
 
     async fn put_segment(&self, id: SegmentId, data: &[u8]) -> Result<SegmentPut, Violation> {
-        let segment = Segment::copy(self.budget, data)?;
+        let segment = Segment::copy(self.budget, Place::File, data)?;
         Ok(self.store.put_segment(id, segment).await?)
     }
 

@@ -77,7 +77,7 @@ pub use contract::{Store, StoreError};
 pub use files::FilesUnavailable;
 pub use memory::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig, SegmentGroup, Sweep, SweepStep, Usage};
 pub use record::{Applied, Change, Record, Refusal, SegmentPut};
-pub use segment::{FillId, SEGMENT_BYTES_MAX, Segment, SegmentId};
+pub use segment::{FillId, Place, SEGMENT_BYTES_MAX, Segment, SegmentId};
 pub use slice::{FileRange, Slice};
 
 #[cfg(test)]

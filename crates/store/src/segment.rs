@@ -63,6 +63,15 @@ enum Data {
     File(Extent),
 }
 
+/// For whom a segment is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// For readers in this process, such as encryption: on the heap.
+    Heap,
+    /// For clients that the kernel can send files to: in a file, where it is large and the tier has files.
+    File,
+}
+
 impl Segment {
     /// What a segment costs beside its bytes: the counted header in its allocation.
     pub const OVERHEAD_BYTES: usize = size_of::<Counted>() + 2 * size_of::<usize>();
@@ -71,17 +80,21 @@ impl Segment {
     ///
     /// # Errors
     /// When the budget has no room; nothing is allocated then.
-    pub fn copy(budget: &Arc<Budget>, data: &[u8]) -> Result<Self, OverBudget> {
-        Self::gather(budget, &[data])
+    pub fn copy(budget: &Arc<Budget>, place: Place, data: &[u8]) -> Result<Self, OverBudget> {
+        Self::gather(budget, place, &[data])
     }
 
     /// Copies `parts`, one behind the other, into one segment.
     ///
     /// # Errors
     /// When the budget has no room; nothing is allocated then.
-    pub fn gather(budget: &Arc<Budget>, parts: &[impl AsRef<[u8]>]) -> Result<Self, OverBudget> {
+    pub fn gather(
+        budget: &Arc<Budget>,
+        place: Place,
+        parts: &[impl AsRef<[u8]>],
+    ) -> Result<Self, OverBudget> {
         let len = parts.iter().map(|part| part.as_ref().len()).sum::<usize>();
-        if let Some(files) = budget.files_for(len) {
+        if let Some(files) = budget.files_for(len).filter(|_| place == Place::File) {
             let charge = budget.reserve(Extent::resident_bytes(len) + Self::OVERHEAD_BYTES)?;
             match Extent::write(files, parts) {
                 Ok(extent) => return Ok(Self::new(Data::File(extent), charge)),
@@ -97,6 +110,14 @@ impl Segment {
 
     fn new(data: Data, charge: Charge) -> Self {
         Self { shared: Arc::new(Counted { data, charge }) }
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> Place {
+        match &self.shared.data {
+            Data::Heap(_) => Place::Heap,
+            Data::File(_) => Place::File,
+        }
     }
 
     /// How many bytes it has.

@@ -11,6 +11,7 @@ use caching::{
     may_store,
 };
 use http::header::{HeaderName, HeaderValue};
+use store::Place;
 
 use super::ask::Ask;
 use super::epochs::Stamp;
@@ -24,7 +25,7 @@ use crate::events::{self, Event};
 use crate::explain::{OpenRecord, note};
 use crate::fields::map_lines;
 use crate::forward::OriginCall;
-use crate::head::OwnedRequest;
+use crate::head::{OwnedRequest, Scheme, Version};
 use crate::origin::{BodyFrame, OriginError, OriginResponse, RequestBody};
 use crate::reason::{Detail, Reason};
 use crate::route::{LiveSite, RuleIndex};
@@ -404,7 +405,14 @@ impl Job {
             body_bytes_max: self.rule().object_bytes_max.min(memory.body_bytes_max()),
             segment_bytes: memory.segment_bytes_max(),
             first_segment_bytes: memory.segment_bytes_max(),
+            place: self.place(),
         }
+    }
+
+    /// The scheme is part of the key: what one client can be sent as a file, the others that ask for it usually can.
+    fn place(&self) -> Place {
+        let is_plain = self.request.peer.scheme == Scheme::Http && self.request.version != Version::Http2;
+        if is_plain { Place::File } else { Place::Heap }
     }
 
     fn uncacheable_for_ms(&self) -> i64 {

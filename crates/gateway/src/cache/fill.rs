@@ -17,7 +17,7 @@ use bytes::Bytes;
 use caching::ByteRange;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use store::{Budget, Charge, Segment, Slice};
+use store::{Budget, Charge, Place, Segment, Slice};
 use tokio::sync::Notify;
 
 use crate::reason::Reason;
@@ -39,6 +39,8 @@ pub(crate) struct FillLimits {
     pub(crate) segment_bytes: usize,
     /// The size of the first one: less for a part that does not begin where a segment of the whole would.
     pub(crate) first_segment_bytes: usize,
+    /// Where the segments are made.
+    pub(crate) place: Place,
 }
 
 /// A body in progress.
@@ -226,7 +228,7 @@ impl Fill {
 
     /// The body, once all of it is here. `None` when it isn't to be stored.
     pub(crate) fn body(&self) -> Option<CompleteBody> {
-        self.state.lock().finish(&self.budget)
+        self.state.lock().finish(&self.budget, self.limits.place)
     }
 
     /// Shows what was withheld.
@@ -322,7 +324,7 @@ impl State {
             self.tail.extend_from_slice(&data.split_to(step));
             self.total_bytes += step as u64;
             if self.tail.len() == tail_bytes_max {
-                self.seal(budget)?;
+                self.seal(budget, limits.place)?;
             }
         }
         Ok(())
@@ -340,8 +342,8 @@ impl State {
     }
 
     /// Makes the tail a segment.
-    fn seal(&mut self, budget: &Arc<Budget>) -> Result<(), store::OverBudget> {
-        let segment = Segment::copy(budget, &self.tail)?;
+    fn seal(&mut self, budget: &Arc<Budget>, place: Place) -> Result<(), store::OverBudget> {
+        let segment = Segment::copy(budget, place, &self.tail)?;
         self.pieces.push_back(Piece { start: self.tail_start(), data: segment.slice(0, segment.len()) });
         self.segments.push(segment);
         self.tail.clear();
@@ -371,14 +373,14 @@ impl State {
         self.pieces.push_back(Piece { start, data: data.into() });
     }
 
-    fn finish(&mut self, budget: &Arc<Budget>) -> Option<CompleteBody> {
+    fn finish(&mut self, budget: &Arc<Budget>, place: Place) -> Option<CompleteBody> {
         if self.retention == Retention::Window {
             return None;
         }
         if self.segments.is_empty() && self.total_bytes <= INLINE_BODY_BYTES_MAX as u64 {
             return Some(CompleteBody::Inline(Bytes::copy_from_slice(&self.tail)));
         }
-        if !self.tail.is_empty() && self.seal(budget).is_err() {
+        if !self.tail.is_empty() && self.seal(budget, place).is_err() {
             self.stop_keeping();
             return None;
         }
@@ -528,8 +530,12 @@ mod tests {
     use super::*;
     use crate::cache::stored::Primary;
 
-    const LIMITS: FillLimits =
-        FillLimits { body_bytes_max: 1 << 20, segment_bytes: 100_000, first_segment_bytes: 100_000 };
+    const LIMITS: FillLimits = FillLimits {
+        body_bytes_max: 1 << 20,
+        segment_bytes: 100_000,
+        first_segment_bytes: 100_000,
+        place: Place::File,
+    };
     const SOON: Duration = Duration::from_secs(20);
 
     fn memory(bytes_max: u64) -> Memory<Primary> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::ByteRange;
 use caching::partial::Extents;
-use store::{Memory, Segment, SegmentGroup, SegmentPut, Slice, allocated_bytes};
+use store::{Memory, Place, Segment, SegmentGroup, SegmentPut, Slice, allocated_bytes};
 
 use super::fill::INLINE_BODY_BYTES_MAX;
 use super::stored::{ARC_HEADER_BYTES, Primary, StoredBody};
@@ -251,6 +251,8 @@ fn join(memory: &Memory<Primary>, held: Vec<Fragment>, added: Piece) -> Vec<Piec
 
 /// One piece with the bytes of several that cover `union` without a gap.
 fn gather(memory: &Memory<Primary>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
+    let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Place::File);
+    let place = place.unwrap_or(Place::Heap);
     let mut parts: Vec<Bytes> = Vec::new();
     let mut position = union.first;
     while position <= union.last {
@@ -259,7 +261,7 @@ fn gather(memory: &Memory<Primary>, sources: &[Piece], union: ByteRange) -> Opti
         parts.push(source.rest(position).ok()?);
         position = source.range.last + 1;
     }
-    let segment = Segment::gather(memory.budget(), &parts).ok()?;
+    let segment = Segment::gather(memory.budget(), place, &parts).ok()?;
     Some(Piece { range: union, segment })
 }
 
@@ -272,7 +274,7 @@ fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
     fragments
 }
 
-/// Cuts `data`, which begins at `start`, at the borders of the cells.
+/// Cuts `data`, small enough to be inside a record, which begins at `start`, at the borders of the cells.
 ///
 /// # Errors
 /// When the memory budget has no room.
@@ -284,7 +286,7 @@ pub(crate) fn cut(
 ) -> Result<Vec<Segment>, store::OverBudget> {
     let (head, rest) = data.split_at(first_piece_bytes(start, segment_bytes).min(data.len()));
     let pieces = std::iter::once(head).chain(rest.chunks(segment_bytes)).filter(|piece| !piece.is_empty());
-    pieces.map(|piece| Segment::copy(memory.budget(), piece)).collect()
+    pieces.map(|piece| Segment::copy(memory.budget(), Place::Heap, piece)).collect()
 }
 
 /// How many bytes from `start` lie within its cell.

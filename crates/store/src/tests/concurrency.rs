@@ -6,7 +6,7 @@ use std::thread;
 
 use super::{assert_sums, memory, put, record};
 use crate::contract_suite::SuiteRecord;
-use crate::{Change, Segment};
+use crate::{Change, Place, Segment};
 
 /// Named after a bug of the field: an entry that is replaced by removal and insertion is missing in between.
 #[test]
@@ -80,7 +80,7 @@ fn traffic(memory: &crate::Memory<SuiteRecord>, thread: u64, n: u64) {
     }
     let reader = memory.get(&((key + 1) % 500).to_le_bytes());
     let group = memory.open_group();
-    if let Ok(segment) = Segment::copy(memory.budget(), &vec![0; bytes]) {
+    if let Ok(segment) = Segment::copy(memory.budget(), Place::File, &vec![0; bytes]) {
         group.put(0, segment);
     }
     if n.is_multiple_of(10) {

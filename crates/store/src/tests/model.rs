@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use super::{assert_sums, expiring};
 use crate::contract_suite::SuiteRecord;
 use crate::files::Extent;
-use crate::{Applied, Change, Charge, FillId, Memory, MemoryConfig, Segment, SegmentId, allocated_bytes};
+use crate::{
+    Applied, Change, Charge, FillId, Memory, MemoryConfig, Place, Segment, SegmentId, allocated_bytes,
+};
 
 #[derive(Debug, Clone, Copy)]
 enum Operation {
@@ -119,7 +121,7 @@ impl Pair {
     fn put_segment(&mut self, fill: u8, index: u32, bytes: usize) {
         let id = SegmentId { fill: self.fills[usize::from(fill)], index };
         let data = vec![index as u8; bytes];
-        let Ok(segment) = Segment::copy(self.memory.budget(), &data) else { return };
+        let Ok(segment) = Segment::copy(self.memory.budget(), Place::File, &data) else { return };
         if self.memory.put_segment(id, segment) == crate::SegmentPut::Stored {
             self.segments.insert((fill, index), data);
         }
