@@ -1,4 +1,4 @@
-//! The validators of a response (RFC 9110 section 8.8), borrowed for a decision or owned to be kept.
+//! The validators of a response (RFC 9110 section 8.8), borrowed for a decision, and what is kept of them.
 
 use crate::{EntityTag, FieldLine, Timestamp, date, fields};
 
@@ -43,20 +43,20 @@ impl<'a> Validators<'a> {
     }
 }
 
-/// [`Validators`] to be kept with a stored response.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What was found out about [`Validators`], to be kept with the fields of a stored response: their text stays there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredValidators {
-    etag: Option<Box<[u8]>>,
-    last_modified: Option<(Box<[u8]>, Timestamp)>,
+    has_etag: bool,
+    last_modified: Option<Timestamp>,
     date: Option<Timestamp>,
 }
 
 impl StoredValidators {
-    /// For the decisions.
-    pub fn view(&self) -> Validators<'_> {
+    /// For the decisions. `value` gives the first value of a field of the response that they were parsed from.
+    pub fn view<'a>(&self, value: impl Fn(&str) -> Option<&'a [u8]>) -> Validators<'a> {
         Validators {
-            etag: self.etag.as_deref(),
-            last_modified: self.last_modified.as_ref().map(|(text, at)| (&text[..], *at)),
+            etag: if self.has_etag { value("etag") } else { None },
+            last_modified: self.last_modified.and_then(|at| Some((value("last-modified")?, at))),
             date: self.date,
         }
     }
@@ -65,8 +65,8 @@ impl StoredValidators {
 impl From<Validators<'_>> for StoredValidators {
     fn from(validators: Validators<'_>) -> Self {
         Self {
-            etag: validators.etag.map(Into::into),
-            last_modified: validators.last_modified.map(|(text, at)| (text.into(), at)),
+            has_etag: validators.etag.is_some(),
+            last_modified: validators.last_modified.map(|(_, at)| at),
             date: validators.date,
         }
     }

@@ -275,7 +275,7 @@ impl Reply {
 /// The stored reason phrase belongs to the stored status only.
 //= RFC 9112 section 4: the reason phrase means nothing
 fn reason_of(stored: &StoredHead, status: u16) -> Option<&[u8]> {
-    (stored.facts.status == status).then_some(&*stored.reason)
+    stored.reason.as_deref().filter(|_| stored.facts.status == status)
 }
 
 fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl Fn(&str) -> bool) {

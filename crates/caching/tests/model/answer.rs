@@ -48,7 +48,7 @@ impl Exchange<'_> {
 
     //= RFC 9110 section 13.2.2: preconditions come before ranges
     fn represented(&self, stored: &Stored) -> Response {
-        let validators = stored.validators.view();
+        let validators = stored.validators();
         let (method, lines) = (self.facts.method, self.lines);
         let precondition = conditional::evaluate(method, lines, &stored.facts, &validators, self.now);
         let mut response = Response {

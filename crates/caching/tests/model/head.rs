@@ -30,7 +30,7 @@ impl Cache {
 fn judge(exchange: &Exchange<'_>, response: &Response, known: &Stored) -> HeadUpdate {
     let stored = head_update::Stored {
         facts: &known.facts,
-        validators: &known.validators.view(),
+        validators: &known.validators(),
         content_bytes: Some(known.message.body.len() as u64),
     };
     head_update::judge(response.status, &response.message.lines(), &stored, exchange.times())

@@ -92,11 +92,17 @@ impl Message {
 }
 
 impl Stored {
+    fn validators(&self) -> Validators<'_> {
+        let fields = &self.message.fields;
+        let first = |name: &str| fields.iter().find(|(line, _)| line.eq_ignore_ascii_case(name));
+        self.validators.view(|name| first(name).map(|(_, value)| &value[..]))
+    }
+
     fn known(&self) -> Known<'_> {
         let is_encoded = fields::contains(&self.message.lines(), "content-encoding");
         let of_codings = is_encoded || self.nominated.has("accept-encoding");
         let of_users = ["cookie", "authorization"].iter().any(|name| self.nominated.has(name));
-        Known { validators: self.validators.view(), is_only_for_selected: of_codings || of_users }
+        Known { validators: self.validators(), is_only_for_selected: of_codings || of_users }
     }
 }
 
@@ -285,7 +291,7 @@ impl Cache {
     ) -> Response {
         let mut request = exchange.forwarded(|name| !conditional::is_precondition(name) && name != "range");
         let candidates = self.candidates(exchange, stale);
-        let validators: Vec<_> = candidates.iter().map(|stored| stored.validators.view()).collect();
+        let validators: Vec<_> = candidates.iter().map(|stored| stored.validators()).collect();
         let first = if stale.is_some() { First::Selected } else { First::Other };
         let conditions = validation::conditional_fields(&validators, first);
         request.message.fields.extend(owned(conditions.iter().map(|(name, value)| (*name, &value[..]))));

@@ -99,7 +99,7 @@ impl Ask {
             Self::AsAsked => return append_preconditions(request, fields),
             Self::Range(spec) => *spec,
             Self::Hole(hole) => {
-                let validators = hole.hit.head.validators.view();
+                let validators = hole.hit.head.validators();
                 //= RFC 9110 section 13.1.5: no If-Range without Range
                 insert(fields, header::IF_RANGE, partial::if_range_value(&validators).unwrap_or_default());
                 hole.spec()
@@ -115,7 +115,7 @@ impl Hole {
     /// The first bytes of `wanted` that are missing, where what is held can be combined with an answer for them.
     fn first(hit: &Hit, wanted: ByteRange) -> Option<Self> {
         let can_be_combined =
-            hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators.view()).is_some();
+            hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators()).is_some();
         if !can_be_combined {
             return None;
         }
@@ -139,7 +139,7 @@ impl Hole {
         Wanted {
             fields: stored,
             range: self.range,
-            validators: self.hit.head.validators.view(),
+            validators: self.hit.head.validators(),
             complete_bytes: self.hit.body.complete_bytes(),
         }
     }

@@ -182,7 +182,7 @@ impl Job {
     }
 
     fn candidates(&self) -> Vec<Validators<'_>> {
-        self.fetch.candidates.iter().map(|hit| hit.head.validators.view()).collect()
+        self.fetch.candidates.iter().map(|hit| hit.head.validators()).collect()
     }
 
     fn first(&self) -> First {

@@ -61,7 +61,7 @@ impl Freshening<'_> {
         };
         // Where no later request could match, `storable` forbids to store it.
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
-        let head = self.nominating(nominated, facts, fields, &stored.reason);
+        let head = self.nominating(nominated, facts, fields, stored.reason.as_deref());
         let declared_bytes = stored.declared_bytes;
         Freshened { head: StoredHead { membership, declared_bytes, ..head }, storable }
     }
@@ -92,7 +92,7 @@ impl Freshening<'_> {
         &self,
         facts: StoredFacts,
         fields: PackedFields,
-        reason: &[u8],
+        reason: Option<&[u8]>,
         declared_bytes: Option<u64>,
     ) -> Result<StoredHead, VaryUnusable> {
         let nominated = NominatedFields::parse(&fields.to_lines())?;
@@ -104,7 +104,7 @@ impl Freshening<'_> {
         nominated: NominatedFields,
         facts: StoredFacts,
         mut fields: PackedFields,
-        reason: &[u8],
+        reason: Option<&[u8]>,
     ) -> StoredHead {
         fields.shrink();
         let lines = fields.to_lines();
@@ -121,7 +121,7 @@ impl Freshening<'_> {
             validators,
             nominated,
             nominated_values,
-            reason: reason.into(),
+            reason: reason.map(Into::into),
             fields,
             membership: None,
             declared_bytes: None,

@@ -116,7 +116,7 @@ impl Update<'_> {
         let answer: Vec<FieldLine<'_>> = map_lines(&self.response.fields).collect();
         let stored = Stored {
             facts: &head.facts,
-            validators: &head.validators.view(),
+            validators: &head.validators(),
             content_bytes: variant.body.complete_bytes(),
         };
         match head_update::judge(self.response.status.as_u16(), &answer, &stored, self.times) {

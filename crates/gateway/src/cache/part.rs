@@ -111,7 +111,7 @@ impl Job {
         };
         let can_be_completed = self.rule().range_miss == RangeMiss::Part
             && head.facts.status == 200
-            && if_range_value(&head.validators.view()).is_some();
+            && if_range_value(&head.validators()).is_some();
         let arrived_bytes = filling.fill.arrived_bytes();
         let is_too_long = filling.part.is_some_and(|part| arrived_bytes > part.range.len_bytes());
         if !can_be_completed || arrived_bytes == 0 || is_too_long || self.request.method != "GET" {
@@ -139,7 +139,7 @@ impl Job {
         let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
         let received = caching::Validators::parse(&lines, times.response);
         let fits = stored.head.facts.status == 200
-            && may_combine(&stored.head.validators.view(), &received)
+            && may_combine(&stored.head.validators(), &received)
             && are_coded_alike(&stored.head.fields.to_lines(), &lines)
             && same_complete_length(stored.body.complete_bytes(), range.complete_bytes);
         fits.then_some(stored)
@@ -287,7 +287,7 @@ impl Publication<'_> {
         };
         let can_be_combined = stored.head.facts.status == 200
             && !hole.is_some_and(is_another)
-            && may_combine(&stored.head.validators.view(), &head.validators.view())
+            && may_combine(&stored.head.validators(), &head.validators())
             && are_coded_alike(&stored.head.fields.to_lines(), &head.fields.to_lines())
             && same_complete_length(stored.body.complete_bytes(), part.complete_bytes);
         if can_be_combined {

@@ -36,10 +36,10 @@ pub(super) enum Replaced<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotTaken;
 
-/// The reason phrase of the status that is stored: HTTP/2 has none, and a 206 is stored as a part of a 200.
-pub(super) fn reason(response: &OriginResponse, stored_status: u16) -> &[u8] {
-    let own = response.reason.as_deref().filter(|_| response.status == stored_status);
-    own.unwrap_or_else(|| http1::reason_phrase(stored_status).as_bytes())
+/// The reason phrase of the status that is stored, if it is not the usual one: a 206 is stored as a part of a 200.
+pub(super) fn reason(response: &OriginResponse, stored_status: u16) -> Option<&[u8]> {
+    let own = response.reason.as_deref().filter(|_| response.status == stored_status)?;
+    (own != http1::reason_phrase(stored_status).as_bytes()).then_some(own)
 }
 
 impl Publication<'_> {

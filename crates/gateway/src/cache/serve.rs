@@ -121,7 +121,7 @@ impl Serving<'_> {
             RangeSpec::From(first) => part.range.first == first,
             RangeSpec::Suffix(_) => false,
         };
-        let holds = range::if_range_holds(self.request.fields, &head.validators.view(), self.now);
+        let holds = range::if_range_holds(self.request.fields, &head.validators(), self.now);
         if !is_beginning || !holds || self.facts.method != MethodClass::Get {
             return None;
         }
@@ -168,7 +168,7 @@ impl Serving<'_> {
         if !self.facts.has_range {
             return Ranges::Whole;
         }
-        let validators = head.validators.view();
+        let validators = head.validators();
         range::evaluate(self.facts.method, self.request.fields, &head.facts, &validators, bytes, self.now)
     }
 
@@ -176,7 +176,7 @@ impl Serving<'_> {
     fn represent(&self, representation: &Representation<'_>) -> Option<Reply> {
         let head = representation.head;
         if self.facts.has_conditions {
-            let validators = head.validators.view();
+            let validators = head.validators();
             let method = self.facts.method;
             let precondition =
                 conditional::evaluate(method, self.request.fields, &head.facts, &validators, self.now);
@@ -246,7 +246,7 @@ impl Serving<'_> {
     /// A range of a part whose complete length is not known: only one that names both ends, and is held, can be
     /// answered.
     fn range_of_unknown(&self, representation: &Representation<'_>) -> Option<Reply> {
-        let validators = representation.head.validators.view();
+        let validators = representation.head.validators();
         let is_for_this = self.facts.method == MethodClass::Get
             && range::if_range_holds(self.request.fields, &validators, self.now);
         if !is_for_this {

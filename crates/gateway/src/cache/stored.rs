@@ -8,7 +8,9 @@ use bytes::Bytes;
 use caching::validation::{self, Known};
 use caching::{
     Matching, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
+    Validators,
 };
+use smallvec::SmallVec;
 use store::{Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
 use super::epochs::{Epochs, Membership};
@@ -20,11 +22,12 @@ use crate::reason::Detail;
 #[derive(Clone, Debug)]
 pub(crate) struct StoredHead {
     pub(crate) facts: StoredFacts,
-    pub(crate) validators: StoredValidators,
+    pub(super) validators: StoredValidators,
     /// Which requests it answers, beyond the cache key (RFC 9111 section 4.1).
     pub(crate) nominated: NominatedFields,
     pub(crate) nominated_values: NominatedValues,
-    pub(crate) reason: Box<[u8]>,
+    /// `None`: the usual phrase of the status.
+    pub(crate) reason: Option<Box<[u8]>>,
     /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
     pub(crate) fields: PackedFields,
     /// What it belongs to, if that can be invalidated.
@@ -34,14 +37,16 @@ pub(crate) struct StoredHead {
 }
 
 impl StoredHead {
+    /// What tells this response from others.
+    pub(crate) fn validators(&self) -> Validators<'_> {
+        self.validators.view(|name| self.fields.value(name))
+    }
+
     fn heap_bytes(&self) -> usize {
-        let validators = self.validators.view();
         let boxed = [
             size_of::<Self>() + ARC_HEADER_BYTES,
-            self.reason.len(),
+            self.reason.as_deref().map_or(0, <[u8]>::len),
             self.nominated.as_str().len(),
-            validators.etag.map_or(0, <[u8]>::len),
-            validators.last_modified.map_or(0, |(text, _)| text.len()),
             self.membership.as_ref().map_or(0, Membership::heap_bytes),
         ];
         let boxed = boxed.into_iter().chain(self.nominated_values.heap_bytes());
@@ -123,7 +128,7 @@ impl StoredResponse {
         let is_encoded = self.head.fields.value("content-encoding").is_some();
         let of_codings = is_encoded || self.head.nominated.has("accept-encoding");
         let of_users = ["cookie", "authorization"].iter().any(|name| self.head.nominated.has(name));
-        Known { validators: self.head.validators.view(), is_only_for_selected: of_codings || of_users }
+        Known { validators: self.head.validators(), is_only_for_selected: of_codings || of_users }
     }
 
     fn heap_bytes(&self) -> usize {
@@ -131,7 +136,7 @@ impl StoredResponse {
             StoredBody::Inline(data) => allocated_bytes(data.len()) + INLINE_OVERHEAD_BYTES,
             StoredBody::Segments(segmented) => segmented.heap_bytes(),
         };
-        size_of::<Self>() + self.head.heap_bytes() + body_bytes
+        self.head.heap_bytes() + body_bytes
     }
 }
 
@@ -154,7 +159,7 @@ impl Uncacheable {
 #[derive(Debug)]
 pub(crate) struct Primary {
     /// Newest first.
-    variants: Vec<StoredResponse>,
+    variants: SmallVec<[StoredResponse; 1]>,
     /// Requests for this key are not collapsed then.
     uncacheable: Option<Uncacheable>,
     expires_at_ms: Option<u64>,
@@ -175,10 +180,15 @@ impl Primary {
         variants: Vec<StoredResponse>,
         uncacheable: Option<Uncacheable>,
     ) -> Result<Self, OverBudget> {
+        let expires_at_ms = expires_at_ms(&variants, uncacheable);
+        // The usual one lies in the record itself, several in a list of exact size.
+        let mut variants: SmallVec<[StoredResponse; 1]> = variants.into_iter().collect();
+        variants.shrink_to_fit();
+        let list_bytes = if variants.spilled() { size_of_val(&variants[..]) } else { 0 };
         let bytes = allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
+            + allocated_bytes(list_bytes)
             + variants.iter().map(StoredResponse::heap_bytes).sum::<usize>();
         let charge = budget.reserve_record(bytes)?;
-        let expires_at_ms = expires_at_ms(&variants, uncacheable);
         Ok(Self { variants, uncacheable, expires_at_ms, charge })
     }
 
