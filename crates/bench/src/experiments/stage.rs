@@ -117,7 +117,7 @@ impl<'a> Stage<'a> {
             title: findings.title.to_owned(),
             description: findings.description,
             started_at_unix_s: started.as_secs(),
-            machine: Machine::default(),
+            machine: Machine::this(),
             larder: String::new(),
             runs: findings.runs,
             charts: findings.charts,

@@ -2,6 +2,7 @@
 //!
 //! Reads arguments and files, shows results; what is measured and how it is shown stands in the crate `bench`.
 
+mod experiment;
 mod http;
 mod null_http;
 mod null_resp;
@@ -15,6 +16,7 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
+    Experiment(experiment::ExperimentArguments),
     Http(Box<http::HttpArguments>),
     NullHttp(null_http::NullHttpArguments),
     Resp(Box<resp::RespArguments>),
@@ -27,6 +29,7 @@ pub(crate) enum BenchCommand {
 
 pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
+        BenchCommand::Experiment(arguments) => experiment::run(&arguments),
         BenchCommand::Http(arguments) => http::run(&arguments),
         BenchCommand::NullHttp(arguments) => null_http::run(&arguments),
         BenchCommand::Resp(arguments) => resp::run(&arguments),
