@@ -48,9 +48,9 @@ pub fn write_status_line(out: &mut Vec<u8>, status: u16, reason: Option<&[u8]>) 
     if !is_field_value(reason) {
         return Err(EncodeError::InvalidReason);
     }
+    let digit = |number: u16| b'0' + (number % 10) as u8;
     out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
-    out.push(b' ');
+    out.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status), b' ']);
     out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
     Ok(())
@@ -75,12 +75,14 @@ pub fn write_field(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), En
     Ok(())
 }
 
-/// Appends a field line with a number: Content-Length, Age.
-///
-/// # Errors
-/// [`EncodeError::InvalidFieldName`].
-pub fn write_field_number(out: &mut Vec<u8>, name: &str, value: u64) -> Result<(), EncodeError> {
-    write_field(out, name, itoa::Buffer::new().format(value).as_bytes())
+/// Appends a field line with a number: Content-Length, Age. The name stands in the code that calls, not in a message,
+/// so it is not looked at.
+pub fn write_field_number(out: &mut Vec<u8>, name: &'static str, value: u64) {
+    debug_assert!(is_token(name.as_bytes()));
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the empty line that ends a head.

@@ -2,9 +2,10 @@
 
 use core::mem::MaybeUninit;
 
-use crate::fields::{self, FieldLine};
+use crate::fields::{self, FieldLine, is_token_byte};
 use crate::framing::Control;
 use crate::request_line::{self, Target};
+use crate::scan::METHOD_BYTES_MAX;
 use crate::{
     Authority, Framing, HeadScanner, Limits, Persistence, RequestError, Scheme, TargetForm, Version,
 };
@@ -64,6 +65,35 @@ pub fn parse_head<'l, 'b>(
     HeadScanner::default().parse(buf, limits, lines)
 }
 
+/// Reads the head at the start of `buf` into `request` if it is all there and breaks no rule of the scanner. Each byte
+/// is looked at by the tokenizer anyway; what the scanner asks beyond that is asked of the whole here. Everything else
+/// is `None`, and the scanner's to tell: the outcome is the same with and without this way (`tests/splits.rs`).
+pub(crate) fn tokenize_at_once<'h, 'b>(
+    buf: &'b [u8],
+    limits: &Limits,
+    request: &mut httparse::Request<'h, 'b>,
+    raw: &'h mut [MaybeUninit<httparse::Header<'b>>],
+) -> Option<usize> {
+    let visible = &buf[..buf.len().min(limits.head_bytes_max)];
+    // The tokenizer would skip any number of empty lines.
+    if !is_token_byte(*visible.first()?) {
+        return None;
+    }
+    let Ok(httparse::Status::Complete(bytes)) = request.parse_with_uninit_headers(visible, raw) else {
+        return None;
+    };
+    let is_within_limits = request.method?.len() <= METHOD_BYTES_MAX
+        && request.path?.len() <= limits.target_bytes_max
+        && request.headers.len() <= limits.fields_max;
+    (is_within_limits && !has_bare_line_feed(&visible[..bytes])).then_some(bytes)
+}
+
+/// Whether a LF has no CR before it. Without an early end, so that it is done for many bytes at once.
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    let pairs = head.iter().zip(&head[1..]);
+    pairs.fold(0, |bare, (before, byte)| bare | (u8::from(*byte == b'\n') & u8::from(*before != b'\r'))) != 0
+}
+
 /// `head` went through the scanner: every LF in it has a CR before it, and it ends where the first empty line after
 /// the request line does.
 pub(crate) fn parse_complete<'l, 'b>(
@@ -78,7 +108,7 @@ pub(crate) fn parse_complete<'l, 'b>(
     }
 }
 
-fn assemble<'l, 'b>(
+pub(crate) fn assemble<'l, 'b>(
     request: &httparse::Request<'_, 'b>,
     lines: &'l mut [FieldLine<'b>],
     bytes: usize,

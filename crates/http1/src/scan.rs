@@ -1,6 +1,9 @@
 //! Finds the end of a head in a growing buffer, and refuses what is too large or cut wrongly before it has arrived.
 
+use core::mem::MaybeUninit;
+
 use crate::fields::is_token_byte;
+use crate::head;
 use crate::{FieldLine, Head, Limits, RequestError};
 
 /// Remembers how far one head has been looked at, so that each byte is looked at once however slowly it arrives.
@@ -31,7 +34,7 @@ enum Stage {
 }
 
 /// The longest method that is taken. The longest registered one has 17 bytes.
-const METHOD_BYTES_MAX: usize = 32;
+pub(crate) const METHOD_BYTES_MAX: usize = 32;
 
 impl HeadScanner {
     /// The length of the head, or `None` while its end has not arrived.
@@ -72,10 +75,17 @@ impl HeadScanner {
         limits: &Limits,
         lines: &'l mut [FieldLine<'b>],
     ) -> Result<Option<Head<'b, 'l>>, RequestError> {
+        if self.scanned == 0 && self.stage == Stage::Start {
+            let mut raw = [const { MaybeUninit::uninit() }; Limits::FIELDS_CEILING];
+            let mut request = httparse::Request::new(&mut []);
+            if let Some(bytes) = head::tokenize_at_once(buf, limits, &mut request, &mut raw) {
+                return head::assemble(&request, lines, bytes).map(Some);
+            }
+        }
         let Some(bytes) = self.scan(buf, limits)? else {
             return Ok(None);
         };
-        crate::head::parse_complete(&buf[..bytes], lines).map(Some)
+        head::parse_complete(&buf[..bytes], lines).map(Some)
     }
 
     fn end_line(&mut self, line: &[u8], end: usize, limits: &Limits) -> Result<(), RequestError> {
