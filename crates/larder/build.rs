@@ -4,8 +4,13 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-env-changed=LARDER_COMMIT");
-    println!("cargo:rerun-if-changed=../../.git/HEAD");
+    // A path that is not there would make every build a new one, and in a second working tree `.git` is no folder.
+    if let Some(head) = git(&["rev-parse", "--path-format=absolute", "--git-path", "HEAD"]) {
+        println!("cargo:rerun-if-changed={head}");
+    }
     let package = env!("CARGO_PKG_VERSION");
+    // The commit that is checked out; none outside a repository, such as in a source archive.
+    let commit = || git(&["rev-parse", "--short=12", "HEAD"]);
     let commit = std::env::var("LARDER_COMMIT").ok().or_else(commit).unwrap_or_default();
     let version = if commit.is_empty() { package.to_owned() } else { format!("{package} ({commit})") };
     println!("cargo:rustc-env=LARDER_VERSION={version}");
@@ -13,9 +18,9 @@ fn main() {
     println!("cargo:rustc-env=LARDER_RUSTC={}", compiler().unwrap_or_default());
 }
 
-/// The commit that is checked out; none outside a repository, such as in a source archive.
-fn commit() -> Option<String> {
-    let output = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output().ok()?;
+/// What git says in one line.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
