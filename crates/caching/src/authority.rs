@@ -31,7 +31,9 @@ impl<'a> Authority<'a> {
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.extend(self.host.iter().map(u8::to_ascii_lowercase));
+        let start = out.len();
+        out.extend_from_slice(self.host);
+        out[start..].make_ascii_lowercase();
         if !self.port.is_empty() {
             out.push(b':');
             out.extend_from_slice(self.port);
@@ -46,11 +48,13 @@ impl<'a> Authority<'a> {
 /// Host and port digits. What follows the last colon is a port only if it is all digits; the colons of
 /// an IPv6 literal stand inside brackets, and one without brackets is left alone.
 fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
-    let Some(colon) = memchr::memrchr(b':', authority) else { return (authority, b"") };
-    let (host, port) = (&authority[..colon], &authority[colon + 1..]);
-    let is_port = port.iter().all(u8::is_ascii_digit);
-    let is_whole_host = memchr::memchr(b':', host).is_none() || host.ends_with(b"]");
-    if is_port && is_whole_host { (host, port) } else { (authority, b"") }
+    // From the end: few names end in digits, and those soon show what stands before them.
+    let Some(before) = authority.iter().rposition(|byte| !byte.is_ascii_digit()) else {
+        return (authority, b"");
+    };
+    let (host, port) = (&authority[..before], &authority[before + 1..]);
+    let is_whole_host = || memchr::memchr(b':', host).is_none() || host.ends_with(b"]");
+    if authority[before] == b':' && is_whole_host() { (host, port) } else { (authority, b"") }
 }
 
 #[cfg(test)]

@@ -48,7 +48,20 @@ pub fn evaluate(
 /// 304 does not have; `Last-Modified` stays, for caches further on to update theirs.
 //= RFC 9110 section 15.4.5: fields of a 304 response
 pub fn belongs_in_304(name: &str) -> bool {
-    !CONTENT_FIELDS.iter().any(|known| known.eq_ignore_ascii_case(name))
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    // By length: asked for every field of every 304.
+    let is_of_content = match name.len() {
+        6 => is("digest"),
+        7 => is("trailer"),
+        11 => is("content-md5") || is("repr-digest"),
+        12 => is("content-type"),
+        13 => is("content-range"),
+        14 => is("content-length") || is("content-digest"),
+        16 => is("content-encoding") || is("content-language"),
+        17 => is("transfer-encoding"),
+        _ => false,
+    };
+    !is_of_content
 }
 
 /// Whether a request field is a precondition; a cache that validates for itself puts its own in place.
@@ -84,19 +97,6 @@ fn is_unmodified(
 
 const PRECONDITIONS: [&str; 5] =
     ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range"];
-const CONTENT_FIELDS: [&str; 11] = [
-    "content-type",
-    "content-length",
-    "content-encoding",
-    "content-language",
-    "content-range",
-    "content-md5",
-    "content-digest",
-    "repr-digest",
-    "digest",
-    "transfer-encoding",
-    "trailer",
-];
 
 #[cfg(test)]
 mod tests {
@@ -110,7 +110,19 @@ mod tests {
         {
             assert!(belongs_in_304(name), "{name}");
         }
-        for name in ["Content-Type", "content-length", "Content-Encoding", "Content-Range", "Trailer"] {
+        for name in [
+            "Content-Type",
+            "content-length",
+            "Content-Encoding",
+            "Content-Language",
+            "Content-Range",
+            "Content-MD5",
+            "Content-Digest",
+            "Repr-Digest",
+            "Digest",
+            "Transfer-Encoding",
+            "Trailer",
+        ] {
             assert!(!belongs_in_304(name), "{name}");
         }
     }

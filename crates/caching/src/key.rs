@@ -105,7 +105,9 @@ pub fn write_key(parts: &KeyParts<'_>, rules: &KeyRules, out: &mut Vec<u8>) {
     out.push(FORMAT);
     write_part(parts.site, out);
     write_length(parts.scheme.len(), out);
-    out.extend(parts.scheme.iter().map(u8::to_ascii_lowercase));
+    let scheme_at = out.len();
+    out.extend_from_slice(parts.scheme);
+    out[scheme_at..].make_ascii_lowercase();
     let authority = Authority::new(parts.scheme, parts.authority);
     write_length(authority.len(), out);
     authority.write(out);
