@@ -39,15 +39,17 @@ impl Reply {
     }
 }
 
-/// Counts and logs one request.
-pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) {
+/// Counts and logs one request. Gives the time that it ended at, so that nobody needs to look at the clock again.
+pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) -> Instant {
     let account = &reply.account;
-    let duration_ns = elapsed_ns(account.started);
+    let ended = Instant::now();
+    let duration = ended.saturating_duration_since(account.started);
+    let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let cache = match sent.delivered {
         Delivered::Whole => account.result,
         Delivered::Broken => CacheResult::Error,
     };
-    worker.recorder.request(&RequestOutcome {
+    let outcome = RequestOutcome {
         site: account.site.as_ref().map_or(SiteId::NONE, |site| site.metrics),
         method: Method::from_token(request.method.as_bytes()),
         status: sent.status,
@@ -55,24 +57,29 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
         duration_ns,
         body_bytes_sent: sent.body_bytes,
         body_bytes_received: sent.received_bytes,
-    });
-    if !worker.access.is_on() {
-        return;
+    };
+    worker.recorder.request(&outcome);
+    if worker.access.is_on() {
+        log(worker, request, reply, &outcome);
     }
+    ended
+}
+
+fn log(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, outcome: &RequestOutcome) {
     let mut cache_status = Vec::with_capacity(96);
     reply.cache_status.write(&worker.shared.live.load().cache_name, &mut cache_status);
     worker.access.record(&AccessRecord {
-        unix_ms: unix_ms().saturating_sub(duration_ns / 1_000_000),
+        unix_ms: unix_ms().saturating_sub(outcome.duration_ns / 1_000_000),
         client: Some(request.peer.ip()),
         method: request.method.as_bytes(),
         target: request.path_and_query.as_bytes(),
         host: Some(request.authority.as_bytes()),
         protocol: request.version.as_str(),
-        status: sent.status,
-        body_bytes: sent.body_bytes,
-        duration_ns,
-        site: account.site.as_ref().map(|site| site.config.name.as_str()),
-        cache,
+        status: outcome.status,
+        body_bytes: outcome.body_bytes_sent,
+        duration_ns: outcome.duration_ns,
+        site: reply.account.site.as_ref().map(|site| site.config.name.as_str()),
+        cache: outcome.cache,
         cache_status: Some(&cache_status),
         referer: text(request.fields, "referer").map(str::as_bytes),
         user_agent: text(request.fields, "user-agent").map(str::as_bytes),
@@ -114,8 +121,4 @@ pub(crate) fn record_refused(worker: &Worker, client: &ClientEnd, problem: &Prob
 
 fn unix_ms() -> u64 {
     u64::try_from(now().as_ms()).unwrap_or(0)
-}
-
-fn elapsed_ns(started: Instant) -> u64 {
-    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -88,16 +88,17 @@ impl Plan {
     }
 }
 
-/// Route, key, lookup, and the reply if one is at hand. `key` is scratch space of the connection.
+/// Route, key, lookup, and the reply if one is at hand. `key` is scratch space of the connection, `started` is when the
+/// head was complete.
 //= RFC 9111 section 2: reuse is the default
 pub(crate) fn begin(
     worker: &Arc<Worker>,
     live: &Arc<Live>,
     request: &RequestHead<'_>,
     key: &mut Vec<u8>,
+    started: Instant,
 ) -> Step {
-    let started = Instant::now();
-    let Some(site) = live.routes.site(request.authority, request.path()) else {
+    let Some(site) = live.routes.site(request.authority, request.path_and_query) else {
         let problem = Problem::no_site(request.authority);
         note(request.record, || Finding::new("route", "no site is for this host and path", ""));
         return Step::Reply(respond::reply(&problem, None, started, worker));

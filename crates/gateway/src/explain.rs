@@ -178,7 +178,7 @@ async fn answer(worker: &Arc<Worker>, question: &Question) -> Explanation {
         record: Some(&record),
     };
     let started = Instant::now();
-    let mut reply = match exchange::begin(worker, &live, &request, &mut Vec::new()) {
+    let mut reply = match exchange::begin(worker, &live, &request, &mut Vec::new(), started) {
         Step::Reply(reply) => reply,
         Step::Forward(plan) => {
             let (interims, _discarded) = mpsc::channel(INTERIMS_MAX);

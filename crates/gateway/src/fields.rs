@@ -4,7 +4,7 @@
 //! at the same time the HTTP/1.1 wire form: a stored response's head is sent by copying one slice.
 
 use bytes::Bytes;
-use caching::FieldLine;
+use caching::{FieldLine, conditional};
 
 /// An owned header section: `name: value\r\n` for each line, plus where each part begins.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ pub(crate) struct PackedFields {
 struct LineSpan {
     start: u32,
     name_bytes: u16,
+    /// Decided once, when a line comes in, and not with every 304; it stands where the compiler leaves room anyway.
+    belongs_in_304: bool,
     value_bytes: u32,
 }
 
@@ -49,6 +51,7 @@ impl PackedFields {
         self.lines.push(LineSpan {
             start,
             name_bytes: u16::try_from(name.len()).expect("field names are limited far below 64 KiB"),
+            belongs_in_304: conditional::belongs_in_304(name),
             value_bytes: u32::try_from(value.len()).expect("header sections are limited far below 4 GiB"),
         });
     }
@@ -66,6 +69,24 @@ impl PackedFields {
         let value_start = name_end + SEPARATOR.len();
         let name = std::str::from_utf8(&self.wire[span.start as usize..name_end]).unwrap_or_default();
         (name, &self.wire[value_start..value_start + span.value_bytes as usize])
+    }
+
+    /// The lines that a 304 repeats of a response with these fields.
+    pub(crate) fn lines_of_304(&self) -> impl Iterator<Item = FieldLine<'_>> {
+        self.spans_of_304().map(|span| self.line(*span))
+    }
+
+    /// The same in wire form.
+    pub(crate) fn wire_of_304(&self) -> impl Iterator<Item = &[u8]> {
+        self.spans_of_304().map(|span| {
+            let start = span.start as usize;
+            let content_bytes = usize::from(span.name_bytes) + SEPARATOR.len() + span.value_bytes as usize;
+            &self.wire[start..start + content_bytes + LINE_END.len()]
+        })
+    }
+
+    fn spans_of_304(&self) -> impl Iterator<Item = &LineSpan> {
+        self.lines.iter().filter(|span| span.belongs_in_304)
     }
 
     /// Borrowed lines in the form that `caching` takes.
@@ -130,5 +151,15 @@ mod tests {
         assert_eq!(packed.value("SET-COOKIE"), Some(&b"a=1"[..]));
         let shared: Vec<(&str, Bytes)> = packed.shared_lines().collect();
         assert!(shared.iter().map(|(name, value)| (*name, &**value)).eq(lines));
+    }
+
+    #[test]
+    fn a_304_has_the_same_lines_in_both_forms() {
+        let lines: Vec<FieldLine<'_>> =
+            vec![("ETag", b"\"1\""), ("Content-Type", b"text/html"), ("Vary", b"Accept"), ("Trailer", b"X")];
+        let packed = PackedFields::from_lines(lines);
+        assert_eq!(packed.lines_of_304().map(|(name, _)| name).collect::<Vec<_>>(), ["ETag", "Vary"]);
+        let wire: Vec<_> = packed.wire_of_304().collect();
+        assert_eq!(wire, [&b"ETag: \"1\"\r\n"[..], b"Vary: Accept\r\n"]);
     }
 }

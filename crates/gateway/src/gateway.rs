@@ -254,11 +254,8 @@ fn spawn_worker(
     duties: Duties,
     drain_limit: Duration,
 ) -> io::Result<JoinHandle<()>> {
-    let worker = Arc::new(Worker {
-        shared: Arc::clone(shared),
-        recorder: shared.telemetry.worker(index),
-        access: access_log.worker(index),
-    });
+    let (recorder, access) = (shared.telemetry.worker(index), access_log.worker(index));
+    let worker = Arc::new(Worker::new(Arc::clone(shared), recorder, access));
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         runtime.block_on(async {

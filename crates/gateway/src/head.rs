@@ -119,10 +119,6 @@ pub(crate) struct RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    pub(crate) fn path(&self) -> &'a str {
-        self.path_and_query.split_once('?').map_or(self.path_and_query, |(path, _)| path)
-    }
-
     pub(crate) fn into_owned(self) -> OwnedRequest {
         OwnedRequest {
             method: self.method.to_owned(),

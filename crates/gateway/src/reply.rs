@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::partial::is_of_one_message;
-use caching::{CacheName, CacheStatus, conditional};
+use caching::{CacheName, CacheStatus};
 use http::HeaderMap;
 use store::Slice;
 use telemetry::CacheResult;
@@ -211,10 +211,18 @@ async fn origin_data(
 pub(crate) trait HeadSink {
     fn status(&mut self, status: u16, reason: Option<&[u8]>);
     fn field(&mut self, name: &str, value: &[u8]);
+    fn number(&mut self, name: &'static str, value: u64) {
+        self.field(name, itoa::Buffer::new().format(value).as_bytes());
+    }
     fn cache_status(&mut self, status: &CacheStatus<'_>, cache: &CacheName);
 
     fn fields(&mut self, packed: &PackedFields) {
         packed.lines().for_each(|(name, value)| self.field(name, value));
+    }
+
+    /// Those of the fields that a 304 repeats.
+    fn fields_of_304(&mut self, packed: &PackedFields) {
+        packed.lines_of_304().for_each(|(name, value)| self.field(name, value));
     }
 }
 
@@ -240,7 +248,7 @@ impl Reply {
             }
             ReplyHead::NotModified(stored) => {
                 sink.status(self.status, None);
-                write_selected(sink, stored, conditional::belongs_in_304);
+                sink.fields_of_304(&stored.fields);
             }
             ReplyHead::Range(stored) => {
                 sink.status(self.status, None);
@@ -263,7 +271,7 @@ impl Reply {
 
     fn write_cache_fields(&self, sink: &mut impl HeadSink, cache: &CacheName) {
         if let Some(age_s) = self.age_s {
-            sink.field("age", itoa::Buffer::new().format(age_s).as_bytes());
+            sink.number("age", age_s);
         }
         sink.cache_status(&self.cache_status, cache);
         if let Some(x_cache) = self.x_cache {

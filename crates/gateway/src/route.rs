@@ -86,9 +86,9 @@ impl Routes {
         Self { sites }
     }
 
-    /// The site for a host (with or without port) and a path.
-    pub(crate) fn site(&self, authority: &str, path: &str) -> Option<&Arc<LiveSite>> {
-        closest(&self.sites, |site| &site.config, authority, path)
+    /// The site for a host (with or without port) and a path; a query behind it makes no difference.
+    pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
+        closest(&self.sites, |site| &site.config, authority, path_and_query)
     }
 }
 
@@ -116,7 +116,12 @@ pub(crate) fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
         return authority.find(']').map_or(authority, |end| &authority[..=end]);
     }
-    authority.split_once(':').map_or(authority, |(host, _)| host)
+    // From the end: few names end in digits, and those soon show what stands before them.
+    let before_digits = authority.bytes().rposition(|byte| !byte.is_ascii_digit());
+    match before_digits {
+        Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
+        _ => authority,
+    }
 }
 
 /// How closely `host` is named: smaller is closer; `None` is not at all.

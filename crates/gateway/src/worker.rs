@@ -1,12 +1,15 @@
 //! What a worker thread has at hand: shared state, its own counters, the configuration in force, the time.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use caching::{CacheName, Timestamp, date};
+use parking_lot::Mutex;
 use store::Memory;
 use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
@@ -84,9 +87,38 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) recorder: WorkerRecorder,
     pub(crate) access: AccessRecorder,
+    /// Where bytes arrive that no connection waits for yet, so that idle connections hold no buffer. Only this worker's
+    /// thread locks it, and never while it waits.
+    pub(crate) arrivals: Mutex<Box<[u8]>>,
+    /// Where responses are gathered by the connection that has some to send. The same holds for it.
+    gathering: Mutex<Vec<u8>>,
 }
 
+/// What one read can bring to an idle connection.
+const ARRIVALS_BYTES: usize = 16 * 1024;
+
+/// What is kept of a buffer in which responses were gathered.
+const GATHERING_BYTES_MAX: usize = 128 * 1024;
+
 impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, recorder: WorkerRecorder, access: AccessRecorder) -> Self {
+        let arrivals = Mutex::new(vec![0; ARRIVALS_BYTES].into());
+        Self { shared, recorder, access, arrivals, gathering: Mutex::default() }
+    }
+
+    /// An empty buffer for responses.
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        std::mem::take(&mut self.gathering.lock())
+    }
+
+    /// Gives one back that is empty again, for whoever needs one next.
+    pub(crate) fn give_back_buffer(&self, buffer: Vec<u8>) {
+        debug_assert!(buffer.is_empty());
+        if buffer.capacity() <= GATHERING_BYTES_MAX {
+            *self.gathering.lock() = buffer;
+        }
+    }
+
     pub(crate) fn live(&self) -> Arc<Live> {
         self.shared.live.load_full()
     }
@@ -111,25 +143,33 @@ impl Worker {
     pub(crate) fn is_draining(&self) -> bool {
         self.shared.drain.has_begun()
     }
-
-    /// Runs `future`, but gives up (`None`) when `idle` and the process is asked to stop.
-    pub(crate) async fn until_drained<T>(&self, idle: Idle, future: impl Future<Output = T>) -> Option<T> {
-        match idle {
-            Idle::InUse => Some(future.await),
-            Idle::BetweenRequests => tokio::select! {
-                biased;
-                output = future => Some(output),
-                () = self.shared.drain.idle_is_over() => None,
-            },
-        }
-    }
 }
 
-/// Whether a connection waits for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Idle {
-    BetweenRequests,
-    InUse,
+/// Tells one connection when it is to close because it is idle. It asks with the first wait and stays registered:
+/// asking anew for each request would cost more than finding the response.
+pub(crate) struct IdleEnd {
+    shared: Arc<Shared>,
+    /// Asked for the task of the connection, which stays the same.
+    asked: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl IdleEnd {
+    pub(crate) fn new(worker: &Worker) -> Self {
+        Self { shared: Arc::clone(&worker.shared), asked: None }
+    }
+
+    /// Ready when the process is asked to stop, and idle connections have had their grace.
+    pub(crate) fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.asked.is_some() && !self.shared.drain.has_begun() {
+            return Poll::Pending;
+        }
+        let shared = &self.shared;
+        let over = self.asked.get_or_insert_with(|| {
+            let shared = Arc::clone(shared);
+            Box::pin(async move { shared.drain.idle_is_over().await })
+        });
+        over.as_mut().poll(context)
+    }
 }
 
 /// The wall clock. A clock before 1970 counts as 1970: ages are then too small, never negative.

@@ -44,10 +44,10 @@ pub fn write_status_line(out: &mut Vec<u8>, status: u16, reason: Option<&[u8]>) 
     if !(100..=999).contains(&status) {
         return Err(EncodeError::InvalidStatus);
     }
-    let reason = reason.unwrap_or_else(|| reason_phrase(status).as_bytes());
-    if !is_field_value(reason) {
+    if reason.is_some_and(|reason| !is_field_value(reason)) {
         return Err(EncodeError::InvalidReason);
     }
+    let reason = reason.unwrap_or_else(|| reason_phrase(status).as_bytes());
     let digit = |number: u16| b'0' + (number % 10) as u8;
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status), b' ']);

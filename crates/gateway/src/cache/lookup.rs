@@ -299,15 +299,16 @@ fn site_parts<'a>(
     authority: &'a str,
     path_and_query: &'a str,
 ) -> KeyParts<'a> {
-    let (path, query) = match path_and_query.split_once('?') {
-        Some((path, query)) => (path, Some(query.as_bytes())),
-        None => (path_and_query, None),
+    let target = path_and_query.as_bytes();
+    let (path, query) = match memchr::memchr(b'?', target) {
+        Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
+        None => (target, None),
     };
     KeyParts {
         site: site.config.name.as_bytes(),
         scheme: scheme.as_str().as_bytes(),
         authority: authority.as_bytes(),
-        path: path.as_bytes(),
+        path,
         query,
         method: "GET",
         extra: &[],

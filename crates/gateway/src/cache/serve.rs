@@ -90,9 +90,12 @@ impl Serving<'_> {
     pub(crate) fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
         let bytes = hit.body.complete_bytes();
         let representation = Representation { head: &hit.head, bytes, source: Source::Stored(hit) };
-        let mut reply = self.represent(&representation)?;
-        self.describe(&mut reply, &hit.head, used);
-        Some(reply)
+        // Described where it stands: a reply has hundreds of bytes, and to move it is a part of what a hit costs.
+        let mut reply = self.represent(&representation);
+        if let Some(reply) = &mut reply {
+            self.describe(reply, &hit.head, used);
+        }
+        reply
     }
 
     /// A reply from a stored response in place of a failure of the origin.

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -14,29 +14,42 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub(crate) struct Deadline {
     at: Instant,
     timer: Pin<Box<Sleep>>,
+    /// Who is woken when the timer fires, as it stands now.
+    told: Option<Waker>,
 }
 
 impl Deadline {
     pub(crate) fn new(at: Instant) -> Self {
-        Self { at, timer: Box::pin(sleep_until(at)) }
+        Self { at, timer: Box::pin(sleep_until(at)), told: None }
     }
 
     /// Moves the deadline. Moving it later costs nothing; moving it before the registered time registers again.
     pub(crate) fn set(&mut self, at: Instant) {
         self.at = at;
         if at < self.timer.deadline() {
-            self.timer.as_mut().reset(at);
+            self.register(at);
         }
+    }
+
+    fn register(&mut self, at: Instant) {
+        self.timer.as_mut().reset(at);
+        self.told = None;
     }
 
     /// Ready once the deadline has passed.
     pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // A timer that has not fired and will wake this task need not hear of it again, which costs more than asking.
+        if !self.timer.is_elapsed() && self.told.as_ref().is_some_and(|told| told.will_wake(context.waker())) {
+            return Poll::Pending;
+        }
         while self.timer.as_mut().poll(context).is_ready() {
             if self.timer.deadline() >= self.at {
+                self.told = None;
                 return Poll::Ready(());
             }
-            self.timer.as_mut().reset(self.at);
+            self.register(self.at);
         }
+        self.told = Some(context.waker().clone());
         Poll::Pending
     }
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::sendfile;
 use rustix::net::{SendFlags, send};
 use store::FileRange;
@@ -80,11 +81,28 @@ pub(crate) enum WireError {
 pub(crate) struct Wire<S> {
     pub(crate) io: S,
     deadline: Deadline,
+    seen: Instant,
 }
 
 impl<S: Stream> Wire<S> {
     pub(crate) fn new(io: S, first: Duration) -> Self {
-        Self { io, deadline: Deadline::new(Instant::now() + first) }
+        let now = Instant::now();
+        Self { io, deadline: Deadline::new(now + first), seen: now }
+    }
+
+    /// When something last happened here: bytes came, or a peer that did not take them took them.
+    pub(crate) fn seen(&self) -> Instant {
+        self.seen
+    }
+
+    /// Something happened now that the wire does not know of.
+    pub(crate) fn saw(&mut self, now: Instant) {
+        self.seen = now;
+    }
+
+    /// Moves the deadline of the reads that follow to a time after what happened last: without a look at the clock.
+    pub(crate) fn allow_since_seen(&mut self, limit: Duration) {
+        self.deadline.set(self.seen + limit);
     }
 
     /// Moves the deadline of the reads that follow.
@@ -103,13 +121,39 @@ impl<S: Stream> Wire<S> {
         context: &mut Context<'_>,
         input: &mut Input,
     ) -> Poll<Result<usize, WireError>> {
-        let mut buffer = ReadBuf::new(input.space());
+        let read = self.poll_read_into(context, input.space());
+        if let Poll::Ready(Ok(read)) = read {
+            input.end += read;
+        }
+        read
+    }
+
+    /// Reads at least one byte into `arrivals`, and what came from there into `input`, which so needs no room before.
+    pub(crate) fn poll_first_read(
+        &mut self,
+        context: &mut Context<'_>,
+        arrivals: &Mutex<Box<[u8]>>,
+        input: &mut Input,
+    ) -> Poll<Result<usize, WireError>> {
+        let mut arrivals = arrivals.lock();
+        let read = self.poll_read_into(context, &mut arrivals);
+        if let Poll::Ready(Ok(read)) = read {
+            input.extend(&arrivals[..read]);
+        }
+        read
+    }
+
+    fn poll_read_into(
+        &mut self,
+        context: &mut Context<'_>,
+        space: &mut [u8],
+    ) -> Poll<Result<usize, WireError>> {
+        let mut buffer = ReadBuf::new(space);
         match Pin::new(&mut self.io).poll_read(context, &mut buffer) {
             Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Err(WireError::Closed)),
             Poll::Ready(Ok(())) => {
-                let read = buffer.filled().len();
-                input.end += read;
-                Poll::Ready(Ok(read))
+                self.seen = Instant::now();
+                Poll::Ready(Ok(buffer.filled().len()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
             Poll::Pending => Poll::Pending,
@@ -165,6 +209,7 @@ impl<S: Stream> Wire<S> {
         mut step: impl FnMut(&mut S, &mut Context<'_>, usize) -> Poll<io::Result<usize>>,
     ) -> Result<(), WireError> {
         let (mut left, mut step_before, mut armed) = (total, 0, false);
+        let mut has_waited = false;
         poll_fn(|context| {
             while left > 0 {
                 match step(&mut self.io, context, std::mem::take(&mut step_before)) {
@@ -175,6 +220,7 @@ impl<S: Stream> Wire<S> {
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
+                        has_waited = true;
                         if !std::mem::replace(&mut armed, true) {
                             self.allow(stall_max);
                         }
@@ -184,7 +230,11 @@ impl<S: Stream> Wire<S> {
             }
             Poll::Ready(Ok(()))
         })
-        .await
+        .await?;
+        if has_waited {
+            self.seen = Instant::now();
+        }
+        Ok(())
     }
 
     /// Pushes out what a TLS layer may still hold; free on plain TCP.
@@ -217,6 +267,9 @@ impl<S: Stream> Wire<S> {
     }
 }
 
+/// What an idle connection may keep of its input buffer.
+const IDLE_BYTES_MAX: usize = 2 * 1024;
+
 struct Progress {
     part: usize,
     offset: usize,
@@ -238,8 +291,11 @@ impl Progress {
         parts: &[&[u8]],
     ) -> Poll<io::Result<usize>> {
         const SLICES_MAX: usize = 16;
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let rest = &parts[self.part..];
+        if let [only] = rest {
+            return Pin::new(io).poll_write(context, &only[self.offset..]);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let used = rest.len().min(SLICES_MAX);
         for (slice, part) in slices.iter_mut().zip(rest) {
             *slice = IoSlice::new(part);
@@ -279,6 +335,13 @@ impl Input {
         self.bytes.truncate(self.end);
         self.bytes.extend_from_slice(bytes);
         self.end = self.bytes.len();
+    }
+
+    /// Gives back room that only a large message needed.
+    pub(crate) fn shrink(&mut self) {
+        if self.bytes.capacity() > IDLE_BYTES_MAX && self.is_empty() {
+            self.bytes = Vec::new();
+        }
     }
 
     pub(crate) fn filled(&self) -> &[u8] {

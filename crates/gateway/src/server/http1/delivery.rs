@@ -215,11 +215,12 @@ impl<'a, S: Stream> Delivery<'a, S> {
         Ok(Persistence::Close)
     }
 
-    fn account(&self, reply: &Reply, delivered: Delivered) {
+    fn account(&mut self, reply: &Reply, delivered: Delivered) {
         let lines = self.request.fields.to_lines();
         let received = self.pump.as_ref().map_or(0, BodyPump::received_bytes) + self.tunnelled_bytes;
         let sent = reply.sent().with_bytes(self.sent_bytes, received, delivered);
-        account::record(&self.connection.worker, &self.request.borrow(&lines), reply, sent);
+        let ended = account::record(&self.connection.worker, &self.request.borrow(&lines), reply, sent);
+        self.connection.wire.saw(ended);
     }
 }
 

@@ -8,6 +8,7 @@ mod request_body;
 mod response;
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
 use tokio::sync::mpsc;
@@ -22,13 +23,15 @@ use crate::head::{ClientEnd, Content, RequestHead, Version};
 use crate::origin::{Interim, RequestBody};
 use crate::reply::Reply;
 use crate::respond::Problem;
-use crate::worker::{Idle, Live, Worker};
+use crate::worker::{IdleEnd, Live, Worker};
 
 /// Responses gathered for pipelined requests before they are written.
 const OUT_BYTES_MAX: usize = 64 * 1024;
 /// At-hand bodies up to this size are copied behind their head, larger ones are written from where they are.
 const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
-const INPUT_BYTES: usize = 4 * 1024;
+/// Field lines that there is room for at once. A request with more is read again, with room for all that a head can have:
+/// to make that for each would cost as much as to read the head.
+const LINES_AT_ONCE: usize = 32;
 /// Pieces of a request body between client and origin.
 const REQUEST_PIECES_MAX: usize = 4;
 /// A refused request body is read to its end only up to this size, to keep the connection.
@@ -39,6 +42,7 @@ pub(crate) struct Connection<S> {
     wire: Wire<S>,
     input: Input,
     out: Vec<u8>,
+    idle_end: IdleEnd,
     scanner: HeadScanner,
     codec: http1::Limits,
     worker: Arc<Worker>,
@@ -76,8 +80,9 @@ impl<S: Stream> Connection<S> {
         let limits = &live.config.limits;
         Self {
             wire: Wire::new(io, limits.head_read_timeout),
-            input: Input::with_capacity(INPUT_BYTES),
+            input: Input::with_capacity(0),
             out: Vec::new(),
+            idle_end: IdleEnd::new(&worker),
             scanner: HeadScanner::default(),
             codec: codec_limits(limits),
             worker,
@@ -135,33 +140,44 @@ impl<S: Stream> Connection<S> {
             return Turn::NeedInput;
         }
         self.worker.refresh(&mut self.live);
-        let mut lines = [http1::EMPTY_LINE; http1::Limits::FIELDS_CEILING];
-        let head = match self.scanner.parse(self.input.filled(), &self.codec, &mut lines) {
-            Ok(Some(head)) => head,
-            Ok(None) => return Turn::NeedInput,
-            Err(error) => return Turn::Refuse(refusal(error)),
+        let turn = match self.turn_with_room::<LINES_AT_ONCE>() {
+            Err(RequestError::TooManyFields) => {
+                self.scanner = HeadScanner::default();
+                self.turn_with_room::<{ http1::Limits::FIELDS_CEILING }>()
+            }
+            turn => turn,
+        };
+        turn.unwrap_or_else(|error| Turn::Refuse(refusal(error)))
+    }
+
+    /// # Errors
+    /// What is wrong with the head; also when it has more than so many `LINES`.
+    fn turn_with_room<const LINES: usize>(&mut self) -> Result<Turn, RequestError> {
+        let mut lines = [http1::EMPTY_LINE; LINES];
+        let Some(head) = self.scanner.parse(self.input.filled(), &self.codec, &mut lines)? else {
+            return Ok(Turn::NeedInput);
         };
         self.answered += 1;
         let traits = Traits::of(&head, self.persistence_after(head.persistence));
         if let Framing::Length(bytes) = head.framing
             && bytes > self.live.config.limits.body_bytes_max
         {
-            return Turn::Refuse(too_large(self.live.config.limits.body_bytes_max));
+            return Ok(Turn::Refuse(too_large(self.live.config.limits.body_bytes_max)));
         }
         let request = request_head(&head, &self.client);
-        let step = exchange::begin(&self.worker, &self.live, &request, &mut self.key);
+        let step = exchange::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
         let head_bytes = head.bytes;
         let turn = match step {
             Step::Reply(reply) if traits.has_no_body() && reply.body.at_hand().is_some_and(is_copied) => {
                 write_at_hand(&mut self.out, &reply, traits, &self.live);
-                account::record(&self.worker, &request, &reply, reply.sent());
+                self.wire.saw(account::record(&self.worker, &request, &reply, reply.sent()));
                 Turn::Answered(traits.persistence)
             }
             Step::Reply(reply) => Turn::Deliver(Box::new(reply), Box::new(request.into_owned()), traits),
             Step::Forward(plan) => Turn::Forward(plan, traits),
         };
         self.input.consume(head_bytes);
-        turn
+        Ok(turn)
     }
 
     //= RFC 9112 section 9.6: close is obeyed
@@ -174,13 +190,13 @@ impl<S: Stream> Connection<S> {
     /// wait for.
     async fn read_more(&mut self) -> Result<bool, WireError> {
         let limits = &self.live.config.limits;
-        let idle = if self.input.is_empty() { Idle::BetweenRequests } else { Idle::InUse };
-        let between_requests = idle == Idle::BetweenRequests;
+        let between_requests = self.input.is_empty();
         // A client that dribbles a head gets one deadline for all of it, set when its first byte arrives.
         if between_requests {
-            self.wire.allow(if self.answered == 0 { limits.head_read_timeout } else { limits.idle_timeout });
+            let first = self.answered == 0;
+            self.wire.allow_since_seen(if first { limits.head_read_timeout } else { limits.idle_timeout });
         }
-        let read = self.worker.until_drained(idle, self.wire.read(&mut self.input)).await;
+        let read = if between_requests { self.first_read().await } else { Some(self.wire.read(&mut self.input).await) };
         match read {
             None | Some(Err(WireError::Closed)) if between_requests => Ok(false),
             Some(Err(WireError::TimedOut)) if between_requests => Ok(false),
@@ -192,13 +208,33 @@ impl<S: Stream> Connection<S> {
             }
             Some(Ok(_)) => {
                 if between_requests {
-                    self.wire.allow(limits.head_read_timeout);
+                    self.wire.allow_since_seen(self.live.config.limits.head_read_timeout);
                 }
                 Ok(true)
             }
             Some(Err(error)) => Err(error),
             None => Ok(false),
         }
+    }
+
+    /// Waits for the first bytes of a request, without buffers; `None` when there is to be none.
+    async fn first_read(&mut self) -> Option<Result<usize, WireError>> {
+        self.input.shrink();
+        self.worker.give_back_buffer(std::mem::take(&mut self.out));
+        let read = std::future::poll_fn(|context| {
+            let read = self.wire.poll_first_read(context, &self.worker.arrivals, &mut self.input);
+            match read.map(Some) {
+                Poll::Pending => {}
+                ready => return ready,
+            }
+            match self.wire.poll_deadline(context) {
+                Poll::Ready(late) => Poll::Ready(Some(Err(late))),
+                Poll::Pending => self.idle_end.poll_over(context).map(|()| None),
+            }
+        })
+        .await;
+        self.out = self.worker.take_buffer();
+        read
     }
 
     /// A request that the exchange answers by asking others.
@@ -281,7 +317,7 @@ impl<S: Stream> Connection<S> {
         let mut head = Http1Head { out: &mut self.out };
         crate::reply::HeadSink::status(&mut head, problem.status, None);
         crate::reply::HeadSink::fields(&mut head, &problem.fields(&self.worker.date()));
-        let _ = encode::write_field_number(&mut self.out, "content-length", body.len() as u64);
+        encode::write_field_number(&mut self.out, "content-length", body.len() as u64);
         self.out.extend_from_slice(b"connection: close\r\n\r\n");
         self.out.extend_from_slice(&body);
         account::record_refused(&self.worker, &self.client, problem, body.len() as u64);

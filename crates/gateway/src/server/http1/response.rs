@@ -26,6 +26,10 @@ impl HeadSink for Http1Head<'_> {
         let _ = encode::write_field(self.out, name, value);
     }
 
+    fn number(&mut self, name: &'static str, value: u64) {
+        encode::write_field_number(self.out, name, value);
+    }
+
     fn cache_status(&mut self, status: &CacheStatus<'_>, cache: &CacheName) {
         self.out.extend_from_slice(b"cache-status: ");
         status.write(cache, self.out);
@@ -34,6 +38,10 @@ impl HeadSink for Http1Head<'_> {
 
     fn fields(&mut self, packed: &PackedFields) {
         self.out.extend_from_slice(packed.wire());
+    }
+
+    fn fields_of_304(&mut self, packed: &PackedFields) {
+        packed.wire_of_304().for_each(|line| self.out.extend_from_slice(line));
     }
 }
 
@@ -77,7 +85,7 @@ pub(super) fn write_framing(
     };
     match (framing, wanted) {
         (BodyFraming::Length(bytes), _) => {
-            let _ = encode::write_field_number(out, "content-length", bytes);
+            encode::write_field_number(out, "content-length", bytes);
         }
         // A HEAD answer tells nothing about a length that a GET would not tell either.
         (BodyFraming::Chunked, Wanted::HeadAndBody) => {

@@ -246,7 +246,7 @@ impl<S: Stream + 'static> Connection<S> {
             Ok(head) => head,
             Err(problem) => return responder.refuse(&problem, wanted),
         };
-        match exchange::begin(&self.worker, &self.live, &head, &mut self.key) {
+        match exchange::begin(&self.worker, &self.live, &head, &mut self.key, Instant::now()) {
             Step::Reply(reply) => self.reply(reply, &head, responder),
             Step::Forward(plan) => {
                 let (pump, body) = BodyPump::start(body, plan.request().content, &self.live);
@@ -260,7 +260,9 @@ impl<S: Stream + 'static> Connection<S> {
         let wanted = Wanted::by(head.method);
         let Some(mut open) = responder.open(reply, wanted) else { return };
         match open.finish_at_once() {
-            Some(sent) => account::record(&self.worker, head, &open.reply, sent),
+            Some(sent) => {
+                account::record(&self.worker, head, &open.reply, sent);
+            }
             None => drop(tokio::spawn(Open::deliver(open, Arc::new(head.into_owned()), BodyPump::idle()))),
         }
     }

@@ -194,7 +194,8 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
         redaction: Redaction::default(),
         workers: 1,
     };
-    Arc::new(Worker { shared: Arc::new(shared), recorder, access: AccessLog::open(log).unwrap().worker(0) })
+    let access = AccessLog::open(log).unwrap().worker(0);
+    Arc::new(Worker::new(Arc::new(shared), recorder, access))
 }
 
 fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
