@@ -39,7 +39,8 @@ impl Deadline {
     /// Ready once the deadline has passed.
     pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // A timer that has not fired and will wake this task need not hear of it again, which costs more than asking.
-        if !self.timer.is_elapsed() && self.told.as_ref().is_some_and(|told| told.will_wake(context.waker())) {
+        if !self.timer.is_elapsed() && self.told.as_ref().is_some_and(|told| told.will_wake(context.waker()))
+        {
             return Poll::Pending;
         }
         while self.timer.as_mut().poll(context).is_ready() {

@@ -196,7 +196,11 @@ impl<S: Stream> Connection<S> {
             let first = self.answered == 0;
             self.wire.allow_since_seen(if first { limits.head_read_timeout } else { limits.idle_timeout });
         }
-        let read = if between_requests { self.first_read().await } else { Some(self.wire.read(&mut self.input).await) };
+        let read = if between_requests {
+            self.first_read().await
+        } else {
+            Some(self.wire.read(&mut self.input).await)
+        };
         match read {
             None | Some(Err(WireError::Closed)) if between_requests => Ok(false),
             Some(Err(WireError::TimedOut)) if between_requests => Ok(false),
