@@ -51,7 +51,7 @@ fn describe(merged: &mut Report, name: &str, report: &Report) {
 }
 
 /// `name` if it is free, else with `qualifier` before it, else with a number behind that.
-fn unique(name: &str, qualifier: &str, separator: &str, taken: &mut BTreeSet<String>) -> String {
+pub(super) fn unique(name: &str, qualifier: &str, separator: &str, taken: &mut BTreeSet<String>) -> String {
     let qualified = format!("{qualifier}{separator}{name}");
     let numbered = (2..).map(|number| format!("{qualified}{separator}{number}"));
     let mut candidates = [name.to_owned(), qualified.clone()].into_iter().chain(numbered);

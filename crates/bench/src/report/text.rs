@@ -41,7 +41,6 @@ pub(super) fn machine(machine: &Machine) -> Option<String> {
 pub(super) struct Column {
     pub(super) heading: &'static str,
     /// What the heading means, in a sentence.
-    #[expect(dead_code, reason = "for the page, which comes next")]
     pub(super) meaning: &'static str,
     /// Goes first when the table is too wide; what is 0 stays.
     dispensable: u8,
@@ -53,7 +52,6 @@ pub(super) struct Column {
 pub(super) struct Cell {
     pub(super) text: String,
     /// What it is sorted by; nothing where there is no figure.
-    #[expect(dead_code, reason = "for the page, which comes next")]
     pub(super) value: Option<f64>,
 }
 

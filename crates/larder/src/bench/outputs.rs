@@ -17,6 +17,14 @@ pub(crate) struct OutputArguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Write one HTML page with tables and charts, which needs no network to be shown
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Write every chart as SVG and as PNG
+    #[arg(long, value_name = "DIR")]
+    charts: Option<PathBuf>,
+
     /// Write the mean and the standard deviation per URL, one file `mean sd url` for each run that has them
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -36,6 +44,16 @@ impl OutputArguments {
                 write_file(path, report::write(report).as_bytes())?;
             }
             None => output::result(report::text(report).trim_end()),
+        }
+        if let Some(path) = &self.html {
+            write_file(path, report::html(report).as_bytes())?;
+        }
+        if let Some(directory) = &self.charts {
+            let images = report::images(report);
+            write_files(
+                directory,
+                images.iter().map(|image| (image.name.as_str(), image.content.as_slice())),
+            )?;
         }
         if let Some(directory) = &self.data {
             let files = report::data_files(report);
