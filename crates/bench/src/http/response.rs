@@ -148,7 +148,7 @@ impl ResponseReader {
     }
 }
 
-//= RFC 9110 section 15.2: interim responses
+//= RFC 9110 section 15.2: informational responses
 fn is_interim(status: u16) -> bool {
     (100..200).contains(&status)
 }
