@@ -65,10 +65,7 @@ impl PackedFields {
     }
 
     fn line(&self, span: LineSpan) -> FieldLine<'_> {
-        let name_end = span.start as usize + usize::from(span.name_bytes);
-        let value_start = name_end + SEPARATOR.len();
-        let name = std::str::from_utf8(&self.wire[span.start as usize..name_end]).unwrap_or_default();
-        (name, &self.wire[value_start..value_start + span.value_bytes as usize])
+        (std::str::from_utf8(self.name_bytes(&span)).unwrap_or_default(), self.value_bytes(&span))
     }
 
     /// The lines that a 304 repeats of a response with these fields.
@@ -111,7 +108,20 @@ impl PackedFields {
 
     /// The value of the first line called `name`.
     pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
-        self.lines().find(|(line_name, _)| line_name.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        // The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
+        let mut spans = self.lines.iter().filter(|span| usize::from(span.name_bytes) == name.len());
+        let span = spans.find(|span| self.name_bytes(span).eq_ignore_ascii_case(name.as_bytes()))?;
+        Some(self.value_bytes(span))
+    }
+
+    fn name_bytes(&self, span: &LineSpan) -> &[u8] {
+        let start = span.start as usize;
+        &self.wire[start..start + usize::from(span.name_bytes)]
+    }
+
+    fn value_bytes(&self, span: &LineSpan) -> &[u8] {
+        let start = span.start as usize + usize::from(span.name_bytes) + SEPARATOR.len();
+        &self.wire[start..start + span.value_bytes as usize]
     }
 
     /// Heap bytes in use.
