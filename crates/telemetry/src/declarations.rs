@@ -151,16 +151,16 @@ metrics! {
         "Bytes held by the memory tier, metadata included.";
     StoreBytesMax "larder_store_bytes_max" Gauge Bytes [],
         "The limit for the memory tier.";
-    StoreFileBytes "larder_store_file_bytes" Gauge Bytes [],
-        "The part of `larder_store_bytes` that is in anonymous files, from which the kernel sends. It is memory of the control group, but not resident memory of the process.";
-    StoreFileFallbacksTotal "larder_store_file_fallbacks_total" Counter Count [],
-        "Large segments kept on the heap because an anonymous file could not take them.";
     StoreEntries "larder_store_entries" Gauge Count [],
         "Stored responses.";
     StoreEvictionsTotal "larder_store_evictions_total" Counter Count [],
         "Stored responses evicted for space.";
     StoreExpirationsTotal "larder_store_expirations_total" Counter Count [],
         "Stored responses removed because they had expired.";
+    StoreFileBytes "larder_store_file_bytes" Gauge Bytes [],
+        "The part of `larder_store_bytes` that is in anonymous files, from which the kernel sends. It is memory of the control group, but not resident memory of the process.";
+    StoreFileFallbacksTotal "larder_store_file_fallbacks_total" Counter Count [],
+        "Large segments kept on the heap because an anonymous file could not take them.";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
         "Processor time of the process, user and system.";
     ProcessOpenFds "process_open_fds" Gauge Count [],

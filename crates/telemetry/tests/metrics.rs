@@ -148,6 +148,7 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::StoreBytes, &["stored"], u64::MAX);
         sample.add(Metric::StoreBytesMax, &[], 1);
         sample.add(Metric::StoreEntries, &[], 1);
+        sample.add(Metric::StoreFileBytes, &[], 1);
     }));
     telemetry
 }
