@@ -12,8 +12,8 @@ use super::samples::{Sampler, client_series, growth, rate_series};
 use super::stage::{Server, Stage, origin_requests};
 use super::{ExperimentError, Findings, all_answered};
 
-/// Items that are asked for.
-const ITEMS: u64 = 1000;
+/// Items that are asked for: few, so that a client meets most of them again.
+const ITEMS: u64 = 25;
 
 /// Clients at the same time, each on a connection of its own.
 const CLIENTS: usize = 1000;

@@ -33,7 +33,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
         title: "Cache in front of an API",
         description: format!(
             "{CONNECTIONS} connections ask for {} URLs of five routes in turn. Every handler of the API is busy for 1 ms, \
-             one at a time. `no cache`: the API itself; `memory`: Larder in front of it, after one pass over all URLs.",
+             one at a time. no cache: the API itself; memory: Larder in front of it, after one pass over all URLs.",
             targets.len()
         ),
         runs: vec![none, memory],

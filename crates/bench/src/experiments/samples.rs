@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::result::{Point, Run, Series};
+use crate::result::{Interval, Point, Run, Series};
 
 /// A count and when it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,15 +76,16 @@ pub(super) fn rate_series(name: &str, samples: &[Sample]) -> Series {
     Series { name: name.to_owned(), points: points.collect() }
 }
 
-/// What the clients of a run did per second over time.
+/// Answers to the clients of a run, per second over time: as coarse as the samples of an origin beside it.
 pub(super) fn client_series(name: &str, run: &Run) -> Series {
-    let full = run.intervals.iter().filter(|interval| interval.length_s > 0.0);
-    let points = full.map(|interval| Point {
-        x: interval.at_s + interval.length_s,
-        y: interval.requests as f64 / interval.length_s,
-        ribbon: None,
-    });
-    Series { name: name.to_owned(), points: points.collect() }
+    let seconds = run.intervals.chunk_by(|one, next| one.at_s.floor() == next.at_s.floor());
+    let point = |second: &[Interval]| {
+        let length_s: f64 = second.iter().map(|interval| interval.length_s).sum();
+        let requests: u64 = second.iter().map(|interval| interval.requests).sum();
+        let end_s = second.last()?.at_s + second.last()?.length_s;
+        (length_s > 0.0).then(|| Point { x: end_s, y: requests as f64 / length_s, ribbon: None })
+    };
+    Series { name: name.to_owned(), points: seconds.filter_map(point).collect() }
 }
 
 #[cfg(test)]
@@ -114,6 +115,15 @@ mod tests {
         let rates: Vec<_> =
             rate_series("origin", &samples).points.iter().map(|point| (point.x, point.y)).collect();
         assert_eq!(rates, [(1.0, 10.0), (3.0, 0.0)]);
+    }
+
+    #[test]
+    fn intervals_of_one_second_are_one_point() {
+        let interval = |at_s, requests| Interval { at_s, length_s: 0.5, requests, ..Interval::default() };
+        let intervals = vec![interval(0.0, 1), interval(0.5, 3), interval(1.0, 8)];
+        let series = client_series("clients", &Run { intervals, ..Run::default() });
+        let points: Vec<_> = series.points.iter().map(|point| (point.x, point.y)).collect();
+        assert_eq!(points, [(1.0, 4.0), (1.5, 16.0)]);
     }
 
     #[test]
