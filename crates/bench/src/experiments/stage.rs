@@ -62,11 +62,20 @@ impl<'a> Stage<'a> {
 
     /// Larder in front of an origin; `site` are the keys of its site.
     pub(super) fn gateway(&mut self, origin: &Server, site: &str) -> Result<Server, ExperimentError> {
+        self.gateway_with(origin, "", site)
+    }
+
+    /// The same with one worker.
+    pub(super) fn gateway_of_one_worker(&mut self, origin: &Server) -> Result<Server, ExperimentError> {
+        self.gateway_with(origin, "workers = 1", "")
+    }
+
+    fn gateway_with(&mut self, origin: &Server, top: &str, site: &str) -> Result<Server, ExperimentError> {
         let (address, admin) = (free_address()?, free_address()?);
         let folder = self.new_folder()?;
         let file = folder.join("larder.toml");
         let text = format!(
-            "listen = [\"{address}\"]\n[admin]\nlisten = \"{admin}\"\n[log]\nlevel = \"warn\"\n[limits]\nconnections_max = 20000\n\
+            "listen = [\"{address}\"]\n{top}\n[admin]\nlisten = \"{admin}\"\n[log]\nlevel = \"warn\"\n[limits]\nconnections_max = 20000\n\
              [[site]]\nname = \"experiment\"\norigin = \"{}\"\n{site}\n",
             origin.url("")
         );
