@@ -18,4 +18,6 @@ pub mod report;
 pub mod resp;
 pub mod result;
 pub mod server;
+pub mod told;
+mod until;
 mod work;

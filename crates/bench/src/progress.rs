@@ -11,6 +11,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::until::Until;
+
 /// What one thread of a load has done. Written by that thread only.
 #[derive(Debug, Default)]
 pub struct Live {
@@ -43,13 +45,6 @@ pub struct Done {
     /// Of those with an answer.
     pub latency_sum_us: u64,
     pub latency_max_us: u64,
-}
-
-/// When a run ends.
-#[derive(Clone, Copy, Debug)]
-pub enum Goal {
-    Requests(u64),
-    Duration(Duration),
 }
 
 /// Where progress is told.
@@ -88,7 +83,7 @@ pub struct Progress {
 impl Progress {
     /// Tells it on standard error.
     #[must_use]
-    pub fn start(name: &str, goal: Goal, style: Style, live: &[Arc<Live>]) -> Self {
+    pub fn start(name: &str, goal: Until, style: Style, live: &[Arc<Live>]) -> Self {
         Self::start_on(Box::new(io::stderr()), name, goal, style, live)
     }
 
@@ -97,7 +92,7 @@ impl Progress {
     pub fn start_on(
         sink: Box<dyn Write + Send>,
         name: &str,
-        goal: Goal,
+        goal: Until,
         style: Style,
         live: &[Arc<Live>],
     ) -> Self {
@@ -142,7 +137,7 @@ impl Drop for Progress {
 struct Teller {
     sink: Box<dyn Write + Send>,
     name: String,
-    goal: Goal,
+    goal: Until,
     style: Style,
     live: Vec<Arc<Live>>,
     /// Totals at the last time.
@@ -200,10 +195,10 @@ impl Teller {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for the eye")]
-fn line(goal: Goal, elapsed: Duration, total: &Done, recent: &Done, interval: Duration) -> String {
+fn line(goal: Until, elapsed: Duration, total: &Done, recent: &Done, interval: Duration) -> String {
     let share = match goal {
-        Goal::Requests(requests) => total.requests as f64 / requests.max(1) as f64,
-        Goal::Duration(duration) => elapsed.as_secs_f64() / duration.as_secs_f64().max(1e-9),
+        Until::Requests(requests) => total.requests as f64 / requests.max(1) as f64,
+        Until::Elapsed(duration) => elapsed.as_secs_f64() / duration.as_secs_f64().max(1e-9),
     };
     let rate = recent.requests as f64 / interval.as_secs_f64().max(1e-9);
     let mut line =
@@ -253,7 +248,7 @@ mod tests {
 
     fn teller(sink: &Sink, style: Style, live: &Arc<Live>) -> Teller {
         let (sink, live) = (Box::new(sink.clone()), vec![Arc::clone(live)]);
-        let goal = Goal::Duration(Duration::from_secs(10));
+        let goal = Until::Elapsed(Duration::from_secs(10));
         Teller { sink, name: "set".to_owned(), goal, style, live, last: Done::default(), width: 0 }
     }
 
@@ -294,14 +289,14 @@ mod tests {
     #[test]
     fn share_of_requests_ends_at_100_percent() {
         let done = Done { requests: 250, errors: 0, latency_sum_us: 0, latency_max_us: 0 };
-        assert!(line(Goal::Requests(1000), SECOND, &done, &done, SECOND).contains(" 25 %"));
-        assert!(line(Goal::Requests(100), SECOND, &done, &done, SECOND).contains(" 100 %"));
+        assert!(line(Until::Requests(1000), SECOND, &done, &done, SECOND).contains(" 25 %"));
+        assert!(line(Until::Requests(100), SECOND, &done, &done, SECOND).contains(" 100 %"));
     }
 
     #[test]
     fn quiet_says_nothing() {
         let sink = Sink::default();
-        let goal = Goal::Requests(1);
+        let goal = Until::Requests(1);
         Progress::start_on(Box::new(sink.clone()), "", goal, Style::Quiet, &[]).finish();
         assert_eq!(sink.text(), "");
     }

@@ -3,19 +3,17 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
-use crate::http::{HttpLoad, Until};
+use crate::http::HttpLoad;
 use crate::peers::{Client, Values};
-use crate::progress::{Done, Goal, Live, Progress};
-use crate::result::{Interval, Machine, Report, Run, SCHEMA};
+use crate::result::{Machine, Report, Run, SCHEMA};
 use crate::server::{Ready, ServerCommand, ServerProbe, ServerProcess};
+use crate::told::Told;
 
 use super::{ExperimentError, Findings, Settings};
 
@@ -102,17 +100,9 @@ impl<'a> Stage<'a> {
     /// Makes a load; `server` is whose cost is measured.
     pub(super) fn load(&self, name: &str, load: &HttpLoad, server: &Server) -> Result<Run, ExperimentError> {
         let probe = ServerProbe::new(&[server.process.pid()], None)?.begin()?;
-        let live = Arc::new(Live::default());
-        let goal = match load.until {
-            Until::Requests(requests) => Goal::Requests(requests),
-            Until::Elapsed(duration) => Goal::Duration(duration),
-        };
-        let progress = Progress::start(name, goal, self.settings.progress, &[Arc::clone(&live)]);
-        let run = crate::http::run(load, &mut |interval: &Interval| {
-            live.add(&done(interval));
-            ControlFlow::Continue(())
-        });
-        progress.finish();
+        let told = Told::start(name, load.until, self.settings.progress);
+        let run = crate::http::run(load, &mut told.observer());
+        told.finish();
         let mut run = run?;
         run.name = name.to_owned();
         run.server = Some(probe.end()?.per_request(run.requests));
@@ -132,15 +122,6 @@ impl<'a> Stage<'a> {
             charts: findings.charts,
             expectations: findings.expectations,
         }
-    }
-}
-
-fn done(interval: &Interval) -> Done {
-    Done {
-        requests: interval.requests,
-        errors: interval.errors,
-        latency_sum_us: (interval.mean_us * interval.requests as f64) as u64,
-        latency_max_us: interval.max_us,
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use crate::until::Until;
+
 use super::LoadError;
 
 /// A load on one or more HTTP servers.
@@ -252,14 +254,6 @@ pub enum Pace {
     Open { per_second: f64 },
     /// The clock: target `i` is due at `due[i]` after the begin, once. In rising order, one per target.
     Recorded { due: Vec<Duration> },
-}
-
-/// When a load ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// After this many requests, answered or failed.
-    Requests(u64),
-    Elapsed(Duration),
 }
 
 /// What a connection asks of a URL that it has seen.

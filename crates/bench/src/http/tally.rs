@@ -93,11 +93,7 @@ impl Tally {
         for (sum, part) in self.urls.iter_mut().zip(&other.urls) {
             sum.add(part);
         }
-        self.errors.connect += other.errors.connect;
-        self.errors.broken += other.errors.broken;
-        self.errors.malformed += other.errors.malformed;
-        self.errors.timeout += other.errors.timeout;
-        self.errors.wrong += other.errors.wrong;
+        self.errors += other.errors;
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
         self.reconnects += other.reconnects;

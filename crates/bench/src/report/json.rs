@@ -9,8 +9,8 @@ use crate::result::{Report, SCHEMA};
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Not JSON, or JSON that lacks something: the message names what and where.
-    #[error("not a report: {0}")]
+    /// Not JSON, or JSON that lacks something: the source names what and where.
+    #[error("not a report")]
     Form(#[from] serde_json::Error),
     /// Another version of the form, or something else with a field `schema`.
     #[error("the report has schema `{0}`; this version reads `{SCHEMA}`")]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use resp::DecodeError;
 use thiserror::Error;
 
+pub use crate::until::Until;
+
 /// A load on a server, or on a cluster of servers.
 #[derive(Clone, Debug)]
 pub struct RespLoad {
@@ -102,12 +104,6 @@ pub enum Reuse {
     KeepOpen,
     /// A new connection for each batch, which is one command unless there is pipelining.
     OnePerBatch,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    Requests(u64),
-    Elapsed(Duration),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -87,11 +87,7 @@ impl Tally {
     pub(super) fn add(&mut self, other: Self) {
         self.right.iter_mut().zip(other.right).for_each(|(sum, part)| *sum += part);
         other.others.iter().for_each(|(name, count)| self.other_named(name, *count));
-        self.errors.connect += other.errors.connect;
-        self.errors.broken += other.errors.broken;
-        self.errors.malformed += other.errors.malformed;
-        self.errors.timeout += other.errors.timeout;
-        self.errors.wrong += other.errors.wrong;
+        self.errors += other.errors;
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
         self.reconnects += other.reconnects;

@@ -7,6 +7,8 @@ mod latency;
 mod machine;
 mod timeline;
 
+use std::ops::AddAssign;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +106,16 @@ impl Errors {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.connect + self.broken + self.malformed + self.timeout + self.wrong
+    }
+}
+
+impl AddAssign for Errors {
+    fn add_assign(&mut self, other: Self) {
+        self.connect += other.connect;
+        self.broken += other.broken;
+        self.malformed += other.malformed;
+        self.timeout += other.timeout;
+        self.wrong += other.wrong;
     }
 }
 

@@ -10,7 +10,6 @@ mod outputs;
 mod report;
 mod resp;
 mod server;
-mod told;
 
 use clap::Subcommand;
 

@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use bench::progress::{Goal, Style};
+use bench::progress::Style;
 use bench::resp::{
     Choice, Login, Pace, Preload, Protocol, RespLoad, Reuse, Topology, Until, Values, Workload,
 };
 use bench::result::{Machine, Report, Run, SCHEMA};
+use bench::told::Told;
 use clap::{Args, ValueEnum};
 
 use super::http::time;
 use super::outputs::OutputArguments;
 use super::server::{Server, Watched};
-use super::told::Told;
 use crate::output;
 
 /// Put load on a server that speaks the Redis protocol, and compare every reply with the one expected
@@ -220,13 +220,9 @@ fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
     let server = Server::start(&watched, || Ok(load.address))?;
     // What comes before the load is not to count for the server either.
     bench::resp::prepare(load).context("before the load")?;
-    let goal = match load.until {
-        Until::Requests(requests) => Goal::Requests(requests),
-        Until::Elapsed(duration) => Goal::Duration(duration),
-    };
     let measuring = server.begin()?;
     let style = if arguments.quiet { Style::Quiet } else { Style::of_stderr() };
-    let told = Told::start("resp", goal, style);
+    let told = Told::start("resp", load.until, style);
     let found = bench::resp::run(load, &mut told.observer());
     told.finish();
     let bench::resp::RespRun { mut run, first_problem } = found?;

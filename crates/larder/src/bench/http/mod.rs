@@ -8,15 +8,14 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use bench::http::{HttpLoad, Until};
-use bench::progress::Goal;
+use bench::http::HttpLoad;
 use bench::result::{Machine, Report, Run, SCHEMA};
+use bench::told::Told;
 
 pub(crate) use arguments::HttpArguments;
 pub(super) use arguments::{field, time};
 
 use super::server::{Server, Watched};
-use super::told::Told;
 
 /// Makes the load and shows what came of it.
 pub(super) fn run(arguments: &HttpArguments) -> anyhow::Result<()> {
@@ -51,7 +50,7 @@ fn one(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Run> {
     }
     let measuring = server.begin()?;
     let measured = HttpLoad { warm_up: None, ..load.clone() };
-    let told = Told::start("http", goal(load), arguments.progress());
+    let told = Told::start("http", load.until, arguments.progress());
     let mut run = bench::http::run(&measured, &mut told.observer())?;
     told.finish();
     run.server =
@@ -65,11 +64,4 @@ fn address(load: &HttpLoad) -> anyhow::Result<SocketAddr> {
     let host = url.host.trim_start_matches('[').trim_end_matches(']');
     let mut addresses = (host, url.port).to_socket_addrs().with_context(|| host.to_owned())?;
     addresses.next().with_context(|| format!("{host} has no address"))
-}
-
-fn goal(load: &HttpLoad) -> Goal {
-    match load.until {
-        Until::Requests(requests) => Goal::Requests(requests),
-        Until::Elapsed(duration) => Goal::Duration(duration),
-    }
 }

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bench::http::{Detail, HttpLoad, Target, Until, Url, run_in_turn};
-use bench::progress::Goal;
 use bench::result::Run;
+use bench::told::Told;
 
-use super::super::told::Told;
 use super::arguments::HttpArguments;
 
 /// The loads of both sides, in the order of their rounds.
@@ -62,7 +61,7 @@ fn twins(load: &HttpLoad, from: &str, to: &str) -> anyhow::Result<Sides> {
 }
 
 /// What both sides have in all their rounds.
-fn goal(sides: &Sides) -> Goal {
+fn goal(sides: &Sides) -> Until {
     let (mut requests, mut duration) = (0, Duration::ZERO);
     for load in sides.loads.iter().flatten() {
         match load.until {
@@ -70,5 +69,5 @@ fn goal(sides: &Sides) -> Goal {
             Until::Elapsed(more) => duration += more,
         }
     }
-    if requests > 0 { Goal::Requests(requests) } else { Goal::Duration(duration) }
+    if requests > 0 { Until::Requests(requests) } else { Until::Elapsed(duration) }
 }

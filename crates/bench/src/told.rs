@@ -1,26 +1,31 @@
-//! The progress of a load on the terminal.
+//! The progress of a load that is watched.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::observe::Observer;
-use bench::progress::{Done, Goal, Live, Progress, Style};
-use bench::result::Interval;
+use crate::observe::Observer;
+use crate::progress::{Done, Live, Progress, Style};
+use crate::result::Interval;
+use crate::until::Until;
 
 /// The progress of a load, fed by what its observer is told.
-pub(super) struct Told {
+#[derive(Debug)]
+pub struct Told {
     progress: Progress,
     live: Arc<Live>,
 }
 
 impl Told {
-    pub(super) fn start(name: &str, goal: Goal, style: Style) -> Self {
+    /// Begins to tell it.
+    #[must_use]
+    pub fn start(name: &str, goal: Until, style: Style) -> Self {
         let live = Arc::new(Live::default());
         Self { progress: Progress::start(name, goal, style, std::slice::from_ref(&live)), live }
     }
 
-    pub(super) fn observer(&self) -> impl Observer + use<> {
+    /// For the load.
+    pub fn observer(&self) -> impl Observer + use<> {
         let live = self.live.clone();
         move |interval: &Interval| {
             #[expect(
@@ -38,7 +43,8 @@ impl Told {
         }
     }
 
-    pub(super) fn finish(self) {
+    /// Ends it.
+    pub fn finish(self) {
         self.progress.finish();
     }
 }
