@@ -110,3 +110,43 @@ fn chart(variant: &Variant) -> Chart {
         series,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Errors;
+
+    fn variant(name: &'static str, requests: u64, origin: &[u64]) -> Variant {
+        let run = Run { requests, elapsed_s: 55.0, ..Run::default() };
+        let sample = |(at, total): (usize, &u64)| Sample { at_s: at as f64, total: *total };
+        Variant { name, run, origin: origin.iter().enumerate().map(sample).collect() }
+    }
+
+    #[track_caller]
+    fn check(variant: Variant, holds: &[bool]) {
+        let held: Vec<_> = expectations(&[variant]).iter().map(|expectation| expectation.holds).collect();
+        assert_eq!(held, holds);
+    }
+
+    #[test]
+    fn each_expectation_can_fail() {
+        check(variant("off", 1000, &[0, 99]), &[true, true]);
+        check(variant("off", 1000, &[0, 100]), &[true, false]);
+        check(variant("process", 1000, &[0, 1, 1, 2]), &[true, true]);
+        // Two at the same time, none at all, more than there are expiries.
+        check(variant("process", 1000, &[0, 2]), &[true, false]);
+        check(variant("process", 1000, &[0, 0]), &[true, false]);
+        let many: Vec<u64> = (0..20).collect();
+        check(variant("process", 1000, &many), &[true, false]);
+        let mut broken = variant("process", 1000, &[0, 1]);
+        broken.run.errors = Errors { broken: 1, ..Errors::default() };
+        check(broken, &[false, true]);
+    }
+
+    #[test]
+    fn a_short_run_does_not_judge_the_share() {
+        let mut short = variant("off", 1000, &[0, 500]);
+        short.run.elapsed_s = 20.0;
+        check(short, &[true]);
+    }
+}
