@@ -83,6 +83,8 @@ pub fn schema() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use super::*;
     use crate::report::example;
     use crate::result::Point;
@@ -146,8 +148,10 @@ mod tests {
     fn refusals_say_what_is_wrong() {
         #[track_caller]
         fn check(text: &str, expected: &str) {
-            let error = read(text).expect_err("it is no report").to_string();
-            assert!(error.contains(expected), "{error}");
+            let error = read(text).expect_err("it is no report");
+            let causes = std::iter::successors(Some(&error as &dyn Error), |error| (*error).source());
+            let told = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+            assert!(told.contains(expected), "{told}");
         }
         check("{", "not a report: EOF");
         check(
