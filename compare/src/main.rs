@@ -5,6 +5,7 @@
 
 mod coalescing;
 mod core_time;
+mod generators;
 mod load;
 mod machine;
 mod memory;
@@ -99,7 +100,10 @@ fn run(mut options: Options) -> anyhow::Result<()> {
     let effort = Effort { rounds: options.rounds, seconds_each: options.seconds_each };
     let mut rows = Vec::new();
     for what in &options.what {
-        let measured = measure(&theatre, *what, &wanted(*what, &options.peers), effort)?;
+        let measured = match what {
+            What::Generators => generators::measure(&options.larder, effort)?,
+            _ => measure(&theatre, *what, &wanted(*what, &options.peers), effort)?,
+        };
         measured.iter().for_each(|row| output::result(&report::row_table(row)));
         rows.extend(measured);
     }
@@ -156,7 +160,7 @@ fn taking_part(rows: &[Row]) -> Vec<Peer> {
     let mut peers: Vec<Peer> = subjects
         .filter_map(|subject| match subject {
             Subject::Peer(peer) => Some(peer),
-            Subject::PlainHit => None,
+            Subject::PlainHit | Subject::Generator(_) => None,
         })
         .collect();
     peers.sort();

@@ -35,6 +35,8 @@ pub(crate) enum What {
     Expiry,
     /// Hits while misses run
     Mixed,
+    /// Load generators instead of servers: does ours say what others say?
+    Generators,
 }
 
 /// A row that is measured as core time per request.
@@ -115,6 +117,7 @@ impl What {
             Self::Overhead => &[Larder, Varnish],
             // HAProxy does not collapse requests.
             Self::Waiters => &[Larder, NginxProxyCache, Varnish],
+            Self::Generators => &[],
         }
     }
 
@@ -150,9 +153,8 @@ impl What {
                 CoreTime { title: "hit over TLS 1.3, 14 bytes", protocol: Protocol::Http1Tls, ..HIT }
             }
             Self::H2 => CoreTime { title: "hit over HTTP/2, 14 bytes", protocol: Protocol::Http2, ..HIT },
-            Self::OpenLoop | Self::Memory | Self::Overhead | Self::Waiters | Self::Expiry | Self::Mixed => {
-                return None;
-            }
+            Self::OpenLoop | Self::Memory | Self::Overhead | Self::Waiters | Self::Expiry => return None,
+            Self::Mixed | Self::Generators => return None,
         })
     }
 
@@ -178,7 +180,7 @@ impl What {
             Self::Memory if title.contains("HTTP/1.1") => at_most(8.0),
             Self::Memory if title.contains("HTTP/2") => at_most(28.0),
             // What TLS takes is reported.
-            Self::Memory => Vec::new(),
+            Self::Memory | Self::Generators => Vec::new(),
             Self::Overhead => at_most(600.0),
             Self::Waiters => at_most(100.0),
             Self::Expiry => at_most(1.0),
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn every_reference_takes_part_in_its_row() {
         for what in What::value_variants() {
-            assert!(what.peers().contains(&Peer::Larder), "{what:?}");
+            assert!(what.peers().contains(&Peer::Larder) || what.peers().is_empty(), "{what:?}");
             for budget in what.budgets("") {
                 if let Limit::Times(_, Reference::Peer(peer)) = budget.limit {
                     assert!(what.peers().contains(&peer), "{what:?} refers to {peer:?}");

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
 use crate::Effort;
 use crate::machine::Machine;
-use crate::row::{Measure, Row, Series, Subject};
+use crate::plan::What;
+use crate::row::{Measure, Row, Series};
 use crate::statistics::Summary;
 use crate::verdict::{Verdict, verdicts};
 
@@ -86,12 +86,13 @@ pub(crate) fn between_marks(page: &str, text: &str) -> Option<String> {
 pub(crate) fn row_table(row: &Row) -> String {
     let mut text = format!("\n**{}**\n\n", row.title);
     let names = row.measures.iter().map(|measure| measure.name.clone());
-    let mut head = vec!["server".to_owned()];
+    let who = if row.what == What::Generators { "generator" } else { "server" };
+    let mut head = vec![who.to_owned()];
     head.extend(names);
     head.insert(2, "to Larder".to_owned());
     line(&mut text, &head);
     text.push_str(&format!("|{}\n", "---|".repeat(head.len())));
-    let larder = row.of(Subject::Peer(Peer::Larder)).and_then(|series| series.figures.first());
+    let larder = row.own().and_then(|series| series.figures.first());
     for series in &row.series {
         line(&mut text, &cells(row, series, larder));
     }
@@ -140,8 +141,10 @@ fn line(text: &mut String, cells: &[String]) {
 
 #[cfg(test)]
 mod tests {
+    use bench::peers::Peer;
+
     use super::*;
-    use crate::plan::What;
+    use crate::row::Subject;
 
     #[test]
     fn only_what_is_between_the_marks_changes() {

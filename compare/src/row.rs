@@ -3,6 +3,7 @@
 use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
+use crate::generators::Generator;
 use crate::plan::What;
 use crate::statistics::Summary;
 
@@ -41,6 +42,7 @@ pub(crate) enum Subject {
     Peer(Peer),
     /// Larder's plain hit beside another row.
     PlainHit,
+    Generator(Generator),
 }
 
 impl Row {
@@ -52,6 +54,16 @@ impl Row {
 
     pub(crate) fn of(&self, subject: Subject) -> Option<&Series> {
         self.series.iter().find(|series| series.subject == subject)
+    }
+
+    /// The one that the others are shown in relation to: Larder, or what of it is measured here.
+    pub(crate) fn own(&self) -> Option<&Series> {
+        let is_own = |subject| match subject {
+            Subject::Peer(peer) => peer == Peer::Larder,
+            Subject::PlainHit => false,
+            Subject::Generator(generator) => generator.is_own(),
+        };
+        self.series.iter().find(|series| is_own(series.subject))
     }
 
     /// Adds what one round said about a server.
@@ -80,6 +92,7 @@ impl Subject {
         match self {
             Self::Peer(peer) => peer.recipe().title,
             Self::PlainHit => "Larder, plain hit beside",
+            Self::Generator(generator) => generator.title(),
         }
     }
 }

@@ -1,0 +1,262 @@
+//! Load generators side by side on one target: ours has to say what others say, and to see what they don't.
+//!
+//! Each is its own process on the client's core, as its user would start it; so is the target, on the server's core.
+
+mod figures;
+mod target;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use bench::server::{ServerProbe, Spent};
+use serde::{Deserialize, Serialize};
+
+use self::figures::Figures;
+use self::target::Target;
+use crate::Effort;
+use crate::output;
+use crate::plan::What;
+use crate::row::{Row, Subject};
+use crate::stage::{CLIENT_CORE, SERVER_CORE};
+
+/// A generator, and the kind of load that it makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Generator {
+    BenchHttp,
+    /// In an open loop.
+    BenchHttpRate,
+    Wrk,
+    Ab,
+    BenchResp,
+    RedisBenchmark,
+}
+
+/// Generators that make the same load.
+struct Scenario {
+    title: &'static str,
+    target: Target,
+    generators: &'static [Generator],
+    /// Commands at a time on each connection, where the generators can.
+    pipeline: u32,
+    measures: &'static [Measure],
+}
+
+/// A figure of the table.
+#[derive(Debug, Clone, Copy)]
+enum Measure {
+    Rate,
+    ServerCore,
+    GeneratorCore,
+    Mean,
+    P50,
+    P99,
+    Max,
+    /// Mean latency times rate: how many requests the generator saw under way (Little's law). Less than it keeps under
+    /// way: part of the time is in no latency.
+    InFlight,
+}
+
+const AGREEMENT: &[Measure] = &[
+    Measure::Rate,
+    Measure::ServerCore,
+    Measure::GeneratorCore,
+    Measure::Mean,
+    Measure::P50,
+    Measure::P99,
+    Measure::InFlight,
+];
+
+const SCENARIOS: [Scenario; 4] = [
+    Scenario {
+        title: "generators: null server, HTTP/1.1, 64 connections",
+        target: Target::NullHttp,
+        generators: &[Generator::BenchHttp, Generator::Wrk, Generator::Ab],
+        pipeline: 1,
+        measures: AGREEMENT,
+    },
+    Scenario {
+        title: "generators: Redis, SET, 50 connections",
+        target: Target::Redis,
+        generators: &[Generator::BenchResp, Generator::RedisBenchmark],
+        pipeline: 1,
+        measures: AGREEMENT,
+    },
+    Scenario {
+        title: "generators: Redis, SET, 50 connections, 16 commands at a time",
+        target: Target::Redis,
+        generators: &[Generator::BenchResp, Generator::RedisBenchmark],
+        pipeline: 16,
+        measures: AGREEMENT,
+    },
+    Scenario {
+        title: "generators: null server that stands still for 100 ms in each second",
+        target: Target::StallingNullHttp,
+        generators: &[Generator::BenchHttpRate, Generator::BenchHttp, Generator::Wrk, Generator::Ab],
+        pipeline: 1,
+        measures: &[Measure::P99, Measure::Mean, Measure::P50, Measure::Max, Measure::Rate],
+    },
+];
+
+/// # Errors
+/// When a target or a generator doesn't run, or a generator says nothing that we can read.
+pub(crate) fn measure(larder: &Path, effort: Effort) -> anyhow::Result<Vec<Row>> {
+    SCENARIOS.iter().map(|scenario| scenario.measure(larder, effort)).collect()
+}
+
+impl Scenario {
+    fn measure(&self, larder: &Path, effort: Effort) -> anyhow::Result<Row> {
+        let target = self.target.start(larder)?;
+        let measures: Vec<_> = self.measures.iter().map(|measure| measure.name_and_unit()).collect();
+        let mut row = Row::new(What::Generators, self.title, &measures);
+        let seconds = effort.seconds_each;
+        let ask = Ask { larder, address: target.address, seconds, pipeline: self.pipeline };
+        for round in 1..=effort.rounds {
+            output::progress(&format!("{}: round {round} of {}", self.title, effort.rounds));
+            for generator in self.generators {
+                let outcome = generator.run(&ask).with_context(|| generator.title())?;
+                let figures = self.measures.iter().map(|measure| measure.of(&outcome)).collect();
+                row.add(Subject::Generator(*generator), figures, outcome.told.errors);
+            }
+        }
+        Ok(row)
+    }
+}
+
+/// What every generator of a scenario is told.
+struct Ask<'a> {
+    larder: &'a Path,
+    address: SocketAddr,
+    seconds: u32,
+    pipeline: u32,
+}
+
+/// What a generator said, and what it took.
+struct Outcome {
+    told: Figures,
+    server_core_us: f64,
+    generator_core_us: f64,
+}
+
+/// Of the open loop: far from what the null server can do.
+const RATE: u32 = 5000;
+/// More than any server here answers, for generators that want a number beside a time.
+const REQUESTS_MAX: u32 = 5_000_000;
+/// For those that know no time: about what Redis does in a second on one core.
+const COMMANDS_PER_SECOND: u32 = 80_000;
+
+impl Generator {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::BenchHttp => "larder bench http",
+            Self::BenchHttpRate => "larder bench http --rate 5000",
+            Self::Wrk => "wrk",
+            Self::Ab => "ab",
+            Self::BenchResp => "larder bench resp",
+            Self::RedisBenchmark => "redis-benchmark",
+        }
+    }
+
+    /// Whether it is of Larder.
+    pub(crate) fn is_own(self) -> bool {
+        matches!(self, Self::BenchHttp | Self::BenchHttpRate | Self::BenchResp)
+    }
+
+    fn run(self, ask: &Ask<'_>) -> anyhow::Result<Outcome> {
+        let server = ServerProbe::new(&[], Some(SERVER_CORE))?.begin()?;
+        let own = ServerProbe::new(&[], Some(CLIENT_CORE))?.begin()?;
+        let output = self.command(ask).output().context("it can't be started")?;
+        let (server, own) = (server.end()?, own.end()?);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "it ended with {}: {errors}", output.status);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let told = self.read(&text).with_context(|| format!("its output has an unknown form:\n{text}"))?;
+        let requests = self.requests(ask).map_or(told.requests, f64::from);
+        ensure!(requests > 0.0, "not one request was answered");
+        let per_request = |spent: Spent| spent.core_busy_us.map(|us| us / requests);
+        let times = per_request(server).zip(per_request(own));
+        let (server_core_us, generator_core_us) = times.context("the cores were watched")?;
+        Ok(Outcome { told, server_core_us, generator_core_us })
+    }
+
+    fn command(self, ask: &Ask<'_>) -> Command {
+        let Ask { larder, address, seconds, pipeline } = ask;
+        let (program, arguments) = match self {
+            Self::BenchHttp => {
+                (*larder, format!("bench http http://{address}/ -c 64 -d {seconds}s --quiet --json -"))
+            }
+            Self::BenchHttpRate => (
+                *larder,
+                format!("bench http http://{address}/ -c 64 --rate {RATE} -d {seconds}s --quiet --json -"),
+            ),
+            Self::Wrk => (Path::new("wrk"), format!("-t 1 -c 64 -d {seconds}s --latency http://{address}/")),
+            Self::Ab => (
+                Path::new("ab"),
+                format!("-k -q -t {seconds} -n {REQUESTS_MAX} -c 64 -e /dev/stdout http://{address}/"),
+            ),
+            Self::BenchResp => (
+                *larder,
+                format!(
+                    "bench resp {address} --workload set --keys 10000 -c 50 --pipeline {pipeline} -d {seconds}s --quiet --json -"
+                ),
+            ),
+            Self::RedisBenchmark => (
+                Path::new("redis-benchmark"),
+                format!(
+                    "-h {} -p {} -t set -r 10000 -d 12 -c 50 -P {pipeline} -n {} --precision 3 --csv",
+                    address.ip(),
+                    address.port(),
+                    self.requests(ask).unwrap_or_default()
+                ),
+            ),
+        };
+        let mut command = Command::new(program);
+        command.args(arguments.split_whitespace());
+        command
+    }
+
+    /// How many it makes, if it can't be told how long.
+    fn requests(self, ask: &Ask<'_>) -> Option<u32> {
+        (self == Self::RedisBenchmark).then_some(ask.seconds * COMMANDS_PER_SECOND * ask.pipeline.min(8))
+    }
+
+    fn read(self, text: &str) -> Option<Figures> {
+        match self {
+            Self::BenchHttp | Self::BenchHttpRate | Self::BenchResp => figures::of_bench(text),
+            Self::Wrk => figures::of_wrk(text),
+            Self::Ab => figures::of_ab(text),
+            Self::RedisBenchmark => figures::of_redis_benchmark(text),
+        }
+    }
+}
+
+impl Measure {
+    fn name_and_unit(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Rate => ("requests/s", ""),
+            Self::ServerCore => ("server's core time per request", "µs"),
+            Self::GeneratorCore => ("generator's core time per request", "µs"),
+            Self::Mean => ("mean latency", "µs"),
+            Self::P50 => ("p50", "µs"),
+            Self::P99 => ("p99", "µs"),
+            Self::Max => ("longest", "µs"),
+            Self::InFlight => ("mean latency x rate", ""),
+        }
+    }
+
+    fn of(self, outcome: &Outcome) -> f64 {
+        let told = &outcome.told;
+        match self {
+            Self::Rate => told.per_second,
+            Self::ServerCore => outcome.server_core_us,
+            Self::GeneratorCore => outcome.generator_core_us,
+            Self::Mean => told.mean_us,
+            Self::P50 => told.p50_us,
+            Self::P99 => told.p99_us,
+            Self::Max => told.max_us,
+            Self::InFlight => told.mean_us * told.per_second / 1e6,
+        }
+    }
+}
