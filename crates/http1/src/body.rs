@@ -1,11 +1,11 @@
-//! The body of a request: where its data is and where it ends.
+//! The body of a message: where its data is and where it ends.
 
 use core::ops::Range;
 
 use crate::chunk_line::{ChunkLine, Step};
 use crate::fields::FieldLine;
 use crate::trailers::{self, is_forbidden_trailer};
-use crate::{BodyError, Framing, Limits};
+use crate::{BodyError, Framing, Limits, ResponseFraming};
 
 /// Finds the data of one body in the bytes behind its head, without copying it. Only a trailer section is kept.
 ///
@@ -14,6 +14,8 @@ use crate::{BodyError, Framing, Limits};
 #[derive(Debug, Clone)]
 pub struct BodyDecoder {
     state: State,
+    /// How each chunk line begins to be read.
+    chunk_line: ChunkLine,
     extension_bytes: usize,
     extension_bytes_max: usize,
     trailer: Vec<u8>,
@@ -71,8 +73,27 @@ impl BodyDecoder {
             Framing::Length(bytes) => State::Length(bytes),
             Framing::Chunked => State::ChunkLine(ChunkLine::default()),
         };
+        Self::starting(state, limits)
+    }
+
+    /// A decoder for the body of a response, or `None` where only the end of the connection tells its end. Beyond what
+    /// a request may have it takes whitespace behind a chunk size, which some servers fill up their lines with, and
+    /// anything in a chunk extension, which nobody reads.
+    //= RFC 9112 section 7.1.1: unrecognized chunk extensions are ignored
+    pub fn of_response(framing: ResponseFraming, limits: &Limits) -> Option<Self> {
+        let state = match framing {
+            ResponseFraming::None | ResponseFraming::Length(0) => State::Done,
+            ResponseFraming::Length(bytes) => State::Length(bytes),
+            ResponseFraming::Chunked => State::ChunkLine(ChunkLine::lenient()),
+            ResponseFraming::UntilClose => return None,
+        };
+        Some(Self { chunk_line: ChunkLine::lenient(), ..Self::starting(state, limits) })
+    }
+
+    fn starting(state: State, limits: &Limits) -> Self {
         Self {
             state,
+            chunk_line: ChunkLine::default(),
             extension_bytes: 0,
             extension_bytes_max: limits.chunk_extension_bytes_max,
             trailer: Vec::new(),
@@ -172,7 +193,7 @@ impl BodyDecoder {
     fn chunk_end(&mut self, byte: u8) -> Result<usize, BodyError> {
         self.state = match (self.state, byte) {
             (State::ChunkCarriageReturn, b'\r') => State::ChunkLineFeed,
-            (State::ChunkLineFeed, b'\n') => State::ChunkLine(ChunkLine::default()),
+            (State::ChunkLineFeed, b'\n') => State::ChunkLine(self.chunk_line),
             _ => return Err(BodyError::MissingChunkEnd),
         };
         Ok(1)

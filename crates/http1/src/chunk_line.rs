@@ -7,8 +7,19 @@ use crate::fields::{is_token_byte, is_value_byte};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ChunkLine {
     place: Place,
+    grammar: Grammar,
     digits: u8,
     size: u64,
+}
+
+/// What is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Grammar {
+    /// What RFC 9112 says.
+    #[default]
+    Strict,
+    /// Whitespace behind the size, and anything but line ends in an extension.
+    Lenient,
 }
 
 /// What one byte of a chunk line means.
@@ -32,6 +43,8 @@ enum Place {
     Quoted,
     QuotedPair,
     AfterQuoted,
+    /// In an extension that nobody looks at.
+    Extension,
     LineFeed,
 }
 
@@ -39,6 +52,10 @@ enum Place {
 const SIZE_DIGITS_MAX: u8 = 16;
 
 impl ChunkLine {
+    pub(crate) fn lenient() -> Self {
+        Self { grammar: Grammar::Lenient, ..Self::default() }
+    }
+
     pub(crate) fn step(&mut self, byte: u8) -> Result<Step, BodyError> {
         match (self.place, byte) {
             (Place::Size, _) if byte.is_ascii_hexdigit() => return self.digit(byte),
@@ -52,8 +69,16 @@ impl ChunkLine {
             Place::Size | Place::LineFeed => BodyError::InvalidChunkSize,
             _ => BodyError::InvalidChunkExtension,
         };
-        self.place = self.place.next(byte).ok_or(fault)?;
-        Ok(if self.place == Place::LineFeed { Step::Framing } else { Step::Extension })
+        let next = match self.grammar {
+            Grammar::Strict => self.place.next(byte),
+            Grammar::Lenient => self.place.next_of_any(byte),
+        };
+        self.place = next.ok_or(fault)?;
+        Ok(match (self.place, self.grammar) {
+            // Padding, which costs nothing.
+            (Place::BeforeSemicolon, Grammar::Lenient) | (Place::LineFeed, _) => Step::Framing,
+            _ => Step::Extension,
+        })
     }
 
     //= RFC 9112 section 7.1: chunk-size = 1*HEXDIG, without overflow
@@ -92,6 +117,18 @@ impl Place {
             (Self::BeforeValue, b'"') => Self::Quoted,
             (Self::BeforeName | Self::Name, _) if is_token_byte(byte) => Self::Name,
             (Self::BeforeValue | Self::Value, _) if is_token_byte(byte) => Self::Value,
+            _ => return None,
+        })
+    }
+
+    //= RFC 9112 section 7.1.1: unrecognized chunk extensions are ignored
+    const fn next_of_any(self, byte: u8) -> Option<Self> {
+        Some(match (self, byte) {
+            (Self::LineFeed, _) | (_, b'\n') => return None,
+            (_, b'\r') => Self::LineFeed,
+            (Self::Extension, _) => Self::Extension,
+            (_, b';') => Self::Extension,
+            (_, b' ' | b'\t') => Self::BeforeSemicolon,
             _ => return None,
         })
     }

@@ -1,4 +1,4 @@
-//! What is wrong with a request, and the status that says so.
+//! What is wrong with a request, and the status that says so; what is wrong with a response.
 
 /// Why a request head is refused. Whatever it is, the connection closes after the answer: where the next request
 /// would start is no longer known for sure.
@@ -218,4 +218,40 @@ impl BodyError {
             Self::TrailerTooLarge => "trailer-too-large",
         }
     }
+}
+
+/// Why a response is refused. The connection closes: where the next response would start is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResponseError {
+    /// RFC 9112 2.3. Neither HTTP/1.0 nor HTTP/1.1, HTTP/0.9 among others.
+    #[error("the response does not begin with HTTP/1.0 or HTTP/1.1")]
+    InvalidVersion,
+    /// RFC 9112 4. Not version, three digits from 100 on and a reason phrase.
+    #[error("the status line is malformed")]
+    MalformedStatusLine,
+    /// RFC 9112 2.2. A CR without a LF after it.
+    #[error("a CR in the head is not followed by LF")]
+    BareCarriageReturn,
+    /// RFC 9112 5.1. A field name is not a token, or no colon follows it.
+    #[error("a field name is not a token")]
+    InvalidFieldName,
+    /// RFC 9110 5.5. A control byte in a field value.
+    #[error("a field value has an invalid byte")]
+    InvalidFieldValue,
+    /// RFC 9110 5.4. Longer than [`Limits::head_bytes_max`](crate::Limits::head_bytes_max).
+    #[error("the head is too large")]
+    HeadTooLarge,
+    /// RFC 9110 5.4. More than [`Limits::fields_max`](crate::Limits::fields_max).
+    #[error("the head has too many field lines")]
+    TooManyFields,
+    /// RFC 9112 6.1. Transfer-Encoding in an HTTP/1.0 message: its framing is faulty.
+    #[error("Transfer-Encoding in HTTP/1.0")]
+    TransferEncodingInHttp10,
+    /// RFC 9112 6.3. Content-Length is not one or more digits that fit into 64 bits.
+    #[error("the value of Content-Length is malformed")]
+    InvalidContentLength,
+    /// RFC 9112 6.3. Content-Length says different things.
+    #[error("there are several different Content-Length values")]
+    DifferingContentLengths,
 }

@@ -38,7 +38,7 @@ pub(crate) struct Control<'b> {
 }
 
 #[derive(Debug, Default)]
-struct ConnectionOptions {
+pub(crate) struct ConnectionOptions {
     close: bool,
     keep_alive: bool,
     upgrade: bool,
@@ -91,14 +91,8 @@ impl<'b> Control<'b> {
         }
     }
 
-    //= RFC 9112 section 9.3: persistence
     pub(crate) const fn persistence(&self, version: Version) -> Persistence {
-        match version {
-            _ if self.options.close => Persistence::Close,
-            Version::Http11 => Persistence::KeepAlive,
-            Version::Http10 if self.options.keep_alive => Persistence::KeepAlive,
-            Version::Http10 => Persistence::Close,
-        }
+        self.options.persistence(version)
     }
 
     //= RFC 9110 section 7.8: ignore Upgrade without the connection option, and in HTTP/1.0
@@ -142,11 +136,21 @@ impl<'b> Control<'b> {
 
 impl ConnectionOptions {
     //= RFC 9110 section 7.6.1: connection options are case-insensitive
-    fn note(&mut self, value: &[u8]) {
+    pub(crate) fn note(&mut self, value: &[u8]) {
         for option in elements(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
             self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+        }
+    }
+
+    //= RFC 9112 section 9.3: persistence
+    pub(crate) const fn persistence(&self, version: Version) -> Persistence {
+        match version {
+            _ if self.close => Persistence::Close,
+            Version::Http11 => Persistence::KeepAlive,
+            Version::Http10 if self.keep_alive => Persistence::KeepAlive,
+            Version::Http10 => Persistence::Close,
         }
     }
 }

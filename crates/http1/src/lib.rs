@@ -1,5 +1,5 @@
-//! An HTTP/1.0 and HTTP/1.1 codec for the server side. Bytes in, values out: no IO, no clock, no allocation for a
-//! request without trailers.
+//! An HTTP/1.0 and HTTP/1.1 codec: requests as a server reads them, responses as a client does. Bytes in, values out:
+//! no IO, no clock, no allocation for a message without trailers and folded lines.
 //!
 //! It decides where each request starts and ends, what it is for (target and authority), and whether its bytes are
 //! a valid request at all. It never decides what to answer, never decodes or normalises a path, never drops or
@@ -8,6 +8,7 @@
 //! - [`HeadScanner`] finds the end of a head in a growing buffer and gives the [`Head`]; [`parse_head`] does it in
 //!   one call.
 //! - [`BodyDecoder`] finds the data of the body that [`Head::framing`] announces.
+//! - [`ResponseReader`] reads the head of a response; [`BodyDecoder::of_response`] finds the data of its body.
 //! - [`encode`] writes response heads, interim responses and chunks.
 //! - [`Authority`] is the grammar of hosts; [`proxy_protocol`] reads what a load balancer puts before the requests.
 //!
@@ -39,6 +40,9 @@
 //! ASCII in targets that URIs would have encoded (`|`, `{`, `"`), because browsers send it; bytes above 127 in field
 //! values; empty elements in `Connection`, `TE` and `Expect`, but not in `Transfer-Encoding`; chunk extensions and
 //! trailers within their limits.
+//!
+//! Of responses more is taken: they come from servers that were chosen and that one reader reads, and there are old ones
+//! among them. What decides where a response ends is read as RFC 9112 6.3 says; see [`ResponseReader`].
 //!
 //! ```
 //! use http1::{BodyDecoder, Decoded, EMPTY_LINE, Framing, HeadScanner, Limits};
@@ -78,18 +82,20 @@ mod head;
 mod limits;
 pub mod proxy_protocol;
 mod request_line;
+mod response;
 mod scan;
 mod status;
 mod trailers;
 
 pub use authority::Authority;
 pub use body::{BodyDecoder, Decoded};
-pub use error::{BodyError, RequestError};
+pub use error::{BodyError, RequestError, ResponseError};
 pub use fields::{EMPTY_LINE, FieldLine, elements, is_field_value, is_token};
 pub use framing::{Framing, Persistence};
 pub use head::{Head, parse_head};
 pub use limits::Limits;
 pub use request_line::{Scheme, TargetForm, Version};
+pub use response::{Asked, Input, LineSpace, ResponseFraming, ResponseHead, ResponseReader, TransferCoding};
 pub use scan::HeadScanner;
 pub use status::reason_phrase;
 pub use trailers::is_forbidden_trailer;
