@@ -69,7 +69,19 @@ impl Timeline {
     #[must_use]
     pub fn into_intervals(mut self) -> Vec<Interval> {
         self.close();
+        self.join_remnant();
         self.intervals
+    }
+
+    /// What is left at the end of a run may be so short that its rate would be a matter of luck.
+    fn join_remnant(&mut self) {
+        if let [.., before, last] = self.intervals.as_slice()
+            && last.length_s < before.length_s * REMNANT_SHARE
+        {
+            let sum = joined(*before, *last);
+            self.intervals.truncate(self.intervals.len() - 2);
+            self.intervals.push(sum);
+        }
     }
 
     fn close(&mut self) {
@@ -95,6 +107,9 @@ impl Timeline {
 
 /// Fewer than allowed: a run may take a little longer than it should.
 const INTERVALS_EXPECTED_MAX: u16 = 1000;
+
+/// Of the interval before it; a shorter last one is no interval of its own.
+const REMNANT_SHARE: f64 = 0.1;
 
 /// Lengths that read well on an axis, in slices of a tenth of a second: 0.1 s to an hour.
 const ROUND: [u32; 14] = [1, 2, 5, 10, 20, 50, 100, 150, 300, 600, 1200, 3000, 9000, 36_000];
@@ -174,6 +189,22 @@ mod tests {
             begins.iter().zip(expected).all(|(begin, expected)| (begin - expected).abs() < 1e-9),
             "{begins:?}"
         );
+    }
+
+    #[test]
+    fn a_remnant_belongs_to_the_interval_before() {
+        #[track_caller]
+        fn check(remnant: Duration, requests: &[u64]) {
+            let mut timeline = Timeline::new(SLICE, None);
+            timeline.add(&slice_of(1), 0, SLICE);
+            timeline.add(&slice_of(2), 0, SLICE);
+            timeline.add(&slice_of(3), 0, remnant);
+            let intervals = timeline.into_intervals();
+            assert_eq!(intervals.iter().map(|interval| interval.requests).collect::<Vec<_>>(), requests);
+        }
+        check(SLICE / 5, &[1, 1, 1]);
+        check(SLICE / 20, &[1, 2]);
+        check(Duration::ZERO, &[1, 2]);
     }
 
     #[test]
