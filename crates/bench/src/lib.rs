@@ -10,6 +10,7 @@
 mod alarm;
 pub mod experiments;
 pub mod http;
+pub mod interrupt;
 pub mod null_http;
 pub mod observe;
 pub mod peers;

@@ -1,8 +1,8 @@
 //! `larder bench http` and `null-http` from outside.
 
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
-use testkit::{Output, Service, wait};
+use testkit::{Output, ScriptedOrigin, Service, Signal, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -50,6 +50,37 @@ fn an_open_loop_finds_a_stall() {
     let told = report(&format!("http://{address}/ -c 8 --rate 500 -d 900ms"));
     let p99_us = told["runs"][0]["latency"]["p99_us"].as_u64();
     assert!(p99_us.is_some_and(|latency_us| latency_us > 50_000), "{told}");
+}
+
+/// `larder bench http` with a rate that leaves the origin of the test at ease, ended by Ctrl-C after some answers.
+#[track_caller]
+fn interrupted(arguments: &str) -> (ExitStatus, String, String) {
+    let origin = ScriptedOrigin::fixed("", "hello");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(LARDER);
+    command.args(["bench", "http", "--quiet", "-d", "60s", "--rate", "100", &format!("{}/a", origin.url())]);
+    command.args(arguments.replace("ORIGIN", &origin.url()).split_whitespace());
+    let mut load = Service::start(&mut command, folder.path(), "bench");
+    origin.wait_for("/a", 20);
+    load.signal(Signal::INT);
+    (load.end(), load.stdout(), load.stderr())
+}
+
+#[test]
+fn an_interrupted_load_is_told_as_far_as_it_went() {
+    let (status, stdout, stderr) = interrupted("--json -");
+    assert!(status.code() == Some(1) && stderr.contains("interrupted"), "{status} {stderr}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let run = &report["runs"][0];
+    assert!(run["requests"].as_u64().is_some_and(|requests| requests >= 15), "{report}");
+    assert!(run["elapsed_s"].as_f64().is_some_and(|elapsed_s| elapsed_s < 30.0), "{report}");
+}
+
+#[test]
+fn an_interrupted_comparison_without_its_other_side_has_no_result() {
+    let (status, stdout, stderr) = interrupted("--compare ORIGIN/b");
+    assert!(status.code() == Some(1) && stdout.is_empty(), "{status} {stdout}");
+    assert!(stderr.contains("ended before each side had its turn"), "{stderr}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Runs the workers of a load, and makes one result of what they tell.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::load::{HttpLoad, Until};
@@ -8,7 +9,7 @@ use super::tally::Tally;
 use super::worker::{Opened, Worker};
 use super::{LoadError, words};
 use crate::observe::Observer;
-use crate::result::{Latencies, Outcome, Run, Timeline};
+use crate::result::{Interval, Latencies, Outcome, Run, Timeline};
 use crate::work::{self, Worked};
 
 /// Makes a load and tells what came of it. The observer sees each tenth of a second; when it has seen enough, the load
@@ -28,27 +29,50 @@ pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadErro
 ///
 /// # Errors
 ///
-/// As with [`run`]; an end that the observer asks for ends only the load that is on.
+/// As with [`run`], and [`LoadError::Ended`] when the observer has seen enough before each side had its turn.
 pub fn run_in_turn(sides: &[Vec<HttpLoad>], observer: &mut dyn Observer) -> Result<Vec<Run>, LoadError> {
+    let mut observer = Remembering { observer, is_over: false };
     let mut sums: Vec<Option<Measured>> = sides.iter().map(|_| None).collect();
     for round in 0..sides.iter().map(Vec::len).max().unwrap_or_default() {
         let mut order: Vec<usize> = (0..sides.len()).collect();
         if round % 2 == 1 {
             order.reverse();
         }
-        for side in order {
-            let Some(load) = sides[side].get(round) else { continue };
-            let measured = measure(load, observer)?;
+        for side in order.into_iter().filter(|&side| round < sides[side].len()) {
+            if observer.is_over {
+                return summed_up(sums, sides);
+            }
+            let measured = measure(&sides[side][round], &mut observer)?;
             match &mut sums[side] {
                 None => sums[side] = Some(measured),
                 Some(sum) => sum.add(measured),
             }
         }
     }
-    let run = |(sum, loads): (Option<Measured>, &Vec<HttpLoad>)| {
-        sum.zip(loads.first()).map(|(sum, load)| sum.into_run(load)).ok_or(LoadError::NoTargets)
+    summed_up(sums, sides)
+}
+
+fn summed_up(sums: Vec<Option<Measured>>, sides: &[Vec<HttpLoad>]) -> Result<Vec<Run>, LoadError> {
+    let run = |(sum, loads): (Option<Measured>, &Vec<HttpLoad>)| match (sum, loads.first()) {
+        (_, None) => Err(LoadError::NoTargets),
+        (None, Some(_)) => Err(LoadError::Ended),
+        (Some(sum), Some(load)) => Ok(sum.into_run(load)),
     };
     sums.into_iter().zip(sides).map(run).collect()
+}
+
+/// An observer, and whether it has seen enough.
+struct Remembering<'a> {
+    observer: &'a mut dyn Observer,
+    is_over: bool,
+}
+
+impl Observer for Remembering<'_> {
+    fn observe(&mut self, interval: &Interval) -> ControlFlow<()> {
+        let flow = self.observer.observe(interval);
+        self.is_over |= flow.is_break();
+        flow
+    }
 }
 
 fn measure(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Measured, LoadError> {

@@ -40,6 +40,9 @@ pub enum LoadError {
     /// The TLS settings do not fit together.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
+    /// Let the load run until each side had its turn.
+    #[error("the load was ended before each side had its turn")]
+    Ended,
     /// The system refused what the loop needs: sockets, epoll, a timer, a thread.
     #[error("the system does not let the load run")]
     System(#[from] io::Error),

@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::probe::all_processes;
-use super::{ServerError, interrupt, proc_text};
+use super::{ServerError, proc_text};
+use crate::interrupt;
 
 /// How to start a server.
 #[derive(Debug)]
@@ -156,7 +157,7 @@ fn pause() {
 }
 
 /// Kills a process group, and the descendants that left the group.
-pub(super) fn kill_tree(group: Pid) {
+pub(crate) fn kill_tree(group: Pid) {
     let root = BTreeSet::from([group.as_raw_nonzero().get().unsigned_abs()]);
     let family = all_processes().map(|processes| proc_text::family(&processes, &root)).unwrap_or(root);
     // A server that has ended may have left others in its group.

@@ -4,7 +4,6 @@
 //! and after a load, and ten times a second the resident memory in between.
 
 mod command;
-mod interrupt;
 mod probe;
 mod proc_text;
 
@@ -14,6 +13,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub(crate) use command::kill_tree;
 pub use command::{Ready, ServerCommand, ServerProcess};
 pub use probe::{Measuring, ServerProbe, Spent};
 

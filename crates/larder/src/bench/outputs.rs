@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use bench::report;
 use bench::result::Report;
+use bench::{interrupt, report};
 use clap::Args;
 
 use crate::output;
@@ -35,7 +35,8 @@ impl OutputArguments {
     ///
     /// # Errors
     ///
-    /// When a file can't be written; the table has been shown then.
+    /// When a file can't be written, the table having been shown; and when what it shows was ended early, after all
+    /// is written, so that a script does not take it for the whole.
     pub(crate) fn write(&self, report: &Report) -> anyhow::Result<()> {
         match &self.json {
             Some(path) if path.as_os_str() == "-" => output::result(report::write(report).trim_end()),
@@ -63,6 +64,7 @@ impl OutputArguments {
             );
             write_files(directory, files.iter().map(|(name, text)| (name.as_str(), text.as_bytes())))?;
         }
+        anyhow::ensure!(!interrupt::is_requested(), "interrupted: the figures are of the time until then");
         Ok(())
     }
 }

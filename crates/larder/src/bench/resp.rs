@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use bench::interrupt::Interruptible;
 use bench::progress::Style;
 use bench::resp::{
     Choice, Login, Pace, Preload, Protocol, RespLoad, Reuse, Topology, Until, Values, Workload,
@@ -223,7 +224,8 @@ fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
     let measuring = server.begin()?;
     let style = if arguments.quiet { Style::Quiet } else { Style::of_stderr() };
     let told = Told::start("resp", load.until, style);
-    let found = bench::resp::run(load, &mut told.observer());
+    let interruptible = Interruptible::begin()?;
+    let found = bench::resp::run(load, &mut interruptible.ending(&mut told.observer()));
     told.finish();
     let bench::resp::RespRun { mut run, first_problem } = found?;
     run.server =

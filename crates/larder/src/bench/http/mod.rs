@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use bench::http::HttpLoad;
+use bench::interrupt::Interruptible;
 use bench::result::{Machine, Report, Run, SCHEMA};
 use bench::told::Told;
 
@@ -51,7 +52,8 @@ fn one(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Run> {
     let measuring = server.begin()?;
     let measured = HttpLoad { warm_up: None, ..load.clone() };
     let told = Told::start("http", load.until, arguments.progress());
-    let mut run = bench::http::run(&measured, &mut told.observer())?;
+    let interruptible = Interruptible::begin()?;
+    let mut run = bench::http::run(&measured, &mut interruptible.ending(&mut told.observer()))?;
     told.finish();
     run.server =
         measuring.map(|measuring| measuring.end()).transpose()?.map(|spent| spent.per_request(run.requests));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bench::http::{Detail, HttpLoad, Target, Until, Url, run_in_turn};
+use bench::interrupt::Interruptible;
 use bench::result::Run;
 use bench::told::Told;
 
@@ -25,7 +26,8 @@ pub(super) fn of(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<O
 
 pub(super) fn run(arguments: &HttpArguments, sides: &Sides) -> anyhow::Result<Vec<Run>> {
     let told = Told::start("http", goal(sides), arguments.progress());
-    let mut runs = run_in_turn(&sides.loads, &mut told.observer())?;
+    let interruptible = Interruptible::begin()?;
+    let mut runs = run_in_turn(&sides.loads, &mut interruptible.ending(&mut told.observer()))?;
     told.finish();
     for (run, name) in runs.iter_mut().zip(&sides.names) {
         run.name.clone_from(name);
