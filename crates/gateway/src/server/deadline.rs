@@ -13,42 +13,39 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// A movable point in time.
 pub(crate) struct Deadline {
     at: Instant,
-    timer: Pin<Box<Sleep>>,
+    /// Made when somebody first waits.
+    timer: Option<Pin<Box<Sleep>>>,
     /// Who is woken when the timer fires, as it stands now.
     told: Option<Waker>,
 }
 
 impl Deadline {
     pub(crate) fn new(at: Instant) -> Self {
-        Self { at, timer: Box::pin(sleep_until(at)), told: None }
+        Self { at, timer: None, told: None }
     }
 
     /// Moves the deadline. Moving it later costs nothing; moving it before the registered time registers again.
     pub(crate) fn set(&mut self, at: Instant) {
         self.at = at;
-        if at < self.timer.deadline() {
-            self.register(at);
+        if let Some(timer) = self.timer.as_mut().filter(|timer| at < timer.deadline()) {
+            timer.as_mut().reset(at);
+            self.told = None;
         }
-    }
-
-    fn register(&mut self, at: Instant) {
-        self.timer.as_mut().reset(at);
-        self.told = None;
     }
 
     /// Ready once the deadline has passed.
     pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // A timer that has not fired and will wake this task need not hear of it again, which costs more than asking.
-        if !self.timer.is_elapsed() && self.told.as_ref().is_some_and(|told| told.will_wake(context.waker()))
-        {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(self.at)));
+        if !timer.is_elapsed() && self.told.as_ref().is_some_and(|told| told.will_wake(context.waker())) {
             return Poll::Pending;
         }
-        while self.timer.as_mut().poll(context).is_ready() {
-            if self.timer.deadline() >= self.at {
-                self.told = None;
+        while timer.as_mut().poll(context).is_ready() {
+            self.told = None;
+            if timer.deadline() >= self.at {
                 return Poll::Ready(());
             }
-            self.register(self.at);
+            timer.as_mut().reset(self.at);
         }
         self.told = Some(context.waker().clone());
         Poll::Pending

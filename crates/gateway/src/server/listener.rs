@@ -1,17 +1,21 @@
 //! Accepts connections and finds out what they speak: PROXY protocol, TLS, HTTP/1 or HTTP/2.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 use telemetry::ConnectionKind;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
+use super::client_socket::ClientSocket;
 use super::prefixed::Prefixed;
 use super::wire::{Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
@@ -21,6 +25,8 @@ use crate::worker::{Live, Worker};
 
 /// Connections that the kernel holds for a worker that is busy.
 const BACKLOG: i32 = 4096;
+/// Connections that are accepted before those that are there get their turn.
+const ACCEPTED_AT_ONCE_MAX: usize = 64;
 /// After a failed accept (no file descriptors left) the worker waits before it tries again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Idle connections are probed, so that peers that vanished are noticed even in a tunnel.
@@ -32,7 +38,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 ///
 /// # Errors
 /// The address can't be bound.
-pub(crate) fn bind(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<StdListener>)> {
+pub(crate) fn bind(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
     let first = bind_one(address)?;
     let bound = first.local_addr()?;
     let mut listeners = vec![first];
@@ -42,21 +48,24 @@ pub(crate) fn bind(address: SocketAddr, workers: usize) -> io::Result<(SocketAdd
     Ok((bound, listeners))
 }
 
-fn bind_one(address: SocketAddr) -> io::Result<StdListener> {
+/// What is set here, accepted connections inherit: so it costs them nothing.
+fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
 /// Serves a worker's listeners until the drain is over. Runs on the worker's runtime.
-pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<StdListener>, drain_limit: Duration) {
+pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<TcpListener>, drain_limit: Duration) {
     let open = Arc::new(OpenConnections::default());
     for (index, listener) in listeners.into_iter().enumerate() {
-        match TcpListener::from_std(listener) {
+        match watched(listener) {
             Ok(listener) => {
                 drop(tokio::spawn(accept(Arc::clone(&worker), listener, index, Arc::clone(&open))))
             }
@@ -72,51 +81,86 @@ pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<StdListener>, drai
     }
 }
 
-async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize, open: Arc<OpenConnections>) {
-    let drain = Arc::clone(&worker.shared);
+/// The runtime's own listener registers each connection before anybody can look whether that is necessary.
+#[expect(deprecated, reason = "what replaces it is unsafe, for types that name descriptors they do not own")]
+fn watched(listener: TcpListener) -> io::Result<AsyncFd<TcpListener>> {
+    AsyncFd::with_interest(listener, Interest::READABLE)
+}
+
+async fn accept(
+    worker: Arc<Worker>,
+    listener: AsyncFd<TcpListener>,
+    index: usize,
+    open: Arc<OpenConnections>,
+) {
     // Counted as a connection until it stops, so that what waits in its backlog at the end is served too.
     let _accepting = OpenConnections::enter(&open);
+    let mut drain = pin!(worker.shared.drain.begun());
     loop {
-        let accepted = tokio::select! {
+        let ready = tokio::select! {
             biased;
-            accepted = listener.accept() => accepted,
-            () = drain.drain.begun() => return stop_accepting(&worker, listener, index, &open),
+            ready = listener.readable() => ready,
+            () = &mut drain => break,
         };
+        let accepted = ready.and_then(|mut ready| {
+            for _ in 0..ACCEPTED_AT_ONCE_MAX {
+                match ready.try_io(|listener| accept_one(listener.get_ref())) {
+                    Ok(accepted) => admit(&worker, accepted?, index, &open),
+                    Err(_none_left) => return Ok(Queue::Empty),
+                }
+            }
+            Ok(Queue::MayHoldMore)
+        });
         match accepted {
-            Ok((stream, address)) => admit(&worker, stream, address, index, &open),
+            Ok(Queue::Empty) => {}
+            Ok(Queue::MayHoldMore) => tokio::task::yield_now().await,
             Err(error) => {
-                worker.recorder.connection_refused("accept-failed");
-                tracing::warn!(%error, "connection not accepted");
+                refused(&worker, &error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+    stop_accepting(&worker, listener.get_ref(), index, &open);
 }
 
-/// Closes a listener without a reset for anybody. A connection that is complete but not yet accepted when its listener
+/// What the kernel holds for a listener.
+enum Queue {
+    Empty,
+    MayHoldMore,
+}
+
+fn refused(worker: &Worker, error: &io::Error) {
+    worker.recorder.connection_refused("accept-failed");
+    tracing::warn!(%error, "connection not accepted");
+}
+
+fn accept_one(listener: &TcpListener) -> io::Result<(ClientSocket, SocketAddr)> {
+    let (socket, address) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let address = address.ok_or(io::ErrorKind::ConnectionAborted)?.try_into()?;
+    Ok((ClientSocket::new(socket.into()), address))
+}
+
+/// Prepares a listener to be closed without a reset for anybody. A connection that is complete but not yet accepted when its listener
 /// closes is reset by the kernel, so the order is: let no new connection through, accept what is there, close.
-fn stop_accepting(worker: &Arc<Worker>, listener: TcpListener, index: usize, open: &Arc<OpenConnections>) {
+fn stop_accepting(worker: &Arc<Worker>, listener: &TcpListener, index: usize, open: &Arc<OpenConnections>) {
     /// Classic BPF: return 0, which keeps 0 bytes of the packet. New handshakes are not answered and find the
     /// port closed when they try again.
     const DROP_ALL: [SockFilter; 1] = [SockFilter::new(0x06, 0, 0, 0)];
-    if let Err(error) = SockRef::from(&listener).attach_filter(&DROP_ALL) {
+    if let Err(error) = SockRef::from(listener).attach_filter(&DROP_ALL) {
         tracing::debug!(%error, "new connections can't be held off while the listener closes");
     }
-    // The kernel is asked directly: the runtime's idea of readiness may be older than the queue.
-    let Ok(listener) = listener.into_std() else { return };
-    while let Ok((stream, address)) = listener.accept() {
-        let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-        match stream {
-            Ok(stream) => admit(worker, stream, address, index, open),
-            Err(error) => tracing::warn!(%error, "connection not accepted"),
+    loop {
+        match accept_one(listener) {
+            Ok(accepted) => admit(worker, accepted, index, open),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => return refused(worker, &error),
         }
     }
 }
 
 fn admit(
     worker: &Arc<Worker>,
-    stream: TcpStream,
-    address: SocketAddr,
+    (socket, address): (ClientSocket, SocketAddr),
     index: usize,
     open: &Arc<OpenConnections>,
 ) {
@@ -129,7 +173,7 @@ fn admit(
     let guard = OpenConnections::enter(open);
     let worker = Arc::clone(worker);
     tokio::spawn(async move {
-        if let Err(error) = connection(&worker, &live, stream, address, index).await {
+        if let Err(error) = connection(&worker, &live, socket, address, index).await {
             tracing::debug!(client = %address, %error, "connection not served");
         }
         drop((slot, guard));
@@ -140,23 +184,18 @@ fn admit(
 async fn connection(
     worker: &Arc<Worker>,
     live: &Arc<Live>,
-    stream: TcpStream,
+    socket: ClientSocket,
     address: SocketAddr,
     index: usize,
 ) -> Result<(), WireError> {
-    stream.set_nodelay(true)?;
-    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     let listener = &live.config.listeners[index.min(live.config.listeners.len() - 1)];
     let limit = live.config.limits.head_read_timeout;
-    let mut wire = Wire::new(stream, limit);
-    let mut input = Input::with_capacity(512);
-    let address = match listener.proxy_protocol {
-        ProxyProtocol::Off => address,
-        ProxyProtocol::Required => proxied(&mut wire, &mut input).await?.unwrap_or(address),
+    let (io, address) = match listener.proxy_protocol {
+        ProxyProtocol::Off => (Prefixed::new(Vec::new(), socket), address),
+        ProxyProtocol::Required => Box::pin(proxied(socket, address, limit)).await?,
     };
     let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
     let peer = Peer { address, trust: trust(&live.config, address), scheme };
-    let io = Prefixed::new(input.take(), wire.io);
     match live.tls.get(index).and_then(Option::as_ref) {
         Some(config) => {
             let _gauge = worker.recorder.connection(ConnectionKind::Tls);
@@ -165,7 +204,10 @@ async fn connection(
             let client = ClientEnd { peer, tls: Some(Arc::new(accepted.session)) };
             match accepted.protocol {
                 tls::Negotiated::Http2 => Box::pin(speak_http2(worker, accepted.stream, client)).await,
-                tls::Negotiated::Http1 => Box::pin(speak_http1(worker, accepted.stream, client, &[])).await,
+                tls::Negotiated::Http1 => {
+                    let wire = Wire::new(accepted.stream, limit);
+                    Box::pin(speak_http1(worker, wire, Input::with_capacity(0), client)).await;
+                }
             }
         }
         None => cleartext(worker, io, ClientEnd { peer, tls: None }, listener.http2, limit).await?,
@@ -181,37 +223,54 @@ async fn cleartext<S: Stream + 'static>(
     http2: Http2,
     limit: Duration,
 ) -> Result<(), WireError> {
-    if http2 == Http2::Off {
-        speak_http1(worker, io, client, &[]).await;
-        return Ok(());
+    let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(0));
+    let opening = match http2 {
+        Http2::Off => Opening::Http1,
+        Http2::On => opening(worker, &mut wire, &mut input, limit).await?,
+    };
+    match opening {
+        Opening::Http1 => speak_http1(worker, wire, input, client).await,
+        Opening::Http2 => {
+            Box::pin(speak_http2(worker, Prefixed::new(input.take(), wire.io), client)).await;
+        }
     }
-    let mut wire = Wire::new(io, limit);
-    let mut input = Input::with_capacity(HTTP2_PREFACE.len());
+    Ok(())
+}
+
+/// What the first bytes of a connection are.
+enum Opening {
+    Http1,
+    Http2,
+}
+
+async fn opening<S: Stream>(
+    worker: &Arc<Worker>,
+    wire: &mut Wire<S>,
+    input: &mut Input,
+    limit: Duration,
+) -> Result<Opening, WireError> {
+    wire.first_read(&worker.arrivals, input).await?;
+    wire.allow_since_seen(limit);
     loop {
         let filled = input.filled();
         let compared = filled.len().min(HTTP2_PREFACE.len());
         if filled[..compared] != HTTP2_PREFACE[..compared] {
-            speak_http1(worker, wire.io, client, input.filled()).await;
-            return Ok(());
+            return Ok(Opening::Http1);
         }
         if compared == HTTP2_PREFACE.len() {
-            Box::pin(speak_http2(worker, Prefixed::new(input.take(), wire.io), client)).await;
-            return Ok(());
+            return Ok(Opening::Http2);
         }
-        match wire.read(&mut input).await {
+        match wire.read(input).await {
             // HTTP/1 knows how to answer a head that never came.
-            Err(WireError::Closed | WireError::TimedOut) if !input.is_empty() => {
-                speak_http1(worker, wire.io, client, input.filled()).await;
-                return Ok(());
-            }
+            Err(WireError::Closed | WireError::TimedOut) => return Ok(Opening::Http1),
             read => read?,
         };
     }
 }
 
-async fn speak_http1<S: Stream>(worker: &Arc<Worker>, io: S, client: ClientEnd, early: &[u8]) {
+async fn speak_http1<S: Stream>(worker: &Arc<Worker>, wire: Wire<S>, input: Input, client: ClientEnd) {
     let _gauge = worker.recorder.connection(ConnectionKind::Http1);
-    http1::Connection::new(io, Arc::clone(worker), client).serve(early).await;
+    http1::Connection::new(wire, input, Arc::clone(worker), client).serve().await;
 }
 
 async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: ClientEnd) {
@@ -219,18 +278,25 @@ async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: C
     http2::serve(io, Arc::clone(worker), client).await;
 }
 
-/// Reads the PROXY protocol header; `None` when it names no TCP client (health checks of the proxy itself).
-async fn proxied<S: Stream>(wire: &mut Wire<S>, input: &mut Input) -> Result<Option<SocketAddr>, WireError> {
+/// Reads the PROXY protocol header: what comes behind it, and from whom. It names no TCP client where a proxy checks
+/// health.
+async fn proxied<S: Stream>(
+    io: S,
+    proxy: SocketAddr,
+    limit: Duration,
+) -> Result<(Prefixed<S>, SocketAddr), WireError> {
+    let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(512));
     loop {
         let header = parse_proxy_header(input.filled()).map_err(io::Error::other)?;
         if let Some(header) = header {
             input.consume(header.bytes);
-            return Ok(match header.peer {
-                ProxiedPeer::Tcp { source, .. } => Some(source),
-                _ => None,
-            });
+            let client = match header.peer {
+                ProxiedPeer::Tcp { source, .. } => source,
+                _ => proxy,
+            };
+            return Ok((Prefixed::new(input.take(), wire.io), client));
         }
-        wire.read(input).await?;
+        wire.read(&mut input).await?;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The client side: connections in, responses out.
 
+mod client_socket;
 mod deadline;
 mod http1;
 mod http2;

@@ -79,6 +79,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
 
 impl<S: Stream> Stream for Prefixed<S> {
     const SENDS_FILES: bool = S::SENDS_FILES;
+    const CLOSES_SILENTLY: bool = S::CLOSES_SILENTLY;
 
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.io.poll_write_ahead(context, bytes)

@@ -20,6 +20,8 @@ use super::deadline::Deadline;
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
     /// Whether the kernel can put the bytes of a file on this stream as they are.
     const SENDS_FILES: bool = false;
+    /// Whether closing it says all there is to say: TLS takes its leave before.
+    const CLOSES_SILENTLY: bool = false;
 
     /// Writes some of `bytes`; more follows at once.
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -64,6 +66,15 @@ fn poll_when_writable(
             done => return Poll::Ready(done),
         }
     }
+}
+
+/// How a connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Farewell {
+    /// The client has said that it sends no more, and all that it sent was read.
+    AtOnce,
+    /// More may be on its way.
+    Lingering,
 }
 
 /// Why a connection can't go on.
@@ -246,9 +257,29 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
+    /// Reads at least one byte into `arrivals`, and from there into `input`, before the deadline.
+    pub(crate) async fn first_read(
+        &mut self,
+        arrivals: &Mutex<Box<[u8]>>,
+        input: &mut Input,
+    ) -> Result<usize, WireError> {
+        poll_fn(|context| match self.poll_first_read(context, arrivals, input) {
+            Poll::Pending => self.poll_deadline(context).map(Err),
+            ready => ready,
+        })
+        .await
+    }
+
+    /// Says what there is to say before the stream is dropped.
+    pub(crate) async fn close(&mut self, farewell: Farewell) {
+        if farewell == Farewell::Lingering || !S::CLOSES_SILENTLY {
+            self.close_gently().await;
+        }
+    }
+
     /// Ends the write direction, then reads and drops what the client still sends, for a moment: closing with
     /// unread input makes the kernel send a reset, which can destroy the response on its way (RFC 9112 section 9.6).
-    pub(crate) async fn close_gently(mut self) {
+    async fn close_gently(&mut self) {
         const LINGER: Duration = Duration::from_secs(2);
         const LINGER_BYTES_MAX: usize = 1 << 20;
         self.allow(LINGER);

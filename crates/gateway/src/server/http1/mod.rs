@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use self::delivery::Delivery;
 use self::request_body::{BodyProblem, BodyPump, Pumped};
 use self::response::{Chunking, Http1Head, Wanted};
-use super::wire::{Input, Stream, Wire, WireError};
+use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::account;
 use crate::exchange::{self, Plan, Step};
 use crate::head::{ClientEnd, Content, RequestHead, Version};
@@ -50,6 +50,8 @@ pub(crate) struct Connection<S> {
     client: ClientEnd,
     key: Vec<u8>,
     answered: u64,
+    /// How it would be closed after the request that was read last.
+    farewell: Farewell,
 }
 
 /// What of a request is needed after its head is gone from the buffer.
@@ -75,13 +77,14 @@ enum Turn {
 type Next = Result<Persistence, WireError>;
 
 impl<S: Stream> Connection<S> {
-    pub(crate) fn new(io: S, worker: Arc<Worker>, client: ClientEnd) -> Self {
+    /// `input` is what was read before the protocol was known.
+    pub(crate) fn new(wire: Wire<S>, input: Input, worker: Arc<Worker>, client: ClientEnd) -> Self {
         let live = worker.live();
         let limits = &live.config.limits;
         Self {
-            wire: Wire::new(io, limits.head_read_timeout),
-            input: Input::with_capacity(0),
-            out: Vec::new(),
+            wire,
+            input,
+            out: worker.take_buffer(),
             idle_end: IdleEnd::new(&worker),
             scanner: HeadScanner::default(),
             codec: codec_limits(limits),
@@ -90,14 +93,18 @@ impl<S: Stream> Connection<S> {
             client,
             key: Vec::new(),
             answered: 0,
+            farewell: Farewell::Lingering,
         }
     }
 
-    /// Serves the connection to its end. `early` is what was read before the protocol was known.
-    pub(crate) async fn serve(mut self, early: &[u8]) {
-        self.input.extend(early);
-        match self.run().await {
-            Ok(()) => self.wire.close_gently().await,
+    /// Serves the connection to its end.
+    pub(crate) async fn serve(&mut self) {
+        let ended = self.run().await;
+        self.out.clear();
+        self.worker.give_back_buffer(std::mem::take(&mut self.out));
+        match ended {
+            Ok(()) if self.input.is_empty() => self.wire.close(self.farewell).await,
+            Ok(()) => self.wire.close(Farewell::Lingering).await,
             Err(error) => tracing::debug!(client = %self.client.peer.address, %error, "connection ended"),
         }
     }
@@ -159,6 +166,7 @@ impl<S: Stream> Connection<S> {
         };
         self.answered += 1;
         let traits = Traits::of(&head, self.persistence_after(head.persistence));
+        self.farewell = farewell_after(head.persistence, traits);
         if let Framing::Length(bytes) = head.framing
             && bytes > self.live.config.limits.body_bytes_max
         {
@@ -202,8 +210,11 @@ impl<S: Stream> Connection<S> {
             Some(self.wire.read(&mut self.input).await)
         };
         match read {
-            None | Some(Err(WireError::Closed)) if between_requests => Ok(false),
-            Some(Err(WireError::TimedOut)) if between_requests => Ok(false),
+            Some(Err(WireError::Closed)) if between_requests => {
+                self.farewell = Farewell::AtOnce;
+                Ok(false)
+            }
+            None | Some(Err(WireError::TimedOut)) if between_requests => Ok(false),
             Some(Err(WireError::TimedOut)) => {
                 //= RFC 9110 section 15.5.9: 408
                 self.refuse(&Problem::new(408, "head-timeout", "the request head did not arrive in time"));
@@ -316,6 +327,7 @@ impl<S: Stream> Connection<S> {
     /// Answers a request that can't be understood or is too much, and so ends the connection.
     fn refuse(&mut self, problem: &Problem) {
         self.worker.recorder.client_error(problem.reason);
+        self.farewell = Farewell::Lingering;
         let exposure = crate::config::ErrorExposure::Expose;
         let body = problem.body(exposure);
         let mut head = Http1Head { out: &mut self.out };
@@ -354,6 +366,14 @@ impl Traits {
 
     fn has_no_body(&self) -> bool {
         matches!(self.framing, Framing::None | Framing::Length(0))
+    }
+}
+
+//= RFC 9112 section 9.6: after close the client sends no more requests
+fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
+    match wanted {
+        Persistence::Close if traits.has_no_body() => Farewell::AtOnce,
+        _ => Farewell::Lingering,
     }
 }
 

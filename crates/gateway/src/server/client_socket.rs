@@ -1,0 +1,219 @@
+//! A client's TCP connection that the runtime hears of only when there is something to wait for.
+//!
+//! To tell the kernel's poll of a socket, and to take it back, are two system calls. A connection whose request has
+//! arrived before it is looked at, whose answer fits the socket's buffer, and that is closed then, needs neither.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use store::FileRange;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::wire::Stream;
+
+/// An accepted connection, in non-blocking mode.
+pub(crate) struct ClientSocket(State);
+
+enum State {
+    /// Unknown to the runtime; one read and one write are tried.
+    Fresh {
+        socket: std::net::TcpStream,
+        read: Attempt,
+        write: Attempt,
+    },
+    Registered(TcpStream),
+    /// It could not be registered.
+    Lost,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Open,
+    Made,
+}
+
+impl ClientSocket {
+    pub(crate) fn new(socket: std::net::TcpStream) -> Self {
+        Self(State::Fresh { socket, read: Attempt::Open, write: Attempt::Open })
+    }
+
+    /// The socket as one that can be waited for.
+    ///
+    /// # Errors
+    /// The kernel does not take one more socket into its poll.
+    fn registered(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        if !matches!(self.0, State::Registered(_))
+            && let State::Fresh { socket, .. } = std::mem::replace(&mut self.0, State::Lost)
+        {
+            self.0 = State::Registered(TcpStream::from_std(socket)?);
+        }
+        match &mut self.0 {
+            State::Registered(stream) => Ok(Pin::new(stream)),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// What the first read finds; `None` when it is to be waited for.
+    fn read_fresh(&mut self, bytes: &mut [u8]) -> Option<io::Result<usize>> {
+        match &mut self.0 {
+            State::Fresh { socket, read, .. } if *read == Attempt::Open => {
+                *read = Attempt::Made;
+                unless_blocked(recv(&*socket, bytes, RecvFlags::empty()).map(|(read, _)| read))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the first write takes; `None` when it takes nothing, or was made before.
+    fn write_fresh(&mut self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        match &mut self.0 {
+            State::Fresh { socket, write, .. } if *write == Attempt::Open => {
+                *write = Attempt::Made;
+                unless_blocked(send(&*socket, bytes, SendFlags::NOSIGNAL))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn unless_blocked(done: rustix::io::Result<usize>) -> Option<io::Result<usize>> {
+    match done {
+        Err(error) if error == rustix::io::Errno::WOULDBLOCK || error == rustix::io::Errno::INTR => None,
+        done => Some(done.map_err(io::Error::from)),
+    }
+}
+
+impl AsyncRead for ClientSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(read) = self.read_fresh(buffer.initialize_unfilled()) {
+            return Poll::Ready(read.map(|read| buffer.advance(read)));
+        }
+        self.registered()?.poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for ClientSocket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.write_fresh(bytes) {
+            Some(written) => Poll::Ready(written),
+            None => self.registered()?.poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.registered()?.poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            State::Fresh { socket, .. } => Poll::Ready(socket.shutdown(Shutdown::Write)),
+            State::Registered(stream) => Pin::new(stream).poll_shutdown(context),
+            State::Lost => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl Stream for ClientSocket {
+    const SENDS_FILES: bool = true;
+    const CLOSES_SILENTLY: bool = true;
+
+    fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.registered()?.get_mut().poll_write_ahead(context, bytes)
+    }
+
+    fn poll_send_file(&mut self, context: &mut Context<'_>, range: FileRange<'_>) -> Poll<io::Result<usize>> {
+        self.registered()?.get_mut().poll_send_file(context, range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream as StdStream};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    fn pair() -> (StdStream, ClientSocket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = StdStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        far.set_nonblocking(true).unwrap();
+        (near, ClientSocket::new(far))
+    }
+
+    fn is_registered(socket: &ClientSocket) -> bool {
+        matches!(socket.0, State::Registered(_))
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_there_and_its_answer_need_no_runtime() {
+        let (mut client, mut socket) = pair();
+        client.write_all(b"ask").unwrap();
+        let mut read = [0; 8];
+        assert_eq!(socket.read(&mut read).await.unwrap(), 3);
+        socket.write_all(b"answer").await.unwrap();
+        assert!(!is_registered(&socket));
+        drop(socket);
+        let mut all = String::new();
+        client.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "answer");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_yet_is_waited_for() {
+        let (mut client, mut socket) = pair();
+        let mut read = [0; 8];
+        let asked = poll_fn(|context| {
+            let mut buffer = ReadBuf::new(&mut read);
+            Poll::Ready(Pin::new(&mut socket).poll_read(context, &mut buffer).is_ready())
+        });
+        assert!(!asked.await);
+        assert!(is_registered(&socket));
+        client.write_all(b"late").unwrap();
+        assert_eq!(socket.read(&mut read).await.unwrap(), 4);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(socket.read(&mut read).await.unwrap(), 0);
+    }
+
+    /// A client that takes as fast as it gets must not keep the worker from others: that is the runtime's to see to.
+    #[tokio::test]
+    async fn more_than_one_write_goes_through_the_runtime() {
+        let (mut client, mut socket) = pair();
+        let sent = vec![7; 8 << 20];
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).map(|_| all)
+        });
+        socket.write_all(&sent).await.unwrap();
+        assert!(is_registered(&socket));
+        drop(socket);
+        assert_eq!(reader.join().unwrap().unwrap(), sent);
+    }
+}
