@@ -56,6 +56,13 @@ impl PackedFields {
         });
     }
 
+    /// Appends a line whose name may have letters of both cases.
+    pub(crate) fn push_lowercase(&mut self, name: &str, value: &[u8]) {
+        let start = self.wire.len();
+        self.push(name, value);
+        self.wire[start..start + name.len()].make_ascii_lowercase();
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

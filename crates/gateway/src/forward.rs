@@ -15,7 +15,7 @@ use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
 use crate::exchange::{InterimSender, PassReason, Plan, Way};
 use crate::explain::note;
-use crate::fields::{PackedFields, map_lines};
+use crate::fields::PackedFields;
 use crate::head::{OwnedRequest, Version};
 use crate::origin::{BodyFraming, Interim, OriginError, OriginRequest, OriginResponse, RequestBody};
 use crate::reason::Reason;
@@ -197,7 +197,7 @@ pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: Pa
 //= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
 pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassReason) -> Reply {
     let site = &plan.site.config;
-    let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+    let lines = response.fields.to_lines();
     let via = transform::via(Version::received(response.version), &plan.live.config.server_name);
     let fields = transform::response_fields(&lines, site, &via, &caching::date::format(now()));
     drop(lines);
@@ -227,12 +227,11 @@ pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassR
 
 fn content(mut response: OriginResponse, mut fields: PackedFields, plan: &Plan) -> (Length, Body, ReplyHead) {
     let status = response.status.as_u16();
-    let declared =
-        response.fields.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let declared = response.fields.value("content-length").and_then(number);
     let (length, body) = match response.upgraded.take() {
         Some(upgraded) => {
-            if let Some(protocol) = response.fields.get(http::header::UPGRADE) {
-                fields.push("upgrade", protocol.as_bytes());
+            if let Some(protocol) = response.fields.value("upgrade") {
+                fields.push("upgrade", protocol);
             }
             (Length::None, Body::Tunnel(Box::new(upgraded)))
         }
@@ -246,6 +245,10 @@ fn content(mut response: OriginResponse, mut fields: PackedFields, plan: &Plan) 
         },
     };
     (length, body, ReplyHead::Own { reason: response.reason, fields })
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// The target URI of a request.

@@ -7,7 +7,6 @@ use caching::range;
 use caching::{
     ContentRange, FieldLine, NotReused, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, reuse,
 };
-use http::header;
 use telemetry::CacheResult;
 use tokio::time::timeout;
 
@@ -246,7 +245,7 @@ impl Seeker<'_> {
                 News::Answer(answer) => return answer,
                 // A cookie is for the request that led the forward.
                 News::Interim(interim)
-                    if role == Role::Waiter && interim.fields.contains_key(header::SET_COOKIE) => {}
+                    if role == Role::Waiter && interim.fields.value("set-cookie").is_some() => {}
                 News::Interim(interim) => drop(self.interims.try_send(interim)),
             }
             news = participant.news().await;

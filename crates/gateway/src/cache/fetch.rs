@@ -7,8 +7,7 @@ use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    ExchangeTimes, FieldLine, NotReused, NotStored, RequestFacts, ResponseFacts, Validators, may_serve_stale,
-    may_store,
+    ExchangeTimes, NotReused, NotStored, RequestFacts, ResponseFacts, Validators, may_serve_stale, may_store,
 };
 use http::header::{HeaderName, HeaderValue};
 use store::Place;
@@ -23,7 +22,6 @@ use super::stored::{Hit, Uncacheable};
 use crate::config::{CacheRule, Collapse};
 use crate::events::{self, Event};
 use crate::explain::{OpenRecord, note};
-use crate::fields::map_lines;
 use crate::forward::OriginCall;
 use crate::head::{OwnedRequest, Scheme, Version};
 use crate::origin::{BodyFrame, OriginError, OriginResponse, RequestBody};
@@ -171,7 +169,7 @@ impl Job {
     }
 
     async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
-        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let lines = response.fields.to_lines();
         let candidates = self.candidates();
         match validation::judge(response.status.as_u16(), &lines, &candidates, self.first(), times.response) {
             Judgement::Freshen(identified) => self.freshen(&identified, &response, times, pilot),
@@ -221,7 +219,7 @@ impl Job {
     /// Stores a full response, or leaves it to the request that asked.
     //= RFC 9111 section 4.3.3: a full response may be stored
     pub(crate) async fn take(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
-        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let lines = response.fields.to_lines();
         // Nobody knows which part a 206 is of that nobody asked for.
         //= RFC 9111 section 3.3: a 206 as an incomplete 200
         if response.status == http::StatusCode::PARTIAL_CONTENT

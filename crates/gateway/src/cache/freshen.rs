@@ -10,7 +10,7 @@ use caching::{
 use super::epochs::{Epochs, Membership, Stamp};
 use super::purge::key_of;
 use super::stored::StoredHead;
-use crate::fields::{PackedFields, map_lines};
+use crate::fields::PackedFields;
 use crate::forward::target;
 use crate::head::{OwnedRequest, Version};
 use crate::origin::OriginResponse;
@@ -47,7 +47,7 @@ impl Freshening<'_> {
         times: ExchangeTimes,
     ) -> Freshened {
         let rules = &self.site.rule_at(self.rule).caching;
-        let received: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let received = response.fields.to_lines();
         let end_to_end = self.end_to_end(&received, response.version, times.response);
         let news: Vec<FieldLine<'_>> = end_to_end.lines().collect();
         let known = stored.fields.to_lines();

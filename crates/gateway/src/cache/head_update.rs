@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::head_update::{self, Stored};
-use caching::{ExchangeTimes, FieldLine, HeadUpdate, MethodClass, RequestFacts};
+use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts};
 use store::Change;
 
 use super::epochs::{Epochs, Membership, Stamp};
@@ -11,7 +11,6 @@ use super::freshen::Freshening;
 use super::lookup::write_site_key;
 use super::stored::{Primary, StoredHead, StoredResponse};
 use crate::exchange::Plan;
-use crate::fields::map_lines;
 use crate::origin::OriginResponse;
 use crate::transform;
 use crate::worker::{Worker, now};
@@ -113,7 +112,7 @@ impl Update<'_> {
     //= RFC 9111 section 4.3.5: fields of the HEAD response
     fn change(&self, variant: &StoredResponse) -> Changed {
         let head = &variant.head;
-        let answer: Vec<FieldLine<'_>> = map_lines(&self.response.fields).collect();
+        let answer = self.response.fields.to_lines();
         let stored = Stored {
             facts: &head.facts,
             validators: &head.validators(),

@@ -2,12 +2,11 @@
 
 use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, invalidated};
-use caching::{FieldLine, GroupsInvalidated, MethodClass, groups};
+use caching::{GroupsInvalidated, MethodClass, groups};
 
 use super::flight::Participant;
 use super::purge::{PurgeMode, key_of, purge_key};
 use crate::exchange::Plan;
-use crate::fields::map_lines;
 use crate::forward::target;
 use crate::origin::OriginResponse;
 use crate::worker::Worker;
@@ -20,7 +19,7 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spa
     if method != MethodClass::Unsafe {
         return;
     }
-    let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+    let lines = response.fields.to_lines();
     let (status, target) = (response.status.as_u16(), target(&plan.request));
     for uri in invalidated(method, status, &target, &lines) {
         invalidate_uri(worker, plan, &uri, spared);

@@ -7,9 +7,7 @@ use caching::explain::Finding;
 use caching::partial::{
     self, HoleAnswer, are_coded_alike, if_range_value, is_of_one_message, may_combine, same_complete_length,
 };
-use caching::{
-    ByteRange, ContentRange, ExchangeTimes, FieldLine, NotStored, ResponseFacts, StorageFilter, may_store,
-};
+use caching::{ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, StorageFilter, may_store};
 use store::{Applied, Change, Segment};
 
 use super::ask::{Ask, Hole};
@@ -21,7 +19,7 @@ use super::publish::{self, NotTaken, Publication, Replaced, split};
 use super::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
-use crate::fields::{PackedFields, map_lines};
+use crate::fields::PackedFields;
 use crate::origin::OriginResponse;
 use crate::reason::{Detail, Reason};
 
@@ -46,7 +44,7 @@ impl Job {
         times: ExchangeTimes,
         pilot: Pilot,
     ) {
-        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let lines = response.fields.to_lines();
         let (status, length) = (response.status.as_u16(), response.body.content_length());
         let stored = hole.hit.head.fields.to_lines();
         let judgement = partial::judge(status, &lines, length, &hole.wanted(&stored), times.response);
@@ -136,7 +134,7 @@ impl Job {
         let request = self.request.fields.to_lines();
         let stored =
             self.worker.shared.memory.get(&self.fetch.key)?.select(self.rule().selecting(&request))?;
-        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let lines = response.fields.to_lines();
         let received = caching::Validators::parse(&lines, times.response);
         let fits = stored.head.facts.status == 200
             && may_combine(&stored.head.validators(), &received)
@@ -163,7 +161,7 @@ impl Publication<'_> {
     fn part_filling(&self, part: &Part<'_>) -> Result<Filling, Detail> {
         let (job, response, times) = (self.job, part.response, part.times);
         let rules = &job.rule().caching;
-        let received: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let received = response.fields.to_lines();
         let alone = ResponseFacts::parse(200, &received, times, rules);
         let storable = may_store(&job.facts, &alone, rules, times.response)?;
         if response.unknown_transfer_coding {

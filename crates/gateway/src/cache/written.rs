@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::post::may_store_for_get;
-use caching::{ExchangeTimes, FieldLine, NotReused, ResponseFacts};
+use caching::{ExchangeTimes, NotReused, ResponseFacts};
 
 use super::ask::Ask;
 use super::collapse;
@@ -14,7 +14,6 @@ use super::purge::key_of;
 use crate::config::OverrideFields;
 use crate::exchange::{InterimSender, Plan};
 use crate::explain::Record;
-use crate::fields::map_lines;
 use crate::forward::target;
 use crate::origin::OriginResponse;
 use crate::reply::Reply;
@@ -56,7 +55,7 @@ impl Written {
     /// Whether this response is stored.
     pub(crate) fn may_store(&self, response: &OriginResponse, times: ExchangeTimes) -> bool {
         let (job, rules) = (&self.job, &self.job.rule().caching);
-        let lines: Vec<FieldLine<'_>> = map_lines(&response.fields).collect();
+        let lines = response.fields.to_lines();
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
         let target = target(&job.request);
         may_store_for_get(&job.facts, &facts, &lines, &target, rules, times.response).is_ok()

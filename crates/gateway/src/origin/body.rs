@@ -1,16 +1,13 @@
 //! Response bodies: complete or an error, never silently short.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::HeaderMap;
-use http_body::{Body, Frame};
-use hyper::body::Incoming;
 
 use super::error::OriginError;
 use super::exchange::Exchange;
-use super::http1::Http1Connection;
+use super::http1::Http1Body;
 use super::http2::Http2Body;
 use super::pool::Reuse;
 
@@ -50,7 +47,7 @@ pub enum BodyFrame {
 #[derive(Debug)]
 enum Source {
     Ended,
-    Http1 { incoming: Incoming, connection: Http1Connection, reuse: Reuse },
+    Http1 { body: Http1Body, reuse: Reuse },
     Http2(Http2Body),
 }
 
@@ -65,14 +62,8 @@ impl OriginBody {
         }
     }
 
-    pub(super) fn http1(
-        incoming: Incoming,
-        framing: BodyFraming,
-        connection: Http1Connection,
-        reuse: Reuse,
-        exchange: Exchange,
-    ) -> Self {
-        Self::started(Source::Http1 { incoming, connection, reuse }, framing, exchange)
+    pub(super) fn http1(body: Http1Body, framing: BodyFraming, reuse: Reuse, exchange: Exchange) -> Self {
+        Self::started(Source::Http1 { body, reuse }, framing, exchange)
     }
 
     pub(super) fn http2(body: Http2Body, framing: BodyFraming, exchange: Exchange) -> Self {
@@ -119,7 +110,7 @@ impl OriginBody {
             return Some(Err(error.clone()));
         }
         let limits = self.exchange.as_ref()?.limits;
-        let next = limits.next_piece(std::future::poll_fn(|cx| self.source.poll_piece(cx))).await;
+        let next = limits.next_piece(std::future::poll_fn(|cx| self.source.poll_frame(cx))).await;
         match next {
             Ok(Some(Ok(frame))) => self.received(frame),
             Ok(None) if self.is_complete() => {
@@ -148,7 +139,7 @@ impl OriginBody {
     fn is_at_end(&self) -> bool {
         let ended = match &self.source {
             Source::Ended => true,
-            Source::Http1 { incoming, .. } => incoming.is_end_stream(),
+            Source::Http1 { body, .. } => body.is_end_stream(),
             Source::Http2(body) => body.is_end_stream(),
         };
         ended && self.is_complete()
@@ -166,11 +157,11 @@ impl OriginBody {
 
     fn finish(&mut self) {
         let Some(exchange) = self.exchange.take() else { return };
-        if let Source::Http1 { connection, reuse: Reuse::Allowed, .. } =
+        if let Source::Http1 { body, reuse: Reuse::Allowed } =
             std::mem::replace(&mut self.source, Source::Ended)
             && self.framing != BodyFraming::CloseDelimited
         {
-            exchange.pool.release(connection);
+            exchange.pool.release(body.into_connection());
         }
     }
 
@@ -188,33 +179,11 @@ impl OriginBody {
 }
 
 impl Source {
-    /// The next piece that isn't empty.
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, OriginError>>> {
-        loop {
-            let frame = match self {
-                Self::Ended => return Poll::Ready(None),
-                Self::Http1 { incoming, connection, .. } => {
-                    let polled = connection.poll_for(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx));
-                    std::task::ready!(polled).map(|frame| frame.map_err(|_| OriginError::BodyTruncated))
-                }
-                Self::Http2(body) => std::task::ready!(body.poll_frame(cx)),
-            };
-            match frame {
-                None => return Poll::Ready(None),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(frame)) => {
-                    if let Some(piece) = piece(frame) {
-                        return Poll::Ready(Some(Ok(piece)));
-                    }
-                }
-            }
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, OriginError>>> {
+        match self {
+            Self::Ended => Poll::Ready(None),
+            Self::Http1 { body, .. } => body.poll_frame(cx),
+            Self::Http2(body) => body.poll_frame(cx),
         }
-    }
-}
-
-fn piece(frame: Frame<Bytes>) -> Option<BodyFrame> {
-    match frame.into_data() {
-        Ok(data) => (!data.is_empty()).then_some(BodyFrame::Data(data)),
-        Err(frame) => frame.into_trailers().ok().map(BodyFrame::Trailers),
     }
 }

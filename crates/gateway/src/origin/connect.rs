@@ -19,9 +19,9 @@ use crate::config::{AddressFamily, OriginConfig, OriginEndpoint, OriginProtocol}
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Any byte stream: TCP or Unix socket, with TLS or without.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for T {}
 
 pub(super) type Stream = Box<dyn Socket>;
 

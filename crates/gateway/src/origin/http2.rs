@@ -1,8 +1,7 @@
-//! HTTP/2 towards an origin: many exchanges on one connection, with the `h2` crate because hyper's client
-//! hides interim responses.
+//! HTTP/2 towards an origin: many exchanges on one connection, with the `h2` crate.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
@@ -12,23 +11,24 @@ use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::Version;
+use http::header::{self, HeaderMap};
 use http::uri::{Authority, Parts, Uri};
-use http_body::{Body, Frame};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::body::{BodyFraming, OriginBody};
+use super::body::{BodyFrame, BodyFraming, OriginBody};
 use super::connect::Stream;
 use super::driver::{self, DriverState};
 use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Processing};
-use super::http1::{FIELDS_MAX, content_length};
+use super::http1::FIELDS_MAX;
 use super::message::{
-    Interim, OriginResponse, RequestBody, RequestBodyIncomplete, RequestHead, cause, remove_connection_fields,
+    EndToEnd, Interim, OriginResponse, RequestBody, RequestBodyIncomplete, RequestHead, cause,
 };
 use super::stats::Counters;
-use super::timing::{HeadWait, Interims, Upload, UploadProgress};
+use super::timing::{Asking, HeadWait, UploadProgress};
+use crate::fields::map_lines;
 
 /// Flow-control window of one response body: what an origin may send ahead of a slow reader.
 const STREAM_WINDOW_BYTES: u32 = 512 * 1024;
@@ -162,11 +162,10 @@ pub(super) async fn exchange(
         Ok(opened) => opened,
         Err(error) => return Err(Failure { error, body: Some(body), processing: Processing::Never }),
     };
-    let (upload, progress) = Upload::new(body);
-    let upload =
-        (!upload.is_end_stream()).then(|| UploadTask(tokio::spawn(send_body(stream, upload)).abort_handle()));
-    let answer = waiting.head(response_head(response, waiting.interims()), &progress).await;
-    match answer {
+    let progress = Arc::new(UploadProgress::of(&body));
+    let upload = (!body.is_end_stream())
+        .then(|| UploadTask(tokio::spawn(send_body(stream, body, Arc::clone(&progress))).abort_handle()));
+    match waiting.head(&mut Conversation { response, progress: Arc::clone(&progress) }).await {
         Err(late) => {
             if late == OriginError::FirstByteTimeout {
                 slot.connection.suspect.store(true, Ordering::Relaxed);
@@ -214,20 +213,33 @@ async fn open_stream(
     })
 }
 
-/// The final response; interim ones go to the caller. h2 drops an interim response that is still queued when
-/// the final one is asked for, so that happens only once no interim response can be ahead.
-async fn response_head(
-    mut response: ResponseFuture,
-    interims: Arc<Interims>,
-) -> Result<http::Response<RecvStream>, h2::Error> {
-    poll_fn(|cx| {
-        while let Some(interim) = ready!(response.poll_informational(cx)) {
+/// An exchange whose response head is waited for.
+struct Conversation {
+    response: ResponseFuture,
+    progress: Arc<UploadProgress>,
+}
+
+impl Asking for Conversation {
+    type Head = Result<http::Response<RecvStream>, h2::Error>;
+
+    fn progress(&self) -> &UploadProgress {
+        &self.progress
+    }
+
+    /// h2 drops an interim response that is still queued when the final one is asked for, so that happens only once no
+    /// interim response can be ahead.
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        on_interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Poll<Self::Head> {
+        while let Some(interim) = ready!(self.response.poll_informational(cx)) {
             let (parts, ()) = interim?.into_parts();
-            interims.push(Interim::new(parts.status, parts.headers));
+            let fields = EndToEnd::WithoutLength.of(|| map_lines(&parts.headers));
+            on_interim(Interim { status: parts.status, fields });
         }
-        Pin::new(&mut response).poll(cx)
-    })
-    .await
+        Pin::new(&mut self.response).poll(cx)
+    }
 }
 
 fn processing(error: &h2::Error) -> Processing {
@@ -252,7 +264,7 @@ fn accept(
     exchange: Exchange,
 ) -> Result<OriginResponse, OriginError> {
     let (parts, receive) = response.into_parts();
-    let mut fields = parts.headers;
+    let fields = parts.headers;
     if fields.len() > FIELDS_MAX {
         return Err(OriginError::protocol("too many fields"));
     }
@@ -263,13 +275,12 @@ fn accept(
         None if receive.is_end_stream() => BodyFraming::Length(0),
         None => BodyFraming::Chunked,
     };
-    remove_connection_fields(&mut fields);
     let body = Http2Body { receive, state: ReceiveState::Data, slot, _upload: upload };
     Ok(OriginResponse {
         status: parts.status,
         reason: None,
         version: parts.version,
-        fields,
+        fields: EndToEnd::AsTheyAre.of(|| map_lines(&fields)),
         body: OriginBody::http2(body, framing, exchange),
         upgraded: None,
         unknown_transfer_coding: false,
@@ -289,39 +300,45 @@ impl Http2Body {
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
-        if self.state == ReceiveState::Data {
+    ) -> Poll<Option<Result<BodyFrame, OriginError>>> {
+        while self.state == ReceiveState::Data {
             match ready!(self.receive.poll_data(cx)) {
                 Some(Ok(data)) => {
                     // Fails only when the stream is gone, which the next poll tells.
                     let _ = self.receive.flow_control().release_capacity(data.len());
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                    if !data.is_empty() {
+                        return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
+                    }
                 }
                 Some(Err(_)) => return Poll::Ready(Some(Err(OriginError::BodyTruncated))),
                 None => self.state = ReceiveState::Trailers,
             }
         }
         Poll::Ready(match ready!(self.receive.poll_trailers(cx)) {
-            Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+            Ok(trailers) => trailers.map(|trailers| Ok(BodyFrame::Trailers(trailers))),
             Err(_) => Some(Err(OriginError::BodyTruncated)),
         })
     }
 }
 
+/// What `Content-Length` says, which h2 has found to be one number.
+fn content_length(fields: &HeaderMap) -> Option<u64> {
+    fields.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Sends the request body as flow control allows. Failures to send need no report: the response tells.
-async fn send_body(mut stream: SendStream<Bytes>, upload: Upload) {
-    let mut upload = pin!(upload);
-    while !upload.is_end_stream() {
-        let sent = match poll_fn(|cx| upload.as_mut().poll_frame(cx)).await {
+async fn send_body(mut stream: SendStream<Bytes>, mut body: RequestBody, progress: Arc<UploadProgress>) {
+    while !body.is_end_stream() {
+        let frame = poll_fn(|cx| {
+            let polled = body.poll_frame(cx);
+            progress.note(&polled, &body);
+            polled
+        });
+        let sent = match frame.await {
             None => break,
             Some(Err(RequestBodyIncomplete)) => return stream.send_reset(Reason::CANCEL),
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => send_data(&mut stream, data).await,
-                Err(frame) => match frame.into_trailers() {
-                    Ok(trailers) => return drop(stream.send_trailers(trailers)),
-                    Err(_) => Ok(()),
-                },
-            },
+            Some(Ok(BodyFrame::Data(data))) => send_data(&mut stream, data).await,
+            Some(Ok(BodyFrame::Trailers(trailers))) => return drop(stream.send_trailers(trailers)),
         };
         if sent.is_err() {
             return;

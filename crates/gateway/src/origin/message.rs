@@ -2,20 +2,22 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use caching::hop_by_hop::is_connection_specific;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{PathAndQuery, Scheme};
-use http_body::{Body, Frame, SizeHint};
+use http1::encode;
+use smallvec::SmallVec;
 use tokio::sync::mpsc;
 
-use super::body::OriginBody;
+use super::body::{BodyFrame, OriginBody};
 use super::error::OriginError;
 use super::upgrade::UpgradeHandle;
 use crate::config::OriginConfig;
+use crate::fields::PackedFields;
 
 /// One request to forward.
 #[derive(Debug)]
@@ -94,7 +96,7 @@ pub struct Interim {
     /// 100, 102 to 199.
     pub status: http::StatusCode,
     /// Its fields, without those of the origin's connection.
-    pub fields: HeaderMap,
+    pub(crate) fields: PackedFields,
 }
 
 /// The head of a response, and its body to be read.
@@ -106,8 +108,9 @@ pub struct OriginResponse {
     pub reason: Option<Bytes>,
     /// Version that the origin answered with.
     pub version: http::Version,
-    /// Fields without those of the origin's connection (RFC 9110 section 7.6.1). A 101 response keeps `Upgrade`.
-    pub fields: HeaderMap,
+    /// Fields without those of the origin's connection (RFC 9110 section 7.6.1), their names in lower case. A 101
+    /// response keeps `Upgrade`.
+    pub(crate) fields: PackedFields,
     /// Content and how it's framed.
     pub body: OriginBody,
     /// The connection after a 101 response.
@@ -128,15 +131,6 @@ enum BodyPart {
 enum ChannelState {
     Open,
     Ended,
-}
-
-impl Interim {
-    //= RFC 9110 section 15.2: a 1xx response ends with its header section
-    pub(super) fn new(status: http::StatusCode, mut fields: HeaderMap) -> Self {
-        remove_connection_fields(&mut fields);
-        fields.remove(header::CONTENT_LENGTH);
-        Self { status, fields }
-    }
 }
 
 impl RequestBody {
@@ -172,7 +166,48 @@ impl RequestBody {
     }
 
     fn length_bytes(&self) -> Option<u64> {
-        self.size_hint().exact()
+        match self {
+            Self::Empty => Some(0),
+            Self::Full(bytes) => Some(bytes.len() as u64),
+            Self::Channel(channel) => channel.remaining_bytes,
+        }
+    }
+
+    /// Whether nothing more comes.
+    pub(super) fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(bytes) => bytes.is_empty(),
+            Self::Channel(channel) => {
+                let is_over = channel.state == ChannelState::Ended || channel.remaining_bytes == Some(0);
+                is_over && channel.unread.is_empty()
+            }
+        }
+    }
+
+    /// The next piece; `None` at the end.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>> {
+        match self {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Empty;
+                Poll::Ready((!bytes.is_empty()).then_some(Ok(BodyFrame::Data(bytes))))
+            }
+            Self::Channel(channel) => channel.poll_part(cx),
+        }
+    }
+
+    /// Takes back a piece that was read and not used.
+    pub(super) fn give_back(&mut self, data: Bytes) {
+        match self {
+            _ if data.is_empty() => {}
+            Self::Empty | Self::Full(_) => *self = Self::Full(data),
+            Self::Channel(channel) => channel.unread.push_front(data),
+        }
     }
 }
 
@@ -215,7 +250,7 @@ impl ChannelBody {
                 Some(Err(RequestBodyIncomplete)) => return Gathered::Incomplete,
                 Some(Ok(frame)) => frame,
             };
-            let Ok(data) = frame.into_data() else { continue };
+            let BodyFrame::Data(data) = frame else { continue };
             bytes += data.len() as u64;
             read.push_back(data);
             if bytes > bytes_max {
@@ -225,12 +260,9 @@ impl ChannelBody {
         }
     }
 
-    fn poll_part(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyIncomplete>>> {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>> {
         if let Some(data) = self.unread.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(data))));
+            return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
         }
         if self.state == ChannelState::Ended {
             return Poll::Ready(None);
@@ -243,7 +275,7 @@ impl ChannelBody {
             }
             Some(BodyPart::Trailers(trailers)) => {
                 self.state = ChannelState::Ended;
-                Some(Ok(Frame::trailers(trailers)))
+                Some(Ok(BodyFrame::Trailers(trailers)))
             }
             Some(BodyPart::End) => {
                 self.state = ChannelState::Ended;
@@ -253,11 +285,11 @@ impl ChannelBody {
         })
     }
 
-    fn take_data(&mut self, data: Bytes) -> Result<Frame<Bytes>, RequestBodyIncomplete> {
+    fn take_data(&mut self, data: Bytes) -> Result<BodyFrame, RequestBodyIncomplete> {
         if let Some(remaining_bytes) = &mut self.remaining_bytes {
             *remaining_bytes = remaining_bytes.checked_sub(data.len() as u64).ok_or(RequestBodyIncomplete)?;
         }
-        Ok(Frame::data(data))
+        Ok(BodyFrame::Data(data))
     }
 }
 
@@ -265,45 +297,6 @@ fn joined(mut pieces: VecDeque<Bytes>) -> Bytes {
     match pieces.len() {
         0 | 1 => pieces.pop_front().unwrap_or_default(),
         _ => pieces.make_contiguous().concat().into(),
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = RequestBodyIncomplete;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyIncomplete>>> {
-        match &mut *self {
-            Self::Empty => Poll::Ready(None),
-            Self::Full(bytes) => {
-                let bytes = std::mem::take(bytes);
-                *self = Self::Empty;
-                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
-            }
-            Self::Channel(channel) => channel.poll_part(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Empty => true,
-            Self::Full(bytes) => bytes.is_empty(),
-            Self::Channel(channel) => {
-                let is_over = channel.state == ChannelState::Ended || channel.remaining_bytes == Some(0);
-                is_over && channel.unread.is_empty()
-            }
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Empty => SizeHint::with_exact(0),
-            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Channel(channel) => channel.remaining_bytes.map(SizeHint::with_exact).unwrap_or_default(),
-        }
     }
 }
 
@@ -317,13 +310,13 @@ pub(super) struct RequestHead {
     pub(super) upgrade: Option<HeaderValue>,
     /// `Host` first (RFC 9112 section 3.2).
     fields: HeaderMap,
-    framing: RequestFraming,
+    pub(super) framing: RequestFraming,
     accepts_trailers: bool,
 }
 
 /// How the request body's end is told.
 #[derive(Clone, Copy, Debug)]
-enum RequestFraming {
+pub(super) enum RequestFraming {
     Bodyless,
     Length(u64),
     Unknown,
@@ -353,42 +346,49 @@ impl RequestHead {
         Ok((head, body))
     }
 
-    /// The header section as HTTP/1 sends it.
-    pub(super) fn http1_fields(&self, connection: KeepAlive) -> HeaderMap {
-        let mut fields = self.fields.clone();
+    /// Appends the head as HTTP/1.1 sends it.
+    //= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
+    pub(super) fn write_http1(&self, out: &mut Vec<u8>, connection: KeepAlive) {
+        for part in [self.method.as_str(), " ", self.target.as_str(), " HTTP/1.1\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        for (name, value) in &self.fields {
+            write_line(out, name.as_str(), value.as_bytes());
+        }
         match self.framing {
             RequestFraming::Bodyless => {}
-            RequestFraming::Length(length) => drop(fields.insert(header::CONTENT_LENGTH, length.into())),
-            RequestFraming::Unknown => {
-                fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-            }
+            RequestFraming::Length(length) => encode::write_field_number(out, "content-length", length),
+            RequestFraming::Unknown => write_line(out, "transfer-encoding", b"chunked"),
         }
-        self.add_connection_options(&mut fields, connection);
-        fields
+        self.write_connection_options(out, connection);
+        encode::end_head(out);
     }
 
-    fn add_connection_options(&self, fields: &mut HeaderMap, connection: KeepAlive) {
-        if self.upgrade.is_none() && !self.accepts_trailers && connection == KeepAlive::On {
-            return;
-        }
-        let mut options = Vec::new();
+    fn write_connection_options(&self, out: &mut Vec<u8>, connection: KeepAlive) {
+        let mut options: SmallVec<[&[u8]; 3]> = SmallVec::new();
         if let Some(protocol) = &self.upgrade {
-            fields.insert(header::UPGRADE, protocol.clone());
-            options.push("upgrade");
+            write_line(out, "upgrade", protocol.as_bytes());
+            options.push(b"upgrade");
         }
         if self.accepts_trailers {
             //= RFC 9110 section 10.1.4: TE needs the TE connection option
-            fields.insert(header::TE, HeaderValue::from_static("trailers"));
-            options.push("TE");
+            write_line(out, "te", b"trailers");
+            options.push(b"TE");
         }
         if connection == KeepAlive::Off {
-            options.push("close");
+            options.push(b"close");
         }
-        if let Ok(value) = HeaderValue::try_from(options.join(", "))
-            && !options.is_empty()
-        {
-            fields.insert(header::CONNECTION, value);
+        if !options.is_empty() {
+            write_line(out, "connection", &options.join(&b", "[..]));
         }
+    }
+
+    /// The names in `Trailer`.
+    //= RFC 9110 section 6.6.2: Trailer names what may come
+    pub(super) fn announced_trailers(&self) -> Vec<HeaderName> {
+        let lines = self.fields.get_all(header::TRAILER).iter();
+        let names = lines.flat_map(|line| http1::elements(line.as_bytes()));
+        names.filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
     }
 
     /// The header section as HTTP/2 sends it: no connection-specific fields (RFC 9113 section 8.2.2).
@@ -474,43 +474,77 @@ fn target(base_path: &str, path_and_query: String) -> Result<PathAndQuery, Origi
         .map_err(|_| OriginError::invalid_request("characters in the target"))
 }
 
-/// Removes what belongs to the origin's connection.
-//= RFC 9110 section 7.6.1: fields named in Connection are removed with it
-pub(super) fn remove_connection_fields(fields: &mut HeaderMap) {
-    remove_nominated(fields);
-    for name in CONNECTION_FIELDS {
-        // Comparing names is cheaper than hashing one that isn't there.
-        if fields.keys().any(|present| *present == name) {
-            fields.remove(name);
+/// Appends a line whose parts have been looked at.
+fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Which fields of a response go beyond the origin's connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EndToEnd {
+    /// All that don't belong to the connection.
+    AsTheyAre,
+    /// With one `Content-Length` line of one number in place of all.
+    //= RFC 9110 section 8.6: a list of equal numbers is replaced by one before forwarding
+    WithLength(u64),
+    /// Without `Content-Length`.
+    //= RFC 9112 section 6.3: Content-Length beside Transfer-Encoding is removed before forwarding
+    //= RFC 9110 section 15.2: a 1xx response ends with its header section
+    WithoutLength,
+}
+
+impl EndToEnd {
+    /// These of the lines that were received, with names in lower case.
+    //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+    pub(super) fn of<'a, V: AsRef<[u8]>, I: Iterator<Item = (&'a str, V)>>(
+        mut self,
+        received: impl Fn() -> I,
+    ) -> PackedFields {
+        let nominated = nominated(received());
+        let lines = received();
+        let is_nominated =
+            |name: &str| nominated.iter().any(|other| other.eq_ignore_ascii_case(name.as_bytes()));
+        let mut packed = PackedFields::with_capacity(lines.size_hint().0);
+        for (name, value) in lines {
+            let is_kept = !is_connection_specific(name) && !is_nominated(name);
+            if is_kept && !name.eq_ignore_ascii_case("content-length") {
+                packed.push_lowercase(name, value.as_ref());
+            } else if is_kept {
+                self.push_length(&mut packed, value.as_ref());
+            }
+        }
+        packed
+    }
+
+    fn push_length(&mut self, packed: &mut PackedFields, value: &[u8]) {
+        match *self {
+            Self::AsTheyAre => packed.push("content-length", value),
+            Self::WithLength(bytes) => {
+                packed.push("content-length", itoa::Buffer::new().format(bytes).as_bytes());
+                *self = Self::WithoutLength;
+            }
+            Self::WithoutLength => {}
         }
     }
 }
 
-/// Fields of one connection by their names alone.
-const CONNECTION_FIELDS: [HeaderName; 6] = [
-    header::CONNECTION,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::TE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
+/// The names in `Connection` that are names of fields.
+fn nominated<'a, V: AsRef<[u8]>>(lines: impl Iterator<Item = (&'a str, V)>) -> Vec<Box<[u8]>> {
+    let mut nominated = Vec::new();
+    for (_, value) in lines.filter(|(name, _)| name.eq_ignore_ascii_case("connection")) {
+        let names = http1::elements(value.as_ref()).filter(|option| !is_never_nominated(option));
+        nominated.extend(names.map(Box::from));
+    }
+    nominated
+}
 
-fn remove_nominated(fields: &mut HeaderMap) {
-    if !fields.contains_key(header::CONNECTION) {
-        return;
-    }
-    let nominated: Vec<HeaderName> = fields
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        // Never appropriate as a connection option: removing it could turn no-store into cacheable.
-        .filter(|name| *name != header::CACHE_CONTROL)
-        .collect();
-    for name in nominated {
-        fields.remove(name);
-    }
+/// Options that are no fields, and a field that is never appropriate as one: removing it could turn no-store into
+/// cacheable.
+//= RFC 9110 section 7.6.1: fields for all recipients are not named
+fn is_never_nominated(option: &[u8]) -> bool {
+    [&b"keep-alive"[..], b"close", b"cache-control"].iter().any(|known| option.eq_ignore_ascii_case(known))
 }
 
 /// What of an error is worth showing: fixed texts of the protocol libraries, no field values.

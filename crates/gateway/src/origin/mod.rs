@@ -270,7 +270,7 @@ impl Origin {
             self.chose_http1.store(negotiated == Negotiated::Http1, Relaxed);
         }
         let connection = match negotiated {
-            Negotiated::Http1 => Connection::Http1(Http1Connection::open(stream, &self.counters).await?),
+            Negotiated::Http1 => Connection::Http1(Http1Connection::open(stream, &self.counters)),
             Negotiated::Http2 => {
                 let connection = Http2Connection::open(stream, &self.counters).await?;
                 let slot = connection.reserve_first();

@@ -1,24 +1,18 @@
 //! Deadlines of an exchange and the progress of its request body.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::body::BodyFrame;
 use super::error::OriginError;
 use super::message::{Interim, RequestBody, RequestBodyIncomplete};
 use crate::config::OriginTimeouts;
-
-/// Interim responses that wait for the caller; more are dropped.
-const INTERIM_RESPONSES_MAX: usize = 32;
 
 /// The time limits of one exchange.
 #[derive(Clone, Copy, Debug)]
@@ -75,76 +69,45 @@ fn far(now: Instant, limit: Duration) -> Instant {
     now.checked_add(limit).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
 }
 
-/// Interim responses on their way to the caller.
-#[derive(Debug, Default)]
-pub(super) struct Interims(Mutex<Waiting>);
+/// A request whose response head is waited for.
+pub(super) trait Asking {
+    /// The final head, or why there is none.
+    type Head;
 
-#[derive(Debug, Default)]
-struct Waiting {
-    arrived: VecDeque<Interim>,
-    caller: Option<Waker>,
-}
+    /// Goes on with the exchange; interim responses are handed over as they come.
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        on_interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Poll<Self::Head>;
 
-impl Interims {
-    /// From any thread. A flood is not kept: the head still comes after it, or the time-out.
-    pub(super) fn push(&self, interim: Interim) {
-        let mut waiting = self.0.lock();
-        if waiting.arrived.len() < INTERIM_RESPONSES_MAX {
-            waiting.arrived.push_back(interim);
-        }
-        let caller = waiting.caller.take();
-        drop(waiting);
-        if let Some(caller) = caller {
-            caller.wake();
-        }
-    }
-
-    /// What has arrived; the caller is woken when there is more.
-    fn take(&self, caller: &Waker) -> VecDeque<Interim> {
-        let mut waiting = self.0.lock();
-        if !waiting.caller.as_ref().is_some_and(|known| known.will_wake(caller)) {
-            waiting.caller = Some(caller.clone());
-        }
-        std::mem::take(&mut waiting.arrived)
-    }
+    /// How far the request body has come.
+    fn progress(&self) -> &UploadProgress;
 }
 
 /// Waits for a response head, handing interim responses over as they come.
 pub(super) struct HeadWait<'a> {
     pub(super) limits: Limits,
-    pub(super) on_interim: &'a mut (dyn FnMut(Interim) + Send),
-    interims: Arc<Interims>,
+    on_interim: &'a mut (dyn FnMut(Interim) + Send),
 }
 
 impl<'a> HeadWait<'a> {
     pub(super) fn new(limits: Limits, on_interim: &'a mut (dyn FnMut(Interim) + Send)) -> Self {
-        Self { limits, on_interim, interims: Arc::default() }
-    }
-
-    /// Where the protocol puts interim responses.
-    pub(super) fn interims(&self) -> Arc<Interims> {
-        Arc::clone(&self.interims)
+        Self { limits, on_interim }
     }
 
     /// The head, or the time-out. The time to the first byte counts from the end of the request, and anew
     /// while the origin still takes the request body or we wait for the client to send it: the client has its
     /// own time limit.
-    pub(super) async fn head<T>(
-        &mut self,
-        head: impl Future<Output = T>,
-        progress: &UploadProgress,
-    ) -> Result<T, OriginError> {
-        let mut head = pin!(head);
-        let mut patience = Patience::begin(self.limits, progress);
+    pub(super) async fn head<A: Asking>(&mut self, asking: &mut A) -> Result<A::Head, OriginError> {
+        let mut patience = Patience::begin(self.limits, asking.progress());
         let mut timer = pin!(sleep_until(patience.at));
         poll_fn(|cx| {
-            let polled = head.as_mut().poll(cx);
-            self.interims.take(cx.waker()).into_iter().for_each(&mut self.on_interim);
-            if let Poll::Ready(head) = polled {
+            if let Poll::Ready(head) = asking.poll_head(cx, self.on_interim) {
                 return Poll::Ready(Ok(head));
             }
             while timer.as_mut().poll(cx).is_ready() {
-                patience.renew(progress, Instant::now())?;
+                patience.renew(asking.progress(), Instant::now())?;
                 timer.as_mut().reset(patience.at);
             }
             Poll::Pending
@@ -228,7 +191,21 @@ impl UploadProgress {
         self.state.store(OVER, Ordering::Release);
     }
 
-    fn note(&self, polled: &Poll<Option<Result<Frame<Bytes>, RequestBodyIncomplete>>>) {
+    /// Of a body that nothing was read of.
+    pub(super) fn of(body: &RequestBody) -> Self {
+        let progress = Self::default();
+        if body.is_end_stream() {
+            progress.state.store(OVER, Ordering::Release);
+        }
+        progress
+    }
+
+    /// What was read of the body, and what is left of it.
+    pub(super) fn note(
+        &self,
+        polled: &Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>>,
+        body: &RequestBody,
+    ) {
         match polled {
             Poll::Pending => self.state.store(WAITING_FOR_CLIENT, Ordering::Release),
             Poll::Ready(Some(Ok(_))) => {
@@ -241,47 +218,8 @@ impl UploadProgress {
             }
             Poll::Ready(None) => self.end(),
         }
-    }
-}
-
-/// A request body that reports its progress.
-#[derive(Debug)]
-pub(super) struct Upload {
-    pub(super) body: RequestBody,
-    progress: Arc<UploadProgress>,
-}
-
-impl Upload {
-    pub(super) fn new(body: RequestBody) -> (Self, Arc<UploadProgress>) {
-        let progress = Arc::new(UploadProgress::default());
-        if body.is_end_stream() {
-            progress.state.store(OVER, Ordering::Release);
+        if body.is_end_stream() && !self.is_over() {
+            self.end();
         }
-        (Self { body, progress: Arc::clone(&progress) }, progress)
-    }
-}
-
-impl Body for Upload {
-    type Data = Bytes;
-    type Error = RequestBodyIncomplete;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyIncomplete>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        self.progress.note(&polled);
-        if self.body.is_end_stream() && !self.progress.is_over() {
-            self.progress.end();
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -1,42 +1,43 @@
 //! The connection after a 101 response.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::error::OriginError;
+use super::connect::Stream;
 use super::exchange::Exchange;
 
 /// Becomes the raw connection to the origin once the 101 response was taken.
 #[derive(Debug)]
-pub struct UpgradeHandle {
-    upgrade: OnUpgrade,
-    exchange: Exchange,
-}
+pub struct UpgradeHandle(OriginTunnel);
 
 /// A raw connection to the origin. Counts as a request in flight while it lives.
-#[derive(Debug)]
 pub struct OriginTunnel {
-    io: TokioIo<Upgraded>,
+    io: Stream,
+    /// What the origin sent with its 101 response.
+    early: Bytes,
     _exchange: Exchange,
 }
 
 impl UpgradeHandle {
-    pub(super) fn new(upgrade: OnUpgrade, exchange: Exchange) -> Self {
-        Self { upgrade, exchange }
+    pub(super) fn new(io: Stream, early: Bytes, exchange: Exchange) -> Self {
+        Self(OriginTunnel { io, early, _exchange: exchange })
     }
 
     /// The raw connection, with what the origin sent after its 101 response.
-    ///
-    /// # Errors
-    /// The connection ended before it could be handed over.
-    pub async fn into_tunnel(self) -> Result<OriginTunnel, OriginError> {
-        let upgraded = self.upgrade.await.map_err(|_| OriginError::ClosedBeforeResponse)?;
-        Ok(OriginTunnel { io: TokioIo::new(upgraded), _exchange: self.exchange })
+    #[must_use]
+    pub fn into_tunnel(self) -> OriginTunnel {
+        self.0
+    }
+}
+
+impl fmt::Debug for OriginTunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OriginTunnel").field("early", &self.early.len()).finish_non_exhaustive()
     }
 }
 
@@ -46,7 +47,13 @@ impl AsyncRead for OriginTunnel {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
+        if self.early.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        let step = self.early.len().min(buffer.remaining());
+        buffer.put_slice(&self.early[..step]);
+        self.early.advance(step);
+        Poll::Ready(Ok(()))
     }
 }
 

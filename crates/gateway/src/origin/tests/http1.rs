@@ -176,7 +176,7 @@ async fn transfer_codings_other_than_chunked_are_marked() {
         let server = Scripted::start(vec![vec![REQUEST, Step::Write(response.into_bytes())]]).await;
         let got = send(&origin(&config(server.address)), get()).await.unwrap();
         assert_eq!((got.unknown_transfer_coding, got.body.framing()), (*unknown, *framing), "{coding}");
-        assert!(!got.fields.contains_key("transfer-encoding"));
+        assert!(!map(&got.fields).contains_key("transfer-encoding"));
     }
 }
 
@@ -291,7 +291,10 @@ async fn interim_responses_are_handed_over_in_order() {
     assert_eq!(whole(response).await.unwrap().body, "ok");
     let statuses: Vec<u16> = seen.iter().map(|interim| interim.status.as_u16()).collect();
     assert_eq!(statuses, [100, 103, 102]);
-    assert_eq!(seen[1].fields, HeaderMap::from_iter([(http::header::LINK, HeaderValue::from_static("<a>"))]));
+    assert_eq!(
+        map(&seen[1].fields),
+        HeaderMap::from_iter([(http::header::LINK, HeaderValue::from_static("<a>"))])
+    );
 }
 
 #[tokio::test]
@@ -311,10 +314,10 @@ async fn upgrades_give_the_raw_connection() {
     request.upgrade = Some(HeaderValue::from_static("echo"));
     let response = send(&origin, request).await.unwrap();
     assert_eq!(
-        (response.status.as_u16(), &response.fields["upgrade"]),
+        (response.status.as_u16(), &map(&response.fields)["upgrade"]),
         (101, &HeaderValue::from_static("echo"))
     );
-    let mut tunnel = response.upgraded.unwrap().into_tunnel().await.unwrap();
+    let mut tunnel = response.upgraded.unwrap().into_tunnel();
     tunnel.write_all(b"ping").await.unwrap();
     let mut read = String::new();
     assert_eq!(origin.stats().requests_in_flight, 1);

@@ -153,7 +153,7 @@ async fn interim_responses_and_trailers_arrive() {
     let response = origin.send(get(), &TIMEOUTS, &mut |interim| seen.push(interim)).await.unwrap();
     assert_eq!(whole(response).await.unwrap().body, "ok");
     assert_eq!(
-        (seen.len(), seen[0].status.as_u16(), seen[0].fields["link"].to_str().unwrap()),
+        (seen.len(), seen[0].status.as_u16(), map(&seen[0].fields)["link"].to_str().unwrap()),
         (1, 103, "<a>")
     );
     let with_trailers = fetch(&origin, get()).await.unwrap();

@@ -7,3 +7,4 @@ mod pool;
 mod resolve;
 mod scripted;
 mod tls;
+mod transfer;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HeaderMap;
+use http::header::{HeaderMap, HeaderName};
 use http::{HeaderValue, Method};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use crate::config::{
     AddressFamily, OriginConfig, OriginEndpoint, OriginProtocol, OriginTimeouts, PoolConfig,
 };
+use crate::fields::PackedFields;
 use crate::origin::{
     BodyFrame, Interim, Origin, OriginError, OriginRequest, OriginResponse, Origins, RequestBody,
 };
@@ -190,5 +191,14 @@ pub(super) async fn whole(mut response: OriginResponse) -> Result<Whole, OriginE
         }
     }
     let body = String::from_utf8(body).unwrap();
-    Ok(Whole { status: response.status.as_u16(), fields: response.fields, body, trailers })
+    Ok(Whole { status: response.status.as_u16(), fields: map(&response.fields), body, trailers })
+}
+
+/// The fields as tests look them up.
+pub(super) fn map(fields: &PackedFields) -> HeaderMap {
+    let lines = fields.lines();
+    let typed = |(name, value): (&str, &[u8])| {
+        (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_bytes(value).unwrap())
+    };
+    HeaderMap::from_iter(lines.map(typed))
 }

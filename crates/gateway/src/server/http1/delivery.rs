@@ -206,7 +206,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         };
         write_upgrade_head(&mut self.connection.out, &reply, &self.connection.live);
         self.connection.flush().await?;
-        let Ok(mut origin) = upgraded.into_tunnel().await else { return Err(WireError::Closed) };
+        let mut origin = upgraded.into_tunnel();
         let early = self.connection.input.take();
         let carried = tunnel::run(&mut self.connection.wire.io, &mut origin, &early).await;
         self.sent_bytes = carried.to_client_bytes;

@@ -312,7 +312,7 @@ impl<S: Stream> Connection<S> {
         }
         //= RFC 9110 section 15.2: informational responses
         //= RFC 8297 section 2: several 103
-        let lines = crate::fields::map_lines(&interim.fields);
+        let lines = interim.fields.lines();
         if encode::write_interim(&mut self.out, interim.status.as_u16(), lines).is_err() {
             self.out.clear();
         }

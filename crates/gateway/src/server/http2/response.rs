@@ -96,7 +96,7 @@ pub(super) fn follows(length: Length, wanted: Wanted) -> Follows {
 pub(super) fn interim(interim: &Interim) -> Response<()> {
     let mut head = Http2Head::default();
     head.status(interim.status.as_u16(), None);
-    crate::fields::map_lines(&interim.fields).for_each(|(name, value)| head.field(name, value));
+    interim.fields.lines().for_each(|(name, value)| head.field(name, value));
     head.into_response()
 }
 

@@ -1,0 +1,202 @@
+//! A connection to an origin that carries one exchange at a time, and belongs to whoever uses it: nobody polls an idle
+//! one.
+
+use std::fmt;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf};
+use tokio::runtime::{Handle, Id};
+use tokio::task::JoinHandle;
+
+use super::super::connect::Stream;
+use super::super::driver;
+use super::super::stats::{Counters, Gauged};
+use super::buffers;
+use super::sending::{Sending, Sent};
+
+/// Room of the first read.
+const INPUT_BYTES: usize = 16 * 1024;
+/// Room of a read where more comes than that.
+const INPUT_BYTES_MAX: usize = 64 * 1024;
+/// Free bytes worth a read.
+const READ_BYTES_MIN: usize = 4 * 1024;
+/// Smaller pieces are copied: cutting one off the buffer would cost an allocation too, and the buffer.
+const COPIED_BYTES_MAX: usize = 2 * 1024;
+
+pub(in super::super) struct Http1Connection {
+    io: Io,
+    /// What has arrived and belongs to nobody yet.
+    input: BytesMut,
+    /// How much room the next read should have.
+    room: usize,
+    /// The runtime whose events move it.
+    home: Id,
+    _open: Gauged,
+}
+
+enum Io {
+    Whole(Stream),
+    /// The request body is still on its way while the response is read.
+    Shared {
+        read: ReadHalf<Stream>,
+        upload: Upload,
+    },
+    Over,
+}
+
+/// The task that writes the rest of a request. It goes on when nobody reads the response any more, and ends with the
+/// request body.
+type Upload = JoinHandle<Option<WriteHalf<Stream>>>;
+
+/// Whether a kept connection can carry the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Readiness {
+    Ready,
+    /// The last exchange isn't quite over.
+    Busy,
+    Closed,
+}
+
+impl Http1Connection {
+    /// Starts HTTP/1.1 on a stream.
+    pub(in super::super) fn open(stream: Stream, counters: &Arc<Counters>) -> Self {
+        Self {
+            io: Io::Whole(stream),
+            input: BytesMut::new(),
+            room: INPUT_BYTES,
+            home: Handle::current().id(),
+            _open: driver::opened(counters),
+        }
+    }
+
+    pub(in super::super) fn home(&self) -> Id {
+        self.home
+    }
+
+    /// Whether it can carry a request, by what has arrived on it until now. Nothing may arrive on an idle connection:
+    /// bytes behind a response are not the next one.
+    //= RFC 9112 section 6.3: bytes after the response are not its
+    pub(in super::super) fn readiness(&mut self) -> Readiness {
+        if !self.input.is_empty() {
+            return Readiness::Closed;
+        }
+        buffers::give_input(&mut self.input);
+        self.room = INPUT_BYTES;
+        let mut cx = Context::from_waker(Waker::noop());
+        self.rejoin(&mut cx);
+        let (io, quiet): (&mut (dyn AsyncRead + Unpin), _) = match &mut self.io {
+            Io::Whole(stream) => (stream, Readiness::Ready),
+            Io::Shared { read, .. } => (read, Readiness::Busy),
+            Io::Over => return Readiness::Closed,
+        };
+        match Pin::new(io).poll_read(&mut cx, &mut ReadBuf::new(&mut [0])) {
+            Poll::Pending => quiet,
+            Poll::Ready(_) => Readiness::Closed,
+        }
+    }
+
+    /// Makes one stream of the two halves when the request body has ended.
+    fn rejoin(&mut self, cx: &mut Context<'_>) {
+        let Io::Shared { upload, .. } = &mut self.io else { return };
+        let Poll::Ready(ended) = Pin::new(upload).poll(cx) else { return };
+        let Io::Shared { read, .. } = std::mem::replace(&mut self.io, Io::Over) else { return };
+        if let Ok(Some(write)) = ended {
+            self.io = Io::Whole(read.unsplit(write));
+        }
+    }
+
+    /// Lets a task write the rest of a request, so that the response can be read at the reader's pace.
+    pub(super) fn share(&mut self, mut sending: Sending) {
+        self.io = match std::mem::replace(&mut self.io, Io::Over) {
+            Io::Whole(stream) => {
+                let (read, mut write) = tokio::io::split(stream);
+                let upload = tokio::spawn(async move {
+                    let sent = std::future::poll_fn(|cx| sending.poll(&mut write, cx)).await;
+                    if sent == Sent::Whole {
+                        return Some(write);
+                    }
+                    // The origin must not take what has come for the whole request.
+                    let _ = write.shutdown().await;
+                    None
+                });
+                Io::Shared { read, upload }
+            }
+            other => other,
+        };
+    }
+
+    /// Writes what it can of a request.
+    pub(super) fn poll_send(&mut self, sending: &mut Sending, cx: &mut Context<'_>) -> Poll<Sent> {
+        match &mut self.io {
+            Io::Whole(stream) => sending.poll(stream, cx),
+            Io::Shared { .. } | Io::Over => Poll::Ready(Sent::Broken),
+        }
+    }
+
+    /// What has arrived.
+    pub(super) fn input(&self) -> &[u8] {
+        &self.input
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.input.advance(bytes);
+    }
+
+    /// The first bytes of what has arrived, as a piece of a body.
+    pub(super) fn take(&mut self, bytes: usize) -> Bytes {
+        if bytes > COPIED_BYTES_MAX {
+            return self.input.split_to(bytes).freeze();
+        }
+        let piece = Bytes::copy_from_slice(&self.input[..bytes]);
+        self.input.advance(bytes);
+        piece
+    }
+
+    /// Reads more; 0 at the end of the stream. While it waits with nothing at hand it has no buffer.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.input.is_empty() {
+            buffers::give_input(&mut self.input);
+            self.input = buffers::take_input(self.room);
+        } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
+            self.input.reserve(self.room);
+        }
+        let room = self.input.capacity() - self.input.len();
+        let polled = match &mut self.io {
+            Io::Whole(stream) => pin!(stream.read_buf(&mut self.input)).poll(cx),
+            Io::Shared { read, .. } => pin!(read.read_buf(&mut self.input)).poll(cx),
+            Io::Over => Poll::Ready(Ok(0)),
+        };
+        let Poll::Ready(read) = polled else {
+            buffers::give_input(&mut self.input);
+            return Poll::Pending;
+        };
+        let read = read?;
+        if read == room {
+            self.room = (self.room * 2).min(INPUT_BYTES_MAX);
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// The stream and what has arrived on it, for another protocol. `None` while a request is still being sent.
+    pub(super) fn into_parts(self) -> Option<(Stream, Bytes)> {
+        match self.io {
+            Io::Whole(stream) => Some((stream, self.input.freeze())),
+            Io::Shared { .. } | Io::Over => None,
+        }
+    }
+}
+
+impl fmt::Debug for Http1Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let io = match self.io {
+            Io::Whole(_) => "Whole",
+            Io::Shared { .. } => "Shared",
+            Io::Over => "Over",
+        };
+        f.debug_struct("Http1Connection").field("io", &io).field("input", &self.input.len()).finish()
+    }
+}

@@ -1,0 +1,218 @@
+//! A request on its way to the origin: head and body through one queue of bytes.
+
+use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http::header::{HeaderMap, HeaderName};
+use http1::encode::{self, CHUNK_END, LAST_CHUNK};
+use tokio::io::AsyncWrite;
+
+use super::super::body::BodyFrame;
+use super::super::message::{KeepAlive, RequestBody, RequestFraming, RequestHead};
+use super::super::timing::UploadProgress;
+use super::buffers;
+
+/// What comes of sending a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// All of it was written.
+    Whole,
+    /// The origin doesn't take the rest. It may still answer.
+    Broken,
+    /// The rest of the request body doesn't come. The origin must not take what it has for the whole.
+    Incomplete,
+}
+
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// Encoded: the head, the line before a chunk, the end of the body.
+    lines: Vec<u8>,
+    lines_written: usize,
+    /// A piece of the body, behind `lines`.
+    data: Bytes,
+    /// What ends the piece, and the body if it is the last one.
+    behind: &'static [u8],
+    body: RequestBody,
+    coding: Coding,
+    progress: UploadProgress,
+    stage: Stage,
+    written_bytes: u64,
+}
+
+#[derive(Debug)]
+enum Coding {
+    /// As it is, by Content-Length.
+    Plain,
+    /// With the names of the trailers that were announced.
+    Chunked(Vec<HeaderName>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The body has more to come.
+    Body,
+    /// All of it is in the queue.
+    Last,
+    Over(Sent),
+}
+
+impl Sending {
+    pub(super) fn new(head: &RequestHead, body: RequestBody, keep_alive: KeepAlive) -> Self {
+        let mut lines = buffers::take_output();
+        head.write_http1(&mut lines, keep_alive);
+        let coding = match head.framing {
+            RequestFraming::Unknown => Coding::Chunked(head.announced_trailers()),
+            RequestFraming::Bodyless | RequestFraming::Length(_) => Coding::Plain,
+        };
+        let is_over = body.is_end_stream() && matches!(coding, Coding::Plain);
+        Self {
+            lines,
+            lines_written: 0,
+            data: Bytes::new(),
+            behind: &[],
+            progress: UploadProgress::of(&body),
+            body,
+            coding,
+            stage: if is_over { Stage::Last } else { Stage::Body },
+            written_bytes: 0,
+        }
+    }
+
+    pub(super) fn progress(&self) -> &UploadProgress {
+        &self.progress
+    }
+
+    /// What came of it, if it is over.
+    pub(super) fn outcome(&self) -> Option<Sent> {
+        match self.stage {
+            Stage::Over(sent) => Some(sent),
+            Stage::Body | Stage::Last => None,
+        }
+    }
+
+    /// Whether the origin can't have got a byte of it.
+    pub(super) fn is_unsent(&self) -> bool {
+        self.written_bytes == 0
+    }
+
+    /// The body of a request of which nothing was sent.
+    pub(super) fn into_unsent_body(mut self) -> RequestBody {
+        self.body.give_back(std::mem::take(&mut self.data));
+        self.body
+    }
+
+    /// Writes as much as the origin takes and the body has.
+    pub(super) fn poll(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<Sent> {
+        loop {
+            let awaits_body = match self.stage {
+                Stage::Over(sent) => return Poll::Ready(sent),
+                Stage::Body if self.data.is_empty() && self.behind.is_empty() => self.poll_body(cx),
+                Stage::Body | Stage::Last => Poll::Ready(()),
+            };
+            if self.stage == Stage::Over(Sent::Incomplete) {
+                return self.end(Sent::Incomplete);
+            }
+            if self.has_queued() {
+                match ready!(self.poll_write(io, cx)) {
+                    Ok(1..) => {}
+                    Ok(0) | Err(_) => return self.end(Sent::Broken),
+                }
+            } else if self.stage == Stage::Last {
+                let flushed = ready!(Pin::new(io).poll_flush(cx));
+                return self.end(if flushed.is_ok() { Sent::Whole } else { Sent::Broken });
+            } else if awaits_body.is_pending() {
+                let flushed = ready!(Pin::new(&mut *io).poll_flush(cx));
+                return if flushed.is_ok() { Poll::Pending } else { self.end(Sent::Broken) };
+            }
+        }
+    }
+
+    fn end(&mut self, sent: Sent) -> Poll<Sent> {
+        self.stage = Stage::Over(sent);
+        if !self.is_unsent() {
+            buffers::give_output(&mut self.lines);
+            self.data = Bytes::new();
+        }
+        Poll::Ready(sent)
+    }
+
+    fn has_queued(&self) -> bool {
+        self.lines_written < self.lines.len() || !self.data.is_empty() || !self.behind.is_empty()
+    }
+
+    /// Puts the next piece of the body into the queue, which has none. Ready where something has changed.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.body.poll_frame(cx);
+        self.progress.note(&polled, &self.body);
+        match ready!(polled) {
+            Some(Ok(BodyFrame::Data(data))) => self.queue_data(data),
+            Some(Ok(BodyFrame::Trailers(trailers))) => self.queue_end(Some(&trailers)),
+            Some(Err(_)) => self.stage = Stage::Over(Sent::Incomplete),
+            None => self.queue_end(None),
+        }
+        Poll::Ready(())
+    }
+
+    fn queue_data(&mut self, data: Bytes) {
+        let is_last = self.body.is_end_stream();
+        if let (Coding::Chunked(_), Some(bytes)) = (&self.coding, NonZeroU64::new(data.len() as u64)) {
+            self.lines.extend_from_slice(encode::write_chunk_head(bytes, &mut [0; 18]));
+            self.behind = if is_last { CHUNK_AND_BODY_END } else { CHUNK_END };
+        }
+        self.data = data;
+        if is_last {
+            self.stage = Stage::Last;
+        }
+    }
+
+    //= RFC 9112 section 7.1.2: chunked trailer section
+    fn queue_end(&mut self, trailers: Option<&HeaderMap>) {
+        self.stage = Stage::Last;
+        let Coding::Chunked(announced) = &self.coding else { return };
+        let lines = trailers.into_iter().flat_map(HeaderMap::iter);
+        let lines = lines.filter(|(name, _)| announced.contains(name));
+        let written = encode::write_last_chunk(
+            &mut self.lines,
+            lines.map(|(name, value)| (name.as_str(), value.as_bytes())),
+        );
+        if written.is_err() {
+            self.lines.extend_from_slice(LAST_CHUNK);
+        }
+    }
+
+    fn poll_write(
+        &mut self,
+        io: &mut (impl AsyncWrite + Unpin),
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let lines = &self.lines[self.lines_written..];
+        let written = if self.data.is_empty() && self.behind.is_empty() {
+            ready!(Pin::new(io).poll_write(cx, lines))?
+        } else {
+            let parts = [IoSlice::new(lines), IoSlice::new(&self.data), IoSlice::new(self.behind)];
+            let first = usize::from(lines.is_empty());
+            ready!(Pin::new(io).poll_write_vectored(cx, &parts[first..]))?
+        };
+        self.advance(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.written_bytes += written as u64;
+        let of_lines = written.min(self.lines.len() - self.lines_written);
+        self.lines_written += of_lines;
+        if self.lines_written == self.lines.len() {
+            self.lines.clear();
+            self.lines_written = 0;
+        }
+        let of_data = (written - of_lines).min(self.data.len());
+        self.data.advance(of_data);
+        self.behind = &self.behind[written - of_lines - of_data..];
+    }
+}
+
+/// [`CHUNK_END`] and [`LAST_CHUNK`].
+const CHUNK_AND_BODY_END: &[u8] = b"\r\n0\r\n\r\n";
