@@ -4,7 +4,7 @@ use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, SiteId};
 use tokio::time::Instant;
 
 use crate::fields::text;
-use crate::head::{ClientEnd, RequestHead};
+use crate::head::{ClientEnd, OwnedRequest, RequestHead};
 use crate::reply::Reply;
 use crate::respond::Problem;
 use crate::worker::{Worker, now};
@@ -41,6 +41,23 @@ impl Reply {
 
 /// Counts and logs one request. Gives the time that it ended at, so that nobody needs to look at the clock again.
 pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) -> Instant {
+    let (ended, outcome) = count(worker, request.method, reply, sent);
+    if worker.access.is_on() {
+        log(worker, request, reply, &outcome);
+    }
+    ended
+}
+
+/// The same of a request whose head is not in the buffer of its connection any more.
+pub(crate) fn record_owned(worker: &Worker, request: &OwnedRequest, reply: &Reply, sent: Sent) -> Instant {
+    let (ended, outcome) = count(worker, &request.method, reply, sent);
+    if worker.access.is_on() {
+        log(worker, &request.borrow(&request.fields.to_lines()), reply, &outcome);
+    }
+    ended
+}
+
+fn count(worker: &Worker, method: &str, reply: &Reply, sent: Sent) -> (Instant, RequestOutcome) {
     let account = &reply.account;
     let ended = Instant::now();
     let duration = ended.saturating_duration_since(account.started);
@@ -51,7 +68,7 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
     };
     let outcome = RequestOutcome {
         site: account.site.as_ref().map_or(SiteId::NONE, |site| site.metrics),
-        method: Method::from_token(request.method.as_bytes()),
+        method: Method::from_token(method.as_bytes()),
         status: sent.status,
         cache,
         duration_ns,
@@ -59,10 +76,7 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
         body_bytes_received: sent.received_bytes,
     };
     worker.recorder.request(&outcome);
-    if worker.access.is_on() {
-        log(worker, request, reply, &outcome);
-    }
-    ended
+    (ended, outcome)
 }
 
 fn log(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, outcome: &RequestOutcome) {

@@ -16,11 +16,15 @@
 //! | validate, collapse, forward, store | [`crate::cache::fetch`], [`crate::cache::flight`] |
 //! | account | [`crate::account`] |
 
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use caching::explain::Finding;
 use caching::{FieldLine, MaxForwards, MethodClass, NotReused, RequestFacts};
-use tokio::sync::mpsc;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cache::collapse;
@@ -42,10 +46,63 @@ use crate::transform;
 use crate::worker::{Live, Worker};
 
 /// Interim responses that wait for a slow client; more are dropped, because they are only hints.
-pub(crate) const INTERIMS_MAX: usize = 16;
+const INTERIMS_MAX: usize = 16;
 
-/// Where interim responses go.
-pub(crate) type InterimSender = mpsc::Sender<Arc<Interim>>;
+/// Interim responses between a forward and the connection of the request that waits for it. One task puts them in and
+/// takes them out, so that nobody has to be woken.
+#[derive(Default)]
+pub(crate) struct Interims(Mutex<VecDeque<Arc<Interim>>>);
+
+impl Interims {
+    /// From inside of the future that brings the reply.
+    pub(crate) fn push(&self, interim: Arc<Interim>) {
+        let mut waiting = self.0.lock();
+        if waiting.len() < INTERIMS_MAX {
+            waiting.push_back(interim);
+        }
+    }
+
+    fn take(&self) -> Option<Arc<Interim>> {
+        self.0.lock().pop_front()
+    }
+}
+
+/// A reply on its way, and the interim responses before it.
+pub(crate) struct Awaited<'a, F> {
+    reply: Pin<&'a mut F>,
+    interims: &'a Interims,
+    arrived: Option<Box<Reply>>,
+}
+
+/// What a request gets next.
+pub(crate) enum Coming {
+    Interim(Arc<Interim>),
+    /// The last.
+    Reply(Box<Reply>),
+}
+
+impl<'a, F: Future<Output = Reply>> Awaited<'a, F> {
+    pub(crate) fn new(reply: Pin<&'a mut F>, interims: &'a Interims) -> Self {
+        Self { reply, interims, arrived: None }
+    }
+
+    /// Interim responses that arrive together with the final one go before it. May be dropped, and called again.
+    pub(crate) async fn next(&mut self) -> Coming {
+        poll_fn(|context| {
+            if self.arrived.is_none()
+                && let Poll::Ready(reply) = self.reply.as_mut().poll(context)
+            {
+                self.arrived = Some(Box::new(reply));
+            }
+            let coming = match self.interims.take() {
+                Some(interim) => Some(Coming::Interim(interim)),
+                None => self.arrived.take().map(Coming::Reply),
+            };
+            coming.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
 
 /// How the first half of an exchange ends. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
@@ -175,21 +232,16 @@ pub(crate) async fn finish(
     worker: &Arc<Worker>,
     plan: &Plan,
     body: RequestBody,
-    interims: &InterimSender,
+    interims: &Interims,
 ) -> Reply {
     if transform::goes_in_circles(&plan.request, &plan.live.config.server_name) {
         return respond::reply(&Problem::circle(), Some(&plan.site), plan.started, worker);
     }
-    let reply = match &plan.way {
+    match &plan.way {
         Way::Pass { reason, .. } => forward::pass(worker, plan, body, *reason, interims).await,
         Way::Fetch(fetch) => collapse::run(worker, plan, fetch, interims).await,
         Way::Query => Box::pin(query::run(worker, plan, body, interims)).await,
-    };
-    // Interim responses that arrived together with the final one still wait for the connection, and go before it.
-    if interims.capacity() < interims.max_capacity() {
-        tokio::task::yield_now().await;
     }
-    reply
 }
 
 /// The scheme of the request: of the connection, or what a trusted proxy says of its own.

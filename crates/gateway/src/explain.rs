@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
-use crate::exchange::{self, INTERIMS_MAX, Step};
+use crate::exchange::{self, Interims, Step};
 use crate::fields::map_lines;
 use crate::head::{Content, Peer, RequestHead, Scheme, Trust, Version};
 use crate::origin::RequestBody;
@@ -181,8 +181,7 @@ async fn answer(worker: &Arc<Worker>, question: &Question) -> Explanation {
     let mut reply = match exchange::begin(worker, &live, &request, &mut Vec::new(), started) {
         Step::Reply(reply) => reply,
         Step::Forward(plan) => {
-            let (interims, _discarded) = mpsc::channel(INTERIMS_MAX);
-            exchange::finish(worker, &plan, RequestBody::Empty, &interims).await
+            exchange::finish(worker, &plan, RequestBody::Empty, &Interims::default()).await
         }
     };
     let complete = read_to_end(&mut reply).await;

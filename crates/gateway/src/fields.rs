@@ -67,17 +67,26 @@ impl PackedFields {
         self.lines.is_empty()
     }
 
-    pub(crate) fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
-        self.lines.iter().map(|span| self.line(*span))
+    /// How many lines there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
     }
 
-    fn line(&self, span: LineSpan) -> FieldLine<'_> {
-        (std::str::from_utf8(self.name_bytes(&span)).unwrap_or_default(), self.value_bytes(&span))
+    pub(crate) fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
+        // To check the whole section costs less than to check each name; only an odd value makes that necessary.
+        let text = std::str::from_utf8(&self.wire).ok();
+        self.lines.iter().map(move |span| (self.name(*span, text), self.value_bytes(span)))
+    }
+
+    fn name<'a>(&'a self, span: LineSpan, text: Option<&'a str>) -> &'a str {
+        let start = span.start as usize;
+        let name = text.and_then(|text| text.get(start..start + usize::from(span.name_bytes)));
+        name.or_else(|| std::str::from_utf8(self.name_bytes(&span)).ok()).unwrap_or_default()
     }
 
     /// The lines that a 304 repeats of a response with these fields.
     pub(crate) fn lines_of_304(&self) -> impl Iterator<Item = FieldLine<'_>> {
-        self.spans_of_304().map(|span| self.line(*span))
+        self.spans_of_304().map(|span| (self.name(*span, None), self.value_bytes(span)))
     }
 
     /// The same in wire form.
@@ -101,8 +110,7 @@ impl PackedFields {
     /// The lines in a form to keep: all values share one allocation.
     pub(crate) fn shared_lines(&self) -> impl Iterator<Item = (&str, Bytes)> {
         let wire = Bytes::copy_from_slice(&self.wire);
-        self.lines.iter().map(move |span| {
-            let (name, value) = self.line(*span);
+        self.lines().zip(&self.lines).map(move |((name, value), span)| {
             let start = span.start as usize + name.len() + SEPARATOR.len();
             (name, wire.slice(start..start + value.len()))
         })
@@ -115,10 +123,19 @@ impl PackedFields {
 
     /// The value of the first line called `name`.
     pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
-        // The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
-        let mut spans = self.lines.iter().filter(|span| usize::from(span.name_bytes) == name.len());
-        let span = spans.find(|span| self.name_bytes(span).eq_ignore_ascii_case(name.as_bytes()))?;
-        Some(self.value_bytes(span))
+        let is_name = |span: &&LineSpan| self.is_called(span, name);
+        self.lines.iter().find(is_name).map(|span| self.value_bytes(span))
+    }
+
+    /// The values of all lines called `name`.
+    pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.lines.iter().filter(|span| self.is_called(span, name)).map(|span| self.value_bytes(span))
+    }
+
+    /// The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
+    fn is_called(&self, span: &LineSpan, name: &str) -> bool {
+        usize::from(span.name_bytes) == name.len()
+            && self.name_bytes(span).eq_ignore_ascii_case(name.as_bytes())
     }
 
     fn name_bytes(&self, span: &LineSpan) -> &[u8] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use caching::explain::{Finding, seconds};
 use caching::invalidation::Target;
-use caching::{CacheStatus, ExchangeTimes, FieldLine, FwdReason, Outcome};
+use caching::{CacheStatus, ExchangeTimes, FwdReason, Outcome};
 use http::{HeaderMap, HeaderValue, Method};
 use telemetry::{CacheResult, OriginOutcome};
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::cache::written::Written;
 use crate::cache::{head_update, invalidate, stand_in};
 use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
-use crate::exchange::{InterimSender, PassReason, Plan, Way};
+use crate::exchange::{Interims, PassReason, Plan, Way};
 use crate::explain::note;
 use crate::fields::PackedFields;
 use crate::head::{OwnedRequest, Version};
@@ -43,7 +43,7 @@ impl OriginCall<'_> {
         fields: HeaderMap,
         body: RequestBody,
         interim: &mut (dyn FnMut(Interim) + Send),
-    ) -> Result<OriginResponse, OriginError> {
+    ) -> Result<Box<OriginResponse>, OriginError> {
         let started = Instant::now();
         let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
         let result = match self.origin_request(fields, body) {
@@ -58,7 +58,7 @@ impl OriginCall<'_> {
     /// What the origin said, and what it was asked beyond the client's own words.
     fn forwarded(
         &self,
-        result: &Result<OriginResponse, OriginError>,
+        result: &Result<Box<OriginResponse>, OriginError>,
         asked: Option<String>,
         started: Instant,
     ) -> Finding {
@@ -111,7 +111,7 @@ impl OriginCall<'_> {
         }
     }
 
-    fn count(&self, result: &Result<OriginResponse, OriginError>, started: Instant) {
+    fn count(&self, result: &Result<Box<OriginResponse>, OriginError>, started: Instant) {
         let outcome = match result {
             Ok(response) => OriginOutcome::from_status(response.status.as_u16()),
             Err(error) => {
@@ -135,11 +135,10 @@ fn asked_with(fields: &HeaderMap) -> String {
 
 //= RFC 9110 section 10.1.4: TE: trailers
 pub(crate) fn trailers_wanted(request: &OwnedRequest) -> bool {
-    let is_te = |(name, _): &FieldLine<'_>| name.eq_ignore_ascii_case("te");
     let has_trailers = |value: &[u8]| {
         value.split(|byte| *byte == b',').any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     };
-    request.fields.lines().filter(is_te).any(|(_, value)| has_trailers(value))
+    request.fields.values("te").any(has_trailers)
 }
 
 /// Forwards a request as it is; the answer goes to its client alone.
@@ -149,7 +148,7 @@ pub(crate) async fn pass(
     plan: &Plan,
     body: RequestBody,
     reason: PassReason,
-    interims: &InterimSender,
+    interims: &Interims,
 ) -> Reply {
     let call = OriginCall { worker, live: &plan.live, site: &plan.site, request: &plan.request };
     let fields = call.fields(Purpose::PassOn);
@@ -158,7 +157,7 @@ pub(crate) async fn pass(
     //= RFC 9110 section 15.2: informational responses
     let mut interim = |interim: Interim| {
         if !(expects && interim.status == http::StatusCode::CONTINUE) {
-            drop(interims.try_send(Arc::new(interim)));
+            interims.push(Arc::new(interim));
         }
     };
     let written = Written::begin(worker, plan);
@@ -195,7 +194,7 @@ pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: Pa
 
 /// Hands an origin's response to the client that asked for it.
 //= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
-pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassReason) -> Reply {
+pub(crate) fn private_reply(plan: &Plan, response: Box<OriginResponse>, reason: PassReason) -> Reply {
     let site = &plan.site.config;
     let lines = response.fields.to_lines();
     let via = transform::via(Version::received(response.version), &plan.live.config.server_name);
@@ -225,7 +224,11 @@ pub(crate) fn private_reply(plan: &Plan, response: OriginResponse, reason: PassR
     }
 }
 
-fn content(mut response: OriginResponse, mut fields: PackedFields, plan: &Plan) -> (Length, Body, ReplyHead) {
+fn content(
+    mut response: Box<OriginResponse>,
+    mut fields: PackedFields,
+    plan: &Plan,
+) -> (Length, Body, ReplyHead) {
     let status = response.status.as_u16();
     let declared = response.fields.value("content-length").and_then(number);
     let (length, body) = match response.upgraded.take() {

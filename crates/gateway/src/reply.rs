@@ -236,7 +236,7 @@ impl Reply {
             | ReplyHead::Ranges(stored) => &stored.fields,
             ReplyHead::Own { fields, .. } => fields,
         };
-        head.lines().len() + self.extra.lines().len()
+        head.len() + self.extra.len()
     }
 
     /// Writes status and fields, all but those of the connection and the framing.

@@ -463,6 +463,39 @@ fn purge_during_a_fill() {
     assert_eq!((next.text().as_str(), next.is_hit()), ("round    1", true));
 }
 
+/// The first answer for each target is not stored, and a note says so.
+#[test]
+fn what_was_not_stored_is_stored_once_it_may_be_and_was_not_purged_meanwhile() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let number = exchange.request.earlier;
+        if number == 1 && exchange.request.target() == "/purged" {
+            released.pass();
+        }
+        let control = if number == 0 { "no-store" } else { "max-age=60" };
+        exchange.respond("200 OK", &format!("Cache-Control: {control}\r\n"), format!("answer {number}"));
+    });
+    let larder = in_front_of(&origin);
+    let check = |target: &str, text: &str, is_hit: bool| {
+        let response = larder.get(target);
+        assert_eq!((response.text().as_str(), response.is_hit()), (text, is_hit), "{target}");
+    };
+    check("/", "answer 0", false);
+    check("/", "answer 1", false);
+    check("/", "answer 1", true);
+    check("/purged", "answer 0", false);
+    let mut under_way = larder.client();
+    under_way.send(request("/purged"));
+    origin.wait_for("/purged", 2);
+    let purged = larder.ask_admin("POST", "/purge?url=http://test.example/purged", "");
+    assert_eq!(purged.status(), 200, "{}", purged.text());
+    gate.open();
+    assert_eq!(under_way.response().text(), "answer 1");
+    check("/purged", "answer 2", false);
+    check("/purged", "answer 2", true);
+}
+
 /// Waiters give up waiting after their limit, and ask for themselves.
 #[test]
 fn waiting_has_a_limit() {

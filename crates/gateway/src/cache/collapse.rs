@@ -16,11 +16,12 @@ use super::driven::Driven;
 use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Join, News, Participant, Pilot};
+use super::lone::{self, Lone};
 use super::lookup::Lookup;
 use super::serve::{Serving, Use};
 use super::stored::{Hit, StoredHead};
 use crate::config::{Collapse, CollapseLimits, LeaderFailure};
-use crate::exchange::{InterimSender, PassReason, Plan};
+use crate::exchange::{Interims, PassReason, Plan};
 use crate::explain::{Record, note};
 use crate::forward;
 use crate::head::RequestHead;
@@ -57,18 +58,16 @@ struct Seeker<'a> {
     worker: &'a Arc<Worker>,
     plan: &'a Plan,
     fetch: Arc<Fetch>,
-    interims: &'a InterimSender,
+    interims: &'a Interims,
     /// Those of the request, but without preconditions.
     unconditional: RequestFacts,
 }
 
 /// Gets a response for `plan` that may be shared with others.
-pub(crate) async fn run(
-    worker: &Arc<Worker>,
-    plan: &Plan,
-    fetch: &Arc<Fetch>,
-    interims: &InterimSender,
-) -> Reply {
+pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Reply {
+    if let Some(lone) = Lone::new(worker, plan, fetch) {
+        return lone.run(interims).await;
+    }
     let mut seeker = Seeker::new(worker, plan, fetch, interims);
     let mut sharing = fetch.sharing;
     let mut variant = fetch.variant.clone();
@@ -107,7 +106,7 @@ pub(crate) async fn follow(
     plan: &Plan,
     fetch: &Arc<Fetch>,
     mut participant: Participant,
-    interims: &InterimSender,
+    interims: &Interims,
 ) -> Reply {
     let seeker = Seeker::new(worker, plan, fetch, interims);
     let answer = seeker.answer(&mut participant, Role::Leader, None).await;
@@ -135,7 +134,7 @@ pub(crate) fn refresh(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
 }
 
 impl<'a> Seeker<'a> {
-    fn new(worker: &'a Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>, interims: &'a InterimSender) -> Self {
+    fn new(worker: &'a Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>, interims: &'a Interims) -> Self {
         let unconditional = RequestFacts { has_conditions: false, ..plan.facts };
         Self { worker, plan, fetch: Arc::clone(fetch), interims, unconditional }
     }
@@ -168,7 +167,9 @@ impl Seeker<'_> {
         let job = self.job();
         let (participant, role) = match sharing {
             Sharing::Joined => board(&job, variant),
-            Sharing::Alone => (self.worker.shared.flights.alone(&self.fetch.key), Role::Leader),
+            Sharing::Alone | Sharing::Unlikely(_) => {
+                (self.worker.shared.flights.alone(&self.fetch.key), Role::Leader)
+            }
         };
         let driven = match role {
             Role::Leader => self.lead(job, &participant),
@@ -198,17 +199,7 @@ impl Seeker<'_> {
     }
 
     fn job(&self) -> Job {
-        Job {
-            worker: Arc::clone(self.worker),
-            live: Arc::clone(&self.plan.live),
-            site: Arc::clone(&self.plan.site),
-            rule: self.plan.rule,
-            request: Arc::clone(&self.plan.request),
-            noting: self.plan.request.record.as_ref().map(Record::open),
-            facts: self.plan.facts,
-            fetch: Arc::clone(&self.fetch),
-            stamp: self.worker.shared.epochs.stamp(),
-        }
+        lone::job(self.worker, self.plan, &self.fetch)
     }
 
     fn tell(&self, says: &str) {
@@ -217,6 +208,9 @@ impl Seeker<'_> {
 
     fn stored_meanwhile(&self) -> Option<Hit> {
         let primary = self.worker.shared.memory.get(&self.fetch.key)?;
+        if primary.variants().is_empty() {
+            return None;
+        }
         let lines = self.plan.request.fields.to_lines();
         let hit = primary.select(self.selecting(&lines))?;
         let request = self.plan.request.borrow(&lines);
@@ -246,7 +240,7 @@ impl Seeker<'_> {
                 // A cookie is for the request that led the forward.
                 News::Interim(interim)
                     if role == Role::Waiter && interim.fields.value("set-cookie").is_some() => {}
-                News::Interim(interim) => drop(self.interims.try_send(interim)),
+                News::Interim(interim) => self.interims.push(interim),
             }
             news = participant.news().await;
         }
@@ -266,7 +260,7 @@ impl Seeker<'_> {
                 let response = response.filter(|response| self.may_have(response.status.as_u16()));
                 let response = response.ok_or(Again::Pass { detail: answer.reason })?;
                 let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
-                Ok(forward::private_reply(self.plan, *response, reason))
+                Ok(forward::private_reply(self.plan, response, reason))
             }
             Answer::Discarded => Err(Again::Ask(self.ask_anew())),
             Answer::Failed(error) => self.take_failure(&error, role),

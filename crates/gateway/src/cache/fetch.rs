@@ -7,7 +7,8 @@ use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    ExchangeTimes, NotReused, NotStored, RequestFacts, ResponseFacts, Validators, may_serve_stale, may_store,
+    ExchangeTimes, NotReused, NotStored, RequestFacts, ResponseFacts, Timestamp, Validators, may_serve_stale,
+    may_store,
 };
 use http::header::{HeaderName, HeaderValue};
 use store::Place;
@@ -17,7 +18,7 @@ use super::epochs::Stamp;
 use super::fill::{Fill, FillLimits, NotKept, Writer, Written};
 use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Pilot, PrivateAnswer};
-use super::publish::Publication;
+use super::publish::{self, Publication};
 use super::stored::{Hit, Uncacheable};
 use crate::config::{CacheRule, Collapse};
 use crate::events::{self, Event};
@@ -52,6 +53,8 @@ pub(crate) struct Fetch {
 pub(crate) enum Sharing {
     Joined,
     Alone,
+    /// Not even worth a place among the forwards: a note says that the answer won't be stored.
+    Unlikely(Uncacheable),
 }
 
 impl Fetch {
@@ -138,8 +141,7 @@ impl Job {
         let request = now();
         let mut interim = |interim| pilot.flight().push_interim(interim);
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
-        // On the heap: the steps that follow hand it on, and each would have room for all of it.
-        Ok((Box::new(response), ExchangeTimes { request, response: now() }))
+        Ok((response, ExchangeTimes { request, response: now() }))
     }
 
     fn failed(&self, error: OriginError, pilot: Pilot) {
@@ -262,12 +264,25 @@ impl Job {
         times: ExchangeTimes,
         pilot: Pilot,
     ) {
-        if is_lasting(reason) {
-            let until = times.response.plus_ms(self.uncacheable_for_ms());
-            let note = Uncacheable { until, because: reason };
-            self.publication(&pilot).mark_uncacheable(note, times.response);
-        }
+        self.remember_refusal(reason, times.response, None, || pilot.flight().is_doomed());
         self.keep_private(response, reason, pilot);
+    }
+
+    /// Notes under the key that responses for it aren't stored, if that is so beyond this one and not noted already.
+    pub(super) fn remember_refusal(
+        &self,
+        reason: Detail,
+        now: Timestamp,
+        known: Option<Uncacheable>,
+        is_outdated: impl FnOnce() -> bool,
+    ) {
+        if !is_lasting(reason) {
+            return;
+        }
+        let note = Uncacheable { until: now.plus_ms(self.uncacheable_for_ms()), because: reason };
+        if !known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
+            publish::mark_uncacheable(self, note, now, is_outdated);
+        }
     }
 
     pub(crate) fn storable(
@@ -354,7 +369,7 @@ impl Job {
         self.not_stored(reason.reason().into());
     }
 
-    fn not_stored(&self, reason: Detail) {
+    pub(super) fn not_stored(&self, reason: Detail) {
         let reason = reason.as_str();
         self.worker.recorder.not_stored(reason);
         events::emit(&self.site.config, &self.request.path_and_query, &Event::NotStored(reason));

@@ -89,6 +89,8 @@ pub(crate) struct PrivateAnswer {
 /// Forwards in progress, by flight key.
 pub(crate) struct Flights {
     shards: Box<[Shard]>,
+    /// How often something was doomed, by hash of the key.
+    dooms: Box<[AtomicU64]>,
     hasher: foldhash::quality::RandomState,
     lone: AtomicU64,
 }
@@ -122,11 +124,17 @@ pub(crate) enum Join {
 }
 
 const SHARDS: usize = 64;
+const DOOMS: usize = 1024;
+
+/// How often forwards for a key, or for one of those that share its count, were doomed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dooms(u64);
 
 impl Flights {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { shards, hasher: foldhash::quality::RandomState::default(), lone: AtomicU64::new(0) }
+        let dooms = (0..DOOMS).map(|_| AtomicU64::new(0)).collect();
+        Self { shards, dooms, hasher: foldhash::quality::RandomState::default(), lone: AtomicU64::new(0) }
     }
 
     /// Joins the forward for `primary` + `variant`, or becomes the one that starts it.
@@ -165,10 +173,25 @@ impl Flights {
         Participant::new(&flight)
     }
 
+    /// To be taken before a request is sent for a forward that is listed only once its response is there.
+    pub(crate) fn dooms(&self, primary: &[u8]) -> Dooms {
+        Dooms(self.doom_count(primary).load(Ordering::Acquire))
+    }
+
+    /// A forward that nobody can join, which began when the dooms were these.
+    pub(crate) fn alone_since(&self, primary: &[u8], began: Dooms) -> Participant {
+        let participant = self.alone(primary);
+        if self.dooms(primary) != began {
+            participant.flight.doomed.store(true, Ordering::Release);
+        }
+        participant
+    }
+
     /// Forbids all forwards in progress for `primary` but `spared` to store what they bring, and hides them from new
     /// requests. Returns how many there were.
     pub(crate) fn doom(&self, primary: &[u8], spared: Option<&Participant>) -> usize {
         let mut shard = self.shard(primary).lock();
+        self.doom_count(primary).fetch_add(1, Ordering::AcqRel);
         let before = shard.len();
         shard.retain(|_, flight| {
             let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.flight, flight));
@@ -191,6 +214,10 @@ impl Flights {
         if shard.get(&flight.key).is_some_and(|present| Arc::ptr_eq(present, flight)) {
             shard.remove(&flight.key);
         }
+    }
+
+    fn doom_count(&self, primary: &[u8]) -> &AtomicU64 {
+        &self.dooms[self.hasher.hash_one(primary) as usize % DOOMS]
     }
 
     fn shard(&self, primary: &[u8]) -> &Shard {

@@ -162,8 +162,12 @@ impl Lookup<'_> {
         }
         // Who asks for something newer than what others get must not be given an answer that was asked
         // for before. What was uncacheable will be so again, or not: nobody waits for it, and it is stored if it can be.
-        let is_alone = uncacheable.is_some() || fwd == FwdReason::Request || origin_judges;
-        let sharing = if is_alone { Sharing::Alone } else { Sharing::Joined };
+        let is_alone = fwd == FwdReason::Request || origin_judges;
+        let sharing = match primary.and_then(|primary| primary.uncacheable()) {
+            Some(known) if uncacheable.is_some() => Sharing::Unlikely(known),
+            _ if is_alone => Sharing::Alone,
+            _ => Sharing::Joined,
+        };
         let max = self.live.config.validation_tags_max;
         let candidates = primary.map(|primary| primary.candidates(stale.as_ref(), max)).unwrap_or_default();
         let variant = self.variant_key(primary);

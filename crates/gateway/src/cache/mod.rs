@@ -13,6 +13,7 @@ pub(crate) mod flight;
 pub(crate) mod freshen;
 pub(crate) mod head_update;
 pub(crate) mod invalidate;
+mod lone;
 pub(crate) mod lookup;
 pub(crate) mod part;
 pub(crate) mod publish;

@@ -124,19 +124,6 @@ impl Publication<'_> {
         Primary::new(self.job.worker.shared.memory.budget(), variants, None)
     }
 
-    /// Remembers that responses for this key are not stored, so that requests for it don't wait for each other.
-    pub(crate) fn mark_uncacheable(&self, note: Uncacheable, now: Timestamp) {
-        self.update_with(|current| {
-            let known = current.and_then(|primary| primary.uncacheable());
-            if known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
-                return Change::Keep;
-            }
-            let variants = current.map(|primary| primary.variants().to_vec()).unwrap_or_default();
-            let primary = Primary::new(self.job.worker.shared.memory.budget(), variants, Some(note));
-            primary.map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
-        });
-    }
-
     fn update(
         &self,
         make: impl FnOnce(Option<&Arc<Primary>>) -> Result<Arc<Primary>, OverBudget>,
@@ -220,6 +207,26 @@ impl Publication<'_> {
             stamp: job.stamp,
         }
     }
+}
+
+/// Remembers that responses for this key are not stored, so that requests for it don't wait for each other.
+pub(super) fn mark_uncacheable(
+    job: &Job,
+    note: Uncacheable,
+    now: Timestamp,
+    is_outdated: impl FnOnce() -> bool,
+) {
+    let memory = &job.worker.shared.memory;
+    memory.update(&job.fetch.key, |current| {
+        let known = current.and_then(|primary| primary.uncacheable());
+        // Looked at under the key's turn: a purge that comes afterwards removes what is put now.
+        if is_outdated() || known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
+            return Change::Keep;
+        }
+        let variants = current.map(|primary| primary.variants().to_vec()).unwrap_or_default();
+        let primary = Primary::new(memory.budget(), variants, Some(note));
+        primary.map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
+    });
 }
 
 pub(super) fn split(all: &PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {

@@ -8,7 +8,7 @@ use caching::{FwdReason, query};
 
 use super::collapse;
 use super::lookup::Lookup;
-use crate::exchange::{self, InterimSender, PassReason, Plan, Way};
+use crate::exchange::{self, Interims, PassReason, Plan, Way};
 use crate::forward;
 use crate::origin::{Gathered, RequestBody};
 use crate::reason::Reason;
@@ -18,12 +18,7 @@ use crate::worker::Worker;
 
 /// Answers a QUERY.
 //= RFC 10008 section 2.7: responses to QUERY are cacheable
-pub(crate) async fn run(
-    worker: &Arc<Worker>,
-    plan: &Plan,
-    body: RequestBody,
-    interims: &InterimSender,
-) -> Reply {
+pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, body: RequestBody, interims: &Interims) -> Reply {
     let pass = async |body, why: Reason| {
         let reason = PassReason { fwd: FwdReason::Bypass, detail: why.into() };
         forward::pass(worker, plan, body, reason, interims).await

@@ -141,7 +141,7 @@ impl StoredResponse {
 }
 
 /// The note that responses for a key are not stored.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Uncacheable {
     pub(crate) until: Timestamp,
     pub(crate) because: Detail,

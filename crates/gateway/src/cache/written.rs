@@ -12,7 +12,7 @@ use super::fetch::{Fetch, Job, Sharing};
 use super::flight::{Participant, Pilot};
 use super::purge::key_of;
 use crate::config::OverrideFields;
-use crate::exchange::{InterimSender, Plan};
+use crate::exchange::{Interims, Plan};
 use crate::explain::Record;
 use crate::forward::target;
 use crate::origin::OriginResponse;
@@ -66,13 +66,13 @@ impl Written {
     pub(crate) async fn reply(
         self,
         plan: &Plan,
-        response: OriginResponse,
+        response: Box<OriginResponse>,
         times: ExchangeTimes,
-        interims: &InterimSender,
+        interims: &Interims,
     ) -> Reply {
         let Self { participant, pilot, job } = self;
         let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
-        drop(tokio::spawn(async move { job.take(Box::new(response), times, pilot).await }));
+        drop(tokio::spawn(async move { job.take(response, times, pilot).await }));
         collapse::follow(&worker, plan, &fetch, participant, interims).await
     }
 }

@@ -31,12 +31,13 @@ impl Admission {
         Self { places: Arc::new(Semaphore::new(places)), queued: AtomicUsize::new(0), config, counters }
     }
 
-    /// Takes a place, waiting in the queue when all are taken. The semaphore is fair: places go to those
-    /// that wait longest.
-    pub(super) async fn enter(&self, total_at: Option<Instant>) -> Result<Place, OriginError> {
-        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(self.place(permit));
-        }
+    /// Takes a place, if there is one.
+    pub(super) fn enter_at_once(&self) -> Option<Place> {
+        Some(self.place(Arc::clone(&self.places).try_acquire_owned().ok()?))
+    }
+
+    /// Waits for a place in the queue. The semaphore is fair: places go to those that wait longest.
+    pub(super) async fn queue(&self, total_at: Option<Instant>) -> Result<Place, OriginError> {
         let _ticket = self.queue_up()?;
         let queue_at = Instant::now() + self.config.queue_timeout;
         let (deadline, late) = match total_at {

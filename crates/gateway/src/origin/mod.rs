@@ -25,6 +25,7 @@ pub mod tls;
 mod upgrade;
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -110,8 +111,8 @@ impl Origins {
 /// Which connections an attempt may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// Kept ones first.
-    Any,
+    /// Kept ones first. The time is now.
+    Any(Instant),
     /// One opened since the first attempt began: the kept one turned out dead, and others may be too.
     Fresh(Instant),
 }
@@ -154,33 +155,44 @@ impl Origin {
     }
 
     /// Sends a request and waits for the response head; interim responses are handed over as they come.
-    /// Given up when dropped.
+    /// Given up when dropped. The response is on the heap, because many hands pass it on.
     ///
     /// # Errors
     /// There is no response, or none in time.
-    pub async fn send(
-        &self,
+    pub fn send<'a>(
+        &'a self,
         request: OriginRequest,
         timeouts: &OriginTimeouts,
-        interim: &mut (dyn FnMut(Interim) + Send),
-    ) -> Result<OriginResponse, OriginError> {
-        let limits = Limits::new(timeouts, Instant::now());
-        let mut waiting = HeadWait::new(limits, interim);
-        let sent = self.send_admitted(request, &mut waiting).await;
-        sent.inspect_err(|error| self.counters.count_error(error))
+        interim: &'a mut (dyn FnMut(Interim) + Send),
+    ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
+        let now = Instant::now();
+        let mut waiting = HeadWait::new(Limits::new(timeouts, now), interim);
+        // Here, so that the future has no room for the request as it came.
+        let request = RequestHead::new(&self.config, request).map(|(head, body)| (Box::new(head), body));
+        async move {
+            let sent = match request {
+                Ok((head, body)) => self.send_admitted(&head, body, &mut waiting, now).await,
+                Err(error) => Err(error),
+            };
+            sent.inspect_err(|error| self.counters.count_error(error))
+        }
     }
 
     async fn send_admitted(
         &self,
-        request: OriginRequest,
+        head: &RequestHead,
+        body: RequestBody,
         waiting: &mut HeadWait<'_>,
-    ) -> Result<OriginResponse, OriginError> {
-        let (head, body) = RequestHead::new(&self.config, request)?;
-        let place = Arc::new(self.admission.enter(waiting.limits.total_at).await?);
+        now: Instant,
+    ) -> Result<Box<OriginResponse>, OriginError> {
+        let (place, began) = match self.admission.enter_at_once() {
+            Some(place) => (place, now),
+            None => (self.admission.queue(waiting.limits.total_at).await?, Instant::now()),
+        };
+        let place = Arc::new(place);
         self.counters.requests.fetch_add(1, Relaxed);
         let replay = body.replay();
-        let began = Instant::now();
-        let (mut failure, kept) = match self.attempt(Attempt::Any, &head, body, waiting, &place).await {
+        let (mut failure, kept) = match self.attempt(Attempt::Any(began), head, body, waiting, &place).await {
             Ok(response) => return Ok(response),
             Err(failed) => failed,
         };
@@ -188,7 +200,7 @@ impl Origin {
             return Err(failure.error);
         };
         self.counters.retries.fetch_add(1, Relaxed);
-        let again = Box::pin(self.attempt(Attempt::Fresh(began), &head, body, waiting, &place)).await;
+        let again = Box::pin(self.attempt(Attempt::Fresh(began), head, body, waiting, &place)).await;
         again.map_err(|(failure, _)| failure.error)
     }
 
@@ -199,7 +211,7 @@ impl Origin {
         body: RequestBody,
         waiting: &mut HeadWait<'_>,
         place: &Arc<Place>,
-    ) -> Result<OriginResponse, (Failure, Kept)> {
+    ) -> Result<Box<OriginResponse>, (Failure, Kept)> {
         let (connection, kept) = match self.acquire(attempt, head, waiting.limits).await {
             Ok(acquired) => acquired,
             Err(error) => {
@@ -212,7 +224,7 @@ impl Origin {
             Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
             Connection::Http2(slot) => Box::pin(http2::exchange(slot, head, body, waiting, exchange)).await,
         };
-        answer.map_err(|failure| (failure, kept))
+        answer.map(Box::new).map_err(|failure| (failure, kept))
     }
 
     async fn acquire(
@@ -251,14 +263,14 @@ impl Origin {
 
     fn kept(&self, attempt: Attempt, offer: Offer) -> Option<Connection> {
         let opened_since = match attempt {
-            Attempt::Any => None,
+            Attempt::Any(_) => None,
             Attempt::Fresh(since) => Some(since),
         };
         let shared = if offer == Offer::Http1 { None } else { self.pool.reserve_stream(opened_since) };
-        let kept = match shared {
-            Some(slot) => Connection::Http2(slot),
-            None if offer == Offer::Http2 || attempt != Attempt::Any => return None,
-            None => Connection::Http1(self.pool.checkout()?),
+        let kept = match (shared, attempt) {
+            (Some(slot), _) => Connection::Http2(slot),
+            (None, Attempt::Any(now)) if offer != Offer::Http2 => Connection::Http1(self.pool.checkout(now)?),
+            (None, _) => return None,
         };
         self.counters.connections_reused.fetch_add(1, Relaxed);
         Some(kept)

@@ -79,9 +79,8 @@ impl Pool {
     }
 
     /// Takes an idle HTTP/1 connection, this runtime's own first.
-    pub(super) fn checkout(&self) -> Option<Http1Connection> {
+    pub(super) fn checkout(&self, now: Instant) -> Option<Http1Connection> {
         let home = Handle::current().id();
-        let now = Instant::now();
         let mut removed = Vec::new();
         let found = {
             let mut shelves = self.shelves.lock();

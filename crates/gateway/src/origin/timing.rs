@@ -59,8 +59,23 @@ impl Limits {
     }
 
     pub(super) async fn next_piece<T>(&self, piece: impl Future<Output = T>) -> Result<T, OriginError> {
-        let (at, late) = self.deadline(self.between_bytes, OriginError::BetweenBytesTimeout);
-        timeout_at(at, piece).await.map_err(|_| late)
+        let mut piece = pin!(piece);
+        // Most pieces are there already: neither clock nor timer is needed then.
+        let mut timer = pin!(None);
+        let mut late = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(piece) = piece.as_mut().poll(cx) {
+                return Poll::Ready(Ok(piece));
+            }
+            if late.is_none() {
+                let (at, what) = self.deadline(self.between_bytes, OriginError::BetweenBytesTimeout);
+                timer.set(Some(sleep_until(at)));
+                late = Some(what);
+            }
+            let elapsed = timer.as_mut().as_pin_mut().map_or(Poll::Pending, |timer| timer.poll(cx));
+            elapsed.map(|()| Err(late.take().unwrap_or(OriginError::BetweenBytesTimeout)))
+        })
+        .await
     }
 }
 

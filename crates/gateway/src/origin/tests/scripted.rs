@@ -164,7 +164,10 @@ pub(super) fn get() -> OriginRequest {
     request(Method::GET, RequestBody::Empty)
 }
 
-pub(super) async fn send(origin: &Origin, request: OriginRequest) -> Result<OriginResponse, OriginError> {
+pub(super) async fn send(
+    origin: &Origin,
+    request: OriginRequest,
+) -> Result<Box<OriginResponse>, OriginError> {
     origin.send(request, &TIMEOUTS, &mut |_: Interim| {}).await
 }
 
@@ -181,7 +184,7 @@ pub(super) async fn fetch(origin: &Origin, request: OriginRequest) -> Result<Who
     whole(send(origin, request).await?).await
 }
 
-pub(super) async fn whole(mut response: OriginResponse) -> Result<Whole, OriginError> {
+pub(super) async fn whole(mut response: Box<OriginResponse>) -> Result<Whole, OriginError> {
     let mut body = Vec::new();
     let mut trailers = None;
     while let Some(frame) = response.body.frame().await {

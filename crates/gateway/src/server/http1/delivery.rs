@@ -48,7 +48,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         Self { connection, request, traits, pump, sent_bytes: 0, turn_bytes: 0, tunnelled_bytes: 0 }
     }
 
-    pub(super) async fn run(mut self, mut reply: Reply) -> Next {
+    pub(super) async fn run(mut self, mut reply: Box<Reply>) -> Next {
         let head = match &reply.body {
             Body::Tunnel(_) => return self.tunnel(reply).await,
             _ => self.write_head(&reply),
@@ -200,7 +200,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         Ok(Persistence::Close)
     }
 
-    async fn tunnel(mut self, mut reply: Reply) -> Next {
+    async fn tunnel(mut self, mut reply: Box<Reply>) -> Next {
         let Body::Tunnel(upgraded) = std::mem::replace(&mut reply.body, Body::Empty) else {
             return Ok(Persistence::Close);
         };
@@ -216,10 +216,9 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 
     fn account(&mut self, reply: &Reply, delivered: Delivered) {
-        let lines = self.request.fields.to_lines();
         let received = self.pump.as_ref().map_or(0, BodyPump::received_bytes) + self.tunnelled_bytes;
         let sent = reply.sent().with_bytes(self.sent_bytes, received, delivered);
-        let ended = account::record(&self.connection.worker, &self.request.borrow(&lines), reply, sent);
+        let ended = account::record_owned(&self.connection.worker, self.request, reply, sent);
         self.connection.wire.saw(ended);
     }
 }

@@ -7,18 +7,18 @@ mod delivery;
 mod request_body;
 mod response;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
-use tokio::sync::mpsc;
 
 use self::delivery::Delivery;
 use self::request_body::{BodyProblem, BodyPump, Pumped};
 use self::response::{Chunking, Http1Head, Wanted};
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::account;
-use crate::exchange::{self, Plan, Step};
+use crate::exchange::{self, Awaited, Coming, Interims, Plan, Step};
 use crate::head::{ClientEnd, Content, RequestHead, Version};
 use crate::origin::{Interim, RequestBody};
 use crate::reply::Reply;
@@ -122,7 +122,7 @@ impl<S: Stream> Connection<S> {
                 }
                 // Boxed: the state of a forward is many KiB, and an idle connection must not hold room for it.
                 Turn::Deliver(reply, request, traits) => {
-                    Box::pin(self.deliver(*reply, &request, traits)).await?
+                    Box::pin(self.deliver(reply, &request, traits)).await?
                 }
                 Turn::Forward(plan, traits) => Box::pin(self.forward(plan, traits)).await?,
                 Turn::Refuse(problem) => {
@@ -285,17 +285,19 @@ impl<S: Stream> Connection<S> {
         body: RequestBody,
         pump: &mut BodyPump,
         traits: Traits,
-    ) -> Result<Result<Reply, BodyProblem>, WireError> {
-        let (interims, mut interim) = mpsc::channel(exchange::INTERIMS_MAX);
+    ) -> Result<Result<Box<Reply>, BodyProblem>, WireError> {
+        let interims = Interims::default();
         let (worker, live) = (Arc::clone(&self.worker), Arc::clone(&self.live));
-        let reply = exchange::finish(&worker, plan, body, &interims);
-        tokio::pin!(reply);
+        let reply = pin!(exchange::finish(&worker, plan, body, &interims));
+        let mut awaited = Awaited::new(reply, &interims);
         let mut pumping = !traits.has_no_body();
         loop {
             tokio::select! {
                 biased;
-                Some(interim) = interim.recv() => self.write_interim(&interim, traits).await?,
-                reply = &mut reply => return Ok(Ok(reply)),
+                coming = awaited.next() => match coming {
+                    Coming::Interim(interim) => self.write_interim(&interim, traits).await?,
+                    Coming::Reply(reply) => return Ok(Ok(reply)),
+                },
                 step = pump.step(&mut self.wire, &mut self.input, &live.config.limits), if pumping => match step {
                     Ok(pumped) => pumping = pumped == Pumped::More,
                     Err(problem) => return Ok(Err(problem)),
@@ -319,7 +321,12 @@ impl<S: Stream> Connection<S> {
         self.flush().await
     }
 
-    async fn deliver(&mut self, reply: Reply, request: &crate::head::OwnedRequest, traits: Traits) -> Next {
+    async fn deliver(
+        &mut self,
+        reply: Box<Reply>,
+        request: &crate::head::OwnedRequest,
+        traits: Traits,
+    ) -> Next {
         let pump = BodyPump::new(traits.framing, &self.codec, &self.live.config.limits, None);
         Delivery::new(self, request, traits, Some(pump)).run(reply).await
     }

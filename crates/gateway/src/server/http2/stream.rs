@@ -13,7 +13,6 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::HeaderMap;
-use tokio::sync::mpsc;
 
 use super::Resets;
 use super::prepared;
@@ -21,7 +20,7 @@ use super::request_body::{BodyProblem, BodyPump};
 use super::response::{self, Follows, Http2Head, Wanted, follows};
 use crate::account::{self, Delivered, Sent};
 use crate::config::ErrorExposure;
-use crate::exchange::{self, Plan};
+use crate::exchange::{self, Awaited, Coming, Interims, Plan};
 use crate::head::{ClientEnd, OwnedRequest};
 use crate::origin::RequestBody;
 use crate::reply::{Body, HeadSink, Length, Reply};
@@ -157,15 +156,18 @@ impl Exchange {
 
     /// Awaits the reply while interim responses pass.
     async fn answer(&mut self, body: RequestBody) -> Result<Reply, BodyProblem> {
-        let (interims, mut interim) = mpsc::channel(exchange::INTERIMS_MAX);
+        let interims = Interims::default();
         let Responder { respond, worker, .. } = &mut self.responder;
-        let mut reply = pin!(exchange::finish(worker, &self.plan, body, &interims));
+        let reply = pin!(exchange::finish(worker, &self.plan, body, &interims));
+        let mut awaited = Awaited::new(reply, &interims);
         loop {
             tokio::select! {
                 biased;
-                Some(interim) = interim.recv() => drop(respond.send_informational(response::interim(&interim))),
                 problem = self.pump.problem() => return Err(problem),
-                reply = &mut reply => return Ok(reply),
+                coming = awaited.next() => match coming {
+                    Coming::Interim(interim) => drop(respond.send_informational(response::interim(&interim))),
+                    Coming::Reply(reply) => return Ok(*reply),
+                },
                 _ = poll_fn(|context| respond.poll_reset(context)) => return Err(BodyProblem::ClientLeft),
             }
         }
@@ -202,9 +204,8 @@ impl Open {
             self.break_off(broken);
         }
         let delivered = if ended.is_ok() { Delivered::Whole } else { Delivered::Broken };
-        let lines = request.fields.to_lines();
         let sent = self.sent(pump.received_bytes(), delivered);
-        account::record(&self.worker, &request.borrow(&lines), &self.reply, sent);
+        account::record_owned(&self.worker, &request, &self.reply, sent);
     }
 
     fn sent(&self, received_bytes: u64, delivered: Delivered) -> Sent {

@@ -1,0 +1,112 @@
+//! Forwards for a key whose responses aren't stored, as a note under it says: for the request alone, without a flight
+//! and all else that only storing needs. A response that may be stored after all goes the usual way from there on.
+
+use std::sync::Arc;
+
+use caching::{ExchangeTimes, ResponseFacts};
+
+use super::ask::Ask;
+use super::collapse;
+use super::fetch::{Fetch, Job, Sharing};
+use super::findings;
+use super::flight::{Dooms, FailureCause, Pilot};
+use super::stored::Uncacheable;
+use crate::exchange::{Interims, PassReason, Plan};
+use crate::explain::Record;
+use crate::forward::{self, OriginCall};
+use crate::origin::{OriginError, OriginResponse};
+use crate::reason::Detail;
+use crate::reply::Reply;
+use crate::respond::Problem;
+use crate::transform::Purpose;
+use crate::worker::{Worker, now};
+
+/// A request that nobody is to wait for.
+pub(super) struct Lone<'a> {
+    plan: &'a Plan,
+    job: Job,
+    known: Uncacheable,
+    /// Of the key, when the origin was asked.
+    dooms: Dooms,
+}
+
+impl<'a> Lone<'a> {
+    /// `None` where the answer may well be stored, or takes more than to judge it.
+    pub(super) fn new(worker: &Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
+        let Sharing::Unlikely(known) = fetch.sharing else { return None };
+        let is_plain = fetch.stale.is_none() && fetch.candidates.is_empty();
+        if !is_plain || !matches!(fetch.ask, Ask::Whole) {
+            return None;
+        }
+        let dooms = worker.shared.flights.dooms(&fetch.key);
+        Some(Self { plan, job: job(worker, plan, fetch), known, dooms })
+    }
+
+    pub(super) async fn run(self, interims: &Interims) -> Reply {
+        let Job { worker, live, site, request, fetch, .. } = &self.job;
+        let call = OriginCall { worker, live, site, request };
+        let fields = call.fields(Purpose::Store { overrides: self.job.rule().override_fields });
+        let mut interim = |interim| interims.push(Arc::new(interim));
+        let asked = now();
+        match call.send(fields, fetch.body(), &mut interim).await {
+            Err(error) => self.failed(&error),
+            Ok(response) => {
+                let times = ExchangeTimes { request: asked, response: now() };
+                match self.judge(&response, times) {
+                    Err(reason) => self.refused(response, reason, times),
+                    Ok(()) => Box::pin(self.stored(response, times, interims)).await,
+                }
+            }
+        }
+    }
+
+    fn judge(&self, response: &OriginResponse, times: ExchangeTimes) -> Result<(), Detail> {
+        let lines = response.fields.to_lines();
+        let rules = &self.job.rule().caching;
+        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
+        let storable = self.job.storable(&facts, response, times);
+        self.job.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
+        storable.map(drop)
+    }
+
+    fn refused(self, response: Box<OriginResponse>, reason: Detail, times: ExchangeTimes) -> Reply {
+        let is_outdated = || self.job.worker.shared.flights.dooms(&self.job.fetch.key) != self.dooms;
+        self.job.remember_refusal(reason, times.response, Some(self.known), is_outdated);
+        self.job.not_stored(reason);
+        let reason = PassReason { fwd: self.job.fetch.reason.fwd(), detail: reason };
+        forward::private_reply(self.plan, response, reason)
+    }
+
+    /// Goes on as a forward that others may follow. What was invalidated since the origin was asked is not stored.
+    async fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes, interims: &Interims) -> Reply {
+        let Self { plan, job, dooms, .. } = self;
+        let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
+        let flights = &worker.shared.flights;
+        let participant = flights.alone_since(&fetch.key, dooms);
+        let pilot = Pilot::new(&participant, flights);
+        drop(tokio::spawn(async move { job.take(response, times, pilot).await }));
+        collapse::follow(&worker, plan, &fetch, participant, interims).await
+    }
+
+    fn failed(&self, error: &OriginError) -> Reply {
+        let cause = FailureCause::of_error(error);
+        self.job.note(|| findings::failure(None, false, cause, now()));
+        let reason = PassReason { fwd: self.job.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
+        forward::failed(&self.job.worker, self.plan, &Problem::origin(error, None), reason)
+    }
+}
+
+/// All that a forward for `fetch` needs to run on its own.
+pub(super) fn job(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>) -> Job {
+    Job {
+        worker: Arc::clone(worker),
+        live: Arc::clone(&plan.live),
+        site: Arc::clone(&plan.site),
+        rule: plan.rule,
+        request: Arc::clone(&plan.request),
+        noting: plan.request.record.as_ref().map(Record::open),
+        facts: plan.facts,
+        fetch: Arc::clone(fetch),
+        stamp: worker.shared.epochs.stamp(),
+    }
+}
