@@ -69,11 +69,11 @@ impl ClientSocket {
     }
 
     /// What the first write takes; `None` when it takes nothing, or was made before.
-    fn write_fresh(&mut self, bytes: &[u8]) -> Option<io::Result<usize>> {
+    fn write_fresh(&mut self, bytes: &[u8], flags: SendFlags) -> Option<io::Result<usize>> {
         match &mut self.0 {
             State::Fresh { socket, write, .. } if *write == Attempt::Open => {
                 *write = Attempt::Made;
-                unless_blocked(send(&*socket, bytes, SendFlags::NOSIGNAL))
+                unless_blocked(send(&*socket, bytes, SendFlags::NOSIGNAL | flags))
             }
             _ => None,
         }
@@ -106,7 +106,7 @@ impl AsyncWrite for ClientSocket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.write_fresh(bytes) {
+        match self.write_fresh(bytes, SendFlags::empty()) {
             Some(written) => Poll::Ready(written),
             None => self.registered()?.poll_write(context, bytes),
         }
@@ -142,7 +142,10 @@ impl Stream for ClientSocket {
     const CLOSES_SILENTLY: bool = true;
 
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.registered()?.get_mut().poll_write_ahead(context, bytes)
+        match self.write_fresh(bytes, SendFlags::MORE) {
+            Some(written) => Poll::Ready(written),
+            None => self.registered()?.get_mut().poll_write_ahead(context, bytes),
+        }
     }
 
     fn poll_send_file(&mut self, context: &mut Context<'_>, range: FileRange<'_>) -> Poll<io::Result<usize>> {
@@ -184,6 +187,18 @@ mod tests {
         let mut all = String::new();
         client.read_to_string(&mut all).unwrap();
         assert_eq!(all, "answer");
+    }
+
+    #[tokio::test]
+    async fn what_was_written_ahead_goes_out_with_the_end() {
+        let (mut client, mut socket) = pair();
+        let written = poll_fn(|context| socket.poll_write_ahead(context, b"goodbye")).await;
+        assert_eq!(written.unwrap(), 7);
+        assert!(!is_registered(&socket));
+        drop(socket);
+        let mut all = String::new();
+        client.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "goodbye");
     }
 
     #[tokio::test]

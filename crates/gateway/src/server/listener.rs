@@ -172,12 +172,13 @@ fn admit(
     }
     let guard = OpenConnections::enter(open);
     let worker = Arc::clone(worker);
-    tokio::spawn(async move {
+    // Boxed: the runtime moves a future several times before it runs and when it is done, and this one is several KiB.
+    tokio::spawn(Box::pin(async move {
         if let Err(error) = connection(&worker, &live, socket, address, index).await {
             tracing::debug!(client = %address, %error, "connection not served");
         }
         drop((slot, guard));
-    });
+    }));
 }
 
 /// From the first byte to the protocol.

@@ -194,6 +194,19 @@ impl<S: Stream> Wire<S> {
         self.flush().await
     }
 
+    /// Writes `bytes` before a [`Farewell::AtOnce`]: where to close is the end, they go out with it, in one packet.
+    pub(crate) async fn write_last(&mut self, bytes: &[u8], stall_max: Duration) -> Result<(), WireError> {
+        if !S::CLOSES_SILENTLY {
+            return self.write_all(&[bytes], stall_max).await;
+        }
+        let mut written = 0;
+        self.push(bytes.len(), stall_max, |io, context, step_before| {
+            written += step_before;
+            io.poll_write_ahead(context, &bytes[written..])
+        })
+        .await
+    }
+
     /// Writes `ahead` and then what is in a file, without a copy of it. Otherwise like [`Wire::write_all`].
     pub(crate) async fn send_file(
         &mut self,

@@ -32,6 +32,8 @@ const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
 /// Field lines that there is room for at once. A request with more is read again, with room for all that a head can have:
 /// to make that for each would cost as much as to read the head.
 const LINES_AT_ONCE: usize = 32;
+/// Room for the key of most requests: to grow from nothing takes as long as to look it up.
+const KEY_BYTES: usize = 128;
 /// Pieces of a request body between client and origin.
 const REQUEST_PIECES_MAX: usize = 4;
 /// A refused request body is read to its end only up to this size, to keep the connection.
@@ -91,7 +93,7 @@ impl<S: Stream> Connection<S> {
             worker,
             live,
             client,
-            key: Vec::new(),
+            key: Vec::with_capacity(KEY_BYTES),
             answered: 0,
             farewell: Farewell::Lingering,
         }
@@ -103,8 +105,7 @@ impl<S: Stream> Connection<S> {
         self.out.clear();
         self.worker.give_back_buffer(std::mem::take(&mut self.out));
         match ended {
-            Ok(()) if self.input.is_empty() => self.wire.close(self.farewell).await,
-            Ok(()) => self.wire.close(Farewell::Lingering).await,
+            Ok(()) => self.wire.close(self.farewell()).await,
             Err(error) => tracing::debug!(client = %self.client.peer.address, %error, "connection ended"),
         }
     }
@@ -132,7 +133,7 @@ impl<S: Stream> Connection<S> {
             };
             self.scanner = HeadScanner::default();
             if next == Persistence::Close {
-                return self.flush().await;
+                return self.flush_last().await;
             }
             if self.out.len() > OUT_BYTES_MAX {
                 self.flush().await?;
@@ -344,6 +345,20 @@ impl<S: Stream> Connection<S> {
         self.out.extend_from_slice(b"connection: close\r\n\r\n");
         self.out.extend_from_slice(&body);
         account::record_refused(&self.worker, &self.client, problem, body.len() as u64);
+    }
+
+    fn farewell(&self) -> Farewell {
+        if self.input.is_empty() { self.farewell } else { Farewell::Lingering }
+    }
+
+    /// Writes what is gathered before the connection is closed.
+    async fn flush_last(&mut self) -> Result<(), WireError> {
+        if self.farewell() == Farewell::Lingering {
+            return self.flush().await;
+        }
+        let written = self.wire.write_last(&self.out, self.live.config.limits.write_timeout).await;
+        self.out.clear();
+        written
     }
 
     async fn flush(&mut self) -> Result<(), WireError> {
