@@ -139,20 +139,43 @@ pub fn describe(key: &[u8]) -> Option<String> {
 }
 
 fn read_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (length, after) = rest.split_first_chunk()?;
-    let (part, after) = after.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)?;
+    let length = read_length(rest)?;
+    let (part, after) = rest.split_at_checked(length)?;
     *rest = after;
     Some(part)
 }
 
+fn read_length(rest: &mut &[u8]) -> Option<usize> {
+    let mut length = 0_usize;
+    for shift in (0..usize::BITS).step_by(LENGTH_BITS) {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        length |= usize::from(byte & !LENGTH_GOES_ON) << shift;
+        if byte & LENGTH_GOES_ON == 0 {
+            return Some(length);
+        }
+    }
+    None
+}
+
 /// The first byte of every key. Another way to write keys takes another number.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const QUERY_ABSENT: u8 = 0;
 const QUERY_PRESENT: u8 = 1;
 
+/// Most lengths fit in one byte, and a key is kept with each stored response. Each number has one form, and none begins
+/// with another's: seven bits to a byte, the lowest first, all bytes but the last marked.
 fn write_length(length: usize, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(length as u64).to_be_bytes());
+    let mut left = length;
+    while left >= usize::from(LENGTH_GOES_ON) {
+        out.push(left as u8 | LENGTH_GOES_ON);
+        left >>= LENGTH_BITS;
+    }
+    out.push(left as u8);
 }
+
+const LENGTH_GOES_ON: u8 = 0x80;
+const LENGTH_BITS: usize = 7;
 
 fn write_part(part: &[u8], out: &mut Vec<u8>) {
     write_length(part.len(), out);
@@ -163,21 +186,20 @@ fn write_part(part: &[u8], out: &mut Vec<u8>) {
 fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
     let Some(query) = query else { return out.push(QUERY_ABSENT) };
     out.push(QUERY_PRESENT);
-    let length_at = out.len();
-    write_length(0, out);
+    let start = out.len();
     let count = match rules.order {
         QueryOrder::AsSent => write_parameters(kept(query, rules), out),
         QueryOrder::Sorted => write_parameters(sorted(query, rules).into_iter(), out),
     };
     if count == 0 {
-        out.truncate(length_at - 1);
+        out.truncate(start - 1);
         return out.push(QUERY_ABSENT);
     }
-    let length = (out.len() - length_at - LENGTH_BYTES) as u64;
-    out[length_at..length_at + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+    // How long it is, is known only now.
+    let end = out.len();
+    write_length(end - start, out);
+    out[start..].rotate_left(end - start);
 }
-
-const LENGTH_BYTES: usize = 8;
 
 /// How many were written. They contain no `&`, so that joining them by it loses nothing.
 fn write_parameters<'a>(parameters: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> usize {
@@ -221,5 +243,41 @@ fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
     match pattern {
         [prefix @ .., b'*'] => name.starts_with(prefix),
         exact => name == exact,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_every_length_are_read_back() {
+        for (bytes, length_bytes) in [(0, 1), (127, 1), (128, 2), (16_383, 2), (16_384, 3)] {
+            let part = vec![b'a'; bytes];
+            let mut written = Vec::new();
+            write_part(&part, &mut written);
+            assert_eq!(written.len(), length_bytes + bytes);
+            written.extend_from_slice(b"next");
+            let mut rest = &written[..];
+            assert_eq!((read_part(&mut rest), rest), (Some(&part[..]), &b"next"[..]));
+        }
+        assert_eq!(read_length(&mut &[0xff; 20][..]), None, "no end");
+    }
+
+    #[test]
+    fn a_long_query_stands_behind_its_length() {
+        for query in ["a=1".to_owned(), format!("a={}", "1".repeat(200))] {
+            let parts = KeyParts {
+                site: b"s",
+                scheme: b"http",
+                authority: b"a",
+                path: b"/p",
+                query: Some(query.as_bytes()),
+                method: "GET",
+                extra: &[],
+            };
+            let key = CacheKey::new(&parts, &KeyRules::default());
+            assert_eq!(describe(key.as_bytes()).unwrap(), format!("GET http://a/p?{query} of site s"));
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Equivalent, Lifecycle, OptionsBuilder, Weighter};
 
-use crate::{Charge, Record, Segment, SegmentId};
+use crate::{Charge, FillId, Record, Segment, SegmentId};
 
 /// Records and segments share one table, so that one policy weighs them against each other.
 pub(super) type Table<R> = Cache<EntryKey, Value<R>, Weights, DefaultHashBuilder, Departures<R>>;
@@ -15,7 +15,12 @@ pub(super) type Table<R> = Cache<EntryKey, Value<R>, Weights, DefaultHashBuilder
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum EntryKey {
     Record(Box<[u8]>),
-    Segment(SegmentId),
+    /// A [`SegmentId`], taken apart to leave room for the tag: every entry of the table is as large as the largest.
+    Segment {
+        process: u64,
+        sequence: u64,
+        index: u32,
+    },
     /// Holds the place of bytes that live outside of the table; never evicted.
     Ballast(u64),
 }
@@ -42,7 +47,10 @@ impl EntryKey {
     pub(super) fn lookup(&self) -> Lookup<'_> {
         match self {
             Self::Record(key) => Lookup::Record(key),
-            Self::Segment(id) => Lookup::Segment(*id),
+            Self::Segment { process, sequence, index } => {
+                let fill = FillId { process: *process, sequence: *sequence };
+                Lookup::Segment(SegmentId { fill, index: *index })
+            }
             Self::Ballast(shard) => Lookup::Ballast(*shard),
         }
     }
@@ -52,7 +60,9 @@ impl Lookup<'_> {
     pub(super) fn to_key(self) -> EntryKey {
         match self {
             Self::Record(key) => EntryKey::Record(key.into()),
-            Self::Segment(id) => EntryKey::Segment(id),
+            Self::Segment(SegmentId { fill: FillId { process, sequence }, index }) => {
+                EntryKey::Segment { process, sequence, index }
+            }
             Self::Ballast(shard) => EntryKey::Ballast(shard),
         }
     }
@@ -179,3 +189,14 @@ pub(super) fn build<R: Record>(
 const HOT_SHARE: f64 = 0.9;
 const SHARD_BYTES_MIN: u64 = 64 << 20;
 const SHARDS_MAX: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract_suite::SuiteRecord;
+
+    #[test]
+    fn a_slot_of_the_table_stays_small() {
+        assert_eq!((size_of::<EntryKey>(), size_of::<Value<SuiteRecord>>()), (24, 16));
+    }
+}
