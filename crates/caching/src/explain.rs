@@ -88,7 +88,7 @@ pub fn storing(outcome: Result<&Storable, NotStored>, now: Timestamp) -> Finding
 /// The freshness of a stored response at `now`.
 pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> Finding {
     let lifetime =
-        format!("{}, from {}", seconds(facts.freshness_lifetime_ms), facts.lifetime_source.as_str());
+        format!("{}, from {}", seconds(facts.freshness_lifetime_ms()), facts.lifetime_source.as_str());
     let ttl_ms = facts.ttl_ms(now);
     let left = match ttl_ms {
         1.. => format!("{} left", seconds(ttl_ms.unsigned_abs())),
@@ -97,7 +97,7 @@ pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> 
     let finding = finding
         .with("status", facts.status.to_string(), "")
         .with("freshness_lifetime", lifetime, facts.lifetime_source.section())
-        .with("corrected_initial_age", seconds(facts.corrected_initial_age_ms), "RFC 9111 section 4.2.3")
+        .with("corrected_initial_age", seconds(facts.corrected_initial_age_ms()), "RFC 9111 section 4.2.3")
         .with("current_age", seconds(facts.current_age_ms(now)), "RFC 9111 section 4.2.3")
         .with("ttl", left, "RFC 9111 section 4.2")
         .with("date", String::from_utf8_lossy(&date::format(facts.date)), "RFC 9110 section 6.6.1");
@@ -114,10 +114,10 @@ fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)
     if facts.must_revalidate {
         values.push(("must-revalidate", "never used stale".to_owned(), "RFC 9111 section 5.2.2.2"));
     }
-    if let Some(window_ms) = facts.stale_while_revalidate_ms {
+    if let Some(window_ms) = facts.stale_while_revalidate_ms() {
         values.push(("stale-while-revalidate", seconds(window_ms), "RFC 5861 section 3"));
     }
-    if let Some(window_ms) = facts.stale_if_error_ms {
+    if let Some(window_ms) = facts.stale_if_error_ms() {
         values.push(("stale-if-error", seconds(window_ms), "RFC 5861 section 4"));
     }
     values

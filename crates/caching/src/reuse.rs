@@ -161,7 +161,7 @@ pub fn may_serve_stale(
     }
     //= RFC 5861 section 4: of a request or of a response
     let requested_ms = request.directives.stale_if_error.filter(|_| honoured).map(to_ms);
-    let asked_ms = stored.stale_if_error_ms.max(requested_ms);
+    let asked_ms = stored.stale_if_error_ms().max(requested_ms);
     let granted_ms = rules.stale_if_error.grant_ms(asked_ms);
     //= RFC 9111 section 2: disconnected
     let window_ms = match failure {
@@ -263,7 +263,7 @@ fn usable_stale(
         return Some(Reuse::Stale);
     }
     let wants_fresh = rules.honour_request_directives && request.directives.max_age.is_some();
-    let window_ms = rules.stale_while_revalidate.grant_ms(stored.stale_while_revalidate_ms);
+    let window_ms = rules.stale_while_revalidate.grant_ms(stored.stale_while_revalidate_ms());
     //= RFC 5861 section 3: stale-while-revalidate
     //= RFC 5861 section 3: not longer than that
     let permitted = !wants_fresh && staleness_ms < window_ms;

@@ -1,31 +1,27 @@
 //! What is kept with a stored response for the decisions about its reuse.
 
+use crate::directives::DELTA_SECONDS_MAX;
 use crate::{
     DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, age, freshness,
 };
 
-/// The facts about a stored response. Small and `Copy`; nothing here grows with the header section.
+/// The facts about a stored response. Small and `Copy`; nothing here grows with the header section. There is one of
+/// these for each stored response, so what can be said in less than 64 bits is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredFacts {
-    /// The status code.
-    pub status: u16,
     /// When it arrived, or was last freshened.
     pub response_time: Timestamp,
     /// `Date`, or the time of arrival.
     pub date: Timestamp,
-    /// Its age when it arrived, in milliseconds.
-    pub corrected_initial_age_ms: u64,
-    /// The age at which it stops being fresh, in milliseconds.
-    pub freshness_lifetime_ms: u64,
-    /// Who said so.
+    corrected_initial_age: Span,
+    freshness_lifetime: Span,
+    useful_when_stale: Span,
+    /// The status code.
+    pub status: u16,
+    stale_while_revalidate: Window,
+    stale_if_error: Window,
+    /// Who set the freshness lifetime.
     pub lifetime_source: LifetimeSource,
-    /// `stale-while-revalidate` in milliseconds, where the response has it.
-    pub stale_while_revalidate_ms: Option<u64>,
-    /// `stale-if-error` in milliseconds, where the response has it.
-    pub stale_if_error_ms: Option<u64>,
-    /// How long past its freshness it is worth its place, in milliseconds: at least a day, for validation, and as long
-    /// as it may be used stale.
-    pub useful_when_stale_ms: u64,
     /// Never to be used stale: `must-revalidate`, `proxy-revalidate` or `s-maxage`.
     pub must_revalidate: bool,
     /// Never to be used without validation: `no-cache`.
@@ -41,19 +37,19 @@ impl StoredFacts {
         let lifetime = freshness::lifetime(request, response, rules);
         let initial_age_ms = age::corrected_initial_age_ms(response);
         let directives = &response.directives;
-        let window_ms = |seconds: Option<DeltaSeconds>| seconds.map(|seconds| u64::from(seconds) * 1000);
-        let stale_while_revalidate_ms = window_ms(directives.stale_while_revalidate);
-        let stale_if_error_ms = window_ms(directives.stale_if_error);
+        let stale_while_revalidate = Window::new(directives.stale_while_revalidate);
+        let stale_if_error = Window::new(directives.stale_if_error);
+        let useful_ms = rules.useful_when_stale_ms(stale_while_revalidate.ms(), stale_if_error.ms());
         Self {
             status: response.status,
             response_time: response.times.response,
             date: response.date,
-            corrected_initial_age_ms: initial_age_ms,
-            freshness_lifetime_ms: lifetime_ms(lifetime, initial_age_ms),
+            corrected_initial_age: Span::from_ms(initial_age_ms),
+            freshness_lifetime: Span::from_ms(lifetime_ms(lifetime, initial_age_ms)),
+            useful_when_stale: Span::from_ms(useful_ms),
             lifetime_source: lifetime.source,
-            stale_while_revalidate_ms,
-            stale_if_error_ms,
-            useful_when_stale_ms: rules.useful_when_stale_ms(stale_while_revalidate_ms, stale_if_error_ms),
+            stale_while_revalidate,
+            stale_if_error,
             //= RFC 9111 section 5.2.2.10: s-maxage includes proxy-revalidate
             //= RFC 9111 section 5.2.2.2: must-revalidate
             //= RFC 9111 section 5.2.2.2: must-revalidate is never ignored
@@ -67,18 +63,44 @@ impl StoredFacts {
         }
     }
 
+    /// Its age when it arrived, in milliseconds.
+    pub fn corrected_initial_age_ms(&self) -> u64 {
+        self.corrected_initial_age.ms()
+    }
+
+    /// The age at which it stops being fresh, in milliseconds.
+    pub fn freshness_lifetime_ms(&self) -> u64 {
+        self.freshness_lifetime.ms()
+    }
+
+    /// `stale-while-revalidate` in milliseconds, where the response has it.
+    pub fn stale_while_revalidate_ms(&self) -> Option<u64> {
+        self.stale_while_revalidate.ms()
+    }
+
+    /// `stale-if-error` in milliseconds, where the response has it.
+    pub fn stale_if_error_ms(&self) -> Option<u64> {
+        self.stale_if_error.ms()
+    }
+
+    /// How long past its freshness it is worth its place, in milliseconds: at least a day, for validation, and as long
+    /// as it may be used stale.
+    pub fn useful_when_stale_ms(&self) -> u64 {
+        self.useful_when_stale.ms()
+    }
+
     /// `current_age` in milliseconds. A clock that went back adds nothing.
     //= RFC 9111 section 4.2.3: current age
     pub fn current_age_ms(&self, now: Timestamp) -> u64 {
         let resident_ms = now.ms_since(self.response_time).max(0).unsigned_abs();
         //= RFC 9111 section 5.3: far expiration times do not overflow
-        self.corrected_initial_age_ms.saturating_add(resident_ms)
+        self.corrected_initial_age_ms().saturating_add(resident_ms)
     }
 
     /// What is left of the lifetime in milliseconds; zero or negative when stale.
     pub fn ttl_ms(&self, now: Timestamp) -> i64 {
         let clamp = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
-        clamp(self.freshness_lifetime_ms).saturating_sub(clamp(self.current_age_ms(now)))
+        clamp(self.freshness_lifetime_ms()).saturating_sub(clamp(self.current_age_ms(now)))
     }
 
     /// What `Cache-Status` shows as `ttl`: seconds, rounded down.
@@ -100,14 +122,51 @@ impl StoredFacts {
     /// How long it has been stale, in milliseconds; 0 while it is fresh.
     //= RFC 9111 section 4.2.4: what is stale
     pub fn staleness_ms(&self, now: Timestamp) -> u64 {
-        self.current_age_ms(now).saturating_sub(self.freshness_lifetime_ms)
+        self.current_age_ms(now).saturating_sub(self.freshness_lifetime_ms())
     }
 
     /// The same response, stale from `now` on, as a soft purge wants it.
     #[must_use]
     pub fn expired(mut self, now: Timestamp) -> Self {
-        self.freshness_lifetime_ms = self.freshness_lifetime_ms.min(self.current_age_ms(now));
+        self.freshness_lifetime = Span::from_ms(self.freshness_lifetime_ms().min(self.current_age_ms(now)));
         self
+    }
+}
+
+/// Milliseconds in 48 bits. That is 8,900 years, and longer spans count as that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span([u8; 6]);
+
+impl Span {
+    const MS_MAX: u64 = (1 << 48) - 1;
+
+    fn from_ms(ms: u64) -> Self {
+        let [a, b, c, d, e, f, ..] = ms.min(Self::MS_MAX).to_le_bytes();
+        Self([a, b, c, d, e, f])
+    }
+
+    fn ms(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+}
+
+/// Seconds that a directive names, if it is there. At any alignment, to leave no gap in front of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window([u8; 4]);
+
+impl Window {
+    /// More than any [`DeltaSeconds`] that was parsed.
+    const ABSENT: DeltaSeconds = DeltaSeconds::MAX;
+
+    fn new(seconds: Option<DeltaSeconds>) -> Self {
+        debug_assert!(seconds.is_none_or(|seconds| seconds <= DELTA_SECONDS_MAX));
+        Self(seconds.unwrap_or(Self::ABSENT).to_le_bytes())
+    }
+
+    fn ms(self) -> Option<u64> {
+        let seconds = DeltaSeconds::from_le_bytes(self.0);
+        (seconds != Self::ABSENT).then(|| u64::from(seconds) * 1000)
     }
 }
 
@@ -130,6 +189,17 @@ mod tests {
 
     #[test]
     fn the_facts_stay_small() {
-        assert!(size_of::<StoredFacts>() <= 96, "{}", size_of::<StoredFacts>());
+        assert_eq!(size_of::<StoredFacts>(), 48);
+    }
+
+    #[test]
+    fn spans_and_windows_keep_what_they_are_given() {
+        for ms in [0, 1, 999, 1 << 31, Span::MS_MAX] {
+            assert_eq!(Span::from_ms(ms).ms(), ms);
+        }
+        assert_eq!(Span::from_ms(u64::MAX).ms(), Span::MS_MAX);
+        for seconds in [None, Some(0), Some(60), Some(DELTA_SECONDS_MAX)] {
+            assert_eq!(Window::new(seconds).ms(), seconds.map(|seconds| u64::from(seconds) * 1000));
+        }
     }
 }

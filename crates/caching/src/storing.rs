@@ -168,11 +168,11 @@ fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
     }
     let stale_window_ms = rules
         .stale_while_revalidate
-        .grant_ms(facts.stale_while_revalidate_ms)
-        .max(rules.stale_if_error.grant_ms(facts.stale_if_error_ms));
+        .grant_ms(facts.stale_while_revalidate_ms())
+        .max(rules.stale_if_error.grant_ms(facts.stale_if_error_ms()));
     // What came from another cache past its lifetime may be what a request with max-stale wants. What never was
     // fresh anywhere (`max-age=0`) fills the store with what few ask for.
-    let had_lifetime = facts.freshness_lifetime_ms > 0
+    let had_lifetime = facts.freshness_lifetime_ms() > 0
         || (rules.store_expired && facts.lifetime_source != LifetimeSource::Nothing);
     let stale_window_ms =
         if had_lifetime { stale_window_ms.max(rules.max_stale_max_ms) } else { stale_window_ms };

@@ -66,7 +66,7 @@ fn freshness_outcome(case: &Case<'_>) -> Value {
 
 fn age_outcome(case: &Case<'_>) -> Value {
     let stored = case.stored();
-    json!([stored.corrected_initial_age_ms, stored.current_age_ms(case.now())])
+    json!([stored.corrected_initial_age_ms(), stored.current_age_ms(case.now())])
 }
 
 fn storing_outcome(case: &Case<'_>) -> Value {
@@ -165,7 +165,7 @@ fn freshening_outcome(case: &Case<'_>) -> Value {
     let facts = StoredFacts::new(&case.request(), &freshened.response, &case.rules());
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
     let fields: Vec<_> = freshened.fields.iter().map(|(name, value)| json!([name, text(value)])).collect();
-    json!({ "fields": fields, "age_ms": facts.corrected_initial_age_ms, "lifetime_ms": facts.freshness_lifetime_ms })
+    json!({ "fields": fields, "age_ms": facts.corrected_initial_age_ms(), "lifetime_ms": facts.freshness_lifetime_ms() })
 }
 
 fn range_outcome(case: &Case<'_>) -> Value {

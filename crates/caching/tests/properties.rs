@@ -151,7 +151,7 @@ proptest! {
         let facts = facts(&response);
         let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts, &rules);
         let age_ms = stored.current_age_ms(now);
-        prop_assert!(age_ms >= stored.corrected_initial_age_ms);
+        prop_assert!(age_ms >= stored.corrected_initial_age_ms());
         prop_assert!(stored.age_s(now) >= u64::from(facts.age_s.unwrap_or(0)));
         prop_assert!(i64::try_from(age_ms).map_or(true, |age_ms| age_ms >= now.ms_since(facts.times.response)));
         prop_assert!(stored.current_age_ms(now.plus_ms(later_ms)) >= age_ms);

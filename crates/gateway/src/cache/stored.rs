@@ -234,7 +234,7 @@ impl Primary {
 fn expires_at_ms(variants: &[StoredResponse], uncacheable: Option<Uncacheable>) -> Option<u64> {
     let of_variant = |variant: &StoredResponse| {
         let facts = &variant.head.facts;
-        let useful_ms = facts.freshness_lifetime_ms.saturating_add(facts.useful_when_stale_ms);
+        let useful_ms = facts.freshness_lifetime_ms().saturating_add(facts.useful_when_stale_ms());
         facts.response_time.as_ms().saturating_add_unsigned(useful_ms)
     };
     let marker = uncacheable.map(|uncacheable| uncacheable.until.as_ms());
