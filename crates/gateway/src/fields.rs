@@ -6,28 +6,54 @@
 use bytes::Bytes;
 use caching::{FieldLine, conditional};
 
-/// An owned header section: `name: value\r\n` for each line, plus where each part begins.
+/// A header section that is being put together: `name: value\r\n` for each line, plus how long each part is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PackedFields {
     wire: Vec<u8>,
-    lines: Vec<LineSpan>,
+    spans: Vec<LineSpan>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct LineSpan {
-    start: u32,
-    name_bytes: u16,
-    /// Decided once, when a line comes in, and not with every 304; it stands where the compiler leaves room anyway.
-    belongs_in_304: bool,
-    value_bytes: u32,
+/// A header section in as few bytes as it needs, to be kept: one allocation.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptFields {
+    /// The wire form, and behind it the spans.
+    bytes: Box<[u8]>,
+    wire_bytes: u32,
 }
+
+/// A header section, wherever it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'a> {
+    wire: &'a [u8],
+    spans: &'a [LineSpan],
+}
+
+/// The lengths of a line's name and value and whether it belongs in a 304, which is decided once, when it comes in, and
+/// not with every 304. Four bytes, because there is one for each line of each stored response: a length that does not
+/// fit is looked for in the line.
+type LineSpan = [u8; 4];
+
+const BELONGS_IN_304: u32 = 1 << 31;
+const NAME_SHIFT: u32 = 24;
+/// And more: the name ends at the first colon.
+const NAME_BYTES_MAX: u32 = 0x7f;
+/// And more: the value ends at the first CR, which none contains.
+const VALUE_BYTES_MAX: u32 = 0xff_ffff;
 
 const SEPARATOR: &[u8] = b": ";
 const LINE_END: &[u8] = b"\r\n";
 
+fn span(name: &str, value: &[u8]) -> LineSpan {
+    let clamp = |bytes: usize, max: u32| u32::try_from(bytes).map_or(max, |bytes| bytes.min(max));
+    let name_bytes = clamp(name.len(), NAME_BYTES_MAX);
+    let value_bytes = clamp(value.len(), VALUE_BYTES_MAX);
+    let belongs_in_304 = if conditional::belongs_in_304(name) { BELONGS_IN_304 } else { 0 };
+    (belongs_in_304 | name_bytes << NAME_SHIFT | value_bytes).to_le_bytes()
+}
+
 impl PackedFields {
     pub(crate) fn with_capacity(lines: usize) -> Self {
-        Self { wire: Vec::with_capacity(lines * 40), lines: Vec::with_capacity(lines) }
+        Self { wire: Vec::with_capacity(lines * 40), spans: Vec::with_capacity(lines) }
     }
 
     pub(crate) fn from_lines<'a>(lines: impl IntoIterator<Item = FieldLine<'a>>) -> Self {
@@ -42,18 +68,12 @@ impl PackedFields {
 
     /// Appends a line. Names and values come from parsed messages, which contain no CR, LF or NUL.
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) {
-        debug_assert!(!value.contains(&b'\n') && !value.contains(&b'\r'));
-        let start = u32::try_from(self.wire.len()).expect("header sections are limited far below 4 GiB");
+        debug_assert!(!value.contains(&b'\n') && !value.contains(&b'\r') && !name.contains(':'));
         self.wire.extend_from_slice(name.as_bytes());
         self.wire.extend_from_slice(SEPARATOR);
         self.wire.extend_from_slice(value);
         self.wire.extend_from_slice(LINE_END);
-        self.lines.push(LineSpan {
-            start,
-            name_bytes: u16::try_from(name.len()).expect("field names are limited far below 64 KiB"),
-            belongs_in_304: conditional::belongs_in_304(name),
-            value_bytes: u32::try_from(value.len()).expect("header sections are limited far below 4 GiB"),
-        });
+        self.spans.push(span(name, value));
     }
 
     /// Appends a line whose name may have letters of both cases.
@@ -64,42 +84,20 @@ impl PackedFields {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.spans.is_empty()
     }
 
     /// How many lines there are.
     pub(crate) fn len(&self) -> usize {
-        self.lines.len()
+        self.spans.len()
+    }
+
+    pub(crate) fn view(&self) -> Fields<'_> {
+        Fields { wire: &self.wire, spans: &self.spans }
     }
 
     pub(crate) fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
-        // To check the whole section costs less than to check each name; only an odd value makes that necessary.
-        let text = std::str::from_utf8(&self.wire).ok();
-        self.lines.iter().map(move |span| (self.name(*span, text), self.value_bytes(span)))
-    }
-
-    fn name<'a>(&'a self, span: LineSpan, text: Option<&'a str>) -> &'a str {
-        let start = span.start as usize;
-        let name = text.and_then(|text| text.get(start..start + usize::from(span.name_bytes)));
-        name.or_else(|| std::str::from_utf8(self.name_bytes(&span)).ok()).unwrap_or_default()
-    }
-
-    /// The lines that a 304 repeats of a response with these fields.
-    pub(crate) fn lines_of_304(&self) -> impl Iterator<Item = FieldLine<'_>> {
-        self.spans_of_304().map(|span| (self.name(*span, None), self.value_bytes(span)))
-    }
-
-    /// The same in wire form.
-    pub(crate) fn wire_of_304(&self) -> impl Iterator<Item = &[u8]> {
-        self.spans_of_304().map(|span| {
-            let start = span.start as usize;
-            let content_bytes = usize::from(span.name_bytes) + SEPARATOR.len() + span.value_bytes as usize;
-            &self.wire[start..start + content_bytes + LINE_END.len()]
-        })
-    }
-
-    fn spans_of_304(&self) -> impl Iterator<Item = &LineSpan> {
-        self.lines.iter().filter(|span| span.belongs_in_304)
+        self.view().lines()
     }
 
     /// Borrowed lines in the form that `caching` takes.
@@ -109,55 +107,179 @@ impl PackedFields {
 
     /// The lines in a form to keep: all values share one allocation.
     pub(crate) fn shared_lines(&self) -> impl Iterator<Item = (&str, Bytes)> {
-        let wire = Bytes::copy_from_slice(&self.wire);
-        self.lines().zip(&self.lines).map(move |((name, value), span)| {
-            let start = span.start as usize + name.len() + SEPARATOR.len();
-            (name, wire.slice(start..start + value.len()))
-        })
-    }
-
-    /// The HTTP/1.1 wire form of all lines, without the empty line that ends a head.
-    pub(crate) fn wire(&self) -> &[u8] {
-        &self.wire
+        self.view().shared_lines()
     }
 
     /// The value of the first line called `name`.
     pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
-        let is_name = |span: &&LineSpan| self.is_called(span, name);
-        self.lines.iter().find(is_name).map(|span| self.value_bytes(span))
+        self.view().value(name)
     }
 
     /// The values of all lines called `name`.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.lines.iter().filter(|span| self.is_called(span, name)).map(|span| self.value_bytes(span))
+        self.view().values(name)
+    }
+}
+
+impl KeptFields {
+    pub(crate) fn view(&self) -> Fields<'_> {
+        let (wire, spans) = self.bytes.split_at(self.wire_bytes as usize);
+        Fields { wire, spans: spans.as_chunks().0 }
     }
 
-    /// The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
-    fn is_called(&self, span: &LineSpan, name: &str) -> bool {
-        usize::from(span.name_bytes) == name.len()
-            && self.name_bytes(span).eq_ignore_ascii_case(name.as_bytes())
+    pub(crate) fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
+        self.view().lines()
     }
 
-    fn name_bytes(&self, span: &LineSpan) -> &[u8] {
-        let start = span.start as usize;
-        &self.wire[start..start + usize::from(span.name_bytes)]
+    /// Borrowed lines in the form that `caching` takes.
+    pub(crate) fn to_lines(&self) -> Vec<FieldLine<'_>> {
+        self.lines().collect()
     }
 
-    fn value_bytes(&self, span: &LineSpan) -> &[u8] {
-        let start = span.start as usize + usize::from(span.name_bytes) + SEPARATOR.len();
-        &self.wire[start..start + span.value_bytes as usize]
+    /// The value of the first line called `name`.
+    pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
+        self.view().value(name)
     }
 
     /// Heap bytes in use.
     pub(crate) fn heap_bytes(&self) -> usize {
-        store::allocated_bytes(self.wire.capacity())
-            + store::allocated_bytes(self.lines.capacity() * size_of::<LineSpan>())
+        store::allocated_bytes(self.bytes.len())
+    }
+}
+
+impl From<PackedFields> for KeptFields {
+    fn from(packed: PackedFields) -> Self {
+        let wire_bytes = packed.wire.len();
+        let spans = packed.spans.as_flattened();
+        // Of exact size: what is left over of a list that grew would be kept too.
+        let mut bytes = Vec::with_capacity(wire_bytes + spans.len());
+        bytes.extend_from_slice(&packed.wire);
+        bytes.extend_from_slice(spans);
+        let wire_bytes = u32::try_from(wire_bytes).expect("header sections are limited far below 4 GiB");
+        Self { bytes: bytes.into(), wire_bytes }
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// How many lines there are.
+    pub(crate) fn len(self) -> usize {
+        self.spans.len()
     }
 
-    pub(crate) fn shrink(&mut self) {
-        self.wire.shrink_to_fit();
-        self.lines.shrink_to_fit();
+    pub(crate) fn lines(self) -> impl ExactSizeIterator<Item = FieldLine<'a>> + Clone {
+        // To check the whole section costs less than to check each name; only an odd value makes that necessary.
+        let text = std::str::from_utf8(self.wire).ok();
+        let mut start = 0;
+        self.parts().map(move |part| {
+            let name = text.and_then(|text| text.get(start..start + part.name_bytes));
+            start += part.wire.len();
+            name.map_or_else(|| part.line(), |name| (name, part.value()))
+        })
     }
+
+    /// The lines that a 304 repeats of a response with these fields.
+    pub(crate) fn lines_of_304(self) -> impl Iterator<Item = FieldLine<'a>> {
+        self.parts().filter(|part| part.belongs_in_304).map(Part::line)
+    }
+
+    /// The same in wire form.
+    pub(crate) fn wire_of_304(self) -> impl Iterator<Item = &'a [u8]> {
+        self.parts().filter(|part| part.belongs_in_304).map(|part| part.wire)
+    }
+
+    fn parts(self) -> Parts<'a> {
+        Parts { wire: self.wire, spans: self.spans.iter() }
+    }
+
+    fn shared_lines(self) -> impl Iterator<Item = (&'a str, Bytes)> {
+        let wire = Bytes::copy_from_slice(self.wire);
+        let mut end = 0;
+        self.parts().map(move |part| {
+            end += part.wire.len();
+            let (name, value) = part.line();
+            let value_end = end - LINE_END.len();
+            (name, wire.slice(value_end - value.len()..value_end))
+        })
+    }
+
+    /// The HTTP/1.1 wire form of all lines, without the empty line that ends a head.
+    pub(crate) fn wire(self) -> &'a [u8] {
+        self.wire
+    }
+
+    /// The value of the first line called `name`.
+    pub(crate) fn value(self, name: &str) -> Option<&'a [u8]> {
+        self.parts().find(|part| part.is_called(name)).map(Part::value)
+    }
+
+    fn values(self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.parts().filter(move |part| part.is_called(name)).map(Part::value)
+    }
+}
+
+/// Where a line is.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    wire: &'a [u8],
+    name_bytes: usize,
+    belongs_in_304: bool,
+}
+
+impl<'a> Part<'a> {
+    /// The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
+    fn is_called(self, name: &str) -> bool {
+        self.name_bytes == name.len() && self.name().eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    fn name(self) -> &'a [u8] {
+        &self.wire[..self.name_bytes]
+    }
+
+    fn value(self) -> &'a [u8] {
+        &self.wire[self.name_bytes + SEPARATOR.len()..self.wire.len() - LINE_END.len()]
+    }
+
+    fn line(self) -> FieldLine<'a> {
+        (std::str::from_utf8(self.name()).unwrap_or_default(), self.value())
+    }
+}
+
+/// The lines one by one.
+#[derive(Clone)]
+struct Parts<'a> {
+    wire: &'a [u8],
+    spans: std::slice::Iter<'a, LineSpan>,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Part<'a>> {
+        let span = u32::from_le_bytes(*self.spans.next()?);
+        let (name, value) = (span >> NAME_SHIFT & NAME_BYTES_MAX, span & VALUE_BYTES_MAX);
+        let is_exact = name < NAME_BYTES_MAX && value < VALUE_BYTES_MAX;
+        let (name_bytes, value_bytes) =
+            if is_exact { (name as usize, value as usize) } else { measured(self.wire) };
+        let bytes = name_bytes + SEPARATOR.len() + value_bytes + LINE_END.len();
+        let (wire, rest) = self.wire.split_at(bytes);
+        self.wire = rest;
+        Some(Part { wire, name_bytes, belongs_in_304: span & BELONGS_IN_304 != 0 })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.spans.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Parts<'_> {}
+
+/// The lengths of name and value of the first line.
+#[cold]
+fn measured(wire: &[u8]) -> (usize, usize) {
+    let name_bytes = memchr::memchr(b':', wire).unwrap_or_default();
+    let line_bytes = memchr::memchr(b'\r', wire).unwrap_or_default();
+    (name_bytes, line_bytes - name_bytes - SEPARATOR.len())
 }
 
 /// The lines of a header map, equal names together.
@@ -180,11 +302,32 @@ mod tests {
         let lines: Vec<FieldLine<'_>> =
             vec![("Set-Cookie", b"a=1"), ("X-Odd", b"\xff\x80"), ("set-cookie", b"b=2"), ("Empty", b"")];
         let packed = PackedFields::from_lines(lines.clone());
-        assert_eq!(packed.to_lines(), lines);
-        assert_eq!(packed.wire(), b"Set-Cookie: a=1\r\nX-Odd: \xff\x80\r\nset-cookie: b=2\r\nEmpty: \r\n");
-        assert_eq!(packed.value("SET-COOKIE"), Some(&b"a=1"[..]));
-        let shared: Vec<(&str, Bytes)> = packed.shared_lines().collect();
-        assert!(shared.iter().map(|(name, value)| (*name, &**value)).eq(lines));
+        let kept = KeptFields::from(packed.clone());
+        for fields in [packed.view(), kept.view()] {
+            assert_eq!(fields.lines().collect::<Vec<_>>(), lines);
+            assert_eq!(
+                fields.wire(),
+                b"Set-Cookie: a=1\r\nX-Odd: \xff\x80\r\nset-cookie: b=2\r\nEmpty: \r\n"
+            );
+            assert_eq!(fields.value("SET-COOKIE"), Some(&b"a=1"[..]));
+            let shared: Vec<(&str, Bytes)> = fields.shared_lines().collect();
+            assert!(shared.iter().map(|(name, value)| (*name, &**value)).eq(lines.iter().copied()));
+        }
+        assert_eq!(kept.heap_bytes(), store::allocated_bytes(packed.view().wire().len() + 4 * lines.len()));
+    }
+
+    #[test]
+    fn lengths_that_fit_in_no_span_are_found() {
+        for (name_bytes, value_bytes) in
+            [(126, 1), (127, 0), (300, 5), (1, 0xff_fffe), (1, 0xff_ffff), (200, 1 << 24)]
+        {
+            let (name, value) = ("n".repeat(name_bytes), vec![b':'; value_bytes]);
+            let lines = [("before", &b"x"[..]), (&name, &value), ("after", b"y")];
+            let packed = PackedFields::from_lines(lines);
+            assert!(packed.lines().eq(lines), "{name_bytes} {value_bytes}");
+            assert_eq!(packed.value("AFTER"), Some(&b"y"[..]));
+            assert_eq!(packed.value(&name), Some(&value[..]));
+        }
     }
 
     #[test]
@@ -192,8 +335,8 @@ mod tests {
         let lines: Vec<FieldLine<'_>> =
             vec![("ETag", b"\"1\""), ("Content-Type", b"text/html"), ("Vary", b"Accept"), ("Trailer", b"X")];
         let packed = PackedFields::from_lines(lines);
-        assert_eq!(packed.lines_of_304().map(|(name, _)| name).collect::<Vec<_>>(), ["ETag", "Vary"]);
-        let wire: Vec<_> = packed.wire_of_304().collect();
+        assert_eq!(packed.view().lines_of_304().map(|(name, _)| name).collect::<Vec<_>>(), ["ETag", "Vary"]);
+        let wire: Vec<_> = packed.view().wire_of_304().collect();
         assert_eq!(wire, [&b"ETag: \"1\"\r\n"[..], b"Vary: Accept\r\n"]);
     }
 }

@@ -18,7 +18,7 @@ use crate::cache::fill::{Aborted, FillReader};
 use crate::cache::fill_ranges::FillRanges;
 use crate::cache::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
-use crate::fields::PackedFields;
+use crate::fields::{Fields, PackedFields};
 use crate::origin::{BodyFrame, OriginBody, OriginError, UpgradeHandle};
 use crate::route::LiveSite;
 
@@ -216,13 +216,13 @@ pub(crate) trait HeadSink {
     }
     fn cache_status(&mut self, status: &CacheStatus<'_>, cache: &CacheName);
 
-    fn fields(&mut self, packed: &PackedFields) {
-        packed.lines().for_each(|(name, value)| self.field(name, value));
+    fn fields(&mut self, fields: Fields<'_>) {
+        fields.lines().for_each(|(name, value)| self.field(name, value));
     }
 
     /// Those of the fields that a 304 repeats.
-    fn fields_of_304(&mut self, packed: &PackedFields) {
-        packed.lines_of_304().for_each(|(name, value)| self.field(name, value));
+    fn fields_of_304(&mut self, fields: Fields<'_>) {
+        fields.lines_of_304().for_each(|(name, value)| self.field(name, value));
     }
 }
 
@@ -233,8 +233,8 @@ impl Reply {
             ReplyHead::Whole(stored)
             | ReplyHead::NotModified(stored)
             | ReplyHead::Range(stored)
-            | ReplyHead::Ranges(stored) => &stored.fields,
-            ReplyHead::Own { fields, .. } => fields,
+            | ReplyHead::Ranges(stored) => stored.fields.view(),
+            ReplyHead::Own { fields, .. } => fields.view(),
         };
         head.len() + self.extra.len()
     }
@@ -244,11 +244,11 @@ impl Reply {
         match &self.head {
             ReplyHead::Whole(stored) => {
                 sink.status(self.status, reason_of(stored, self.status));
-                sink.fields(&stored.fields);
+                sink.fields(stored.fields.view());
             }
             ReplyHead::NotModified(stored) => {
                 sink.status(self.status, None);
-                sink.fields_of_304(&stored.fields);
+                sink.fields_of_304(stored.fields.view());
             }
             ReplyHead::Range(stored) => {
                 sink.status(self.status, None);
@@ -262,10 +262,10 @@ impl Reply {
             }
             ReplyHead::Own { reason, fields } => {
                 sink.status(self.status, reason.as_deref());
-                sink.fields(fields);
+                sink.fields(fields.view());
             }
         }
-        sink.fields(&self.extra);
+        sink.fields(self.extra.view());
         self.write_cache_fields(sink, cache);
     }
 
@@ -283,7 +283,7 @@ impl Reply {
 /// The stored reason phrase belongs to the stored status only.
 //= RFC 9112 section 4: the reason phrase means nothing
 fn reason_of(stored: &StoredHead, status: u16) -> Option<&[u8]> {
-    stored.reason.as_deref().filter(|_| stored.facts.status == status)
+    stored.reason().filter(|_| stored.facts.status == status)
 }
 
 fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl Fn(&str) -> bool) {

@@ -300,7 +300,7 @@ impl Seeker<'_> {
         let head = &filling.head;
         if role == Role::Waiter && !head.is_selected_by(self.selecting(&lines)) {
             let mut variant = Vec::new();
-            head.nominated.write_variant_key(self.selecting(&lines), &mut variant);
+            head.nominated().write_variant_key(self.selecting(&lines), &mut variant);
             return Err(Again::Join { variant });
         }
         // In a window, the slowest would set the pace for all.

@@ -23,8 +23,8 @@ pub(crate) fn selection(
             let says = format!("stored response {number} of {} is for other requests (Vary)", variants.len());
             explain::mismatch(
                 Finding::new("select", says, section),
-                &head.nominated,
-                &head.nominated_values,
+                head.nominated(),
+                head.nominated_values(),
                 request,
             )
         };
@@ -39,7 +39,7 @@ pub(crate) fn selection(
     };
     let says = format!("one of {} stored {which}", variants.len());
     let finding = Finding::new("select", says, section);
-    vec![explain::mismatch(finding, &hit.head.nominated, &hit.head.nominated_values, request)]
+    vec![explain::mismatch(finding, hit.head.nominated(), hit.head.nominated_values(), request)]
 }
 
 /// Why the cache has no part in a request, or why it ended.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts,
-    Storable, StoredFacts, Timestamp, Validators, VaryUnusable, fields, groups, may_store, validation,
+    Storable, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, validation,
 };
 
 use super::epochs::{Epochs, Membership, Stamp};
 use super::purge::key_of;
-use super::stored::StoredHead;
+use super::stored::{Particulars, StoredHead};
 use crate::fields::PackedFields;
 use crate::forward::target;
 use crate::head::{OwnedRequest, Version};
@@ -57,13 +57,13 @@ impl Freshening<'_> {
         let fields = PackedFields::from_lines(freshened.fields);
         let membership = match fields::contains(&received, "cache-groups") {
             true => self.membership(&received),
-            false => stored.membership.as_ref().map(|membership| membership.asked_at(self.stamp)),
+            false => stored.membership().map(|membership| membership.asked_at(self.stamp)),
         };
         // Where no later request could match, `storable` forbids to store it.
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
-        let head = self.nominating(nominated, facts, fields, stored.reason.as_deref());
-        let declared_bytes = stored.declared_bytes;
-        Freshened { head: StoredHead { membership, declared_bytes, ..head }, storable }
+        let membership = membership.map(Box::new);
+        let particulars = Particulars { membership, ..self.particulars(nominated, stored.reason()) };
+        Freshened { head: StoredHead::new(facts, fields, stored.declared_bytes(), particulars), storable }
     }
 
     /// What a response with these fields belongs to.
@@ -96,35 +96,16 @@ impl Freshening<'_> {
         declared_bytes: Option<u64>,
     ) -> Result<StoredHead, VaryUnusable> {
         let nominated = NominatedFields::parse(&fields.to_lines())?;
-        Ok(StoredHead { declared_bytes, ..self.nominating(nominated, facts, fields, reason) })
+        Ok(StoredHead::new(facts, fields, declared_bytes, self.particulars(nominated, reason)))
     }
 
-    fn nominating(
-        &self,
-        nominated: NominatedFields,
-        facts: StoredFacts,
-        mut fields: PackedFields,
-        reason: Option<&[u8]>,
-    ) -> StoredHead {
-        fields.shrink();
-        let lines = fields.to_lines();
+    fn particulars(&self, nominated: NominatedFields, reason: Option<&[u8]>) -> Particulars {
         let request = self.request.fields.to_lines();
         let nominated_values = if nominated.is_empty() {
             NominatedValues::default()
         } else {
             nominated.capture(self.site.rule_at(self.rule).selecting(&request))
         };
-        let validators = Validators::parse(&lines, facts.response_time).into();
-        drop(lines);
-        StoredHead {
-            facts,
-            validators,
-            nominated,
-            nominated_values,
-            reason: reason.map(Into::into),
-            fields,
-            membership: None,
-            declared_bytes: None,
-        }
+        Particulars { nominated, nominated_values, reason: reason.map(Into::into), membership: None }
     }
 }

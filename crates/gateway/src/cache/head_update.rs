@@ -120,10 +120,7 @@ impl Update<'_> {
         };
         match head_update::judge(self.response.status.as_u16(), &answer, &stored, self.times) {
             HeadUpdate::Keep => Changed::No,
-            HeadUpdate::Invalidate => {
-                let facts = head.facts.expired(now());
-                Changed::To(Arc::new(StoredHead { facts, ..StoredHead::clone(head) }))
-            }
+            HeadUpdate::Invalidate => Changed::To(Arc::new(head.expired(now()))),
             HeadUpdate::Freshen if self.asked.is_about(head) => self.freshened(head),
             HeadUpdate::Freshen => Changed::No,
         }
@@ -132,7 +129,7 @@ impl Update<'_> {
     fn freshened(&self, stored: &StoredHead) -> Changed {
         let plan = self.plan;
         // A HEAD without validators says little: what was invalidated stays so until a GET is answered.
-        let stamp = stored.membership.as_ref().map_or(Stamp::OLDEST, Membership::stamp);
+        let stamp = stored.membership().map_or(Stamp::OLDEST, Membership::stamp);
         let freshening = Freshening {
             live: &plan.live,
             site: &plan.site,

@@ -58,7 +58,7 @@ fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option
 //= RFC 9875 section 2.2.1: no cascade
 fn invalidate_shared_groups(worker: &Worker, plan: &Plan, key: &[u8]) {
     let Some(primary) = worker.shared.memory.get(key) else { return };
-    let memberships = primary.variants().iter().filter_map(|variant| variant.head.membership.as_ref());
+    let memberships = primary.variants().iter().filter_map(|variant| variant.head.membership());
     for membership in memberships {
         worker.shared.epochs.invalidate_groups_of(membership, &target(&plan.request));
     }

@@ -204,7 +204,7 @@ impl Lookup<'_> {
     fn variant_key(&self, primary: Option<&Arc<Primary>>) -> Vec<u8> {
         let mut variant = Vec::new();
         if let Some(newest) = primary.and_then(|primary| primary.variants().first()) {
-            newest.head.nominated.write_variant_key(self.selecting(), &mut variant);
+            newest.head.nominated().write_variant_key(self.selecting(), &mut variant);
         }
         variant
     }

@@ -103,7 +103,8 @@ impl Job {
     //= RFC 9111 section 3.3: an incomplete 200
     pub(super) fn store_beginning(&self, filling: &Filling, pilot: &Pilot) {
         let (head, first) = (&filling.head, filling.part.map_or(0, |part| part.range.first));
-        let Some(complete_bytes) = filling.part.map_or(head.declared_bytes, |part| part.complete_bytes)
+        let Some(complete_bytes) =
+            filling.part.map_or_else(|| head.declared_bytes(), |part| part.complete_bytes)
         else {
             return;
         };
@@ -181,7 +182,7 @@ impl Publication<'_> {
                 let reason = publish::reason(response, storable.facts.status);
                 let head = freshening.head(storable.facts, stored, reason, part.range.complete_bytes);
                 let head = head.map_err(|_| Detail::from(NotStored::VaryUnusable))?;
-                StoredHead { membership: freshening.membership(&received), ..head }
+                head.with_membership(freshening.membership(&received))
             }
         };
         let range = (!part.range.is_complete()).then_some(part.range);
@@ -211,12 +212,8 @@ impl Publication<'_> {
         let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);
         let of_whole = freshened.head.fields.lines().filter(|(name, _)| !is_of_one_message(name));
         let fields = PackedFields::from_lines(of_whole);
-        let head = StoredHead { declared_bytes, fields, ..freshened.head };
         // It still answers the requests that it answered, of which this one need not be the first.
-        Ok(match head.nominated == base.head.nominated {
-            true => StoredHead { nominated_values: base.head.nominated_values.clone(), ..head },
-            false => head,
-        })
+        Ok(freshened.head.with_fields(fields, declared_bytes).for_requests_of(&base.head))
     }
 
     /// Stores a part with the stored response that it belongs to, or in its place.
@@ -298,7 +295,8 @@ impl Publication<'_> {
     fn empty_body(&self, part: &ContentRange) -> StoredBody {
         let memory = &self.job.worker.shared.memory;
         let group = Arc::new(memory.open_group());
-        StoredBody::Segments(Segmented::new(group, memory.segment_bytes_max(), part.complete_bytes))
+        let body = Segmented::new(group, memory.segment_bytes_max(), part.complete_bytes);
+        StoredBody::Segments(Box::new(body))
     }
 
     /// Stores `response`, unless the record is no longer the one that was seen (`None`).

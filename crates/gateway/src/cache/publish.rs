@@ -61,7 +61,7 @@ impl Publication<'_> {
         let budget = Arc::clone(self.job.worker.shared.memory.budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
-        let head = StoredHead { membership: freshening.membership(lines), ..head };
+        let head = head.with_membership(freshening.membership(lines));
         Ok(Filling { head: Arc::new(head), status, fill, unshared: Arc::new(unshared), part: None })
     }
 
@@ -84,7 +84,8 @@ impl Publication<'_> {
             }
         }
         let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
-        Ok(StoredBody::Segments(Segmented::new(group, memory.segment_bytes_max(), Some(bytes))))
+        let body = Segmented::new(group, memory.segment_bytes_max(), Some(bytes));
+        Ok(StoredBody::Segments(Box::new(body)))
     }
 
     fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {

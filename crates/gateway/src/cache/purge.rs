@@ -9,7 +9,7 @@ use store::{Applied, Change};
 
 use super::flight::Participant;
 use super::lookup::write_site_key;
-use super::stored::{Primary, StoredHead, StoredResponse};
+use super::stored::{Primary, StoredResponse};
 use crate::head::Scheme;
 use crate::route::{LiveSite, host_of};
 use crate::worker::{Shared, now};
@@ -98,10 +98,7 @@ fn expired(shared: &Shared, primary: &Arc<Primary>) -> Option<Arc<Primary>> {
         .variants()
         .iter()
         .map(|variant| StoredResponse {
-            head: Arc::new(StoredHead {
-                facts: variant.head.facts.expired(now),
-                ..StoredHead::clone(&variant.head)
-            }),
+            head: Arc::new(variant.head.expired(now)),
             body: variant.body.clone(),
         })
         .collect();

@@ -193,7 +193,7 @@ impl Segmented {
         let small = self.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64);
         match small.and_then(|bytes| concat(self.pieces(0, bytes)?)) {
             Some(data) => StoredBody::Inline(data),
-            None => StoredBody::Segments(self),
+            None => StoredBody::Segments(Box::new(self)),
         }
     }
 }

@@ -109,7 +109,7 @@ impl Serving<'_> {
     pub(crate) fn filling(&self, filling: &Filling, used: Use) -> Option<Reply> {
         let head = &filling.head;
         let representation =
-            Representation { head, bytes: head.declared_bytes, source: Source::Fill(filling) };
+            Representation { head, bytes: head.declared_bytes(), source: Source::Fill(filling) };
         let mut reply = self.represent(&representation)?;
         self.describe(&mut reply, head, used);
         Some(reply)
@@ -407,7 +407,7 @@ fn frame(multipart: &Multipart<'_>, ranges: &[ByteRange]) -> (VecDeque<(Bytes, B
 
 fn fill_body(filling: &Filling, start: u64, end: Option<u64>) -> Option<FillReader> {
     let Some(part) = &filling.part else {
-        let end = end.filter(|end| start > 0 || Some(*end) != filling.head.declared_bytes);
+        let end = end.filter(|end| start > 0 || Some(*end) != filling.head.declared_bytes());
         return filling.fill.reader(start, end);
     };
     let (first, end) = (part.range.first, end?);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use caching::validation::{self, Known};
@@ -10,73 +10,174 @@ use caching::{
     Matching, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
     Validators,
 };
-use smallvec::SmallVec;
 use store::{Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
 use super::epochs::{Epochs, Membership};
 use super::segmented::Segmented;
-use crate::fields::PackedFields;
+use crate::fields::{KeptFields, PackedFields};
 use crate::reason::Detail;
 
 /// Everything about a stored response except its body. Immutable; freshening makes a new one.
+///
+/// There is one for each stored response: `docs/design/memory.md` says what it costs and why.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredHead {
     pub(crate) facts: StoredFacts,
-    pub(super) validators: StoredValidators,
-    /// Which requests it answers, beyond the cache key (RFC 9111 section 4.1).
-    pub(crate) nominated: NominatedFields,
-    pub(crate) nominated_values: NominatedValues,
-    /// `None`: the usual phrase of the status.
-    pub(crate) reason: Option<Box<[u8]>>,
+    validators: StoredValidators,
     /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
-    pub(crate) fields: PackedFields,
+    pub(crate) fields: KeptFields,
+    /// [`UNDECLARED`] where the origin did not declare it.
+    declared_bytes: u64,
+    /// `None` where there are none.
+    particulars: Option<Box<Particulars>>,
+}
+
+/// What many stored responses have nothing of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Particulars {
+    /// Which requests it answers, beyond the cache key (RFC 9111 section 4.1).
+    pub(super) nominated: NominatedFields,
+    pub(super) nominated_values: NominatedValues,
+    /// `None`: the usual phrase of the status.
+    pub(super) reason: Option<Box<[u8]>>,
     /// What it belongs to, if that can be invalidated.
-    pub(crate) membership: Option<Membership>,
-    /// Body length where the origin declared it.
-    pub(crate) declared_bytes: Option<u64>,
+    pub(super) membership: Option<Box<Membership>>,
+}
+
+const UNDECLARED: u64 = u64::MAX;
+
+impl Particulars {
+    /// Without an allocation for nothing.
+    fn boxed(self) -> Option<Box<Self>> {
+        let is_empty = self.nominated.is_empty() && self.reason.is_none() && self.membership.is_none();
+        (!is_empty).then(|| Box::new(self))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let membership = self.membership.as_deref();
+        let boxed = [
+            size_of::<Self>(),
+            self.nominated.as_str().len(),
+            self.reason.as_deref().map_or(0, <[u8]>::len),
+            membership.map_or(0, |_| size_of::<Membership>()),
+            membership.map_or(0, Membership::heap_bytes),
+        ];
+        boxed.into_iter().chain(self.nominated_values.heap_bytes()).map(allocated_bytes).sum()
+    }
 }
 
 impl StoredHead {
+    pub(crate) fn new(
+        facts: StoredFacts,
+        fields: PackedFields,
+        declared_bytes: Option<u64>,
+        particulars: Particulars,
+    ) -> Self {
+        let validators = Validators::parse(&fields.to_lines(), facts.response_time).into();
+        Self {
+            facts,
+            validators,
+            fields: fields.into(),
+            declared_bytes: declared_bytes.unwrap_or(UNDECLARED),
+            particulars: particulars.boxed(),
+        }
+    }
+
+    fn particulars(&self) -> &Particulars {
+        static NONE: LazyLock<Particulars> = LazyLock::new(Particulars::default);
+        self.particulars.as_deref().unwrap_or_else(|| &NONE)
+    }
+
+    fn with_particulars(self, change: impl FnOnce(&mut Particulars)) -> Self {
+        let mut particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
+        change(&mut particulars);
+        Self { particulars: particulars.boxed(), ..self }
+    }
+
+    pub(crate) fn with_membership(self, membership: Option<Membership>) -> Self {
+        self.with_particulars(|particulars| particulars.membership = membership.map(Box::new))
+    }
+
+    /// For the requests that `other` answers, where both nominate the same fields.
+    pub(crate) fn for_requests_of(self, other: &Self) -> Self {
+        if self.nominated() != other.nominated() {
+            return self;
+        }
+        let values = other.nominated_values().clone();
+        self.with_particulars(|particulars| particulars.nominated_values = values)
+    }
+
+    /// With other fields and another length.
+    pub(crate) fn with_fields(self, fields: PackedFields, declared_bytes: Option<u64>) -> Self {
+        let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
+        Self::new(self.facts, fields, declared_bytes, particulars)
+    }
+
+    /// The same, stale from `now` on.
+    pub(crate) fn expired(&self, now: Timestamp) -> Self {
+        Self { facts: self.facts.expired(now), ..self.clone() }
+    }
+
+    pub(crate) fn nominated(&self) -> &NominatedFields {
+        &self.particulars().nominated
+    }
+
+    pub(crate) fn nominated_values(&self) -> &NominatedValues {
+        &self.particulars().nominated_values
+    }
+
+    /// `None`: the usual phrase of the status.
+    pub(crate) fn reason(&self) -> Option<&[u8]> {
+        self.particulars.as_ref()?.reason.as_deref()
+    }
+
+    /// What it belongs to, if that can be invalidated.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.particulars.as_ref()?.membership.as_deref()
+    }
+
+    /// Body length where the origin declared it.
+    pub(crate) fn declared_bytes(&self) -> Option<u64> {
+        (self.declared_bytes != UNDECLARED).then_some(self.declared_bytes)
+    }
+
     /// What tells this response from others.
     pub(crate) fn validators(&self) -> Validators<'_> {
         self.validators.view(|name| self.fields.value(name))
     }
 
     fn heap_bytes(&self) -> usize {
-        let boxed = [
-            size_of::<Self>() + ARC_HEADER_BYTES,
-            self.reason.as_deref().map_or(0, <[u8]>::len),
-            self.nominated.as_str().len(),
-            self.membership.as_ref().map_or(0, Membership::heap_bytes),
-        ];
-        let boxed = boxed.into_iter().chain(self.nominated_values.heap_bytes());
-        boxed.map(allocated_bytes).sum::<usize>() + self.fields.heap_bytes()
+        allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
+            + self.fields.heap_bytes()
+            + self.particulars.as_deref().map_or(0, Particulars::heap_bytes)
     }
 
     /// Whether it was invalidated since it was asked for. Costs a response without groups one comparison.
     pub(crate) fn is_invalidated(&self, epochs: &Epochs) -> bool {
-        self.membership.as_ref().is_some_and(|membership| epochs.is_outdated(membership))
+        self.membership().is_some_and(|membership| epochs.is_outdated(membership))
     }
 
     /// Whether the request's nominated fields select this response.
     //= RFC 9111 section 4.1: all nominated fields match
     //= RFC 9111 section 4: nominated fields match
     pub(crate) fn is_selected_by(&self, request: Selecting<'_>) -> bool {
-        self.nominated.is_empty() || self.nominated.matches(&self.nominated_values, request)
+        let Some(particulars) = &self.particulars else { return true };
+        let Particulars { nominated, nominated_values, .. } = &**particulars;
+        nominated.is_empty() || nominated.matches(nominated_values, request)
     }
 
     /// Whether the origin is certain to choose this response for the request too.
     fn is_certain_for(&self, request: Selecting<'_>) -> bool {
-        self.nominated.is_certain(&self.nominated_values, request, &self.fields.to_lines())
+        self.nominated().is_certain(self.nominated_values(), request, &self.fields.to_lines())
     }
 
     fn matching(&self) -> Matching<'_> {
-        Matching { facts: &self.facts, nominated: &self.nominated }
+        Matching { facts: &self.facts, nominated: self.nominated() }
     }
 
     /// Whether both answer the same requests, so that one replaces the other.
     pub(crate) fn is_same_variant(&self, other: &Self) -> bool {
-        self.nominated == other.nominated && self.nominated_values == other.nominated_values
+        self.nominated() == other.nominated() && self.nominated_values() == other.nominated_values()
     }
 }
 
@@ -92,8 +193,8 @@ pub(crate) struct StoredResponse {
 pub(crate) enum StoredBody {
     /// Complete, inside the record.
     Inline(Bytes),
-    /// In segments of their own, any of which may be missing.
-    Segments(Segmented),
+    /// In segments of their own, any of which may be missing. Boxed, for most bodies are small.
+    Segments(Box<Segmented>),
 }
 
 impl StoredBody {
@@ -126,15 +227,15 @@ impl StoredBody {
 impl StoredResponse {
     fn known(&self) -> Known<'_> {
         let is_encoded = self.head.fields.value("content-encoding").is_some();
-        let of_codings = is_encoded || self.head.nominated.has("accept-encoding");
-        let of_users = ["cookie", "authorization"].iter().any(|name| self.head.nominated.has(name));
+        let of_codings = is_encoded || self.head.nominated().has("accept-encoding");
+        let of_users = ["cookie", "authorization"].iter().any(|name| self.head.nominated().has(name));
         Known { validators: self.head.validators(), is_only_for_selected: of_codings || of_users }
     }
 
     fn heap_bytes(&self) -> usize {
         let body_bytes = match &self.body {
-            StoredBody::Inline(data) => allocated_bytes(data.len()) + INLINE_OVERHEAD_BYTES,
-            StoredBody::Segments(segmented) => segmented.heap_bytes(),
+            StoredBody::Inline(data) => allocated_bytes(data.len()) + SHARED_BYTES,
+            StoredBody::Segments(body) => allocated_bytes(size_of::<Segmented>()) + body.heap_bytes(),
         };
         self.head.heap_bytes() + body_bytes
     }
@@ -158,17 +259,52 @@ impl Uncacheable {
 /// The record under a cache key. Shared and immutable; each change makes a new one.
 #[derive(Debug)]
 pub(crate) struct Primary {
-    /// Newest first.
-    variants: SmallVec<[StoredResponse; 1]>,
+    variants: Variants,
     /// Requests for this key are not collapsed then.
-    uncacheable: Option<Uncacheable>,
-    expires_at_ms: Option<u64>,
+    uncacheable: Option<Box<Uncacheable>>,
+    /// [`NEVER`] where nothing says so.
+    expires_at_ms: u64,
     /// Last, so that what it counts is gone before it is.
     charge: Charge,
 }
 
-/// The `Arc` and allocation headers of an inline body.
-const INLINE_OVERHEAD_BYTES: usize = 48;
+/// Newest first.
+#[derive(Debug)]
+enum Variants {
+    /// The usual one, in the record itself.
+    One(StoredResponse),
+    /// None, or several.
+    List(Box<[StoredResponse]>),
+}
+
+impl Variants {
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::One(response) => response.heap_bytes(),
+            Self::List(list) => {
+                let each = list.iter().map(StoredResponse::heap_bytes).sum::<usize>();
+                allocated_bytes(size_of_val(&**list)) + each
+            }
+        }
+    }
+}
+
+impl From<Vec<StoredResponse>> for Variants {
+    fn from(mut responses: Vec<StoredResponse>) -> Self {
+        match (responses.pop(), responses.is_empty()) {
+            (Some(only), true) => Self::One(only),
+            (last, _) => {
+                responses.extend(last);
+                Self::List(responses.into())
+            }
+        }
+    }
+}
+
+const NEVER: u64 = u64::MAX;
+
+/// What [`Bytes`] allocates to share an inline body, the first time that it is sent from where it is.
+const SHARED_BYTES: usize = 32;
 /// The two counts of an `Arc`.
 pub(crate) const ARC_HEADER_BYTES: usize = 16;
 
@@ -180,29 +316,31 @@ impl Primary {
         variants: Vec<StoredResponse>,
         uncacheable: Option<Uncacheable>,
     ) -> Result<Self, OverBudget> {
-        let expires_at_ms = expires_at_ms(&variants, uncacheable);
-        // The usual one lies in the record itself, several in a list of exact size.
-        let mut variants: SmallVec<[StoredResponse; 1]> = variants.into_iter().collect();
-        variants.shrink_to_fit();
-        let list_bytes = if variants.spilled() { size_of_val(&variants[..]) } else { 0 };
+        let expires_at_ms = expires_at_ms(&variants, uncacheable).unwrap_or(NEVER);
+        let variants = Variants::from(variants);
         let bytes = allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
-            + allocated_bytes(list_bytes)
-            + variants.iter().map(StoredResponse::heap_bytes).sum::<usize>();
+            + uncacheable.map_or(0, |_| allocated_bytes(size_of::<Uncacheable>()))
+            + variants.heap_bytes();
         let charge = budget.reserve_record(bytes)?;
-        Ok(Self { variants, uncacheable, expires_at_ms, charge })
+        Ok(Self { variants, uncacheable: uncacheable.map(Box::new), expires_at_ms, charge })
     }
 
     pub(crate) fn variants(&self) -> &[StoredResponse] {
-        &self.variants
+        match &self.variants {
+            Variants::One(response) => std::slice::from_ref(response),
+            Variants::List(responses) => responses,
+        }
     }
 
     /// Why responses for this key are not stored these days.
     pub(crate) fn why_uncacheable(&self, now: Timestamp) -> Option<Detail> {
-        self.uncacheable.filter(|uncacheable| now < uncacheable.until).map(|uncacheable| uncacheable.because)
+        self.uncacheable()
+            .filter(|uncacheable| now < uncacheable.until)
+            .map(|uncacheable| uncacheable.because)
     }
 
     pub(crate) fn uncacheable(&self) -> Option<Uncacheable> {
-        self.uncacheable
+        self.uncacheable.as_deref().copied()
     }
 
     /// The stored response that the request's nominated fields select.
@@ -215,7 +353,7 @@ impl Primary {
 
     //= RFC 9111 section 4.1: the most recent of several matching responses
     fn best_of(&self, is_match: impl Fn(&StoredHead) -> bool) -> Option<usize> {
-        let matching = self.variants.iter().enumerate().filter(|(_, variant)| is_match(&variant.head));
+        let matching = self.variants().iter().enumerate().filter(|(_, variant)| is_match(&variant.head));
         let goes_before = |one: &StoredResponse, other: &StoredResponse| {
             one.head.matching().goes_before(&other.head.matching())
         };
@@ -225,7 +363,7 @@ impl Primary {
 
     /// Which of the stored responses a validation names, the selected one first.
     pub(crate) fn candidates(self: &Arc<Self>, selected: Option<&Hit>, max: usize) -> Vec<Hit> {
-        let stored: Vec<Known<'_>> = self.variants.iter().map(StoredResponse::known).collect();
+        let stored: Vec<Known<'_>> = self.variants().iter().map(StoredResponse::known).collect();
         let named = validation::candidates(selected.map(|hit| hit.index), &stored, max);
         named.iter().map(|index| Hit { primary: Arc::clone(self), index: *index }).collect()
     }
@@ -248,7 +386,7 @@ impl Record for Primary {
     }
 
     fn expires_at_ms(&self) -> Option<u64> {
-        self.expires_at_ms
+        (self.expires_at_ms != NEVER).then_some(self.expires_at_ms)
     }
 }
 
@@ -263,7 +401,7 @@ impl Deref for Hit {
     type Target = StoredResponse;
 
     fn deref(&self) -> &StoredResponse {
-        &self.primary.variants[self.index]
+        &self.primary.variants()[self.index]
     }
 }
 
@@ -275,7 +413,7 @@ impl Hit {
 
     /// The newest variant of a record that was just written.
     pub(crate) fn newest(primary: Arc<Primary>) -> Option<Self> {
-        (!primary.variants.is_empty()).then_some(Self { primary, index: 0 })
+        (!primary.variants().is_empty()).then_some(Self { primary, index: 0 })
     }
 
     /// The bytes from `start` to `end`; `None` when some of them are missing.
@@ -286,5 +424,17 @@ impl Hit {
             }
             StoredBody::Segments(segmented) => segmented.pieces(start, end),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the header of their `Arc`, both fill a size class of the allocator.
+    #[test]
+    fn what_each_response_has_stays_small() {
+        assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 112);
+        assert_eq!(size_of::<Primary>() + ARC_HEADER_BYTES, 96);
     }
 }

@@ -340,7 +340,7 @@ impl<S: Stream> Connection<S> {
         let body = problem.body(exposure);
         let mut head = Http1Head { out: &mut self.out };
         crate::reply::HeadSink::status(&mut head, problem.status, None);
-        crate::reply::HeadSink::fields(&mut head, &problem.fields(&self.worker.date()));
+        crate::reply::HeadSink::fields(&mut head, problem.fields(&self.worker.date()).view());
         encode::write_field_number(&mut self.out, "content-length", body.len() as u64);
         self.out.extend_from_slice(b"connection: close\r\n\r\n");
         self.out.extend_from_slice(&body);

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use caching::{CacheName, CacheStatus};
 use http1::encode;
 
-use crate::fields::PackedFields;
+use crate::fields::Fields;
 use crate::reply::{HeadSink, Length};
 
 /// Writes a head into the connection's output buffer.
@@ -36,12 +36,12 @@ impl HeadSink for Http1Head<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    fn fields(&mut self, packed: &PackedFields) {
-        self.out.extend_from_slice(packed.wire());
+    fn fields(&mut self, fields: Fields<'_>) {
+        self.out.extend_from_slice(fields.wire());
     }
 
-    fn fields_of_304(&mut self, packed: &PackedFields) {
-        packed.wire_of_304().for_each(|line| self.out.extend_from_slice(line));
+    fn fields_of_304(&mut self, fields: Fields<'_>) {
+        fields.wire_of_304().for_each(|line| self.out.extend_from_slice(line));
     }
 }
 

@@ -101,7 +101,7 @@ impl Responder {
         let body = problem.body(ErrorExposure::Expose);
         let mut head = Http2Head::default();
         head.status(problem.status, None);
-        head.fields(&problem.fields(&self.worker.date()));
+        head.fields(problem.fields(&self.worker.date()).view());
         if problem.status == 405 {
             //= RFC 9110 section 10.2.1: an empty Allow means that the resource allows no methods
             head.field("allow", b"");
