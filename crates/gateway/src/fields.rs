@@ -3,7 +3,6 @@
 //! A `HeaderMap` costs an allocation per value and forgets the order of different names. Packed lines are
 //! at the same time the HTTP/1.1 wire form: a stored response's head is sent by copying one slice.
 
-use bytes::Bytes;
 use caching::{FieldLine, conditional};
 
 /// A header section that is being put together: `name: value\r\n` for each line, plus how long each part is.
@@ -43,10 +42,10 @@ const VALUE_BYTES_MAX: u32 = 0xff_ffff;
 const SEPARATOR: &[u8] = b": ";
 const LINE_END: &[u8] = b"\r\n";
 
-fn span(name: &str, value: &[u8]) -> LineSpan {
+fn span(name: &str, value_bytes: usize) -> LineSpan {
     let clamp = |bytes: usize, max: u32| u32::try_from(bytes).map_or(max, |bytes| bytes.min(max));
     let name_bytes = clamp(name.len(), NAME_BYTES_MAX);
-    let value_bytes = clamp(value.len(), VALUE_BYTES_MAX);
+    let value_bytes = clamp(value_bytes, VALUE_BYTES_MAX);
     let belongs_in_304 = if conditional::belongs_in_304(name) { BELONGS_IN_304 } else { 0 };
     (belongs_in_304 | name_bytes << NAME_SHIFT | value_bytes).to_le_bytes()
 }
@@ -68,12 +67,49 @@ impl PackedFields {
 
     /// Appends a line. Names and values come from parsed messages, which contain no CR, LF or NUL.
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) {
-        debug_assert!(!value.contains(&b'\n') && !value.contains(&b'\r') && !name.contains(':'));
+        self.push_parts(name, &[value]);
+    }
+
+    /// Appends a line whose value consists of several parts.
+    pub(crate) fn push_parts(&mut self, name: &str, value: &[&[u8]]) {
+        debug_assert!(!value.iter().any(|part| part.contains(&b'\n') || part.contains(&b'\r')));
+        debug_assert!(!name.contains(':'));
+        let value_bytes: usize = value.iter().map(|part| part.len()).sum();
+        self.wire.reserve(name.len() + SEPARATOR.len() + value_bytes + LINE_END.len());
         self.wire.extend_from_slice(name.as_bytes());
         self.wire.extend_from_slice(SEPARATOR);
-        self.wire.extend_from_slice(value);
+        value.iter().for_each(|part| self.wire.extend_from_slice(part));
         self.wire.extend_from_slice(LINE_END);
-        self.spans.push(span(name, value));
+        self.spans.push(span(name, value_bytes));
+    }
+
+    /// Removes the lines whose names don't pass.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        if !self.lines().all(|(name, _)| is_kept(name)) {
+            *self = Self::from_lines(self.lines().filter(|(name, _)| is_kept(name)));
+        }
+    }
+
+    /// One line in place of all that are called `name`.
+    pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
+        if self.value(name).is_some() {
+            self.retain(|other| !other.eq_ignore_ascii_case(name));
+        }
+        self.push(name, value);
+    }
+
+    /// Puts an element behind those of a list.
+    pub(crate) fn append_to_list(&mut self, name: &str, element: &[&[u8]]) {
+        if self.value(name).is_none() {
+            return self.push_parts(name, element);
+        }
+        let mut list = Vec::new();
+        for before in self.values(name) {
+            list.extend_from_slice(before);
+            list.extend_from_slice(b", ");
+        }
+        element.iter().for_each(|part| list.extend_from_slice(part));
+        self.set(name, &list);
     }
 
     /// Appends a line whose name may have letters of both cases.
@@ -103,11 +139,6 @@ impl PackedFields {
     /// Borrowed lines in the form that `caching` takes.
     pub(crate) fn to_lines(&self) -> Vec<FieldLine<'_>> {
         self.lines().collect()
-    }
-
-    /// The lines in a form to keep: all values share one allocation.
-    pub(crate) fn shared_lines(&self) -> impl Iterator<Item = (&str, Bytes)> {
-        self.view().shared_lines()
     }
 
     /// The value of the first line called `name`.
@@ -189,17 +220,6 @@ impl<'a> Fields<'a> {
 
     fn parts(self) -> Parts<'a> {
         Parts { wire: self.wire, spans: self.spans.iter() }
-    }
-
-    fn shared_lines(self) -> impl Iterator<Item = (&'a str, Bytes)> {
-        let wire = Bytes::copy_from_slice(self.wire);
-        let mut end = 0;
-        self.parts().map(move |part| {
-            end += part.wire.len();
-            let (name, value) = part.line();
-            let value_end = end - LINE_END.len();
-            (name, wire.slice(value_end - value.len()..value_end))
-        })
     }
 
     /// The HTTP/1.1 wire form of all lines, without the empty line that ends a head.
@@ -310,8 +330,6 @@ mod tests {
                 b"Set-Cookie: a=1\r\nX-Odd: \xff\x80\r\nset-cookie: b=2\r\nEmpty: \r\n"
             );
             assert_eq!(fields.value("SET-COOKIE"), Some(&b"a=1"[..]));
-            let shared: Vec<(&str, Bytes)> = fields.shared_lines().collect();
-            assert!(shared.iter().map(|(name, value)| (*name, &**value)).eq(lines.iter().copied()));
         }
         assert_eq!(kept.heap_bytes(), store::allocated_bytes(packed.view().wire().len() + 4 * lines.len()));
     }
@@ -328,6 +346,23 @@ mod tests {
             assert_eq!(packed.value("AFTER"), Some(&b"y"[..]));
             assert_eq!(packed.value(&name), Some(&value[..]));
         }
+    }
+
+    #[test]
+    fn lines_are_replaced_and_lists_grow() {
+        let mut packed = PackedFields::default();
+        packed.push_lowercase("Via", b"1.0 a");
+        packed.push_lowercase("X-A", b"1");
+        packed.push_lowercase("VIA", b"1.1 b");
+        packed.append_to_list("via", &[b"1.1 ", b"c"]);
+        packed.append_to_list("forwarded", &[b"for=", b"d"]);
+        assert_eq!(packed.view().wire(), b"x-a: 1\r\nvia: 1.0 a, 1.1 b, 1.1 c\r\nforwarded: for=d\r\n");
+        packed.set("X-a", b"2");
+        packed.set("range", b"bytes=0-");
+        packed.retain(|name| name != "via");
+        let expected: [FieldLine<'_>; 3] = [("forwarded", b"for=d"), ("X-a", b"2"), ("range", b"bytes=0-")];
+        assert_eq!(packed.to_lines(), expected);
+        assert_eq!(packed.value("range"), Some(&b"bytes=0-"[..]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use caching::explain::{Finding, seconds};
 use caching::invalidation::Target;
 use caching::{CacheStatus, ExchangeTimes, FwdReason, Outcome};
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderValue, Method};
 use telemetry::{CacheResult, OriginOutcome};
 use tokio::time::Instant;
 
@@ -34,13 +34,13 @@ pub(crate) struct OriginCall<'a> {
 }
 
 impl OriginCall<'_> {
-    pub(crate) fn fields(&self, purpose: Purpose) -> HeaderMap {
+    pub(crate) fn fields(&self, purpose: Purpose) -> PackedFields {
         transform::request_fields(self.request, &self.site.config, &self.live.config.server_name, purpose)
     }
 
     pub(crate) async fn send(
         &self,
-        fields: HeaderMap,
+        fields: PackedFields,
         body: RequestBody,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Box<OriginResponse>, OriginError> {
@@ -81,13 +81,13 @@ impl OriginCall<'_> {
         }
     }
 
-    fn origin_request(&self, fields: HeaderMap, body: RequestBody) -> Result<OriginRequest, OriginError> {
+    fn origin_request(&self, fields: PackedFields, body: RequestBody) -> Result<OriginRequest, OriginError> {
         let request = self.request;
         let invalid = |what: &str| OriginError::InvalidRequest(what.into());
         Ok(OriginRequest {
             method: Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?,
             path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),
-            authority: self.authority(&fields).ok_or_else(|| invalid("authority"))?,
+            authority: self.authority().ok_or_else(|| invalid("authority"))?,
             scheme: match request.scheme {
                 crate::head::Scheme::Http => http::uri::Scheme::HTTP,
                 crate::head::Scheme::Https => http::uri::Scheme::HTTPS,
@@ -100,10 +100,7 @@ impl OriginCall<'_> {
     }
 
     /// `Host` for the origin: what the client said, or the origin's own name for HTTP/1.0 clients that say nothing.
-    fn authority(&self, fields: &HeaderMap) -> Option<HeaderValue> {
-        if let Some(host) = fields.get(http::header::HOST) {
-            return Some(host.clone());
-        }
+    fn authority(&self) -> Option<HeaderValue> {
         match (&self.request.authority[..], &self.site.config.origin.endpoint) {
             ("", OriginEndpoint::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
             ("", OriginEndpoint::Unix(_)) => Some(HeaderValue::from_static("localhost")),
@@ -126,10 +123,10 @@ impl OriginCall<'_> {
 }
 
 /// The preconditions and ranges of a request to the origin, for people.
-fn asked_with(fields: &HeaderMap) -> String {
+fn asked_with(fields: &PackedFields) -> String {
     let names =
         ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"];
-    let shown = |name: &str| Some(format!("{name}: {}", fields.get(name)?.as_bytes().escape_ascii()));
+    let shown = |name: &str| Some(format!("{name}: {}", fields.value(name)?.escape_ascii()));
     names.into_iter().filter_map(shown).collect::<Vec<_>>().join(", ")
 }
 

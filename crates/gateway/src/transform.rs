@@ -5,10 +5,8 @@
 
 use std::net::IpAddr;
 
-use bytes::Bytes;
 use caching::{FieldLine, HopByHop, MaxForwards};
-use http::HeaderMap;
-use http::header::{self, HeaderName, HeaderValue};
+use http::header::HeaderName;
 
 use crate::config::{OverrideFields, Site};
 use crate::fields::PackedFields;
@@ -25,14 +23,11 @@ pub(crate) enum Purpose {
 }
 
 /// Fields that ask for something other than the complete current response.
-const PRECONDITIONS: [HeaderName; 6] = [
-    header::IF_MATCH,
-    header::IF_NONE_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_UNMODIFIED_SINCE,
-    header::IF_RANGE,
-    header::RANGE,
-];
+const PRECONDITIONS: [&str; 6] =
+    ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range"];
+
+/// The origin client writes these from the authority and the body, and an expectation is met on this side.
+const NOT_FORWARDED: [&str; 3] = ["host", "content-length", "expect"];
 
 /// Fields by which some origin frameworks let a client replace method or target. They are no part of the cache
 /// key, so an answer to them must never be stored under it.
@@ -65,24 +60,17 @@ pub(crate) fn request_fields(
     site: &Site,
     server_name: &str,
     purpose: Purpose,
-) -> HeaderMap {
+) -> PackedFields {
     let lines = request.fields.to_lines();
     let hop_by_hop = HopByHop::of(&lines);
-    let mut fields = HeaderMap::with_capacity(lines.len() + 8);
-    // First, as HTTP/1 wants it (RFC 9112 section 3.2): the origin client has the last word on it.
-    if let Ok(host) = HeaderValue::from_str(&request.authority)
-        && !request.authority.is_empty()
-    {
-        fields.insert(header::HOST, host);
-    }
-    for (name, value) in request.fields.shared_lines().filter(|(name, _)| !hop_by_hop.contains(name)) {
-        let Some((name, value)) = typed(name, value) else { continue };
-        if is_forwarded(&name, site, request.peer, purpose) {
-            fields.append(name, value);
+    let mut fields = PackedFields::with_capacity(lines.len() + 8);
+    for &(name, value) in &lines {
+        if !hop_by_hop.contains(name) && is_forwarded(name, site, request.peer, purpose) {
+            fields.push_lowercase(name, value);
         }
     }
     if let MaxForwards::Forward(left) = MaxForwards::parse(&request.method, &lines) {
-        fields.insert(header::MAX_FORWARDS, left.into());
+        fields.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
     }
     describe_the_way(&mut fields, request, server_name);
     fields
@@ -96,45 +84,53 @@ pub(crate) fn has_unkeyed_overrides(request: &OwnedRequest) -> bool {
         .any(|(name, _)| UNKEYED_OVERRIDES.iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
 
-fn is_forwarded(name: &HeaderName, site: &Site, peer: Peer, purpose: Purpose) -> bool {
-    // The origin client writes these from the authority and the body.
-    if [header::HOST, header::CONTENT_LENGTH, header::EXPECT].contains(name) {
-        return false;
-    }
-    if site.request_fields_hidden.contains(name) {
+fn is_forwarded(name: &str, site: &Site, peer: Peer, purpose: Purpose) -> bool {
+    if is_one_of(&NOT_FORWARDED, name) || is_listed(&site.request_fields_hidden, name) {
         return false;
     }
     if let Purpose::Store { overrides } = purpose {
-        let is_override = overrides == OverrideFields::Drop && UNKEYED_OVERRIDES.contains(&name.as_str());
+        let is_override = overrides == OverrideFields::Drop && is_one_of(&UNKEYED_OVERRIDES, name);
         //= RFC 9111 section 4.3.2: preconditions where nothing is stored
-        if is_override || PRECONDITIONS.contains(name) {
+        if is_override || is_one_of(&PRECONDITIONS, name) {
             return false;
         }
     }
-    if FORWARDING.contains(&name.as_str()) {
+    if is_one_of(&FORWARDING, name) {
         return peer.trust == Trust::Trusted;
     }
-    site.request_fields_forwarded.is_empty() || site.request_fields_forwarded.contains(name)
+    site.request_fields_forwarded.is_empty() || is_listed(&site.request_fields_forwarded, name)
+}
+
+fn is_one_of(names: &[&str], name: &str) -> bool {
+    names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+fn is_listed(names: &[HeaderName], name: &str) -> bool {
+    names.iter().any(|listed| listed.as_str().eq_ignore_ascii_case(name))
 }
 
 /// `Via`, `Forwarded` and the `X-Forwarded-*` family.
-fn describe_the_way(fields: &mut HeaderMap, request: &OwnedRequest, server_name: &str) {
+fn describe_the_way(fields: &mut PackedFields, request: &OwnedRequest, server_name: &str) {
     let client = request.peer.ip();
     let address = address_text(client);
-    let scheme = request.scheme.as_str();
-    append_to_list(fields, X_FORWARDED_FOR, address.as_bytes());
-    set_if_absent(fields, X_FORWARDED_PROTO, scheme);
-    set_if_absent(fields, X_FORWARDED_HOST, &request.authority);
-    let (open, close) = if client.is_ipv6() { ("\"[", "]\"") } else { ("", "") };
-    let parts = ["for=", open, &address, close, ";host=\"", &request.authority, "\";proto=", scheme];
-    append_to_list(fields, header::FORWARDED, parts.concat().as_bytes());
+    let (address, authority) = (address.as_bytes(), request.authority.as_bytes());
+    let scheme = request.scheme.as_str().as_bytes();
+    fields.append_to_list("x-forwarded-for", &[address]);
+    set_if_absent(fields, "x-forwarded-proto", scheme);
+    set_if_absent(fields, "x-forwarded-host", authority);
+    let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
+    let element = [b"for=", open, address, close, b";host=\"", authority, b"\";proto=", scheme];
+    fields.append_to_list("forwarded", &element);
     //= RFC 9110 section 7.6.3: Via
-    append_to_list(fields, header::VIA, via(request.version, server_name).as_bytes());
+    let received_by = [request.version.received_protocol(), " ", server_name];
+    fields.append_to_list("via", &received_by.map(str::as_bytes));
 }
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+fn set_if_absent(fields: &mut PackedFields, name: &str, value: &[u8]) {
+    if fields.value(name).is_none() {
+        fields.push(name, value);
+    }
+}
 
 /// An address as text. The numbers of IPv4 are written one by one: the formatting machinery costs more than all other
 /// fields together.
@@ -173,28 +169,6 @@ pub(crate) fn goes_in_circles(request: &OwnedRequest, server_name: &str) -> bool
 
 /// As many gateways of one name may stand in a row.
 const OWN_PASSES_MAX: usize = 8;
-
-fn append_to_list(fields: &mut HeaderMap, name: HeaderName, element: &[u8]) {
-    let mut list: Vec<u8> = Vec::with_capacity(element.len());
-    for value in fields.get_all(&name) {
-        list.extend_from_slice(value.as_bytes());
-        list.extend_from_slice(b", ");
-    }
-    list.extend_from_slice(element);
-    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
-        fields.insert(name, value);
-    }
-}
-
-fn set_if_absent(fields: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        fields.entry(name).or_insert(value);
-    }
-}
-
-fn typed(name: &str, value: Bytes) -> Option<(HeaderName, HeaderValue)> {
-    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_maybe_shared(value).ok()?))
-}
 
 /// The end-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.
 //= RFC 9110 section 5.1: unrecognized fields are forwarded

@@ -24,6 +24,14 @@ pub struct ResponseHead<'b, 's> {
     /// The length of the head; the body starts here.
     pub bytes: usize,
     headers: &'s [httparse::Header<'b>],
+    folds: Folds,
+}
+
+/// Whether values may be folded, which hardly ever is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Folds {
+    None,
+    Possible,
 }
 
 /// How the end of a response's body is found.
@@ -76,7 +84,11 @@ impl<'b, 's> ResponseHead<'b, 's> {
     /// All field lines, in their order. A folded value comes with one space for each fold.
     //= RFC 9112 section 5.2: obsolete line folding in a response is replaced by spaces
     pub fn lines(&self) -> impl ExactSizeIterator<Item = (&'b str, Cow<'b, [u8]>)> + use<'b, 's> {
-        self.headers.iter().map(|header| (header.name, unfolded(header.value)))
+        let folds = self.folds;
+        self.headers.iter().map(move |header| match folds {
+            Folds::None => (header.name, Cow::Borrowed(header.value)),
+            Folds::Possible => (header.name, unfolded(header.value)),
+        })
     }
 
     /// The values of all lines with this name, in their order; names are compared without regard to case.
@@ -177,6 +189,7 @@ fn parse<'b, 's>(
         persistence: control.options.persistence(version),
         bytes,
         headers,
+        folds: folds(&buf[..bytes], headers.len()),
     }))
 }
 
@@ -198,6 +211,11 @@ const fn fault(error: httparse::Error) -> ResponseError {
         httparse::Error::HeaderValue => ResponseError::InvalidFieldValue,
         httparse::Error::HeaderName | httparse::Error::Token => ResponseError::InvalidFieldName,
     }
+}
+
+/// A head without folds has as many line ends as it has field lines, and two.
+fn folds(head: &[u8], lines: usize) -> Folds {
+    if memchr::memchr_iter(b'\n', head).count() == lines + 2 { Folds::None } else { Folds::Possible }
 }
 
 fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {

@@ -3,12 +3,12 @@
 use caching::partial::{self, Wanted};
 use caching::range::{RangeSpec, write_range};
 use caching::{ByteRange, FieldLine, MethodClass, RequestFacts};
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use super::segmented::Segmented;
 use super::serve::{Extent, Serving};
 use super::stored::Hit;
 use crate::config::{CacheRule, RangeMiss};
+use crate::fields::PackedFields;
 use crate::head::OwnedRequest;
 
 /// What is asked for.
@@ -93,7 +93,7 @@ impl Ask {
 
     /// Adds preconditions and ranges to the fields of the request.
     //= RFC 9111 section 3.3: completing by a range request
-    pub(crate) fn write_fields(&self, request: &OwnedRequest, fields: &mut HeaderMap) {
+    pub(crate) fn write_fields(&self, request: &OwnedRequest, fields: &mut PackedFields) {
         let spec = match self {
             Self::Whole => return,
             Self::AsAsked => return append_preconditions(request, fields),
@@ -101,13 +101,13 @@ impl Ask {
             Self::Hole(hole) => {
                 let validators = hole.hit.head.validators();
                 //= RFC 9110 section 13.1.5: no If-Range without Range
-                insert(fields, header::IF_RANGE, partial::if_range_value(&validators).unwrap_or_default());
+                fields.set("if-range", partial::if_range_value(&validators).unwrap_or_default());
                 hole.spec()
             }
         };
         let mut value = Vec::new();
         write_range(spec, &mut value);
-        insert(fields, header::RANGE, &value);
+        fields.set("range", &value);
     }
 }
 
@@ -146,19 +146,8 @@ impl Hole {
 }
 
 //= RFC 9111 section 4.3.2: preconditions where nothing is stored
-fn append_preconditions(request: &OwnedRequest, fields: &mut HeaderMap) {
-    for name in [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE] {
-        for (_, value) in request.fields.lines().filter(|(line, _)| line.eq_ignore_ascii_case(name.as_str()))
-        {
-            if let Ok(value) = HeaderValue::from_bytes(value) {
-                fields.append(&name, value);
-            }
-        }
-    }
-}
-
-fn insert(fields: &mut HeaderMap, name: HeaderName, value: &[u8]) {
-    if let Ok(value) = HeaderValue::from_bytes(value) {
-        fields.insert(name, value);
+fn append_preconditions(request: &OwnedRequest, fields: &mut PackedFields) {
+    for name in ["if-none-match", "if-modified-since"] {
+        request.fields.values(name).for_each(|value| fields.push(name, value));
     }
 }

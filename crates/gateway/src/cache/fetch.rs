@@ -10,7 +10,6 @@ use caching::{
     ExchangeTimes, NotReused, NotStored, RequestFacts, ResponseFacts, Timestamp, Validators, may_serve_stale,
     may_store,
 };
-use http::header::{HeaderName, HeaderValue};
 use store::Place;
 
 use super::ask::Ask;
@@ -132,9 +131,7 @@ impl Job {
         let mut fields = call.fields(Purpose::Store { overrides: self.rule().override_fields });
         if validation == Validation::With {
             for (name, value) in validation::conditional_fields(&self.candidates(), self.first()) {
-                if let Ok(value) = HeaderValue::from_bytes(&value) {
-                    fields.insert(HeaderName::from_static(name), value);
-                }
+                fields.set(name, &value);
             }
         }
         self.fetch.ask.write_fields(&self.request, &mut fields);

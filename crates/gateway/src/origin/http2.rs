@@ -186,7 +186,8 @@ fn request(head: &RequestHead) -> Result<http::Request<()>, OriginError> {
     let mut parts = Parts::default();
     parts.scheme = Some(head.scheme.clone());
     parts.authority = Some(authority);
-    parts.path_and_query = Some(head.target.clone());
+    let target = head.target.parse().map_err(|_| OriginError::invalid_request("characters in the target"))?;
+    parts.path_and_query = Some(target);
     let uri = Uri::from_parts(parts).map_err(|_| OriginError::invalid_request("target"))?;
     let mut request = http::Request::new(());
     *request.method_mut() = head.method.clone();

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use caching::hop_by_hop::is_connection_specific;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::uri::{PathAndQuery, Scheme};
+use http::uri::Scheme;
 use http1::encode;
 use smallvec::SmallVec;
 use tokio::sync::mpsc;
@@ -31,8 +31,8 @@ pub struct OriginRequest {
     /// `:scheme`.
     pub scheme: Scheme,
     /// End-to-end fields only: the caller has removed those that belong to the client's connection.
-    /// Framing fields and `Host` in here are ignored.
-    pub fields: HeaderMap,
+    /// Framing fields and `Host` in here are ignored. Names are sent as they are.
+    pub(crate) fields: PackedFields,
     /// Content.
     pub body: RequestBody,
     /// Whether trailers of the response can be used (`TE: trailers`).
@@ -304,12 +304,13 @@ fn joined(mut pieces: VecDeque<Bytes>) -> Bytes {
 #[derive(Debug)]
 pub(super) struct RequestHead {
     pub(super) method: http::Method,
-    pub(super) target: PathAndQuery,
+    /// Of [`is_target`].
+    pub(super) target: String,
     pub(super) authority: HeaderValue,
     pub(super) scheme: Scheme,
     pub(super) upgrade: Option<HeaderValue>,
-    /// `Host` first (RFC 9112 section 3.2).
-    fields: HeaderMap,
+    /// Without `Host`.
+    fields: PackedFields,
     pub(super) framing: RequestFraming,
     accepts_trailers: bool,
 }
@@ -322,9 +323,8 @@ pub(super) enum RequestFraming {
     Unknown,
 }
 
-/// Fields that belong to one connection and framing, which we write ourselves.
-const OWN_FIELDS: [HeaderName; 5] =
-    [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION, header::UPGRADE, header::TE];
+/// Fields that belong to one connection, framing and `Host`, which we write ourselves.
+const OWN_FIELDS: [&str; 6] = ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te"];
 
 impl RequestHead {
     pub(super) fn new(
@@ -339,7 +339,7 @@ impl RequestHead {
             method,
             scheme,
             upgrade: request.upgrade,
-            fields: with_host(own_fields_applied(config, fields), &authority),
+            fields: own_fields_applied(config, fields),
             authority,
             accepts_trailers: request.accepts_trailers,
         };
@@ -349,12 +349,12 @@ impl RequestHead {
     /// Appends the head as HTTP/1.1 sends it.
     //= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
     pub(super) fn write_http1(&self, out: &mut Vec<u8>, connection: KeepAlive) {
-        for part in [self.method.as_str(), " ", self.target.as_str(), " HTTP/1.1\r\n"] {
+        for part in [self.method.as_str(), " ", &self.target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
         }
-        for (name, value) in &self.fields {
-            write_line(out, name.as_str(), value.as_bytes());
-        }
+        //= RFC 9112 section 3.2: Host is the first field
+        write_line(out, "host", self.authority.as_bytes());
+        out.extend_from_slice(self.fields.view().wire());
         match self.framing {
             RequestFraming::Bodyless => {}
             RequestFraming::Length(length) => encode::write_field_number(out, "content-length", length),
@@ -386,15 +386,18 @@ impl RequestHead {
     /// The names in `Trailer`.
     //= RFC 9110 section 6.6.2: Trailer names what may come
     pub(super) fn announced_trailers(&self) -> Vec<HeaderName> {
-        let lines = self.fields.get_all(header::TRAILER).iter();
-        let names = lines.flat_map(|line| http1::elements(line.as_bytes()));
+        let names = self.fields.values("trailer").flat_map(http1::elements);
         names.filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
     }
 
     /// The header section as HTTP/2 sends it: no connection-specific fields (RFC 9113 section 8.2.2).
     pub(super) fn http2_fields(&self) -> HeaderMap {
-        let mut fields = self.fields.clone();
-        fields.remove(header::HOST);
+        let mut fields = HeaderMap::with_capacity(self.fields.len() + 2);
+        for (name, value) in self.fields.lines() {
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value)) {
+                fields.append(name, value);
+            }
+        }
         if let RequestFraming::Length(length) = self.framing {
             fields.insert(header::CONTENT_LENGTH, length.into());
         }
@@ -412,39 +415,21 @@ pub(super) enum KeepAlive {
     On,
 }
 
-fn own_fields_applied(config: &OriginConfig, mut fields: HeaderMap) -> HeaderMap {
-    for (name, _) in &config.fixed_fields {
-        fields.remove(name);
-    }
-    for (name, value) in &config.fixed_fields {
-        fields.append(name.clone(), value.clone());
+fn own_fields_applied(config: &OriginConfig, mut fields: PackedFields) -> PackedFields {
+    let is_own = |name: &str| {
+        OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name))
+            || config.credentials.is_some() && name.eq_ignore_ascii_case("authorization")
+    };
+    let is_fixed =
+        |name: &str| config.fixed_fields.iter().any(|(fixed, _)| fixed.as_str().eq_ignore_ascii_case(name));
+    fields.retain(|name| !is_own(name) && !is_fixed(name));
+    for (name, value) in config.fixed_fields.iter().filter(|(name, _)| !is_own(name.as_str())) {
+        fields.push(name.as_str(), value.as_bytes());
     }
     if let Some(credentials) = &config.credentials {
-        fields.insert(header::AUTHORIZATION, credentials.0.clone());
-    }
-    for name in OWN_FIELDS {
-        fields.remove(name);
+        fields.push("authorization", credentials.0.as_bytes());
     }
     fields
-}
-
-/// The fields with `Host`, as the first line. The caller may have put one there, which saves a copy.
-fn with_host(mut fields: HeaderMap, host: &HeaderValue) -> HeaderMap {
-    match fields.keys().next() {
-        Some(&header::HOST) => {
-            if fields.get_all(header::HOST).iter().ne([host]) {
-                fields.insert(header::HOST, host.clone());
-            }
-            fields
-        }
-        _ => {
-            fields.remove(header::HOST);
-            let mut all = HeaderMap::with_capacity(fields.len() + 4);
-            all.insert(header::HOST, host.clone());
-            all.extend(fields);
-            all
-        }
-    }
 }
 
 fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming {
@@ -459,19 +444,29 @@ fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming 
     }
 }
 
-/// The target to send. The URI type silently cuts at `#`, so that is refused here.
-fn target(base_path: &str, path_and_query: String) -> Result<PathAndQuery, OriginError> {
-    if path_and_query.contains('#') {
-        return Err(OriginError::invalid_request("fragment in the target"));
-    }
+/// The target to send.
+fn target(base_path: &str, path_and_query: String) -> Result<String, OriginError> {
     let full = match path_and_query.as_str() {
         _ if base_path.is_empty() => path_and_query,
         "*" => path_and_query,
         path if path.starts_with('/') => format!("{base_path}{path}"),
         query => format!("{base_path}/{query}"),
     };
-    PathAndQuery::from_maybe_shared(Bytes::from(full))
-        .map_err(|_| OriginError::invalid_request("characters in the target"))
+    if is_target(&full) { Ok(full) } else { Err(OriginError::invalid_request("characters in the target")) }
+}
+
+/// Whether this can be sent as a target: a path with or without a query, or `*`, and no byte that ends it early for
+/// somebody, a fragment among them.
+fn is_target(target: &str) -> bool {
+    let can_stand = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'<' | b'>');
+    if target == "*" {
+        return true;
+    }
+    if !target.starts_with('/') || !target.bytes().all(can_stand) {
+        return false;
+    }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    !path.contains('`') && !query.contains('"')
 }
 
 /// Appends a line whose parts have been looked at.

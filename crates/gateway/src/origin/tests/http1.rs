@@ -213,9 +213,9 @@ async fn requests_are_sent_as_configured() {
     config.credentials = Some(Credentials(HeaderValue::from_static("Basic secret")));
     config.fixed_fields = vec![(HeaderName::from_static("x-fixed"), HeaderValue::from_static("1"))];
     let mut request = get();
-    request.fields.insert("x-fixed", HeaderValue::from_static("from client"));
-    request.fields.insert("authorization", HeaderValue::from_static("Bearer client"));
-    request.fields.insert("connection", HeaderValue::from_static("close"));
+    request.fields.push("x-fixed", b"from client");
+    request.fields.push("authorization", b"Bearer client");
+    request.fields.push("connection", b"close");
     request.accepts_trailers = true;
     fetch(&origin(&config), request).await.unwrap();
     let seen = server.seen(0);

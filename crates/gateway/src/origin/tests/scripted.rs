@@ -153,7 +153,7 @@ pub(super) fn request(method: Method, body: RequestBody) -> OriginRequest {
         path_and_query: "/path?query".to_owned(),
         authority: HeaderValue::from_static("example.org"),
         scheme: http::uri::Scheme::HTTP,
-        fields: HeaderMap::new(),
+        fields: PackedFields::default(),
         body,
         accepts_trailers: false,
         upgrade: None,
