@@ -18,7 +18,9 @@ enum Nominates {
 impl<'a> HopByHop<'a> {
     /// For the fields of this section, as received.
     pub fn of(section: &'a [FieldLine<'a>]) -> Self {
-        let nominates = match fields::contains(section, "connection") {
+        // Keep-alive is nominated more often than all others, and connection-specific without that.
+        let is_nomination = |option: &[u8]| !option.eq_ignore_ascii_case(b"keep-alive");
+        let nominates = match fields::members(section, "connection").any(is_nomination) {
             true => Nominates::Options,
             false => Nominates::Nothing,
         };

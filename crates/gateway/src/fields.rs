@@ -27,8 +27,8 @@ pub(crate) struct Fields<'a> {
     spans: &'a [LineSpan],
 }
 
-/// The lengths of a line's name and value and whether it belongs in a 304, which is decided once, when it comes in, and
-/// not with every 304. Four bytes, because there is one for each line of each stored response: a length that does not
+/// The lengths of a line's name and value, and of a line that is kept whether it belongs in a 304, which is not decided
+/// with every 304. Four bytes, because there is one for each line of each stored response: a length that does not
 /// fit is looked for in the line.
 type LineSpan = [u8; 4];
 
@@ -46,8 +46,7 @@ fn span(name: &str, value_bytes: usize) -> LineSpan {
     let clamp = |bytes: usize, max: u32| u32::try_from(bytes).map_or(max, |bytes| bytes.min(max));
     let name_bytes = clamp(name.len(), NAME_BYTES_MAX);
     let value_bytes = clamp(value_bytes, VALUE_BYTES_MAX);
-    let belongs_in_304 = if conditional::belongs_in_304(name) { BELONGS_IN_304 } else { 0 };
-    (belongs_in_304 | name_bytes << NAME_SHIFT | value_bytes).to_le_bytes()
+    (name_bytes << NAME_SHIFT | value_bytes).to_le_bytes()
 }
 
 impl PackedFields {
@@ -66,19 +65,26 @@ impl PackedFields {
     }
 
     /// Appends a line. Names and values come from parsed messages, which contain no CR, LF or NUL.
+    #[inline]
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) {
-        self.push_parts(name, &[value]);
+        self.push_with(name, value.len(), |wire| wire.extend_from_slice(value));
     }
 
     /// Appends a line whose value consists of several parts.
     pub(crate) fn push_parts(&mut self, name: &str, value: &[&[u8]]) {
-        debug_assert!(!value.iter().any(|part| part.contains(&b'\n') || part.contains(&b'\r')));
-        debug_assert!(!name.contains(':'));
-        let value_bytes: usize = value.iter().map(|part| part.len()).sum();
+        let value_bytes = value.iter().map(|part| part.len()).sum();
+        self.push_with(name, value_bytes, |wire| value.iter().for_each(|part| wire.extend_from_slice(part)));
+    }
+
+    #[inline]
+    fn push_with(&mut self, name: &str, value_bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
         self.wire.reserve(name.len() + SEPARATOR.len() + value_bytes + LINE_END.len());
         self.wire.extend_from_slice(name.as_bytes());
         self.wire.extend_from_slice(SEPARATOR);
-        value.iter().for_each(|part| self.wire.extend_from_slice(part));
+        let start = self.wire.len();
+        write(&mut self.wire);
+        debug_assert_eq!(self.wire.len() - start, value_bytes);
+        debug_assert!(!name.contains(':') && !self.wire[start..].iter().any(|byte| b"\r\n".contains(byte)));
         self.wire.extend_from_slice(LINE_END);
         self.spans.push(span(name, value_bytes));
     }
@@ -181,11 +187,13 @@ impl KeptFields {
 impl From<PackedFields> for KeptFields {
     fn from(packed: PackedFields) -> Self {
         let wire_bytes = packed.wire.len();
-        let spans = packed.spans.as_flattened();
         // Of exact size: what is left over of a list that grew would be kept too.
-        let mut bytes = Vec::with_capacity(wire_bytes + spans.len());
+        let mut bytes = Vec::with_capacity(wire_bytes + size_of_val(&packed.spans[..]));
         bytes.extend_from_slice(&packed.wire);
-        bytes.extend_from_slice(spans);
+        for (span, (name, _)) in packed.spans.iter().zip(packed.lines()) {
+            let belongs_in_304 = if conditional::belongs_in_304(name) { BELONGS_IN_304 } else { 0 };
+            bytes.extend_from_slice(&(u32::from_le_bytes(*span) | belongs_in_304).to_le_bytes());
+        }
         let wire_bytes = u32::try_from(wire_bytes).expect("header sections are limited far below 4 GiB");
         Self { bytes: bytes.into(), wire_bytes }
     }
@@ -208,7 +216,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The lines that a 304 repeats of a response with these fields.
+    /// The lines that a 304 repeats of a response with these fields, which are kept ones.
     pub(crate) fn lines_of_304(self) -> impl Iterator<Item = FieldLine<'a>> {
         self.parts().filter(|part| part.belongs_in_304).map(Part::line)
     }
@@ -369,9 +377,9 @@ mod tests {
     fn a_304_has_the_same_lines_in_both_forms() {
         let lines: Vec<FieldLine<'_>> =
             vec![("ETag", b"\"1\""), ("Content-Type", b"text/html"), ("Vary", b"Accept"), ("Trailer", b"X")];
-        let packed = PackedFields::from_lines(lines);
-        assert_eq!(packed.view().lines_of_304().map(|(name, _)| name).collect::<Vec<_>>(), ["ETag", "Vary"]);
-        let wire: Vec<_> = packed.view().wire_of_304().collect();
+        let kept = KeptFields::from(PackedFields::from_lines(lines));
+        assert_eq!(kept.view().lines_of_304().map(|(name, _)| name).collect::<Vec<_>>(), ["ETag", "Vary"]);
+        let wire: Vec<_> = kept.view().wire_of_304().collect();
         assert_eq!(wire, [&b"ETag: \"1\"\r\n"[..], b"Vary: Accept\r\n"]);
     }
 }

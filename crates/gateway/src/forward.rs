@@ -194,8 +194,8 @@ pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: Pa
 pub(crate) fn private_reply(plan: &Plan, response: Box<OriginResponse>, reason: PassReason) -> Reply {
     let site = &plan.site.config;
     let lines = response.fields.to_lines();
-    let via = transform::via(Version::received(response.version), &plan.live.config.server_name);
-    let fields = transform::response_fields(&lines, site, &via, &caching::date::format(now()));
+    let (server_name, received) = (&plan.live.config.server_name, Version::received(response.version));
+    let fields = transform::response_fields(&lines, site, server_name, received, now);
     drop(lines);
     let status = response.status.as_u16();
     let was_looked_up = match plan.way {

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use caching::{FieldLine, HopByHop, MaxForwards};
+use caching::{FieldLine, HopByHop, MaxForwards, Timestamp};
 use http::header::HeaderName;
 
 use crate::config::{OverrideFields, Site};
@@ -64,15 +64,19 @@ pub(crate) fn request_fields(
     let lines = request.fields.to_lines();
     let hop_by_hop = HopByHop::of(&lines);
     let mut fields = PackedFields::with_capacity(lines.len() + 8);
+    let mut way = Way::Untold;
     for &(name, value) in &lines {
         if !hop_by_hop.contains(name) && is_forwarded(name, site, request.peer, purpose) {
             fields.push_lowercase(name, value);
+            if is_one_of(&FORWARDING, name) || name.eq_ignore_ascii_case("via") {
+                way = Way::Told;
+            }
         }
     }
     if let MaxForwards::Forward(left) = MaxForwards::parse(&request.method, &lines) {
         fields.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
     }
-    describe_the_way(&mut fields, request, server_name);
+    describe_the_way(&mut fields, way, request, server_name);
     fields
 }
 
@@ -110,25 +114,45 @@ fn is_listed(names: &[HeaderName], name: &str) -> bool {
 }
 
 /// `Via`, `Forwarded` and the `X-Forwarded-*` family.
-fn describe_the_way(fields: &mut PackedFields, request: &OwnedRequest, server_name: &str) {
+fn describe_the_way(fields: &mut PackedFields, way: Way, request: &OwnedRequest, server_name: &str) {
     let client = request.peer.ip();
     let address = address_text(client);
     let (address, authority) = (address.as_bytes(), request.authority.as_bytes());
     let scheme = request.scheme.as_str().as_bytes();
-    fields.append_to_list("x-forwarded-for", &[address]);
-    set_if_absent(fields, "x-forwarded-proto", scheme);
-    set_if_absent(fields, "x-forwarded-host", authority);
+    way.append(fields, "x-forwarded-for", &[address]);
+    way.set_if_absent(fields, "x-forwarded-proto", scheme);
+    way.set_if_absent(fields, "x-forwarded-host", authority);
     let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
     let element = [b"for=", open, address, close, b";host=\"", authority, b"\";proto=", scheme];
-    fields.append_to_list("forwarded", &element);
+    way.append(fields, "forwarded", &element);
     //= RFC 9110 section 7.6.3: Via
-    let received_by = [request.version.received_protocol(), " ", server_name];
-    fields.append_to_list("via", &received_by.map(str::as_bytes));
+    way.append(fields, "via", &via(request.version, server_name).map(str::as_bytes));
 }
 
-fn set_if_absent(fields: &mut PackedFields, name: &str, value: &[u8]) {
-    if fields.value(name).is_none() {
-        fields.push(name, value);
+/// The parts of a `Via` element (RFC 9110 section 7.6.3).
+fn via(received: Version, server_name: &str) -> [&str; 3] {
+    [received.received_protocol(), " ", server_name]
+}
+
+/// Whether the request tells which way it has come until here. Most do not, and then there is nothing to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Untold,
+    Told,
+}
+
+impl Way {
+    fn append(self, fields: &mut PackedFields, name: &str, element: &[&[u8]]) {
+        match self {
+            Self::Untold => fields.push_parts(name, element),
+            Self::Told => fields.append_to_list(name, element),
+        }
+    }
+
+    fn set_if_absent(self, fields: &mut PackedFields, name: &str, value: &[u8]) {
+        if self == Self::Untold || fields.value(name).is_none() {
+            fields.push(name, value);
+        }
     }
 }
 
@@ -144,11 +168,6 @@ fn address_text(address: IpAddr) -> String {
         text.push_str(itoa::Buffer::new().format(octet));
     }
     text
-}
-
-/// A `Via` element (RFC 9110 section 7.6.3).
-pub(crate) fn via(received: Version, server_name: &str) -> String {
-    [received.received_protocol(), " ", server_name].concat()
 }
 
 /// Whether a request came through gateways of this name so often that it must be going in circles: a chain of gateways
@@ -184,8 +203,9 @@ const OWN_PASSES_MAX: usize = 8;
 pub(crate) fn response_fields(
     from_origin: &[FieldLine<'_>],
     site: &Site,
-    via: &str,
-    date: &[u8],
+    server_name: &str,
+    received: Version,
+    now: impl FnOnce() -> Timestamp,
 ) -> PackedFields {
     let hop_by_hop = HopByHop::of(from_origin);
     let is_hidden = |name: &str| site.response_fields_hidden.iter().any(|hidden| hidden.as_str() == name);
@@ -197,10 +217,10 @@ pub(crate) fn response_fields(
     }
     if !from_origin.iter().any(|(name, _)| *name == "date") {
         //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
-        packed.push("date", date);
+        packed.push("date", &caching::date::format(now()));
     }
     //= RFC 9110 section 7.6.3: Via in responses
-    packed.push("via", via.as_bytes());
+    packed.push_parts("via", &via(received, server_name).map(str::as_bytes));
     packed
 }
 

@@ -84,8 +84,8 @@ impl Freshening<'_> {
         version: http::Version,
         date: Timestamp,
     ) -> PackedFields {
-        let via = transform::via(Version::received(version), &self.live.config.server_name);
-        transform::response_fields(lines, &self.site.config, &via, &caching::date::format(date))
+        let server_name = &self.live.config.server_name;
+        transform::response_fields(lines, &self.site.config, server_name, Version::received(version), || date)
     }
 
     pub(crate) fn head(

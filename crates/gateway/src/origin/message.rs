@@ -417,7 +417,9 @@ pub(super) enum KeepAlive {
 
 fn own_fields_applied(config: &OriginConfig, mut fields: PackedFields) -> PackedFields {
     let is_own = |name: &str| {
-        OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name))
+        // The lengths of those.
+        let may_be = matches!(name.len(), 2 | 4 | 7 | 10 | 14 | 17);
+        may_be && OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name))
             || config.credentials.is_some() && name.eq_ignore_ascii_case("authorization")
     };
     let is_fixed =
@@ -535,11 +537,11 @@ fn nominated<'a, V: AsRef<[u8]>>(lines: impl Iterator<Item = (&'a str, V)>) -> V
     nominated
 }
 
-/// Options that are no fields, and a field that is never appropriate as one: removing it could turn no-store into
+/// A field that never goes on anyway, and one that is never appropriate here: removing it could turn no-store into
 /// cacheable.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 fn is_never_nominated(option: &[u8]) -> bool {
-    [&b"keep-alive"[..], b"close", b"cache-control"].iter().any(|known| option.eq_ignore_ascii_case(known))
+    [&b"keep-alive"[..], b"cache-control"].iter().any(|known| option.eq_ignore_ascii_case(known))
 }
 
 /// What of an error is worth showing: fixed texts of the protocol libraries, no field values.
