@@ -102,7 +102,7 @@ pub use rules::{
     TtlTable,
 };
 pub use stored::StoredFacts;
-pub use storing::{NotStored, Storable, StorageFilter, may_store};
+pub use storing::{NotStored, Storable, StorageFilter, may_store, may_store_by_directives};
 pub use validators::{StoredValidators, Validators};
 pub use vary::{NominatedFields, NominatedValues, Selecting, VaryUnusable};
 

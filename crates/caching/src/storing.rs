@@ -5,8 +5,8 @@ use crate::reason_codes;
 use crate::status::{self, StatusClass};
 use crate::vary::{VarySummary, VaryUnusable};
 use crate::{
-    Control, FieldLine, HopByHop, LifetimeSource, Qualified, RequestFacts, ResponseFacts, Rules,
-    StoredErrors, StoredFacts, Timestamp, hop_by_hop,
+    Control, FieldLine, HopByHop, LifetimeSource, Qualified, RequestFacts, ResponseDirectives, ResponseFacts,
+    Rules, StoredErrors, StoredFacts, Timestamp, hop_by_hop,
 };
 
 /// What to keep with a response that may be stored.
@@ -60,7 +60,7 @@ pub fn may_store(
 ) -> Result<Storable, NotStored> {
     request_permits(request, rules)?;
     status_permits(response, rules)?;
-    directives_permit(request, response)?;
+    directives_permit(request, response.status, &response.directives)?;
     vary_permits(response)?;
     if response.has_set_cookie && !rules.store_set_cookie {
         return Err(NotStored::SetCookie);
@@ -70,6 +70,28 @@ pub fn may_store(
         return Err(NotStored::NoFreshness);
     }
     Ok(Storable { facts, varies: response.vary == VarySummary::Nominates })
+}
+
+/// What [`may_store`] says of a response by its status and directives alone, which is enough for most that aren't
+/// stored: nothing else of the response is read.
+///
+/// # Errors
+///
+/// The same reason. Without one, only [`may_store`] can tell.
+pub fn may_store_by_directives(
+    request: &RequestFacts,
+    status: u16,
+    response: &[FieldLine<'_>],
+    rules: &Rules,
+) -> Result<(), NotStored> {
+    request_permits(request, rules)?;
+    match status::classify(status) {
+        StatusClass::Heuristic => {
+            directives_permit(request, status, &Control::of(response, rules).directives())
+        }
+        // Other fields come first.
+        _ => Ok(()),
+    }
 }
 
 fn request_permits(request: &RequestFacts, rules: &Rules) -> Result<(), NotStored> {
@@ -114,12 +136,15 @@ fn has_given_lifetime(response: &ResponseFacts, rules: &Rules) -> bool {
         || rules.default_ttl.ttl_ms(response.status).is_some()
 }
 
-fn directives_permit(request: &RequestFacts, response: &ResponseFacts) -> Result<(), NotStored> {
-    let directives = &response.directives;
+fn directives_permit(
+    request: &RequestFacts,
+    status: u16,
+    directives: &ResponseDirectives,
+) -> Result<(), NotStored> {
     //= RFC 9111 section 5.2.2.3: must-understand overrides no-store for an understood status code
     //= RFC 9111 section 3: extensions override
     //= RFC 9111 section 5.2.2.3: must-understand
-    let understood = status::is_understood(response.status);
+    let understood = status::is_understood(status);
     if directives.must_understand && !understood {
         return Err(NotStored::MustUnderstand);
     }
@@ -134,7 +159,7 @@ fn directives_permit(request: &RequestFacts, response: &ResponseFacts) -> Result
         return Err(NotStored::Private);
     }
     //= RFC 9111 section 3: Authorization
-    if request.has_authorization && !opens_to_others(response) {
+    if request.has_authorization && !opens_to_others(directives) {
         return Err(NotStored::Authorization);
     }
     Ok(())
@@ -146,10 +171,8 @@ fn directives_permit(request: &RequestFacts, response: &ResponseFacts) -> Result
 //= RFC 9111 section 5.2.2.10: s-maxage permits storing after Authorization
 //= RFC 9111 section 5.2.2.8: proxy-revalidate alone permits no storing
 //= RFC 9111 section 5.2.2.2: must-revalidate permits reuse after Authorization
-fn opens_to_others(response: &ResponseFacts) -> bool {
-    response.directives.public
-        || response.directives.must_revalidate
-        || response.directives.s_maxage.is_some()
+fn opens_to_others(directives: &ResponseDirectives) -> bool {
+    directives.public || directives.must_revalidate || directives.s_maxage.is_some()
 }
 
 fn vary_permits(response: &ResponseFacts) -> Result<(), NotStored> {

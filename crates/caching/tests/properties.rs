@@ -8,7 +8,8 @@ use caching::{
     CacheKey, Failure, FieldLine, KeyParts, KeyRules, MethodClass, Negotiation, NominatedFields,
     Precondition, Profile, Qualified, QueryOrder, QueryParameters, Ranges, RequestFacts, ResponseFacts,
     Reuse, Rules, Selecting, StaleLimit, StatusMatch, StoredFacts, StoredValidators, Timestamp, TtlTable,
-    Validators, conditional, groups, may_serve_stale, may_store, query, range, reuse,
+    Validators, conditional, groups, may_serve_stale, may_store,
+    may_store_by_directives, query, range, reuse,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -217,6 +218,18 @@ proptest! {
             prop_assert!(!matches!(response.0, 206 | 304 | 0..200 | 1000..));
             prop_assert_eq!(storable.facts, StoredFacts::new(&request, &facts(&response), &rules));
             prop_assert!(NominatedFields::parse(&borrowed(&response.1)).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_the_directives_refuse_is_not_stored_for_that_reason(
+        response in response(), request in request_lines(), rules in rules(), now in moment(),
+    ) {
+        let request = RequestFacts::parse("GET", &borrowed(&request));
+        let (status, lines, times) = (response.0, borrowed(&response.1), response.2);
+        if let Err(reason) = may_store_by_directives(&request, status, &lines, &rules) {
+            let facts = ResponseFacts::parse(status, &lines, times, &rules);
+            prop_assert_eq!(may_store(&request, &facts, &rules, now).map(drop), Err(reason));
         }
     }
 

@@ -41,12 +41,13 @@ const fn one(target: &'static str, fields: &'static str, status: u16) -> Ask {
     Ask::Http1 { target, fields, status, at_once: 1 }
 }
 
-const CASES: [(&str, Ask); 5] = [
+const CASES: [(&str, Ask); 6] = [
     ("hit", one("/plain", "", 200)),
     ("hit-vary", one("/vary", "Accept-Encoding: gzip\r\n", 200)),
     ("hit-304", one("/plain", "If-None-Match: \"1\"\r\n", 304)),
     ("hit-pipelined", Ask::Http1 { target: "/plain", fields: "", status: 200, at_once: 16 }),
     ("hit-http2", Ask::Http2 { target: "/plain" }),
+    ("miss", one("/unstored", "", 200)),
 ];
 
 #[test]
@@ -88,6 +89,12 @@ fn judge(measured: &Figures) {
 
 fn origin() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
+        if exchange.request.target() == "/unstored" {
+            // In one piece, so that it is read at once.
+            let fields = "Content-Type: text/html\r\nCache-Control: no-store\r\nContent-Length: 69";
+            exchange.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{}", "a".repeat(69)));
+            return;
+        }
         let vary = if exchange.request.target() == "/vary" { "Vary: Accept-Encoding\r\n" } else { "" };
         let fields = format!(
             "Cache-Control: max-age=86400\r\nContent-Type: text/html\r\nETag: \"1\"\r\n\

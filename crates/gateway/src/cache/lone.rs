@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use caching::{ExchangeTimes, ResponseFacts};
+use caching::{ExchangeTimes, ResponseFacts, may_store_by_directives};
 
 use super::ask::Ask;
 use super::collapse;
@@ -61,10 +61,16 @@ impl<'a> Lone<'a> {
     }
 
     fn judge(&self, response: &OriginResponse, times: ExchangeTimes) -> Result<(), Detail> {
-        let lines = response.fields.to_lines();
+        let (status, lines) = (response.status.as_u16(), response.fields.to_lines());
         let rules = &self.job.rule().caching;
-        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
-        let storable = self.job.storable(&facts, response, times);
+        // What was refused before mostly is again, and for the same reason.
+        let storable = match may_store_by_directives(&self.job.facts, status, &lines, rules) {
+            Err(reason) => Err(reason.into()),
+            Ok(()) => {
+                let facts = ResponseFacts::parse(status, &lines, times, rules);
+                self.job.storable(&facts, response, times)
+            }
+        };
         self.job.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
         storable.map(drop)
     }
