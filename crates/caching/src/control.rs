@@ -42,6 +42,14 @@ impl<'a> Control<'a> {
         matches!(self.source, Source::Targeted { .. })
     }
 
+    /// Whether any name is listed in a qualified `no-cache="..."` or `private="..."`.
+    pub(crate) fn qualifies(&self) -> bool {
+        match &self.source {
+            Source::CacheControl(response) => directives::qualified_names(response).next().is_some(),
+            Source::Targeted { qualified, .. } => !qualified.is_empty(),
+        }
+    }
+
     /// Whether `name` is listed in a qualified `no-cache="..."` or `private="..."`.
     //= RFC 9111 section 5.2.2.4: no-cache limited to fields
     //= RFC 9111 section 5.2.2.7: private limited to fields

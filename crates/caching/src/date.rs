@@ -45,7 +45,11 @@ pub const IMF_FIXDATE_BYTES: usize = 29;
 //= RFC 9111 section 4.2: matched without case
 //= RFC 9110 section 5.6.7: three forms
 pub fn parse(value: &[u8], now: Timestamp) -> Option<Timestamp> {
-    imf_fixdate(value).or_else(|| rfc850_date(value, now)).or_else(|| asctime_date(value))?.timestamp()
+    as_senders_write(value)
+        .or_else(|| imf_fixdate(value))
+        .or_else(|| rfc850_date(value, now))
+        .or_else(|| asctime_date(value))?
+        .timestamp()
 }
 
 /// Writes an IMF-fixdate, rounded down to the second. Years outside 0 to 9999 become the nearest.
@@ -89,6 +93,33 @@ impl Civil {
         let days = days_from_civil(self.year, self.month, self.day);
         valid.then(|| Timestamp::from_seconds(days * DAY_SECONDS + of_day))
     }
+}
+
+/// An IMF-fixdate letter by letter: nearly all dates, for a third of what it costs to read them part by part.
+fn as_senders_write(value: &[u8]) -> Option<Civil> {
+    const MARKS: [(usize, u8); 7] =
+        [(3, b','), (4, b' '), (7, b' '), (11, b' '), (16, b' '), (19, b':'), (22, b':')];
+    let value: &[u8; IMF_FIXDATE_BYTES] = value.try_into().ok()?;
+    let is_at = |at: usize, name: &str| value[at..at + 3] == name.as_bytes()[..3];
+    let number = |from: usize, to: usize| {
+        value[from..to].iter().try_fold(0, |number, digit| {
+            digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0'))
+        })
+    };
+    if !MARKS.iter().all(|(at, mark)| value[*at] == *mark)
+        || value[25..] != *b" GMT"
+        || !DAYS.iter().any(|name| is_at(0, name))
+    {
+        return None;
+    }
+    Some(Civil {
+        year: number(12, 16)?,
+        month: MONTHS.iter().position(|name| is_at(8, name))? as i64 + 1,
+        day: number(5, 7)?,
+        hour: number(17, 19)?,
+        minute: number(20, 22)?,
+        second: number(23, 25)?,
+    })
 }
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT`
@@ -331,6 +362,20 @@ mod tests {
         fn written_dates_are_read_back(seconds in YEAR_0_SECONDS..YEAR_10000_SECONDS) {
             let time = Timestamp::from_seconds(seconds);
             prop_assert_eq!(parse(&format(time.plus_ms(999)), NOW), Some(time));
+        }
+
+        #[test]
+        fn the_short_way_to_read_a_date_ends_where_the_long_one_does(
+            seconds in YEAR_0_SECONDS..YEAR_10000_SECONDS,
+            (at, byte) in (0..IMF_FIXDATE_BYTES, proptest::char::range(' ', 'z')),
+        ) {
+            let mut text = format(Timestamp::from_seconds(seconds));
+            let long = imf_fixdate(&text).and_then(Civil::timestamp);
+            prop_assert_eq!(as_senders_write(&text).and_then(Civil::timestamp), long);
+            text[at] = byte as u8;
+            if let Some(date) = as_senders_write(&text) {
+                prop_assert_eq!(date.timestamp(), imf_fixdate(&text).and_then(Civil::timestamp));
+            }
         }
 
         #[test]

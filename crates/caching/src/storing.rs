@@ -210,6 +210,8 @@ pub struct StorageFilter<'a> {
     control: Control<'a>,
     hop_by_hop: HopByHop<'a>,
     set_cookie: CookieFields,
+    /// Whether some directive keeps fields out: most responses have none, and need not be asked for each name.
+    qualifies: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,12 +227,9 @@ impl<'a> StorageFilter<'a> {
             true => CookieFields::Kept,
             false => CookieFields::Dropped,
         };
-        Self {
-            response,
-            control: Control::of(response, rules),
-            hop_by_hop: HopByHop::of(response),
-            set_cookie,
-        }
+        let control = Control::of(response, rules);
+        let qualifies = control.qualifies();
+        Self { response, control, hop_by_hop: HopByHop::of(response), set_cookie, qualifies }
     }
 
     /// Whether a field of this name is stored. `Age` is not: whoever reuses the response writes its own.
@@ -245,7 +244,7 @@ impl<'a> StorageFilter<'a> {
             || hop_by_hop::is_for_this_proxy(name)
             || is("age")
             || (is("set-cookie") && self.set_cookie == CookieFields::Dropped)
-            || self.control.is_qualified(name))
+            || (self.qualifies && self.control.is_qualified(name)))
     }
 
     /// The lines that are stored, in order.

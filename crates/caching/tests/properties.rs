@@ -8,8 +8,8 @@ use caching::{
     CacheKey, Failure, FieldLine, KeyParts, KeyRules, MethodClass, Negotiation, NominatedFields,
     Precondition, Profile, Qualified, QueryOrder, QueryParameters, Ranges, RequestFacts, ResponseFacts,
     Reuse, Rules, Selecting, StaleLimit, StatusMatch, StoredFacts, StoredValidators, Timestamp, TtlTable,
-    Validators, conditional, groups, may_serve_stale, may_store,
-    may_store_by_directives, query, range, reuse,
+    Validators, conditional, groups, may_serve_stale, may_store, may_store_by_directives, query, range,
+    reuse,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;

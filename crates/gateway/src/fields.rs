@@ -4,6 +4,7 @@
 //! at the same time the HTTP/1.1 wire form: a stored response's head is sent by copying one slice.
 
 use caching::{FieldLine, conditional};
+use smallvec::SmallVec;
 
 /// A header section that is being put together: `name: value\r\n` for each line, plus how long each part is.
 #[derive(Clone, Debug, Default)]
@@ -91,9 +92,25 @@ impl PackedFields {
 
     /// Removes the lines whose names don't pass.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
-        if !self.lines().all(|(name, _)| is_kept(name)) {
-            *self = Self::from_lines(self.lines().filter(|(name, _)| is_kept(name)));
+        let lines: SmallVec<[(bool, usize); 32]> = self
+            .lines()
+            .zip(self.view().parts())
+            .map(|((name, _), part)| (is_kept(name), part.wire.len()))
+            .collect();
+        if lines.iter().all(|(is_kept, _)| *is_kept) {
+            return;
         }
+        let (mut from, mut to) = (0, 0);
+        for (is_kept, bytes) in &lines {
+            if *is_kept {
+                self.wire.copy_within(from..from + bytes, to);
+                to += bytes;
+            }
+            from += bytes;
+        }
+        self.wire.truncate(to);
+        let mut lines = lines.into_iter();
+        self.spans.retain(|_| lines.next().is_none_or(|(is_kept, _)| is_kept));
     }
 
     /// One line in place of all that are called `name`.

@@ -191,12 +191,13 @@ pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: Pa
 
 /// Hands an origin's response to the client that asked for it.
 //= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
-pub(crate) fn private_reply(plan: &Plan, response: Box<OriginResponse>, reason: PassReason) -> Reply {
-    let site = &plan.site.config;
-    let lines = response.fields.to_lines();
-    let (server_name, received) = (&plan.live.config.server_name, Version::received(response.version));
-    let fields = transform::response_fields(&lines, site, server_name, received, now);
-    drop(lines);
+pub(crate) fn private_reply(plan: &Plan, mut response: Box<OriginResponse>, reason: PassReason) -> Reply {
+    let (site, server_name) = (&plan.site.config, &plan.live.config.server_name);
+    //= RFC 9110 section 9.3.2: HEAD says what GET would
+    let declared =
+        if plan.request.is_head() { response.fields.value("content-length").and_then(number) } else { None };
+    let (fields, received) = (std::mem::take(&mut response.fields), Version::received(response.version));
+    let fields = transform::response_fields(fields, site, received, server_name, now);
     let status = response.status.as_u16();
     let was_looked_up = match plan.way {
         Way::Pass { .. } => reason.detail == Reason::KnownUncacheable.into(),
@@ -206,11 +207,12 @@ pub(crate) fn private_reply(plan: &Plan, response: Box<OriginResponse>, reason: 
     let result = if was_looked_up { CacheResult::Miss } else { CacheResult::Bypass };
     let outcome =
         Outcome::Forwarded { reason: reason.fwd, status: Some(status), stored: false, collapsed: false };
-    let (length, body, fields) = content(response, fields, plan);
+    let phrase = response.reason.take();
+    let (length, body) = content(response, declared, plan);
     let detail = Some(reason.detail.as_str()).filter(|detail| *detail != reason.fwd.as_str());
     Reply {
         status,
-        head: fields,
+        head: ReplyHead::Own { reason: phrase, fields },
         extra: PackedFields::default(),
         length,
         body,
@@ -221,30 +223,21 @@ pub(crate) fn private_reply(plan: &Plan, response: Box<OriginResponse>, reason: 
     }
 }
 
-fn content(
-    mut response: Box<OriginResponse>,
-    mut fields: PackedFields,
-    plan: &Plan,
-) -> (Length, Body, ReplyHead) {
-    let status = response.status.as_u16();
-    let declared = response.fields.value("content-length").and_then(number);
-    let (length, body) = match response.upgraded.take() {
-        Some(upgraded) => {
-            if let Some(protocol) = response.fields.value("upgrade") {
-                fields.push("upgrade", protocol);
-            }
-            (Length::None, Body::Tunnel(Box::new(upgraded)))
-        }
-        None if has_no_content(status) => (Length::None, Body::Empty),
-        //= RFC 9110 section 9.3.2: HEAD says what GET would
-        None if plan.request.is_head() => (declared.map_or(Length::Unknown, Length::Known), Body::Empty),
-        None => match response.body.framing() {
-            BodyFraming::Length(bytes) => (Length::Known(bytes), Body::Origin(Box::new(response.body))),
-            BodyFraming::None => (Length::Known(0), Body::Empty),
-            _ => (Length::Unknown, Body::Origin(Box::new(response.body))),
-        },
-    };
-    (length, body, ReplyHead::Own { reason: response.reason, fields })
+fn content(mut response: Box<OriginResponse>, declared: Option<u64>, plan: &Plan) -> (Length, Body) {
+    if let Some(upgraded) = response.upgraded.take() {
+        return (Length::None, Body::Tunnel(Box::new(upgraded)));
+    }
+    if has_no_content(response.status.as_u16()) {
+        return (Length::None, Body::Empty);
+    }
+    if plan.request.is_head() {
+        return (declared.map_or(Length::Unknown, Length::Known), Body::Empty);
+    }
+    match response.body.framing() {
+        BodyFraming::Length(bytes) => (Length::Known(bytes), Body::Origin(response)),
+        BodyFraming::None => (Length::Known(0), Body::Empty),
+        BodyFraming::Chunked | BodyFraming::CloseDelimited => (Length::Unknown, Body::Origin(response)),
+    }
 }
 
 fn number(digits: &[u8]) -> Option<u64> {

@@ -19,7 +19,7 @@ use crate::cache::fill_ranges::FillRanges;
 use crate::cache::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
 use crate::fields::{Fields, PackedFields};
-use crate::origin::{BodyFrame, OriginBody, OriginError, UpgradeHandle};
+use crate::origin::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
 use crate::route::LiveSite;
 
 /// A response, its body still to be read.
@@ -77,7 +77,8 @@ pub(crate) enum Body {
     FillRanges(Box<FillRanges>),
     /// Held parts and missing ones in turn.
     Assembly(Box<Assembly>),
-    Origin(Box<OriginBody>),
+    /// What is left of a response whose head was taken.
+    Origin(Box<OriginResponse>),
     /// 101: the connection becomes a tunnel.
     Tunnel(Box<UpgradeHandle>),
 }
@@ -176,7 +177,7 @@ impl Body {
             },
             Self::FillRanges(ranges) => Ok(ranges.data(piece_max).await?),
             Self::Assembly(assembly) => assembly.data(piece_max).await,
-            Self::Origin(body) => Ok(origin_data(body, trailers).await?.map(Slice::from)),
+            Self::Origin(response) => Ok(origin_data(&mut response.body, trailers).await?.map(Slice::from)),
         }
     }
 }

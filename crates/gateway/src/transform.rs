@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use caching::{FieldLine, HopByHop, MaxForwards, Timestamp};
+use caching::{HopByHop, MaxForwards, Timestamp};
 use http::header::HeaderName;
 
 use crate::config::{OverrideFields, Site};
@@ -201,27 +201,22 @@ const OWN_PASSES_MAX: usize = 8;
 //= RFC 9111 section 5.2.2.6: no-transform
 //= RFC 9111 section 5.2.1.6: no-transform of the request
 pub(crate) fn response_fields(
-    from_origin: &[FieldLine<'_>],
+    from_origin: PackedFields,
     site: &Site,
-    server_name: &str,
     received: Version,
-    now: impl FnOnce() -> Timestamp,
+    server_name: &str,
+    arrived: impl FnOnce() -> Timestamp,
 ) -> PackedFields {
-    let hop_by_hop = HopByHop::of(from_origin);
     let is_hidden = |name: &str| site.response_fields_hidden.iter().any(|hidden| hidden.as_str() == name);
-    let mut packed = PackedFields::with_capacity(from_origin.len() + 2);
-    for &(name, value) in from_origin {
-        if !hop_by_hop.contains(name) && name != "content-length" && !is_hidden(name) {
-            packed.push(name, value);
-        }
-    }
-    if !from_origin.iter().any(|(name, _)| *name == "date") {
+    let mut fields = from_origin;
+    fields.retain(|name| name != "content-length" && !is_hidden(name));
+    if fields.value("date").is_none() {
         //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
-        packed.push("date", &caching::date::format(now()));
+        fields.push("date", &caching::date::format(arrived()));
     }
     //= RFC 9110 section 7.6.3: Via in responses
-    packed.push_parts("via", &via(received, server_name).map(str::as_bytes));
-    packed
+    fields.push_parts("via", &via(received, server_name).map(str::as_bytes));
+    fields
 }
 
 /// The target that the origin sees.

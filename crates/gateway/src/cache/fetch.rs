@@ -7,8 +7,8 @@ use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    ExchangeTimes, NotReused, NotStored, RequestFacts, ResponseFacts, Timestamp, Validators, may_serve_stale,
-    may_store,
+    ContentRange, ExchangeTimes, NotReused, NotStored, RequestFacts, ResponseFacts, Timestamp, Validators,
+    may_serve_stale, may_store,
 };
 use store::Place;
 
@@ -168,14 +168,22 @@ impl Job {
     }
 
     async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
-        let lines = response.fields.to_lines();
-        let candidates = self.candidates();
-        match validation::judge(response.status.as_u16(), &lines, &candidates, self.first(), times.response) {
+        match self.judge(&response, times) {
             Judgement::Freshen(identified) => self.freshen(&identified, &response, times, pilot),
-            Judgement::Unidentified if !candidates.is_empty() => Box::pin(self.ask_again(pilot)).await,
+            Judgement::Unidentified if !self.fetch.candidates.is_empty() => {
+                Box::pin(self.ask_again(pilot)).await
+            }
             Judgement::ServerError => Box::pin(self.server_error(response, times, pilot)).await,
             Judgement::Unidentified | Judgement::Replace => self.take(response, times, pilot).await,
         }
+    }
+
+    fn judge(&self, response: &OriginResponse, times: ExchangeTimes) -> Judgement {
+        // Only a 304 is judged by its fields.
+        let is_304 = response.status == http::StatusCode::NOT_MODIFIED;
+        let lines = if is_304 { response.fields.to_lines() } else { Vec::new() };
+        let status = response.status.as_u16();
+        validation::judge(status, &lines, &self.candidates(), self.first(), times.response)
     }
 
     fn candidates(&self) -> Vec<Validators<'_>> {
@@ -218,39 +226,39 @@ impl Job {
     /// Stores a full response, or leaves it to the request that asked.
     //= RFC 9111 section 4.3.3: a full response may be stored
     pub(crate) async fn take(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
-        let lines = response.fields.to_lines();
-        // Nobody knows which part a 206 is of that nobody asked for.
-        //= RFC 9111 section 3.3: a 206 as an incomplete 200
-        if response.status == http::StatusCode::PARTIAL_CONTENT
-            && matches!(self.fetch.ask, Ask::Range(_))
-            && let Some(part) = partial::received_part(&lines, response.body.content_length())
-        {
-            drop(lines);
+        if let Some(part) = self.received_part(&response) {
             return Box::pin(self.take_part(part, response, times, pilot)).await;
         }
-        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
-        let publication = self.publication(&pilot);
-        let storable = self.storable(&facts, &response, times);
-        self.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
-        match storable {
-            Ok(storable) => {
-                let filling = publication.filling(
-                    &storable,
-                    &lines,
-                    &response,
-                    &pilot.flight().promised(),
-                    self.limits(),
-                );
-                match filling {
-                    Ok(filling) => self.fill(response, filling, pilot).await,
-                    Err(_) => self.keep_private(response, NotStored::VaryUnusable.into(), pilot),
-                }
-            }
-            Err(reason) => {
-                drop(lines);
-                self.refuse(reason, response, times, pilot);
-            }
+        match self.filling(&response, times, &pilot) {
+            Ok(filling) => self.fill(response, filling, pilot).await,
+            Err(reason) => self.refuse(reason, response, times, pilot),
         }
+    }
+
+    /// Which part a 206 brings. Nobody knows that of one that nobody asked for.
+    //= RFC 9111 section 3.3: a 206 as an incomplete 200
+    fn received_part(&self, response: &OriginResponse) -> Option<ContentRange> {
+        let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
+        if !is_part || !matches!(self.fetch.ask, Ask::Range(_)) {
+            return None;
+        }
+        partial::received_part(&response.fields.to_lines(), response.body.content_length())
+    }
+
+    /// Head and fill of a response that may be stored.
+    fn filling(
+        &self,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+        pilot: &Pilot,
+    ) -> Result<Filling, Detail> {
+        let lines = response.fields.to_lines();
+        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
+        let storable = self.storable(&facts, response, times);
+        self.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
+        let promised = pilot.flight().promised();
+        let filling = self.publication(pilot).filling(&storable?, &lines, response, &promised, self.limits());
+        filling.map_err(|_| NotStored::VaryUnusable.into())
     }
 
     /// A response that isn't stored: for the request that asked.

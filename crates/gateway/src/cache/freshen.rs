@@ -48,7 +48,7 @@ impl Freshening<'_> {
     ) -> Freshened {
         let rules = &self.site.rule_at(self.rule).caching;
         let received = response.fields.to_lines();
-        let end_to_end = self.end_to_end(&received, response.version, times.response);
+        let end_to_end = self.end_to_end(response, times.response);
         let news: Vec<FieldLine<'_>> = end_to_end.lines().collect();
         let known = stored.fields.to_lines();
         let freshened = validation::freshen(stored.facts.status, &known, &news, times, rules);
@@ -78,14 +78,10 @@ impl Freshening<'_> {
         Some(self.epochs.with_key(membership, &key, self.stamp))
     }
 
-    pub(crate) fn end_to_end(
-        &self,
-        lines: &[FieldLine<'_>],
-        version: http::Version,
-        date: Timestamp,
-    ) -> PackedFields {
-        let server_name = &self.live.config.server_name;
-        transform::response_fields(lines, &self.site.config, server_name, Version::received(version), || date)
+    pub(crate) fn end_to_end(&self, response: &OriginResponse, arrived: Timestamp) -> PackedFields {
+        let (received, server_name) = (Version::received(response.version), &self.live.config.server_name);
+        let fields = response.fields.clone();
+        transform::response_fields(fields, &self.site.config, received, server_name, || arrived)
     }
 
     pub(crate) fn head(
@@ -100,10 +96,10 @@ impl Freshening<'_> {
     }
 
     fn particulars(&self, nominated: NominatedFields, reason: Option<&[u8]>) -> Particulars {
-        let request = self.request.fields.to_lines();
         let nominated_values = if nominated.is_empty() {
             NominatedValues::default()
         } else {
+            let request = self.request.fields.to_lines();
             nominated.capture(self.site.rule_at(self.rule).selecting(&request))
         };
         Particulars { nominated, nominated_values, reason: reason.map(Into::into), membership: None }

@@ -173,9 +173,9 @@ impl Publication<'_> {
         }
         let filter = StorageFilter::of(&received, rules);
         let freshening = self.freshening();
-        let end_to_end = freshening.end_to_end(&received, response.version, times.response);
+        let end_to_end = freshening.end_to_end(response, times.response);
         let end_to_end = end_to_end.lines().filter(|(name, _)| !is_of_one_message(name));
-        let (stored, unshared) = split(&PackedFields::from_lines(end_to_end), |name| filter.keeps(name));
+        let (stored, unshared) = split(PackedFields::from_lines(end_to_end), |name| filter.keeps(name));
         let head = match part.base {
             Some(base) => self.combined_head(base, part)?,
             None => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use caching::{ExchangeTimes, FieldLine, Storable, StorageFilter, Timestamp, VaryUnusable};
+use smallvec::SmallVec;
 use store::{Applied, Change, OverBudget, SegmentPut};
 
 use super::fetch::Job;
@@ -54,8 +55,8 @@ impl Publication<'_> {
     ) -> Result<Filling, VaryUnusable> {
         let filter = StorageFilter::of(lines, &self.job.rule().caching);
         let freshening = self.freshening();
-        let all = freshening.end_to_end(lines, response.version, storable.facts.response_time);
-        let (stored, unshared) = split(&all, |name| filter.keeps(name));
+        let all = freshening.end_to_end(response, storable.facts.response_time);
+        let (stored, unshared) = split(all, |name| filter.keeps(name));
         let reason = reason(response, storable.facts.status);
         let head = freshening.head(storable.facts, stored, reason, response.body.content_length())?;
         let budget = Arc::clone(self.job.worker.shared.memory.budget());
@@ -230,8 +231,19 @@ pub(super) fn mark_uncacheable(
     });
 }
 
-pub(super) fn split(all: &PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
-    let kept = all.lines().filter(|(name, _)| keeps(name));
-    let unshared = all.lines().filter(|(name, _)| !keeps(name) && !name.eq_ignore_ascii_case("age"));
-    (PackedFields::from_lines(kept), PackedFields::from_lines(unshared))
+/// What is stored of these fields, and what only goes to the request that caused the forward.
+pub(super) fn split(all: PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
+    let is_kept: SmallVec<[bool; 32]> = all.lines().map(|(name, _)| keeps(name)).collect();
+    if is_kept.iter().all(|is_kept| *is_kept) {
+        return (all, PackedFields::default());
+    }
+    let (mut kept, mut unshared) = (PackedFields::with_capacity(all.len()), PackedFields::default());
+    for ((name, value), is_kept) in all.lines().zip(is_kept) {
+        if is_kept {
+            kept.push(name, value);
+        } else if !name.eq_ignore_ascii_case("age") {
+            unshared.push(name, value);
+        }
+    }
+    (kept, unshared)
 }

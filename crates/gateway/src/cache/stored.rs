@@ -363,6 +363,9 @@ impl Primary {
 
     /// Which of the stored responses a validation names, the selected one first.
     pub(crate) fn candidates(self: &Arc<Self>, selected: Option<&Hit>, max: usize) -> Vec<Hit> {
+        if self.variants().is_empty() {
+            return Vec::new();
+        }
         let stored: Vec<Known<'_>> = self.variants().iter().map(StoredResponse::known).collect();
         let named = validation::candidates(selected.map(|hit| hit.index), &stored, max);
         named.iter().map(|index| Hit { primary: Arc::clone(self), index: *index }).collect()
