@@ -79,7 +79,7 @@ impl BodyDecoder {
     /// A decoder for the body of a response, or `None` where only the end of the connection tells its end. Beyond what
     /// a request may have it takes whitespace behind a chunk size, which some servers fill up their lines with, and
     /// anything in a chunk extension, which nobody reads.
-    //= RFC 9112 section 7.1.1: unrecognized chunk extensions are ignored
+    //= RFC 9112 section 7.1.1: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )
     pub fn of_response(framing: ResponseFraming, limits: &Limits) -> Option<Self> {
         let state = match framing {
             ResponseFraming::None | ResponseFraming::Length(0) => State::Done,

@@ -121,7 +121,7 @@ impl Place {
         })
     }
 
-    //= RFC 9112 section 7.1.1: unrecognized chunk extensions are ignored
+    //= RFC 9112 section 7.1.1: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )
     const fn next_of_any(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
             (Self::LineFeed, _) | (_, b'\n') => return None,

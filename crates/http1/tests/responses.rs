@@ -162,7 +162,7 @@ fn lengths() {
 
 //= RFC 9112 section 6.3: a response whose final coding is not chunked ends with the connection
 //= RFC 9112 section 6.3: Content-Length beside Transfer-Encoding is removed before forwarding
-//= RFC 9112 section 7.1.1: unrecognized chunk extensions are ignored
+//= RFC 9112 section 7.1.1: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )
 #[test]
 fn transfer_codings() {
     let chunked = "Transfer-Encoding: chunked\r\n";

@@ -204,6 +204,7 @@ async fn head_responses_have_no_body_and_keep_the_length() {
 
 //= RFC 9110 section 10.1.4: TE needs the TE connection option
 #[tokio::test]
+//= RFC 9112 section 3.2: Host is the first field
 async fn requests_are_sent_as_configured() {
     let ok = [OK];
     let server = Scripted::start(vec![answers(&ok)]).await;

@@ -391,7 +391,7 @@ impl Traits {
     }
 }
 
-//= RFC 9112 section 9.6: after close the client sends no more requests
+/// After `close` a client sends no more requests (RFC 9112 section 9.6), so there is nothing to linger for.
 fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     match wanted {
         Persistence::Close if traits.has_no_body() => Farewell::AtOnce,
