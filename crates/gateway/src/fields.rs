@@ -91,12 +91,10 @@ impl PackedFields {
     }
 
     /// Removes the lines whose names don't pass.
-    pub(crate) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
-        let lines: SmallVec<[(bool, usize); 32]> = self
-            .lines()
-            .zip(self.view().parts())
-            .map(|((name, _), part)| (is_kept(name), part.wire.len()))
-            .collect();
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
+        let parts = self.view().parts();
+        let lines: SmallVec<[(bool, usize); 32]> =
+            parts.map(|part| (is_kept(part.name()), part.wire.len())).collect();
         if lines.iter().all(|(is_kept, _)| *is_kept) {
             return;
         }
@@ -116,7 +114,7 @@ impl PackedFields {
     /// One line in place of all that are called `name`.
     pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
         if self.value(name).is_some() {
-            self.retain(|other| !other.eq_ignore_ascii_case(name));
+            self.retain(|other| !other.eq_ignore_ascii_case(name.as_bytes()));
         }
         self.push(name, value);
     }
@@ -384,7 +382,7 @@ mod tests {
         assert_eq!(packed.view().wire(), b"x-a: 1\r\nvia: 1.0 a, 1.1 b, 1.1 c\r\nforwarded: for=d\r\n");
         packed.set("X-a", b"2");
         packed.set("range", b"bytes=0-");
-        packed.retain(|name| name != "via");
+        packed.retain(|name| name != b"via");
         let expected: [FieldLine<'_>; 3] = [("forwarded", b"for=d"), ("X-a", b"2"), ("range", b"bytes=0-")];
         assert_eq!(packed.to_lines(), expected);
         assert_eq!(packed.value("range"), Some(&b"bytes=0-"[..]));

@@ -207,9 +207,10 @@ pub(crate) fn response_fields(
     server_name: &str,
     arrived: impl FnOnce() -> Timestamp,
 ) -> PackedFields {
-    let is_hidden = |name: &str| site.response_fields_hidden.iter().any(|hidden| hidden.as_str() == name);
+    let hidden = &site.response_fields_hidden;
+    let is_hidden = |name: &[u8]| hidden.iter().any(|hidden| hidden.as_str().as_bytes() == name);
     let mut fields = from_origin;
-    fields.retain(|name| name != "content-length" && !is_hidden(name));
+    fields.retain(|name| name != b"content-length" && !is_hidden(name));
     if fields.value("date").is_none() {
         //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
         fields.push("date", &caching::date::format(arrived()));

@@ -155,7 +155,7 @@ pub(super) async fn exchange(
     body: RequestBody,
     waiting: &mut HeadWait<'_>,
     exchange: Exchange,
-) -> Result<OriginResponse, Failure> {
+) -> Result<Box<OriginResponse>, Failure> {
     let possible = |error| Failure { error, body: None, processing: Processing::Possible };
     let request = request(head).map_err(possible)?;
     let (response, stream) = match open_stream(&slot, request, &body).await {
@@ -263,7 +263,7 @@ fn accept(
     slot: StreamSlot,
     upload: Option<UploadTask>,
     exchange: Exchange,
-) -> Result<OriginResponse, OriginError> {
+) -> Result<Box<OriginResponse>, OriginError> {
     let (parts, receive) = response.into_parts();
     let fields = parts.headers;
     if fields.len() > FIELDS_MAX {
@@ -277,7 +277,7 @@ fn accept(
         None => BodyFraming::Chunked,
     };
     let body = Http2Body { receive, state: ReceiveState::Data, slot, _upload: upload };
-    Ok(OriginResponse {
+    Ok(Box::new(OriginResponse {
         status: parts.status,
         reason: None,
         version: parts.version,
@@ -285,7 +285,7 @@ fn accept(
         body: OriginBody::http2(body, framing, exchange),
         upgraded: None,
         unknown_transfer_coding: false,
-    })
+    }))
 }
 
 impl Http2Body {

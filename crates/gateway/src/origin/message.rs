@@ -416,16 +416,17 @@ pub(super) enum KeepAlive {
 }
 
 fn own_fields_applied(config: &OriginConfig, mut fields: PackedFields) -> PackedFields {
-    let is_own = |name: &str| {
+    let is_own = |name: &[u8]| {
         // The lengths of those.
         let may_be = matches!(name.len(), 2 | 4 | 7 | 10 | 14 | 17);
-        may_be && OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name))
-            || config.credentials.is_some() && name.eq_ignore_ascii_case("authorization")
+        may_be && OWN_FIELDS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name))
+            || config.credentials.is_some() && name.eq_ignore_ascii_case(b"authorization")
     };
-    let is_fixed =
-        |name: &str| config.fixed_fields.iter().any(|(fixed, _)| fixed.as_str().eq_ignore_ascii_case(name));
+    let is_fixed = |name: &[u8]| {
+        config.fixed_fields.iter().any(|(fixed, _)| fixed.as_str().as_bytes().eq_ignore_ascii_case(name))
+    };
     fields.retain(|name| !is_own(name) && !is_fixed(name));
-    for (name, value) in config.fixed_fields.iter().filter(|(name, _)| !is_own(name.as_str())) {
+    for (name, value) in config.fixed_fields.iter().filter(|(name, _)| !is_own(name.as_str().as_bytes())) {
         fields.push(name.as_str(), value.as_bytes());
     }
     if let Some(credentials) = &config.credentials {

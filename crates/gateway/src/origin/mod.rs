@@ -224,7 +224,7 @@ impl Origin {
             Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
             Connection::Http2(slot) => Box::pin(http2::exchange(slot, head, body, waiting, exchange)).await,
         };
-        answer.map(Box::new).map_err(|failure| (failure, kept))
+        answer.map_err(|failure| (failure, kept))
     }
 
     async fn acquire(

@@ -71,7 +71,7 @@ pub(super) async fn exchange(
     body: RequestBody,
     waiting: &mut HeadWait<'_>,
     exchange: Exchange,
-) -> Result<OriginResponse, Failure> {
+) -> Result<Box<OriginResponse>, Failure> {
     let mut conversation = Conversation {
         connection,
         sending: Sending::new(head, body, exchange.keep_alive()),
@@ -221,7 +221,7 @@ fn upgrade(status: StatusCode, head: &ResponseHead<'_, '_>) -> Option<Vec<u8>> {
 }
 
 /// Goes on with the body.
-fn accept(received: Received, conversation: Conversation, exchange: Exchange) -> OriginResponse {
+fn accept(received: Received, conversation: Conversation, exchange: Exchange) -> Box<OriginResponse> {
     let Conversation { mut connection, sending, .. } = conversation;
     let sent = sending.outcome();
     let reuse = received.reuse(&exchange, sent);
@@ -236,7 +236,7 @@ fn accept(received: Received, conversation: Conversation, exchange: Exchange) ->
         ResponseFraming::UntilClose => BodyFraming::CloseDelimited,
     };
     let body = Http1Body::new(connection, BodyDecoder::of_response(received.framing, &LIMITS));
-    OriginResponse {
+    Box::new(OriginResponse {
         status: received.status,
         reason: Some(received.reason),
         version: received.version,
@@ -244,7 +244,7 @@ fn accept(received: Received, conversation: Conversation, exchange: Exchange) ->
         body: OriginBody::http1(body, framing, reuse, exchange),
         upgraded: None,
         unknown_transfer_coding: received.coding == TransferCoding::Unknown,
-    }
+    })
 }
 
 //= RFC 9110 section 15.2.2: 101 only answers a request that asked for an upgrade
@@ -253,7 +253,7 @@ fn accept_upgrade(
     head: &RequestHead,
     conversation: Conversation,
     exchange: Exchange,
-) -> Result<OriginResponse, OriginError> {
+) -> Result<Box<OriginResponse>, OriginError> {
     if head.upgrade.is_none() {
         return Err(OriginError::protocol("101 without a request for an upgrade"));
     }
@@ -266,7 +266,7 @@ fn accept_upgrade(
     if let Some(protocol) = &received.upgrade {
         received.fields.push("upgrade", protocol);
     }
-    Ok(OriginResponse {
+    Ok(Box::new(OriginResponse {
         status: received.status,
         reason: None,
         version: received.version,
@@ -274,5 +274,5 @@ fn accept_upgrade(
         body: OriginBody::empty(),
         upgraded: Some(UpgradeHandle::new(stream, early, exchange)),
         unknown_transfer_coding: false,
-    })
+    }))
 }

@@ -67,6 +67,11 @@ impl Sending {
             RequestFraming::Unknown => Coding::Chunked(head.announced_trailers()),
             RequestFraming::Bodyless | RequestFraming::Length(_) => Coding::Plain,
         };
+        Self::of(lines, coding, body)
+    }
+
+    /// Of an encoded head.
+    fn of(lines: Vec<u8>, coding: Coding, body: RequestBody) -> Self {
         let is_over = body.is_end_stream() && matches!(coding, Coding::Plain);
         Self {
             lines,
@@ -216,3 +221,112 @@ impl Sending {
 
 /// [`CHUNK_END`] and [`LAST_CHUNK`].
 const CHUNK_AND_BODY_END: &[u8] = b"\r\n0\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use http::HeaderValue;
+
+    use super::*;
+
+    /// Takes so many bytes at a time, and none beyond a limit.
+    struct Sink {
+        taken: Vec<u8>,
+        step_bytes: usize,
+        bytes_max: usize,
+    }
+
+    impl AsyncWrite for Sink {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            if self.taken.len() >= self.bytes_max {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            // Every other time it isn't ready.
+            if self.step_bytes.is_multiple_of(2) {
+                self.step_bytes += 1;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let step = bytes.len().min(self.step_bytes);
+            self.step_bytes -= 1;
+            self.taken.extend_from_slice(&bytes[..step]);
+            Poll::Ready(Ok(step))
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            parts: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+            self.poll_write(cx, &all)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    const PIECES: [&str; 3] = ["first", "x", "and the last one"];
+
+    /// A body that arrives whole before it is asked for.
+    async fn pieces(length_bytes: Option<u64>, trailers: Option<HeaderMap>) -> RequestBody {
+        let (mut sender, body) = RequestBody::channel(8, length_bytes);
+        for piece in PIECES {
+            sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
+        }
+        sender.finish(trailers).await.unwrap();
+        body
+    }
+
+    async fn sent(coding: Coding, body: RequestBody, step_bytes: usize) -> (Sent, String) {
+        let mut sending = Sending::of(b"HEAD|".to_vec(), coding, body);
+        let mut sink = Sink { taken: Vec::new(), step_bytes, bytes_max: usize::MAX };
+        let sent = poll_fn(|cx| sending.poll(&mut sink, cx)).await;
+        assert_eq!(sending.outcome(), Some(sent));
+        (sent, String::from_utf8(sink.taken).unwrap())
+    }
+
+    //= RFC 9112 section 7.1: chunked transfer coding
+    #[tokio::test]
+    async fn all_bytes_are_written_in_steps_of_any_size() {
+        let sum = HeaderName::from_static("x-sum");
+        let trailers = HeaderMap::from_iter([(sum.clone(), HeaderValue::from_static("1"))]);
+        let chunks = "HEAD|5\r\nfirst\r\n1\r\nx\r\n10\r\nand the last one\r\n0\r\n";
+        for step_bytes in [2, 4, 6, 8, 20, 200] {
+            let plain = sent(Coding::Plain, pieces(Some(22), None).await, step_bytes).await;
+            assert_eq!(plain, (Sent::Whole, "HEAD|firstxand the last one".to_owned()), "{step_bytes}");
+            let chunked = sent(Coding::Chunked(Vec::new()), pieces(None, None).await, step_bytes).await;
+            assert_eq!(chunked, (Sent::Whole, format!("{chunks}\r\n")), "{step_bytes}");
+            let body = pieces(None, Some(trailers.clone())).await;
+            let with_trailers = sent(Coding::Chunked(vec![sum.clone()]), body, step_bytes).await;
+            assert_eq!(with_trailers, (Sent::Whole, format!("{chunks}x-sum: 1\r\n\r\n")), "{step_bytes}");
+            let bodyless = sent(Coding::Plain, RequestBody::Empty, step_bytes).await;
+            assert_eq!(bodyless, (Sent::Whole, "HEAD|".to_owned()), "{step_bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_of_which_nothing_was_sent_is_given_back() {
+        for bytes_max in [0, 1] {
+            let mut sending =
+                Sending::of(b"HEAD|".to_vec(), Coding::Chunked(Vec::new()), pieces(None, None).await);
+            let mut sink = Sink { taken: Vec::new(), step_bytes: 2, bytes_max };
+            assert_eq!(poll_fn(|cx| sending.poll(&mut sink, cx)).await, Sent::Broken);
+            assert_eq!(sending.is_unsent(), bytes_max == 0);
+            if sending.is_unsent() {
+                let again = sent(Coding::Plain, sending.into_unsent_body(), 200).await;
+                assert_eq!(again, (Sent::Whole, "HEAD|firstxand the last one".to_owned()));
+            }
+        }
+    }
+}
