@@ -432,6 +432,9 @@ impl Hit {
 
 #[cfg(test)]
 mod tests {
+    use caching::{ExchangeTimes, RequestFacts, ResponseFacts, Rules};
+    use store::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig};
+
     use super::*;
 
     /// With the header of their `Arc`, both fill a size class of the allocator.
@@ -439,5 +442,38 @@ mod tests {
     fn what_each_response_has_stays_small() {
         assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 112);
         assert_eq!(size_of::<Primary>() + ARC_HEADER_BYTES, 96);
+    }
+
+    /// What is counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
+    fn overhead_bytes(lines: &[caching::FieldLine<'_>]) -> usize {
+        let at = Timestamp::from_seconds(1_800_000_000);
+        let times = ExchangeTimes { request: at, response: at };
+        let rules = Rules::default();
+        let response = ResponseFacts::parse(200, lines, times, &rules);
+        let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
+        let nominated = NominatedFields::parse(lines).unwrap();
+        let particulars = Particulars { nominated, ..Particulars::default() };
+        let fields = PackedFields::from_lines(lines.iter().copied());
+        let head = Arc::new(StoredHead::new(facts, fields, Some(1024), particulars));
+        let body = StoredBody::Inline(Bytes::copy_from_slice(&[0; 1024]));
+        let memory = Memory::<Primary>::new(MemoryConfig::with_bytes_max(64 << 20));
+        let record = Primary::new(memory.budget(), vec![StoredResponse { head, body }], None).unwrap();
+        record.charge().bytes() - 1024 + ENTRY_OVERHEAD_BYTES as usize + 64
+    }
+
+    /// What is really taken is measured by `a_stored_response_takes_little_beyond_its_body` of the binary.
+    #[test]
+    fn a_typical_response_costs_less_than_its_budget() {
+        let lines: [caching::FieldLine<'_>; 5] = [
+            ("Date", b"Sat, 21 Nov 2026 12:00:00 GMT"),
+            ("Content-Type", b"text/plain"),
+            ("Cache-Control", b"max-age=3600"),
+            ("ETag", b"\"one\""),
+            ("Via", b"1.1 larder"),
+        ];
+        assert_eq!(overhead_bytes(&lines), 560);
+        let with_vary = [&lines[..], &[("Vary", b"Accept-Encoding")]].concat();
+        // Its line takes the fields into the next size class; particulars and the name are allocated.
+        assert_eq!(overhead_bytes(&with_vary), 560 + 32 + 80 + 16);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Equivalent, Lifecycle, OptionsBuilder, Weighter};
 
-use crate::{Charge, FillId, Record, Segment, SegmentId};
+use crate::{Charge, FillId, Record, Segment, SegmentId, allocated_bytes};
 
 /// Records and segments share one table, so that one policy weighs them against each other.
 pub(super) type Table<R> = Cache<EntryKey, Value<R>, Weights, DefaultHashBuilder, Departures<R>>;
@@ -39,9 +39,10 @@ pub(super) enum Value<R> {
     Ballast(u64),
 }
 
-/// Bytes that an entry costs in the table beside key and value: the slot of the slab, its place in the index, room
-/// for growth, the remembered keys of evicted entries, and the allocation of the key.
-pub const ENTRY_OVERHEAD_BYTES: u64 = 160;
+/// Bytes that an entry costs in the table beside key and value: the slot of the slab (56), its place in the index (6 to
+/// 11), and half of another slot for growth and the remembered keys of evicted entries. Where the table is larger than its
+/// entries pay for, the rest is counted as slack.
+pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
 impl EntryKey {
     pub(super) fn lookup(&self) -> Lookup<'_> {
@@ -70,7 +71,7 @@ impl Lookup<'_> {
     /// What the entry costs beside its value.
     pub(super) fn overhead_bytes(&self) -> u64 {
         match self {
-            Self::Record(key) => key.len() as u64 + ENTRY_OVERHEAD_BYTES,
+            Self::Record(key) => allocated_bytes(key.len()) as u64 + ENTRY_OVERHEAD_BYTES,
             Self::Segment(_) => ENTRY_OVERHEAD_BYTES,
             Self::Ballast(_) => 0,
         }

@@ -176,7 +176,8 @@ impl Pair {
         let record_bytes = records.iter().map(|record| record.charge.bytes()).sum::<usize>();
         let running_bytes = self.fills_running.iter().map(Charge::bytes).sum::<usize>();
         let usage = self.memory.usage();
-        let overhead = (usage.entries + usage.segments) * crate::ENTRY_OVERHEAD_BYTES + usage.entries;
+        let key_bytes = usage.entries * allocated_bytes(1) as u64;
+        let overhead = (usage.entries + usage.segments) * crate::ENTRY_OVERHEAD_BYTES + key_bytes;
         let segments = self.segments.values().map(|data| self.segment_bytes(data)).sum::<usize>();
         let pinned_segments = self.pinned_segment_bytes();
         let held = record_bytes + running_bytes + segments + pinned_segments;
