@@ -59,6 +59,7 @@ const FLAG_BITS: u32 = 3;
 
 impl StoredValidators {
     /// For the decisions. `value` gives the first value of a field of the response that they were parsed from.
+    #[inline]
     pub fn view<'a>(&self, value: impl Fn(&str) -> Option<&'a [u8]>) -> Validators<'a> {
         let has = |flag| self.packed & flag != 0;
         let modified = || Some((value("last-modified")?, Timestamp::from_seconds(self.packed >> FLAG_BITS)));

@@ -3,6 +3,8 @@
 //! A `HeaderMap` costs an allocation per value and forgets the order of different names. Packed lines are
 //! at the same time the HTTP/1.1 wire form: a stored response's head is sent by copying one slice.
 
+use std::ops::Range;
+
 use caching::{FieldLine, conditional};
 use smallvec::SmallVec;
 
@@ -29,25 +31,25 @@ pub(crate) struct Fields<'a> {
 }
 
 /// The lengths of a line's name and value, and of a line that is kept whether it belongs in a 304, which is not decided
-/// with every 304. Four bytes, because there is one for each line of each stored response: a length that does not
-/// fit is looked for in the line.
+/// with every 304. Four bytes, because there is one for each line of each stored response.
 type LineSpan = [u8; 4];
 
 const BELONGS_IN_304: u32 = 1 << 31;
+/// A length did not fit: the name ends at the first colon, the value at the first CR, which none contains.
+const IS_UNMEASURED: u32 = 1 << 30;
 const NAME_SHIFT: u32 = 24;
-/// And more: the name ends at the first colon.
-const NAME_BYTES_MAX: u32 = 0x7f;
-/// And more: the value ends at the first CR, which none contains.
-const VALUE_BYTES_MAX: u32 = 0xff_ffff;
+const NAME_BYTES_MAX: usize = 0x3f;
+const VALUE_BYTES_MAX: usize = 0xff_ffff;
 
 const SEPARATOR: &[u8] = b": ";
 const LINE_END: &[u8] = b"\r\n";
 
 fn span(name: &str, value_bytes: usize) -> LineSpan {
-    let clamp = |bytes: usize, max: u32| u32::try_from(bytes).map_or(max, |bytes| bytes.min(max));
-    let name_bytes = clamp(name.len(), NAME_BYTES_MAX);
-    let value_bytes = clamp(value_bytes, VALUE_BYTES_MAX);
-    (name_bytes << NAME_SHIFT | value_bytes).to_le_bytes()
+    let lengths = match name.len() <= NAME_BYTES_MAX && value_bytes <= VALUE_BYTES_MAX {
+        true => (name.len() as u32) << NAME_SHIFT | value_bytes as u32,
+        false => IS_UNMEASURED,
+    };
+    lengths.to_le_bytes()
 }
 
 impl PackedFields {
@@ -92,9 +94,9 @@ impl PackedFields {
 
     /// Removes the lines whose names don't pass.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
-        let parts = self.view().parts();
-        let lines: SmallVec<[(bool, usize); 32]> =
-            parts.map(|part| (is_kept(part.name()), part.wire.len())).collect();
+        let fields = self.view();
+        let verdict = |part: Part| (is_kept(&fields.wire[part.name()]), part.end - part.start);
+        let lines: SmallVec<[(bool, usize); 32]> = fields.parts().map(verdict).collect();
         if lines.iter().all(|(is_kept, _)| *is_kept) {
             return;
         }
@@ -223,26 +225,30 @@ impl<'a> Fields<'a> {
     pub(crate) fn lines(self) -> impl ExactSizeIterator<Item = FieldLine<'a>> + Clone {
         // To check the whole section costs less than to check each name; only an odd value makes that necessary.
         let text = std::str::from_utf8(self.wire).ok();
-        let mut start = 0;
         self.parts().map(move |part| {
-            let name = text.and_then(|text| text.get(start..start + part.name_bytes));
-            start += part.wire.len();
-            name.map_or_else(|| part.line(), |name| (name, part.value()))
+            let name = text.and_then(|text| text.get(part.name()));
+            name.map_or_else(|| self.line(part), |name| (name, self.value_in(part)))
         })
     }
 
     /// The lines that a 304 repeats of a response with these fields, which are kept ones.
     pub(crate) fn lines_of_304(self) -> impl Iterator<Item = FieldLine<'a>> {
-        self.parts().filter(|part| part.belongs_in_304).map(Part::line)
+        self.parts().filter(|part| part.belongs_in_304).map(move |part| self.line(part))
     }
 
-    /// The same in wire form.
+    /// The same in wire form, neighbours together.
     pub(crate) fn wire_of_304(self) -> impl Iterator<Item = &'a [u8]> {
-        self.parts().filter(|part| part.belongs_in_304).map(|part| part.wire)
+        let mut parts = self.parts();
+        std::iter::from_fn(move || {
+            let first = parts.find(|part| part.belongs_in_304)?;
+            let more = parts.by_ref().take_while(|part| part.belongs_in_304);
+            let end = more.fold(first.end, |_, part| part.end);
+            Some(&self.wire[first.start..end])
+        })
     }
 
     fn parts(self) -> Parts<'a> {
-        Parts { wire: self.wire, spans: self.spans.iter() }
+        Parts { wire: self.wire, next: 0, spans: self.spans.iter() }
     }
 
     /// The HTTP/1.1 wire form of all lines, without the empty line that ends a head.
@@ -252,64 +258,71 @@ impl<'a> Fields<'a> {
 
     /// The value of the first line called `name`.
     pub(crate) fn value(self, name: &str) -> Option<&'a [u8]> {
-        self.parts().find(|part| part.is_called(name)).map(Part::value)
+        let part = self.parts().find(|part| self.is_called(*part, name))?;
+        Some(self.value_in(part))
     }
 
     fn values(self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.parts().filter(move |part| part.is_called(name)).map(Part::value)
+        self.parts().filter(move |part| self.is_called(*part, name)).map(move |part| self.value_in(part))
+    }
+
+    /// The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
+    fn is_called(self, part: Part, name: &str) -> bool {
+        part.name_bytes == name.len() && self.wire[part.name()].eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    fn value_in(self, part: Part) -> &'a [u8] {
+        &self.wire[part.value()]
+    }
+
+    fn line(self, part: Part) -> FieldLine<'a> {
+        (std::str::from_utf8(&self.wire[part.name()]).unwrap_or_default(), self.value_in(part))
     }
 }
 
-/// Where a line is.
+/// Where a line is in the wire form.
 #[derive(Clone, Copy)]
-struct Part<'a> {
-    wire: &'a [u8],
+struct Part {
+    start: usize,
     name_bytes: usize,
+    end: usize,
     belongs_in_304: bool,
 }
 
-impl<'a> Part<'a> {
-    /// The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
-    fn is_called(self, name: &str) -> bool {
-        self.name_bytes == name.len() && self.name().eq_ignore_ascii_case(name.as_bytes())
+impl Part {
+    fn name(self) -> Range<usize> {
+        self.start..self.start + self.name_bytes
     }
 
-    fn name(self) -> &'a [u8] {
-        &self.wire[..self.name_bytes]
-    }
-
-    fn value(self) -> &'a [u8] {
-        &self.wire[self.name_bytes + SEPARATOR.len()..self.wire.len() - LINE_END.len()]
-    }
-
-    fn line(self) -> FieldLine<'a> {
-        (std::str::from_utf8(self.name()).unwrap_or_default(), self.value())
+    fn value(self) -> Range<usize> {
+        self.start + self.name_bytes + SEPARATOR.len()..self.end - LINE_END.len()
     }
 }
 
-/// The lines one by one.
+/// The places of the lines, one by one. A line that is passed over costs an addition.
 #[derive(Clone)]
 struct Parts<'a> {
     wire: &'a [u8],
+    next: usize,
     spans: std::slice::Iter<'a, LineSpan>,
 }
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Part<'a>;
+impl Iterator for Parts<'_> {
+    type Item = Part;
 
     #[inline]
-    fn next(&mut self) -> Option<Part<'a>> {
+    fn next(&mut self) -> Option<Part> {
         let span = u32::from_le_bytes(*self.spans.next()?);
-        let (name, value) = (span >> NAME_SHIFT & NAME_BYTES_MAX, span & VALUE_BYTES_MAX);
-        let is_exact = name < NAME_BYTES_MAX && value < VALUE_BYTES_MAX;
-        let (name_bytes, value_bytes) =
-            if is_exact { (name as usize, value as usize) } else { measured(self.wire) };
-        let bytes = name_bytes + SEPARATOR.len() + value_bytes + LINE_END.len();
-        let (wire, rest) = self.wire.split_at(bytes);
-        self.wire = rest;
-        Some(Part { wire, name_bytes, belongs_in_304: span & BELONGS_IN_304 != 0 })
+        let (name_bytes, value_bytes) = match span & IS_UNMEASURED {
+            0 => ((span >> NAME_SHIFT) as usize & NAME_BYTES_MAX, span as usize & VALUE_BYTES_MAX),
+            _ => measured(&self.wire[self.next..]),
+        };
+        let start = self.next;
+        self.next = start + name_bytes + SEPARATOR.len() + value_bytes + LINE_END.len();
+        Some(Part { start, name_bytes, end: self.next, belongs_in_304: span & BELONGS_IN_304 != 0 })
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.spans.size_hint()
     }
@@ -360,7 +373,7 @@ mod tests {
     #[test]
     fn lengths_that_fit_in_no_span_are_found() {
         for (name_bytes, value_bytes) in
-            [(126, 1), (127, 0), (300, 5), (1, 0xff_fffe), (1, 0xff_ffff), (200, 1 << 24)]
+            [(63, 1), (64, 0), (300, 5), (1, 0xff_ffff), (1, 1 << 24), (200, 1 << 24)]
         {
             let (name, value) = ("n".repeat(name_bytes), vec![b':'; value_bytes]);
             let lines = [("before", &b"x"[..]), (&name, &value), ("after", b"y")];
@@ -390,11 +403,17 @@ mod tests {
 
     #[test]
     fn a_304_has_the_same_lines_in_both_forms() {
-        let lines: Vec<FieldLine<'_>> =
-            vec![("ETag", b"\"1\""), ("Content-Type", b"text/html"), ("Vary", b"Accept"), ("Trailer", b"X")];
+        let lines: [FieldLine<'_>; 5] = [
+            ("ETag", b"\"1\""),
+            ("Content-Type", b"text/html"),
+            ("Vary", b"Accept"),
+            ("Date", b"today"),
+            ("Trailer", b"X"),
+        ];
         let kept = KeptFields::from(PackedFields::from_lines(lines));
-        assert_eq!(kept.view().lines_of_304().map(|(name, _)| name).collect::<Vec<_>>(), ["ETag", "Vary"]);
+        let names: Vec<_> = kept.view().lines_of_304().map(|(name, _)| name).collect();
+        assert_eq!(names, ["ETag", "Vary", "Date"]);
         let wire: Vec<_> = kept.view().wire_of_304().collect();
-        assert_eq!(wire, [&b"ETag: \"1\"\r\n"[..], b"Vary: Accept\r\n"]);
+        assert_eq!(wire, [&b"ETag: \"1\"\r\n"[..], b"Vary: Accept\r\nDate: today\r\n"]);
     }
 }
