@@ -134,6 +134,14 @@ impl Body {
         }
     }
 
+    /// The same, to keep, if they are inside a record.
+    pub(crate) fn inline(&self) -> Option<Bytes> {
+        match self {
+            Self::Inline { hit, start, end } => inline_slice(hit, *start, *end),
+            _ => None,
+        }
+    }
+
     /// Whether bytes come from the origin for this client alone, so that a client that leaves ends them.
     pub(crate) fn is_private(&self) -> bool {
         matches!(self, Self::Origin(_))
