@@ -15,6 +15,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cache::epochs::Epochs;
+use crate::cache::fill::INLINE_BODY_BYTES_MAX;
 use crate::cache::flight::Flights;
 use crate::cache::purge::{PurgeError, PurgeMode, Purged, purge_url};
 use crate::cache::stored::Primary;
@@ -85,7 +86,7 @@ const SWEEP_STEP: Duration = Duration::from_millis(20);
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 /// From here on a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
-const FILE_SEGMENT_BYTES_MIN: usize = 256 << 10;
+const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
 
 /// Files only help clients without TLS, and cost the others a copy.
 fn memory(config: &Config) -> Memory<Primary> {

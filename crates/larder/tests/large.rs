@@ -83,7 +83,9 @@ fn every_client_gets_every_byte() {
     ];
     let origin = origin();
     let both = Both::start(&origin);
-    for (number, bytes) in [3 * MIB + 12_345, 2 * MIB, 256 << 10, (256 << 10) - 1].into_iter().enumerate() {
+    for (number, bytes) in
+        [3 * MIB + 12_345, 2 * MIB, 256 << 10, 64 << 10, (64 << 10) - 1].into_iter().enumerate()
+    {
         let target = format!("/{number}/{bytes}");
         let body = body_of(&target);
         let before = file_bytes(&both.larder);
@@ -103,7 +105,7 @@ fn every_client_gets_every_byte() {
             }
         }
         let whole_bytes = (bytes / MIB * MIB) as u64;
-        let expected = if (256 << 10..MIB).contains(&bytes) { bytes as u64 } else { whole_bytes };
+        let expected = if (64 << 10..MIB).contains(&bytes) { bytes as u64 } else { whole_bytes };
         assert_eq!(file_bytes(&both.larder) - before, expected, "in files for {target}");
     }
     for target in origin.received().iter().map(|request| request.target().to_owned()) {

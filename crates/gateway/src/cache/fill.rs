@@ -27,8 +27,9 @@ use crate::reply::PieceMax;
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;
 /// Copied out of an unfinished segment at once.
 const COPY_BYTES_MAX: usize = 64 * 1024;
-/// Bodies up to this size are kept inside their metadata record: one look-up, one allocation.
-pub(crate) const INLINE_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bodies up to this size are kept inside their metadata record: one look-up, one allocation. Larger ones are cheaper to
+/// send from a file, where that is possible.
+pub(crate) const INLINE_BODY_BYTES_MAX: usize = 64 * 1024 - 1;
 
 /// Sizes that a fill keeps to.
 #[derive(Clone, Copy, Debug)]

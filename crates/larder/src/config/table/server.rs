@@ -331,7 +331,7 @@ static STORE: Section = Section {
             Preset::Is("\"256MiB\""),
             Reload::No,
             "Bytes that stored responses may use in memory, metadata and responses being filled included.",
-            "The process needs some 64 MiB beside it for connections and buffers. A body travels in segments of up to 1 MiB, so less than two of them make no cache. Segments of 256 KiB and more that are sent without TLS are in anonymous files: memory of the control group (`shmem`), which the resident size of the process leaves out.",
+            "The process needs some 64 MiB beside it for connections and buffers. A body travels in segments of up to 1 MiB, so less than two of them make no cache. Segments of 64 KiB and more that are sent without TLS are in anonymous files: memory of the control group (`shmem`), which the resident size of the process leaves out.",
         ),
         row(
             "variants_max",
