@@ -57,12 +57,15 @@ impl ClientSocket {
         }
     }
 
-    /// What the first read finds; `None` when it is to be waited for.
-    fn read_fresh(&mut self, bytes: &mut [u8]) -> Option<io::Result<usize>> {
+    /// What the first read finds; `None` when it is to be waited for. Only this read needs room that is filled with
+    /// zeros, which may cost more than the rest of a request.
+    fn read_fresh(&mut self, buffer: &mut ReadBuf<'_>) -> Option<io::Result<()>> {
         match &mut self.0 {
             State::Fresh { socket, read, .. } if *read == Attempt::Open => {
                 *read = Attempt::Made;
-                unless_blocked(recv(&*socket, bytes, RecvFlags::empty()).map(|(read, _)| read))
+                let received = recv(&*socket, buffer.initialize_unfilled(), RecvFlags::empty());
+                let read = unless_blocked(received.map(|(read, _)| read))?;
+                Some(read.map(|read| buffer.advance(read)))
             }
             _ => None,
         }
@@ -93,8 +96,8 @@ impl AsyncRead for ClientSocket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(read) = self.read_fresh(buffer.initialize_unfilled()) {
-            return Poll::Ready(read.map(|read| buffer.advance(read)));
+        if let Some(read) = self.read_fresh(buffer) {
+            return Poll::Ready(read);
         }
         self.registered()?.poll_read(context, buffer)
     }
