@@ -1,0 +1,57 @@
+//! Nanoseconds per operation of one thread, and bytes per key: `cargo bench -p engine`.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use engine::{Access, Database, Engine, Expiry, Policy, Settings};
+
+const NOW_MS: u64 = 1_000_000;
+
+fn main() {
+    for keys in [10_000, 1_000_000, 10_000_000] {
+        measure(keys);
+    }
+}
+
+fn name(number: u64) -> [u8; 16] {
+    let mut name = *b"key:000000000000";
+    let mut rest = number;
+    for digit in name[4..].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    name
+}
+
+/// A different key each time, far from the one before.
+fn scattered(step: u64, keys: u64) -> u64 {
+    (u128::from(step.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * u128::from(keys) >> 64) as u64
+}
+
+fn measure(keys: u64) {
+    let engine = Engine::new(&Settings { bytes_max: 4 << 30, policy: Policy::default(), seed: 7 });
+    let empty_bytes = engine.used_bytes();
+    let value = [b'v'; 16];
+    let set = |number: u64| {
+        let name = name(number);
+        let key = engine.key(Database::default(), &name);
+        engine.lock(&key).set(&key, &value, Expiry::Never, NOW_MS).expect("there is room");
+    };
+    let get = |number: u64| {
+        let name = name(number);
+        let key = engine.key(Database::default(), &name);
+        let mut shard = engine.lock(&key);
+        black_box(shard.get(&key, Access::Use, NOW_MS).map(|found| found.value.bytes().len()));
+    };
+    time(&format!("{keys} keys: SET new"), keys, set);
+    let bytes = (engine.used_bytes() - empty_bytes) as f64 / keys as f64 - 32.0;
+    println!("{keys} keys: {bytes:.1} bytes beside key and value");
+    time(&format!("{keys} keys: SET again"), 3_000_000, |step| set(scattered(step, keys)));
+    time(&format!("{keys} keys: GET"), 5_000_000, |step| get(scattered(step, keys)));
+}
+
+fn time(what: &str, count: u64, mut run: impl FnMut(u64)) {
+    let begin = Instant::now();
+    (0..count).for_each(&mut run);
+    println!("{what}: {:.1} ns", begin.elapsed().as_nanos() as f64 / count as f64);
+}

@@ -1,0 +1,49 @@
+//! What all shards together may take.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes in use, and how many there may be. What can be refused is asked for first; what can't, such as the growth of an index,
+/// is taken, and made up for by eviction.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    used_bytes: AtomicU64,
+    bytes_max: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self { used_bytes: AtomicU64::new(0), bytes_max: AtomicU64::new(bytes_max) }
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Relaxed)
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Relaxed)
+    }
+
+    pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Relaxed);
+    }
+
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.used_bytes() > self.bytes_max()
+    }
+
+    /// Whether there was room.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max());
+        self.used_bytes.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    /// Takes it, room or not.
+    pub(crate) fn take_anyway(&self, bytes: usize) {
+        self.used_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.used_bytes.fetch_sub(bytes as u64, Relaxed);
+    }
+}

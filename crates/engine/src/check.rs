@@ -1,0 +1,64 @@
+//! What must be true of a shard at any time, for tests and for `DEBUG`.
+
+use crate::item::Item;
+use crate::shard::{Counts, Shard};
+use crate::slot::Place;
+
+impl Shard {
+    /// Walks through everything, and says the first thing that is wrong.
+    ///
+    /// # Errors
+    /// The text is for developers.
+    pub fn check(&self) -> Result<(), String> {
+        let mut counts =
+            Counts { evicted: self.counts.evicted, expired: self.counts.expired, ..Counts::default() };
+        let mut live_bytes = vec![0; self.segments.numbers().max().map_or(0, |last| last as usize + 1)];
+        let mut keys = 0;
+        for home in 0..self.index.buckets() {
+            for slot in self.index.slots_of(home) {
+                let place = slot.place().ok_or("an empty slot is listed")?;
+                let item = Item::read(self.segments.at(place));
+                let hash = self.hash_of_item(item).ok_or_else(|| format!("{place:?} names no large item"))?;
+                ensure(
+                    self.index.home(hash) == home && slot.has_tag(hash.tag()),
+                    "a slot is in a wrong place",
+                    place,
+                )?;
+                let database = item.header.database().number();
+                counts.keys[database] += 1;
+                counts.expiring[database] += u64::from(item.header.expires());
+                live_bytes[place.segment as usize] += item.header.item_bytes();
+                keys += 1;
+            }
+        }
+        if keys != self.index.keys() || counts != self.counts {
+            return Err(format!(
+                "{keys} slots, {} keys; {counts:?} is not {:?}",
+                self.index.keys(),
+                self.counts
+            ));
+        }
+        self.check_segments(&live_bytes)
+    }
+
+    fn check_segments(&self, live_bytes: &[usize]) -> Result<(), String> {
+        let open = [self.queues.small.open, self.queues.main.open];
+        let mut queued: Vec<u32> = self.queues.sealed().chain(open.into_iter().flatten()).collect();
+        queued.sort_unstable();
+        let numbers: Vec<u32> = self.segments.numbers().collect();
+        if queued != numbers {
+            return Err(format!("segments {numbers:?} are not those of the queues, {queued:?}"));
+        }
+        for number in numbers {
+            let (known, found) = (self.segments.get(number).live_bytes, live_bytes[number as usize]);
+            if known != found {
+                return Err(format!("segment {number} has {found} live bytes, not {known}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ensure(is_true: bool, what: &str, place: Place) -> Result<(), String> {
+    if is_true { Ok(()) } else { Err(format!("{what}: {place:?}")) }
+}

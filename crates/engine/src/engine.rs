@@ -1,0 +1,147 @@
+//! All shards together: what workers share.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::budget::Budget;
+use crate::chance::Chance;
+use crate::hash::{Database, Hasher, Key, SHARDS_MAX};
+use crate::policy::Policy;
+use crate::segment::SEGMENT_BYTES;
+use crate::shard::{Counts, Shard};
+
+/// How an engine begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Bytes that index, keys and values may take together.
+    pub bytes_max: u64,
+    /// What is evicted when they are taken.
+    pub policy: Policy,
+    /// For hashes and samples. Unknown to clients, or they could choose keys that collide.
+    pub seed: u64,
+}
+
+/// A set of keys in shards, each under a lock of its own.
+#[derive(Debug)]
+pub struct Engine {
+    shards: Box<[Aligned]>,
+    hasher: Hasher,
+    budget: Arc<Budget>,
+}
+
+/// A lock that shares its cache line with no other.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Aligned(Mutex<Shard>);
+
+/// A shard has at least so many segments when memory is full: a tenth of them is the small queue.
+const SEGMENTS_PER_SHARD: u64 = 32;
+
+impl Engine {
+    /// An empty one.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        let count = settings.bytes_max / (SEGMENT_BYTES as u64 * SEGMENTS_PER_SHARD);
+        let count = usize::try_from(count).unwrap_or(SHARDS_MAX).clamp(1, SHARDS_MAX);
+        let count = 1 << count.ilog2();
+        let mut chance = Chance::new(settings.seed);
+        let hasher = Hasher::new(chance.next());
+        let budget = Arc::new(Budget::new(settings.bytes_max));
+        let mut shard = || Shard::new(settings.policy, hasher.clone(), Arc::clone(&budget), chance.next());
+        let shards = (0..count).map(|_| Aligned(Mutex::new(shard()))).collect();
+        Self { shards, hasher, budget }
+    }
+
+    /// A key, to be looked for in its shard.
+    #[must_use]
+    pub fn key<'a>(&self, database: Database, bytes: &'a [u8]) -> Key<'a> {
+        Key { bytes, database, hash: self.hasher.hash(database, bytes) }
+    }
+
+    /// The shard of a key, for as long as the guard lives.
+    pub fn lock(&self, key: &Key<'_>) -> MutexGuard<'_, Shard> {
+        self.shards[key.hash.shard(self.shards.len())].0.lock()
+    }
+
+    /// One shard after the other, each under its lock.
+    pub fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.0.lock())
+    }
+
+    /// The shards of several keys at once: nobody sees a state in between.
+    pub fn lock_all<'a>(&self, keys: impl IntoIterator<Item = Key<'a>>) -> Locked<'_> {
+        let mut numbers: Vec<usize> = keys.into_iter().map(|key| key.hash.shard(self.shards.len())).collect();
+        // Always in this order, so that two who want the same shards never wait for each other.
+        numbers.sort_unstable();
+        numbers.dedup();
+        let guards = numbers.into_iter().map(|number| (number, self.shards[number].0.lock())).collect();
+        Locked { guards, shards: self.shards.len() }
+    }
+
+    /// Evicts from other shards than that of `key`, which has nothing to evict, about a segment's worth; whether
+    /// there was anything. No guard may be held.
+    pub fn relieve(&self, key: &Key<'_>, now_ms: u64) -> bool {
+        let own = key.hash.shard(self.shards.len());
+        let others = (1..self.shards.len()).map(|step| (own + step) % self.shards.len());
+        let mut gave = false;
+        for other in others {
+            gave |= self.shards[other].0.lock().relieve(now_ms);
+            if gave && !self.budget.is_exceeded() {
+                break;
+            }
+        }
+        gave
+    }
+
+    /// Bytes that are taken.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.budget.used_bytes()
+    }
+
+    /// Bytes that may be taken.
+    #[must_use]
+    pub fn bytes_max(&self) -> u64 {
+        self.budget.bytes_max()
+    }
+
+    /// Changes the limit; what is over it is evicted with the next writes.
+    pub fn set_bytes_max(&self, bytes_max: u64) {
+        self.budget.set_bytes_max(bytes_max);
+    }
+
+    /// What all shards count.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shards().fold(Counts::default(), |mut sum, shard| {
+            let counts = shard.counts();
+            let add =
+                |sum: &mut [u64], more: &[u64]| sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            add(&mut sum.keys, &counts.keys);
+            add(&mut sum.expiring, &counts.expiring);
+            sum.evicted += counts.evicted;
+            sum.expired += counts.expired;
+            sum
+        })
+    }
+}
+
+/// Several shards under their locks.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    guards: Vec<(usize, MutexGuard<'a, Shard>)>,
+    shards: usize,
+}
+
+impl Locked<'_> {
+    /// The shard of one of the keys that were locked.
+    ///
+    /// # Panics
+    /// For another key.
+    pub fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
+        let number = key.hash.shard(self.shards);
+        let found = self.guards.iter_mut().find(|(locked, _)| *locked == number);
+        &mut found.expect("the shard of this key was locked").1
+    }
+}

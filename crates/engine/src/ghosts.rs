@@ -1,0 +1,62 @@
+//! Keys that were evicted not long ago: who comes back was evicted too early.
+
+use crate::hash::Hash;
+
+const WAYS: usize = 4;
+const TAG_SHIFT: u32 = 12;
+
+/// A table of tags. A tag that is found may be that of another key (one in a few hundred thousand), which costs nothing but a
+/// place in the main queue.
+#[derive(Debug, Default)]
+pub(crate) struct Ghosts {
+    /// Each entry: 20 bits of tag, 12 of age; 0 is none. A set replaces its oldest.
+    sets: Vec<[u32; WAYS]>,
+    added: usize,
+}
+
+impl Ghosts {
+    pub(crate) fn bytes(&self) -> usize {
+        self.sets.capacity() * size_of::<[u32; WAYS]>()
+    }
+
+    /// Remembers a key, with room for about so many.
+    pub(crate) fn add(&mut self, hash: Hash, keys: usize) {
+        let sets = (keys / WAYS).next_power_of_two();
+        if self.sets.len() < sets {
+            // What was remembered is forgotten: as seldom as the keys double.
+            self.sets = vec![[0; WAYS]; sets];
+        }
+        self.added += 1;
+        let age = self.age();
+        let set = self.set_of(hash);
+        let oldest = set.iter_mut().max_by_key(|entry| entry_age(**entry, age)).expect("a set has ways");
+        *oldest = hash.tag() << TAG_SHIFT | age;
+    }
+
+    /// Whether it was remembered; it is forgotten now.
+    pub(crate) fn take(&mut self, hash: Hash) -> bool {
+        if self.sets.is_empty() {
+            return false;
+        }
+        let entry =
+            self.set_of(hash).iter_mut().find(|entry| **entry != 0 && **entry >> TAG_SHIFT == hash.tag());
+        entry.map(|entry| *entry = 0).is_some()
+    }
+
+    fn set_of(&mut self, hash: Hash) -> &mut [u32; WAYS] {
+        let mask = self.sets.len() - 1;
+        &mut self.sets[hash.bucket_bits() & mask]
+    }
+
+    /// 1 to 4095, one more for each 64th of the room.
+    fn age(&self) -> u32 {
+        let step = (self.sets.len() * WAYS / 64).max(1);
+        (self.added / step % 0xFFF) as u32 + 1
+    }
+}
+
+/// How long ago it was added; what is empty is the oldest.
+fn entry_age(entry: u32, now: u32) -> u32 {
+    let age_bits = (1 << TAG_SHIFT) - 1;
+    if entry == 0 { u32::MAX } else { now.wrapping_sub(entry & age_bits) & age_bits }
+}

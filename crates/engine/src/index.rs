@@ -1,0 +1,197 @@
+//! The index of a shard: from a hash to slots, growing one bucket at a time.
+//!
+//! Linear hashing (Litwin, VLDB 1980): with every few insertions the next bucket in line is split in two, so that there is
+//! never a moment in which the whole table moves. A bucket is one cache line of seven slots and a link to one more of the kind, for
+//! the few that overflow.
+
+use crate::hash::Hash;
+use crate::slot::Slot;
+
+const SLOTS: usize = 7;
+/// Keys per bucket, times 2, from which on the table grows: 4.5 of 7 slots taken, since buckets that are still to be split
+/// hold more than others.
+const KEYS_PER_TWO_BUCKETS: usize = 9;
+/// Buckets that are allocated together: 16 KiB.
+const CHUNK: usize = 256;
+
+#[derive(Clone, Debug, Default)]
+#[repr(align(64))]
+struct Bucket {
+    slots: [Slot; SLOTS],
+    /// One more bucket of the same keys: its number in `overflow`, plus one; 0: there is none.
+    more: u64,
+}
+
+/// Where a slot is. Valid until the next insertion or removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotAt {
+    bucket: BucketAt,
+    slot: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BucketAt {
+    Home(usize),
+    Overflow(usize),
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    chunks: Vec<Box<[Bucket; CHUNK]>>,
+    overflow: Vec<Bucket>,
+    /// Overflow buckets that nobody uses.
+    spare: Vec<usize>,
+    /// Buckets in use: the first `1 << level` and as many of the next level as have been split.
+    buckets: usize,
+    keys: usize,
+}
+
+impl Index {
+    pub(crate) fn new() -> Self {
+        let mut index =
+            Self { chunks: Vec::new(), overflow: Vec::new(), spare: Vec::new(), buckets: 0, keys: 0 };
+        index.add_bucket();
+        index
+    }
+
+    pub(crate) fn keys(&self) -> usize {
+        self.keys
+    }
+
+    pub(crate) fn buckets(&self) -> usize {
+        self.buckets
+    }
+
+    /// Heap memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunks.len() * size_of::<[Bucket; CHUNK]>()
+            + self.chunks.capacity() * size_of::<usize>()
+            + self.overflow.capacity() * size_of::<Bucket>()
+            + self.spare.capacity() * size_of::<usize>()
+    }
+
+    /// The bucket that a hash belongs to as long as the table has this size.
+    pub(crate) fn home(&self, hash: Hash) -> usize {
+        // The power of two above the number of buckets, or the one below it where that bucket does not exist yet.
+        let mask = self.buckets.next_power_of_two() - 1;
+        let bits = hash.bucket_bits();
+        let high = bits & mask;
+        if high < self.buckets { high } else { bits & (mask >> 1) }
+    }
+
+    /// The slot with the tag of this hash which `is_it` recognises.
+    pub(crate) fn find(&self, hash: Hash, mut is_it: impl FnMut(Slot) -> bool) -> Option<(SlotAt, Slot)> {
+        let tag = hash.tag();
+        let mut at = BucketAt::Home(self.home(hash));
+        loop {
+            let bucket = self.bucket(at);
+            for (slot, &content) in bucket.slots.iter().enumerate() {
+                if content.has_tag(tag) && !content.is_empty() && is_it(content) {
+                    return Some((SlotAt { bucket: at, slot }, content));
+                }
+            }
+            at = BucketAt::Overflow(bucket.more.checked_sub(1)? as usize);
+        }
+    }
+
+    pub(crate) fn put(&mut self, at: SlotAt, content: Slot) {
+        debug_assert!(!content.is_empty());
+        self.bucket_mut(at.bucket).slots[at.slot] = content;
+    }
+
+    /// Adds a slot; `hash_of` tells the hash of one that is there, when the table grows.
+    pub(crate) fn insert(&mut self, hash: Hash, content: Slot, hash_of: impl Fn(Slot) -> Hash) {
+        self.place(self.home(hash), content);
+        self.keys += 1;
+        if self.keys * 2 > self.buckets * KEYS_PER_TWO_BUCKETS {
+            self.split(hash_of);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, at: SlotAt) {
+        self.bucket_mut(at.bucket).slots[at.slot] = Slot::EMPTY;
+        self.keys -= 1;
+    }
+
+    /// The slots of a home bucket and what overflowed from it.
+    pub(crate) fn slots_of(&self, home: usize) -> impl Iterator<Item = Slot> {
+        let mut at = Some(BucketAt::Home(home));
+        let buckets = std::iter::from_fn(move || {
+            let bucket = self.bucket(at?);
+            at = bucket.more.checked_sub(1).map(|number| BucketAt::Overflow(number as usize));
+            Some(bucket)
+        });
+        buckets.flat_map(|bucket| bucket.slots).filter(|slot| !slot.is_empty())
+    }
+
+    fn bucket(&self, at: BucketAt) -> &Bucket {
+        match at {
+            BucketAt::Home(number) => &self.chunks[number / CHUNK][number % CHUNK],
+            BucketAt::Overflow(number) => &self.overflow[number],
+        }
+    }
+
+    fn bucket_mut(&mut self, at: BucketAt) -> &mut Bucket {
+        match at {
+            BucketAt::Home(number) => &mut self.chunks[number / CHUNK][number % CHUNK],
+            BucketAt::Overflow(number) => &mut self.overflow[number],
+        }
+    }
+
+    /// Into the first free slot of the bucket or of its overflow.
+    fn place(&mut self, home: usize, content: Slot) {
+        let mut at = BucketAt::Home(home);
+        loop {
+            let bucket = self.bucket_mut(at);
+            if let Some(free) = bucket.slots.iter_mut().find(|slot| slot.is_empty()) {
+                *free = content;
+                return;
+            }
+            at = match bucket.more.checked_sub(1) {
+                Some(number) => BucketAt::Overflow(number as usize),
+                None => self.add_overflow(at),
+            };
+        }
+    }
+
+    fn add_overflow(&mut self, behind: BucketAt) -> BucketAt {
+        let number = self.spare.pop().unwrap_or_else(|| {
+            self.overflow.push(Bucket::default());
+            self.overflow.len() - 1
+        });
+        self.bucket_mut(behind).more = number as u64 + 1;
+        BucketAt::Overflow(number)
+    }
+
+    fn add_bucket(&mut self) {
+        if self.buckets == self.chunks.len() * CHUNK {
+            self.chunks.push(Box::new(std::array::from_fn(|_| Bucket::default())));
+        }
+        self.buckets += 1;
+    }
+
+    /// Splits the bucket whose turn it is: those of its keys that have the next bit go to a new bucket at the end.
+    fn split(&mut self, hash_of: impl Fn(Slot) -> Hash) {
+        let new = self.buckets;
+        // The highest bit of the new bucket's number is the one that its keys have beyond those of the old one.
+        let old = new & !(1 << new.ilog2());
+        let slots = self.take_all(old);
+        self.add_bucket();
+        for slot in slots {
+            let home = self.home(hash_of(slot));
+            debug_assert!(home == old || home == new);
+            self.place(home, slot);
+        }
+    }
+
+    fn take_all(&mut self, home: usize) -> Vec<Slot> {
+        let slots = self.slots_of(home).collect();
+        let mut more = std::mem::take(self.bucket_mut(BucketAt::Home(home))).more;
+        while let Some(number) = more.checked_sub(1) {
+            let number = number as usize;
+            more = std::mem::take(&mut self.overflow[number]).more;
+            self.spare.push(number);
+        }
+        slots
+    }
+}

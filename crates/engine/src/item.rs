@@ -1,0 +1,176 @@
+//! The bytes of an item in a segment.
+//!
+//! ```text
+//! 8  header: 16 bits key length, 16 value length, 22 last use in seconds, 4 database, 1 expires, 1 large
+//! 8  expiry in milliseconds, if it expires
+//! n  key, value; for a large item the number of what lies outside (4 bytes)
+//! 0  to 7 bytes, so that the next item is aligned
+//! ```
+
+use crate::hash::Database;
+use crate::slot::ALIGNMENT;
+
+/// Keys and values together are inside a segment up to this length, outside from there on.
+pub(crate) const INLINE_BYTES_MAX: usize = 16 << 10;
+
+const HEADER_BYTES: usize = 8;
+const EXPIRY_BYTES: usize = 8;
+const LARGE_BYTES: usize = 4;
+
+const VALUE_SHIFT: u32 = 16;
+const USED_SHIFT: u32 = 32;
+const USED_BITS: u32 = 22;
+const DATABASE_SHIFT: u32 = USED_SHIFT + USED_BITS;
+const EXPIRES: u64 = 1 << (DATABASE_SHIFT + 4);
+const LARGE: u64 = 1 << (DATABASE_SHIFT + 5);
+
+/// The first eight bytes of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header(u64);
+
+/// What an item is to hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content<'a> {
+    pub(crate) database: Database,
+    pub(crate) body: Body<'a>,
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) used_s: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body<'a> {
+    Inline {
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    /// Key and value lie outside, under this number.
+    Large(u32),
+}
+
+/// An item in a segment, beginning at its first byte.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'a> {
+    pub(crate) header: Header,
+    bytes: &'a [u8],
+}
+
+impl Header {
+    fn of(content: &Content<'_>) -> Self {
+        let (key_bytes, value_bytes, large) = match content.body {
+            Body::Inline { key, value } => (key.len() as u64, value.len() as u64, 0),
+            Body::Large(_) => (0, 0, LARGE),
+        };
+        let expires = if content.expires_at_ms.is_some() { EXPIRES } else { 0 };
+        let database = (content.database.number() as u64) << DATABASE_SHIFT;
+        let lengths = key_bytes | value_bytes << VALUE_SHIFT;
+        Self(lengths | u64::from(content.used_s & USED_MASK) << USED_SHIFT | database | expires | large)
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        Self(read_u64(bytes))
+    }
+
+    fn key_bytes(self) -> usize {
+        (self.0 & 0xFFFF) as usize
+    }
+
+    pub(crate) fn value_bytes(self) -> usize {
+        (self.0 >> VALUE_SHIFT & 0xFFFF) as usize
+    }
+
+    pub(crate) fn is_large(self) -> bool {
+        self.0 & LARGE != 0
+    }
+
+    pub(crate) fn expires(self) -> bool {
+        self.0 & EXPIRES != 0
+    }
+
+    pub(crate) fn database(self) -> Database {
+        Database::new((self.0 >> DATABASE_SHIFT & 0xF) as usize).unwrap_or_default()
+    }
+
+    /// Where the key begins.
+    fn key_at(self) -> usize {
+        if self.expires() { HEADER_BYTES + EXPIRY_BYTES } else { HEADER_BYTES }
+    }
+
+    /// With the gap behind it.
+    pub(crate) fn item_bytes(self) -> usize {
+        let body_bytes = if self.is_large() { LARGE_BYTES } else { self.key_bytes() + self.value_bytes() };
+        (self.key_at() + body_bytes).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Seconds since the last use, as far as 22 bits tell.
+    pub(crate) fn idle_s(self, now_s: u32) -> u32 {
+        now_s.wrapping_sub((self.0 >> USED_SHIFT) as u32) & USED_MASK
+    }
+
+    /// The second of the last use, as far as 22 bits tell.
+    pub(crate) fn used_s(self) -> u32 {
+        (self.0 >> USED_SHIFT) as u32 & USED_MASK
+    }
+
+    pub(crate) fn used_at(self, now_s: u32) -> Self {
+        let others = !(u64::from(USED_MASK) << USED_SHIFT);
+        Self(self.0 & others | u64::from(now_s & USED_MASK) << USED_SHIFT)
+    }
+
+    pub(crate) fn write(self, bytes: &mut [u8]) {
+        bytes[..HEADER_BYTES].copy_from_slice(&self.0.to_le_bytes());
+    }
+}
+
+const USED_MASK: u32 = (1 << USED_BITS) - 1;
+
+impl Content<'_> {
+    /// With the gap behind it.
+    pub(crate) fn item_bytes(&self) -> usize {
+        Header::of(self).item_bytes()
+    }
+
+    /// Writes the item to the begin of `bytes`.
+    pub(crate) fn write(&self, bytes: &mut [u8]) {
+        let header = Header::of(self);
+        header.write(bytes);
+        if let Some(expires_at_ms) = self.expires_at_ms {
+            bytes[HEADER_BYTES..HEADER_BYTES + EXPIRY_BYTES].copy_from_slice(&expires_at_ms.to_le_bytes());
+        }
+        let body = &mut bytes[header.key_at()..];
+        match self.body {
+            Body::Inline { key, value } => {
+                body[..key.len()].copy_from_slice(key);
+                body[key.len()..key.len() + value.len()].copy_from_slice(value);
+            }
+            Body::Large(number) => body[..LARGE_BYTES].copy_from_slice(&number.to_le_bytes()),
+        }
+    }
+}
+
+impl<'a> Item<'a> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Self {
+        Self { header: Header::read(bytes), bytes }
+    }
+
+    pub(crate) fn expires_at_ms(self) -> Option<u64> {
+        self.header.expires().then(|| read_u64(&self.bytes[HEADER_BYTES..]))
+    }
+
+    pub(crate) fn is_expired(self, now_ms: u64) -> bool {
+        self.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= now_ms)
+    }
+
+    pub(crate) fn body(self) -> Body<'a> {
+        let header = self.header;
+        let body = &self.bytes[header.key_at()..];
+        if header.is_large() {
+            return Body::Large(u32::from_le_bytes([body[0], body[1], body[2], body[3]]));
+        }
+        let (key, rest) = body.split_at(header.key_bytes());
+        Body::Inline { key, value: &rest[..header.value_bytes()] }
+    }
+}
+
+fn read_u64(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(*bytes.first_chunk().expect("items lie in their segment as a whole"))
+}

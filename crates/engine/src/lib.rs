@@ -1,0 +1,42 @@
+//! The storage engine of `larder kv`: keys and values in memory, within a limit.
+//!
+//! Decides where an item lies and which goes when memory is full. Knows no protocol, no socket and no clock: each call is told
+//! the time.
+//!
+//! An [`Engine`] is a set of [`Shard`]s, each under a lock of its own; a call locks the shard of its key, and a call with several keys all
+//! of theirs. In a shard, items are appended to segments of 256 KiB, and an index of eight bytes per key says where. Nothing is
+//! allocated per item, so that memory does not fragment and its limit is exact; getting memory back means to empty a segment
+//! ([`Policy`] says what lives on).
+//!
+//! ```
+//! use engine::{Access, Database, Engine, Expiry, Policy, Settings};
+//!
+//! let engine = Engine::new(&Settings { bytes_max: 64 << 20, policy: Policy::default(), seed: 1 });
+//! let key = engine.key(Database::default(), b"greeting");
+//! engine.lock(&key).set(&key, b"hello", Expiry::At(5_000), 1_000)?;
+//! let mut shard = engine.lock(&key);
+//! assert_eq!(shard.get(&key, Access::Use, 4_999).map(|found| found.value.bytes().to_vec()), Some(b"hello".to_vec()));
+//! assert!(shard.get(&key, Access::Use, 5_000).is_none());
+//! # Ok::<(), engine::OutOfMemory>(())
+//! ```
+
+mod budget;
+mod chance;
+mod check;
+mod engine;
+mod expire;
+mod ghosts;
+mod hash;
+mod index;
+mod item;
+mod policy;
+mod queue;
+mod reclaim;
+mod segment;
+mod shard;
+mod slot;
+
+pub use engine::{Engine, Locked, Settings};
+pub use hash::{Database, Key};
+pub use policy::{Policy, UnknownPolicy};
+pub use shard::{Access, Cause, Counts, Expiry, Found, OutOfMemory, Removal, Removals, Shard, Value};

@@ -1,0 +1,89 @@
+//! What is evicted when memory is full: the `maxmemory-policy` of Redis, and S3-FIFO.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Which keys may be evicted, and which of them are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// None: what does not fit is refused.
+    NoEviction,
+    /// S3-FIFO (Yang and others, SOSP 2023): new keys have a tenth of the memory to prove themselves, and what was evicted too
+    /// early comes back among those that have.
+    #[default]
+    AllKeysS3Fifo,
+    AllKeysLru,
+    AllKeysLfu,
+    AllKeysRandom,
+    VolatileLru,
+    VolatileLfu,
+    VolatileRandom,
+    /// Those that expire next.
+    VolatileTtl,
+}
+
+/// A policy that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("there is no policy {name:?}; there are {}", Policy::ALL.map(Policy::name).join(", "))]
+pub struct UnknownPolicy {
+    name: String,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::NoEviction,
+        Self::AllKeysS3Fifo,
+        Self::AllKeysLru,
+        Self::AllKeysLfu,
+        Self::AllKeysRandom,
+        Self::VolatileLru,
+        Self::VolatileLfu,
+        Self::VolatileRandom,
+        Self::VolatileTtl,
+    ];
+
+    /// As in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoEviction => "noeviction",
+            Self::AllKeysS3Fifo => "allkeys-s3fifo",
+            Self::AllKeysLru => "allkeys-lru",
+            Self::AllKeysLfu => "allkeys-lfu",
+            Self::AllKeysRandom => "allkeys-random",
+            Self::VolatileLru => "volatile-lru",
+            Self::VolatileLfu => "volatile-lfu",
+            Self::VolatileRandom => "volatile-random",
+            Self::VolatileTtl => "volatile-ttl",
+        }
+    }
+
+    /// Whether a key that does not expire is safe.
+    pub(crate) fn is_volatile(self) -> bool {
+        matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)
+    }
+
+    /// Whether frequencies are those of LFU.
+    #[must_use]
+    pub fn is_lfu(self) -> bool {
+        matches!(self, Self::AllKeysLfu | Self::VolatileLfu)
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let known = Self::ALL.into_iter().find(|policy| policy.name().eq_ignore_ascii_case(name));
+        known.ok_or_else(|| UnknownPolicy { name: name.to_owned() })
+    }
+}

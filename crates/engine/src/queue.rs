@@ -1,0 +1,57 @@
+//! The order in which the segments of a shard come up for eviction.
+
+use std::collections::VecDeque;
+
+/// Which queue an item is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// New keys.
+    Small,
+    /// Keys that have proved themselves.
+    Main,
+}
+
+/// One queue: full segments, oldest first, and the one that is being filled.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    pub(crate) sealed: VecDeque<u32>,
+    pub(crate) open: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    pub(crate) small: Order,
+    pub(crate) main: Order,
+}
+
+impl Queues {
+    pub(crate) fn of(&mut self, queue: Queue) -> &mut Order {
+        match queue {
+            Queue::Small => &mut self.small,
+            Queue::Main => &mut self.main,
+        }
+    }
+
+    /// Where a full segment waits.
+    pub(crate) fn queue_of(&self, segment: u32) -> Option<Queue> {
+        let is_in = |order: &Order| order.sealed.contains(&segment);
+        match () {
+            () if is_in(&self.small) => Some(Queue::Small),
+            () if is_in(&self.main) => Some(Queue::Main),
+            () => None,
+        }
+    }
+
+    /// Takes a full segment out; whether it was one.
+    pub(crate) fn remove_sealed(&mut self, segment: u32) -> bool {
+        [&mut self.small, &mut self.main].into_iter().any(|order| {
+            let at = order.sealed.iter().position(|number| *number == segment);
+            at.and_then(|at| order.sealed.remove(at)).is_some()
+        })
+    }
+
+    /// Full segments of both queues.
+    pub(crate) fn sealed(&self) -> impl Iterator<Item = u32> {
+        self.small.sealed.iter().chain(&self.main.sealed).copied()
+    }
+}

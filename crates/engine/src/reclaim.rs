@@ -1,0 +1,356 @@
+//! Getting memory back: which segment is emptied, and which of its items live on.
+
+use crate::hash::Hash;
+use crate::item::{Body, Content, Item};
+use crate::policy::Policy;
+use crate::queue::Queue;
+use crate::segment::SEGMENT_BYTES;
+use crate::shard::{Cause, OutOfMemory, Shard, seconds};
+use crate::slot::{Place, Slot};
+
+/// New keys have one segment in so many.
+const SMALL_SHARE: usize = 10;
+/// S3-FIFO counts uses up to here.
+const FREQUENCY_MAX: u8 = 3;
+/// Uses that take a new key to the main queue.
+const PROVEN_FREQUENCY: u8 = 2;
+/// Keys that are looked at to learn what is old and what is rare.
+const SAMPLES: usize = 32;
+/// What ranks below this part of the samples is evicted.
+const SAMPLES_EVICTED: usize = 10;
+/// LFU: the larger, the more uses a step of the counter takes (Redis's `lfu-log-factor`).
+const LFU_FACTOR: u64 = 10;
+/// LFU: what a new key has, so that it is not evicted at once.
+const LFU_START: u8 = 5;
+/// LFU: seconds without use that take a step back (Redis's `lfu-decay-time`).
+const LFU_DECAY_S: u32 = 60;
+
+/// What becomes of an item whose segment is emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Lost(Cause),
+    /// With this frequency.
+    Kept(u8),
+}
+
+/// What ranks higher is kept.
+#[derive(Clone, Copy, Debug)]
+struct Threshold(u64);
+
+/// How a segment is emptied.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    /// What is alive is moved within its queue, to be rid of what is dead.
+    Compact(Queue),
+    Evict(Queue, Threshold),
+}
+
+impl Shard {
+    /// Writes an item behind the others of a queue.
+    pub(crate) fn append(
+        &mut self,
+        queue: Queue,
+        content: &Content<'_>,
+        now_ms: u64,
+    ) -> Result<Place, OutOfMemory> {
+        let item_bytes = content.item_bytes();
+        if !self.has_room(queue, item_bytes) {
+            self.open_segment(queue, item_bytes, now_ms)?;
+        }
+        Ok(self.append_here(queue, content))
+    }
+
+    /// Evicts until the budget has room for bytes outside of segments, and takes them.
+    pub(crate) fn make_room_for(&mut self, bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
+        let mut rounds = self.rounds_max();
+        while !self.budget.take(bytes) {
+            rounds = rounds.checked_sub(1).ok_or(OutOfMemory)?;
+            self.empty_one(now_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Gives memory back, one segment at most; whether there was one to give.
+    pub(crate) fn relieve(&mut self, now_ms: u64) -> bool {
+        self.empty_one(now_ms).is_ok()
+    }
+
+    /// A segment that holds nothing any more, and is not being filled.
+    pub(crate) fn free_if_sealed(&mut self, number: u32) {
+        if self.queues.remove_sealed(number) {
+            self.free(number);
+        } else {
+            // It is being filled: from its begin again.
+            self.segments.reset(number);
+        }
+    }
+
+    /// A slot whose key was used once more.
+    pub(crate) fn used_once_more(&mut self, slot: Slot) -> Slot {
+        let frequency = slot.frequency();
+        if !self.policy.is_lfu() {
+            return if frequency < FREQUENCY_MAX { slot.with_frequency(frequency + 1) } else { slot };
+        }
+        let steps = u64::from(frequency.saturating_sub(LFU_START)) * LFU_FACTOR + 1;
+        let is_step = frequency < u8::MAX && self.chance.next().is_multiple_of(steps);
+        if is_step { slot.with_frequency(frequency + 1) } else { slot }
+    }
+
+    /// Of a key that was just added.
+    pub(crate) fn first_frequency(&self) -> u8 {
+        if self.policy.is_lfu() { LFU_START } else { 0 }
+    }
+
+    fn has_room(&mut self, queue: Queue, item_bytes: usize) -> bool {
+        self.queues.of(queue).open.is_some_and(|open| self.segments.get(open).has_room(item_bytes))
+    }
+
+    fn append_here(&mut self, queue: Queue, content: &Content<'_>) -> Place {
+        let segment = self.queues.of(queue).open.expect("a segment was opened");
+        let offset = self.segments.get_mut(segment).append(content);
+        Place { segment, offset: offset as u32 }
+    }
+
+    fn open_segment(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
+        let mut rounds = self.rounds_max();
+        while !self.budget.take(SEGMENT_BYTES) {
+            let is_stuck = rounds == 0 || self.empty_one(now_ms).is_err();
+            // What was moved may have left room in the segment that is open now.
+            if self.has_room(queue, item_bytes) {
+                return Ok(());
+            }
+            if is_stuck {
+                return Err(OutOfMemory);
+            }
+            rounds -= 1;
+        }
+        self.install(queue).inspect_err(|_| self.budget.give_back(SEGMENT_BYTES))
+    }
+
+    /// Puts a new segment, which the budget knows of, where items are written.
+    fn install(&mut self, queue: Queue) -> Result<(), OutOfMemory> {
+        let number = self.segments.add().ok_or(OutOfMemory)?;
+        let order = self.queues.of(queue);
+        let full = order.open.replace(number);
+        order.sealed.extend(full);
+        Ok(())
+    }
+
+    /// Every segment may have to come up a few times until the frequencies of its items are used up.
+    fn rounds_max(&self) -> usize {
+        (self.segments.numbers().count() + 1) * (usize::from(FREQUENCY_MAX) + 1)
+    }
+
+    /// Empties one segment.
+    fn empty_one(&mut self, now_ms: u64) -> Result<(), OutOfMemory> {
+        let (victim, mode) = self.victim(now_ms).ok_or(OutOfMemory)?;
+        self.queues.remove_sealed(victim);
+        self.empty(victim, mode, now_ms);
+        self.free(victim);
+        Ok(())
+    }
+
+    fn free(&mut self, number: u32) {
+        self.segments.remove(number);
+        self.budget.give_back(SEGMENT_BYTES);
+    }
+
+    /// Which segment is to be emptied, and how.
+    fn victim(&mut self, now_ms: u64) -> Option<(u32, Mode)> {
+        let dead_bytes = |number: &u32| SEGMENT_BYTES - self.segments.get(*number).live_bytes;
+        let most_dead = self.queues.sealed().max_by_key(dead_bytes);
+        if let Some(number) = most_dead.filter(|number| dead_bytes(number) >= self.worth_compacting()) {
+            return Some((number, Mode::Compact(self.queues.queue_of(number)?)));
+        }
+        if self.policy == Policy::NoEviction {
+            return None;
+        }
+        let queue = self.queue_in_turn()?;
+        let threshold = self.threshold(now_ms);
+        let number = *self.queues.of(queue).sealed.front()?;
+        Some((number, Mode::Evict(queue, threshold)))
+    }
+
+    /// Dead bytes that make it better to move what is alive than to evict.
+    fn worth_compacting(&self) -> usize {
+        match self.policy {
+            Policy::NoEviction => SEGMENT_BYTES / 8,
+            _ => SEGMENT_BYTES / 2,
+        }
+    }
+
+    fn queue_in_turn(&self) -> Option<Queue> {
+        let (small, main) = (self.queues.small.sealed.len(), self.queues.main.sealed.len());
+        match (small, main) {
+            (0, 0) => None,
+            (0, _) => Some(Queue::Main),
+            (_, 0) => Some(Queue::Small),
+            _ if self.policy != Policy::AllKeysS3Fifo => Some(self.older_queue()),
+            _ => Some(if small * SMALL_SHARE > small + main { Queue::Small } else { Queue::Main }),
+        }
+    }
+
+    /// The policies of Redis know no queues: the larger one comes first, so that all segments come up.
+    fn older_queue(&self) -> Queue {
+        let is_small_larger = self.queues.small.sealed.len() >= self.queues.main.sealed.len();
+        if is_small_larger { Queue::Small } else { Queue::Main }
+    }
+
+    /// Moves the items that live on.
+    fn empty(&mut self, victim: u32, mode: Mode, now_ms: u64) {
+        // The segment leaves the table while it is read, so that others can be written to.
+        let segment = self.segments.take(victim);
+        let mut offset = 0;
+        while offset < segment.used_bytes() {
+            let item = Item::read(segment.rest(offset));
+            let place = Place { segment: victim, offset: offset as u32 };
+            offset += item.header.item_bytes();
+            self.settle(item, place, mode, now_ms);
+        }
+        self.segments.put_back(victim, segment);
+    }
+
+    /// Moves an item, or gives it up, if it is alive.
+    fn settle(&mut self, item: Item<'_>, place: Place, mode: Mode, now_ms: u64) {
+        let Some(hash) = self.hash_of_item(item) else { return };
+        let Some((at, slot)) = self.index.find(hash, |slot| slot.place() == Some(place)) else { return };
+        match self.fate(item, slot, mode, now_ms) {
+            Fate::Kept(frequency) => {
+                let content = Content {
+                    database: item.header.database(),
+                    body: item.body(),
+                    expires_at_ms: item.expires_at_ms(),
+                    used_s: item.header.used_s(),
+                };
+                let queue = if let Mode::Compact(queue) = mode { queue } else { Queue::Main };
+                let moved = self.relocate(queue, &content);
+                self.index.put(at, slot.with_frequency(frequency).with_place(moved));
+            }
+            Fate::Lost(cause) => {
+                self.note_loss_of(item, cause);
+                self.uncount(item.header);
+                self.index.remove(at);
+                self.give_up_large(item);
+                self.remember(hash, cause, mode);
+            }
+        }
+    }
+
+    /// The next segment is taken even where the budget has no room: the one that is being emptied makes up for it.
+    fn relocate(&mut self, queue: Queue, content: &Content<'_>) -> Place {
+        if !self.has_room(queue, content.item_bytes()) {
+            self.budget.take_anyway(SEGMENT_BYTES);
+            self.install(queue).expect("the number of the emptied segment is not in use");
+        }
+        self.append_here(queue, content)
+    }
+
+    pub(crate) fn give_up_large(&mut self, item: Item<'_>) {
+        if let Body::Large(number) = item.body() {
+            let large = self.large.remove(number as usize);
+            self.budget.give_back(large.bytes());
+        }
+    }
+
+    fn remember(&mut self, hash: Hash, cause: Cause, mode: Mode) {
+        let is_of_small = matches!(mode, Mode::Evict(Queue::Small, _));
+        if cause == Cause::Evicted && is_of_small && self.policy == Policy::AllKeysS3Fifo {
+            self.ghosts.add(hash, self.index.keys());
+            self.charge_tables();
+        }
+    }
+
+    fn fate(&mut self, item: Item<'_>, slot: Slot, mode: Mode, now_ms: u64) -> Fate {
+        let frequency = slot.frequency();
+        if item.is_expired(now_ms) {
+            return Fate::Lost(Cause::Expired);
+        }
+        let Mode::Evict(queue, threshold) = mode else { return Fate::Kept(frequency) };
+        if self.policy.is_volatile() && !item.header.expires() {
+            return Fate::Kept(frequency);
+        }
+        let is_kept = match (self.policy, queue) {
+            (Policy::AllKeysS3Fifo, Queue::Small) => frequency >= PROVEN_FREQUENCY,
+            (Policy::AllKeysS3Fifo, Queue::Main) => frequency > 0,
+            _ => self.rank(item, slot, now_ms) > threshold.0,
+        };
+        match (is_kept, self.policy, queue) {
+            (false, ..) => Fate::Lost(Cause::Evicted),
+            (true, Policy::AllKeysS3Fifo, Queue::Small) => Fate::Kept(0),
+            (true, Policy::AllKeysS3Fifo, Queue::Main) => Fate::Kept(frequency - 1),
+            (true, ..) => Fate::Kept(frequency),
+        }
+    }
+
+    /// The rank below which keys go, by a sample of all keys that may go.
+    fn threshold(&mut self, now_ms: u64) -> Threshold {
+        if matches!(self.policy, Policy::AllKeysS3Fifo | Policy::NoEviction) {
+            return Threshold(0);
+        }
+        let mut ranks = Vec::with_capacity(SAMPLES);
+        for _ in 0..SAMPLES * 4 {
+            let Some(slot) = self.random_slot() else { continue };
+            let Some(place) = slot.place() else { continue };
+            let item = Item::read(self.segments.at(place));
+            if !self.policy.is_volatile() || item.header.expires() {
+                ranks.push(rank(
+                    self.policy,
+                    item.header.idle_s(seconds(now_ms)),
+                    item.expires_at_ms(),
+                    slot,
+                ));
+            }
+            if ranks.len() == SAMPLES {
+                break;
+            }
+        }
+        ranks.sort_unstable();
+        Threshold(ranks.get(ranks.len() * SAMPLES_EVICTED / SAMPLES).copied().unwrap_or(u64::MAX))
+    }
+
+    fn rank(&mut self, item: Item<'_>, slot: Slot, now_ms: u64) -> u64 {
+        match self.policy {
+            Policy::AllKeysRandom | Policy::VolatileRandom => self.chance.next(),
+            policy => rank(policy, item.header.idle_s(seconds(now_ms)), item.expires_at_ms(), slot),
+        }
+    }
+
+    /// A slot of a random bucket.
+    pub(crate) fn random_slot(&mut self) -> Option<Slot> {
+        let home = self.chance.below(self.index.buckets());
+        let slots: Vec<Slot> = self.index.slots_of(home).collect();
+        (!slots.is_empty()).then(|| slots[self.chance.below(slots.len())])
+    }
+
+    /// Nothing for a large item that is gone. (If its number was taken by another since, no slot has that hash and this place.)
+    pub(crate) fn hash_of_item(&self, item: Item<'_>) -> Option<Hash> {
+        let key = match item.body() {
+            Body::Inline { key, .. } => key,
+            Body::Large(number) => &*self.large.get(number as usize)?.key,
+        };
+        Some(self.hasher.hash(item.header.database(), key))
+    }
+
+    pub(crate) fn note_loss_of(&mut self, item: Item<'_>, cause: Cause) {
+        let database = item.header.database();
+        match item.body() {
+            Body::Inline { key, .. } => self.note_loss(key, database, cause),
+            Body::Large(number) => {
+                let key = self.large[number as usize].key.clone();
+                self.note_loss(&key, database, cause);
+            }
+        }
+    }
+}
+
+/// What is low goes first.
+fn rank(policy: Policy, idle_s: u32, expires_at_ms: Option<u64>, slot: Slot) -> u64 {
+    match policy {
+        Policy::AllKeysLru | Policy::VolatileLru => u64::from(u32::MAX - idle_s),
+        Policy::AllKeysLfu | Policy::VolatileLfu => {
+            u64::from(slot.frequency()).saturating_sub(u64::from(idle_s / LFU_DECAY_S))
+        }
+        Policy::VolatileTtl => expires_at_ms.unwrap_or(u64::MAX),
+        _ => u64::MAX / 2,
+    }
+}

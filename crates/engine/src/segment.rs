@@ -1,0 +1,119 @@
+//! Memory for items: filled from one end to the other, emptied as a whole.
+
+use crate::item::Content;
+use crate::slot::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
+
+/// 256 KiB: few enough bytes that all items of one are looked at in a fraction of a millisecond.
+pub(crate) const SEGMENT_BYTES: usize = 256 << 10;
+const _: () = assert!(SEGMENT_BYTES <= SEGMENT_BYTES_MAX);
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    bytes: Box<[u8]>,
+    used_bytes: usize,
+    /// Of items that the index knows.
+    pub(crate) live_bytes: usize,
+    /// None of its items expires earlier.
+    pub(crate) expires_at_ms: u64,
+}
+
+impl Segment {
+    fn new() -> Self {
+        let bytes = vec![0; SEGMENT_BYTES].into_boxed_slice();
+        Self { bytes, used_bytes: 0, live_bytes: 0, expires_at_ms: u64::MAX }
+    }
+
+    fn reset(&mut self) {
+        (self.used_bytes, self.live_bytes, self.expires_at_ms) = (0, 0, u64::MAX);
+    }
+
+    pub(crate) fn has_room(&self, item_bytes: usize) -> bool {
+        item_bytes <= SEGMENT_BYTES - self.used_bytes
+    }
+
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Everything from `offset` on.
+    pub(crate) fn rest(&self, offset: usize) -> &[u8] {
+        &self.bytes[offset..]
+    }
+
+    pub(crate) fn rest_mut(&mut self, offset: usize) -> &mut [u8] {
+        &mut self.bytes[offset..]
+    }
+
+    /// Writes an item behind the others; there must be room.
+    pub(crate) fn append(&mut self, content: &Content<'_>) -> usize {
+        let offset = self.used_bytes;
+        content.write(&mut self.bytes[offset..]);
+        self.used_bytes += content.item_bytes();
+        self.live_bytes += content.item_bytes();
+        self.expires_at_ms = self.expires_at_ms.min(content.expires_at_ms.unwrap_or(u64::MAX));
+        offset
+    }
+}
+
+/// The segments of a shard, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    slots: Vec<Option<Segment>>,
+    /// Numbers without a segment.
+    vacant: Vec<u32>,
+}
+
+impl Segments {
+    /// A new one; `None` when a shard can't have more.
+    pub(crate) fn add(&mut self) -> Option<u32> {
+        if let Some(number) = self.vacant.pop() {
+            self.slots[number as usize] = Some(Segment::new());
+            return Some(number);
+        }
+        let number = self.slots.len();
+        (number < SEGMENTS_MAX).then(|| self.slots.push(Some(Segment::new())))?;
+        Some(number as u32)
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) {
+        if self.slots[number as usize].take().is_some() {
+            self.vacant.push(number);
+        }
+    }
+
+    /// Takes one out for a while; its number stays its own.
+    pub(crate) fn take(&mut self, number: u32) -> Segment {
+        self.slots[number as usize].take().expect("the index and the queues name segments that exist")
+    }
+
+    pub(crate) fn put_back(&mut self, number: u32, segment: Segment) {
+        self.slots[number as usize] = Some(segment);
+    }
+
+    /// Makes it as if it were new.
+    pub(crate) fn reset(&mut self, number: u32) {
+        self.get_mut(number).reset();
+    }
+
+    pub(crate) fn get(&self, number: u32) -> &Segment {
+        self.slots[number as usize].as_ref().expect("the index and the queues name segments that exist")
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut Segment {
+        self.slots[number as usize].as_mut().expect("the index and the queues name segments that exist")
+    }
+
+    /// The bytes from an item on.
+    pub(crate) fn at(&self, place: Place) -> &[u8] {
+        self.get(place.segment).rest(place.offset as usize)
+    }
+
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u8] {
+        self.get_mut(place.segment).rest_mut(place.offset as usize)
+    }
+
+    /// Numbers of those that exist.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().enumerate().filter_map(|(number, slot)| slot.as_ref().map(|_| number as u32))
+    }
+}

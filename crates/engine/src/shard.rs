@@ -1,0 +1,454 @@
+//! A part of the keys, under one lock: index, memory, and what is done to a single key.
+
+use std::sync::Arc;
+
+use slab::Slab;
+
+use crate::budget::Budget;
+use crate::chance::Chance;
+use crate::ghosts::Ghosts;
+use crate::hash::{Database, Hash, Hasher, Key};
+use crate::index::{Index, SlotAt};
+use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item};
+use crate::policy::Policy;
+use crate::queue::{Queue, Queues};
+use crate::segment::Segments;
+use crate::slot::{Place, Slot};
+
+/// There is no room, and nothing that may be evicted for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("memory is full, and nothing may be evicted")]
+pub struct OutOfMemory;
+
+/// When a key is to expire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never.
+    #[default]
+    Never,
+    /// As until now; never, if there is no such key.
+    Keep,
+    /// Milliseconds of the clock that all calls are told.
+    At(u64),
+}
+
+/// Whether to look at a key is to use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It counts for eviction.
+    Use,
+    /// It does not.
+    Peek,
+}
+
+/// A key that was found.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// What is stored.
+    pub value: Value<'a>,
+    /// When it expires.
+    pub expires_at_ms: Option<u64>,
+    /// How often it was used, as far as the policy counts.
+    pub frequency: u8,
+    /// Since it was used, in seconds.
+    pub idle_s: u32,
+}
+
+/// A stored value.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// Small, in place.
+    Inline(&'a [u8]),
+    /// Large, to be kept without a copy while it is sent.
+    Shared(&'a Arc<Vec<u8>>),
+}
+
+/// Why a key is gone that nobody removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its time was over.
+    Expired,
+    /// Its memory was needed.
+    Evicted,
+}
+
+/// A key that is gone although nobody removed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    pub key: Vec<u8>,
+    pub database: Database,
+    pub cause: Cause,
+}
+
+/// Whether [`Removal`]s are collected, which costs a copy of each key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Removals {
+    #[default]
+    Forgotten,
+    Collected,
+}
+
+/// What a shard has, and what it has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// In each database.
+    pub keys: [u64; Database::COUNT],
+    /// Of those, with an expiry.
+    pub expiring: [u64; Database::COUNT],
+    pub evicted: u64,
+    pub expired: u64,
+}
+
+/// A key or a value that is too long for a segment.
+#[derive(Debug)]
+pub(crate) struct Large {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) value: Arc<Vec<u8>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) index: Index,
+    pub(crate) segments: Segments,
+    pub(crate) large: Slab<Large>,
+    pub(crate) queues: Queues,
+    pub(crate) ghosts: Ghosts,
+    pub(crate) hasher: Hasher,
+    pub(crate) chance: Chance,
+    pub(crate) policy: Policy,
+    pub(crate) budget: Arc<Budget>,
+    /// Of index and ghosts, as the budget knows them.
+    tables_bytes: usize,
+    pub(crate) counts: Counts,
+    removals: Removals,
+    removed: Vec<Removal>,
+}
+
+impl Shard {
+    pub(crate) fn new(policy: Policy, hasher: Hasher, budget: Arc<Budget>, seed: u64) -> Self {
+        let mut shard = Self {
+            index: Index::new(),
+            segments: Segments::default(),
+            large: Slab::new(),
+            queues: Queues::default(),
+            ghosts: Ghosts::default(),
+            hasher,
+            chance: Chance::new(seed),
+            policy,
+            budget,
+            tables_bytes: 0,
+            counts: Counts::default(),
+            removals: Removals::Forgotten,
+            removed: Vec::new(),
+        };
+        shard.charge_tables();
+        shard
+    }
+
+    /// What is stored under a key.
+    pub fn get(&mut self, key: &Key<'_>, access: Access, now_ms: u64) -> Option<Found<'_>> {
+        let (at, slot) = self.find(key, now_ms)?;
+        let place = slot.place()?;
+        if access == Access::Use {
+            self.count_use(at, slot, place, now_ms);
+        }
+        let item = Item::read(self.segments.at(place));
+        let value = match item.body() {
+            Body::Inline { value, .. } => Value::Inline(value),
+            Body::Large(number) => Value::Shared(&self.large[number as usize].value),
+        };
+        let idle_s = item.header.idle_s(seconds(now_ms));
+        Some(Found { value, expires_at_ms: item.expires_at_ms(), frequency: slot.frequency(), idle_s })
+    }
+
+    /// Whether a key is there. Not a use.
+    pub fn contains(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
+        self.find(key, now_ms).is_some()
+    }
+
+    /// Stores a value under a key, in place of the one that is there.
+    ///
+    /// # Errors
+    /// When there is no room for it. The old value is as it was.
+    pub fn set(
+        &mut self,
+        key: &Key<'_>,
+        value: &[u8],
+        expiry: Expiry,
+        now_ms: u64,
+    ) -> Result<(), OutOfMemory> {
+        let old = self.find(key, now_ms);
+        let expires_at_ms = self.expiry_of(old, expiry);
+        if key.bytes.len() + value.len() > INLINE_BYTES_MAX {
+            return self.set_large(key, Arc::new(value.to_vec()), expires_at_ms, now_ms);
+        }
+        let body = Body::Inline { key: key.bytes, value };
+        let content = Content { database: key.database, body, expires_at_ms, used_s: seconds(now_ms) };
+        if self.overwrite(old, &content) {
+            return Ok(());
+        }
+        self.write(key, &content, now_ms)
+    }
+
+    /// Stores a value that is already in memory of its own: a large one without a copy.
+    ///
+    /// # Errors
+    /// As those of [`Shard::set`].
+    pub fn set_shared(
+        &mut self,
+        key: &Key<'_>,
+        value: Arc<Vec<u8>>,
+        expiry: Expiry,
+        now_ms: u64,
+    ) -> Result<(), OutOfMemory> {
+        if key.bytes.len() + value.len() <= INLINE_BYTES_MAX {
+            return self.set(key, &value, expiry, now_ms);
+        }
+        let old = self.find(key, now_ms);
+        let expires_at_ms = self.expiry_of(old, expiry);
+        self.set_large(key, value, expires_at_ms, now_ms)
+    }
+
+    /// Changes when a key expires; whether there is such a key.
+    ///
+    /// # Errors
+    /// As those of [`Shard::set`].
+    pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Expiry, now_ms: u64) -> Result<bool, OutOfMemory> {
+        let Some((_, slot)) = self.find(key, now_ms) else { return Ok(false) };
+        let Some(place) = slot.place() else { return Ok(false) };
+        let value = match Item::read(self.segments.at(place)).body() {
+            Body::Inline { value, .. } => Arc::new(value.to_vec()),
+            Body::Large(number) => Arc::clone(&self.large[number as usize].value),
+        };
+        self.set_shared(key, value, expiry, now_ms)?;
+        Ok(true)
+    }
+
+    /// Removes a key; whether there was one.
+    pub fn remove(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
+        let Some((at, slot)) = self.find(key, now_ms) else { return false };
+        self.discard(slot);
+        self.index.remove(at);
+        true
+    }
+
+    /// How many keys there are, and what became of others.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// From now on keys that are gone without being removed are collected, or forgotten.
+    pub fn collect_removals(&mut self, removals: Removals) {
+        self.removals = removals;
+        self.removed.clear();
+    }
+
+    /// What was collected since the last call.
+    pub fn take_removed(&mut self) -> Vec<Removal> {
+        std::mem::take(&mut self.removed)
+    }
+
+    /// The slot of a key that has not expired.
+    fn find(&mut self, key: &Key<'_>, now_ms: u64) -> Option<(SlotAt, Slot)> {
+        let (segments, large) = (&self.segments, &self.large);
+        let (at, slot) = self.index.find(key.hash, |slot| holds(segments, large, slot, key))?;
+        let item = Item::read(segments.at(slot.place()?));
+        if !item.is_expired(now_ms) {
+            return Some((at, slot));
+        }
+        self.lose(slot, key, Cause::Expired);
+        self.index.remove(at);
+        None
+    }
+
+    fn expiry_of(&self, old: Option<(SlotAt, Slot)>, expiry: Expiry) -> Option<u64> {
+        match expiry {
+            Expiry::Never => None,
+            Expiry::At(at_ms) => Some(at_ms),
+            Expiry::Keep => Item::read(self.segments.at(old?.1.place()?)).expires_at_ms(),
+        }
+    }
+
+    /// Writes over an item of the same size and kind; whether there is one.
+    fn overwrite(&mut self, old: Option<(SlotAt, Slot)>, content: &Content<'_>) -> bool {
+        let Some((at, slot)) = old else { return false };
+        let Some(place) = slot.place() else { return false };
+        let header = Header::read(self.segments.at(place));
+        let is_same_form = header.expires() == content.expires_at_ms.is_some() && !header.is_large();
+        if !is_same_form || header.item_bytes() != content.item_bytes() {
+            return false;
+        }
+        content.write(self.segments.at_mut(place));
+        let segment = self.segments.get_mut(place.segment);
+        segment.expires_at_ms = segment.expires_at_ms.min(content.expires_at_ms.unwrap_or(u64::MAX));
+        let used = self.used_once_more(slot);
+        self.index.put(at, used);
+        true
+    }
+
+    fn set_large(
+        &mut self,
+        key: &Key<'_>,
+        value: Arc<Vec<u8>>,
+        expires_at_ms: Option<u64>,
+        now_ms: u64,
+    ) -> Result<(), OutOfMemory> {
+        let large = Large { key: key.bytes.into(), value };
+        let bytes = large.bytes();
+        self.make_room_for(bytes, now_ms)?;
+        let number = self.large.insert(large);
+        let body = Body::Large(number as u32);
+        let content = Content { database: key.database, body, expires_at_ms, used_s: seconds(now_ms) };
+        let written = self.write(key, &content, now_ms);
+        if written.is_err() {
+            self.large.remove(number);
+            self.budget.give_back(bytes);
+        }
+        written
+    }
+
+    /// Appends an item to a queue, and lets the slot of the key point to it.
+    fn write(&mut self, key: &Key<'_>, content: &Content<'_>, now_ms: u64) -> Result<(), OutOfMemory> {
+        let is_known = self.find(key, now_ms).is_some();
+        let queue = if !is_known && self.ghosts.take(key.hash) { Queue::Main } else { Queue::Small };
+        let place = self.append(queue, content, now_ms)?;
+        // What was there may have been moved or evicted for it.
+        let (segments, large) = (&self.segments, &self.large);
+        match self.index.find(key.hash, |slot| holds(segments, large, slot, key)) {
+            Some((at, old)) => {
+                self.discard(old);
+                let used = self.used_once_more(old);
+                self.index.put(at, used.with_place(place));
+            }
+            None => self.insert(key.hash, Slot::new(place, key.hash.tag(), self.first_frequency())),
+        }
+        let database = content.database.number();
+        self.counts.keys[database] += 1;
+        self.counts.expiring[database] += u64::from(content.expires_at_ms.is_some());
+        Ok(())
+    }
+
+    fn insert(&mut self, hash: Hash, slot: Slot) {
+        let (segments, large, hasher) = (&self.segments, &self.large, &self.hasher);
+        self.index.insert(hash, slot, |slot| hash_of(segments, large, hasher, slot));
+        self.charge_tables();
+    }
+
+    fn count_use(&mut self, at: SlotAt, slot: Slot, place: Place, now_ms: u64) {
+        let used = self.used_once_more(slot);
+        if used != slot {
+            self.index.put(at, used);
+        }
+        let bytes = self.segments.at_mut(place);
+        let header = Header::read(bytes);
+        let used_now = header.used_at(seconds(now_ms));
+        if used_now != header {
+            used_now.write(bytes);
+        }
+    }
+
+    /// Gives up what a slot points to: its bytes are dead from now on.
+    pub(crate) fn discard(&mut self, slot: Slot) {
+        let Some(place) = slot.place() else { return };
+        let item = Item::read(self.segments.at(place));
+        let (header, body) = (item.header, item.body());
+        if let Body::Large(number) = body {
+            let large = self.large.remove(number as usize);
+            self.budget.give_back(large.bytes());
+        }
+        self.uncount(header);
+        let segment = self.segments.get_mut(place.segment);
+        segment.live_bytes -= header.item_bytes();
+        if segment.live_bytes == 0 {
+            self.free_if_sealed(place.segment);
+        }
+    }
+
+    pub(crate) fn uncount(&mut self, header: Header) {
+        let database = header.database().number();
+        self.counts.keys[database] -= 1;
+        self.counts.expiring[database] -= u64::from(header.expires());
+    }
+
+    /// Gives up an item that nobody removed.
+    fn lose(&mut self, slot: Slot, key: &Key<'_>, cause: Cause) {
+        self.note_loss(key.bytes, key.database, cause);
+        self.discard(slot);
+    }
+
+    pub(crate) fn note_loss(&mut self, key: &[u8], database: Database, cause: Cause) {
+        match cause {
+            Cause::Expired => self.counts.expired += 1,
+            Cause::Evicted => self.counts.evicted += 1,
+        }
+        if self.removals == Removals::Collected {
+            self.removed.push(Removal { key: key.to_vec(), database, cause });
+        }
+    }
+
+    /// Tells the budget what index and ghosts take now.
+    pub(crate) fn charge_tables(&mut self) {
+        let bytes = self.index.bytes() + self.ghosts.bytes();
+        if bytes > self.tables_bytes {
+            self.budget.take_anyway(bytes - self.tables_bytes);
+        } else {
+            self.budget.give_back(self.tables_bytes - bytes);
+        }
+        self.tables_bytes = bytes;
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        let large_bytes: usize = self.large.iter().map(|(_, large)| large.bytes()).sum();
+        let segments_bytes = self.segments.numbers().count() * crate::segment::SEGMENT_BYTES;
+        self.budget.give_back(self.tables_bytes + large_bytes + segments_bytes);
+    }
+}
+
+impl Value<'_> {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Inline(bytes) => bytes,
+            Self::Shared(shared) => shared,
+        }
+    }
+}
+
+impl Large {
+    /// With what the allocator and the table of large items need for it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.key.len() + self.value.capacity() + LARGE_OVERHEAD_BYTES
+    }
+}
+
+/// Two allocations, the counts and the vector behind the value, an entry in the table.
+const LARGE_OVERHEAD_BYTES: usize = 112;
+
+pub(crate) fn seconds(now_ms: u64) -> u32 {
+    (now_ms / 1000) as u32
+}
+
+fn holds(segments: &Segments, large: &Slab<Large>, slot: Slot, key: &Key<'_>) -> bool {
+    let Some(place) = slot.place() else { return false };
+    let item = Item::read(segments.at(place));
+    let bytes = match item.body() {
+        Body::Inline { key, .. } => key,
+        Body::Large(number) => &large[number as usize].key,
+    };
+    bytes == key.bytes && item.header.database() == key.database
+}
+
+fn hash_of(segments: &Segments, large: &Slab<Large>, hasher: &Hasher, slot: Slot) -> Hash {
+    let place = slot.place().expect("an index keeps no empty slots");
+    let item = Item::read(segments.at(place));
+    let key = match item.body() {
+        Body::Inline { key, .. } => key,
+        Body::Large(number) => &*large[number as usize].key,
+    };
+    hasher.hash(item.header.database(), key)
+}

@@ -1,0 +1,185 @@
+//! The engine beside the simplest thing that could be right: a sorted map.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::{Access, Cause, Database, Engine, Expiry, OutOfMemory, Policy, Removals, Settings};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set { key: usize, value_bytes: usize, expiry: Expiry },
+    Get(usize),
+    Remove(usize),
+    SetExpiry { key: usize, expiry: Expiry },
+    Wait(u64),
+    Expire,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    value: Vec<u8>,
+    expires_at_ms: Option<u64>,
+}
+
+type Name = (Database, Vec<u8>);
+
+/// The engine, what should be in it, and the time.
+struct Beside {
+    engine: Engine,
+    model: BTreeMap<Name, Entry>,
+    now_ms: u64,
+    steps: u64,
+}
+
+/// Keys of several lengths in two databases, one of them longer than a segment takes.
+fn name(number: usize) -> Name {
+    let database = Database::new(number % 2).expect("it is below 16");
+    let length = [0, 1, 7, 8, 30, 300, 20_000][number % 7];
+    let mut key = format!("{}", number / 2).into_bytes();
+    key.resize(key.len() + length, b'k');
+    (database, key)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = 0..60_usize;
+    let value_bytes = prop_oneof![8 => 0..100_usize, 2 => 100..5000_usize, 1 => 16_000..70_000_usize];
+    let expiry = || prop_oneof![4 => Just(Expiry::Never), 1 => Just(Expiry::Keep), 2 => (0..20_000_u64).prop_map(Expiry::At)];
+    prop_oneof![
+        6 => (key.clone(), value_bytes, expiry()).prop_map(|(key, value_bytes, expiry)| Step::Set { key, value_bytes, expiry }),
+        4 => key.clone().prop_map(Step::Get),
+        2 => key.clone().prop_map(Step::Remove),
+        1 => (key, expiry()).prop_map(|(key, expiry)| Step::SetExpiry { key, expiry }),
+        1 => (1..2000_u64).prop_map(Step::Wait),
+        1 => Just(Step::Expire),
+    ]
+}
+
+impl Beside {
+    fn new(policy: Policy, bytes_max: u64) -> Self {
+        let engine = Engine::new(&Settings { bytes_max, policy, seed: 42 });
+        engine.shards().for_each(|mut shard| shard.collect_removals(Removals::Collected));
+        Self { engine, model: BTreeMap::new(), now_ms: 1, steps: 0 }
+    }
+
+    fn forget_expired(&mut self) {
+        let now_ms = self.now_ms;
+        self.model.retain(|_, entry| entry.expires_at_ms.is_none_or(|at_ms| at_ms > now_ms));
+    }
+
+    /// What is gone without being removed must have had a reason, and is gone from the model too.
+    fn follow_removals(&mut self) {
+        for mut shard in self.engine.shards() {
+            for removal in shard.take_removed() {
+                let entry = self.model.remove(&(removal.database, removal.key));
+                let is_expired =
+                    entry.is_none_or(|entry| entry.expires_at_ms.is_some_and(|at_ms| at_ms <= self.now_ms));
+                assert_eq!(removal.cause == Cause::Expired, is_expired);
+            }
+        }
+    }
+
+    fn set(&mut self, number: usize, value_bytes: usize, expiry: Expiry) -> Result<(), OutOfMemory> {
+        let name = name(number);
+        let value = vec![(self.steps % 251) as u8; value_bytes];
+        let key = self.engine.key(name.0, &name.1);
+        let set = if value_bytes.is_multiple_of(2) {
+            self.engine.lock(&key).set(&key, &value, expiry, self.now_ms)
+        } else {
+            self.engine.lock(&key).set_shared(&key, Arc::new(value.clone()), expiry, self.now_ms)
+        };
+        self.follow_removals();
+        set?;
+        let kept = self.model.get(&name).and_then(|entry| entry.expires_at_ms);
+        let expires_at_ms = resolve(expiry, kept);
+        self.model.insert(name, Entry { value, expires_at_ms });
+        Ok(())
+    }
+
+    fn set_expiry(&mut self, number: usize, expiry: Expiry) {
+        let name = name(number);
+        let key = self.engine.key(name.0, &name.1);
+        let was_there = self.engine.lock(&key).set_expiry(&key, expiry, self.now_ms);
+        self.follow_removals();
+        let entry = self.model.get_mut(&name);
+        assert!(was_there.is_err() || was_there == Ok(entry.is_some()));
+        if let (Ok(true), Some(entry)) = (was_there, entry) {
+            entry.expires_at_ms = resolve(expiry, entry.expires_at_ms);
+        }
+    }
+
+    fn get(&mut self, number: usize) {
+        let name = name(number);
+        let key = self.engine.key(name.0, &name.1);
+        let mut shard = self.engine.lock(&key);
+        let found = shard.get(&key, Access::Use, self.now_ms);
+        let found = found
+            .map(|found| Entry { value: found.value.bytes().to_vec(), expires_at_ms: found.expires_at_ms });
+        assert_eq!(found.as_ref(), self.model.get(&name));
+    }
+
+    fn take(&mut self, step: &Step) -> Result<(), OutOfMemory> {
+        self.steps += 1;
+        self.forget_expired();
+        match *step {
+            Step::Set { key, value_bytes, expiry } => self.set(key, value_bytes, expiry)?,
+            Step::Get(key) => self.get(key),
+            Step::Remove(key) => {
+                let name = name(key);
+                let key = self.engine.key(name.0, &name.1);
+                let was_there = self.engine.lock(&key).remove(&key, self.now_ms);
+                assert_eq!(was_there, self.model.remove(&name).is_some());
+            }
+            Step::SetExpiry { key, expiry } => self.set_expiry(key, expiry),
+            Step::Wait(ms) => self.now_ms += ms,
+            Step::Expire => {
+                self.engine.shards().for_each(|mut shard| {
+                    shard.expire(usize::MAX, self.now_ms);
+                });
+            }
+        }
+        self.forget_expired();
+        self.engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+        self.follow_removals();
+        Ok(())
+    }
+}
+
+fn resolve(expiry: Expiry, kept: Option<u64>) -> Option<u64> {
+    match expiry {
+        Expiry::Never => None,
+        Expiry::Keep => kept,
+        Expiry::At(at_ms) => Some(at_ms),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn with_room_for_all_it_is_a_map(steps in prop::collection::vec(step(), 1..300)) {
+        let mut beside = Beside::new(Policy::NoEviction, 1 << 30);
+        for step in &steps {
+            beside.take(step).expect("there is room");
+        }
+        beside.forget_expired();
+        beside.engine.shards().for_each(|mut shard| { shard.expire(usize::MAX, beside.now_ms); });
+        (0..60).for_each(|number| beside.get(number));
+    }
+
+    #[test]
+    fn without_room_what_is_there_is_right(
+        steps in prop::collection::vec(step(), 100..600),
+        policy in prop::sample::select(&Policy::ALL[..]),
+    ) {
+        // One shard of five segments: index, a queue of each kind, and two to be emptied.
+        let bytes_max = 5 * (256 << 10);
+        let mut beside = Beside::new(policy, bytes_max);
+        for step in &steps {
+            if beside.take(step).is_err() {
+                prop_assert_ne!(policy, Policy::AllKeysS3Fifo);
+            }
+            prop_assert!(beside.engine.used_bytes() <= bytes_max + (512 << 10));
+        }
+    }
+}
