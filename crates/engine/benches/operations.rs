@@ -1,4 +1,5 @@
 //! Nanoseconds per operation of one thread, and bytes per key: `cargo bench -p engine`.
+#![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -25,7 +26,7 @@ fn name(number: u64) -> [u8; 16] {
 
 /// A different key each time, far from the one before.
 fn scattered(step: u64, keys: u64) -> u64 {
-    (u128::from(step.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * u128::from(keys) >> 64) as u64
+    ((u128::from(step.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * u128::from(keys)) >> 64) as u64
 }
 
 fn measure(keys: u64) {

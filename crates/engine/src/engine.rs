@@ -28,6 +28,7 @@ pub struct Engine {
     shards: Box<[Aligned]>,
     hasher: Hasher,
     budget: Arc<Budget>,
+    policy: Policy,
 }
 
 /// A lock that shares its cache line with no other.
@@ -50,7 +51,7 @@ impl Engine {
         let budget = Arc::new(Budget::new(settings.bytes_max));
         let mut shard = || Shard::new(settings.policy, hasher.clone(), Arc::clone(&budget), chance.next());
         let shards = (0..count).map(|_| Aligned(Mutex::new(shard()))).collect();
-        Self { shards, hasher, budget }
+        Self { shards, hasher, budget, policy: settings.policy }
     }
 
     /// A key, to be looked for in its shard.
@@ -92,6 +93,12 @@ impl Engine {
             }
         }
         gave
+    }
+
+    /// What is evicted when memory is full.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     /// Bytes that are taken.

@@ -61,22 +61,28 @@ pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
     /// Numbers without a segment.
     vacant: Vec<u32>,
+    /// One that was emptied, for the next: where one goes when memory is full, another comes.
+    spare: Option<Segment>,
 }
 
 impl Segments {
     /// A new one; `None` when a shard can't have more.
     pub(crate) fn add(&mut self) -> Option<u32> {
-        if let Some(number) = self.vacant.pop() {
-            self.slots[number as usize] = Some(Segment::new());
-            return Some(number);
-        }
+        let number = self.vacant.pop().or_else(|| self.one_more())?;
+        self.slots[number as usize] = Some(self.spare.take().unwrap_or_else(Segment::new));
+        Some(number)
+    }
+
+    fn one_more(&mut self) -> Option<u32> {
         let number = self.slots.len();
-        (number < SEGMENTS_MAX).then(|| self.slots.push(Some(Segment::new())))?;
+        (number < SEGMENTS_MAX).then(|| self.slots.push(None))?;
         Some(number as u32)
     }
 
     pub(crate) fn remove(&mut self, number: u32) {
-        if self.slots[number as usize].take().is_some() {
+        if let Some(mut segment) = self.slots[number as usize].take() {
+            segment.reset();
+            self.spare = Some(segment);
             self.vacant.push(number);
         }
     }

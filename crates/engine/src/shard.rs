@@ -233,6 +233,45 @@ impl Shard {
         true
     }
 
+    /// Removes all keys.
+    pub fn clear(&mut self) {
+        let fresh = Self::new(self.policy, self.hasher.clone(), Arc::clone(&self.budget), self.chance.next());
+        let (evicted, expired) = (self.counts.evicted, self.counts.expired);
+        let removals = self.removals;
+        *self = fresh;
+        self.removals = removals;
+        (self.counts.evicted, self.counts.expired) = (evicted, expired);
+    }
+
+    /// Removes all keys of a database.
+    pub fn clear_database(&mut self, database: Database) {
+        let of_others = self
+            .counts
+            .keys
+            .iter()
+            .enumerate()
+            .any(|(number, keys)| number != database.number() && *keys > 0);
+        if !of_others {
+            return self.clear();
+        }
+        for home in 0..self.index.buckets() {
+            let slots: Vec<Slot> = self.index.slots_of(home).collect();
+            slots.into_iter().for_each(|slot| self.remove_if_of(slot, database));
+        }
+    }
+
+    fn remove_if_of(&mut self, slot: Slot, database: Database) {
+        let Some(place) = slot.place() else { return };
+        let item = Item::read(self.segments.at(place));
+        if item.header.database() != database {
+            return;
+        }
+        let hash = self.hash_of_item(item).expect("what the index knows is there");
+        let (at, _) = self.index.find(hash, |other| other == slot).expect("it was just listed");
+        self.index.remove(at);
+        self.discard(slot);
+    }
+
     /// How many keys there are, and what became of others.
     #[must_use]
     pub fn counts(&self) -> &Counts {

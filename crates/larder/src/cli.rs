@@ -21,6 +21,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the cache
     Serve(ServeArguments),
+    Kv(crate::kv::KvArguments),
     /// Check a configuration file and print every problem; exit status 0 or 1
     Check {
         /// Configuration file (TOML)

@@ -8,6 +8,7 @@ mod bench;
 mod cli;
 mod config;
 mod explain;
+mod kv;
 mod lifecycle;
 mod measures;
 mod mock_origin;
@@ -34,6 +35,7 @@ pub(crate) const VERSION: &str = env!("LARDER_VERSION");
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(arguments) => return serve(&arguments),
+        Command::Kv(arguments) => kv::run(&arguments),
         Command::Check { file } => return check(&file),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Purge(arguments) => operate::purge(&arguments),

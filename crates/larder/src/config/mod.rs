@@ -25,7 +25,7 @@ pub(crate) use check::{LogSettings, Settings};
 pub(crate) use locate::Sources;
 pub(crate) use overrides::Overrides;
 pub(crate) use problem::{Problem, Severity};
-pub(crate) use quantity::parse_duration;
+pub(crate) use quantity::{parse_duration, parse_size};
 pub(crate) use tree::Table;
 
 use locate::Place;

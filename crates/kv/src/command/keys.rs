@@ -1,0 +1,43 @@
+//! Commands of keys, whatever their values.
+
+use engine::Access;
+
+use super::{Call, Outcome};
+use crate::reply::Reply;
+
+pub(super) fn del(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut removed = 0;
+    for bytes in call.from(1) {
+        let key = call.key_of(bytes);
+        removed += usize::from(call.engine().lock(&key).remove(&key, call.now_ms));
+    }
+    reply.count(removed);
+    Ok(())
+}
+
+pub(super) fn exists(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut found = 0;
+    for bytes in call.from(1) {
+        let key = call.key_of(bytes);
+        found += usize::from(call.engine().lock(&key).contains(&key, call.now_ms));
+    }
+    reply.count(found);
+    Ok(())
+}
+
+pub(super) fn touch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut found = 0;
+    for bytes in call.from(1) {
+        let key = call.key_of(bytes);
+        found += usize::from(call.engine().lock(&key).get(&key, Access::Use, call.now_ms).is_some());
+    }
+    reply.count(found);
+    Ok(())
+}
+
+pub(super) fn kind(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = call.key(1);
+    let is_there = call.engine().lock(&key).contains(&key, call.now_ms);
+    reply.simple(if is_there { "string" } else { "none" });
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Commands of the server.
+
+use std::fmt::Write as _;
+
+use super::connection::REDIS_VERSION;
+use super::table::Command;
+use super::{Call, Outcome, Refusal};
+use crate::reply::Reply;
+
+pub(super) fn dbsize(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let keys = call.engine().counts().keys[call.session.database.number()];
+    reply.integer(keys as i64);
+    Ok(())
+}
+
+pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    check_flush(call)?;
+    call.engine().shards().for_each(|mut shard| shard.clear());
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn flushdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    check_flush(call)?;
+    let database = call.session.database;
+    call.engine().shards().for_each(|mut shard| shard.clear_database(database));
+    reply.ok();
+    Ok(())
+}
+
+fn check_flush(call: &Call<'_>) -> Outcome {
+    match call.length() {
+        1 => Ok(()),
+        2 if call.is_word(1, "async") || call.is_word(1, "sync") => Ok(()),
+        _ => Err(Refusal::Syntax),
+    }
+}
+
+pub(super) fn time(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.array(2);
+    reply.bulk((call.now_ms / 1000).to_string().as_bytes());
+    reply.bulk((call.now_ms % 1000 * 1000).to_string().as_bytes());
+    Ok(())
+}
+
+pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let wanted: Vec<_> = call.from(1).map(<[u8]>::to_ascii_lowercase).collect();
+    let is_all = |name: &Vec<u8>| matches!(name.as_slice(), b"all" | b"default" | b"everything");
+    let mut text = String::new();
+    for (name, section) in SECTIONS {
+        if wanted.is_empty()
+            || wanted.iter().any(|wanted| is_all(wanted) || wanted == name.to_ascii_lowercase().as_bytes())
+        {
+            // Writing to a string cannot fail.
+            let _ =
+                write!(text, "{}# {name}\r\n{}", if text.is_empty() { "" } else { "\r\n" }, section(call));
+        }
+    }
+    reply.text(&text);
+    Ok(())
+}
+
+type Section = fn(&Call<'_>) -> String;
+
+const SECTIONS: [(&str, Section); 5] = [
+    ("Server", |call| {
+        let version = &call.shared.version;
+        format!(
+            "redis_version:{REDIS_VERSION}\r\nlarder_version:{version}\r\nredis_mode:standalone\r\nprocess_id:{}\r\n",
+            std::process::id()
+        )
+    }),
+    ("Clients", |call| format!("connected_clients:{}\r\n", call.shared.clients())),
+    ("Memory", |call| {
+        let (used, max) = (call.engine().used_bytes(), call.engine().bytes_max());
+        format!("used_memory:{used}\r\nmaxmemory:{max}\r\n")
+    }),
+    ("Stats", |call| {
+        let counts = call.engine().counts();
+        format!(
+            "total_connections_received:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\n",
+            call.shared.clients_made(),
+            counts.expired,
+            counts.evicted
+        )
+    }),
+    ("Keyspace", |call| {
+        let counts = call.engine().counts();
+        let databases = counts.keys.iter().zip(counts.expiring).enumerate();
+        let used = databases.filter(|(_, (keys, _))| **keys > 0);
+        used.map(|(number, (keys, expiring))| {
+            format!("db{number}:keys={keys},expires={expiring},avg_ttl=0\r\n")
+        })
+        .collect()
+    }),
+];
+
+/// CONFIG GET: what clients ask for. Nothing can be set yet.
+pub(super) fn config(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if !call.is_word(1, "get") {
+        let name = String::from_utf8_lossy(call.argument(1)).into_owned();
+        return Err(Refusal::UnknownSubcommand { command: "CONFIG", name });
+    }
+    let known = [
+        ("maxmemory", call.engine().bytes_max().to_string()),
+        ("maxmemory-policy", call.engine().policy().name().to_owned()),
+        ("save", String::new()),
+        ("appendonly", "no".to_owned()),
+        ("databases", engine::Database::COUNT.to_string()),
+    ];
+    let is_wanted = |name: &str| {
+        call.from(2).any(|wanted| wanted == b"*" || wanted.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let found: Vec<_> = known.into_iter().filter(|(name, _)| is_wanted(name)).collect();
+    reply.map(found.len());
+    for (name, value) in found {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+pub(super) fn command(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let table = &call.shared.table;
+    match call.length() {
+        1 => list(table.all().iter(), reply),
+        2 if call.is_word(1, "count") => reply.count(table.all().len()),
+        2 if call.is_word(1, "list") => {
+            reply.array(table.all().len());
+            table.all().iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+        }
+        _ if call.is_word(1, "info") => {
+            reply.array(call.length() - 2);
+            for name in call.from(2) {
+                match table.find(name) {
+                    Some(command) => describe(command, reply),
+                    None => reply.null(),
+                }
+            }
+        }
+        _ if call.is_word(1, "docs") => docs(call, reply),
+        _ => {
+            let name = String::from_utf8_lossy(call.argument(1)).into_owned();
+            return Err(Refusal::UnknownSubcommand { command: "COMMAND", name });
+        }
+    }
+    Ok(())
+}
+
+fn list<'a>(commands: impl ExactSizeIterator<Item = &'a Command>, reply: &mut Reply<'_>) {
+    reply.array(commands.len());
+    commands.for_each(|command| describe(command, reply));
+}
+
+/// Name, arity, flags, first key, last key, step; categories, tips, key specifications and subcommands are empty.
+fn describe(command: &Command, reply: &mut Reply<'_>) {
+    reply.array(10);
+    reply.bulk(command.name.as_bytes());
+    reply.integer(i64::from(command.arity));
+    reply.set(command.flags.len());
+    command.flags.iter().for_each(|flag| reply.simple(flag));
+    let (first, last, step) = command.keys;
+    [first, last, step].into_iter().for_each(|number| reply.integer(i64::from(number)));
+    reply.set(0);
+    (0..3).for_each(|_| reply.array(0));
+}
+
+fn docs(call: &Call<'_>, reply: &mut Reply<'_>) {
+    let table = &call.shared.table;
+    let wanted: Vec<&Command> = match call.length() {
+        2 => table.all().iter().collect(),
+        _ => call.from(2).filter_map(|name| table.find(name)).collect(),
+    };
+    reply.map(wanted.len());
+    for command in wanted {
+        reply.bulk(command.name.as_bytes());
+        reply.map(3);
+        for (name, value) in
+            [("summary", command.summary), ("since", command.since), ("group", command.group)]
+        {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Commands of values.
+
+use std::sync::Arc;
+
+use engine::{Access, Expiry, Key, Shard};
+
+use super::expiry::{Unit, expiry_option, relative};
+use super::{Call, Outcome, Refusal};
+use crate::reply::Reply;
+
+/// Of a value that commands put together.
+const VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// Which keys SET sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Always,
+    IfMissing,
+    IfThere,
+}
+
+/// The options of SET.
+#[derive(Clone, Copy, Debug)]
+struct SetOptions {
+    condition: Condition,
+    expiry: Expiry,
+    is_old_wanted: bool,
+}
+
+pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = call.key(1);
+    let mut shard = call.engine().lock(&key);
+    let found = shard.get(&key, Access::Use, call.now_ms);
+    reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
+    Ok(())
+}
+
+pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.array(call.length() - 1);
+    let mut locked = call.engine().lock_all(call.from(1).map(|bytes| call.key_of(bytes)));
+    for bytes in call.from(1) {
+        let key = call.key_of(bytes);
+        let found = locked.shard(&key).get(&key, Access::Use, call.now_ms);
+        reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
+    }
+    Ok(())
+}
+
+pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let options = if call.length() == 3 { PLAIN } else { set_options(call)? };
+    let key = call.key(1);
+    let begin = reply.out.len();
+    call.with_room(&key, || {
+        reply.out.truncate(begin);
+        let mut shard = call.engine().lock(&key);
+        let is_set = is_settable(&mut shard, &key, options.condition, call.now_ms);
+        if options.is_old_wanted {
+            reply_value(&mut shard, &key, call.now_ms, reply);
+        } else if is_set {
+            reply.ok();
+        } else {
+            reply.null();
+        }
+        if is_set { shard.set(&key, call.argument(2), options.expiry, call.now_ms) } else { Ok(()) }
+    })
+}
+
+const PLAIN: SetOptions =
+    SetOptions { condition: Condition::Always, expiry: Expiry::Never, is_old_wanted: false };
+
+fn set_options(call: &Call<'_>) -> Result<SetOptions, Refusal> {
+    let mut options = PLAIN;
+    let mut at = 3;
+    while at < call.length() {
+        if let Some((expiry, taken)) = expiry_option(call, at, "set")? {
+            if options.expiry != Expiry::Never {
+                return Err(Refusal::Syntax);
+            }
+            options.expiry = expiry;
+            at += taken;
+            continue;
+        }
+        match () {
+            () if call.is_word(at, "get") => options.is_old_wanted = true,
+            () if options.condition != Condition::Always => return Err(Refusal::Syntax),
+            () if call.is_word(at, "nx") => options.condition = Condition::IfMissing,
+            () if call.is_word(at, "xx") => options.condition = Condition::IfThere,
+            () => return Err(Refusal::Syntax),
+        }
+        at += 1;
+    }
+    Ok(options)
+}
+
+fn is_settable(shard: &mut Shard, key: &Key<'_>, condition: Condition, now_ms: u64) -> bool {
+    match condition {
+        Condition::Always => true,
+        Condition::IfMissing => !shard.contains(key, now_ms),
+        Condition::IfThere => shard.contains(key, now_ms),
+    }
+}
+
+fn reply_value(shard: &mut Shard, key: &Key<'_>, now_ms: u64, reply: &mut Reply<'_>) {
+    let found = shard.get(key, Access::Use, now_ms);
+    reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
+}
+
+pub(super) fn setnx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = call.key(1);
+    let is_set = call.with_room(&key, || {
+        let mut shard = call.engine().lock(&key);
+        let is_set = !shard.contains(&key, call.now_ms);
+        if is_set {
+            shard.set(&key, call.argument(2), Expiry::Never, call.now_ms)?;
+        }
+        Ok(is_set)
+    })?;
+    reply.integer(i64::from(is_set));
+    Ok(())
+}
+
+pub(super) fn setex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    set_expiring(call, reply, Unit::Seconds, "setex")
+}
+
+pub(super) fn psetex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    set_expiring(call, reply, Unit::Milliseconds, "psetex")
+}
+
+fn set_expiring(call: &Call<'_>, reply: &mut Reply<'_>, unit: Unit, command: &'static str) -> Outcome {
+    let expiry = relative(call.integer(2)?, unit, call.now_ms, command)?;
+    let key = call.key(1);
+    call.with_room(&key, || call.engine().lock(&key).set(&key, call.argument(3), expiry, call.now_ms))?;
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = call.key(1);
+    let begin = reply.out.len();
+    call.with_room(&key, || {
+        reply.out.truncate(begin);
+        let mut shard = call.engine().lock(&key);
+        reply_value(&mut shard, &key, call.now_ms, reply);
+        shard.set(&key, call.argument(2), Expiry::Never, call.now_ms)
+    })
+}
+
+pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = call.key(1);
+    let mut shard = call.engine().lock(&key);
+    reply_value(&mut shard, &key, call.now_ms, reply);
+    shard.remove(&key, call.now_ms);
+    Ok(())
+}
+
+pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let change = match call.length() {
+        2 => None,
+        3 if call.is_word(2, "persist") => Some(Expiry::Never),
+        4 if !call.is_word(2, "keepttl") => match expiry_option(call, 2, "getex")? {
+            Some((expiry, 2)) => Some(expiry),
+            _ => return Err(Refusal::Syntax),
+        },
+        _ => return Err(Refusal::Syntax),
+    };
+    let key = call.key(1);
+    let begin = reply.out.len();
+    call.with_room(&key, || {
+        reply.out.truncate(begin);
+        let mut shard = call.engine().lock(&key);
+        reply_value(&mut shard, &key, call.now_ms, reply);
+        change.map_or(Ok(false), |expiry| shard.set_expiry(&key, expiry, call.now_ms))
+    })?;
+    Ok(())
+}
+
+pub(super) fn mset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let pairs = pairs(call, "mset")?;
+    set_all(call, &pairs, Condition::Always)?;
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn msetnx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let pairs = pairs(call, "msetnx")?;
+    let is_set = set_all(call, &pairs, Condition::IfMissing)?;
+    reply.integer(i64::from(is_set));
+    Ok(())
+}
+
+type Pair<'a> = (Key<'a>, &'a [u8]);
+
+fn pairs<'a>(call: &Call<'a>, command: &str) -> Result<Vec<Pair<'a>>, Refusal> {
+    if call.length().is_multiple_of(2) {
+        return Err(Refusal::Arity(command.to_owned()));
+    }
+    let pair = |at| (call.key(at), call.argument(at + 1));
+    Ok((1..call.length()).step_by(2).map(pair).collect())
+}
+
+/// Sets all keys, or none; whether they were set.
+fn set_all(call: &Call<'_>, pairs: &[Pair<'_>], condition: Condition) -> Result<bool, Refusal> {
+    let Some((first, _)) = pairs.first() else { return Ok(false) };
+    call.with_room(first, || {
+        let mut locked = call.engine().lock_all(pairs.iter().map(|(key, _)| *key));
+        let is_free = |(key, _): &Pair<'_>| is_settable(locked.shard(key), key, condition, call.now_ms);
+        if !pairs.iter().all(is_free) {
+            return Ok(false);
+        }
+        for (key, value) in pairs {
+            locked.shard(key).set(key, value, Expiry::Never, call.now_ms)?;
+        }
+        Ok(true)
+    })
+}
+
+pub(super) fn strlen(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = call.key(1);
+    let mut shard = call.engine().lock(&key);
+    let found = shard.get(&key, Access::Use, call.now_ms);
+    reply.count(found.map_or(0, |found| found.value.bytes().len()));
+    Ok(())
+}
+
+pub(super) fn getrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (start, end) = (call.integer(2)?, call.integer(3)?);
+    let key = call.key(1);
+    let mut shard = call.engine().lock(&key);
+    let found = shard.get(&key, Access::Use, call.now_ms);
+    let value = found.as_ref().map_or(&[][..], |found| found.value.bytes());
+    reply.bulk(range(value, start, end));
+    Ok(())
+}
+
+/// Both ends are part of it; negative ones count from the end.
+fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let length = value.len() as i64;
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let from_begin = |at: i64| if at < 0 { (length + at).max(0) } else { at };
+    let (start, end) = (from_begin(start), from_begin(end).min(length - 1));
+    if start > end { &[] } else { &value[start as usize..=end as usize] }
+}
+
+pub(super) fn append(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let length = change(call, |value| {
+        let more = call.argument(2);
+        check_length(value.len().saturating_add(more.len()))?;
+        value.extend_from_slice(more);
+        Ok(())
+    })?;
+    reply.count(length);
+    Ok(())
+}
+
+pub(super) fn setrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let offset = usize::try_from(call.integer(2)?).map_err(|_| Refusal::Offset)?;
+    let part = call.argument(3);
+    if part.is_empty() {
+        return strlen(call, reply);
+    }
+    let length = change(call, |value| {
+        let end = offset.saturating_add(part.len());
+        check_length(end)?;
+        value.resize(value.len().max(end), 0);
+        value[offset..end].copy_from_slice(part);
+        Ok(())
+    })?;
+    reply.count(length);
+    Ok(())
+}
+
+fn check_length(bytes: usize) -> Outcome {
+    if bytes > VALUE_BYTES_MAX { Err(Refusal::TooLong) } else { Ok(()) }
+}
+
+/// Changes the value of the first argument, which begins empty, and leaves its expiry; its length then.
+pub(super) fn change(call: &Call<'_>, change: impl Fn(&mut Vec<u8>) -> Outcome) -> Result<usize, Refusal> {
+    let key = call.key(1);
+    call.with_room(&key, || {
+        let mut shard = call.engine().lock(&key);
+        let found = shard.get(&key, Access::Use, call.now_ms);
+        let mut value = found.map_or_else(Vec::new, |found| found.value.bytes().to_vec());
+        if let Err(refusal) = change(&mut value) {
+            return Ok(Err(refusal));
+        }
+        let length = value.len();
+        shard.set_shared(&key, Arc::new(value), Expiry::Keep, call.now_ms)?;
+        Ok(Ok(length))
+    })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::range;
+
+    #[test]
+    fn ranges_are_those_of_redis() {
+        let check = |start, end, expected: &str| {
+            assert_eq!(range(b"This is a string", start, end), expected.as_bytes(), "{start} {end}");
+        };
+        check(0, 3, "This");
+        check(-3, -1, "ing");
+        check(0, -1, "This is a string");
+        check(10, 100, "string");
+        check(5, 3, "");
+        check(-1, -5, "");
+        check(-100, 3, "This");
+        check(16, 20, "");
+        check(-100, -50, "T");
+        assert_eq!(range(b"", 0, -1), b"");
+    }
+}

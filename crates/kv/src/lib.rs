@@ -1,0 +1,17 @@
+//! The Redis-protocol data plane: connections, commands, replies.
+//!
+//! Decides what a command means and in which order replies go out; where a key lies, and which is evicted, the `engine` decides. It reads
+//! no configuration and knows nothing of HTTP.
+//!
+//! [`Server::start`] binds a listener per worker and runs each worker on a thread of its own: one loop over non-blocking
+//! sockets. All workers share one [`engine::Engine`]; no command leaves the thread that read it. What comes with one read is
+//! executed command by command in order, and answered with one write.
+
+mod command;
+mod connection;
+mod reply;
+mod server;
+mod session;
+mod worker;
+
+pub use server::{Server, ServerError, Settings};
