@@ -92,6 +92,12 @@ impl PackedFields {
         self.spans.push(span(name, value_bytes));
     }
 
+    /// Whether a line has such a name.
+    pub(crate) fn has_any(&self, is_such: impl Fn(&[u8]) -> bool) -> bool {
+        let fields = self.view();
+        fields.parts().any(|part| is_such(&fields.wire[part.name()]))
+    }
+
     /// Removes the lines whose names don't pass.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
         let fields = self.view();

@@ -42,6 +42,7 @@ pub(crate) struct ConnectionOptions {
     close: bool,
     keep_alive: bool,
     upgrade: bool,
+    others: bool,
 }
 
 /// Expectations, the one that wins last.
@@ -138,10 +139,18 @@ impl ConnectionOptions {
     //= RFC 9110 section 7.6.1: connection options are case-insensitive
     pub(crate) fn note(&mut self, value: &[u8]) {
         for option in elements(value) {
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-            self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+            match () {
+                () if option.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
+                () if option.eq_ignore_ascii_case(b"close") => self.close = true,
+                () if option.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
+                () => self.others = true,
+            }
         }
+    }
+
+    /// Whether it may name fields besides those that are connection-specific by their own names.
+    pub(crate) const fn nominates(&self) -> bool {
+        self.close || self.others
     }
 
     //= RFC 9112 section 9.3: persistence

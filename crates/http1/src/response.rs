@@ -21,6 +21,9 @@ pub struct ResponseHead<'b, 's> {
     pub transfer_coding: TransferCoding,
     /// What the server wants with the connection after the response, whose framing may still forbid it.
     pub persistence: Persistence,
+    /// Whether Connection has options that may be names of fields: others than `keep-alive` and `upgrade`, which stand for
+    /// fields that belong to the connection anyway.
+    pub nominates_fields: bool,
     /// The length of the head; the body starts here.
     pub bytes: usize,
     headers: &'s [httparse::Header<'b>],
@@ -187,6 +190,7 @@ fn parse<'b, 's>(
         framing: control.framing(asked, status, version)?,
         transfer_coding: control.transfer_coding(),
         persistence: control.options.persistence(version),
+        nominates_fields: control.options.nominates(),
         bytes,
         headers,
         folds: folds(&buf[..bytes], headers.len()),

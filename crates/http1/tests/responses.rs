@@ -3,7 +3,7 @@
 mod drive_responses;
 
 use drive_responses::{Event, events};
-use http1::{Asked, Limits};
+use http1::{Asked, Input, Limits, LineSpace, ResponseReader};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -245,6 +245,31 @@ fn responses_without_a_body() {
     ];
     let last = "204 \"N\" Http11 None None KeepAlive bytes=18 []; end";
     check(Asked::Content, &[(interims, &format!("{first}; {second}; {last}"))]);
+}
+
+//= RFC 9110 section 7.6.1: connection options are case-insensitive
+#[test]
+fn nominations() {
+    let rows = [
+        ("", false),
+        ("Connection: Keep-Alive\r\n", false),
+        ("Connection: keep-alive, Upgrade\r\n", false),
+        ("Connection: close\r\n", true),
+        ("Connection: keep-alive\r\nCONNECTION: X-Hop\r\n", true),
+        ("Connection: ,\r\n", false),
+    ];
+    for (lines, expected) in rows {
+        let bytes = format!("HTTP/1.1 204 N\r\n{lines}\r\n");
+        let mut space = LineSpace::default();
+        let read = ResponseReader::default().read(
+            bytes.as_bytes(),
+            Input::Open,
+            Asked::Content,
+            &LIMITS,
+            &mut space,
+        );
+        assert_eq!(read.unwrap().unwrap().nominates_fields, expected, "{lines:?}");
+    }
 }
 
 fn responses() -> impl Strategy<Value = Vec<u8>> {

@@ -24,7 +24,7 @@ use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Processing};
 use super::http1::FIELDS_MAX;
 use super::message::{
-    EndToEnd, Interim, OriginResponse, RequestBody, RequestBodyIncomplete, RequestHead, cause,
+    EndToEnd, Interim, Nominations, OriginResponse, RequestBody, RequestBodyIncomplete, RequestHead, cause,
 };
 use super::stats::Counters;
 use super::timing::{Asking, HeadWait, UploadProgress};
@@ -236,7 +236,7 @@ impl Asking for Conversation {
     ) -> Poll<Self::Head> {
         while let Some(interim) = ready!(self.response.poll_informational(cx)) {
             let (parts, ()) = interim?.into_parts();
-            let fields = EndToEnd::WithoutLength.of(|| map_lines(&parts.headers));
+            let fields = EndToEnd::WithoutLength.of(Nominations::Possible, || map_lines(&parts.headers));
             on_interim(Interim { status: parts.status, fields });
         }
         Pin::new(&mut self.response).poll(cx)
@@ -281,7 +281,7 @@ fn accept(
         status: parts.status,
         reason: None,
         version: parts.version,
-        fields: EndToEnd::AsTheyAre.of(|| map_lines(&fields)),
+        fields: EndToEnd::AsTheyAre.of(Nominations::Possible, || map_lines(&fields)),
         body: OriginBody::http2(body, framing, exchange),
         upgraded: None,
         unknown_transfer_coding: false,

@@ -425,7 +425,10 @@ fn own_fields_applied(config: &OriginConfig, mut fields: PackedFields) -> Packed
     let is_fixed = |name: &[u8]| {
         config.fixed_fields.iter().any(|(fixed, _)| fixed.as_str().as_bytes().eq_ignore_ascii_case(name))
     };
-    fields.retain(|name| !is_own(name) && !is_fixed(name));
+    // Hardly ever: what forwards has left out its own.
+    if fields.has_any(|name| is_own(name) || is_fixed(name)) {
+        fields.retain(|name| !is_own(name) && !is_fixed(name));
+    }
     for (name, value) in config.fixed_fields.iter().filter(|(name, _)| !is_own(name.as_str().as_bytes())) {
         fields.push(name.as_str(), value.as_bytes());
     }
@@ -479,6 +482,13 @@ fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
+/// Whether `Connection` may name fields of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nominations {
+    None,
+    Possible,
+}
+
 /// Which fields of a response go beyond the origin's connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EndToEnd {
@@ -498,9 +508,13 @@ impl EndToEnd {
     //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
     pub(super) fn of<'a, V: AsRef<[u8]>, I: Iterator<Item = (&'a str, V)>>(
         mut self,
+        nominations: Nominations,
         received: impl Fn() -> I,
     ) -> PackedFields {
-        let nominated = nominated(received());
+        let nominated = match nominations {
+            Nominations::None => Vec::new(),
+            Nominations::Possible => nominated(received()),
+        };
         let lines = received();
         let is_nominated =
             |name: &str| nominated.iter().any(|other| other.eq_ignore_ascii_case(name.as_bytes()));

@@ -21,7 +21,7 @@ use http1::{
 use super::body::{BodyFraming, OriginBody};
 use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Processing};
-use super::message::{EndToEnd, Interim, KeepAlive, OriginResponse, RequestBody, RequestHead};
+use super::message::{EndToEnd, Interim, KeepAlive, Nominations, OriginResponse, RequestBody, RequestHead};
 use super::pool::Reuse;
 use super::timing::{Asking, HeadWait, UploadProgress};
 use super::upgrade::UpgradeHandle;
@@ -139,7 +139,10 @@ impl Conversation {
             let bytes = head.bytes;
             let status = status(&head)?;
             if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
-                on_interim(Interim { status, fields: EndToEnd::WithoutLength.of(|| head.lines()) });
+                on_interim(Interim {
+                    status,
+                    fields: EndToEnd::WithoutLength.of(nominations(&head), || head.lines()),
+                });
                 self.reader = ResponseReader::default();
                 self.connection.consume(bytes);
                 continue;
@@ -164,6 +167,10 @@ fn status(head: &ResponseHead<'_, '_>) -> Result<StatusCode, OriginError> {
     StatusCode::from_u16(head.status).map_err(|_| refused(ResponseError::MalformedStatusLine))
 }
 
+fn nominations(head: &ResponseHead<'_, '_>) -> Nominations {
+    if head.nominates_fields { Nominations::Possible } else { Nominations::None }
+}
+
 fn refused(error: ResponseError) -> OriginError {
     OriginError::Protocol(error.to_string().into())
 }
@@ -182,7 +189,7 @@ impl Received {
                 http1::Version::Http10 => http::Version::HTTP_10,
                 http1::Version::Http11 => http::Version::HTTP_11,
             },
-            fields: kind.of(|| head.lines()),
+            fields: kind.of(nominations(head), || head.lines()),
             upgrade: upgrade(status, head),
             framing: head.framing,
             coding: head.transfer_coding,
