@@ -21,7 +21,7 @@ use super::sending::{Sending, Sent};
 /// Room of the first read.
 const INPUT_BYTES: usize = 16 * 1024;
 /// Room of a read where more comes than that.
-const INPUT_BYTES_MAX: usize = 64 * 1024;
+const INPUT_BYTES_MAX: usize = 128 * 1024;
 /// Free bytes worth a read.
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// Smaller pieces are copied: cutting one off the buffer would cost an allocation too, and the buffer.
@@ -158,10 +158,11 @@ impl Http1Connection {
 
     /// Reads more; 0 at the end of the stream. While it waits with nothing at hand it has no buffer.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.input.is_empty() {
+        if self.input.is_empty() && self.room == INPUT_BYTES {
             buffers::give_input(&mut self.input);
             self.input = buffers::take_input(self.room);
         } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
+            // In the middle of a large body that is the same memory again, once the piece cut off it has gone out.
             self.input.reserve(self.room);
         }
         let room = self.input.capacity() - self.input.len();
@@ -176,7 +177,7 @@ impl Http1Connection {
         };
         let read = read?;
         if read == room {
-            self.room = (self.room * 2).min(INPUT_BYTES_MAX);
+            self.room = INPUT_BYTES_MAX;
         }
         Poll::Ready(Ok(read))
     }
