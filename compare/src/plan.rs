@@ -111,7 +111,10 @@ impl What {
             }
             Self::Tls => &[Larder, Haproxy, NginxProxyCache, NginxLua],
             Self::H2 => &[Larder, Haproxy, NginxProxyCache, Apache],
-            Self::OpenLoop => &[Larder, Haproxy, NginxProxyCache, NginxLua, Varnish, TrafficServer],
+            // The null server shows what is of the machine.
+            Self::OpenLoop => {
+                &[Peer::Null, Larder, Haproxy, NginxProxyCache, NginxLua, Varnish, TrafficServer]
+            }
             Self::Memory => &[Larder, Haproxy, NginxProxyCache],
             // The others have all of their memory from the beginning, or keep bodies in files.
             Self::Overhead => &[Larder, Varnish],
