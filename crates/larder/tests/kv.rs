@@ -2,54 +2,15 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use testkit::{Redis, Service, Signal, wait};
+use testkit::{Kv, Redis, Signal, converse};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
-/// `larder kv` on a free port, and where it listens.
-struct Kv {
-    service: Service,
-    address: SocketAddr,
-    _folder: tempfile::TempDir,
-}
-
-impl Kv {
-    fn start(arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut command = Command::new(LARDER);
-        command.args(["kv", "--listen", "127.0.0.1:0"]).args(arguments);
-        let mut service = Service::start(&mut command, folder.path(), "kv");
-        let address = wait::until("it prints its address", || {
-            service.assert_runs();
-            service.stdout().strip_suffix('\n').and_then(|line| line.parse().ok())
-        });
-        Self { service, address, _folder: folder }
-    }
-}
-
-/// Sends bytes in pieces on a connection, and gives all that comes back until the server closes.
-fn converse(address: SocketAddr, bytes: &[u8], piece_bytes: usize) -> Vec<u8> {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_nodelay(true).expect("a socket option");
-    stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-    for piece in bytes.chunks(piece_bytes) {
-        // A server that has seen enough may be gone already.
-        if stream.write_all(piece).is_err() {
-            break;
-        }
-    }
-    let _ = stream.shutdown(Shutdown::Write);
-    let mut replies = Vec::new();
-    let mut piece = [0; 4096];
-    // A reset after the last reply is an end as well.
-    while let Ok(length @ 1..) = stream.read(&mut piece) {
-        replies.extend_from_slice(&piece[..length]);
-    }
-    replies
+fn start(arguments: &[&str]) -> Kv {
+    Kv::start(LARDER, arguments)
 }
 
 fn conversations(extension: &str) -> Vec<PathBuf> {
@@ -91,14 +52,14 @@ fn replies(address: SocketAddr, commands: &[&str], piece_bytes: usize) -> Vec<St
 
 #[test]
 fn commands_are_answered_as_redis_answers_them() {
-    let (redis, kv) = (Redis::start(""), Kv::start(&["--maxmemory", "64MiB", "--workers", "1"]));
+    let (redis, kv) = (Redis::start(""), start(&["--maxmemory", "64MiB", "--workers", "1"]));
     for file in conversations("commands") {
         let text = fs::read_to_string(&file).expect("the file");
         let commands: Vec<&str> =
             text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
         let expected = replies(redis.address(), &commands, usize::MAX);
         for piece_bytes in [usize::MAX, 7, 1] {
-            let given = replies(kv.address, &commands, piece_bytes);
+            let given = replies(kv.address(), &commands, piece_bytes);
             let different = commands.iter().zip(given.iter().zip(&expected));
             let different: Vec<_> = different.filter(|(_, (given, expected))| given != expected).collect();
             assert!(different.is_empty(), "{}, in pieces of {piece_bytes}: {different:#?}", file.display());
@@ -128,13 +89,13 @@ fn unescape(line: &str) -> Vec<u8> {
 
 #[test]
 fn what_is_no_request_is_answered_as_redis_answers_it() {
-    let (redis, kv) = (Redis::start(""), Kv::start(&["--maxmemory", "64MiB"]));
+    let (redis, kv) = (Redis::start(""), start(&["--maxmemory", "64MiB"]));
     for file in conversations("malformed") {
         for line in fs::read_to_string(&file).expect("the file").lines() {
             let request = unescape(line);
             let expected = converse(redis.address(), &request, usize::MAX);
             for piece_bytes in [usize::MAX, 7, 1] {
-                let given = converse(kv.address, &request, piece_bytes);
+                let given = converse(kv.address(), &request, piece_bytes);
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 assert_eq!(text(&given), text(&expected), "{line}, in pieces of {piece_bytes}");
             }
@@ -144,8 +105,8 @@ fn what_is_no_request_is_answered_as_redis_answers_it() {
 
 #[test]
 fn it_ends_when_it_is_told() {
-    let mut kv = Kv::start(&["--workers", "2"]);
-    let mut stream = TcpStream::connect(kv.address).expect("it listens");
+    let mut kv = start(&["--workers", "2"]);
+    let mut stream = TcpStream::connect(kv.address()).expect("it listens");
     stream.write_all(b"PING\r\n").expect("it reads");
     let mut reply = [0; 7];
     stream.read_exact(&mut reply).expect("it answers");
@@ -163,11 +124,11 @@ fn a_limit_that_is_too_small_is_told() {
 
 #[test]
 fn memory_stays_within_its_limit() {
-    let kv = Kv::start(&["--maxmemory", "32MiB", "--workers", "1"]);
+    let kv = start(&["--maxmemory", "32MiB", "--workers", "1"]);
     let value = "v".repeat(1000);
     let commands: String = (0..100_000).map(|number| format!("SET key-{number} {value}\r\n")).collect();
     let begin = kv.service.resident_bytes();
-    let replies = converse(kv.address, commands.as_bytes(), 1 << 16);
+    let replies = converse(kv.address(), commands.as_bytes(), 1 << 16);
     assert_eq!(replies.len(), 100_000 * 5, "every SET is answered with +OK");
     let grown = kv.service.resident_bytes() - begin;
     assert!(grown < 36 << 20, "{grown} bytes for a limit of 32 MiB");

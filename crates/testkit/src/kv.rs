@@ -1,0 +1,71 @@
+//! `larder kv` under test, and conversations with servers of its kind.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
+
+use crate::process::Service;
+use crate::wait;
+
+/// A running `larder kv` on a free port. Killed when dropped.
+pub struct Kv {
+    pub service: Service,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Kv {
+    /// Starts it with these arguments. `binary` is `env!("CARGO_BIN_EXE_larder")`.
+    ///
+    /// # Panics
+    /// When it ends before it listens.
+    #[track_caller]
+    pub fn start(binary: &str, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(binary);
+        command.args(["kv", "--listen", "127.0.0.1:0"]).args(arguments);
+        let mut service = Service::start(&mut command, folder.path(), "kv");
+        let address = wait::until("it prints its address", || {
+            service.assert_runs();
+            service.stdout().strip_suffix('\n').and_then(|line| line.parse().ok())
+        });
+        Self { service, address, _folder: folder }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sends inline commands on a connection of their own, and gives all replies to them in one text.
+    #[track_caller]
+    pub fn ask(&self, commands: &[&str]) -> String {
+        let lines: String = commands.iter().map(|command| format!("{command}\r\n")).collect();
+        String::from_utf8_lossy(&converse(self.address, lines.as_bytes(), usize::MAX)).into_owned()
+    }
+}
+
+/// Sends bytes in pieces on a connection, and gives all that comes back until the server closes.
+///
+/// # Panics
+/// When nobody listens there.
+#[track_caller]
+pub fn converse(address: SocketAddr, bytes: &[u8], piece_bytes: usize) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nodelay(true).expect("a socket option");
+    stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    for piece in bytes.chunks(piece_bytes) {
+        // A server that has seen enough may be gone already.
+        if stream.write_all(piece).is_err() {
+            break;
+        }
+    }
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut replies = Vec::new();
+    let mut piece = [0; 4096];
+    // A reset after the last reply is an end as well.
+    while let Ok(length @ 1..) = stream.read(&mut piece) {
+        replies.extend_from_slice(&piece[..length]);
+    }
+    replies
+}
