@@ -2,17 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::segment::SEGMENT_BYTES;
+
 /// Bytes in use, and how many there may be. What can be refused is asked for first; what can't, such as the growth of an index,
 /// is taken, and made up for by eviction.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used_bytes: AtomicU64,
     bytes_max: AtomicU64,
+    /// Of those in use, what eviction can't give back.
+    fixed_bytes: AtomicU64,
 }
 
 impl Budget {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self { used_bytes: AtomicU64::new(0), bytes_max: AtomicU64::new(bytes_max) }
+        let (used_bytes, fixed_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { used_bytes, bytes_max: AtomicU64::new(bytes_max), fixed_bytes }
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -29,6 +34,18 @@ impl Budget {
 
     pub(crate) fn is_exceeded(&self) -> bool {
         self.used_bytes() > self.bytes_max()
+    }
+
+    /// Whether something of this length could have room at all, with a segment for what points to it.
+    pub(crate) fn could_hold(&self, bytes: usize) -> bool {
+        let others = self.fixed_bytes.load(Relaxed) + SEGMENT_BYTES as u64;
+        self.bytes_max().checked_sub(others).is_some_and(|room| bytes as u64 <= room)
+    }
+
+    /// The share of what was taken that eviction can't give back changes.
+    pub(crate) fn fix(&self, before_bytes: usize, bytes: usize) {
+        self.fixed_bytes.fetch_add(bytes as u64, Relaxed);
+        self.fixed_bytes.fetch_sub(before_bytes as u64, Relaxed);
     }
 
     /// Whether there was room.

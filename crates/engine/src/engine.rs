@@ -113,6 +113,12 @@ impl Engine {
         self.budget.bytes_max()
     }
 
+    /// Whether a value of this length has room when all else is evicted.
+    #[must_use]
+    pub fn could_hold(&self, value_bytes: usize) -> bool {
+        self.budget.could_hold(value_bytes)
+    }
+
     /// Changes the limit; what is over it is evicted with the next writes.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.budget.set_bytes_max(bytes_max);
@@ -147,8 +153,12 @@ impl Locked<'_> {
     /// # Panics
     /// For another key.
     pub fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
-        let number = key.hash.shard(self.shards);
-        let found = self.guards.iter_mut().find(|(locked, _)| *locked == number);
-        &mut found.expect("the shard of this key was locked").1
+        let number = self.number_of(key);
+        let found = self.guards.binary_search_by_key(&number, |(locked, _)| *locked);
+        &mut self.guards[found.expect("the shard of this key was locked")].1
+    }
+
+    pub(crate) fn number_of(&self, key: &Key<'_>) -> usize {
+        key.hash.shard(self.shards)
     }
 }

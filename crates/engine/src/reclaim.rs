@@ -62,8 +62,11 @@ impl Shard {
 
     /// Evicts until the budget has room for bytes outside of segments, and takes them.
     pub(crate) fn make_room_for(&mut self, bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
+        if !self.budget.could_hold(bytes) {
+            return Err(OutOfMemory);
+        }
         let mut rounds = self.rounds_max();
-        while !self.budget.take(bytes) {
+        while !self.take(bytes) {
             rounds = rounds.checked_sub(1).ok_or(OutOfMemory)?;
             self.empty_one(now_ms)?;
         }
@@ -113,7 +116,7 @@ impl Shard {
 
     fn open_segment(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
         let mut rounds = self.rounds_max();
-        while !self.budget.take(SEGMENT_BYTES) {
+        while !self.take(SEGMENT_BYTES) {
             let is_stuck = rounds == 0 || self.empty_one(now_ms).is_err();
             // What was moved may have left room in the segment that is open now.
             if self.has_room(queue, item_bytes) {
@@ -137,12 +140,12 @@ impl Shard {
     }
 
     /// Every segment may have to come up a few times until the frequencies of its items are used up.
-    fn rounds_max(&self) -> usize {
+    pub(crate) fn rounds_max(&self) -> usize {
         (self.segments.numbers().count() + 1) * (usize::from(FREQUENCY_MAX) + 1)
     }
 
     /// Empties one segment.
-    fn empty_one(&mut self, now_ms: u64) -> Result<(), OutOfMemory> {
+    pub(crate) fn empty_one(&mut self, now_ms: u64) -> Result<(), OutOfMemory> {
         let (victim, mode) = self.victim(now_ms).ok_or(OutOfMemory)?;
         self.queues.remove_sealed(victim);
         self.empty(victim, mode, now_ms);
@@ -165,7 +168,7 @@ impl Shard {
         if self.policy == Policy::NoEviction {
             return None;
         }
-        let queue = self.queue_in_turn()?;
+        let queue = self.queue_in_turn().or_else(|| self.seal_open())?;
         let threshold = self.threshold(now_ms);
         let number = *self.queues.of(queue).sealed.front()?;
         Some((number, Mode::Evict(queue, threshold)))
@@ -188,6 +191,16 @@ impl Shard {
             _ if self.policy != Policy::AllKeysS3Fifo => Some(self.older_queue()),
             _ => Some(if small * SMALL_SHARE > small + main { Queue::Small } else { Queue::Main }),
         }
+    }
+
+    /// Where no segment is full, what is to be evicted are large values: a segment that is being filled may point to thousands of them.
+    fn seal_open(&mut self) -> Option<Queue> {
+        [Queue::Small, Queue::Main].into_iter().find(|queue| {
+            let order = self.queues.of(*queue);
+            let open = order.open.take_if(|open| self.segments.get(*open).live_bytes > 0);
+            order.sealed.extend(open);
+            open.is_some()
+        })
     }
 
     /// The policies of Redis know no queues: the larger one comes first, so that all segments come up.

@@ -120,6 +120,8 @@ pub struct Shard {
     pub(crate) budget: Arc<Budget>,
     /// Of index and ghosts, as the budget knows them.
     tables_bytes: usize,
+    /// Taken from the budget for what is about to be written.
+    pub(crate) reserved_bytes: usize,
     pub(crate) counts: Counts,
     removals: Removals,
     removed: Vec<Removal>,
@@ -138,6 +140,7 @@ impl Shard {
             policy,
             budget,
             tables_bytes: 0,
+            reserved_bytes: 0,
             counts: Counts::default(),
             removals: Removals::Forgotten,
             removed: Vec::new(),
@@ -435,7 +438,17 @@ impl Shard {
         } else {
             self.budget.give_back(self.tables_bytes - bytes);
         }
+        self.budget.fix(self.tables_bytes, bytes);
         self.tables_bytes = bytes;
+    }
+
+    /// Takes bytes of what was reserved, or of the budget; whether there was room.
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        if let Some(rest) = self.reserved_bytes.checked_sub(bytes) {
+            self.reserved_bytes = rest;
+            return true;
+        }
+        self.budget.take(bytes)
     }
 }
 
@@ -443,6 +456,7 @@ impl Drop for Shard {
     fn drop(&mut self) {
         let large_bytes: usize = self.large.iter().map(|(_, large)| large.bytes()).sum();
         let segments_bytes = self.segments.numbers().count() * crate::segment::SEGMENT_BYTES;
+        self.budget.fix(self.tables_bytes, 0);
         self.budget.give_back(self.tables_bytes + large_bytes + segments_bytes);
     }
 }
@@ -461,7 +475,11 @@ impl Value<'_> {
 impl Large {
     /// With what the allocator and the table of large items need for it.
     pub(crate) fn bytes(&self) -> usize {
-        self.key.len() + self.value.capacity() + LARGE_OVERHEAD_BYTES
+        Self::bytes_of(self.key.len(), self.value.capacity())
+    }
+
+    pub(crate) fn bytes_of(key_bytes: usize, value_bytes: usize) -> usize {
+        key_bytes + value_bytes + LARGE_OVERHEAD_BYTES
     }
 }
 

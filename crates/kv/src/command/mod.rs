@@ -170,7 +170,13 @@ impl<'a> Call<'a> {
         &self.shared.engine
     }
 
-    /// Tries to write; where the key's own shard has nothing to evict, others make room.
+    /// Refuses what could not be held even if all else were evicted for it.
+    fn check_size(&self, bytes: usize) -> Outcome {
+        if self.engine().could_hold(bytes) { Ok(()) } else { Err(Refusal::OutOfMemory) }
+    }
+
+    /// Tries to write; where the key's own shard has nothing to evict, others make room. Nothing is evicted for a request
+    /// that is too large in any case.
     fn with_room<T>(
         &self,
         key: &Key<'_>,
@@ -179,6 +185,9 @@ impl<'a> Call<'a> {
         loop {
             match write() {
                 Ok(done) => return Ok(done),
+                Err(OutOfMemory) if !self.engine().could_hold(self.arguments.bytes) => {
+                    return Err(Refusal::OutOfMemory);
+                }
                 Err(OutOfMemory) if self.engine().relieve(key, self.now_ms) => {}
                 Err(OutOfMemory) => return Err(Refusal::OutOfMemory),
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Access, Expiry, Key, Shard};
+use engine::{Access, Entry, Expiry, Key, Shard};
 
 use super::expiry::{Unit, expiry_option, relative};
 use super::{Call, Outcome, Refusal};
@@ -189,28 +189,25 @@ pub(super) fn msetnx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-type Pair<'a> = (Key<'a>, &'a [u8]);
-
-fn pairs<'a>(call: &Call<'a>, command: &str) -> Result<Vec<Pair<'a>>, Refusal> {
+fn pairs<'a>(call: &Call<'a>, command: &str) -> Result<Vec<Entry<'a>>, Refusal> {
     if call.length().is_multiple_of(2) {
         return Err(Refusal::Arity(command.to_owned()));
     }
-    let pair = |at| (call.key(at), call.argument(at + 1));
+    let pair = |at| (call.key(at), call.argument(at + 1), Expiry::Never);
     Ok((1..call.length()).step_by(2).map(pair).collect())
 }
 
 /// Sets all keys, or none; whether they were set.
-fn set_all(call: &Call<'_>, pairs: &[Pair<'_>], condition: Condition) -> Result<bool, Refusal> {
-    let Some((first, _)) = pairs.first() else { return Ok(false) };
+fn set_all(call: &Call<'_>, entries: &[Entry<'_>], condition: Condition) -> Result<bool, Refusal> {
+    let Some((first, ..)) = entries.first() else { return Ok(false) };
+    call.check_size(entries.iter().map(|(key, value, _)| key.bytes().len() + value.len()).sum())?;
     call.with_room(first, || {
-        let mut locked = call.engine().lock_all(pairs.iter().map(|(key, _)| *key));
-        let is_free = |(key, _): &Pair<'_>| is_settable(locked.shard(key), key, condition, call.now_ms);
-        if !pairs.iter().all(is_free) {
+        let mut locked = call.engine().lock_all(entries.iter().map(|(key, ..)| *key));
+        let is_free = |(key, ..): &Entry<'_>| is_settable(locked.shard(key), key, condition, call.now_ms);
+        if !entries.iter().all(is_free) {
             return Ok(false);
         }
-        for (key, value) in pairs {
-            locked.shard(key).set(key, value, Expiry::Never, call.now_ms)?;
-        }
+        locked.set_all(entries, call.now_ms)?;
         Ok(true)
     })
 }
@@ -287,6 +284,9 @@ pub(super) fn change(call: &Call<'_>, change: impl Fn(&mut Vec<u8>) -> Outcome) 
             return Ok(Err(refusal));
         }
         let length = value.len();
+        if let Err(refusal) = call.check_size(length) {
+            return Ok(Err(refusal));
+        }
         shard.set_shared(&key, Arc::new(value), Expiry::Keep, call.now_ms)?;
         Ok(Ok(length))
     })?

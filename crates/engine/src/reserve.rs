@@ -1,0 +1,187 @@
+//! Several keys set at once: all of them, or none.
+
+use crate::engine::Locked;
+use crate::hash::Key;
+use crate::item::{Body, Content, INLINE_BYTES_MAX};
+use crate::policy::Policy;
+use crate::queue::Queue;
+use crate::segment::SEGMENT_BYTES;
+use crate::shard::{Expiry, Large, OutOfMemory, Shard};
+
+/// A key, what is to be stored under it, and when it is to expire.
+pub type Entry<'a> = (Key<'a>, &'a [u8], Expiry);
+
+/// Items that are to be appended to one queue: how many more segments they fill.
+#[derive(Clone, Copy, Debug)]
+struct Packing {
+    room_bytes: usize,
+    segments: usize,
+}
+
+/// What the items of one shard need.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    small: Packing,
+    /// S3-FIFO writes keys that come back here; it may be any of them.
+    main: Option<Packing>,
+    large_bytes: usize,
+}
+
+impl Packing {
+    fn add(&mut self, item_bytes: usize) {
+        if item_bytes > self.room_bytes {
+            self.segments += 1;
+            self.room_bytes = SEGMENT_BYTES;
+        }
+        self.room_bytes -= item_bytes;
+    }
+}
+
+impl Need {
+    fn add(&mut self, (key, value, _): &Entry<'_>) {
+        let is_large = key.bytes.len() + value.len() > INLINE_BYTES_MAX;
+        let body = if is_large { Body::Large(0) } else { Body::Inline { key: key.bytes, value } };
+        // With an expiry, which the key may have already.
+        let content = Content { database: key.database, body, expires_at_ms: Some(0), used_s: 0 };
+        self.small.add(content.item_bytes());
+        self.main.iter_mut().for_each(|main| main.add(content.item_bytes()));
+        if is_large {
+            self.large_bytes += Large::bytes_of(key.bytes.len(), value.len());
+        }
+    }
+
+    fn bytes(self) -> usize {
+        let segments = self.small.segments + self.main.map_or(0, |main| main.segments);
+        segments * SEGMENT_BYTES + self.large_bytes
+    }
+}
+
+impl Shard {
+    /// Takes all that these entries can need before the first is written.
+    fn reserve<'a>(
+        &mut self,
+        entries: impl Iterator<Item = &'a Entry<'a>> + Clone,
+        now_ms: u64,
+    ) -> Result<(), OutOfMemory> {
+        let mut rounds = self.rounds_max();
+        loop {
+            // Anew each time: what is moved to make room fills the open segments.
+            let mut need = Need {
+                small: self.packing(Queue::Small),
+                main: (self.policy == Policy::AllKeysS3Fifo).then(|| self.packing(Queue::Main)),
+                large_bytes: 0,
+            };
+            entries.clone().for_each(|entry| need.add(entry));
+            if need.bytes() == 0 || self.budget.take(need.bytes()) {
+                self.reserved_bytes = need.bytes();
+                return Ok(());
+            }
+            rounds = rounds.checked_sub(1).ok_or(OutOfMemory)?;
+            self.empty_one(now_ms)?;
+        }
+    }
+
+    fn packing(&mut self, queue: Queue) -> Packing {
+        let open = self.queues.of(queue).open;
+        let room_bytes = open.map_or(0, |open| SEGMENT_BYTES - self.segments.get(open).used_bytes());
+        Packing { room_bytes, segments: 0 }
+    }
+
+    fn release(&mut self) {
+        self.budget.give_back(std::mem::take(&mut self.reserved_bytes));
+    }
+}
+
+impl Locked<'_> {
+    /// Stores all values, or none.
+    ///
+    /// # Errors
+    /// When there is no room for all of them together. Every key is as it was, unless it was evicted.
+    ///
+    /// # Panics
+    /// For a key that was not locked.
+    pub fn set_all(&mut self, entries: &[Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
+        let mut ordered: Vec<&Entry<'_>> = entries.iter().collect();
+        // Stable: of two values for one key, the last stays.
+        ordered.sort_by_key(|(key, ..)| self.number_of(key));
+        let is_same =
+            |one: &&Entry<'_>, other: &&Entry<'_>| self.number_of(&one.0) == self.number_of(&other.0);
+        let groups: Vec<&[&Entry<'_>]> = ordered.chunk_by(is_same).collect();
+        let reserved = groups.iter().try_for_each(|group| {
+            let (key, ..) = group[0];
+            self.shard(key).reserve(group.iter().copied(), now_ms)
+        });
+        let written = reserved.and_then(|()| {
+            ordered
+                .iter()
+                .try_for_each(|(key, value, expiry)| self.shard(key).set(key, value, *expiry, now_ms))
+        });
+        debug_assert!(written == reserved, "what was reserved was not enough");
+        groups.iter().for_each(|group| self.shard(&group[0].0).release());
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Access, Database, Engine, Expiry, Policy, Settings};
+
+    const BYTES_MAX: u64 = 4 << 20;
+
+    fn engine(policy: Policy) -> Engine {
+        Engine::new(&Settings { bytes_max: BYTES_MAX, policy, seed: 3 })
+    }
+
+    /// Whether so many values of this length were set together.
+    fn set_all(engine: &Engine, count: usize, value_bytes: usize) -> bool {
+        let names: Vec<String> = (0..count).map(|number| format!("key-{number}")).collect();
+        let value = vec![b'v'; value_bytes];
+        let keys: Vec<_> =
+            names.iter().map(|name| engine.key(Database::default(), name.as_bytes())).collect();
+        // A key that occurs twice has the last of its values.
+        let mut entries: Vec<_> = keys.iter().map(|key| (*key, &b"first"[..], Expiry::Keep)).collect();
+        entries.extend(keys.iter().map(|key| (*key, value.as_slice(), Expiry::Keep)));
+        let mut locked = engine.lock_all(keys.iter().copied());
+        let is_set = locked.set_all(&entries, 0).is_ok();
+        for key in &keys {
+            let found = locked.shard(key).get(key, Access::Peek, 0);
+            if engine.policy() == Policy::NoEviction {
+                assert_eq!(found.is_some_and(|found| found.value.bytes() == value), is_set, "all or none");
+            }
+        }
+        drop(locked);
+        engine.shards().for_each(|shard| shard.check().expect("all is well"));
+        is_set
+    }
+
+    #[test]
+    fn all_are_set_or_none() {
+        let check = |policy, count, value_bytes, expected| {
+            assert_eq!(
+                set_all(&engine(policy), count, value_bytes),
+                expected,
+                "{policy} {count} {value_bytes}"
+            );
+        };
+        for policy in Policy::ALL {
+            check(policy, 1, 10, true);
+            check(policy, 1000, 1000, true);
+            check(policy, 30, 100_000, true);
+            check(policy, 5000, 1000, false);
+            check(policy, 50, 100_000, false);
+        }
+    }
+
+    #[test]
+    fn what_was_not_needed_is_given_back() {
+        let engine = engine(Policy::NoEviction);
+        let before = engine.used_bytes();
+        assert!(!set_all(&engine, 50, 100_000));
+        assert_eq!(engine.used_bytes(), before);
+        assert!(set_all(&engine, 1000, 1000));
+        let once = engine.used_bytes();
+        engine.shards().for_each(|mut shard| shard.clear());
+        assert!(set_all(&engine, 1000, 1000));
+        assert_eq!(engine.used_bytes(), once);
+    }
+}

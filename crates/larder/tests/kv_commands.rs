@@ -1,0 +1,79 @@
+//! Commands of `larder kv` that Redis 7.0 lacks, or whose replies no conversation can hold.
+
+use testkit::{Kv, converse};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+fn start(arguments: &[&str]) -> Kv {
+    Kv::start(LARDER, arguments)
+}
+
+/// A request of binary arguments.
+fn request(arguments: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+fn ask(kv: &Kv, arguments: &[&[u8]]) -> String {
+    String::from_utf8_lossy(&converse(kv.address(), &request(arguments), 1 << 16)).into_owned()
+}
+
+const OUT_OF_MEMORY: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+
+#[test]
+fn what_can_never_fit_evicts_nothing() {
+    let kv = start(&["--maxmemory", "16MiB", "--workers", "1"]);
+    let kept = format!("SET kept {}", "k".repeat(1000));
+    assert_eq!(kv.ask(&[&kept, "SET small 1"]), "+OK\r\n+OK\r\n");
+    let large = vec![b'v'; 17 << 20];
+    for command in
+        [&[&b"SET"[..], b"large", &large][..], &[b"GETSET", b"small", &large], &[b"APPEND", b"kept", &large]]
+    {
+        assert_eq!(ask(&kv, command), OUT_OF_MEMORY);
+    }
+    let part = vec![b'v'; 6 << 20];
+    assert_eq!(ask(&kv, &[b"MSET", b"a", &part, b"b", &part, b"c", &part]), OUT_OF_MEMORY);
+    assert_eq!(
+        kv.ask(&["SETRANGE kept 20000000 x", "DBSIZE", "STRLEN kept"]),
+        format!("{OUT_OF_MEMORY}:2\r\n:1000\r\n")
+    );
+}
+
+#[test]
+fn several_keys_are_set_together_or_none_is() {
+    let kv = start(&["--maxmemory", "16MiB", "--maxmemory-policy", "noeviction", "--workers", "1"]);
+    let (filling, value) = (vec![b'f'; 8 << 20], vec![b'v'; 3 << 20]);
+    assert_eq!(ask(&kv, &[b"SET", b"filling", &filling]), "+OK\r\n");
+    for command in [&b"MSET"[..], b"MSETNX"] {
+        assert_eq!(ask(&kv, &[command, b"a", &value, b"b", &value, b"c", &value]), OUT_OF_MEMORY);
+    }
+    assert_eq!(kv.ask(&["EXISTS a b c", "DEL filling"]), ":0\r\n:1\r\n");
+    assert_eq!(ask(&kv, &[b"MSETNX", b"a", &value, b"b", &value, b"c", &value]), ":1\r\n");
+}
+
+#[test]
+fn large_values_are_evicted_for_others() {
+    let kv = start(&["--maxmemory", "4MiB", "--workers", "1"]);
+    let value = vec![b'v'; 300 << 10];
+    for number in 0..50 {
+        let name = format!("key-{number}");
+        assert_eq!(ask(&kv, &[b"SET", name.as_bytes(), &value]), "+OK\r\n", "{name}");
+    }
+}
+
+#[test]
+fn msetnx_that_must_evict_is_decided_once() {
+    let kv = start(&["--maxmemory", "4MiB", "--workers", "1"]);
+    let value = vec![b'v'; 300 << 10];
+    for number in 0..20 {
+        let names = [0, 1, 2, 3].map(|part| format!("key-{number}-{part}"));
+        let [a, b, c, d] = names.each_ref().map(|name| name.as_bytes());
+        let reply = ask(&kv, &[b"MSETNX", a, &value, b, &value, c, &value, d, &value]);
+        assert_eq!(reply, ":1\r\n", "none of {names:?} was there");
+    }
+}
