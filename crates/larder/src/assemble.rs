@@ -1,9 +1,9 @@
 //! Puts the parts together and runs them: logs, metrics, data plane, admin API; then waits for events.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::kv::Server;
 use anyhow::Context;
 use gateway::{Gateway, Start};
 use telemetry::logging::{self, LogLevels};
@@ -11,10 +11,11 @@ use telemetry::{AccessLog, AccessLogOptions, BuildInfo, Redaction, Telemetry};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::config::{LogSettings, Overrides, Settings};
+use crate::config::{LogSettings, Overrides, Program, Settings};
+use crate::kv::{self, KvControl};
 use crate::lifecycle::{self, Event, Signals};
-use crate::measures;
-use crate::process::{Process, Running};
+use crate::output;
+use crate::process::{Controls, Process, Running};
 
 /// Runs the cache until a signal stops it.
 ///
@@ -33,18 +34,15 @@ pub(crate) fn run(settings: Settings, file: Option<&Path>, overrides: &Overrides
 async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     // Before anything listens: a signal that comes while starting must not kill the process half-way.
     let mut signals = Signals::listen().context("signals can't be handled")?;
-    let config = running.settings.gateway.clone();
-    let telemetry = Telemetry::with_build(config.workers, BUILD);
-    let access = access_log(&running.settings.log, config.workers, &telemetry)?;
+    let program = running.overrides.program;
+    let workers = running.settings.gateway.as_ref().map_or(0, |gateway| gateway.workers);
+    let telemetry = Telemetry::with_build(workers, BUILD);
+    let access = access_log(&running.settings.log, workers, &telemetry)?;
     let admin_config = running.settings.admin.clone();
-    let gateway = Gateway::start(Start {
-        config,
-        telemetry: Arc::clone(&telemetry),
-        access_log: &access,
-        background: Handle::current(),
-    })?;
-    measures::report(&telemetry, gateway.control());
-    let process = Arc::new(Process::new(running, gateway.control(), levels, access, Arc::clone(&telemetry)));
+    let planes = Planes::start(&running.settings, &telemetry, &access)?;
+    let controls = planes.controls();
+    controls.report(&telemetry);
+    let process = Arc::new(Process::new(running, controls, levels, access, Arc::clone(&telemetry)));
 
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let shutdown = async move {
@@ -52,21 +50,78 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
         let _ = admin_stopped.await;
     };
     let control: Arc<dyn admin::Control> = Arc::<Process>::clone(&process);
-    let admin = admin::serve(admin_config, control, telemetry, shutdown).await?;
+    let admin = match admin_config {
+        Some(config) => Some(admin::serve(config, control, telemetry, shutdown).await?),
+        None => None,
+    };
     process.set_readiness(admin::Readiness::Ready);
-    announce(gateway.addresses(), &admin);
+    planes.announce(program);
+    admin.as_ref().into_iter().for_each(announce_admin);
 
     wait_for_stop(&mut signals, &process).await;
     tracing::info!("stopping: requests in flight may finish");
     process.drain();
     tokio::select! {
-        _ = tokio::task::spawn_blocking(|| gateway.join()) => tracing::info!("stopped"),
+        _ = tokio::task::spawn_blocking(|| planes.join()) => tracing::info!("stopped"),
         () = signals.stopped() => tracing::warn!("stopped at once: asked a second time"),
     }
     drop(stop_admin);
-    admin.finished().await;
+    if let Some(admin) = admin {
+        admin.finished().await;
+    }
     process.flush_logs();
     Ok(())
+}
+
+/// What serves clients: at least one of the two.
+struct Planes {
+    gateway: Option<Gateway>,
+    kv: Option<(Server, KvControl)>,
+}
+
+impl Planes {
+    fn start(settings: &Settings, telemetry: &Arc<Telemetry>, access: &AccessLog) -> anyhow::Result<Self> {
+        let start = |config| {
+            Gateway::start(Start {
+                config,
+                telemetry: Arc::clone(telemetry),
+                access_log: access,
+                background: Handle::current(),
+            })
+        };
+        let gateway = settings.gateway.clone().map(start).transpose()?;
+        Ok(Self { gateway, kv: settings.kv.as_ref().map(kv::start).transpose()? })
+    }
+
+    fn controls(&self) -> Controls {
+        Controls {
+            gateway: self.gateway.as_ref().map(Gateway::control),
+            kv: self.kv.as_ref().map(|(_, control)| control.clone()),
+        }
+    }
+
+    /// Where clients reach it, with the ports that the system chose, for people and for scripts.
+    fn announce(&self, program: Program) {
+        for address in self.gateway.iter().flat_map(Gateway::addresses) {
+            tracing::info!(%address, "listening");
+        }
+        if let Some((server, _)) = &self.kv {
+            tracing::info!(address = %server.address(), "listening for clients of Redis");
+            if program == Program::Kv {
+                output::result(&server.address().to_string());
+            }
+        }
+    }
+
+    /// Waits until requests in flight have finished.
+    fn join(self) {
+        if let Some((server, _)) = self.kv {
+            server.stop();
+        }
+        if let Some(gateway) = self.gateway {
+            gateway.join();
+        }
+    }
 }
 
 /// The level of the process; events of sites go by the level of their site.
@@ -93,11 +148,7 @@ fn access_log(settings: &LogSettings, workers: usize, telemetry: &Telemetry) -> 
     Ok(access)
 }
 
-/// Where to reach it, with the ports that the system chose, for people and for scripts.
-fn announce(addresses: &[SocketAddr], admin: &admin::Admin) {
-    for address in addresses {
-        tracing::info!(%address, "listening");
-    }
+fn announce_admin(admin: &admin::Admin) {
     tracing::info!(address = %admin.address, "admin API");
     if let Some(address) = admin.probes_address {
         tracing::info!(%address, "probes and metrics");

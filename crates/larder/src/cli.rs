@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::Overrides;
+use crate::config::{KvOverrides, Overrides, Program};
 use crate::mock_origin::OriginOptions;
 
 /// An HTTP cache in front of origin servers.
@@ -177,6 +177,8 @@ impl ServeArguments {
     /// What goes over the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
+            program: Program::Serve,
+            kv: KvOverrides::default(),
             origin: self.origin.clone(),
             listen: self.listen.clone(),
             admin: self.admin.clone(),

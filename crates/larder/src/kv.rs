@@ -1,78 +1,109 @@
-//! `larder kv`: the Redis-protocol server, by its command line.
+//! The server for clients of Redis: its command line, and how it starts.
 
-use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 
 use anyhow::Context as _;
 use clap::Args;
-use engine::{Engine, Policy};
+use engine::Engine;
 use kv::Server;
 
-use crate::config::parse_size;
-use crate::{lifecycle, output};
+use crate::config::{KvOverrides, KvSettings, Overrides, Program};
 
 /// Run a cache server for clients of Redis
 ///
 /// Keeps strings in memory, up to a limit; evicts those that are worth least. Speaks RESP2 and RESP3. Prints its address, and serves
-/// until it is told to stop (SIGTERM or Ctrl-C).
+/// until it is told to stop (SIGTERM or Ctrl-C). Options go over the file, which may have the tables of `larder serve` too.
 ///
 /// Examples:
 ///
 ///   larder kv
 ///
 ///   larder kv --listen 0.0.0.0:6379 --maxmemory 4GiB --workers 4
+///
+///   larder kv --config larder.toml
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct KvArguments {
-    /// Address for clients; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6379")]
-    listen: SocketAddr,
+    /// Configuration file (TOML) with a table [kv]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 
-    /// Memory for keys and values, such as 512MiB; at least 2MiB
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
-    maxmemory: u64,
+    /// Address for clients; port 0 takes a free one [default: 127.0.0.1:6379]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
 
-    /// What is evicted when memory is full
-    #[arg(long, value_name = "POLICY", default_value_t = Policy::default())]
-    maxmemory_policy: Policy,
+    /// Memory for keys and values, such as 512MiB; at least 2MiB [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    maxmemory: Option<String>,
+
+    /// What is evicted when memory is full [default: allkeys-s3fifo]
+    #[arg(long, value_name = "POLICY")]
+    maxmemory_policy: Option<String>,
 
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
-    workers: Option<NonZeroUsize>,
+    workers: Option<u32>,
+
+    /// Address of the admin API: probes, metrics, reload [default: none, unless the file has [admin]]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+
+    /// Least severe level that is logged: error, warn, info, debug, trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
 }
 
-/// Room for the index and a segment of each queue.
-const MAXMEMORY_BYTES_MIN: u64 = 2 << 20;
-
-fn size(text: &str) -> Result<u64, String> {
-    let bytes = parse_size(text).ok_or("a size is a number with KiB, MiB or GiB, such as 512MiB")?;
-    if bytes < MAXMEMORY_BYTES_MIN {
-        return Err(format!("{text} is less than 2MiB, which the index and the first keys need"));
+impl KvArguments {
+    /// What goes over the file.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            program: Program::Kv,
+            kv: KvOverrides {
+                listen: self.listen.clone(),
+                maxmemory: self.maxmemory.clone(),
+                maxmemory_policy: self.maxmemory_policy.clone(),
+                workers: self.workers,
+            },
+            admin: self.admin.clone(),
+            log_level: self.log_level.clone(),
+            ..Overrides::default()
+        }
     }
-    Ok(bytes)
 }
 
-pub(crate) fn run(arguments: &KvArguments) -> anyhow::Result<()> {
-    let cpus = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let workers = arguments.workers.map_or_else(cpus, NonZeroUsize::get);
-    let runtime = lifecycle::runtime()?;
-    runtime.block_on(async {
-        // Before anything listens: a signal that comes while starting must not kill the process half-way.
-        let mut signals = lifecycle::Signals::listen()?;
-        let engine = Arc::new(Engine::new(&engine::Settings {
-            bytes_max: arguments.maxmemory,
-            policy: arguments.maxmemory_policy,
-            seed: seed(),
-        }));
-        let settings = kv::Settings { listen: arguments.listen, workers, version: crate::VERSION.to_owned() };
-        let server = Server::start(&settings, engine).context("kv")?;
-        output::result(&server.address().to_string());
-        signals.stopped().await;
-        server.stop();
-        Ok(())
-    })
+/// The running server, as far as its settings can change.
+#[derive(Clone, Debug)]
+pub(crate) struct KvControl {
+    engine: Arc<Engine>,
+}
+
+impl KvControl {
+    /// Takes over what can change while it runs; the check of the configuration has put the rest back.
+    pub(crate) fn apply(&self, settings: &KvSettings) {
+        self.engine.set_bytes_max(settings.bytes_max);
+    }
+
+    /// What is kept.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+/// Starts the workers.
+pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)> {
+    let engine = Arc::new(Engine::new(&engine::Settings {
+        bytes_max: settings.bytes_max,
+        policy: settings.policy,
+        seed: seed(),
+    }));
+    let start = kv::Settings {
+        listen: settings.listen,
+        workers: settings.workers,
+        version: crate::VERSION.to_owned(),
+    };
+    let server = Server::start(&start, Arc::clone(&engine)).context("kv")?;
+    Ok((server, KvControl { engine }))
 }
 
 /// What the standard library draws for its hash maps: from the system, once for each thread.

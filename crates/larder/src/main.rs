@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, ServeArguments};
+use cli::{Cli, Command};
 use config::Overrides;
 
 /// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
@@ -34,8 +34,8 @@ pub(crate) const VERSION: &str = env!("LARDER_VERSION");
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Serve(arguments) => return serve(&arguments),
-        Command::Kv(arguments) => kv::run(&arguments),
+        Command::Serve(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
+        Command::Kv(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
         Command::Check { file } => return check(&file),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Purge(arguments) => operate::purge(&arguments),
@@ -47,12 +47,12 @@ fn main() -> ExitCode {
     finish(outcome)
 }
 
-fn serve(arguments: &ServeArguments) -> ExitCode {
-    let overrides = arguments.overrides();
-    let checked = config::check(arguments.config.as_deref(), &overrides);
+/// Runs whatever the configuration has.
+fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
+    let checked = config::check(file, overrides);
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
-    finish(assemble::run(settings, arguments.config.as_deref(), &overrides))
+    finish(assemble::run(settings, file, overrides))
 }
 
 fn check(file: &Path) -> ExitCode {

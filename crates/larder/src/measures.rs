@@ -3,12 +3,29 @@
 use gateway::GatewayControl;
 use telemetry::{Metric, Sample, Telemetry};
 
+use crate::kv::KvControl;
+
 /// Adds the gauges of the store and of the origins' connections to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     telemetry.collect_from(Box::new(move |sample| {
         report_store(sample, &gateway);
         report_origins(sample, &gateway);
     }));
+}
+
+/// Adds what the server for clients of Redis counts to every scrape.
+pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
+    telemetry.collect_from(Box::new(move |sample| report_engine(sample, kv.engine())));
+}
+
+fn report_engine(sample: &mut Sample, engine: &engine::Engine) {
+    let counts = engine.counts();
+    sample.add(Metric::KvKeys, &[], counts.keys.iter().sum::<u64>());
+    sample.add(Metric::KvKeysExpiring, &[], counts.expiring.iter().sum::<u64>());
+    sample.add(Metric::KvEvictionsTotal, &[], counts.evicted);
+    sample.add(Metric::KvExpirationsTotal, &[], counts.expired);
+    sample.add(Metric::KvMemoryBytes, &[], engine.used_bytes());
+    sample.add(Metric::KvMemoryBytesMax, &[], engine.bytes_max());
 }
 
 fn report_store(sample: &mut Sample, gateway: &GatewayControl) {

@@ -15,6 +15,8 @@ use telemetry::{AccessLog, Telemetry};
 use crate::assemble::log_levels;
 use crate::config::{self, Overrides, Settings, Severity};
 use crate::explain;
+use crate::kv::KvControl;
+use crate::measures;
 
 /// What the process was started with, and the configuration in force.
 pub(crate) struct Running {
@@ -23,11 +25,29 @@ pub(crate) struct Running {
     pub(crate) overrides: Overrides,
 }
 
-/// The parts that operators move.
+/// The parts that serve clients, as operators move them.
+pub(crate) struct Controls {
+    pub(crate) gateway: Option<GatewayControl>,
+    pub(crate) kv: Option<KvControl>,
+}
+
+impl Controls {
+    /// Adds what they hold to every scrape.
+    pub(crate) fn report(&self, telemetry: &Telemetry) {
+        if let Some(gateway) = &self.gateway {
+            measures::report(telemetry, gateway.clone());
+        }
+        if let Some(kv) = &self.kv {
+            measures::report_kv(telemetry, kv.clone());
+        }
+    }
+}
+
+/// The process.
 pub(crate) struct Process {
     /// Held for the whole of a reload, so that two at a time can't mix.
     running: Mutex<Running>,
-    gateway: GatewayControl,
+    controls: Controls,
     levels: LogLevels,
     access: AccessLog,
     telemetry: Arc<Telemetry>,
@@ -37,13 +57,13 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn new(
         running: Running,
-        gateway: GatewayControl,
+        controls: Controls,
         levels: LogLevels,
         access: AccessLog,
         telemetry: Arc<Telemetry>,
     ) -> Self {
         let readiness = AtomicU8::new(encode(Readiness::Starting));
-        Self { running: Mutex::new(running), gateway, levels, access, telemetry, readiness }
+        Self { running: Mutex::new(running), controls, levels, access, telemetry, readiness }
     }
 
     /// What `/ready` answers from now on.
@@ -54,7 +74,9 @@ impl Process {
     /// Readiness goes first, so that balancers send no more; then accepting stops.
     pub(crate) fn drain(&self) {
         self.set_readiness(Readiness::Draining);
-        self.gateway.drain();
+        if let Some(gateway) = &self.controls.gateway {
+            gateway.drain();
+        }
     }
 
     /// Writes what is queued in the access log.
@@ -101,7 +123,12 @@ impl Process {
 
     fn apply(&self, settings: Settings, running: &mut Running) -> Result<(), gateway::StartError> {
         // What can't change was put back and reported by the check already.
-        self.gateway.reload(settings.gateway.clone()).inspect_err(|error| tracing::error!("{error}"))?;
+        if let (Some(gateway), Some(config)) = (&self.controls.gateway, &settings.gateway) {
+            gateway.reload(config.clone()).inspect_err(|error| tracing::error!("{error}"))?;
+        }
+        if let (Some(kv), Some(settings)) = (&self.controls.kv, &settings.kv) {
+            kv.apply(settings);
+        }
         // Neither can stop a configuration that is in force: both leave what was there in use.
         if let Err(error) = self.levels.change(&log_levels(&settings.log)) {
             tracing::error!(%error, "log levels stay as they were");
@@ -128,14 +155,19 @@ impl admin::Control for Process {
             PurgeMode::Hard => gateway::PurgeMode::Hard,
             PurgeMode::Soft => gateway::PurgeMode::Soft,
         };
-        Box::pin(async move { self.gateway.purge(url, mode).map(outcome).map_err(purge_error) })
+        Box::pin(async move {
+            let gateway = self.controls.gateway.as_ref().ok_or(PurgeError::SiteUnknown)?;
+            gateway.purge(url, mode).map(outcome).map_err(purge_error)
+        })
     }
 
     fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>> {
         Box::pin(async move {
             let question = explain::live::question(&question)
                 .map_err(|error| ExplainError::RequestInvalid { reason: error.to_string() })?;
-            self.gateway.explain(question).await.map(explain::live::explanation).map_err(explain_error)
+            let no_gateway = || ExplainError::RequestInvalid { reason: "there is no site".to_owned() };
+            let gateway = self.controls.gateway.as_ref().ok_or_else(no_gateway)?;
+            gateway.explain(question).await.map(explain::live::explanation).map_err(explain_error)
         })
     }
 

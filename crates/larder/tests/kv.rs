@@ -119,7 +119,7 @@ fn it_ends_when_it_is_told() {
 #[test]
 fn a_limit_that_is_too_small_is_told() {
     let output = testkit::run(LARDER, ["kv", "--maxmemory", "1MiB"]);
-    assert!(output.status != 0 && output.stderr.contains("less than 2MiB"), "{}", output.stderr);
+    assert!(output.status != 0 && output.stderr.contains("expected a size from 2MiB"), "{}", output.stderr);
 }
 
 #[test]

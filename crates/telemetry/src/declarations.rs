@@ -113,6 +113,18 @@ metrics! {
         "Fills that ended before the response was complete; what came of it is at most stored as a part.";
     InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
         "URLs (`url`) and groups (`group`) that unsafe requests invalidated, whether anything was stored or not.";
+    KvEvictionsTotal "larder_kv_evictions_total" Counter Count [],
+        "Keys evicted for space.";
+    KvExpirationsTotal "larder_kv_expirations_total" Counter Count [],
+        "Keys removed because they had expired.";
+    KvKeys "larder_kv_keys" Gauge Count [],
+        "Keys in all databases.";
+    KvKeysExpiring "larder_kv_keys_expiring" Gauge Count [],
+        "Keys that have an expiry.";
+    KvMemoryBytes "larder_kv_memory_bytes" Gauge Bytes [],
+        "Bytes of keys, values and their index.";
+    KvMemoryBytesMax "larder_kv_memory_bytes_max" Gauge Bytes [],
+        "The limit for keys, values and their index: `maxmemory`.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],

@@ -21,11 +21,11 @@ mod tests;
 
 use std::path::Path;
 
-pub(crate) use check::{LogSettings, Settings};
+pub(crate) use check::{KvSettings, LogSettings, Settings};
 pub(crate) use locate::Sources;
-pub(crate) use overrides::Overrides;
+pub(crate) use overrides::{KvOverrides, Overrides, Program};
 pub(crate) use problem::{Problem, Severity};
-pub(crate) use quantity::{parse_duration, parse_size};
+pub(crate) use quantity::parse_duration;
 pub(crate) use tree::Table;
 
 use locate::Place;
@@ -60,14 +60,14 @@ fn run(file: Option<&Path>, overrides: &Overrides, running: Option<&Table>) -> C
     let mut problems = Problems::default();
     let mut tree = match file {
         Some(file) => read_file(file, &table::ROOT, &mut sources, &mut problems),
-        None => Reader::of_flag("--origin", &mut problems).document(&table::ROOT, ""),
+        None => Reader::of_flag("the command line", &mut problems).document(&table::ROOT, ""),
     };
     include::read_included(&mut tree, &mut sources, &mut problems);
     overrides.apply(&mut tree, &mut problems);
     if let Some(running) = running {
         reload::keep_unreloadable(&mut tree, running, &mut problems);
     }
-    let settings = check::build(tree, &sources, &mut problems);
+    let settings = check::build(tree, overrides.program, &sources, &mut problems);
     let settings = settings.filter(|_| !problems.has_errors());
     Checked { sources, problems: problems.into_sorted(), settings }
 }

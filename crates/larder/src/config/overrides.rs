@@ -3,14 +3,36 @@
 use serde_spanned::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
+use super::locate::Place;
 use super::problem::Problems;
-use super::raw::Reader;
-use super::table::{Opt, Section};
-use super::tree::{Table, Value};
+use super::raw::{self, Reader};
+use super::table::{KV, Opt, Section};
+use super::tree::{Node, Table, Value};
+
+/// What the process is to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// Whatever the configuration has: the gateway, the server for clients of Redis, or both.
+    #[default]
+    Serve,
+    /// The server for clients of Redis alone.
+    Kv,
+}
+
+/// What the command line says about the server for clients of Redis.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KvOverrides {
+    pub(crate) listen: Option<String>,
+    pub(crate) maxmemory: Option<String>,
+    pub(crate) maxmemory_policy: Option<String>,
+    pub(crate) workers: Option<u32>,
+}
 
 /// What the command line says about the configuration. Values are checked like those of the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
+    pub(crate) program: Program,
+    pub(crate) kv: KvOverrides,
     /// The only site, instead of a file.
     pub(crate) origin: Option<String>,
     pub(crate) listen: Vec<String>,
@@ -30,9 +52,10 @@ impl Overrides {
             override_key(tree, "listen", "--listen", DeValue::Array(array(addresses)), problems);
         }
         if let Some(workers) = self.workers {
-            let digits = workers.to_string();
-            let value = DeValue::parse(&digits).expect("digits are a TOML value").into_inner();
-            override_key(tree, "workers", "--workers", value, problems);
+            override_number(tree, "workers", "--workers", workers, problems);
+        }
+        if self.program == Program::Kv {
+            self.kv.apply(kv_table(tree), problems);
         }
         if let Some(profile) = &self.profile {
             override_key(tree, "profile", "--profile", text(profile), problems);
@@ -57,6 +80,45 @@ impl Overrides {
             override_key(tree, "site", "--origin", sites, problems);
         }
     }
+}
+
+impl KvOverrides {
+    fn apply(&self, kv: &mut Table, problems: &mut Problems) {
+        let texts = [
+            ("listen", "--listen", &self.listen),
+            ("maxmemory", "--maxmemory", &self.maxmemory),
+            ("maxmemory_policy", "--maxmemory-policy", &self.maxmemory_policy),
+        ];
+        for (key, flag, value) in texts {
+            if let Some(value) = value {
+                override_key(kv, key, flag, text(value), problems);
+            }
+        }
+        if let Some(workers) = self.workers {
+            override_number(kv, "workers", "--workers", workers, problems);
+        }
+    }
+}
+
+/// The `[kv]` of the file, or one with defaults.
+fn kv_table(tree: &mut Table) -> &mut Table {
+    if tree.node("kv").is_none() {
+        let value = Value::Table(raw::defaults(&KV));
+        tree.set("kv", Node { value, place: Place::Preset, path: "kv".to_owned() });
+    }
+    inner_table(tree, "kv").expect("a table was set where there was none")
+}
+
+fn override_number(
+    table: &mut Table,
+    key: &'static str,
+    flag: &'static str,
+    number: u32,
+    problems: &mut Problems,
+) {
+    let digits = number.to_string();
+    let value = DeValue::parse(&digits).expect("digits are a TOML value").into_inner();
+    override_key(table, key, flag, value, problems);
 }
 
 fn override_key(

@@ -121,6 +121,7 @@ fn line() -> impl Strategy<Value = String> {
         "[[listen]]",
         "[[listen.certificates]]",
         "[site.timeouts]",
+        "[kv]",
         "[listen",
         "[[x]]",
         "#",
@@ -199,6 +200,10 @@ fn check_reload(before: &str, after: &str, warnings: &[&str]) -> Settings {
     checked.settings.expect("a usable configuration")
 }
 
+fn gateway(settings: &Settings) -> &gateway::config::Config {
+    settings.gateway.as_ref().expect("there is a site")
+}
+
 #[test]
 fn a_reload_keeps_what_it_cannot_change() {
     let settings = check_reload(
@@ -206,11 +211,11 @@ fn a_reload_keeps_what_it_cannot_change() {
         "workers = 2\nlisten = [\"127.0.0.1:2\"]\ndrain_limit = \"2s\"\n[store]\nmemory = \"9MiB\"\nvariants_max = 5",
         &["workers", "listen[1].address", "drain_limit", "store.memory"],
     );
-    assert_eq!(settings.gateway.workers, 1);
-    assert_eq!(settings.gateway.listeners[0].address.port(), 1);
-    assert_eq!(settings.gateway.memory_bytes_max, 8 << 20);
-    assert_eq!(settings.gateway.variants_max, 5);
-    assert_eq!(settings.gateway.drain_limit.as_secs(), 1);
+    assert_eq!(gateway(&settings).workers, 1);
+    assert_eq!(gateway(&settings).listeners[0].address.port(), 1);
+    assert_eq!(gateway(&settings).memory_bytes_max, 8 << 20);
+    assert_eq!(gateway(&settings).variants_max, 5);
+    assert_eq!(gateway(&settings).drain_limit.as_secs(), 1);
 }
 
 #[test]
@@ -220,7 +225,7 @@ fn a_reload_keeps_listeners_when_their_number_changes() {
         "listen = [\"127.0.0.1:1\", \"127.0.0.1:2\"]",
         &["listen"],
     );
-    assert_eq!(settings.gateway.listeners.len(), 1);
+    assert_eq!(gateway(&settings).listeners.len(), 1);
 }
 
 #[test]
@@ -234,6 +239,45 @@ fn a_reload_without_changes_is_silent() {
 fn a_reload_says_when_a_key_appears_or_goes() {
     check_reload("", "workers = 3", &["workers"]);
     check_reload("workers = 3", "", &["workers"]);
+}
+
+/// Checks a file as `larder kv --config` does.
+fn check_kv(text: &str, overrides: KvOverrides) -> Checked {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("larder.toml");
+    fs::write(&path, text).expect("a file in it");
+    check(Some(&path), &Overrides { program: Program::Kv, kv: overrides, ..Overrides::default() })
+}
+
+#[test]
+fn what_runs_depends_on_what_is_configured() {
+    #[track_caller]
+    fn check(text: &str, gateway: bool, kv: bool) {
+        let settings = check_text(text.as_bytes()).settings.expect("usable");
+        assert_eq!((settings.gateway.is_some(), settings.kv.is_some()), (gateway, kv), "{text}");
+        assert!(settings.admin.is_some());
+        let settings = check_kv(text, KvOverrides::default()).settings.expect("usable");
+        assert_eq!((settings.gateway.is_some(), settings.kv.is_some()), (false, true), "larder kv: {text}");
+        assert_eq!(settings.admin.is_some(), text.contains("[admin]"), "{text}");
+    }
+    let site = "[[site]]\nname = \"a\"\norigin = \"http://a\"\n";
+    check(site, true, false);
+    check("[kv]", false, true);
+    check(&format!("[admin]\n[kv]\n{site}"), true, true);
+}
+
+#[test]
+fn arguments_go_over_the_kv_table() {
+    let text = "[kv]\nlisten = \"127.0.0.1:1\"\nmaxmemory = \"8MiB\"\nworkers = 3\n";
+    let overrides =
+        KvOverrides { maxmemory: Some("9MiB".to_owned()), workers: Some(2), ..KvOverrides::default() };
+    let kv = check_kv(text, overrides).settings.expect("usable").kv.expect("larder kv always has it");
+    assert_eq!((kv.listen.port(), kv.bytes_max, kv.workers), (1, 9 << 20, 2));
+    let wrong = KvOverrides { maxmemory: Some("1MiB".to_owned()), ..KvOverrides::default() };
+    let checked = check_kv(text, wrong);
+    let problem = checked.problems.first().expect("too small").line(&checked.sources);
+    let told = "--maxmemory: error: kv.maxmemory: expected a size from 2MiB to 16TiB";
+    assert!(problem.starts_with(told) && checked.settings.is_none(), "{problem}");
 }
 
 #[test]
@@ -256,7 +300,7 @@ fn certificates_give_their_names() {
         "{ cert = \"one.pem\", key = \"one.key\" }, { cert = \"two.pem\", key = \"two.key\", names = [\"*.Two.example\"] }",
     );
     assert_eq!(lines(&good, directory.path()), Vec::<String>::new());
-    let tls = good.settings.expect("usable").gateway.listeners[0].tls.clone().expect("TLS");
+    let tls = gateway(&good.settings.expect("usable")).listeners[0].tls.clone().expect("TLS");
     let names: Vec<_> = tls.certificates.iter().map(|certificate| certificate.names.clone()).collect();
     assert_eq!(names, [["one.example"], ["*.two.example"]]);
 

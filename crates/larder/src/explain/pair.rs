@@ -138,7 +138,8 @@ fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules
     let checked = config::check(Some(file), &Overrides::default());
     output::problems(&checked);
     let Some(settings) = checked.settings else { bail!("{} can't be used", file.display()) };
-    let chosen = gateway::route_of(&settings.gateway, &line.authority, &line.method, &line.path_and_query);
+    let Some(gateway) = &settings.gateway else { bail!("{} has no site", file.display()) };
+    let chosen = gateway::route_of(gateway, &line.authority, &line.method, &line.path_and_query);
     let Some((site, rule)) = chosen else {
         bail!("no site of {} is for host {:?} and {}", file.display(), line.authority, line.path_and_query)
     };

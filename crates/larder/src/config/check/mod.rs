@@ -1,6 +1,7 @@
 //! From a tree that fits the option table to the typed settings: addresses and patterns are parsed, files read,
 //! names looked up. Notes every problem and goes on as long as something can still be checked.
 
+mod kv;
 mod listener;
 mod origin;
 mod rule;
@@ -10,17 +11,23 @@ mod site;
 use std::fmt;
 use std::path::PathBuf;
 
+pub(crate) use kv::KvSettings;
 pub(crate) use server::LogSettings;
 
 use super::locate::Sources;
+use super::overrides::Program;
 use super::problem::Problems;
 use super::tree::{Node, Table};
 
 /// A configuration without errors.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) gateway: gateway::config::Config,
-    pub(crate) admin: admin::AdminConfig,
+    /// Absent where there are no sites, and in `larder kv`.
+    pub(crate) gateway: Option<gateway::config::Config>,
+    /// Absent where there is no `[kv]`.
+    pub(crate) kv: Option<KvSettings>,
+    /// Absent in `larder kv` where nobody asked for it.
+    pub(crate) admin: Option<admin::AdminConfig>,
     pub(crate) log: LogSettings,
     /// What the settings were made of; a reload compares with it.
     pub(super) tree: Table,
@@ -44,28 +51,55 @@ impl fmt::Debug for Secret {
 }
 
 /// Checks everything. Settings come out only if nothing that they need is missing; the caller asks `problems` for errors.
-pub(super) fn build(tree: Table, sources: &Sources, problems: &mut Problems) -> Option<Settings> {
+pub(super) fn build(
+    tree: Table,
+    program: Program,
+    sources: &Sources,
+    problems: &mut Problems,
+) -> Option<Settings> {
     let mut scope = Scope { sources, problems };
     let log = server::log(&mut scope, tree.table("log"));
-    let listeners = listener::listeners(&mut scope, &tree);
     let admin = server::admin(&mut scope, tree.table("admin"));
     server::check_addresses(&mut scope, &tree);
-    let origins = origin::origins(&mut scope, &tree);
-    let sites = site::sites(&mut scope, &tree, &origins, log.level);
-    let gateway = gateway::config::Config {
-        listeners,
-        workers: server::workers(&tree),
+    let gateway = gateway(&mut scope, &tree, &log);
+    let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
+    let settings = match program {
+        Program::Serve => Settings {
+            gateway: has_gateway(&tree).then_some(gateway),
+            kv: kv.flatten(),
+            admin: Some(admin?),
+            log,
+            tree,
+        },
+        Program::Kv => {
+            let is_asked_for = tree.given("admin").is_some() || tree.table("admin").given("listen").is_some();
+            let admin = if is_asked_for { Some(admin?) } else { None };
+            Settings { gateway: None, kv: kv.flatten(), admin, log, tree }
+        }
+    };
+    Some(settings)
+}
+
+/// Whether there is anything for a gateway to do.
+fn has_gateway(tree: &Table) -> bool {
+    !tree.list("site").is_empty() || (tree.optional_table("kv").is_none() && !tree.is_wrong("kv"))
+}
+
+fn gateway(scope: &mut Scope<'_>, tree: &Table, log: &LogSettings) -> gateway::config::Config {
+    let origins = origin::origins(scope, tree);
+    gateway::config::Config {
+        listeners: listener::listeners(scope, tree),
+        workers: server::workers(tree),
         limits: server::limits(tree.table("limits")),
         memory_bytes_max: tree.table("store").number("memory"),
         variants_max: tree.table("store").number("variants_max"),
         validation_tags_max: tree.table("store").number("validation_tags_max"),
         groups_max: tree.table("store").number("groups_max"),
-        sites,
-        server_name: server::server_name(&mut scope, &tree),
-        trusted_proxies: server::trusted_proxies(&mut scope, &tree),
+        sites: site::sites(scope, tree, &origins, log.level),
+        server_name: server::server_name(scope, tree),
+        trusted_proxies: server::trusted_proxies(scope, tree),
         drain_limit: tree.duration("drain_limit"),
-    };
-    Some(Settings { gateway, admin: admin?, log, tree })
+    }
 }
 
 /// What every check needs.

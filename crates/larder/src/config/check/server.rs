@@ -106,13 +106,16 @@ pub(super) fn level(table: &Table, key: &str) -> Option<tracing::Level> {
 /// Checks what takes part in more than one listening address.
 pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table) {
     let admin = tree.table("admin");
-    let listeners = tree
-        .tables("listen")
+    let gateway = if super::has_gateway(tree) { Some(tree) } else { None };
+    let listeners = gateway
+        .into_iter()
+        .flat_map(|tree| tree.tables("listen"))
         .filter_map(|listener| Some((listener.node("address")?, listener.text("address")?)));
+    let kv = tree.optional_table("kv").and_then(|kv| Some((kv.node("listen")?, kv.text("listen")?)));
     let rest =
         ["listen", "probes_listen"].into_iter().filter_map(|key| Some((admin.node(key)?, admin.text(key)?)));
     let mut seen: Vec<(SocketAddr, &Node)> = Vec::new();
-    for (node, text) in listeners.chain(rest) {
+    for (node, text) in listeners.chain(kv).chain(rest) {
         let Ok(address) = text.parse::<SocketAddr>() else { continue };
         match seen.iter().find(|(other, _)| *other == address && address.port() != 0) {
             Some((_, other)) => scope.error(node, format!("{address} is taken by `{}` already", other.path)),

@@ -21,8 +21,8 @@ pub(super) fn sites(
     origins: &Origins,
     log_level: tracing::Level,
 ) -> Vec<Arc<Site>> {
-    if tree.list("site").is_empty() && !tree.is_wrong("site") {
-        scope.problems.error(&tree.place, "site", "missing: expected at least one `[[site]]`");
+    if tree.list("site").is_empty() && !tree.is_wrong("site") && super::has_gateway(tree) {
+        scope.problems.error(&tree.place, "site", "missing: expected at least one `[[site]]`, or `[kv]`");
     }
     check_names(scope, tree);
     check_coverage(scope, tree);

@@ -3,10 +3,12 @@
 //! The reader checks files against it, defaults come out of it, and the reference page and the JSON schema are
 //! printed from it. A key that is missing here can't be read anywhere.
 
+mod kv;
 mod origin;
 mod server;
 mod site;
 
+pub(crate) use kv::KV;
 pub(crate) use origin::ORIGIN;
 pub(crate) use server::{INCLUDED, ROOT};
 

@@ -1,5 +1,6 @@
 //! Keys of the process as a whole.
 
+use super::kv::KV;
 use super::origin::ORIGIN;
 use super::site::SITE;
 use super::{FILE, HOUR_MS, KIB, Kind, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row};
@@ -7,7 +8,7 @@ use super::{FILE, HOUR_MS, KIB, Kind, LIMIT, MIB, Opt, Preset, Reload, Section, 
 /// The main file.
 pub(crate) static ROOT: Section = Section {
     name: "",
-    about: "The process as a whole. Every key has a default except `site`.",
+    about: "The process as a whole. Every key has a default except `site`, and that may be absent where there is a `kv` table.",
     options: &[
         row(
             "listen",
@@ -82,6 +83,14 @@ pub(crate) static ROOT: Section = Section {
             "Where responses are stored.",
             "",
         ),
+        row(
+            "kv",
+            Kind::Table(&KV),
+            Preset::Absent("no server for clients of Redis, except as `larder kv`"),
+            Reload::Inside,
+            "The cache server for clients of Redis.",
+            "",
+        ),
         row("log", Kind::Table(&LOG), Preset::Is("{}"), Reload::Inside, "Logs and the access log.", ""),
         ORIGINS,
         SITES,
@@ -112,7 +121,7 @@ const SITES: Opt = row(
     Kind::List(&SITE_KIND),
     Preset::Is("[]"),
     Reload::Yes,
-    "Sites: which requests go to which origin, and what is cached. At least one, over all files.",
+    "Sites: which requests go to which origin, and what is cached. At least one, over all files, unless there is a `kv` table: without a site no gateway runs.",
     "The most specific host wins, then the longest path prefix. A request that fits no site is answered 421 (Misdirected Request).",
 );
 
