@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::budget::Budget;
 use crate::chance::Chance;
 use crate::hash::{Database, Hasher, Key, SHARDS_MAX};
+use crate::losses::{Losses, Removal, Removals};
 use crate::policy::Policy;
 use crate::segment::SEGMENT_BYTES;
 use crate::shard::{Counts, Shard};
@@ -28,6 +29,7 @@ pub struct Engine {
     shards: Box<[Aligned]>,
     hasher: Hasher,
     budget: Arc<Budget>,
+    losses: Arc<Losses>,
     policy: Policy,
 }
 
@@ -49,9 +51,13 @@ impl Engine {
         let mut chance = Chance::new(settings.seed);
         let hasher = Hasher::new(chance.next());
         let budget = Arc::new(Budget::new(settings.bytes_max));
-        let mut shard = || Shard::new(settings.policy, hasher.clone(), Arc::clone(&budget), chance.next());
+        let losses = Arc::new(Losses::default());
+        let mut shard = || {
+            let (budget, losses) = (Arc::clone(&budget), Arc::clone(&losses));
+            Shard::new(settings.policy, hasher.clone(), budget, losses, chance.next())
+        };
         let shards = (0..count).map(|_| Aligned(Mutex::new(shard()))).collect();
-        Self { shards, hasher, budget, policy: settings.policy }
+        Self { shards, hasher, budget, losses, policy: settings.policy }
     }
 
     /// A key, to be looked for in its shard.
@@ -122,6 +128,23 @@ impl Engine {
     /// Changes the limit; what is over it is evicted with the next writes.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.budget.set_bytes_max(bytes_max);
+    }
+
+    /// From now on keys that are gone without being removed are collected, or forgotten.
+    pub fn collect_removals(&self, removals: Removals) {
+        self.losses.collect(removals);
+    }
+
+    /// Whether there are any to take: one load.
+    #[must_use]
+    pub fn has_removed(&self) -> bool {
+        self.losses.is_any()
+    }
+
+    /// What was collected since the last call, in order. Who collects must take them often: they have no limit.
+    #[must_use]
+    pub fn take_removed(&self) -> Vec<Removal> {
+        self.losses.take()
     }
 
     /// What all shards count.

@@ -4,8 +4,9 @@
 //! time is noted. A key thus needs no entry in a list of expiries, and a million that expire together are a few hundred segments.
 
 use crate::item::Item;
+use crate::losses::Cause;
 use crate::segment::Segment;
-use crate::shard::{Cause, Shard};
+use crate::shard::Shard;
 use crate::slot::Place;
 
 /// A segment is not read again before, however many of its items expire one after the other.

@@ -29,6 +29,7 @@ mod ghosts;
 mod hash;
 mod index;
 mod item;
+mod losses;
 mod policy;
 mod queue;
 mod reclaim;
@@ -39,6 +40,7 @@ mod slot;
 
 pub use engine::{Engine, Locked, Settings};
 pub use hash::{Database, Key};
+pub use losses::{Cause, Removal, Removals};
 pub use policy::{Policy, UnknownPolicy};
 pub use reserve::Entry;
-pub use shard::{Access, Cause, Counts, Expiry, Found, OutOfMemory, Removal, Removals, Shard, Value};
+pub use shard::{Access, Counts, Expiry, Found, OutOfMemory, Shard, Value};

@@ -2,10 +2,11 @@
 
 use crate::hash::Hash;
 use crate::item::{Body, Content, Item};
+use crate::losses::Cause;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
-use crate::shard::{Cause, OutOfMemory, Shard, seconds};
+use crate::shard::{OutOfMemory, Shard, seconds};
 use crate::slot::{Place, Slot};
 
 /// New keys have one segment in so many.

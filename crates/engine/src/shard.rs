@@ -10,6 +10,7 @@ use crate::ghosts::Ghosts;
 use crate::hash::{Database, Hash, Hasher, Key};
 use crate::index::{Index, SlotAt};
 use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item};
+use crate::losses::{Cause, Losses};
 use crate::policy::Policy;
 use crate::queue::{Queue, Queues};
 use crate::segment::Segments;
@@ -63,31 +64,6 @@ pub enum Value<'a> {
     Shared(&'a Arc<Vec<u8>>),
 }
 
-/// Why a key is gone that nobody removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Its time was over.
-    Expired,
-    /// Its memory was needed.
-    Evicted,
-}
-
-/// A key that is gone although nobody removed it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Removal {
-    pub key: Vec<u8>,
-    pub database: Database,
-    pub cause: Cause,
-}
-
-/// Whether [`Removal`]s are collected, which costs a copy of each key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Removals {
-    #[default]
-    Forgotten,
-    Collected,
-}
-
 /// What a shard has, and what it has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -123,12 +99,17 @@ pub struct Shard {
     /// Taken from the budget for what is about to be written.
     pub(crate) reserved_bytes: usize,
     pub(crate) counts: Counts,
-    removals: Removals,
-    removed: Vec<Removal>,
+    losses: Arc<Losses>,
 }
 
 impl Shard {
-    pub(crate) fn new(policy: Policy, hasher: Hasher, budget: Arc<Budget>, seed: u64) -> Self {
+    pub(crate) fn new(
+        policy: Policy,
+        hasher: Hasher,
+        budget: Arc<Budget>,
+        losses: Arc<Losses>,
+        seed: u64,
+    ) -> Self {
         let mut shard = Self {
             index: Index::new(),
             segments: Segments::default(),
@@ -142,8 +123,7 @@ impl Shard {
             tables_bytes: 0,
             reserved_bytes: 0,
             counts: Counts::default(),
-            removals: Removals::Forgotten,
-            removed: Vec::new(),
+            losses,
         };
         shard.charge_tables();
         shard
@@ -238,11 +218,10 @@ impl Shard {
 
     /// Removes all keys.
     pub fn clear(&mut self) {
-        let fresh = Self::new(self.policy, self.hasher.clone(), Arc::clone(&self.budget), self.chance.next());
+        let (budget, losses) = (Arc::clone(&self.budget), Arc::clone(&self.losses));
+        let fresh = Self::new(self.policy, self.hasher.clone(), budget, losses, self.chance.next());
         let (evicted, expired) = (self.counts.evicted, self.counts.expired);
-        let removals = self.removals;
         *self = fresh;
-        self.removals = removals;
         (self.counts.evicted, self.counts.expired) = (evicted, expired);
     }
 
@@ -279,17 +258,6 @@ impl Shard {
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
-    }
-
-    /// From now on keys that are gone without being removed are collected, or forgotten.
-    pub fn collect_removals(&mut self, removals: Removals) {
-        self.removals = removals;
-        self.removed.clear();
-    }
-
-    /// What was collected since the last call.
-    pub fn take_removed(&mut self) -> Vec<Removal> {
-        std::mem::take(&mut self.removed)
     }
 
     /// The slot of a key that has not expired.
@@ -425,9 +393,7 @@ impl Shard {
             Cause::Expired => self.counts.expired += 1,
             Cause::Evicted => self.counts.evicted += 1,
         }
-        if self.removals == Removals::Collected {
-            self.removed.push(Removal { key: key.to_vec(), database, cause });
-        }
+        self.losses.note(key, database, cause);
     }
 
     /// Tells the budget what index and ghosts take now.

@@ -58,7 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
 impl Beside {
     fn new(policy: Policy, bytes_max: u64) -> Self {
         let engine = Engine::new(&Settings { bytes_max, policy, seed: 42 });
-        engine.shards().for_each(|mut shard| shard.collect_removals(Removals::Collected));
+        engine.collect_removals(Removals::Collected);
         Self { engine, model: BTreeMap::new(), now_ms: 1, steps: 0 }
     }
 
@@ -69,14 +69,13 @@ impl Beside {
 
     /// What is gone without being removed must have had a reason, and is gone from the model too.
     fn follow_removals(&mut self) {
-        for mut shard in self.engine.shards() {
-            for removal in shard.take_removed() {
-                let entry = self.model.remove(&(removal.database, removal.key));
-                let is_expired =
-                    entry.is_none_or(|entry| entry.expires_at_ms.is_some_and(|at_ms| at_ms <= self.now_ms));
-                assert_eq!(removal.cause == Cause::Expired, is_expired);
-            }
+        for removal in self.engine.take_removed() {
+            let entry = self.model.remove(&(removal.database, removal.key));
+            let is_expired =
+                entry.is_none_or(|entry| entry.expires_at_ms.is_some_and(|at_ms| at_ms <= self.now_ms));
+            assert_eq!(removal.cause == Cause::Expired, is_expired);
         }
+        assert!(!self.engine.has_removed());
     }
 
     fn set(&mut self, number: usize, value_bytes: usize, expiry: Expiry) -> Result<(), OutOfMemory> {
