@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::line::{self, Length, LineScan};
+use crate::quick::{self, Short};
 use crate::{DecodeError, Limits, Problem, value};
 
 /// Appends a command as an array of bulk strings.
@@ -80,7 +81,32 @@ impl RequestScanner {
     /// # Errors
     /// When the bytes are no request, or one above the limits.
     pub fn scan<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Option<Arguments<'a>>, DecodeError> {
-        if self.state == State::Begin && self.at == 0 {
+        let quick = self.is_at_begin() && bytes.first() == Some(&b'*') && quick::is_within(&self.limits);
+        let found = if quick { quick::array(bytes, &self.limits, &mut self.ranges) } else { None };
+        let length = if found.is_some() { found } else { self.advance(bytes)? };
+        let source = if bytes.first() == Some(&b'*') { bytes } else { &self.unquoted };
+        Ok(length.map(|bytes| Arguments { bytes, source, ranges: &self.ranges }))
+    }
+
+    /// The same for requests such as GET and SET in their plainest form, and for less. None says nothing, and changes nothing:
+    /// [`RequestScanner::scan`] is to be asked then.
+    #[inline]
+    #[must_use]
+    pub fn scan_short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>> {
+        if !self.is_at_begin() || !quick::is_within(&self.limits) || self.limits.elements_max < 3 {
+            return None;
+        }
+        Short::scan(bytes, &self.limits)
+    }
+
+    /// Whether no request has begun.
+    fn is_at_begin(&self) -> bool {
+        self.at == 0 && self.state == State::Begin && self.line == LineScan::default()
+    }
+
+    /// Bytes of the request, whose arguments are in `ranges` then.
+    fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
+        if self.is_at_begin() {
             self.ranges.clear();
         }
         let Some(&first) = bytes.first() else { return Ok(None) };
@@ -90,9 +116,7 @@ impl RequestScanner {
         }
         let length = self.at;
         (self.at, self.line, self.state) = (0, LineScan::default(), State::Begin);
-        is_whole?;
-        let source = if first == b'*' { bytes } else { &self.unquoted };
-        Ok(Some(Arguments { bytes: length, source, ranges: &self.ranges }))
+        is_whole.map(|_| Some(length))
     }
 
     fn array(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
@@ -258,6 +282,19 @@ impl Words<'_> {
     fn take(&mut self) -> Option<u8> {
         self.at += 1;
         self.line.get(self.at - 1).copied()
+    }
+}
+
+#[cfg(test)]
+impl RequestScanner {
+    /// What [`RequestScanner::scan`] finds without its short cut: how many bytes.
+    pub(crate) fn scan_any(&mut self, bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
+        self.advance(bytes)
+    }
+
+    /// The arguments that were found.
+    pub(crate) fn ranges(&self) -> &[Range<usize>] {
+        &self.ranges
     }
 }
 

@@ -1,0 +1,186 @@
+//! Requests in the form that nearly all have: whole, an array, lengths of few digits. Read in one go, where the scanner of any request goes
+//! from state to state.
+//!
+//! What is found here is what [`RequestScanner`](crate::RequestScanner) finds. Nothing found says nothing: it is for the scanner then.
+
+use std::ops::Range;
+
+use crate::Limits;
+
+/// A request of two or three arguments whose first has three bytes: GET, SET and their like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short<'a> {
+    /// Bytes of the request in the buffer.
+    pub bytes: usize,
+    /// The first argument.
+    pub name: [u8; 3],
+    /// The second.
+    pub key: &'a [u8],
+    /// The third, if there is one.
+    pub value: Option<&'a [u8]>,
+}
+
+/// Digits of the lengths that are read here.
+const DIGITS_MAX: usize = 4;
+/// As long as the shortest line with such a length and a bulk string of one byte: what is read at once.
+const WORD: usize = 8;
+const NAME_AT: usize = 8;
+const KEY_AT: usize = NAME_AT + 5;
+
+impl<'a> Short<'a> {
+    /// The request with which `bytes` begin.
+    #[inline]
+    pub(crate) fn scan(bytes: &'a [u8], limits: &Limits) -> Option<Self> {
+        let head: &[u8; KEY_AT] = bytes.first_chunk()?;
+        let has_value = match head.first_chunk::<NAME_AT>()? {
+            b"*2\r\n$3\r\n" => false,
+            b"*3\r\n$3\r\n" => true,
+            _ => return None,
+        };
+        let [.., a, b, c, b'\r', b'\n'] = *head else { return None };
+        let key = bulk(bytes, KEY_AT, limits)?;
+        let mut end = key.end + 2;
+        let mut value = None;
+        if has_value {
+            let range = bulk(bytes, end, limits)?;
+            end = range.end + 2;
+            value = Some(&bytes[range]);
+        }
+        Some(Self { bytes: end, name: [a, b, c], key: &bytes[key], value })
+    }
+}
+
+/// The arguments of the request with which `bytes` begin, and how many bytes it has.
+pub(crate) fn array(bytes: &[u8], limits: &Limits, ranges: &mut Vec<Range<usize>>) -> Option<usize> {
+    ranges.clear();
+    let (count, mut at) = length(bytes, 0, b'*')?;
+    if count > limits.elements_max {
+        return None;
+    }
+    for _ in 0..count {
+        let argument = bulk(bytes, at, limits)?;
+        at = argument.end + 2;
+        ranges.push(argument);
+    }
+    Some(at)
+}
+
+/// Whether lines as short as those that are read here are within the limits.
+pub(crate) fn is_within(limits: &Limits) -> bool {
+    limits.line_bytes_max >= DIGITS_MAX
+}
+
+/// The bulk string that begins at `at`, without its line end.
+#[inline]
+fn bulk(bytes: &[u8], at: usize, limits: &Limits) -> Option<Range<usize>> {
+    let (length, begin) = length(bytes, at, b'$')?;
+    let end = begin + length;
+    let is_whole = length <= limits.bulk_bytes_max && bytes.get(end..end + 2)? == b"\r\n";
+    is_whole.then_some(begin..end)
+}
+
+/// The number in the line at `at`, which begins with `kind`, and where the next line begins.
+#[inline]
+fn length(bytes: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
+    let word: [u8; WORD] = *bytes.get(at..)?.first_chunk()?;
+    let digit = |byte: u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
+    let mut number = digit(word[1]).filter(|_| word[0] == kind)?;
+    for digits in 1..=DIGITS_MAX {
+        let next = word[digits + 1];
+        if next == b'\r' {
+            return (word[digits + 2] == b'\n').then_some((number, at + digits + 3));
+        }
+        number = number * 10 + digit(next)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::RequestScanner;
+
+    const LIMITS: Limits = Limits { depth_max: 1, elements_max: 4, bulk_bytes_max: 1200, line_bytes_max: 8 };
+
+    fn short(bytes: &[u8]) -> Option<Short<'_>> {
+        Short::scan(bytes, &LIMITS)
+    }
+
+    #[test]
+    fn short_requests_are_read() {
+        let get = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
+        assert_eq!(short(get), Some(Short { bytes: get.len(), name: *b"GET", key: b"key", value: None }));
+        let set = b"*3\r\n$3\r\nset\r\n$10\r\n0123456789\r\n$2\r\nab\r\n+";
+        let expected = Short { bytes: set.len() - 1, name: *b"set", key: b"0123456789", value: Some(b"ab") };
+        assert_eq!(short(set), Some(expected));
+    }
+
+    #[test]
+    fn anything_else_is_for_the_scanner() {
+        let long = [b"*2\r\n$3\r\nGET\r\n$1201\r\n".to_vec(), vec![b'x'; 1201], b"\r\n".to_vec()].concat();
+        let cases: [&[u8]; 8] = [
+            b"",
+            b"GET key\r\n",
+            b"*2\r\n$4\r\nINCR\r\n$3\r\nkey\r\n",
+            b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r",
+            b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\r",
+            b"*2\r\n$3\r\nGET\r\n$00003\r\nkey\r\n",
+            b"*2\r\n$3\r\nGET\r\n:3\r\nkey\r\n",
+            &long,
+        ];
+        for bytes in cases {
+            assert_eq!(short(bytes), None, "{}", bytes.escape_ascii());
+        }
+    }
+
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let whole =
+            (prop::collection::vec("[a-z\r\n]{0,12}|x{100,130}|y{998,1210}", 0..6)).prop_map(|arguments| {
+                let mut bytes = Vec::new();
+                let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+                crate::encode_command(&mut bytes, &arguments);
+                bytes
+            });
+        let any = |text: &'static str| Just(text.as_bytes().to_vec());
+        prop_oneof![
+            6 => whole,
+            1 => any("*2\r\n$3\r\nGET\r\n"),
+            1 => any("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n"),
+            1 => any("$02\r\nab\r\n"),
+            1 => any("$1\r\na\r\n"),
+            1 => any("*02\r\n"),
+            1 => any("$-1\r\n"),
+            1 => "[*$:0-9a\r\n]{1,5}".prop_map(String::into_bytes),
+        ]
+    }
+
+    proptest! {
+        /// For the bytes as a whole and for each of their beginnings.
+        #[test]
+        fn what_is_found_is_what_the_scanner_finds(pieces in prop::collection::vec(piece(), 1..4), flip: prop::sample::Index) {
+            let mut bytes = pieces.concat();
+            if bytes.len() > 3 && flip.index(2) == 0 {
+                let at = flip.index(bytes.len());
+                bytes[at] ^= 1;
+            }
+            let mut ranges = Vec::new();
+            for end in 0..=bytes.len() {
+                let bytes = &bytes[..end];
+                let found = array(bytes, &LIMITS, &mut ranges);
+                let mut scanner = RequestScanner::new(LIMITS);
+                let general = scanner.scan_any(bytes);
+                if found.is_some() {
+                    prop_assert_eq!(&general, &Ok(found));
+                    prop_assert_eq!(&ranges, scanner.ranges());
+                }
+                if let Some(short) = short(bytes) {
+                    let arguments: Vec<&[u8]> = scanner.ranges().iter().map(|range| &bytes[range.clone()]).collect();
+                    let found: Vec<&[u8]> = [&short.name[..], short.key].into_iter().chain(short.value).collect();
+                    prop_assert_eq!((general, arguments), (Ok(Some(short.bytes)), found));
+                }
+            }
+        }
+    }
+}
