@@ -1,27 +1,24 @@
 //! One client: its socket, and what is under way on it.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use mio::net::TcpStream;
-use resp::{DecodeError, Limits, Problem, RequestScanner};
-
-use crate::command::{self, Shared};
-use crate::reply::Reply;
+use crate::clients::Client;
+use crate::conversation::{Context, Conversation, Pause};
+use crate::limits::Limits;
 use crate::session::Session;
-
-/// From here on nothing more is executed until the client has read what it asked for.
-const UNSENT_BYTES_MAX: usize = 1 << 20;
+use crate::transport::Transport;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) socket: TcpStream,
-    pub(crate) session: Session,
-    scanner: RequestScanner,
-    /// The begin of a request whose end is missing.
-    unread: Vec<u8>,
-    /// Replies that the socket did not take.
+    transport: Transport,
+    conversation: Conversation,
+    /// What the socket did not take.
     unsent: Vec<u8>,
     sent: usize,
+    /// Of its buffers, as the server knows them.
+    accounted_bytes: usize,
 }
 
 /// What is to become of a connection.
@@ -31,6 +28,8 @@ pub(crate) enum Then {
     Wait,
     /// There may be more: go on when others had their turn.
     Again,
+    /// Go on when no other worker executes commands.
+    Alone,
     Close,
 }
 
@@ -39,33 +38,66 @@ pub(crate) enum Then {
 pub(crate) struct Buffers {
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
+    /// Read at once, at most.
+    pub(crate) input_bytes_max: usize,
 }
 
 impl Connection {
-    pub(crate) fn new(socket: TcpStream, session: Session) -> Self {
-        Self {
-            socket,
-            session,
-            scanner: RequestScanner::new(Limits::default()),
-            unread: Vec::new(),
-            unsent: Vec::new(),
-            sent: 0,
-        }
+    pub(crate) fn new(transport: Transport, session: Session) -> Self {
+        let conversation = Conversation::new(session);
+        Self { transport, conversation, unsent: Vec::new(), sent: 0, accounted_bytes: 0 }
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.conversation.session.client
+    }
+
+    /// Whether nothing is under way that was read.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_flushed() && !self.conversation.has_rest()
     }
 
     /// Reads once, executes what is there, and writes the replies.
-    pub(crate) fn turn(&mut self, shared: &Shared, buffers: &mut Buffers, now_ms: u64) -> Then {
+    pub(crate) fn turn(&mut self, context: &Context<'_>, buffers: &mut Buffers, limits: &Limits) -> Then {
+        let then = if self.client().is_killed() { Then::Close } else { self.go_on(context, buffers) };
+        let bytes = self.conversation.unread_bytes() + self.unsent.capacity();
+        if bytes != self.accounted_bytes {
+            self.account(bytes, context);
+        }
+        if self.conversation.unread_bytes() > limits.query_bytes_max {
+            tracing::warn!(client = %self.client().ends.client, "closed: its request is above the limit of the query buffer");
+            return Then::Close;
+        }
+        then
+    }
+
+    fn go_on(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {
         if !self.flush() {
             return Then::Close;
         }
-        if !self.unsent.is_empty() {
+        if !self.is_flushed() {
             return Then::Wait;
         }
-        match self.socket.read(&mut buffers.input) {
+        if self.client().has_mail() {
+            buffers.output.clear();
+            self.client().take_mail(&mut buffers.output);
+            if !self.send(&buffers.output) {
+                return Then::Close;
+            }
+        }
+        if !self.is_quiet() {
+            return self.say(&[], context, &mut buffers.output);
+        }
+        self.read(context, buffers)
+    }
+
+    fn read(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {
+        let input = &mut buffers.input[..buffers.input_bytes_max];
+        match self.transport.read(input) {
             Ok(0) => Then::Close,
             Ok(bytes) => {
-                let is_full = bytes == buffers.input.len();
-                let then = self.execute(&buffers.input[..bytes], &mut buffers.output, shared, now_ms);
+                let is_full = bytes == input.len();
+                let then = self.say(&buffers.input[..bytes], context, &mut buffers.output);
                 if then == Then::Wait && is_full { Then::Again } else { then }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Then::Wait,
@@ -74,63 +106,20 @@ impl Connection {
         }
     }
 
-    fn execute(&mut self, input: &[u8], output: &mut Vec<u8>, shared: &Shared, now_ms: u64) -> Then {
+    /// Executes and replies. A client that does not read its replies waits with what else it has asked.
+    fn say(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> Then {
         output.clear();
-        let mut unread = std::mem::take(&mut self.unread);
-        let executed = if unread.is_empty() {
-            self.execute_all(input, output, shared, now_ms)
-        } else {
-            unread.extend_from_slice(input);
-            self.execute_all(&unread, output, shared, now_ms)
-        };
-        self.keep_rest(unread, input, executed);
-        if !self.send(output) || (self.session.is_over && self.unsent.is_empty()) {
+        let pause = self.conversation.hear(input, context, output);
+        if !self.send(output) {
             return Then::Close;
         }
-        Then::Wait
-    }
-
-    /// Executes every whole request; how many bytes they had.
-    fn execute_all(&mut self, input: &[u8], output: &mut Vec<u8>, shared: &Shared, now_ms: u64) -> usize {
-        let mut at = 0;
-        while !self.session.is_over {
-            match self.scanner.scan(&input[at..]) {
-                Ok(None) => break,
-                Ok(Some(arguments)) => {
-                    at += arguments.bytes;
-                    let mut reply = Reply { out: output, version: self.session.version };
-                    command::execute(&arguments, &mut self.session, shared, &mut reply, now_ms);
-                }
-                Err(error) => {
-                    let mut reply = Reply { out: output, version: self.session.version };
-                    reply.error(&protocol_error(&error, &input[at..]));
-                    self.session.is_over = true;
-                }
-            }
-            if output.len() > UNSENT_BYTES_MAX && !self.send_now(output) {
-                self.session.is_over = true;
-            }
+        match pause {
+            _ if !self.is_flushed() => Then::Wait,
+            Pause::Drained => Then::Wait,
+            Pause::Full => Then::Again,
+            Pause::Alone => Then::Alone,
+            Pause::Over => Then::Close,
         }
-        at
-    }
-
-    fn keep_rest(&mut self, mut unread: Vec<u8>, input: &[u8], executed: usize) {
-        if unread.is_empty() {
-            self.unread.extend_from_slice(&input[executed..]);
-        } else {
-            unread.drain(..executed);
-            self.unread = unread;
-        }
-        if self.unread.is_empty() {
-            self.unread = Vec::new();
-        }
-    }
-
-    /// Sends in the middle of a batch, so that its replies are not all in memory at once; whether the client is there.
-    fn send_now(&mut self, output: &mut Vec<u8>) -> bool {
-        let is_there = self.send(output);
-        output.clear();
-        is_there
     }
 
     /// Writes what the socket takes, and keeps the rest; whether the client is there.
@@ -139,28 +128,50 @@ impl Connection {
             self.unsent.extend_from_slice(output);
             return self.flush();
         }
-        let Ok(sent) = write(&mut self.socket, output) else { return false };
+        let Ok(sent) = write(&mut self.transport, output) else { return false };
         self.unsent.extend_from_slice(&output[sent..]);
         true
     }
 
-    /// Writes what was kept; whether the client is there.
+    fn is_flushed(&self) -> bool {
+        self.unsent.is_empty() && self.transport.is_flushed()
+    }
+
+    /// Writes what was kept; whether the client is there, and there is more to say to it.
     fn flush(&mut self) -> bool {
-        let Ok(sent) = write(&mut self.socket, &self.unsent[self.sent..]) else { return false };
+        if self.is_flushed() {
+            return true;
+        }
+        let Ok(sent) = write(&mut self.transport, &self.unsent[self.sent..]) else { return false };
         self.sent += sent;
         if self.sent == self.unsent.len() {
             (self.unsent, self.sent) = (Vec::new(), 0);
-            return !self.session.is_over;
         }
-        true
+        !(self.is_flushed() && self.conversation.session.is_over)
+    }
+
+    /// Tells the server how much memory it takes.
+    fn account(&mut self, bytes: usize, context: &Context<'_>) {
+        let facts = &self.client().facts;
+        facts.unread_bytes.store(self.conversation.unread_bytes(), Relaxed);
+        facts.unsent_bytes.store(self.unsent.len() - self.sent, Relaxed);
+        context.shared.account(self.accounted_bytes, bytes);
+        self.accounted_bytes = bytes;
+    }
+
+    /// The connection ends: its memory is free again.
+    pub(crate) fn release(mut self, context: &Context<'_>) -> Transport {
+        self.account(0, context);
+        context.shared.clients.remove(self.client().id);
+        self.transport
     }
 }
 
 /// Writes until the socket takes no more; how much it took.
-fn write(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+fn write(transport: &mut Transport, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
-        match socket.write(&bytes[sent..]) {
+        match transport.write(&bytes[sent..]) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(more) => sent += more,
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -168,23 +179,6 @@ fn write(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
             Err(error) => return Err(error),
         }
     }
+    transport.flush()?;
     Ok(sent)
-}
-
-/// In the words of Redis, on which clients match.
-fn protocol_error(error: &DecodeError, request: &[u8]) -> String {
-    let is_array = request.first() == Some(&b'*');
-    let what = match error.problem {
-        Problem::NotBulk => {
-            let byte = request.get(error.at).copied().unwrap_or_default();
-            return format!("ERR Protocol error: expected '$', got '{}'", char::from(byte));
-        }
-        Problem::Quote => "unbalanced quotes in request",
-        Problem::LineOverLimit { .. } if !is_array => "too big inline request",
-        Problem::LineOverLimit { .. } if error.at < 2 => "too big mbulk count string",
-        Problem::LineOverLimit { .. } => "too big bulk count string",
-        Problem::ElementsOverLimit { .. } | Problem::Length if error.at < 2 => "invalid multibulk length",
-        _ => "invalid bulk length",
-    };
-    format!("ERR Protocol error: {what}")
 }

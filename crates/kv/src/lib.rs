@@ -7,13 +7,22 @@
 //! sockets. All workers share one [`engine::Engine`]; no command leaves the thread that read it. What comes with one read is
 //! executed command by command in order, and answered with one write.
 
+mod accept;
+mod access;
+mod clients;
 mod command;
 mod connection;
+mod conversation;
 #[cfg_attr(not(test), expect(dead_code, reason = "PSUBSCRIBE and KEYS come next"))]
 mod glob;
+mod limits;
 mod reply;
 mod server;
 mod session;
+mod shared;
+mod transport;
 mod worker;
 
-pub use server::{Server, ServerError, Settings};
+pub use access::{Access, Passwords, ProtectedMode};
+pub use limits::Limits;
+pub use server::{Listen, Security, Server, ServerError, Settings};

@@ -8,6 +8,16 @@ pub(crate) enum Version {
     Resp3,
 }
 
+impl Version {
+    /// As HELLO says it.
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+}
+
 /// Appends replies to what is to be sent.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {

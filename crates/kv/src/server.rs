@@ -6,22 +6,44 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use engine::Engine;
+use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
-use crate::command::Shared;
-use crate::worker::{STOP, Worker};
+use crate::access::Access;
+use crate::clients::Calls;
+use crate::limits::Limits;
+use crate::shared::Shared;
+use crate::worker::{WAKE, Worker};
 
 /// How a server begins.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Port 0 takes a free one.
-    pub listen: SocketAddr,
-    /// Threads, each with a listener and connections of its own.
+    /// At least one.
+    pub listen: Vec<Listen>,
+    /// Threads, each with listeners and connections of its own.
     pub workers: usize,
     /// What `INFO` calls the version of the server itself.
     pub version: String,
+    pub access: Access,
+    pub limits: Limits,
+    /// For the listeners with [`Security::Tls`].
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// Where a server listens. Port 0 takes a free one.
+#[derive(Clone, Copy, Debug)]
+pub struct Listen {
+    pub address: SocketAddr,
+    pub security: Security,
+}
+
+/// What lies under the Redis protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    Plain,
+    Tls,
 }
 
 /// Why a server can't run.
@@ -39,64 +61,83 @@ pub enum ServerError {
 /// Workers that run. They end when this is dropped.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
-    workers: Vec<(Waker, Option<JoinHandle<io::Result<()>>>)>,
+    addresses: Vec<SocketAddr>,
+    shared: Arc<Shared>,
+    workers: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    calls: Arc<Calls>,
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Server {
     /// Listens, and starts the workers.
     ///
     /// # Errors
-    /// When the address can't be bound, or the system refuses threads or event queues.
-    pub fn start(settings: &Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
-        let shared = Arc::new(Shared::new(engine, settings.version.clone()));
-        let mut server = Self { address: settings.listen, workers: Vec::new() };
-        for number in 0..settings.workers.max(1) {
-            let address = server.address;
-            let listener = listen(address).map_err(|source| ServerError::Listen { address, source })?;
-            // All others listen where the first does, also when its port was free to choose.
-            server.address = listener.local_addr()?;
+    /// When an address can't be bound, or the system refuses threads or event queues.
+    pub fn start(settings: Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
+        let Settings { mut listen, workers, version, access, limits, tls } = settings;
+        let count = workers.max(1);
+        let shared = Arc::new(Shared::new(engine, version, count));
+        shared.set_limits(limits);
+        shared.set_tls(tls);
+        *shared.access.write() = access;
+        let mut workers = Vec::with_capacity(count);
+        for number in 0..count {
+            let listeners = listen.iter_mut().map(Listen::open).collect::<Result<_, _>>()?;
             let poll = Poll::new()?;
-            let waker = Waker::new(poll.registry(), STOP)?;
-            let worker = Worker::new(poll, listener, Arc::clone(&shared))?;
+            let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
+            let worker = Worker::new(number, poll, Arc::clone(&calls), listeners, Arc::clone(&shared))?;
             let thread = thread::Builder::new().name(format!("kv-{number}")).spawn(|| worker.run())?;
-            server.workers.push((waker, Some(thread)));
+            workers.push(Running { calls, thread: Some(thread) });
         }
-        Ok(server)
+        let addresses = listen.iter().map(|listen| listen.address).collect();
+        Ok(Self { addresses, shared, workers })
     }
 
-    /// Where it listens.
+    /// Where it listens, in the order of the settings.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
-    /// Ends it: what was executed is answered, as far as the sockets take it.
+    /// Ends it: what clients have asked is answered, as far as they read it within two seconds.
     pub fn stop(self) {}
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for (waker, thread) in &mut self.workers {
-            let is_told = waker.wake().is_ok();
-            if let Some(thread) = thread.take().filter(|_| is_told)
-                && let Ok(Err(error)) = thread.join()
-            {
+        self.shared.stop();
+        self.workers.iter().for_each(|worker| worker.calls.wake());
+        for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
+            if let Ok(Err(error)) = thread.join() {
                 tracing::error!(%error, "a worker ended");
             }
         }
     }
 }
 
-/// One of several listeners at an address: the kernel spreads connections among them.
-fn listen(address: SocketAddr) -> io::Result<mio::net::TcpListener> {
+impl Listen {
+    /// One of several listeners at an address: the kernel spreads connections among them. All others listen where the first
+    /// does, also when its port was free to choose.
+    fn open(&mut self) -> Result<(TcpListener, Security), ServerError> {
+        let address = self.address;
+        let listener = listen(address).map_err(|source| ServerError::Listen { address, source })?;
+        self.address = listener.local_addr()?;
+        Ok((listener, self.security))
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
-    Ok(mio::net::TcpListener::from_std(socket.into()))
+    Ok(TcpListener::from_std(socket.into()))
 }
 
 /// The kernel takes less where `somaxconn` says so.

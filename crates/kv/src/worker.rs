@@ -1,95 +1,171 @@
-//! The loop of one thread: a listener and the connections that it has accepted.
+//! The loop of one thread: listeners and the connections that it has accepted.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mio::net::{TcpListener, TcpStream};
+use mio::event::Event;
+use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
-use crate::command::Shared;
+use crate::accept::{self, Door};
+use crate::clients::{Calls, Ends, Place};
+use crate::command::Isolation;
 use crate::connection::{Buffers, Connection, Then};
+use crate::conversation::Context;
+use crate::limits::Limits;
+use crate::server::Security;
 use crate::session::Session;
+use crate::shared::Shared;
+use crate::transport::Transport;
 
 const EVENTS: usize = 1024;
-const LISTENER: Token = Token(usize::MAX);
-pub(crate) const STOP: Token = Token(usize::MAX - 1);
+pub(crate) const WAKE: Token = Token(usize::MAX);
 /// Read at once. A batch that is larger goes on after the others.
 const INPUT_BYTES: usize = 64 << 10;
 const OUTPUT_BYTES: usize = 64 << 10;
-/// How often expired keys are looked for.
-const EXPIRE_EVERY: Duration = Duration::from_millis(100);
+/// Where the buffers of all clients take half of what they may: what keeps each from taking more.
+const INPUT_BYTES_SCARCE: usize = 4 << 10;
+const OUTPUT_BYTES_SCARCE: usize = 1;
+/// How often is done what has no event: expired and idle things, listeners that were out of descriptors.
+const TICK: Duration = Duration::from_millis(100);
 /// Segments that are looked at in one turn of the loop: a fraction of a millisecond.
 const SEGMENTS_AT_ONCE: usize = 2;
+/// How long clients that are slow are waited for at the end.
+const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Worker {
+    number: usize,
     poll: Poll,
-    listener: TcpListener,
+    doors: Vec<Door>,
     connections: Slab<Connection>,
     /// Connections that have more to do.
     again: Vec<usize>,
+    /// Those whose next command needs all turns.
+    alone: Vec<usize>,
     buffers: Buffers,
+    limits: Limits,
     shared: Arc<Shared>,
-    expired_at_ms: u64,
+    calls: Arc<Calls>,
+    ticked_at_ms: u64,
 }
 
 impl Worker {
-    pub(crate) fn new(poll: Poll, mut listener: TcpListener, shared: Arc<Shared>) -> io::Result<Self> {
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let buffers = Buffers { input: vec![0; INPUT_BYTES], output: Vec::with_capacity(OUTPUT_BYTES) };
+    pub(crate) fn new(
+        number: usize,
+        poll: Poll,
+        calls: Arc<Calls>,
+        listeners: Vec<(TcpListener, Security)>,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let mut doors: Vec<_> =
+            listeners.into_iter().map(|(listener, security)| Door { listener, security }).collect();
+        for (number, door) in doors.iter_mut().enumerate() {
+            poll.registry().register(&mut door.listener, Token(FIRST_DOOR - number), Interest::READABLE)?;
+        }
+        let buffers = Buffers {
+            input: vec![0; INPUT_BYTES],
+            output: Vec::with_capacity(OUTPUT_BYTES),
+            input_bytes_max: INPUT_BYTES,
+        };
+        let limits = shared.limits();
+        let (connections, again, alone) = (Slab::new(), Vec::new(), Vec::new());
         Ok(Self {
+            number,
             poll,
-            listener,
-            connections: Slab::new(),
-            again: Vec::new(),
+            doors,
+            connections,
+            again,
+            alone,
             buffers,
+            limits,
             shared,
-            expired_at_ms: 0,
+            calls,
+            ticked_at_ms: 0,
         })
     }
 
     /// Serves until it is told to stop.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
-        loop {
-            let wait = if self.again.is_empty() { EXPIRE_EVERY } else { Duration::ZERO };
-            match self.poll.poll(&mut events, Some(wait)) {
-                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
+        let shared = Arc::clone(&self.shared);
+        while !shared.is_stopping() {
+            self.wait(&mut events, TICK)?;
             let now_ms = now_ms();
-            let more = std::mem::take(&mut self.again);
-            for event in &events {
-                match event.token() {
-                    STOP => return Ok(()),
-                    LISTENER => self.accept(now_ms),
-                    Token(number) => {
-                        self.turn(number, now_ms);
-                        // The end may have come with the last bytes, and then no other event tells of it.
-                        if event.is_read_closed() || event.is_error() {
-                            self.again.push(number);
-                        }
-                    }
-                }
+            {
+                let _turn = shared.turn(self.number);
+                events.iter().for_each(|event| self.react(event, now_ms));
+                self.go_on(now_ms);
+                self.tick(now_ms);
             }
-            more.into_iter().for_each(|number| self.turn(number, now_ms));
-            self.expire(now_ms);
+            self.go_on_alone(now_ms);
+        }
+        self.finish(&mut events)
+    }
+
+    fn wait(&mut self, events: &mut Events, at_most: Duration) -> io::Result<()> {
+        let may_sleep = self.again.is_empty() && self.calls.may_sleep();
+        let waited = self.poll.poll(events, Some(if may_sleep { at_most } else { Duration::ZERO }));
+        self.calls.take(&mut self.again);
+        match waited {
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
         }
     }
 
-    fn accept(&mut self, now_ms: u64) {
+    fn react(&mut self, event: &Event, now_ms: u64) {
+        match event.token() {
+            WAKE => {}
+            Token(number) if number > FIRST_DOOR - self.doors.len() => {
+                self.accept(FIRST_DOOR - number, now_ms)
+            }
+            Token(number) => {
+                self.turn(number, Isolation::Turn, now_ms);
+                // The end may have come with the last bytes, and then no other event tells of it.
+                if event.is_read_closed() || event.is_error() {
+                    self.again.push(number);
+                }
+            }
+        }
+    }
+
+    /// Connections that had more to do the last time.
+    fn go_on(&mut self, now_ms: u64) {
+        let more = std::mem::take(&mut self.again);
+        more.into_iter().for_each(|number| self.turn(number, Isolation::Turn, now_ms));
+    }
+
+    /// Connections whose command needs all turns; this worker must have given back its own.
+    fn go_on_alone(&mut self, now_ms: u64) {
+        if self.alone.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let _turns = shared.all_turns();
+        let alone = std::mem::take(&mut self.alone);
+        alone.into_iter().for_each(|number| self.turn(number, Isolation::Alone, now_ms));
+    }
+
+    fn accept(&mut self, door: usize, now_ms: u64) {
         loop {
-            match self.listener.accept() {
-                Ok((socket, address)) => {
-                    let session = Session::new(self.shared.next_client_id(), address, now_ms);
-                    if let Err(error) = self.admit(socket, session) {
-                        tracing::debug!(%error, "a connection is refused");
+            match self.doors[door].listener.accept() {
+                Ok((socket, client)) => {
+                    let security = self.doors[door].security;
+                    let limits = self.limits;
+                    match accept::admit(socket, client, security, &self.shared, &limits) {
+                        Ok(transport) => self.add(transport, client, now_ms),
+                        Err(refusal) => {
+                            self.shared.refused_one();
+                            tracing::debug!(%client, %refusal, "a connection is refused");
+                        }
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
+                    // The next tick tries again: no event will tell of those that wait.
                     tracing::warn!(%error, "connections can't be accepted");
                     return;
                 }
@@ -97,39 +173,93 @@ impl Worker {
         }
     }
 
-    fn admit(&mut self, mut socket: TcpStream, session: Session) -> io::Result<()> {
-        socket.set_nodelay(true)?;
+    fn add(&mut self, mut transport: Transport, client: std::net::SocketAddr, now_ms: u64) {
         let entry = self.connections.vacant_entry();
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut socket, Token(entry.key()), interest)?;
-        entry.insert(Connection::new(socket, session));
-        self.shared.connected();
-        Ok(())
+        let socket = transport.socket_mut();
+        let server = socket.local_addr();
+        let registered = self.poll.registry().register(socket, Token(entry.key()), interest);
+        let (Ok(server), Ok(())) = (server, registered) else { return };
+        let place = Place { worker: Arc::clone(&self.calls), number: entry.key() };
+        let client = self.shared.clients.add(Ends { client, server }, place, now_ms);
+        let session = Session::new(client, self.shared.first_gates());
+        entry.insert(Connection::new(transport, session));
     }
 
-    fn turn(&mut self, number: usize, now_ms: u64) {
+    fn turn(&mut self, number: usize, isolation: Isolation, now_ms: u64) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        match connection.turn(&self.shared, &mut self.buffers, now_ms) {
+        let is_scarce = self.shared.buffers_bytes() > self.limits.buffers_bytes_max / 2;
+        self.buffers.input_bytes_max = if is_scarce { INPUT_BYTES_SCARCE } else { INPUT_BYTES };
+        let output_bytes_max = if is_scarce { OUTPUT_BYTES_SCARCE } else { OUTPUT_BYTES };
+        let isolation = if self.shared.is_single() { Isolation::Alone } else { isolation };
+        let context = Context { shared: &self.shared, isolation, output_bytes_max, now_ms };
+        match connection.turn(&context, &mut self.buffers, &self.limits) {
             // Events come on edges: only an answer of the socket that there is no more ends a turn for good.
             Then::Wait => {}
             Then::Again => self.again.push(number),
-            Then::Close => {
-                self.connections.remove(number);
-                self.shared.disconnected();
+            Then::Alone => self.alone.push(number),
+            Then::Close => self.close(number, now_ms),
+        }
+        if is_scarce && self.shared.buffers_bytes() > self.limits.buffers_bytes_max {
+            self.shared.close_largest();
+        }
+    }
+
+    fn close(&mut self, number: usize, now_ms: u64) {
+        let connection = self.connections.remove(number);
+        let context =
+            Context { shared: &self.shared, isolation: Isolation::Turn, output_bytes_max: 0, now_ms };
+        connection.release(&context);
+    }
+
+    fn tick(&mut self, now_ms: u64) {
+        if now_ms < self.ticked_at_ms + TICK.as_millis() as u64 {
+            return;
+        }
+        self.ticked_at_ms = now_ms;
+        self.limits = self.shared.limits();
+        for mut shard in self.shared.engine.shards() {
+            shard.expire(SEGMENTS_AT_ONCE, now_ms);
+        }
+        (0..self.doors.len()).for_each(|door| self.accept(door, now_ms));
+        self.close_idle(now_ms);
+    }
+
+    fn close_idle(&mut self, now_ms: u64) {
+        let idle_ms = self.limits.idle.as_millis() as u64;
+        if idle_ms == 0 {
+            return;
+        }
+        for (_, connection) in &self.connections {
+            if connection.client().is_idle(idle_ms, now_ms) {
+                connection.client().kill();
             }
         }
     }
 
-    fn expire(&mut self, now_ms: u64) {
-        if now_ms < self.expired_at_ms + EXPIRE_EVERY.as_millis() as u64 {
-            return;
+    /// Answers what has been asked already, and ends.
+    fn finish(mut self, events: &mut Events) -> io::Result<()> {
+        self.tick(now_ms());
+        self.doors.clear();
+        self.again = self.connections.iter().map(|(number, _)| number).collect();
+        let end = Instant::now() + STOP_WITHIN;
+        while !self.connections.is_empty() && Instant::now() < end {
+            let now_ms = now_ms();
+            self.go_on(now_ms);
+            self.go_on_alone(now_ms);
+            self.connections.retain(|number, connection| {
+                let has_more = self.again.contains(&number);
+                has_more || !connection.is_quiet()
+            });
+            self.wait(events, TICK)?;
+            self.again.extend(events.iter().map(|event| event.token().0));
         }
-        self.expired_at_ms = now_ms;
-        for mut shard in self.shared.engine.shards() {
-            shard.expire(SEGMENTS_AT_ONCE, now_ms);
-        }
+        Ok(())
     }
 }
+
+/// Listeners have tokens from here on downwards.
+const FIRST_DOOR: usize = usize::MAX - 1;
 
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

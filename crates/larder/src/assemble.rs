@@ -105,10 +105,10 @@ impl Planes {
         for address in self.gateway.iter().flat_map(Gateway::addresses) {
             tracing::info!(%address, "listening");
         }
-        if let Some((server, _)) = &self.kv {
-            tracing::info!(address = %server.address(), "listening for clients of Redis");
+        for address in self.kv.iter().flat_map(|(server, _)| server.addresses()) {
+            tracing::info!(%address, "listening for clients of Redis");
             if program == Program::Kv {
-                output::result(&server.address().to_string());
+                output::result(&address.to_string());
             }
         }
     }

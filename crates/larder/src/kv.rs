@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use engine::Engine;
-use kv::Server;
+use kv::{Access, Limits, Listen, Security, Server};
 
 use crate::config::{KvOverrides, KvSettings, Overrides, Program};
 
@@ -98,11 +98,14 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         seed: seed(),
     }));
     let start = kv::Settings {
-        listen: settings.listen,
+        listen: vec![Listen { address: settings.listen, security: Security::Plain }],
         workers: settings.workers,
         version: crate::VERSION.to_owned(),
+        access: Access::default(),
+        limits: Limits::default(),
+        tls: None,
     };
-    let server = Server::start(&start, Arc::clone(&engine)).context("kv")?;
+    let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
     Ok((server, KvControl { engine }))
 }
 

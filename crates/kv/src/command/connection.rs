@@ -1,11 +1,14 @@
 //! Commands of the connection.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use engine::Database;
 
 use super::arguments::parse_integer;
 use super::{Call, Outcome, Refusal};
+use crate::clients::Client;
 use crate::reply::{Reply, Version};
-use crate::session::{Replies, Session};
+use crate::session::{Gates, Replies};
 
 pub(super) fn ping(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match call.length() {
@@ -28,7 +31,8 @@ pub(super) fn quit(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    call.session.reset();
+    call.session.reset(call.shared.first_gates());
+    reply.version = call.session.version;
     reply.simple("RESET");
     Ok(())
 }
@@ -40,19 +44,38 @@ pub(super) fn select(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn auth(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn auth(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match call.length() {
-        2 => Err(Refusal::Other(
-            "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
-        )),
-        3 if call.is_word(1, "default") => Err(WRONG_PASSWORD),
-        3 => Err(WRONG_PASSWORD),
-        _ => Err(Refusal::Syntax),
+        2 if call.shared.access.read().passwords.is_empty() => return Err(Refusal::Other(NO_PASSWORD_SET)),
+        2 => authenticate(call, b"default", call.argument(1))?,
+        3 => authenticate(call, call.argument(1), call.argument(2))?,
+        _ => return Err(Refusal::Syntax),
     }
+    reply.ok();
+    Ok(())
+}
+
+const NO_PASSWORD_SET: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+
+/// There is one user. Without passwords each opens the server to it, as in Redis.
+fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
+    let passwords = &call.shared.access.read().passwords;
+    if user != b"default" || !(passwords.is_empty() || passwords.open_with(password)) {
+        return Err(WRONG_PASSWORD);
+    }
+    call.session.gates.open(Gates::PASSWORD);
+    Ok(())
 }
 
 const WRONG_PASSWORD: Refusal =
     Refusal::Other("WRONGPASS invalid username-password pair or user is disabled.");
+
+/// What HELLO is told.
+#[derive(Debug, Default)]
+struct Greeting<'a> {
+    name: Option<Vec<u8>>,
+    user: Option<(&'a [u8], &'a [u8])>,
+}
 
 /// HELLO [version [AUTH user password] [SETNAME name]]
 pub(super) fn hello(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -67,27 +90,43 @@ pub(super) fn hello(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             }
         },
     };
+    let greeting = greeting(call)?;
+    if let Some((user, password)) = greeting.user {
+        authenticate(call, user, password)?;
+    }
+    if call.session.gates.is_closed(Gates::PASSWORD) {
+        return Err(Refusal::Other(HELLO_BEFORE_AUTH));
+    }
+    call.session.version = version;
+    if let Some(name) = greeting.name {
+        call.session.client.names.lock().name = name;
+    }
+    greet(call, reply)
+}
+
+const HELLO_BEFORE_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+
+fn greeting<'a>(call: &Call<'a>) -> Result<Greeting<'a>, Refusal> {
+    let mut greeting = Greeting::default();
     let mut at = 2;
-    let mut name = None;
     while at < call.length() {
         let left = call.length() - at;
         match () {
             () if call.is_word(at, "setname") && left >= 2 => {
-                name = Some(client_name(call.argument(at + 1))?);
+                greeting.name = Some(client_name(call.argument(at + 1))?);
                 at += 2;
             }
-            () if call.is_word(at, "auth") && left >= 3 => return Err(WRONG_PASSWORD),
+            () if call.is_word(at, "auth") && left >= 3 => {
+                greeting.user = Some((call.argument(at + 1), call.argument(at + 2)));
+                at += 3;
+            }
             () => {
                 let option = String::from_utf8_lossy(call.argument(at)).into_owned();
                 return Err(Refusal::HelloOption(option));
             }
         }
     }
-    call.session.version = version;
-    if let Some(name) = name {
-        call.session.name = name;
-    }
-    greet(call, reply)
+    Ok(greeting)
 }
 
 fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -100,9 +139,9 @@ fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     pair("server", "redis");
     pair("version", REDIS_VERSION);
     reply.bulk(b"proto");
-    reply.integer(if call.session.version == Version::Resp3 { 3 } else { 2 });
+    reply.count(call.session.version.number());
     reply.bulk(b"id");
-    reply.integer(call.session.id as i64);
+    reply.integer(call.session.client.id as i64);
     let mut pair = |name: &str, value: &str| {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
@@ -120,17 +159,17 @@ pub(super) const REDIS_VERSION: &str = "7.0.0";
 pub(super) fn client(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let is = |word| call.is_word(1, word);
     match call.length() {
-        2 if is("id") => reply.integer(call.session.id as i64),
+        2 if is("id") => reply.integer(call.session.client.id as i64),
         2 if is("getname") => {
-            let name = &call.session.name;
+            let name = &call.session.client.names.lock().name;
             reply.bulk_or_null(Some(name.as_slice()).filter(|name| !name.is_empty()));
         }
         2 if is("info") => {
-            let line = format!("{}\n", describe(call.session, call.now_ms));
+            let line = format!("{}\n", describe(&call.session.client, call.now_ms));
             reply.text(&line);
         }
         3 if is("setname") => {
-            call.session.name = client_name(call.argument(2))?;
+            call.session.client.names.lock().name = client_name(call.argument(2))?;
             reply.ok();
         }
         4 if is("setinfo") => set_info(call, reply)?,
@@ -153,9 +192,10 @@ fn client_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
 
 fn set_info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let value = client_name(call.argument(3))?;
+    let mut names = call.session.client.names.lock();
     match () {
-        () if call.is_word(2, "lib-name") => call.session.library.name = value,
-        () if call.is_word(2, "lib-ver") => call.session.library.version = value,
+        () if call.is_word(2, "lib-name") => names.library = value,
+        () if call.is_word(2, "lib-ver") => names.library_version = value,
         () => return Err(Refusal::Other("ERR Unrecognized option")),
     }
     reply.ok();
@@ -163,28 +203,32 @@ fn set_info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 fn set_replies(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    call.session.replies = match () {
+    let replies = match () {
         () if call.is_word(2, "on") => Replies::On,
         () if call.is_word(2, "off") => Replies::Off,
         () if call.is_word(2, "skip") => Replies::SkipNext,
         () => return Err(Refusal::Syntax),
     };
+    call.session.set_replies(replies);
     reply.ok();
     Ok(())
 }
 
 /// As a line of CLIENT LIST.
-fn describe(session: &Session, now_ms: u64) -> String {
-    let age_s = now_ms.saturating_sub(session.since_ms) / 1000;
+fn describe(client: &Client, now_ms: u64) -> String {
+    let facts = &client.facts;
+    let names = client.names.lock();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!(
-        "id={} addr={} name={} age={age_s} db={} resp={} lib-name={} lib-ver={}",
-        session.id,
-        session.address,
-        text(&session.name),
-        session.database.number(),
-        if session.version == Version::Resp3 { 3 } else { 2 },
-        text(&session.library.name),
-        text(&session.library.version),
+        "id={} addr={} laddr={} name={} age={} db={} resp={} lib-name={} lib-ver={}",
+        client.id,
+        client.ends.client,
+        client.ends.server,
+        text(&names.name),
+        now_ms.saturating_sub(client.since_ms) / 1000,
+        facts.database.load(Relaxed),
+        facts.protocol.load(Relaxed),
+        text(&names.library),
+        text(&names.library_version),
     )
 }

@@ -3,7 +3,7 @@
 use engine::{Access, Expiry};
 
 use super::arguments::parse_integer;
-use super::{Call, Outcome, Refusal};
+use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,7 @@ fn set_expiry(
     let at_ms = at_ms.ok_or(Refusal::ExpireTime(command))?;
     let options = expire_options(call)?;
     let key = call.key(1);
+    let expires_at_ms = u64::try_from(at_ms).ok().filter(|at_ms| *at_ms > call.now_ms);
     let is_set = call.with_room(&key, || {
         let mut shard = call.engine().lock(&key);
         let Some(found) = shard.get(&key, Access::Peek, call.now_ms) else { return Ok(false) };
@@ -118,11 +119,14 @@ fn set_expiry(
             return Ok(false);
         }
         // What lies in the past removes the key at once.
-        match u64::try_from(at_ms).ok().filter(|at_ms| *at_ms > call.now_ms) {
+        match expires_at_ms {
             Some(at_ms) => shard.set_expiry(&key, Expiry::At(at_ms), call.now_ms),
             None => Ok(shard.remove(&key, call.now_ms)),
         }
     })?;
+    if is_set {
+        call.changed(&key, if expires_at_ms.is_some() { Change::Expire } else { Change::Del });
+    }
     reply.integer(i64::from(is_set));
     Ok(())
 }
@@ -171,6 +175,9 @@ pub(super) fn persist(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             None => Ok(false),
         }
     })?;
+    if is_changed {
+        call.changed(&key, Change::Persist);
+    }
     reply.integer(i64::from(is_changed));
     Ok(())
 }

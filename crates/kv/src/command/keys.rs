@@ -2,14 +2,17 @@
 
 use engine::Access;
 
-use super::{Call, Outcome};
+use super::{Call, Change, Outcome};
 use crate::reply::Reply;
 
 pub(super) fn del(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut removed = 0;
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        removed += usize::from(call.engine().lock(&key).remove(&key, call.now_ms));
+        if call.engine().lock(&key).remove(&key, call.now_ms) {
+            call.changed(&key, Change::Del);
+            removed += 1;
+        }
     }
     reply.count(removed);
     Ok(())

@@ -9,53 +9,45 @@ mod server;
 mod strings;
 mod table;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use engine::{Engine, Key, OutOfMemory};
 use resp::Arguments;
 use thiserror::Error;
 
-pub(crate) use table::Table;
+pub(crate) use table::{Command, Table};
 
+use crate::conversation::Context;
 use crate::reply::Reply;
-use crate::session::Session;
+use crate::session::{Gates, Session};
+use crate::shared::Shared;
 
-/// What all connections share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) table: Table,
-    pub(crate) version: String,
-    clients_made: AtomicU64,
-    clients: AtomicU64,
+/// Which other commands may run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Isolation {
+    /// Those of other workers.
+    Turn,
+    /// None.
+    Alone,
 }
 
-impl Shared {
-    pub(crate) fn new(engine: Arc<Engine>, version: String) -> Self {
-        let (clients_made, clients) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { engine, table: Table::new(), version, clients_made, clients }
-    }
+/// Whether a command was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    Yes,
+    /// It needs [`Isolation::Alone`], and has done nothing.
+    NotAlone,
+}
 
-    pub(crate) fn next_client_id(&self) -> u64 {
-        self.clients_made.fetch_add(1, Relaxed) + 1
-    }
-
-    pub(crate) fn connected(&self) {
-        self.clients.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn disconnected(&self) {
-        self.clients.fetch_sub(1, Relaxed);
-    }
-
-    fn clients(&self) -> u64 {
-        self.clients.load(Relaxed)
-    }
-
-    fn clients_made(&self) -> u64 {
-        self.clients_made.load(Relaxed)
-    }
+/// What a command has done to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Set,
+    Append,
+    SetRange,
+    IncrBy,
+    IncrByFloat,
+    Del,
+    Expire,
+    Persist,
 }
 
 /// One command under way.
@@ -64,6 +56,7 @@ pub(crate) struct Call<'a> {
     arguments: Arguments<'a>,
     session: &'a mut Session,
     shared: &'a Shared,
+    isolation: Isolation,
     now_ms: u64,
 }
 
@@ -104,8 +97,13 @@ pub(crate) enum Refusal {
     Database,
     #[error("OOM command not allowed when used memory > 'maxmemory'.")]
     OutOfMemory,
+    #[error("NOAUTH Authentication required.")]
+    NoPassword,
     #[error("{0}")]
     Other(&'static str),
+    /// Not told: the command is executed again, alone.
+    #[error("the command needs to be alone")]
+    NotAlone,
 }
 
 pub(crate) type Outcome = Result<(), Refusal>;
@@ -114,31 +112,63 @@ pub(crate) type Outcome = Result<(), Refusal>;
 pub(crate) fn execute(
     arguments: &Arguments<'_>,
     session: &mut Session,
-    shared: &Shared,
+    context: &Context<'_>,
     reply: &mut Reply<'_>,
-    now_ms: u64,
-) {
-    let Some(name) = arguments.at(0) else { return };
+) -> Done {
+    let Some(name) = arguments.at(0) else { return Done::Yes };
     let begin = reply.out.len();
-    let is_answered = session.is_answered();
-    let mut call = Call { arguments: *arguments, session, shared, now_ms };
-    if let Err(refusal) = call.run(name, reply) {
+    let Context { shared, isolation, now_ms, .. } = *context;
+    let mut call = Call { arguments: *arguments, session, shared, isolation, now_ms };
+    let are_gates_open = call.session.gates.are_open();
+    let outcome = if are_gates_open { call.run(name, reply) } else { call.run_gated(name, reply) };
+    if let Err(refusal) = outcome {
         // What was replied so far would be taken for the reply.
         reply.out.truncate(begin);
+        if refusal == Refusal::NotAlone {
+            return Done::NotAlone;
+        }
         reply.error(&refusal.to_string());
     }
-    if !is_answered || call.session.replies != crate::session::Replies::On {
+    if call.session.gates.is_closed(Gates::REPLIES) && !call.session.end() {
         reply.out.truncate(begin);
     }
+    Done::Yes
 }
 
 impl<'a> Call<'a> {
     fn run(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
+        let command = self.find(name)?;
+        (command.run)(self, reply)
+    }
+
+    /// As [`Call::run`] for a client of whom something else is to be looked at first.
+    fn run_gated(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
+        self.session.begin();
+        let command = self.find(name)?;
+        if self.session.gates.is_closed(Gates::PASSWORD) && !command.is_for_anybody() {
+            return Err(Refusal::NoPassword);
+        }
+        (command.run)(self, reply)
+    }
+
+    fn find(&mut self, name: &[u8]) -> Result<&'static Command, Refusal> {
         let command = self.shared.table.find(name).ok_or_else(|| self.unknown(name))?;
         if !command.takes(self.arguments.len()) {
             return Err(Refusal::Arity(command.name.to_ascii_lowercase()));
         }
-        (command.run)(self, reply)
+        self.session.command = Some(command);
+        Ok(command)
+    }
+
+    /// What a command begins with that must see, or show, all keys at one moment.
+    fn alone(&self) -> Outcome {
+        if self.isolation == Isolation::Alone { Ok(()) } else { Err(Refusal::NotAlone) }
+    }
+
+    /// This command has changed a key.
+    fn changed(&self, _key: &Key<'_>, _change: Change) {
+        let changes = &self.session.changes;
+        changes.set(changes.get() + 1);
     }
 
     fn unknown(&self, name: &[u8]) -> Refusal {

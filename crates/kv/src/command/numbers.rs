@@ -2,7 +2,7 @@
 
 use super::arguments::parse_integer;
 use super::strings::change;
-use super::{Call, Outcome, Refusal};
+use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
 pub(super) fn incr(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -24,7 +24,7 @@ pub(super) fn decrby(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 fn add(call: &Call<'_>, reply: &mut Reply<'_>, more: i64) -> Outcome {
     let sum = std::cell::Cell::new(0);
-    change(call, |value| {
+    change(call, Change::IncrBy, |value| {
         let number = if value.is_empty() { 0 } else { parse_integer(value)? };
         sum.set(number.checked_add(more).ok_or(Refusal::Overflow)?);
         value.clear();
@@ -38,7 +38,7 @@ fn add(call: &Call<'_>, reply: &mut Reply<'_>, more: i64) -> Outcome {
 pub(super) fn incrbyfloat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let more = parse_float(call.argument(2))?;
     let text = std::cell::RefCell::new(String::new());
-    change(call, |value| {
+    change(call, Change::IncrByFloat, |value| {
         let number = if value.is_empty() { 0.0 } else { parse_float(value)? };
         let sum = number + more;
         if !sum.is_finite() {

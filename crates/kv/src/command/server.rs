@@ -15,6 +15,7 @@ pub(super) fn dbsize(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     check_flush(call)?;
+    call.alone()?;
     call.engine().shards().for_each(|mut shard| shard.clear());
     reply.ok();
     Ok(())
@@ -22,6 +23,7 @@ pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 pub(super) fn flushdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     check_flush(call)?;
+    call.alone()?;
     let database = call.session.database;
     call.engine().shards().for_each(|mut shard| shard.clear_database(database));
     reply.ok();
@@ -62,7 +64,7 @@ pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 type Section = fn(&Call<'_>) -> String;
 
-const SECTIONS: [(&str, Section); 5] = [
+const SECTIONS: [(&str, Section); 6] = [
     ("Server", |call| {
         let version = &call.shared.version;
         format!(
@@ -70,16 +72,18 @@ const SECTIONS: [(&str, Section); 5] = [
             std::process::id()
         )
     }),
-    ("Clients", |call| format!("connected_clients:{}\r\n", call.shared.clients())),
+    ("Clients", |call| format!("connected_clients:{}\r\n", call.shared.clients.count())),
     ("Memory", |call| {
         let (used, max) = (call.engine().used_bytes(), call.engine().bytes_max());
         format!("used_memory:{used}\r\nmaxmemory:{max}\r\n")
     }),
+    ("Persistence", |call| format!("rdb_changes_since_last_save:{}\r\n", call.shared.changes())),
     ("Stats", |call| {
         let counts = call.engine().counts();
         format!(
-            "total_connections_received:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\n",
-            call.shared.clients_made(),
+            "total_connections_received:{}\r\nrejected_connections:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\n",
+            call.shared.clients.made(),
+            call.shared.refused(),
             counts.expired,
             counts.evicted
         )

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{Access, Entry, Expiry, Key, Shard};
 
 use super::expiry::{Unit, expiry_option, relative};
-use super::{Call, Outcome, Refusal};
+use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
 /// Of a value that commands put together.
@@ -50,7 +50,7 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = if call.length() == 3 { PLAIN } else { set_options(call)? };
     let key = call.key(1);
     let begin = reply.out.len();
-    call.with_room(&key, || {
+    let is_set = call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut shard = call.engine().lock(&key);
         let is_set = is_settable(&mut shard, &key, options.condition, call.now_ms);
@@ -61,8 +61,22 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         } else {
             reply.null();
         }
-        if is_set { shard.set(&key, call.argument(2), options.expiry, call.now_ms) } else { Ok(()) }
-    })
+        if is_set {
+            shard.set(&key, call.argument(2), options.expiry, call.now_ms)?;
+        }
+        Ok(is_set)
+    })?;
+    if is_set {
+        changed_by_set(call, &key, options.expiry);
+    }
+    Ok(())
+}
+
+fn changed_by_set(call: &Call<'_>, key: &Key<'_>, expiry: Expiry) {
+    call.changed(key, Change::Set);
+    if matches!(expiry, Expiry::At(_)) {
+        call.changed(key, Change::Expire);
+    }
 }
 
 const PLAIN: SetOptions =
@@ -115,6 +129,9 @@ pub(super) fn setnx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         }
         Ok(is_set)
     })?;
+    if is_set {
+        call.changed(&key, Change::Set);
+    }
     reply.integer(i64::from(is_set));
     Ok(())
 }
@@ -131,6 +148,7 @@ fn set_expiring(call: &Call<'_>, reply: &mut Reply<'_>, unit: Unit, command: &'s
     let expiry = relative(call.integer(2)?, unit, call.now_ms, command)?;
     let key = call.key(1);
     call.with_room(&key, || call.engine().lock(&key).set(&key, call.argument(3), expiry, call.now_ms))?;
+    changed_by_set(call, &key, expiry);
     reply.ok();
     Ok(())
 }
@@ -143,14 +161,20 @@ pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         let mut shard = call.engine().lock(&key);
         reply_value(&mut shard, &key, call.now_ms, reply);
         shard.set(&key, call.argument(2), Expiry::Never, call.now_ms)
-    })
+    })?;
+    call.changed(&key, Change::Set);
+    Ok(())
 }
 
 pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
     reply_value(&mut shard, &key, call.now_ms, reply);
-    shard.remove(&key, call.now_ms);
+    let is_removed = shard.remove(&key, call.now_ms);
+    drop(shard);
+    if is_removed {
+        call.changed(&key, Change::Del);
+    }
     Ok(())
 }
 
@@ -166,12 +190,16 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     };
     let key = call.key(1);
     let begin = reply.out.len();
-    call.with_room(&key, || {
+    let is_changed = call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut shard = call.engine().lock(&key);
         reply_value(&mut shard, &key, call.now_ms, reply);
         change.map_or(Ok(false), |expiry| shard.set_expiry(&key, expiry, call.now_ms))
     })?;
+    if is_changed {
+        let is_persistent = change == Some(Expiry::Never);
+        call.changed(&key, if is_persistent { Change::Persist } else { Change::Expire });
+    }
     Ok(())
 }
 
@@ -201,7 +229,7 @@ fn pairs<'a>(call: &Call<'a>, command: &str) -> Result<Vec<Entry<'a>>, Refusal> 
 fn set_all(call: &Call<'_>, entries: &[Entry<'_>], condition: Condition) -> Result<bool, Refusal> {
     let Some((first, ..)) = entries.first() else { return Ok(false) };
     call.check_size(entries.iter().map(|(key, value, _)| key.bytes().len() + value.len()).sum())?;
-    call.with_room(first, || {
+    let is_set = call.with_room(first, || {
         let mut locked = call.engine().lock_all(entries.iter().map(|(key, ..)| *key));
         let is_free = |(key, ..): &Entry<'_>| is_settable(locked.shard(key), key, condition, call.now_ms);
         if !entries.iter().all(is_free) {
@@ -209,7 +237,11 @@ fn set_all(call: &Call<'_>, entries: &[Entry<'_>], condition: Condition) -> Resu
         }
         locked.set_all(entries, call.now_ms)?;
         Ok(true)
-    })
+    })?;
+    if is_set {
+        entries.iter().for_each(|(key, ..)| call.changed(key, Change::Set));
+    }
+    Ok(is_set)
 }
 
 pub(super) fn strlen(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -242,7 +274,7 @@ fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
 }
 
 pub(super) fn append(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let length = change(call, |value| {
+    let length = change(call, Change::Append, |value| {
         let more = call.argument(2);
         check_length(value.len().saturating_add(more.len()))?;
         value.extend_from_slice(more);
@@ -258,7 +290,7 @@ pub(super) fn setrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if part.is_empty() {
         return strlen(call, reply);
     }
-    let length = change(call, |value| {
+    let length = change(call, Change::SetRange, |value| {
         let end = offset.saturating_add(part.len());
         check_length(end)?;
         value.resize(value.len().max(end), 0);
@@ -274,9 +306,13 @@ fn check_length(bytes: usize) -> Outcome {
 }
 
 /// Changes the value of the first argument, which begins empty, and leaves its expiry; its length then.
-pub(super) fn change(call: &Call<'_>, change: impl Fn(&mut Vec<u8>) -> Outcome) -> Result<usize, Refusal> {
+pub(super) fn change(
+    call: &Call<'_>,
+    what: Change,
+    change: impl Fn(&mut Vec<u8>) -> Outcome,
+) -> Result<usize, Refusal> {
     let key = call.key(1);
-    call.with_room(&key, || {
+    let length = call.with_room(&key, || {
         let mut shard = call.engine().lock(&key);
         let found = shard.get(&key, Access::Use, call.now_ms);
         let mut value = found.map_or_else(Vec::new, |found| found.value.bytes().to_vec());
@@ -289,7 +325,9 @@ pub(super) fn change(call: &Call<'_>, change: impl Fn(&mut Vec<u8>) -> Outcome) 
         }
         shard.set_shared(&key, Arc::new(value), Expiry::Keep, call.now_ms)?;
         Ok(Ok(length))
-    })?
+    })??;
+    call.changed(&key, what);
+    Ok(length)
 }
 
 #[cfg(test)]

@@ -24,6 +24,11 @@ pub(crate) struct Command {
 }
 
 impl Command {
+    /// Whether it needs no password.
+    pub(super) fn is_for_anybody(&self) -> bool {
+        self.flags.contains(&"no_auth")
+    }
+
     pub(super) fn takes(&self, arguments: usize) -> bool {
         let arity = self.arity.unsigned_abs() as usize;
         if self.arity < 0 { arguments >= arity } else { arguments == arity }
@@ -46,7 +51,7 @@ pub(crate) struct Table {
 const NAME_BYTES_MAX: usize = 32;
 
 impl Table {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let named = COMMANDS.iter().map(|command| (command.name.as_bytes(), command));
         Self { by_name: named.collect() }
     }
@@ -58,6 +63,11 @@ impl Table {
         lower.copy_from_slice(name);
         lower.make_ascii_lowercase();
         self.by_name.get(&*lower).copied()
+    }
+
+    /// Its place in [`Table::all`].
+    pub(crate) fn number(&self, command: &Command) -> usize {
+        COMMANDS.binary_search_by_key(&command.name, |other| other.name).unwrap_or(usize::MAX)
     }
 
     pub(super) fn all(&self) -> &'static [Command] {
@@ -77,6 +87,7 @@ const WRITE_SLOW: &[&str] = &["write", "denyoom"];
 const REMOVE: &[&str] = &["write", "fast"];
 const REMOVE_SLOW: &[&str] = &["write"];
 const SESSION: &[&str] = &["noscript", "loading", "stale", "fast"];
+const OPEN: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 macro_rules! commands {
@@ -90,7 +101,7 @@ macro_rules! commands {
 #[rustfmt::skip]
 static COMMANDS: &[Command] = commands! {
     "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.";
-    "auth" -2 SESSION NONE "connection" "1.0.0" connection::auth, "Tells the password.";
+    "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.";
     "client" -2 SESSION NONE "connection" "2.4.0" connection::client, "Tells of and changes connections.";
     "command" -1 SESSION NONE "server" "2.8.13" server::command, "Tells which commands there are.";
     "config" -2 ADMIN NONE "server" "2.0.0" server::config, "Reads and changes settings.";
@@ -110,7 +121,7 @@ static COMMANDS: &[Command] = commands! {
     "getex" -2 REMOVE ONE "string" "6.2.0" strings::getex, "Gives a value and sets when it expires.";
     "getrange" 4 READ_SLOW ONE "string" "2.4.0" strings::getrange, "Gives a part of a value.";
     "getset" 3 WRITE ONE "string" "1.0.0" strings::getset, "Sets a value and gives the old one.";
-    "hello" -1 SESSION NONE "connection" "6.0.0" connection::hello, "Chooses the protocol.";
+    "hello" -1 OPEN NONE "connection" "6.0.0" connection::hello, "Chooses the protocol.";
     "incr" 2 WRITE ONE "string" "1.0.0" numbers::incr, "Adds one to a number.";
     "incrby" 3 WRITE ONE "string" "1.0.0" numbers::incrby, "Adds a number to a number.";
     "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.";
@@ -125,8 +136,8 @@ static COMMANDS: &[Command] = commands! {
     "ping" -1 SESSION NONE "connection" "1.0.0" connection::ping, "Says PONG.";
     "psetex" 4 WRITE_SLOW ONE "string" "2.6.0" strings::psetex, "Sets a value that expires, in milliseconds.";
     "pttl" 2 READ ONE "generic" "2.6.0" expiry::pttl, "Tells in how many milliseconds a key expires.";
-    "quit" -1 SESSION NONE "connection" "1.0.0" connection::quit, "Ends the connection.";
-    "reset" 1 SESSION NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
+    "quit" -1 OPEN NONE "connection" "1.0.0" connection::quit, "Ends the connection.";
+    "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
     "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.";
     "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.";
     "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.";

@@ -1,0 +1,73 @@
+//! Whether a client may come in.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use mio::net::{TcpListener, TcpStream};
+use socket2::{SockRef, TcpKeepalive};
+use thiserror::Error;
+
+use crate::limits::Limits;
+use crate::server::Security;
+use crate::shared::Shared;
+use crate::transport::Transport;
+
+/// Where clients come in.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) listener: TcpListener,
+    pub(crate) security: Security,
+}
+
+/// Why not. The client is told the text of the first two.
+#[derive(Debug, Error)]
+pub(crate) enum Refusal {
+    #[error(
+        "DENIED Larder is in protected mode: it has no password, and then it accepts clients of its own machine only. \
+         Set a password, or turn protected mode off where the network keeps others away."
+    )]
+    Protected,
+    #[error("ERR max number of clients reached")]
+    ClientsOverLimit,
+    #[error("there is no certificate for TLS")]
+    NoCertificate,
+    #[error("TLS can't begin")]
+    Tls(#[from] rustls::Error),
+    #[error("the socket is gone")]
+    Socket(#[from] io::Error),
+}
+
+pub(crate) fn admit(
+    mut socket: TcpStream,
+    client: SocketAddr,
+    security: Security,
+    shared: &Shared,
+    limits: &Limits,
+) -> Result<Transport, Refusal> {
+    if let Err(refusal) = check(client, shared, limits) {
+        // As much as the empty buffer of a new socket takes.
+        let _ = socket.write_all(format!("-{refusal}\r\n").as_bytes());
+        return Err(refusal);
+    }
+    socket.set_nodelay(true)?;
+    if !limits.keepalive.is_zero() {
+        SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(limits.keepalive))?;
+    }
+    match security {
+        Security::Plain => Ok(Transport::Plain(socket)),
+        Security::Tls => {
+            let config = shared.tls().ok_or(Refusal::NoCertificate)?;
+            Ok(Transport::tls(socket, &config)?)
+        }
+    }
+}
+
+fn check(client: SocketAddr, shared: &Shared, limits: &Limits) -> Result<(), Refusal> {
+    if !shared.access.read().admits(client) {
+        return Err(Refusal::Protected);
+    }
+    if shared.clients.count() >= limits.clients_max {
+        return Err(Refusal::ClientsOverLimit);
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Who may use the server: passwords, and from where without one.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use subtle::ConstantTimeEq;
+
+/// Passwords of the user `default`, each of which opens the server; without any, everybody may use it. The text appears in
+/// no output of this type.
+#[derive(Clone, Default)]
+pub struct Passwords(Vec<Box<[u8]>>);
+
+/// Whether clients of other machines may use a server without passwords.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProtectedMode {
+    /// They are told why not, and closed.
+    #[default]
+    On,
+    Off,
+}
+
+/// Who may use the server.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    pub passwords: Passwords,
+    pub protected_mode: ProtectedMode,
+}
+
+impl Passwords {
+    /// Several, so that one can take the place of another while clients use both. Empty ones are left out.
+    pub fn new(passwords: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        Self(
+            passwords
+                .into_iter()
+                .filter(|password| !password.is_empty())
+                .map(Vec::into_boxed_slice)
+                .collect(),
+        )
+    }
+
+    /// Whether everybody may use the server.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this is one of them. The time taken tells their number and lengths at most.
+    pub(crate) fn open_with(&self, password: &[u8]) -> bool {
+        self.0.iter().fold(false, |is_open, other| is_open | bool::from(other.ct_eq(password)))
+    }
+}
+
+impl fmt::Debug for Passwords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Passwords({} of them)", self.0.len())
+    }
+}
+
+impl Access {
+    /// Whether a client from there may connect at all.
+    pub(crate) fn admits(&self, client: SocketAddr) -> bool {
+        let is_here = client.ip().to_canonical().is_loopback();
+        is_here || !self.passwords.is_empty() || self.protected_mode == ProtectedMode::Off
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_password_opens_and_none_is_shown() {
+        let passwords = Passwords::new([b"old".to_vec(), b"new".to_vec(), Vec::new()]);
+        assert!(passwords.open_with(b"old") && passwords.open_with(b"new"));
+        for other in [&b""[..], b"ol", b"oldd", b"New"] {
+            assert!(!passwords.open_with(other), "{other:?}");
+        }
+        assert_eq!(format!("{passwords:?}"), "Passwords(2 of them)");
+        assert!(Passwords::default().is_empty() && !Passwords::default().open_with(b""));
+    }
+
+    #[test]
+    fn others_need_a_password_or_an_open_door() {
+        let check = |passwords: &[&str], protected_mode, client: &str, admitted| {
+            let passwords = Passwords::new(passwords.iter().map(|password| password.as_bytes().to_vec()));
+            let access = Access { passwords, protected_mode };
+            assert_eq!(access.admits(client.parse().expect("an address")), admitted, "{client}");
+        };
+        check(&[], ProtectedMode::On, "127.0.0.1:1", true);
+        check(&[], ProtectedMode::On, "[::1]:1", true);
+        check(&[], ProtectedMode::On, "[::ffff:127.0.0.1]:1", true);
+        check(&[], ProtectedMode::On, "192.0.2.1:1", false);
+        check(&[], ProtectedMode::Off, "192.0.2.1:1", true);
+        check(&["secret"], ProtectedMode::On, "[2001:db8::1]:1", true);
+    }
+}

@@ -1,0 +1,227 @@
+//! All connections of the server, as other connections see them: facts, mail for them, an end to them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use mio::Waker;
+use parking_lot::Mutex;
+
+use crate::reply::Version;
+
+/// Clients of all workers, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    made: AtomicU64,
+    open: Mutex<BTreeMap<u64, Arc<Client>>>,
+    /// Of `open`, to be read without its lock.
+    count: AtomicUsize,
+}
+
+/// One client. Its worker alone writes the facts; anybody may read them, post to it, or end it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// Unique among all connections of the process.
+    pub(crate) id: u64,
+    pub(crate) ends: Ends,
+    pub(crate) since_ms: u64,
+    pub(crate) facts: Facts,
+    pub(crate) names: Mutex<Names>,
+    place: Place,
+    mailbox: Mutex<Vec<u8>>,
+    has_mail: AtomicBool,
+    is_killed: AtomicBool,
+}
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) client: SocketAddr,
+    pub(crate) server: SocketAddr,
+}
+
+/// What changes with every turn.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) seen_ms: AtomicU64,
+    pub(crate) database: AtomicUsize,
+    /// 2 or 3.
+    pub(crate) protocol: AtomicUsize,
+    /// Which of the table was executed last; above all numbers: none.
+    pub(crate) command: AtomicUsize,
+    /// Read, but not executed.
+    pub(crate) unread_bytes: AtomicUsize,
+    /// Replies that the client has not read.
+    pub(crate) unsent_bytes: AtomicUsize,
+}
+
+/// CLIENT SETNAME and CLIENT SETINFO.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) name: Vec<u8>,
+    pub(crate) library: Vec<u8>,
+    pub(crate) library_version: Vec<u8>,
+}
+
+/// Where a connection is looked after.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) worker: Arc<Calls>,
+    pub(crate) number: usize,
+}
+
+/// A client has more mail than it may have, and is closed for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MailOverLimit;
+
+impl Clients {
+    /// Adds a connection.
+    pub(crate) fn add(&self, ends: Ends, place: Place, now_ms: u64) -> Arc<Client> {
+        let id = self.made.fetch_add(1, Relaxed) + 1;
+        let client = Arc::new(Client::new(id, ends, place, now_ms));
+        self.open.lock().insert(id, Arc::clone(&client));
+        self.count.fetch_add(1, Relaxed);
+        client
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        if self.open.lock().remove(&id).is_some() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// The one whose buffers take most, among those that are not to be closed yet.
+    pub(crate) fn largest(&self) -> Option<Arc<Client>> {
+        let open = self.open.lock();
+        open.values()
+            .filter(|client| !client.is_killed())
+            .max_by_key(|client| client.buffers_bytes())
+            .cloned()
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    /// How many there were since the begin.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.load(Relaxed)
+    }
+}
+
+impl Client {
+    fn new(id: u64, ends: Ends, place: Place, now_ms: u64) -> Self {
+        let facts = Facts {
+            seen_ms: AtomicU64::new(now_ms),
+            protocol: AtomicUsize::new(Version::default().number()),
+            command: AtomicUsize::new(usize::MAX),
+            ..Facts::default()
+        };
+        Self {
+            id,
+            ends,
+            since_ms: now_ms,
+            facts,
+            names: Mutex::default(),
+            place,
+            mailbox: Mutex::default(),
+            has_mail: AtomicBool::new(false),
+            is_killed: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far.
+    ///
+    /// # Errors
+    /// When more than `bytes_max` wait for it already: the client is closed then.
+    #[expect(dead_code, reason = "pub/sub, which is next, posts")]
+    pub(crate) fn post(&self, message: &[u8], bytes_max: usize) -> Result<(), MailOverLimit> {
+        let mut mailbox = self.mailbox.lock();
+        if mailbox.len() + message.len() + self.facts.unsent_bytes.load(Relaxed) > bytes_max {
+            drop(mailbox);
+            self.kill();
+            return Err(MailOverLimit);
+        }
+        mailbox.extend_from_slice(message);
+        let is_known = self.has_mail.swap(true, SeqCst);
+        drop(mailbox);
+        if !is_known {
+            self.place.worker.call(self.place.number);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_mail(&self) -> bool {
+        self.has_mail.load(Relaxed)
+    }
+
+    /// Appends what was posted.
+    pub(crate) fn take_mail(&self, out: &mut Vec<u8>) {
+        let mut mailbox = self.mailbox.lock();
+        self.has_mail.store(false, SeqCst);
+        out.append(&mut mailbox);
+        *mailbox = Vec::new();
+    }
+
+    fn buffers_bytes(&self) -> usize {
+        self.facts.unread_bytes.load(Relaxed) + self.facts.unsent_bytes.load(Relaxed)
+    }
+
+    /// Whether it has said nothing for so long.
+    pub(crate) fn is_idle(&self, idle_ms: u64, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.facts.seen_ms.load(Relaxed)) >= idle_ms
+    }
+
+    /// Ends the connection, as soon as its worker comes to it.
+    pub(crate) fn kill(&self) {
+        self.is_killed.store(true, SeqCst);
+        self.place.worker.call(self.place.number);
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.is_killed.load(Relaxed)
+    }
+}
+
+/// Connections of a worker that others have called.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    waker: Waker,
+    numbers: Mutex<Vec<usize>>,
+    /// Whether the worker sleeps, or is about to: only then it is to be woken.
+    is_asleep: AtomicBool,
+}
+
+impl Calls {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { waker, numbers: Mutex::default(), is_asleep: AtomicBool::new(false) }
+    }
+
+    /// Lets the worker look after one of its connections. If that is gone meanwhile, after another or none: no harm.
+    fn call(&self, number: usize) {
+        self.numbers.lock().push(number);
+        if self.is_asleep.swap(false, SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Lets the worker go round its loop.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "a worker can't be woken");
+        }
+    }
+
+    /// The worker is about to sleep: whether it may, or somebody has called.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.is_asleep.store(true, SeqCst);
+        self.numbers.lock().is_empty()
+    }
+
+    pub(crate) fn take(&self, numbers: &mut Vec<usize>) {
+        self.is_asleep.store(false, SeqCst);
+        numbers.append(&mut self.numbers.lock());
+    }
+}

@@ -1,0 +1,132 @@
+//! What is said on a connection, without the socket: bytes in, replies out.
+
+use resp::{DecodeError, Limits, Problem, RequestScanner};
+
+use crate::command::{self, Done, Isolation};
+use crate::reply::Reply;
+use crate::session::Session;
+use crate::shared::Shared;
+
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    pub(crate) session: Session,
+    scanner: RequestScanner,
+    /// Read, but not executed: the begin of a request whose end is missing, or requests that wait.
+    unread: Vec<u8>,
+    /// Why they wait.
+    pause: Pause,
+}
+
+/// How far a conversation has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Everything was executed that was there as a whole.
+    #[default]
+    Drained,
+    /// There is enough to send first.
+    Full,
+    /// The next command must be executed while no other worker executes any.
+    Alone,
+    /// Nothing will be executed any more.
+    Over,
+}
+
+/// What a turn is done with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) isolation: Isolation,
+    /// From here on nothing more is executed before the replies were sent.
+    pub(crate) output_bytes_max: usize,
+    pub(crate) now_ms: u64,
+}
+
+impl Conversation {
+    pub(crate) fn new(session: Session) -> Self {
+        let scanner = RequestScanner::new(Limits::default());
+        Self { session, scanner, unread: Vec::new(), pause: Pause::Drained }
+    }
+
+    /// Executes what is whole of what was kept and of `input`, and keeps the rest.
+    pub(crate) fn hear(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> Pause {
+        let mut unread = std::mem::take(&mut self.unread);
+        if unread.is_empty() {
+            let executed = self.execute_all(input, context, output);
+            self.unread.extend_from_slice(&input[executed..]);
+        } else {
+            unread.extend_from_slice(input);
+            let executed = self.execute_all(&unread, context, output);
+            if executed < unread.len() {
+                unread.drain(..executed);
+                self.unread = unread;
+            }
+        }
+        self.publish(context);
+        self.pause
+    }
+
+    /// Whether there may be requests that wait.
+    pub(crate) fn has_rest(&self) -> bool {
+        matches!(self.pause, Pause::Full | Pause::Alone)
+    }
+
+    pub(crate) fn unread_bytes(&self) -> usize {
+        self.unread.capacity()
+    }
+
+    /// Executes every whole request; how many bytes they had.
+    fn execute_all(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
+        let mut at = 0;
+        self.pause = loop {
+            if self.session.is_over {
+                break Pause::Over;
+            }
+            if output.len() >= context.output_bytes_max {
+                break Pause::Full;
+            }
+            match self.scanner.scan(&input[at..]) {
+                Ok(None) => break Pause::Drained,
+                Ok(Some(arguments)) => {
+                    let mut reply = Reply { out: output, version: self.session.version };
+                    if command::execute(&arguments, &mut self.session, context, &mut reply) == Done::NotAlone
+                    {
+                        break Pause::Alone;
+                    }
+                    at += arguments.bytes;
+                }
+                Err(error) => {
+                    let mut reply = Reply { out: output, version: self.session.version };
+                    reply.error(&protocol_error(&error, &input[at..]));
+                    self.session.is_over = true;
+                }
+            }
+            if self.session.client.has_mail() {
+                self.session.client.take_mail(output);
+            }
+        };
+        if self.session.is_over { input.len() } else { at }
+    }
+
+    fn publish(&mut self, context: &Context<'_>) {
+        context.shared.changed(self.session.changes.take());
+        self.session.publish(|command| context.shared.table.number(command), context.now_ms);
+    }
+}
+
+/// In the words of Redis, on which clients match.
+fn protocol_error(error: &DecodeError, request: &[u8]) -> String {
+    let is_array = request.first() == Some(&b'*');
+    let what = match error.problem {
+        Problem::NotBulk => {
+            let byte = request.get(error.at).copied().unwrap_or_default();
+            return format!("ERR Protocol error: expected '$', got '{}'", char::from(byte));
+        }
+        Problem::Quote => "unbalanced quotes in request",
+        Problem::LineOverLimit { .. } if !is_array => "too big inline request",
+        Problem::LineOverLimit { .. } if error.at < 2 => "too big mbulk count string",
+        Problem::LineOverLimit { .. } => "too big bulk count string",
+        Problem::ElementsOverLimit { .. } | Problem::Length if error.at < 2 => "invalid multibulk length",
+        _ => "invalid bulk length",
+    };
+    format!("ERR Protocol error: {what}")
+}

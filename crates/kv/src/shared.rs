@@ -1,0 +1,144 @@
+//! What all connections of all workers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use engine::Engine;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use crate::access::Access;
+use crate::clients::Clients;
+use crate::command::Table;
+use crate::limits::Limits;
+use crate::session::Gates;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) table: Table,
+    pub(crate) version: String,
+    pub(crate) clients: Clients,
+    pub(crate) access: RwLock<Access>,
+    limits: Mutex<Limits>,
+    tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
+    is_stopping: AtomicBool,
+    turns: Box<[Turn]>,
+    /// Writes since the begin.
+    changes: AtomicU64,
+    /// Connections that were not admitted.
+    refused: AtomicU64,
+    /// Of requests and replies of all connections.
+    buffers_bytes: AtomicUsize,
+}
+
+/// A worker holds its own while it executes commands. On a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Turn(Mutex<()>);
+
+impl Shared {
+    pub(crate) fn new(engine: Arc<Engine>, version: String, workers: usize) -> Self {
+        Self {
+            engine,
+            table: Table::new(),
+            version,
+            clients: Clients::default(),
+            access: RwLock::default(),
+            limits: Mutex::new(Limits::default()),
+            tls: RwLock::default(),
+            is_stopping: AtomicBool::new(false),
+            turns: (0..workers).map(|_| Turn::default()).collect(),
+            changes: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            buffers_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        *self.limits.lock()
+    }
+
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        *self.limits.lock() = limits;
+    }
+
+    pub(crate) fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
+        self.tls.read().clone()
+    }
+
+    pub(crate) fn set_tls(&self, tls: Option<Arc<rustls::ServerConfig>>) {
+        *self.tls.write() = tls;
+    }
+
+    /// What keeps a new client from its first command.
+    pub(crate) fn first_gates(&self) -> Gates {
+        let mut gates = Gates::default();
+        if !self.access.read().passwords.is_empty() {
+            gates.close(Gates::PASSWORD);
+        }
+        gates
+    }
+
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Relaxed)
+    }
+
+    /// While it lives, this worker executes commands.
+    pub(crate) fn turn(&self, worker: usize) -> MutexGuard<'_, ()> {
+        self.turns[worker].0.lock()
+    }
+
+    /// While they live, no worker executes commands but the one that asks. It must not be in a turn.
+    pub(crate) fn all_turns(&self) -> Vec<MutexGuard<'_, ()>> {
+        // Always in this order, so that two who want all never wait for each other.
+        self.turns.iter().map(|turn| turn.0.lock()).collect()
+    }
+
+    /// Whether there is no other worker, so that a turn is all turns.
+    pub(crate) fn is_single(&self) -> bool {
+        self.turns.len() == 1
+    }
+
+    pub(crate) fn changed(&self, changes: u64) {
+        if changes > 0 {
+            self.changes.fetch_add(changes, Relaxed);
+        }
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
+    pub(crate) fn refused_one(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Buffers of a connection have grown or shrunk. They are part of what the engine may take: keys make room for them.
+    pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
+        if before_bytes == now_bytes {
+            return;
+        }
+        self.engine.lend(before_bytes, now_bytes);
+        self.buffers_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
+    }
+
+    pub(crate) fn buffers_bytes(&self) -> usize {
+        self.buffers_bytes.load(Relaxed)
+    }
+
+    /// Closes the client whose buffers take most.
+    pub(crate) fn close_largest(&self) {
+        if let Some(client) = self.clients.largest() {
+            tracing::warn!(client = %client.ends.client, "closed: the buffers of all clients are above their limit, and its own are the largest");
+            client.kill();
+        }
+    }
+}

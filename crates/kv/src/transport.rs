@@ -1,0 +1,116 @@
+//! The bytes of a connection: as they are, or under TLS.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use rustls::{ServerConfig, ServerConnection};
+
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Plain(TcpStream),
+    Tls(Box<Tls>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Tls {
+    socket: TcpStream,
+    session: ServerConnection,
+}
+
+impl Transport {
+    /// # Errors
+    /// When the configuration permits no session.
+    pub(crate) fn tls(socket: TcpStream, config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        let session = ServerConnection::new(Arc::clone(config))?;
+        Ok(Self::Tls(Box::new(Tls { socket, session })))
+    }
+
+    pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => &mut tls.socket,
+        }
+    }
+
+    /// As [`Read::read`]; fewer bytes than `buffer` has room for mean that there is nothing more for now.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(buffer),
+            Self::Tls(tls) => tls.read(buffer),
+        }
+    }
+
+    /// As [`Write::write`].
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            Self::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    /// Writes what is encrypted already, as far as the socket takes it.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Tls(tls) => tls.flush(),
+        }
+    }
+
+    /// Whether the socket has everything that was written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Tls(tls) => !tls.session.wants_write(),
+        }
+    }
+}
+
+impl Tls {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut bytes = 0;
+        while bytes < buffer.len() {
+            match self.session.reader().read(&mut buffer[bytes..]) {
+                Ok(0) => break,
+                Ok(more) => bytes += more,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => match self.receive() {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock && bytes > 0 => break,
+                    Err(error) => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        if self.session.read_tls(&mut self.socket)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let understood = self.session.process_new_packets();
+        // A handshake is answered, and an error told.
+        self.flush()?;
+        understood.map(|_| ()).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.flush()?;
+        if self.session.wants_write() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.session.writer().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
