@@ -27,6 +27,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Engine {
     shards: Box<[Aligned]>,
+    seed: u64,
     hasher: Hasher,
     budget: Arc<Budget>,
     losses: Arc<Losses>,
@@ -57,7 +58,7 @@ impl Engine {
             Shard::new(settings.policy, hasher.clone(), budget, losses, chance.next())
         };
         let shards = (0..count).map(|_| Aligned(Mutex::new(shard()))).collect();
-        Self { shards, hasher, budget, losses, policy: settings.policy }
+        Self { shards, seed: settings.seed, hasher, budget, losses, policy: settings.policy }
     }
 
     /// A key, to be looked for in its shard.
@@ -68,12 +69,40 @@ impl Engine {
 
     /// The shard of a key, for as long as the guard lives.
     pub fn lock(&self, key: &Key<'_>) -> MutexGuard<'_, Shard> {
-        self.shards[key.hash.shard(self.shards.len())].0.lock()
+        self.shard(key.hash.shard(self.shards.len()))
     }
 
     /// One shard after the other, each under its lock.
     pub fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        self.shards.iter().map(|shard| shard.0.lock())
+        (0..self.shards.len()).map(|number| self.shard(number))
+    }
+
+    /// Those that are not loaded yet too (see [`Engine::restored`]): they know how many keys they will have, and nothing more.
+    pub fn shards_as_they_are(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        (0..self.shards.len()).map(|number| self.shard_as_is(number))
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub fn shards_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// What keys are hashed with.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(crate) fn shard(&self, number: usize) -> MutexGuard<'_, Shard> {
+        let mut shard = self.shard_as_is(number);
+        if shard.pending.is_some() {
+            shard.load();
+        }
+        shard
+    }
+
+    pub(crate) fn shard_as_is(&self, number: usize) -> MutexGuard<'_, Shard> {
+        self.shards[number].0.lock()
     }
 
     /// The shards of several keys at once: nobody sees a state in between.
@@ -82,7 +111,7 @@ impl Engine {
         // Always in this order, so that two who want the same shards never wait for each other.
         numbers.sort_unstable();
         numbers.dedup();
-        let guards = numbers.into_iter().map(|number| (number, self.shards[number].0.lock())).collect();
+        let guards = numbers.into_iter().map(|number| (number, self.shard(number))).collect();
         Locked { guards, shards: self.shards.len() }
     }
 
@@ -93,7 +122,7 @@ impl Engine {
         let others = (1..self.shards.len()).map(|step| (own + step) % self.shards.len());
         let mut gave = false;
         for other in others {
-            gave |= self.shards[other].0.lock().relieve(now_ms);
+            gave |= self.shard_as_is(other).relieve(now_ms);
             if gave && !self.budget.is_exceeded() {
                 break;
             }
@@ -157,12 +186,9 @@ impl Engine {
     /// What all shards count.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.shards().fold(Counts::default(), |mut sum, shard| {
+        self.shards_as_they_are().fold(Counts::default(), |mut sum, shard| {
             let counts = shard.counts();
-            let add =
-                |sum: &mut [u64], more: &[u64]| sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-            add(&mut sum.keys, &counts.keys);
-            add(&mut sum.expiring, &counts.expiring);
+            sum.expect(&counts.keys, &counts.expiring);
             sum.evicted += counts.evicted;
             sum.expired += counts.expired;
             sum

@@ -54,6 +54,15 @@ impl Index {
         index
     }
 
+    /// One that need not grow for so many keys.
+    pub(crate) fn with_room_for(keys: usize) -> Self {
+        let mut index = Self::new();
+        while keys * 2 > index.buckets * KEYS_PER_TWO_BUCKETS {
+            index.add_bucket();
+        }
+        index
+    }
+
     pub(crate) fn keys(&self) -> usize {
         self.keys
     }

@@ -152,6 +152,17 @@ impl<'a> Item<'a> {
         Self { header: Header::read(bytes), bytes }
     }
 
+    /// With the gap behind it.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        &self.bytes[..self.header.item_bytes()]
+    }
+
+    /// Changes the number of a large item.
+    pub(crate) fn write_large(bytes: &mut [u8], number: u32) {
+        let at = Header::read(bytes).key_at();
+        bytes[at..at + LARGE_BYTES].copy_from_slice(&number.to_le_bytes());
+    }
+
     pub(crate) fn expires_at_ms(self) -> Option<u64> {
         self.header.expires().then(|| read_u64(&self.bytes[HEADER_BYTES..]))
     }

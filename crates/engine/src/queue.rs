@@ -32,6 +32,13 @@ impl Queues {
         }
     }
 
+    pub(crate) fn order(&self, queue: Queue) -> &Order {
+        match queue {
+            Queue::Small => &self.small,
+            Queue::Main => &self.main,
+        }
+    }
+
     /// Where a full segment waits.
     pub(crate) fn queue_of(&self, segment: u32) -> Option<Queue> {
         let is_in = |order: &Order| order.sealed.contains(&segment);

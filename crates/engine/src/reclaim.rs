@@ -12,7 +12,7 @@ use crate::slot::{Place, Slot};
 /// New keys have one segment in so many.
 const SMALL_SHARE: usize = 10;
 /// S3-FIFO counts uses up to here.
-const FREQUENCY_MAX: u8 = 3;
+pub(crate) const FREQUENCY_MAX: u8 = 3;
 /// Uses that take a new key to the main queue.
 const PROVEN_FREQUENCY: u8 = 2;
 /// Keys that are looked at to learn what is old and what is rare.
@@ -22,7 +22,7 @@ const SAMPLES_EVICTED: usize = 10;
 /// LFU: the larger, the more uses a step of the counter takes (Redis's `lfu-log-factor`).
 const LFU_FACTOR: u64 = 10;
 /// LFU: what a new key has, so that it is not evicted at once.
-const LFU_START: u8 = 5;
+pub(crate) const LFU_START: u8 = 5;
 /// LFU: seconds without use that take a step back (Redis's `lfu-decay-time`).
 const LFU_DECAY_S: u32 = 60;
 

@@ -11,6 +11,8 @@ const _: () = assert!(SEGMENT_BYTES <= SEGMENT_BYTES_MAX);
 pub(crate) struct Segment {
     bytes: Box<[u8]>,
     used_bytes: usize,
+    /// Higher than that of any that was begun before.
+    serial: u64,
     /// Of items that the index knows.
     pub(crate) live_bytes: usize,
     /// None of its items expires earlier.
@@ -20,7 +22,7 @@ pub(crate) struct Segment {
 impl Segment {
     fn new() -> Self {
         let bytes = vec![0; SEGMENT_BYTES].into_boxed_slice();
-        Self { bytes, used_bytes: 0, live_bytes: 0, expires_at_ms: u64::MAX }
+        Self { bytes, used_bytes: 0, serial: 0, live_bytes: 0, expires_at_ms: u64::MAX }
     }
 
     fn reset(&mut self) {
@@ -29,6 +31,16 @@ impl Segment {
 
     pub(crate) fn has_room(&self, item_bytes: usize) -> bool {
         item_bytes <= SEGMENT_BYTES - self.used_bytes
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// One of its items is alive.
+    pub(crate) fn note_live(&mut self, item_bytes: usize, expires_at_ms: Option<u64>) {
+        self.live_bytes += item_bytes;
+        self.expires_at_ms = self.expires_at_ms.min(expires_at_ms.unwrap_or(u64::MAX));
     }
 
     pub(crate) fn used_bytes(&self) -> usize {
@@ -63,14 +75,39 @@ pub(crate) struct Segments {
     vacant: Vec<u32>,
     /// One that was emptied, for the next: where one goes when memory is full, another comes.
     spare: Option<Segment>,
+    /// Of the youngest segment.
+    serial: u64,
 }
 
 impl Segments {
     /// A new one; `None` when a shard can't have more.
     pub(crate) fn add(&mut self) -> Option<u32> {
+        let segment = self.blank();
+        self.add_filled(segment, 0)
+    }
+
+    /// One that has been filled up to here elsewhere.
+    pub(crate) fn add_filled(&mut self, mut segment: Segment, used_bytes: usize) -> Option<u32> {
         let number = self.vacant.pop().or_else(|| self.one_more())?;
-        self.slots[number as usize] = Some(self.spare.take().unwrap_or_else(Segment::new));
+        segment.used_bytes = used_bytes;
+        segment.serial = self.next_serial();
+        self.slots[number as usize] = Some(segment);
         Some(number)
+    }
+
+    /// An empty one, which has no number yet.
+    pub(crate) fn blank(&mut self) -> Segment {
+        self.spare.take().unwrap_or_else(Segment::new)
+    }
+
+    /// One that was not used.
+    pub(crate) fn give_blank(&mut self, segment: Segment) {
+        self.spare = Some(segment);
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
     }
 
     fn one_more(&mut self) -> Option<u32> {
@@ -98,7 +135,10 @@ impl Segments {
 
     /// Makes it as if it were new.
     pub(crate) fn reset(&mut self, number: u32) {
-        self.get_mut(number).reset();
+        let serial = self.next_serial();
+        let segment = self.get_mut(number);
+        segment.reset();
+        segment.serial = serial;
     }
 
     pub(crate) fn get(&self, number: u32) -> &Segment {

@@ -13,6 +13,7 @@ use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item};
 use crate::losses::{Cause, Losses};
 use crate::policy::Policy;
 use crate::queue::{Queue, Queues};
+use crate::saved::Pending;
 use crate::segment::Segments;
 use crate::slot::{Place, Slot};
 
@@ -75,6 +76,22 @@ pub struct Counts {
     pub expired: u64,
 }
 
+impl Counts {
+    pub(crate) fn add(&mut self, database: Database, expires: bool) {
+        self.keys[database.number()] += 1;
+        self.expiring[database.number()] += u64::from(expires);
+    }
+
+    /// Counts keys that are still to come.
+    pub(crate) fn expect(&mut self, keys: &[u64; Database::COUNT], expiring: &[u64; Database::COUNT]) {
+        let add = |sum: &mut [u64], more: &[u64]| {
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
+        };
+        add(&mut self.keys, keys);
+        add(&mut self.expiring, expiring);
+    }
+}
+
 /// A key or a value that is too long for a segment.
 #[derive(Debug)]
 pub(crate) struct Large {
@@ -100,6 +117,8 @@ pub struct Shard {
     pub(crate) reserved_bytes: usize,
     pub(crate) counts: Counts,
     losses: Arc<Losses>,
+    /// Where its keys are to come from, before anybody looks for one.
+    pub(crate) pending: Option<Box<Pending>>,
 }
 
 impl Shard {
@@ -124,6 +143,7 @@ impl Shard {
             reserved_bytes: 0,
             counts: Counts::default(),
             losses,
+            pending: None,
         };
         shard.charge_tables();
         shard
@@ -218,11 +238,22 @@ impl Shard {
 
     /// Removes all keys.
     pub fn clear(&mut self) {
+        let empty = self.empty_copy();
+        self.replace(empty);
+    }
+
+    /// One of the same kind.
+    pub(crate) fn empty_copy(&mut self) -> Self {
         let (budget, losses) = (Arc::clone(&self.budget), Arc::clone(&self.losses));
-        let fresh = Self::new(self.policy, self.hasher.clone(), budget, losses, self.chance.next());
+        Self::new(self.policy, self.hasher.clone(), budget, losses, self.chance.next())
+    }
+
+    /// Takes over what another has.
+    pub(crate) fn replace(&mut self, other: Self) {
         let (evicted, expired) = (self.counts.evicted, self.counts.expired);
-        *self = fresh;
-        (self.counts.evicted, self.counts.expired) = (evicted, expired);
+        *self = other;
+        self.counts.evicted += evicted;
+        self.counts.expired += expired;
     }
 
     /// Removes all keys of a database.
@@ -334,10 +365,19 @@ impl Shard {
             }
             None => self.insert(key.hash, Slot::new(place, key.hash.tag(), self.first_frequency())),
         }
-        let database = content.database.number();
-        self.counts.keys[database] += 1;
-        self.counts.expiring[database] += u64::from(content.expires_at_ms.is_some());
+        self.counts.add(content.database, content.expires_at_ms.is_some());
         Ok(())
+    }
+
+    /// Lets the slot of a key point somewhere else than until now.
+    pub(crate) fn point(&mut self, hash: Hash, old: Option<(SlotAt, Slot)>, slot: Slot) {
+        match old {
+            Some((at, old)) => {
+                self.index.put(at, slot);
+                self.discard(old);
+            }
+            None => self.insert(hash, slot),
+        }
     }
 
     fn insert(&mut self, hash: Hash, slot: Slot) {
@@ -456,7 +496,7 @@ pub(crate) fn seconds(now_ms: u64) -> u32 {
     (now_ms / 1000) as u32
 }
 
-fn holds(segments: &Segments, large: &Slab<Large>, slot: Slot, key: &Key<'_>) -> bool {
+pub(crate) fn holds(segments: &Segments, large: &Slab<Large>, slot: Slot, key: &Key<'_>) -> bool {
     let Some(place) = slot.place() else { return false };
     let item = Item::read(segments.at(place));
     let bytes = match item.body() {

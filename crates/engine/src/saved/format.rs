@@ -1,0 +1,268 @@
+//! The records that a file of saved data is made of, to and from bytes. Numbers are little-endian.
+
+use twox_hash::XxHash3_64;
+
+use super::SavedError;
+use crate::hash::{Database, SHARDS_MAX};
+use crate::queue::Queue;
+use crate::segment::SEGMENT_BYTES;
+
+/// Not text, and broken by anything that takes it for text.
+const MAGIC: [u8; 8] = *b"\x89LARDER\n";
+const MAGIC_OF_END: [u8; 8] = *b"\x89LARDER.";
+/// Of this page and of what an item looks like in a segment (`crate::item`): a change of either is a new number.
+const FORMAT: u32 = 1;
+
+pub(super) const HEADER_BYTES: usize = 64;
+pub(super) const PART_BYTES: usize = 48;
+pub(super) const SHARD_BYTES: usize = 24 + 16 * Database::COUNT;
+pub(super) const TRAILER_BYTES: usize = 64;
+/// Of a key or a value; that of Redis.
+const STRING_BYTES_MAX: u64 = 512 << 20;
+/// The shortest item: a header and nothing else.
+const ITEM_BYTES_MIN: u64 = 8;
+
+/// How a file begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Of the file, so that parts of two files are never mixed.
+    pub(super) id: u64,
+    /// What keys are hashed with, and so which shard they are in.
+    pub(super) seed: u64,
+    pub(super) saved_at_ms: u64,
+    pub(super) shards: u32,
+}
+
+/// What a part holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Items of a queue, as they lie in a segment, and the frequency of each.
+    Items(Queue),
+    /// Key and value of the next large item of the part of items before it.
+    Large,
+}
+
+/// What stands before the bytes of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// 0 for the first of a shard, one more for each that follows.
+    pub(super) number: u32,
+    pub(super) shard: u16,
+    pub(super) kind: Kind,
+    /// Items, or the key of a large one.
+    pub(super) first_bytes: u64,
+    /// Frequencies, one byte each, or the value of a large item.
+    pub(super) second_bytes: u64,
+}
+
+/// Where a shard's parts are, and what is in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ShardEntry {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) parts: u64,
+    pub(super) keys: [u64; Database::COUNT],
+    pub(super) expiring: [u64; Database::COUNT],
+}
+
+/// How a file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trailer {
+    pub(super) table_offset: u64,
+    pub(super) table_checksum: u64,
+}
+
+/// Of bytes that may come in pieces.
+pub(super) struct Checksum(XxHash3_64);
+
+impl Checksum {
+    /// Of a part: it depends on the file and on what stands before the part's bytes.
+    pub(super) fn of_part(id: u64, head: &[u8; PART_BYTES]) -> Self {
+        Self::new(id).add(&head[8..])
+    }
+
+    pub(super) fn new(seed: u64) -> Self {
+        Self(XxHash3_64::with_seed(seed))
+    }
+
+    #[must_use]
+    pub(super) fn add(mut self, bytes: &[u8]) -> Self {
+        std::hash::Hasher::write(&mut self.0, bytes);
+        self
+    }
+
+    pub(super) fn finish(&self) -> u64 {
+        std::hash::Hasher::finish(&self.0)
+    }
+}
+
+/// Fills a record from its begin.
+struct Writer<const N: usize> {
+    bytes: [u8; N],
+    at: usize,
+}
+
+impl<const N: usize> Writer<N> {
+    fn new() -> Self {
+        Self { bytes: [0; N], at: 0 }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+}
+
+/// Reads a record from its begin; callers give as many bytes as it has.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let (array, rest) = self.0.split_first_chunk().expect("a record has as many bytes as its fields");
+        self.0 = rest;
+        *array
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.array())
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.array())
+    }
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut writer = Writer::new();
+        writer.put(&MAGIC);
+        writer.put(&FORMAT.to_le_bytes());
+        writer.put(&self.shards.to_le_bytes());
+        writer.put(&self.id.to_le_bytes());
+        writer.put(&self.seed.to_le_bytes());
+        writer.put(&self.saved_at_ms.to_le_bytes());
+        seal(writer.bytes)
+    }
+
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, SavedError> {
+        let mut reader = Reader(bytes);
+        if reader.array() != MAGIC {
+            return Err(SavedError::Foreign);
+        }
+        let found = reader.u32();
+        if found != FORMAT {
+            return Err(SavedError::Format { found, known: FORMAT });
+        }
+        if !is_sealed(bytes) {
+            return Err(SavedError::damaged(0, "the begin has another checksum"));
+        }
+        let shards = reader.u32();
+        let is_possible = shards.is_power_of_two() && shards as usize <= SHARDS_MAX;
+        if !is_possible {
+            return Err(SavedError::damaged(12, "there can't be so many shards"));
+        }
+        Ok(Self { shards, id: reader.u64(), seed: reader.u64(), saved_at_ms: reader.u64() })
+    }
+}
+
+impl Trailer {
+    pub(super) fn encode(&self, id: u64) -> [u8; TRAILER_BYTES] {
+        let mut writer = Writer::new();
+        writer.put(&MAGIC_OF_END);
+        writer.put(&id.to_le_bytes());
+        writer.put(&self.table_offset.to_le_bytes());
+        writer.put(&self.table_checksum.to_le_bytes());
+        seal(writer.bytes)
+    }
+
+    /// `None`: this is not the end of the file that began with this header.
+    pub(super) fn decode(bytes: &[u8; TRAILER_BYTES], id: u64) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let is_it = reader.array() == MAGIC_OF_END && reader.u64() == id && is_sealed(bytes);
+        is_it.then(|| Self { table_offset: reader.u64(), table_checksum: reader.u64() })
+    }
+}
+
+impl Part {
+    /// Without its checksum, whose place is the first eight bytes.
+    pub(super) fn encode(&self) -> [u8; PART_BYTES] {
+        let mut writer = Writer::new();
+        writer.put(&[0; 8]);
+        writer.put(&self.first_bytes.to_le_bytes());
+        writer.put(&self.second_bytes.to_le_bytes());
+        writer.put(&self.number.to_le_bytes());
+        writer.put(&self.shard.to_le_bytes());
+        let kind = match self.kind {
+            Kind::Items(Queue::Small) => 1_u16,
+            Kind::Items(Queue::Main) => 2,
+            Kind::Large => 3,
+        };
+        writer.put(&kind.to_le_bytes());
+        writer.bytes
+    }
+
+    /// The part and its checksum.
+    pub(super) fn decode(bytes: &[u8; PART_BYTES]) -> Result<(Self, u64), &'static str> {
+        let mut reader = Reader(bytes);
+        let checksum = reader.u64();
+        let (first_bytes, second_bytes) = (reader.u64(), reader.u64());
+        let (number, shard) = (reader.u32(), reader.u16());
+        let kind = match reader.u16() {
+            1 => Kind::Items(Queue::Small),
+            2 => Kind::Items(Queue::Main),
+            3 => Kind::Large,
+            _ => return Err("no such kind of part"),
+        };
+        let is_possible = match kind {
+            Kind::Items(_) => {
+                first_bytes <= SEGMENT_BYTES as u64 && second_bytes <= first_bytes / ITEM_BYTES_MIN
+            }
+            Kind::Large => first_bytes <= STRING_BYTES_MAX && second_bytes <= STRING_BYTES_MAX,
+        };
+        let part = Self { number, shard, kind, first_bytes, second_bytes };
+        if is_possible { Ok((part, checksum)) } else { Err("a part can't have so many bytes") }
+    }
+
+    /// Of what follows its head.
+    pub(super) fn body_bytes(&self) -> u64 {
+        self.first_bytes + self.second_bytes
+    }
+}
+
+impl ShardEntry {
+    pub(super) fn encode(&self) -> [u8; SHARD_BYTES] {
+        let mut writer = Writer::new();
+        let numbers = [self.offset, self.bytes, self.parts].into_iter().chain(self.keys).chain(self.expiring);
+        numbers.for_each(|number| writer.put(&number.to_le_bytes()));
+        writer.bytes
+    }
+
+    /// Whether there are bytes for so many keys.
+    pub(super) fn is_possible(&self) -> bool {
+        let keys_max = self.bytes / ITEM_BYTES_MIN;
+        let total = |keys: &[u64]| keys.iter().fold(0, |sum: u64, keys| sum.saturating_add(*keys));
+        total(&self.keys) <= keys_max && total(&self.expiring) <= keys_max
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Self {
+        let mut reader = Reader(bytes);
+        let (offset, bytes, parts) = (reader.u64(), reader.u64(), reader.u64());
+        let mut many = || std::array::from_fn(|_| reader.u64());
+        Self { offset, bytes, parts, keys: many(), expiring: many() }
+    }
+}
+
+/// The last eight bytes are the checksum of those before them.
+fn seal<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
+    let checksum = XxHash3_64::oneshot(&bytes[..N - 8]);
+    bytes[N - 8..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+fn is_sealed<const N: usize>(bytes: &[u8; N]) -> bool {
+    seal(*bytes) == *bytes
+}

@@ -1,0 +1,329 @@
+//! Bringing a data set back: each shard when it is first needed, so that nobody waits for all of them.
+//!
+//! As many shards as before: the parts become segments as they are, and the index is built from their items. Another number: item by
+//! item. Either way nothing is taken over that was not looked at.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::format::Kind;
+use super::read::{Opened, Parts};
+use super::{Saved, SavedError};
+use crate::engine::{Engine, Settings};
+use crate::hash::Key;
+use crate::index::Index;
+use crate::item::{Body, Content, Header, Item};
+use crate::queue::Queue;
+use crate::segment::{SEGMENT_BYTES, Segment};
+use crate::shard::{Large, OutOfMemory, Shard};
+use crate::slot::{ALIGNMENT, Place, Slot};
+
+/// How far it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// That are there.
+    pub shards: u64,
+    /// In these.
+    pub keys: u64,
+    /// Written keys that are not there: they have expired, or there was no room.
+    pub left_out_keys: u64,
+    /// Why the rest is not used.
+    pub failure: Option<String>,
+}
+
+/// Where a shard is to come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    saved: Arc<Saved>,
+    number: usize,
+    shards: usize,
+    now_ms: u64,
+}
+
+/// A shard on its way in.
+struct Loading<'a> {
+    pending: &'a Pending,
+    shard: Shard,
+    written_keys: u64,
+}
+
+/// Items that came together, and what they have outside.
+struct Block {
+    queue: Queue,
+    segment: Segment,
+    items_bytes: usize,
+    frequencies: Vec<u8>,
+    large: std::vec::IntoIter<Large>,
+    at: Opened,
+}
+
+impl Engine {
+    /// One that begins with what was saved: with the seed of that, whatever the settings say. Shards are loaded when they are needed,
+    /// or with [`Engine::load`].
+    #[must_use]
+    pub fn restored(settings: &Settings, saved: &Arc<Saved>, now_ms: u64) -> Self {
+        let engine = Self::new(&Settings { seed: saved.seed(), ..*settings });
+        let shards = engine.shards_count();
+        for number in 0..shards {
+            let pending = Pending { saved: Arc::clone(saved), number, shards, now_ms };
+            engine.shard_as_is(number).wait_for(pending);
+        }
+        engine
+    }
+
+    /// Loads a shard, unless it is loaded or another thread is at it.
+    pub fn load(&self, number: usize) {
+        // Not under its lock: who needs the shard in the meantime is not kept waiting by this thread.
+        let Some(pending) = self.shard_as_is(number).pending().cloned() else { return };
+        let like = self.shard_as_is(number).empty_copy();
+        let loaded = pending.load(like);
+        let mut shard = self.shard_as_is(number);
+        if shard.pending().is_some() {
+            pending.count(&loaded);
+            shard.begin_with(loaded);
+        }
+    }
+}
+
+/// A shard that was loaded, or an empty one.
+pub(crate) struct Loaded {
+    shard: Shard,
+    written_keys: u64,
+}
+
+impl Shard {
+    /// From now on it is to be loaded before anybody looks for a key.
+    fn wait_for(&mut self, pending: Pending) {
+        for file_shard in pending.file_shards() {
+            let entry = pending.saved.entry(file_shard);
+            // With more shards than before, the first of those that share an entry tells of its keys.
+            if pending.number < pending.saved.shards() {
+                self.counts.expect(&entry.keys, &entry.expiring);
+            }
+        }
+        self.pending = Some(Box::new(pending));
+    }
+
+    fn pending(&self) -> Option<&Pending> {
+        self.pending.as_deref()
+    }
+
+    /// Loads what it waits for.
+    #[cold]
+    pub(crate) fn load(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        let loaded = pending.load(self.empty_copy());
+        pending.count(&loaded);
+        self.begin_with(loaded);
+    }
+
+    fn begin_with(&mut self, loaded: Loaded) {
+        self.replace(loaded.shard);
+    }
+}
+
+impl Pending {
+    /// The shards of the file that may have keys of this one.
+    fn file_shards(&self) -> impl Iterator<Item = usize> + use<> {
+        let mask = self.shards.min(self.saved.shards()) - 1;
+        let number = self.number;
+        (0..self.saved.shards()).filter(move |file_shard| file_shard & mask == number & mask)
+    }
+
+    /// An empty shard where the file is not what it seemed to be.
+    fn load(&self, mut empty: Shard) -> Loaded {
+        if self.saved.is_refused() {
+            return Loaded { shard: empty, written_keys: 0 };
+        }
+        let fallback = empty.empty_copy();
+        let mut loading = Loading { pending: self, shard: empty, written_keys: 0 };
+        match loading.run() {
+            Ok(()) => Loaded { shard: loading.shard, written_keys: loading.written_keys },
+            Err(error) => {
+                self.saved.refuse(&error);
+                Loaded { shard: fallback, written_keys: 0 }
+            }
+        }
+    }
+
+    fn count(&self, loaded: &Loaded) {
+        let keys = loaded.shard.index.keys() as u64;
+        self.saved.loaded_shards.fetch_add(1, Relaxed);
+        self.saved.loaded_keys.fetch_add(keys, Relaxed);
+        self.saved.left_out_keys.fetch_add(loaded.written_keys.saturating_sub(keys), Relaxed);
+    }
+
+    /// About as many.
+    fn keys_expected(&self) -> usize {
+        let entries = self.file_shards().map(|file_shard| self.saved.entry(file_shard));
+        let keys: u64 = entries.flat_map(|entry| entry.keys).sum();
+        keys as usize * self.saved.shards() / self.shards.max(self.saved.shards())
+    }
+
+    fn is_as_before(&self) -> bool {
+        self.shards == self.saved.shards()
+    }
+}
+
+impl Loading<'_> {
+    fn run(&mut self) -> Result<(), SavedError> {
+        let saved = Arc::clone(&self.pending.saved);
+        self.shard.index = Index::with_room_for(self.pending.keys_expected());
+        for file_shard in self.pending.file_shards() {
+            let mut parts = saved.parts(file_shard);
+            while let Some(opened) = parts.next()? {
+                let block = self.read_block(opened, &mut parts)?;
+                // A segment that is nearly empty would take as much memory as a full one.
+                if self.pending.is_as_before() && block.items_bytes >= SEGMENT_BYTES / 2 {
+                    self.adopt(block)?;
+                } else {
+                    self.add_one_by_one(block)?;
+                }
+                self.shard.charge_tables();
+                self.keep_to_share();
+            }
+        }
+        Ok(())
+    }
+
+    /// A part of items, and the parts of the large ones that follow it.
+    fn read_block(&mut self, at: Opened, parts: &mut Parts<'_>) -> Result<Block, SavedError> {
+        let saved = &self.pending.saved;
+        let Kind::Items(queue) = at.part.kind else { return Err(at.damaged("a value without an item")) };
+        let items_bytes = at.part.first_bytes as usize;
+        let mut segment = self.shard.segments.blank();
+        let mut frequencies = vec![0; at.part.second_bytes as usize];
+        saved.read(&at, &mut segment.rest_mut(0)[..items_bytes], &mut frequencies)?;
+        let (items, large_items) =
+            count_items(&segment.rest(0)[..items_bytes]).map_err(|what| at.damaged(what))?;
+        if items != frequencies.len() {
+            return Err(at.damaged("items are missing"));
+        }
+        let large = (0..large_items).map(|_| self.read_large(&at, parts));
+        let large = large.collect::<Result<Vec<_>, _>>()?.into_iter();
+        Ok(Block { queue, segment, items_bytes, frequencies, large, at })
+    }
+
+    fn read_large(&self, of: &Opened, parts: &mut Parts<'_>) -> Result<Large, SavedError> {
+        let opened = parts.next()?.filter(|opened| opened.part.kind == Kind::Large);
+        let opened = opened.ok_or_else(|| of.damaged("a value is missing"))?;
+        let mut key = vec![0; opened.part.first_bytes as usize];
+        let mut value = vec![0; opened.part.second_bytes as usize];
+        self.pending.saved.read(&opened, &mut key, &mut value)?;
+        Ok(Large { key: key.into_boxed_slice(), value: Arc::new(value) })
+    }
+
+    /// The segment of the block becomes one of the shard.
+    fn adopt(&mut self, mut block: Block) -> Result<(), SavedError> {
+        self.written_keys += block.frequencies.len() as u64;
+        let Ok(number) = self.shard.adopt(block.segment, block.queue, block.items_bytes, self.pending.now_ms)
+        else {
+            return Ok(());
+        };
+        let mut offset = 0;
+        for &frequency in &block.frequencies {
+            let place = Place { segment: number, offset: offset as u32 };
+            let header = Header::read(self.shard.segments.at(place));
+            offset += header.item_bytes();
+            if header.is_large() {
+                let large = block.large.next().ok_or_else(|| block.at.damaged("a value is missing"))?;
+                self.shard.attach(large, place);
+            }
+            self.index_item(place, frequency).map_err(|what| block.at.damaged(what))?;
+        }
+        self.shard.free_if_empty(number);
+        Ok(())
+    }
+
+    /// Lets its slot point to an item, unless the item has expired.
+    fn index_item(&mut self, place: Place, frequency: u8) -> Result<(), &'static str> {
+        let shard = &mut self.shard;
+        let item = Item::read(shard.segments.at(place));
+        let hash = shard.hash_of_item(item).ok_or("a value is missing")?;
+        if hash.shard(self.pending.shards) != self.pending.number {
+            return Err("a key of another shard");
+        }
+        if item.is_expired(self.pending.now_ms) {
+            shard.drop_large_at(place);
+            return Ok(());
+        }
+        let slot = Slot::new(place, hash.tag(), shard.frequency_within(frequency));
+        shard.index_loaded(hash, slot, place);
+        Ok(())
+    }
+
+    fn add_one_by_one(&mut self, mut block: Block) -> Result<(), SavedError> {
+        let mut offset = 0;
+        for &frequency in &block.frequencies {
+            let item = Item::read(block.segment.rest(offset));
+            offset += item.header.item_bytes();
+            let large = match item.header.is_large() {
+                true => Some(block.large.next().ok_or_else(|| block.at.damaged("a value is missing"))?),
+                false => None,
+            };
+            // Where nothing may be evicted, what has no room is left out.
+            let _ = self.add(block.queue, item, large, frequency);
+        }
+        self.shard.segments.give_blank(block.segment);
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        queue: Queue,
+        item: Item<'_>,
+        large: Option<Large>,
+        frequency: u8,
+    ) -> Result<(), OutOfMemory> {
+        let (database, now_ms) = (item.header.database(), self.pending.now_ms);
+        let key = match (&large, item.body()) {
+            (Some(large), _) => large.key.to_vec(),
+            (None, Body::Inline { key, .. }) => key.to_vec(),
+            (None, Body::Large(_)) => return Ok(()),
+        };
+        let hash = self.shard.hasher.hash(database, &key);
+        if hash.shard(self.pending.shards) != self.pending.number {
+            return Ok(());
+        }
+        self.written_keys += 1;
+        if item.is_expired(now_ms) {
+            return Ok(());
+        }
+        let content = Content {
+            database,
+            body: item.body(),
+            expires_at_ms: item.expires_at_ms(),
+            used_s: item.header.used_s(),
+        };
+        let frequency = self.shard.frequency_within(frequency);
+        let key = Key { bytes: &key, database, hash };
+        self.shard.add_loaded(queue, &key, content, large, frequency, now_ms)
+    }
+
+    /// When not all of it fits, each shard gives some up: else those that come last would have to give all.
+    fn keep_to_share(&mut self) {
+        let (budget, saved) = (Arc::clone(&self.shard.budget), &self.pending.saved);
+        let share = if saved.bytes() > budget.bytes_max() {
+            let shards = saved.loaded_shards.load(Relaxed) + 1;
+            (budget.bytes_max() as u128 * u128::from(shards) / self.pending.shards as u128) as u64
+        } else {
+            budget.bytes_max()
+        };
+        while budget.used_bytes() > share && self.shard.relieve(self.pending.now_ms) {}
+    }
+}
+
+/// How many items there are, and how many of them are large, if they follow each other exactly.
+fn count_items(bytes: &[u8]) -> Result<(usize, usize), &'static str> {
+    let (mut rest, mut items, mut large) = (bytes, 0, 0);
+    while !rest.is_empty() {
+        if rest.len() < ALIGNMENT {
+            return Err("half an item");
+        }
+        let header = Header::read(rest);
+        rest = rest.get(header.item_bytes()..).ok_or("an item beyond its part")?;
+        items += 1;
+        large += usize::from(header.is_large());
+    }
+    Ok((items, large))
+}

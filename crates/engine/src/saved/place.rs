@@ -1,0 +1,104 @@
+//! What a shard does while it is loaded: parts of a file become its segments, items get their slots.
+
+use crate::hash::{Hash, Key};
+use crate::item::{Body, Content, Item};
+use crate::queue::Queue;
+use crate::reclaim::{FREQUENCY_MAX, LFU_START};
+use crate::segment::{SEGMENT_BYTES, Segment};
+use crate::shard::{Large, OutOfMemory, Shard, holds};
+use crate::slot::{Place, Slot};
+
+impl Shard {
+    /// A segment that is filled already goes behind the others of a queue. Nothing of it is alive yet.
+    pub(super) fn adopt(
+        &mut self,
+        segment: Segment,
+        queue: Queue,
+        used_bytes: usize,
+        now_ms: u64,
+    ) -> Result<u32, OutOfMemory> {
+        self.make_room_for(SEGMENT_BYTES, now_ms)?;
+        let Some(number) = self.segments.add_filled(segment, used_bytes) else {
+            self.budget.give_back(SEGMENT_BYTES);
+            return Err(OutOfMemory);
+        };
+        let order = self.queues.of(queue);
+        let full = order.open.replace(number);
+        order.sealed.extend(full);
+        Ok(number)
+    }
+
+    /// Keeps what a large item has outside, and tells the item where.
+    pub(super) fn attach(&mut self, large: Large, place: Place) {
+        self.budget.take_anyway(large.bytes());
+        let number = self.large.insert(large) as u32;
+        Item::write_large(self.segments.at_mut(place), number);
+    }
+
+    pub(super) fn drop_large_at(&mut self, place: Place) {
+        if let Body::Large(number) = Item::read(self.segments.at(place)).body() {
+            let large = self.large.remove(number as usize);
+            self.budget.give_back(large.bytes());
+        }
+    }
+
+    pub(super) fn free_if_empty(&mut self, number: u32) {
+        if self.segments.get(number).live_bytes == 0 {
+            self.free_if_sealed(number);
+        }
+    }
+
+    /// As far as this policy counts.
+    pub(super) fn frequency_within(&self, frequency: u8) -> u8 {
+        if self.policy.is_lfu() { frequency.max(LFU_START) } else { frequency.min(FREQUENCY_MAX) }
+    }
+
+    /// The item at this place is alive from now on, instead of another with its key.
+    pub(super) fn index_loaded(&mut self, hash: Hash, slot: Slot, place: Place) {
+        let item = Item::read(self.segments.at(place));
+        let (header, expires_at_ms) = (item.header, item.expires_at_ms());
+        let bytes = match item.body() {
+            Body::Inline { key, .. } => key,
+            Body::Large(number) => &*self.large[number as usize].key,
+        };
+        let key = Key { bytes, database: header.database(), hash };
+        let (segments, large) = (&self.segments, &self.large);
+        let old = self.index.find(hash, |slot| holds(segments, large, slot, &key));
+        self.segments.get_mut(place.segment).note_live(header.item_bytes(), expires_at_ms);
+        self.counts.add(header.database(), header.expires());
+        self.point(hash, old, slot);
+    }
+
+    /// Writes an item of another shard as a new one.
+    pub(super) fn add_loaded(
+        &mut self,
+        queue: Queue,
+        key: &Key<'_>,
+        content: Content<'_>,
+        large: Option<Large>,
+        frequency: u8,
+        now_ms: u64,
+    ) -> Result<(), OutOfMemory> {
+        let mut content = content;
+        let mut outside = None;
+        if let Some(large) = large {
+            let bytes = large.bytes();
+            self.make_room_for(bytes, now_ms)?;
+            let number = self.large.insert(large);
+            outside = Some((number, bytes));
+            content.body = Body::Large(number as u32);
+        }
+        let appended = self.append(queue, &content, now_ms);
+        let place = appended.inspect_err(|_| {
+            if let Some((number, bytes)) = outside {
+                self.large.remove(number);
+                self.budget.give_back(bytes);
+            }
+        })?;
+        self.counts.add(content.database, content.expires_at_ms.is_some());
+        let (segments, large) = (&self.segments, &self.large);
+        let old = self.index.find(key.hash, |slot| holds(segments, large, slot, key));
+        self.point(key.hash, old, Slot::new(place, key.hash.tag(), frequency));
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! Reading what was saved, as parts whose checksums are right.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::format::{
+    Checksum, HEADER_BYTES, Header, PART_BYTES, Part, SHARD_BYTES, ShardEntry, TRAILER_BYTES, Trailer,
+};
+use super::{Progress, SavedError, Source};
+
+/// Read at once where nothing is kept.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// A data set that was saved, begin and end of which are in order.
+pub struct Saved {
+    source: Box<dyn Source>,
+    header: Header,
+    shards: Vec<ShardEntry>,
+    pub(super) loaded_shards: AtomicU64,
+    pub(super) loaded_keys: AtomicU64,
+    pub(super) left_out_keys: AtomicU64,
+    failure: Mutex<Option<String>>,
+}
+
+impl fmt::Debug for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saved").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+/// Goes through the parts of a shard.
+pub(super) struct Parts<'a> {
+    saved: &'a Saved,
+    shard: usize,
+    at: u64,
+    left: u64,
+    number: u32,
+}
+
+/// The head of a part, whose bytes are to be read next.
+pub(super) struct Opened {
+    pub(super) part: Part,
+    /// Where its bytes begin.
+    pub(super) offset: u64,
+    head: [u8; PART_BYTES],
+    checksum: u64,
+}
+
+impl Saved {
+    /// Looks at begin, end and table of contents.
+    ///
+    /// # Errors
+    /// When this is something else, of another version, incomplete or damaged.
+    pub fn open(source: impl Source + 'static) -> Result<Self, SavedError> {
+        let header = read_header(&source)?;
+        let shards = read_table(&source, &header)?;
+        let (loaded_shards, loaded_keys, left_out_keys) = Default::default();
+        let failure = Mutex::new(None);
+        let source = Box::new(source);
+        Ok(Self { source, header, shards, loaded_shards, loaded_keys, left_out_keys, failure })
+    }
+
+    /// Reads all of a shard, and compares the checksums.
+    ///
+    /// # Errors
+    /// When the source can't be read, or holds something else than what was written.
+    pub fn verify(&self, shard: usize) -> Result<(), SavedError> {
+        let mut buffer = Vec::new();
+        let mut parts = self.parts(shard);
+        while let Some(opened) = parts.next()? {
+            let mut checksum = opened.begin(self.header.id);
+            let mut left = opened.part.body_bytes();
+            while left > 0 {
+                let piece_bytes = left.min(PIECE_BYTES);
+                buffer.resize(piece_bytes as usize, 0);
+                let offset = opened.offset + opened.part.body_bytes() - left;
+                self.source.read_at(offset, &mut buffer)?;
+                checksum = checksum.add(&buffer);
+                left -= piece_bytes;
+            }
+            opened.compare(&checksum)?;
+        }
+        Ok(())
+    }
+
+    /// How many shards it was written from.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// When it was written.
+    #[must_use]
+    pub fn saved_at_ms(&self) -> u64 {
+        self.header.saved_at_ms
+    }
+
+    /// How many keys were written.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.shards.iter().flat_map(|shard| shard.keys).sum()
+    }
+
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.source.bytes()
+    }
+
+    /// How much of it is back in an engine.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress {
+            shards: self.loaded_shards.load(Relaxed),
+            keys: self.loaded_keys.load(Relaxed),
+            left_out_keys: self.left_out_keys.load(Relaxed),
+            failure: self.failure.lock().clone(),
+        }
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.header.seed
+    }
+
+    pub(super) fn entry(&self, shard: usize) -> &ShardEntry {
+        &self.shards[shard]
+    }
+
+    /// Nothing else of it is used from now on.
+    pub(super) fn refuse(&self, why: &SavedError) {
+        self.failure.lock().get_or_insert_with(|| super::text(why));
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.failure.lock().is_some()
+    }
+
+    pub(super) fn parts(&self, shard: usize) -> Parts<'_> {
+        let entry = self.entry(shard);
+        Parts { saved: self, shard, at: entry.offset, left: entry.bytes, number: 0 }
+    }
+
+    /// Reads the bytes of a part.
+    pub(super) fn read(
+        &self,
+        opened: &Opened,
+        first: &mut [u8],
+        second: &mut [u8],
+    ) -> Result<(), SavedError> {
+        self.source.read_at(opened.offset, first)?;
+        self.source.read_at(opened.offset + first.len() as u64, second)?;
+        opened.compare(&opened.begin(self.header.id).add(first).add(second))
+    }
+}
+
+impl Parts<'_> {
+    pub(super) fn next(&mut self) -> Result<Option<Opened>, SavedError> {
+        let damaged = |what| SavedError::damaged(self.at, what);
+        if self.left == 0 {
+            let is_all = u64::from(self.number) == self.saved.entry(self.shard).parts;
+            return if is_all { Ok(None) } else { Err(damaged("parts are missing")) };
+        }
+        self.left = self.left.checked_sub(PART_BYTES as u64).ok_or_else(|| damaged("half a part"))?;
+        let mut head = [0; PART_BYTES];
+        self.saved.source.read_at(self.at, &mut head)?;
+        let (part, checksum) = Part::decode(&head).map_err(damaged)?;
+        if part.number != self.number || usize::from(part.shard) != self.shard {
+            return Err(damaged("a part of somewhere else"));
+        }
+        self.left =
+            self.left.checked_sub(part.body_bytes()).ok_or_else(|| damaged("a part beyond its shard"))?;
+        let offset = self.at + PART_BYTES as u64;
+        self.at = offset + part.body_bytes();
+        self.number += 1;
+        Ok(Some(Opened { part, offset, head, checksum }))
+    }
+}
+
+impl Opened {
+    fn begin(&self, id: u64) -> Checksum {
+        Checksum::of_part(id, &self.head)
+    }
+
+    fn compare(&self, found: &Checksum) -> Result<(), SavedError> {
+        let is_same = found.finish() == self.checksum;
+        if is_same { Ok(()) } else { Err(self.damaged("a part has another checksum")) }
+    }
+
+    pub(super) fn damaged(&self, what: &'static str) -> SavedError {
+        SavedError::damaged(self.offset, what)
+    }
+}
+
+fn read_header(source: &impl Source) -> Result<Header, SavedError> {
+    if source.bytes() < HEADER_BYTES as u64 {
+        return Err(if source.bytes() == 0 { SavedError::Incomplete } else { SavedError::Foreign });
+    }
+    let mut bytes = [0; HEADER_BYTES];
+    source.read_at(0, &mut bytes)?;
+    Header::decode(&bytes)
+}
+
+/// The table stands between the last part and the trailer, and is exactly as long as that.
+fn read_table(source: &impl Source, header: &Header) -> Result<Vec<ShardEntry>, SavedError> {
+    let trailer_offset = source.bytes().checked_sub(TRAILER_BYTES as u64).ok_or(SavedError::Incomplete)?;
+    let mut bytes = [0; TRAILER_BYTES];
+    source.read_at(trailer_offset, &mut bytes)?;
+    let trailer = Trailer::decode(&bytes, header.id).ok_or(SavedError::Incomplete)?;
+    let mut table = vec![0; header.shards as usize * SHARD_BYTES];
+    if trailer.table_offset.checked_add(table.len() as u64) != Some(trailer_offset) {
+        return Err(SavedError::Incomplete);
+    }
+    source.read_at(trailer.table_offset, &mut table)?;
+    if Checksum::new(header.id).add(&table).finish() != trailer.table_checksum {
+        return Err(SavedError::damaged(trailer.table_offset, "the table has another checksum"));
+    }
+    let shards: Vec<_> = table.chunks_exact(SHARD_BYTES).map(ShardEntry::decode).collect();
+    let mut at = HEADER_BYTES as u64;
+    for shard in &shards {
+        if shard.offset != at {
+            return Err(SavedError::damaged(trailer.table_offset, "the shards have gaps between them"));
+        }
+        at = at.saturating_add(shard.bytes);
+        if !shard.is_possible() {
+            return Err(SavedError::damaged(trailer.table_offset, "more keys than bytes"));
+        }
+    }
+    if at != trailer.table_offset {
+        return Err(SavedError::damaged(trailer.table_offset, "the shards end somewhere else"));
+    }
+    Ok(shards)
+}

@@ -1,0 +1,135 @@
+//! Files whose checksums are right and whose contents are not: written by somebody else.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::Saved;
+use super::format::{
+    Checksum, HEADER_BYTES, Header, PART_BYTES, Part, SHARD_BYTES, ShardEntry, TRAILER_BYTES, Trailer,
+};
+use crate::hash::Database;
+use crate::item::{Body, Content};
+use crate::{Access, Engine, Expiry, Policy, Settings};
+
+const NOW_MS: u64 = 1_000_000;
+
+fn settings(bytes_max: u64) -> Settings {
+    Settings { bytes_max, policy: Policy::AllKeysLru, seed: 7 }
+}
+
+fn sample() -> Vec<u8> {
+    let engine = Engine::new(&settings(20 << 20));
+    for number in 0..60_usize {
+        let name = format!("key-{number}");
+        let key = engine.key(Database::default(), name.as_bytes());
+        let value = vec![number as u8; if number.is_multiple_of(20) { 17_000 } else { number }];
+        let expiry = if number.is_multiple_of(3) { Expiry::At(NOW_MS + 1) } else { Expiry::Never };
+        engine.lock(&key).set(&key, &value, expiry, NOW_MS).expect("there is room");
+    }
+    let mut bytes = Vec::new();
+    engine.export(5, NOW_MS, &mut bytes).expect("a vector takes all");
+    bytes
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    *bytes[at..].first_chunk().expect("it is long enough")
+}
+
+/// Puts the right checksum into every part that can be found, the table and the ends.
+fn mend(bytes: &mut [u8]) {
+    let Ok(header) = Header::decode(&array(bytes, 0)) else { return };
+    let table_at = bytes.len() - TRAILER_BYTES - header.shards as usize * SHARD_BYTES;
+    let mut at = HEADER_BYTES;
+    while at + PART_BYTES <= table_at {
+        let head: [u8; PART_BYTES] = array(bytes, at);
+        let Ok((part, _)) = Part::decode(&head) else { break };
+        let begin = at + PART_BYTES;
+        let Some(body) = bytes[..table_at].get(begin..begin + part.body_bytes() as usize) else { break };
+        let checksum = Checksum::of_part(header.id, &head).add(body).finish();
+        bytes[at..at + 8].copy_from_slice(&checksum.to_le_bytes());
+        at = begin + part.body_bytes() as usize;
+    }
+    let trailer_at = bytes.len() - TRAILER_BYTES;
+    let table_checksum = Checksum::new(header.id).add(&bytes[table_at..trailer_at]).finish();
+    let trailer = Trailer { table_offset: table_at as u64, table_checksum }.encode(header.id);
+    bytes[trailer_at..].copy_from_slice(&trailer);
+}
+
+/// All of it is used, in every way in which it can be.
+fn exercise(bytes: Vec<u8>, bytes_max: u64) {
+    let Ok(saved) = Saved::open(bytes) else { return };
+    let saved = Arc::new(saved);
+    let engine = Engine::restored(&settings(bytes_max), &saved, NOW_MS);
+    let keys: u64 = engine.counts().keys.iter().sum();
+    assert!(keys < 10_000);
+    engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+    for number in 0..2000_u32 {
+        let name = format!("key-{number}");
+        let key = engine.key(Database::default(), name.as_bytes());
+        let mut shard = engine.lock(&key);
+        shard.get(&key, Access::Use, NOW_MS);
+        let _ = shard.set(&key, &[1; 900], Expiry::Never, NOW_MS);
+    }
+    engine.shards().for_each(|mut shard| {
+        shard.expire(usize::MAX, NOW_MS + 10);
+        while shard.relieve(NOW_MS) {}
+    });
+    engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+}
+
+#[test]
+fn what_was_mended_without_need_is_as_before() {
+    let bytes = sample();
+    let mut mended = bytes.clone();
+    mend(&mut mended);
+    assert!(bytes == mended);
+}
+
+#[test]
+fn a_table_that_promises_too_much_is_refused() {
+    let mut bytes = sample();
+    let table_at = bytes.len() - TRAILER_BYTES - 2 * SHARD_BYTES;
+    let entry = ShardEntry::decode(&bytes[table_at..table_at + SHARD_BYTES]);
+    let entry = ShardEntry { keys: [u64::MAX; Database::COUNT], ..entry };
+    bytes[table_at..table_at + SHARD_BYTES].copy_from_slice(&entry.encode());
+    mend(&mut bytes);
+    let error = Saved::open(bytes).expect_err("there can't be so many keys");
+    assert!(error.to_string().ends_with("more keys than bytes"), "{error}");
+}
+
+#[test]
+fn an_item_looks_as_format_1_says() {
+    let content = Content {
+        database: Database::new(3).expect("it is below 16"),
+        body: Body::Inline { key: b"key", value: b"value" },
+        expires_at_ms: Some(0x1122_3344_5566_7788),
+        used_s: 0x2A_BBCC,
+    };
+    let mut bytes = vec![0; content.item_bytes()];
+    content.write(&mut bytes);
+    // 0x4EABBCC is database 3 above 22 bits of seconds, and the bit of expiry above both.
+    let expected =
+        [&[3, 0, 5, 0, 0xCC, 0xBB, 0xEA, 0x04][..], &0x1122_3344_5566_7788_u64.to_le_bytes(), b"keyvalue"];
+    assert_eq!(bytes, expected.concat(), "another layout of items is another FORMAT");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_that_a_file_says_brings_the_engine_down(
+        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..6),
+        bytes_max in prop::sample::select(vec![20_u64 << 20, 5 << 20, 50 << 20]),
+    ) {
+        let mut bytes = sample();
+        let parts_at = HEADER_BYTES..bytes.len() - TRAILER_BYTES;
+        for (at, value) in changes {
+            // Half of them near begins of parts, where lengths are.
+            let at = if at % 2 == 0 { at / 2 % 400 } else { at / 2 };
+            bytes[parts_at.start + at % parts_at.len()] = value;
+        }
+        mend(&mut bytes);
+        exercise(bytes, bytes_max);
+    }
+}

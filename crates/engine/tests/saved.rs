@@ -1,0 +1,333 @@
+//! What is written comes back, and what was not written never does.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use engine::{Access, Database, Engine, Expiry, Policy, Saved, SavedError, Settings};
+use proptest::prelude::*;
+
+const NOW_MS: u64 = 1_000_000;
+const MIB: u64 = 1 << 20;
+
+type Model = BTreeMap<(Database, Vec<u8>), (Vec<u8>, Option<u64>)>;
+
+fn settings(bytes_max: u64, policy: Policy) -> Settings {
+    Settings { bytes_max, policy, seed: 7 }
+}
+
+fn database(number: usize) -> Database {
+    Database::new(number % Database::COUNT).expect("it is below 16")
+}
+
+fn set(engine: &Engine, name: &(Database, Vec<u8>), value: &[u8], expires_at_ms: Option<u64>) {
+    let key = engine.key(name.0, &name.1);
+    let expiry = expires_at_ms.map_or(Expiry::Never, Expiry::At);
+    engine.lock(&key).set(&key, value, expiry, NOW_MS).expect("there is room");
+}
+
+/// Keys in three databases; each seventh expires, each 50th is large, each 400th has a large key.
+fn fill(engine: &Engine, keys: usize) -> Model {
+    let mut model = Model::new();
+    for number in 0..keys {
+        let mut name = format!("key-{number}").into_bytes();
+        if number % 400 == 1 {
+            name.resize(20_000, b'k');
+        }
+        let value_bytes = if number % 50 == 2 { 17_000 + number } else { number * 13 % 300 };
+        let value: Vec<u8> = (0..value_bytes).map(|at| (at * 7 + number) as u8).collect();
+        let expires_at_ms = (number % 7 == 3).then_some(NOW_MS + 1 + number as u64);
+        let name = (database(number % 3 * 5), name);
+        set(engine, &name, &value, expires_at_ms);
+        model.insert(name, (value, expires_at_ms));
+    }
+    // Some are gone, and some have moved, so that segments have gaps.
+    for number in (0..keys).step_by(5) {
+        let name = (database(number % 3 * 5), format!("key-{number}").into_bytes());
+        let key = engine.key(name.0, &name.1);
+        engine.lock(&key).remove(&key, NOW_MS);
+        model.remove(&name);
+        if number % 2 == 0 {
+            set(engine, &name, b"again", None);
+            model.insert(name, (b"again".to_vec(), None));
+        }
+    }
+    model
+}
+
+fn exported(engine: &Engine) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let exported = engine.export(99, NOW_MS, &mut bytes).expect("a vector takes all");
+    assert_eq!(exported.bytes, bytes.len() as u64);
+    bytes
+}
+
+fn restored(bytes: &[u8], settings: &Settings) -> (Engine, Arc<Saved>) {
+    let saved = Arc::new(Saved::open(bytes.to_vec()).expect("it is in order"));
+    (Engine::restored(settings, &saved, NOW_MS), saved)
+}
+
+fn found(engine: &Engine, name: &(Database, Vec<u8>)) -> Option<(Vec<u8>, Option<u64>)> {
+    let key = engine.key(name.0, &name.1);
+    let mut shard = engine.lock(&key);
+    shard.get(&key, Access::Peek, NOW_MS).map(|found| (found.value.bytes().to_vec(), found.expires_at_ms))
+}
+
+fn check(engine: &Engine) {
+    engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+}
+
+fn keys(engine: &Engine) -> u64 {
+    engine.counts().keys.iter().sum()
+}
+
+#[test]
+fn what_was_written_comes_back() {
+    for policy in Policy::ALL {
+        let settings = settings(64 * MIB, policy);
+        let before = Engine::new(&settings);
+        let model = fill(&before, 5000);
+        let (after, saved) = restored(&exported(&before), &settings);
+        assert_eq!((saved.keys(), keys(&after)), (model.len() as u64, model.len() as u64));
+        (0..saved.shards()).try_for_each(|shard| saved.verify(shard)).expect("it is in order");
+        assert!(model.iter().all(|(name, entry)| found(&after, name).as_ref() == Some(entry)));
+        check(&after);
+        assert_eq!(after.counts(), before.counts());
+        let progress = saved.progress();
+        assert_eq!((progress.keys, progress.failure), (model.len() as u64, None));
+        // And again, out of what was brought back.
+        let (again, _) = restored(&exported(&after), &settings);
+        assert!(model.iter().all(|(name, entry)| found(&again, name).as_ref() == Some(entry)));
+    }
+}
+
+#[test]
+fn a_server_of_another_size_takes_what_fits() {
+    let before = Engine::new(&settings(64 * MIB, Policy::default()));
+    let model = fill(&before, 5000);
+    let bytes = exported(&before);
+    for bytes_max in [256 * MIB, 512 * MIB, 24 * MIB, 3 * MIB] {
+        for policy in [Policy::default(), Policy::NoEviction, Policy::VolatileLfu] {
+            let (after, saved) = restored(&bytes, &settings(bytes_max, policy));
+            (0..after.shards_count()).for_each(|number| after.load(number));
+            check(&after);
+            let there = model.iter().filter(|(name, _)| found(&after, name).is_some()).count();
+            let wrong =
+                model.iter().find(|(name, entry)| found(&after, name).is_some_and(|found| found != **entry));
+            assert_eq!(wrong, None);
+            assert_eq!(keys(&after), there as u64);
+            assert!(after.used_bytes() <= bytes_max + 2 * MIB, "{} of {bytes_max}", after.used_bytes());
+            let progress = saved.progress();
+            assert_eq!((progress.shards, progress.keys), (after.shards_count() as u64, there as u64));
+            assert_eq!(progress.keys + progress.left_out_keys, model.len() as u64, "{bytes_max} {policy}");
+            assert!(if bytes_max > 20 * MIB { there == model.len() } else { there > 100 });
+        }
+    }
+}
+
+#[test]
+fn what_has_expired_meanwhile_does_not_come_back() {
+    let settings = settings(64 * MIB, Policy::default());
+    let before = Engine::new(&settings);
+    let model = fill(&before, 5000);
+    let saved = Arc::new(Saved::open(exported(&before)).expect("it is in order"));
+    let later_ms = NOW_MS + 10_000;
+    let after = Engine::restored(&settings, &saved, later_ms);
+    after.load(0);
+    (0..after.shards_count()).for_each(|number| after.load(number));
+    check(&after);
+    let lasting = model.values().filter(|(_, expires_at_ms)| expires_at_ms.is_none()).count() as u64;
+    assert_eq!((keys(&after), saved.progress().left_out_keys), (lasting, model.len() as u64 - lasting));
+}
+
+#[test]
+fn what_is_flushed_before_it_was_loaded_stays_away() {
+    let settings = settings(64 * MIB, Policy::default());
+    let before = Engine::new(&settings);
+    fill(&before, 500);
+    let (after, _) = restored(&exported(&before), &settings);
+    after.shards_as_they_are().for_each(|mut shard| shard.clear());
+    assert_eq!(keys(&after), 0);
+    (0..after.shards_count()).for_each(|number| after.load(number));
+    assert_eq!(keys(&after), 0);
+}
+
+/// Takes bytes, and lets something happen in between.
+struct Meanwhile<F: FnMut()> {
+    bytes: Vec<u8>,
+    happens: F,
+}
+
+impl<F: FnMut()> Write for Meanwhile<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (self.happens)();
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_lives_while_it_is_written_is_written() {
+    let settings = settings(20 * MIB, Policy::NoEviction);
+    let engine = Engine::new(&settings);
+    let names: Vec<_> =
+        (0..30_000).map(|number| (database(0), format!("key-{number}").into_bytes())).collect();
+    names.iter().for_each(|name| set(&engine, name, &[b'a'; 100], None));
+    // Other sizes, so that all move; and the memory that this leaves behind is emptied and used again.
+    let mut writes = 0_usize;
+    let happens = || {
+        for number in (writes * 1000..).take(1000) {
+            let length = 60 + (number / names.len() * 17) % 60;
+            set(&engine, &names[number % names.len()], &vec![b'b'; length], None);
+        }
+        writes += 1;
+    };
+    let mut to = Meanwhile { bytes: Vec::new(), happens };
+    engine.export(1, NOW_MS, &mut to).expect("it takes all");
+    let bytes = to.bytes;
+    assert!(writes > 30, "each key changed meanwhile");
+    let (after, saved) = restored(&bytes, &settings);
+    let missing = names.iter().find(|name| found(&after, name).is_none());
+    assert_eq!(missing, None);
+    check(&after);
+    assert_eq!(saved.progress().failure, None);
+}
+
+#[derive(Clone, Debug)]
+enum Mutation {
+    Flip { at: usize, mask: u8 },
+    Cut(usize),
+    Remove { at: usize, bytes: usize },
+    Repeat { at: usize, bytes: usize },
+    Append(Vec<u8>),
+    Swap { at: usize, with: usize, bytes: usize },
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let at = any::<usize>;
+    let bytes = || 1..300_usize;
+    prop_oneof![
+        6 => (at(), 1..=255_u8).prop_map(|(at, mask)| Mutation::Flip { at, mask }),
+        2 => at().prop_map(Mutation::Cut),
+        1 => (at(), bytes()).prop_map(|(at, bytes)| Mutation::Remove { at, bytes }),
+        1 => (at(), bytes()).prop_map(|(at, bytes)| Mutation::Repeat { at, bytes }),
+        1 => prop::collection::vec(any::<u8>(), 1..100).prop_map(Mutation::Append),
+        1 => (at(), at(), bytes()).prop_map(|(at, with, bytes)| Mutation::Swap { at, with, bytes }),
+    ]
+}
+
+fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
+    let length = bytes.len();
+    match *mutation {
+        Mutation::Flip { at, mask } => bytes[at % length] ^= mask,
+        Mutation::Cut(at) => bytes.truncate(at % length),
+        Mutation::Remove { at, bytes: count } => {
+            let at = at % length;
+            bytes.drain(at..(at + count).min(length));
+        }
+        Mutation::Repeat { at, bytes: count } => {
+            let at = at % length;
+            let again = bytes[at..(at + count).min(length)].to_vec();
+            bytes.splice(at..at, again);
+        }
+        Mutation::Append(ref more) => bytes.extend_from_slice(more),
+        Mutation::Swap { at, with, bytes: count } => {
+            let (at, with) = (at % length, with % length);
+            (0..count.min(length - at.max(with))).for_each(|step| bytes.swap(at + step, with + step));
+        }
+    }
+}
+
+/// A data set of a few shards, parts and large values.
+fn sample() -> &'static (Model, Vec<u8>) {
+    static SAMPLE: std::sync::OnceLock<(Model, Vec<u8>)> = std::sync::OnceLock::new();
+    SAMPLE.get_or_init(|| {
+        let engine = Engine::new(&settings(20 * MIB, Policy::default()));
+        let model = fill(&engine, 300);
+        let bytes = exported(&engine);
+        (model, bytes)
+    })
+}
+
+/// Whether it was refused; if not, all must be there.
+fn is_refused(bytes: Vec<u8>) -> bool {
+    let (model, _) = sample();
+    let Ok(saved) = Saved::open(bytes) else { return true };
+    let saved = Arc::new(saved);
+    let is_sound = (0..saved.shards()).all(|shard| saved.verify(shard).is_ok());
+    for bytes_max in [20 * MIB, 5 * MIB] {
+        let engine = Engine::restored(&settings(bytes_max, Policy::default()), &saved, NOW_MS);
+        let mut there = 0;
+        for (name, entry) in model {
+            let found = found(&engine, name);
+            there += usize::from(found.is_some());
+            assert!(found.is_none_or(|found| found == *entry), "a value that nobody stored");
+        }
+        check(&engine);
+        assert_eq!(keys(&engine), there as u64);
+        assert_eq!(saved.progress().failure.is_none(), is_sound);
+        assert!(!is_sound || there == model.len());
+    }
+    !is_sound
+}
+
+#[test]
+fn every_byte_counts() {
+    let (_, bytes) = sample();
+    let near_ends = (0..120).step_by(3).chain((bytes.len() - 400..bytes.len()).step_by(5));
+    for at in near_ends.chain((0..bytes.len()).step_by(4999)) {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(is_refused(flipped), "byte {at}");
+        assert!(is_refused(bytes[..at].to_vec()), "cut at {at}");
+    }
+    assert!(!is_refused(bytes.clone()));
+}
+
+#[test]
+fn each_kind_of_damage_has_its_words() {
+    let (_, bytes) = sample();
+    let with = |at: usize, new: &[u8]| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + new.len()].copy_from_slice(new);
+        bytes
+    };
+    let cases = [
+        (
+            b"REDIS0009 and more, as long as the begin of a file has to be, 64 bytes".to_vec(),
+            "it is not a file of saved data",
+        ),
+        (Vec::new(), "its end is missing"),
+        (bytes[..bytes.len() - 1].to_vec(), "its end is missing"),
+        (bytes[..70].to_vec(), "its end is missing"),
+        (with(8, &[9]), "it has format 9, and this version of Larder reads format 1 only"),
+        (with(20, &[9]), "it is damaged at byte 0: the begin has another checksum"),
+    ];
+    for (bytes, message) in cases {
+        let error: SavedError = Saved::open(bytes).expect_err("it is refused");
+        assert_eq!(error.to_string(), message);
+    }
+    let saved = Saved::open(with(500, &[1, 2, 3])).expect("begin and end are in order");
+    let error = saved.verify(0).expect_err("it is refused");
+    assert!(error.to_string().ends_with("a part has another checksum"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_change_is_noticed(mutations in prop::collection::vec(mutation(), 1..4)) {
+        let (_, bytes) = sample();
+        let mut changed = bytes.clone();
+        for mutation in &mutations {
+            if !changed.is_empty() {
+                mutate(&mut changed, mutation);
+            }
+        }
+        prop_assert_eq!(is_refused(changed.clone()), changed != *bytes);
+    }
+}
