@@ -1,5 +1,6 @@
 //! The loop of one thread: listeners and the connections that it has accepted.
 
+use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -239,7 +240,7 @@ impl Worker {
 
     /// Answers what has been asked already, and ends.
     fn finish(mut self, events: &mut Events) -> io::Result<()> {
-        self.tick(now_ms());
+        (0..self.doors.len()).for_each(|door| self.accept(door, now_ms()));
         self.doors.clear();
         self.again = self.connections.iter().map(|(number, _)| number).collect();
         let end = Instant::now() + STOP_WITHIN;
@@ -247,14 +248,20 @@ impl Worker {
             let now_ms = now_ms();
             self.go_on(now_ms);
             self.go_on_alone(now_ms);
-            self.connections.retain(|number, connection| {
-                let has_more = self.again.contains(&number);
-                has_more || !connection.is_quiet()
-            });
+            self.close_quiet(now_ms);
             self.wait(events, TICK)?;
             self.again.extend(events.iter().map(|event| event.token().0));
         }
         Ok(())
+    }
+
+    /// Closes connections that have nothing to do and nothing to send.
+    fn close_quiet(&mut self, now_ms: u64) {
+        let busy: HashSet<usize> = self.again.iter().chain(&self.alone).copied().collect();
+        let others = self.connections.iter().filter(|(number, _)| !busy.contains(number));
+        let quiet = others.filter(|(_, connection)| connection.is_quiet());
+        let quiet: Vec<_> = quiet.map(|(number, _)| number).collect();
+        quiet.into_iter().for_each(|number| self.close(number, now_ms));
     }
 }
 

@@ -1,0 +1,99 @@
+//! Connections of `larder kv`: clients that read slowly, end half-way, or are there when the server ends.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+
+use testkit::{Kv, Signal, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+fn connect(kv: &Kv) -> TcpStream {
+    let stream = TcpStream::connect(kv.address()).expect("it listens");
+    stream.set_nodelay(true).expect("a socket option");
+    stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    stream.set_write_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    stream
+}
+
+fn read_exactly(stream: &mut TcpStream, expected: &[u8]) {
+    let mut given = vec![0; expected.len()];
+    stream.read_exact(&mut given).expect("a reply");
+    assert!(given == expected, "{} instead of {}", text(&given), text(expected));
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned()
+}
+
+/// `SET big` with a value of so many bytes, and the reply to `GET big`.
+fn set_big(kv: &Kv, bytes: usize) -> Vec<u8> {
+    let value = "v".repeat(bytes);
+    let mut stream = connect(kv);
+    stream
+        .write_all(format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${bytes}\r\n{value}\r\n").as_bytes())
+        .expect("sent");
+    read_exactly(&mut stream, b"+OK\r\n");
+    format!("${bytes}\r\n{value}\r\n").into_bytes()
+}
+
+#[test]
+fn those_who_do_not_read_wait_and_lose_nothing() {
+    let mut kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]);
+    let reply = set_big(&kv, 100_000);
+    let mut slow: Vec<_> = (0..50).map(|_| connect(&kv)).collect();
+    let before = kv.service.resident_bytes();
+    // 20 MB of replies to each.
+    for stream in &mut slow {
+        stream.write_all("GET big\r\nPING\r\n".repeat(200).as_bytes()).expect("sent");
+    }
+    // Others are served meanwhile, and what waits stays small.
+    for _ in 0..100 {
+        let mut other = connect(&kv);
+        other.write_all(b"PING\r\n").expect("sent");
+        read_exactly(&mut other, b"+PONG\r\n");
+    }
+    let grown = kv.service.resident_bytes().saturating_sub(before);
+    assert!(grown < 50 * 400_000, "{grown} bytes for 50 clients that do not read");
+    let pair = [&reply[..], b"+PONG\r\n"].concat();
+    for mut stream in slow {
+        (0..200).for_each(|_| read_exactly(&mut stream, &pair));
+    }
+    kv.service.assert_runs();
+}
+
+#[test]
+fn requests_larger_than_a_read_wait_with_those_behind_them() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB"]);
+    let reply = set_big(&kv, 3_000_000);
+    let mut stream = connect(&kv);
+    stream.write_all("GET big\r\nECHO between\r\n".repeat(20).as_bytes()).expect("sent");
+    stream.shutdown(Shutdown::Write).expect("half closed");
+    let pair = [&reply[..], b"$7\r\nbetween\r\n"].concat();
+    (0..20).for_each(|_| read_exactly(&mut stream, &pair));
+    assert_eq!(stream.read(&mut [0]).expect("the end"), 0);
+}
+
+#[test]
+fn what_was_asked_is_answered_when_it_ends() {
+    let mut kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"]);
+    const ASKED: usize = 5_000;
+    let streams: Vec<_> = (0..8).map(|_| connect(&kv)).collect();
+    for mut stream in &streams {
+        // All of it is on its way when the call returns: the server need not have read it.
+        stream.write_all("PING\r\n".repeat(ASKED).as_bytes()).expect("sent");
+    }
+    kv.service.signal(Signal::TERM);
+    let readers = streams.into_iter().map(|mut stream| {
+        thread::spawn(move || {
+            let mut replies = Vec::new();
+            stream.read_to_end(&mut replies).map(|_| replies)
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    for reader in readers {
+        let replies = reader.join().expect("no panic").expect("an end without a reset");
+        assert_eq!(replies.len(), ASKED * b"+PONG\r\n".len());
+    }
+    assert!(kv.service.end().success());
+}
