@@ -27,6 +27,7 @@ pub(crate) enum Command {
         /// Configuration file (TOML)
         file: PathBuf,
     },
+    Doctor(crate::doctor::DoctorArguments),
     /// Tell why a response was, or was not, stored and reused
     Explain(ExplainArguments),
     /// Purge a URL, with all its variants, from a running cache

@@ -9,6 +9,7 @@ use engine::Engine;
 use kv::{Access, Limits, Listen, Security, Server};
 
 use crate::config::{KvOverrides, KvSettings, Overrides, Program};
+use crate::doctor;
 
 /// Run a cache server for clients of Redis
 ///
@@ -92,6 +93,8 @@ impl KvControl {
 
 /// Starts the workers.
 pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)> {
+    doctor::raise_open_files();
+    doctor::warn(settings);
     let engine = Arc::new(Engine::new(&engine::Settings {
         bytes_max: settings.bytes_max,
         policy: settings.policy,

@@ -7,6 +7,7 @@ mod assemble;
 mod bench;
 mod cli;
 mod config;
+mod doctor;
 mod explain;
 mod kv;
 mod lifecycle;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
         Command::Kv(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
         Command::Check { file } => return check(&file),
+        Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Purge(arguments) => operate::purge(&arguments),
         Command::Reload(arguments) => operate::reload(&arguments),

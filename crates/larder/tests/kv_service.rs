@@ -4,5 +4,7 @@
 mod beside_the_gateway;
 #[path = "kv_service/configured.rs"]
 mod configured;
+#[path = "kv_service/doctor.rs"]
+mod doctor;
 #[path = "kv_service/server.rs"]
 mod server;

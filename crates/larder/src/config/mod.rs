@@ -25,7 +25,7 @@ pub(crate) use check::{KvSettings, LogSettings, Settings};
 pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program};
 pub(crate) use problem::{Problem, Severity};
-pub(crate) use quantity::parse_duration;
+pub(crate) use quantity::{format_size, parse_duration};
 pub(crate) use tree::Table;
 
 use locate::Place;

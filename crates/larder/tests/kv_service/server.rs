@@ -20,12 +20,17 @@ pub(crate) struct Kv {
 impl Kv {
     /// Starts it; each line of `options` stands in `[kv]`, which listens on a free port.
     pub(crate) fn start(options: &str) -> Self {
+        Self::start_with(options, |command| command)
+    }
+
+    /// As [`Self::start`], by the command that `change` makes of the usual one.
+    pub(crate) fn start_with(options: &str, change: impl FnOnce(Command) -> Command) -> Self {
         let (folder, admin) = (tempfile::tempdir().expect("a folder"), Port::reserve());
         let file = folder.path().join("larder.toml");
         fs::write(&file, config(options, &admin)).expect("a file in it");
         let mut command = Command::new(LARDER);
         command.args(["kv", "--config"]).arg(&file);
-        let mut service = Service::start(&mut command, folder.path(), "kv");
+        let mut service = Service::start(&mut change(command), folder.path(), "kv");
         let address = wait::until("it prints its address", || {
             service.assert_runs();
             service.stdout().strip_suffix('\n').and_then(|line| line.parse().ok())

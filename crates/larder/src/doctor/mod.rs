@@ -1,0 +1,63 @@
+//! What of the system is set in a way that a cache server suffers from: as `larder doctor`, and at the start of the server.
+//!
+//! [`facts`] reads, [`checks`] judges. Nothing is changed, except that the process takes the open files that it may have.
+
+mod checks;
+mod facts;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+pub(crate) use checks::Needs;
+
+use crate::config::{self, KvSettings, Overrides, Program};
+use crate::output;
+use checks::Finding;
+use facts::Facts;
+
+/// Tell which settings of this system hold the server for clients of Redis back
+///
+/// Prints each setting with what is there and, where it should be another, what to set and why. Changes nothing. Exit status 1 if there
+/// is anything to set.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct DoctorArguments {
+    /// Configuration file whose [kv] says how many clients and how much memory there will be [default: that of an empty file]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Prints what is found.
+pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
+    let overrides = Overrides { program: Program::Kv, ..Overrides::default() };
+    let checked = config::check(arguments.config.as_deref(), &overrides);
+    output::problems(&checked);
+    let Some(kv) = checked.settings.and_then(|settings| settings.kv) else { return ExitCode::FAILURE };
+    let findings = findings(&kv);
+    findings.iter().for_each(|finding| output::result(&finding.to_string()));
+    if findings.iter().any(|finding| finding.advice.is_some()) {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Logs a warning for each setting that should be another.
+pub(crate) fn warn(kv: &KvSettings) {
+    for finding in findings(kv) {
+        let Some(advice) = &finding.advice else { continue };
+        tracing::warn!(setting = finding.setting, found = %finding.found, set = %advice.set, "{}", advice.why);
+    }
+}
+
+/// Takes as many open files as the system allows this process: the soft limit is low for the sake of programs that use `select`.
+pub(crate) fn raise_open_files() {
+    if let Err(error) = facts::raise_open_files() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+fn findings(kv: &KvSettings) -> Vec<Finding> {
+    checks::findings(&Facts::read(), &Needs::of(kv))
+}

@@ -1,0 +1,63 @@
+//! `larder doctor`, and what it tells at the start of the server.
+
+use std::fs;
+use std::process::Command;
+
+use testkit::wait;
+
+use crate::server::{Kv, LARDER};
+
+/// The lines of `larder doctor` under a limit of open files, and whether it says that all is well.
+fn doctor(limit: u32) -> (String, bool) {
+    let script = format!("ulimit -n {limit}; exec \"$0\" doctor");
+    let output = Command::new("sh").args(["-c", &script, LARDER]).output().expect("a shell");
+    (String::from_utf8(output.stdout).expect("UTF-8"), output.status.success())
+}
+
+#[test]
+fn each_setting_has_a_line() {
+    let (text, is_well) = doctor(1000);
+    for setting in
+        ["somaxconn", "tcp_max_syn_backlog", "open files", "tcp_rmem", "tcp_wmem", "overcommit", "memory"]
+    {
+        assert!(text.lines().any(|line| line.contains(setting)), "no {setting} in {text}");
+    }
+    assert_eq!(is_well, text.lines().all(|line| line.starts_with("good")), "{text}");
+}
+
+#[test]
+fn too_few_open_files_are_told() {
+    let (text, is_well) = doctor(256);
+    assert!(text.contains("SET   open files (ulimit -n, LimitNOFILE=) = 256: set at least 10128"), "{text}");
+    assert!(!is_well);
+}
+
+#[test]
+fn the_server_warns_when_it_starts() {
+    let kv = Kv::start_with("", |command| {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]).arg(LARDER).args(command.get_args());
+        limited
+    });
+    wait::until_true("it warns", || {
+        let log = kv.service.stderr();
+        log.lines().any(|line| line.contains("WARN") && line.contains("open files") && line.contains("10128"))
+    });
+}
+
+/// What the page of the settings promises is what `larder doctor` asks for.
+#[test]
+fn the_file_for_sysctl_satisfies_it() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/sysctl.d/larder.conf");
+    let text = fs::read_to_string(file).expect("the file");
+    let number = |name: &str| -> u64 {
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));
+        line.split_whitespace().next_back().and_then(|number| number.parse().ok()).expect("a number")
+    };
+    assert!(number("net.core.somaxconn =") >= 4096);
+    assert!(number("net.ipv4.tcp_max_syn_backlog =") >= 1024);
+    assert!(number("net.ipv4.tcp_rmem =") >= 4 << 20);
+    assert!(number("net.ipv4.tcp_wmem =") >= 4 << 20);
+    assert_ne!(number("vm.overcommit_memory ="), 2);
+}
