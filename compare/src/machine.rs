@@ -6,8 +6,6 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use bench::peers::Peer;
-
 /// What somebody needs to know to judge the figures.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Machine {
@@ -24,7 +22,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// What cannot be found out is empty.
-    pub(crate) fn look(repository: &Path, peers: &[Peer], larder: &Path) -> Self {
+    pub(crate) fn look(repository: &Path, versions: Vec<(String, Command)>) -> Self {
         let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         Self {
@@ -34,7 +32,7 @@ impl Machine {
             cores: cpu_info.lines().filter(|line| line.starts_with("processor")).count(),
             kernel: printed("uname", &["-sr"]),
             system: value(&release, "PRETTY_NAME").unwrap_or_default(),
-            versions: peers.iter().map(|peer| version(*peer, larder)).collect(),
+            versions: versions.into_iter().map(|(title, command)| (title, first_line(command))).collect(),
         }
     }
 }
@@ -48,16 +46,15 @@ fn commit(repository: &Path) -> String {
     if changes.is_empty() { commit } else { format!("{commit}+") }
 }
 
-fn version(peer: Peer, larder: &Path) -> (String, String) {
-    let recipe = peer.recipe();
-    let program = recipe.program.replace("{{larder}}", &larder.display().to_string());
-    (recipe.title.to_owned(), printed(&program, recipe.version))
-}
-
 /// The first line that a program prints.
 fn printed(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
-    command.args(arguments).env("PATH", "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin");
+    command.args(arguments);
+    first_line(command)
+}
+
+fn first_line(mut command: Command) -> String {
+    command.env("PATH", "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin");
     let Ok(output) = command.output() else { return String::new() };
     let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()

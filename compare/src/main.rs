@@ -6,6 +6,7 @@
 mod coalescing;
 mod core_time;
 mod generators;
+mod kv;
 mod load;
 mod machine;
 mod memory;
@@ -22,24 +23,24 @@ mod verdict;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 use bench::peers::Peer;
+use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use clap::{Parser, ValueEnum as _};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::What;
 use crate::report::Report;
-use crate::row::{Row, Subject};
+use crate::row::Row;
 use crate::stage::{CLIENT_CORE, Theatre};
 
 /// Measures Larder and its peers side by side
 #[derive(Debug, Parser)]
 #[command(name = "compare", version)]
 struct Options {
-    /// What to measure; everything without
+    /// What to measure; all rows of the gateway without
     #[arg(value_enum)]
     what: Vec<What>,
 
@@ -59,9 +60,13 @@ struct Options {
     #[arg(long, value_delimiter = ',', value_name = "SERVER,...", value_parser = peer_names())]
     peers: Vec<Peer>,
 
-    /// Write latest.json and latest.md to this folder; print only without
+    /// Write latest.json and latest.md to this folder, or kv.json and kv.md for rows of kv; print only without
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
+
+    /// Keep those rows in the results that were measured before, at the same commit
+    #[arg(long, requires = "results")]
+    add: bool,
 
     /// Show the first table and the budgets in this page, between its lines `compare:begin` and `compare:end`
     #[arg(long, value_name = "FILE")]
@@ -91,9 +96,7 @@ fn peer_names() -> impl clap::builder::TypedValueParser<Value = Peer> {
 }
 
 fn run(mut options: Options) -> anyhow::Result<()> {
-    if options.what.is_empty() {
-        options.what = What::value_variants().to_vec();
-    }
+    options.what = What::resolved(&options.what);
     stay_off_the_server_core()?;
     raise_open_files_limit();
     let theatre = Theatre::new(&options.larder)?;
@@ -102,16 +105,21 @@ fn run(mut options: Options) -> anyhow::Result<()> {
     for what in &options.what {
         let measured = match what {
             What::Generators => generators::measure(&options.larder, effort)?,
+            what if what.is_kv() => kv::measure(&options.larder, *what, effort)?,
             _ => measure(&theatre, *what, &wanted(*what, &options.peers), effort)?,
         };
         measured.iter().for_each(|row| output::result(&report::row_table(row)));
         rows.extend(measured);
     }
-    let machine = machine::Machine::look(&repository(), &taking_part(&rows), &options.larder);
-    let report = Report::new(machine, effort, rows);
+    let name = if options.what.iter().all(|what| what.is_kv()) { "kv" } else { "latest" };
+    let machine = machine::Machine::look(&repository(), versions(&rows, &options.larder));
+    let mut report = Report::new(machine, effort, rows);
+    if let Some(folder) = options.results.as_deref().filter(|_| options.add) {
+        report = report.with_rows_of(&folder.join(format!("{name}.json")));
+    }
     output::result(&report.conclusion());
     if let Some(folder) = &options.results {
-        write_results(folder, &report)?;
+        write_results(folder, name, &report)?;
     }
     if let Some(page) = &options.page {
         write_page(page, &report)?;
@@ -155,17 +163,17 @@ fn wanted(what: What, chosen: &[Peer]) -> Vec<Peer> {
     what.peers().iter().filter(takes_part).copied().collect()
 }
 
-fn taking_part(rows: &[Row]) -> Vec<Peer> {
+/// Of everybody who takes part: a title, and what tells the version.
+fn versions(rows: &[Row], larder: &Path) -> Vec<(String, Command)> {
     let subjects = rows.iter().flat_map(|row| &row.series).map(|series| series.subject);
-    let mut peers: Vec<Peer> = subjects
-        .filter_map(|subject| match subject {
-            Subject::Peer(peer) => Some(peer),
-            Subject::PlainHit | Subject::Generator(_) => None,
-        })
-        .collect();
-    peers.sort();
-    peers.dedup();
-    peers
+    let mut known: Vec<(String, Command)> = Vec::new();
+    for subject in subjects {
+        let Some(command) = subject.version(larder) else { continue };
+        if known.iter().all(|(title, _)| title != subject.title()) {
+            known.push((subject.title().to_owned(), command));
+        }
+    }
+    known
 }
 
 fn repository() -> PathBuf {
@@ -173,10 +181,11 @@ fn repository() -> PathBuf {
     package.parent().unwrap_or(package).to_owned()
 }
 
-fn write_results(folder: &Path, report: &Report) -> anyhow::Result<()> {
+fn write_results(folder: &Path, name: &str, report: &Report) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    fs::write(folder.join("latest.json"), report.json()?)?;
-    fs::write(folder.join("latest.md"), format!("# Latest comparison\n\n{}", report.markdown()))?;
+    fs::write(folder.join(format!("{name}.json")), report.json()?)?;
+    let title = if name == "kv" { "Latest comparison of kv" } else { "Latest comparison" };
+    fs::write(folder.join(format!("{name}.md")), format!("# {title}\n\n{}", report.markdown()))?;
     output::progress(&format!("written to {}", folder.display()));
     Ok(())
 }

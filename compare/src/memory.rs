@@ -142,7 +142,7 @@ fn settled_bytes(server: &Server) -> anyhow::Result<u64> {
 }
 
 /// Memory of a process and all that descends from it; what several share is counted once.
-fn memory_bytes(root: u32) -> anyhow::Result<u64> {
+pub(crate) fn memory_bytes(root: u32) -> anyhow::Result<u64> {
     let mut sum = 0;
     for pid in tree(root, &parents()) {
         let path = format!("/proc/{pid}/smaps_rollup");

@@ -3,6 +3,7 @@
 use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
+use crate::kv::{self, Store};
 use crate::load::Protocol;
 
 /// A row of the comparison; the argument WHAT of `make compare`.
@@ -37,6 +38,19 @@ pub(crate) enum What {
     Mixed,
     /// Load generators instead of servers: does ours say what others say?
     Generators,
+    /// All rows of the kv server
+    Kv,
+    KvGet,
+    KvSet,
+    KvValues,
+    /// 10 M keys
+    KvKeys,
+    KvMemory,
+    KvWorkers,
+    /// p99.9 during mass expiry, growth and a save
+    KvTail,
+    /// redis-benchmark instead of our generator
+    KvTools,
 }
 
 /// A row that is measured as core time per request.
@@ -84,6 +98,11 @@ pub(crate) enum Reference {
     BestPeer,
     /// Larder's own plain hit in the same run.
     PlainHit,
+    Store(Store),
+    /// Larder kv with few keys in the same run.
+    HotKeys,
+    /// Larder kv with one worker in the same run.
+    OneWorker,
 }
 
 const MEMORY_CACHES: &[Peer] =
@@ -100,6 +119,48 @@ const HIT: CoreTime = CoreTime {
 };
 
 impl What {
+    /// What a comparison of the gateway consists of, without being asked for anything in particular.
+    pub(crate) const GATEWAY: [Self; 16] = [
+        Self::Hit,
+        Self::Vary,
+        Self::NotModified,
+        Self::Miss,
+        Self::TenKib,
+        Self::SixtyFourKib,
+        Self::OneMib,
+        Self::Tls,
+        Self::H2,
+        Self::OpenLoop,
+        Self::Memory,
+        Self::Overhead,
+        Self::Waiters,
+        Self::Expiry,
+        Self::Mixed,
+        Self::Generators,
+    ];
+
+    /// The rows of the kv server.
+    pub(crate) const KV: [Self; 8] = [
+        Self::KvGet,
+        Self::KvSet,
+        Self::KvValues,
+        Self::KvKeys,
+        Self::KvMemory,
+        Self::KvWorkers,
+        Self::KvTail,
+        Self::KvTools,
+    ];
+
+    /// What is to be measured where this was asked for.
+    pub(crate) fn resolved(asked: &[Self]) -> Vec<Self> {
+        let parts = |what: &Self| if *what == Self::Kv { Self::KV.to_vec() } else { vec![*what] };
+        if asked.is_empty() { Self::GATEWAY.to_vec() } else { asked.iter().flat_map(parts).collect() }
+    }
+
+    pub(crate) fn is_kv(self) -> bool {
+        self == Self::Kv || Self::KV.contains(&self)
+    }
+
     /// The servers of the row.
     pub(crate) fn peers(self) -> &'static [Peer] {
         use Peer::{Apache, Haproxy, Larder, NginxLua, NginxProxyCache, NginxStatic, TrafficServer, Varnish};
@@ -121,6 +182,7 @@ impl What {
             // HAProxy does not collapse requests.
             Self::Waiters => &[Larder, NginxProxyCache, Varnish],
             Self::Generators => &[],
+            _ => &[],
         }
     }
 
@@ -157,7 +219,7 @@ impl What {
             }
             Self::H2 => CoreTime { title: "hit over HTTP/2, 14 bytes", protocol: Protocol::Http2, ..HIT },
             Self::OpenLoop | Self::Memory | Self::Overhead | Self::Waiters | Self::Expiry => return None,
-            Self::Mixed | Self::Generators => return None,
+            _ => return None,
         })
     }
 
@@ -188,6 +250,7 @@ impl What {
             Self::Waiters => at_most(100.0),
             Self::Expiry => at_most(1.0),
             Self::Mixed => at_most(1000.0),
+            _ => kv::budgets(title),
         }
     }
 }
@@ -200,7 +263,7 @@ mod tests {
 
     #[test]
     fn every_reference_takes_part_in_its_row() {
-        for what in What::value_variants() {
+        for what in What::GATEWAY {
             assert!(what.peers().contains(&Peer::Larder) || what.peers().is_empty(), "{what:?}");
             for budget in what.budgets("") {
                 if let Limit::Times(_, Reference::Peer(peer)) = budget.limit {
@@ -208,5 +271,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn everything_belongs_to_the_gateway_or_to_kv() {
+        let parts = [&What::GATEWAY[..], &What::KV[..], &[What::Kv]].concat();
+        assert_eq!(parts.len(), What::value_variants().len());
+        assert!(What::value_variants().iter().all(|what| parts.contains(what)));
+        assert_eq!(What::resolved(&[]), What::GATEWAY);
+        assert_eq!(What::resolved(&[What::Kv]), What::KV);
     }
 }

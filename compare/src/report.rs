@@ -1,6 +1,8 @@
 //! The result as JSON and as Markdown tables.
 
 use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +31,26 @@ impl Report {
     pub(crate) fn new(machine: Machine, effort: Effort, rows: Vec<Row>) -> Self {
         let verdicts = rows.iter().flat_map(verdicts).collect();
         Self { schema: SCHEMA.to_owned(), machine, effort, rows, verdicts }
+    }
+
+    /// With the rows that a file has beside, if they are of the same commit and machine: a run in several parts.
+    pub(crate) fn with_rows_of(mut self, file: &Path) -> Self {
+        let before = fs::read_to_string(file).ok().and_then(|text| serde_json::from_str::<Self>(&text).ok());
+        let of_same = |before: &Self| {
+            (&before.machine.commit, &before.machine.processor)
+                == (&self.machine.commit, &self.machine.processor)
+        };
+        let Some(before) = before.filter(of_same) else { return self };
+        let is_new = |row: &Row| self.rows.iter().all(|own| own.title != row.title);
+        let kept: Vec<Row> = before.rows.into_iter().filter(is_new).collect();
+        for version in before.machine.versions {
+            if !self.machine.versions.contains(&version) {
+                self.machine.versions.push(version);
+            }
+        }
+        self.rows.extend(kept);
+        self.rows.sort_by_key(|row| row.what);
+        Self::new(self.machine, self.effort, self.rows)
     }
 
     /// # Errors

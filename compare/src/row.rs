@@ -1,9 +1,13 @@
 //! What a measurement gives: servers and their figures.
 
+use std::path::Path;
+use std::process::Command;
+
 use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
 use crate::generators::Generator;
+use crate::kv::Store;
 use crate::plan::What;
 use crate::statistics::Summary;
 
@@ -43,6 +47,11 @@ pub(crate) enum Subject {
     /// Larder's plain hit beside another row.
     PlainHit,
     Generator(Generator),
+    Store(Store),
+    /// Larder kv with few keys, beside one with many.
+    HotKeys,
+    /// Larder kv with one worker, beside one with two.
+    OneWorker,
 }
 
 impl Row {
@@ -60,7 +69,8 @@ impl Row {
     pub(crate) fn own(&self) -> Option<&Series> {
         let is_own = |subject| match subject {
             Subject::Peer(peer) => peer == Peer::Larder,
-            Subject::PlainHit => false,
+            Subject::Store(store) => store == Store::Larder,
+            Subject::PlainHit | Subject::HotKeys | Subject::OneWorker => false,
             Subject::Generator(generator) => generator.is_own(),
         };
         self.series.iter().find(|series| is_own(series.subject))
@@ -88,11 +98,29 @@ fn summaries(rounds: &[Vec<f64>]) -> Vec<Summary> {
 }
 
 impl Subject {
+    /// What tells its version; nothing for those who are told of elsewhere.
+    pub(crate) fn version(self, larder: &Path) -> Option<Command> {
+        let (program, arguments) = match self {
+            Self::Peer(peer) => {
+                let recipe = peer.recipe();
+                (recipe.program.replace("{{larder}}", &larder.display().to_string()), recipe.version)
+            }
+            Self::Store(store) => store.version(larder),
+            Self::PlainHit | Self::Generator(_) | Self::HotKeys | Self::OneWorker => return None,
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        Some(command)
+    }
+
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Peer(peer) => peer.recipe().title,
             Self::PlainHit => "Larder, plain hit beside",
             Self::Generator(generator) => generator.title(),
+            Self::Store(store) => store.title(),
+            Self::HotKeys => "Larder kv, 100,000 keys beside",
+            Self::OneWorker => "Larder kv, one worker beside",
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn verdicts(row: &Row) -> Vec<Verdict> {
 
 fn verdict(row: &Row, budget: Budget) -> Option<Verdict> {
     let median = |series: &Series| series.figures.get(budget.measure).map(|summary| summary.median);
-    let larder = median(row.of(Subject::Peer(Peer::Larder))?)?;
+    let larder = median(row.own()?)?;
     let measure = row.measures.get(budget.measure)?;
     let (measured, limit, text) = match budget.limit {
         Limit::AtMost(limit) => (larder, limit, format!("at most {limit} {}", measure.unit)),
@@ -40,6 +40,9 @@ fn find(row: &Row, reference: Reference, median: impl Fn(&Series) -> Option<f64>
     match reference {
         Reference::Peer(peer) => row.of(Subject::Peer(peer)),
         Reference::PlainHit => row.of(Subject::PlainHit),
+        Reference::Store(store) => row.of(Subject::Store(store)),
+        Reference::HotKeys => row.of(Subject::HotKeys),
+        Reference::OneWorker => row.of(Subject::OneWorker),
         Reference::BestPeer => {
             let rivals = row.series.iter().filter(|series| is_rival(series.subject));
             let known = rivals.filter_map(|series| Some((median(series)?, series)));

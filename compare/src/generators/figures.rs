@@ -2,15 +2,15 @@
 
 /// What a generator says of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     /// 0 for those that don't say.
-    pub(super) requests: f64,
-    pub(super) errors: u64,
-    pub(super) per_second: f64,
-    pub(super) mean_us: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-    pub(super) max_us: f64,
+    pub(crate) requests: f64,
+    pub(crate) errors: u64,
+    pub(crate) per_second: f64,
+    pub(crate) mean_us: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) max_us: f64,
 }
 
 /// From the JSON of `larder bench`.
@@ -69,7 +69,7 @@ pub(super) fn of_ab(text: &str) -> Option<Figures> {
 }
 
 /// From the output of `redis-benchmark --csv`: a head, and a line of quoted figures.
-pub(super) fn of_redis_benchmark(text: &str) -> Option<Figures> {
+pub(crate) fn of_redis_benchmark(text: &str) -> Option<Figures> {
     let figures: Vec<f64> =
         text.lines().last()?.split(',').filter_map(|cell| cell.trim_matches('"').parse().ok()).collect();
     let &[per_second, mean_ms, _min_ms, p50_ms, _p95_ms, p99_ms, max_ms] = figures.as_slice() else {

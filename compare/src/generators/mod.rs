@@ -14,6 +14,7 @@ use bench::server::{ServerProbe, Spent};
 use serde::{Deserialize, Serialize};
 
 use self::figures::Figures;
+pub(crate) use self::figures::of_redis_benchmark;
 use self::target::Target;
 use crate::Effort;
 use crate::output;
@@ -227,7 +228,7 @@ impl Generator {
             Self::BenchHttp | Self::BenchHttpRate | Self::BenchResp => figures::of_bench(text),
             Self::Wrk => figures::of_wrk(text),
             Self::Ab => figures::of_ab(text),
-            Self::RedisBenchmark => figures::of_redis_benchmark(text),
+            Self::RedisBenchmark => of_redis_benchmark(text),
         }
     }
 }

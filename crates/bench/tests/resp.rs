@@ -6,34 +6,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bench::resp::{
-    Choice, Login, NullReply, NullResp, NullServer, Pace, Preload, Protocol, RespError, RespLoad, RespRun,
-    Reuse, Topology, Until, Values, Workload, prepare, run,
+    Choice, Client, Expiry, Login, NullReply, NullResp, NullServer, Pace, Preload, Protocol, RespError,
+    RespLoad, RespRun, Reuse, Topology, Until, Values, Workload, prepare, run,
 };
 use scripted::{Scripted, Step};
 use testkit::{Redis, RedisCluster};
 
 fn load(address: SocketAddr) -> RespLoad {
     RespLoad {
-        address,
-        topology: Topology::Single,
-        protocol: Protocol::Resp2,
-        login: None,
         workload: Workload::Workflow,
-        key_bytes: 16,
-        value_bytes: 12,
-        values: Values::OfKey,
         keys: 100,
-        choice: Choice::Uniform,
         preload: Preload::Nothing,
         connections: 3,
-        reuse: Reuse::KeepOpen,
-        pipeline: 1,
-        threads: 1,
         until: Until::Requests(600),
-        warm_up: None,
-        pace: Pace::Closed,
         timeout: Duration::from_secs(20),
-        seed: 1,
+        ..RespLoad::of(address)
     }
 }
 
@@ -344,4 +331,84 @@ fn settings_that_exclude_each_other_are_refused() {
         let error = run(&load, &mut ()).expect_err("it can't be followed");
         assert_eq!(error.to_string(), expected);
     }
+}
+
+#[test]
+fn memcached_replies_are_verified() {
+    let cases: [(Workload, &[u8], [u64; 2], &str); 9] = [
+        (Workload::Set, b"HD\r\n", [1, 0], "ok"),
+        (Workload::Set, b"NS\r\n", [0, 1], "NS"),
+        (Workload::Set, b"SERVER_ERROR out of memory\r\n", [0, 1], "SERVER_ERROR"),
+        (Workload::Get, b"EN\r\n", [1, 0], "nil"),
+        (Workload::Get, b"VA 3\r\nxyz\r\n", [0, 1], "value"),
+        (Workload::Get, b"VA 12 k1\r\nxyzxyzxyzxyz\r\n", [0, 1], "value"),
+        (Workload::Get, b"HD\r\n", [0, 1], "ok"),
+        (Workload::Del, b"HD\r\n", [1, 0], "deleted"),
+        (Workload::Del, b"NF\r\n", [1, 0], "not deleted"),
+    ];
+    for (workload, reply, expected, outcome) in cases {
+        let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
+        let load = RespLoad {
+            protocol: Protocol::Memcached,
+            workload,
+            connections: 1,
+            until: Until::Requests(1),
+            ..load(server.address())
+        };
+        let run = run(&load, &mut ()).expect("it can be reached").run;
+        let shown = reply.escape_ascii();
+        assert_eq!([run.requests, run.errors.wrong], expected, "{shown}");
+        let outcomes: Vec<_> = run.outcomes.iter().map(|outcome| outcome.name.as_str()).collect();
+        assert_eq!(outcomes, [outcome], "{shown}");
+    }
+}
+
+#[test]
+fn commands_say_when_keys_expire() {
+    let (seconds, at) = (Expiry::AfterSeconds(60), Expiry::AtUnixMs(2_000_000_000_999));
+    let cases: [(Protocol, Expiry, &[u8], &[u8]); 5] = [
+        (Protocol::Resp2, Expiry::Never, b"+OK\r\n", b"\r\n"),
+        (Protocol::Resp2, seconds, b"+OK\r\n", b"\r\n$2\r\nEX\r\n$2\r\n60\r\n"),
+        (Protocol::Resp2, at, b"+OK\r\n", b"\r\n$4\r\nPXAT\r\n$13\r\n2000000000999\r\n"),
+        (Protocol::Memcached, seconds, b"HD\r\n", b"\r\n"),
+        (Protocol::Memcached, at, b"HD\r\n", b"\r\n"),
+    ];
+    for (protocol, expiry, reply, tail) in cases {
+        let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
+        let load = RespLoad {
+            protocol,
+            expiry,
+            workload: Workload::Set,
+            connections: 1,
+            until: Until::Requests(1),
+            ..load(server.address())
+        };
+        good(&load);
+        let sent = server.received();
+        assert!(sent.ends_with(tail), "{}", sent.escape_ascii());
+        let head: &[u8] = match (protocol, expiry) {
+            (Protocol::Memcached, Expiry::AfterSeconds(_)) => b" 12 T60\r\n",
+            (Protocol::Memcached, _) => b" 12 T2000000000\r\n",
+            (_, Expiry::Never) => b"*3\r\n$3\r\nSET\r\n",
+            _ => b"*5\r\n$3\r\nSET\r\n",
+        };
+        assert!(sent.windows(head.len()).any(|window| window == head), "{}", sent.escape_ascii());
+    }
+}
+
+#[test]
+fn a_client_asks_and_reads_whole_replies() {
+    let redis = Redis::start("");
+    let mut client = Client::connect(redis.address()).expect("it listens");
+    assert_eq!(client.ask(&[b"SET", b"a", b"1"]).expect("a reply"), b"+OK\r\n");
+    let long = vec![b'x'; 100_000];
+    client.ask(&[b"SET", b"long", &long]).expect("a reply");
+    let replies = client.ask_all(&[&[b"GET", b"a"], &[b"STRLEN", b"long"], &[b"NOSUCH"]]).expect("replies");
+    assert_eq!(replies[..2], [b"$1\r\n1\r\n".to_vec(), b":100000\r\n".to_vec()]);
+    assert!(replies[2].starts_with(b"-ERR unknown command"), "{replies:?}");
+    assert_eq!(client.ask(&[b"GET", b"long"]).expect("a reply").len(), 100_011);
+    assert_eq!(
+        client.info("keyspace", "db0").expect("a reply").as_deref(),
+        Some("keys=2,expires=0,avg_ttl=0")
+    );
 }

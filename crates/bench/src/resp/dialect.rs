@@ -3,7 +3,7 @@
 use resp::separator;
 
 use super::keys::{KeyKind, ValuePool, write_key};
-use super::load::{Choice, Login, Preload, Protocol, RespLoad, Until, Values, Workload};
+use super::load::{Choice, Expiry, Login, Preload, Protocol, RespLoad, Until, Values, Workload};
 
 /// A command whose reply is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,7 @@ pub(super) struct Format<'a> {
     pub(super) key_bytes: usize,
     pub(super) value_bytes: usize,
     pub(super) values: Values,
+    pub(super) expiry: Expiry,
     pub(super) login: Option<&'a Login>,
     pub(super) certainty: Certainty,
 }
@@ -97,34 +98,33 @@ impl Dialect {
             key_bytes: load.key_bytes,
             value_bytes: load.value_bytes,
             values: load.values,
+            expiry: load.expiry,
             login: load.login.as_ref(),
             certainty: certainty(load),
         })
     }
 
     pub(super) fn new(format: &Format<'_>) -> Self {
-        let &Format { protocol, key_bytes, value_bytes, values, login, certainty } = format;
-        let is_text = protocol == Protocol::UnitSeparator;
-        let form =
-            |verb: &str, value| if is_text { text(verb, value) } else { array(verb, key_bytes, value) };
-        let (value_head, value_tail): (Vec<u8>, &[u8]) = if is_text {
-            (Vec::new(), b"\x1f")
-        } else {
-            (format!("${value_bytes}\r\n").into_bytes(), b"\r\n")
+        let &Format { protocol, value_bytes, values, login, certainty, .. } = format;
+        let (value_head, value_tail): (Vec<u8>, &[u8]) = match protocol {
+            Protocol::UnitSeparator => (Vec::new(), b"\x1f"),
+            Protocol::Memcached => (format!("VA {value_bytes}\r\n").into_bytes(), b"\r\n"),
+            Protocol::Resp2 | Protocol::Resp3 => (format!("${value_bytes}\r\n").into_bytes(), b"\r\n"),
         };
         let (ok, nil, deleted): (&[u8], &[u8], &[u8]) = match protocol {
             Protocol::Resp2 => (b"+OK\r\n", b"$-1\r\n", b":1\r\n"),
             Protocol::Resp3 => (b"+OK\r\n", b"_\r\n", b":1\r\n"),
             Protocol::UnitSeparator => (b"OK\x1f", b"(nil)\x1f", b"OK\x1f"),
+            Protocol::Memcached => (b"HD\r\n", b"EN\r\n", b"HD\r\n"),
         };
         Self {
             protocol,
             certainty,
-            key_bytes,
+            key_bytes: format.key_bytes,
             pool: ValuePool::new(value_bytes, values),
-            set: form("SET", Some(value_bytes)),
-            get: form("GET", None),
-            del: form("DEL", None),
+            set: format.form("SET"),
+            get: format.form("GET"),
+            del: format.form("DEL"),
             value_head,
             value_tail,
             ok,
@@ -218,20 +218,55 @@ fn literal(expected: &[u8], bytes: &[u8]) -> Seen {
     }
 }
 
-fn array(verb: &str, key_bytes: usize, value_bytes: Option<usize>) -> Form {
-    let count = if value_bytes.is_some() { 3 } else { 2 };
-    Form {
-        head: format!("*{count}\r\n${}\r\n{verb}\r\n${key_bytes}\r\n", verb.len()).into_bytes(),
-        middle: value_bytes
-            .map_or_else(|| b"\r\n".to_vec(), |bytes| format!("\r\n${bytes}\r\n").into_bytes()),
-        tail: b"\r\n".to_vec(),
+impl Format<'_> {
+    fn form(&self, verb: &str) -> Form {
+        match self.protocol {
+            Protocol::UnitSeparator => text(verb),
+            Protocol::Memcached => self.meta(verb),
+            Protocol::Resp2 | Protocol::Resp3 => self.array(verb),
+        }
+    }
+
+    fn array(&self, verb: &str) -> Form {
+        let options = if verb == "SET" { expiry_options(self.expiry) } else { Vec::new() };
+        let count = options.len() + if verb == "SET" { 3 } else { 2 };
+        let bulk = |text: &String| format!("${}\r\n{text}\r\n", text.len());
+        let middle = if verb == "SET" { format!("\r\n${}\r\n", self.value_bytes) } else { "\r\n".to_owned() };
+        Form {
+            head: format!("*{count}\r\n${}\r\n{verb}\r\n${}\r\n", verb.len(), self.key_bytes).into_bytes(),
+            middle: middle.into_bytes(),
+            tail: format!("\r\n{}", options.iter().map(bulk).collect::<String>()).into_bytes(),
+        }
+    }
+
+    fn meta(&self, verb: &str) -> Form {
+        let expiry = match self.expiry {
+            Expiry::Never => String::new(),
+            // What is above 30 days is a time, and not from now on.
+            Expiry::AfterSeconds(seconds) => format!(" T{seconds}"),
+            Expiry::AtUnixMs(ms) => format!(" T{}", ms / 1000),
+        };
+        let (head, middle) = match verb {
+            "SET" => ("ms ", format!(" {}{expiry}\r\n", self.value_bytes)),
+            "GET" => ("mg ", " v\r\n".to_owned()),
+            _ => ("md ", "\r\n".to_owned()),
+        };
+        Form { head: head.into(), middle: middle.into_bytes(), tail: b"\r\n".to_vec() }
     }
 }
 
-fn text(verb: &str, value_bytes: Option<usize>) -> Form {
+fn expiry_options(expiry: Expiry) -> Vec<String> {
+    match expiry {
+        Expiry::Never => Vec::new(),
+        Expiry::AfterSeconds(seconds) => vec!["EX".to_owned(), seconds.to_string()],
+        Expiry::AtUnixMs(ms) => vec!["PXAT".to_owned(), ms.to_string()],
+    }
+}
+
+fn text(verb: &str) -> Form {
     Form {
         head: format!("{verb} ").into_bytes(),
-        middle: if value_bytes.is_some() { b" ".to_vec() } else { vec![separator::SEPARATOR] },
+        middle: if verb == "SET" { b" ".to_vec() } else { vec![separator::SEPARATOR] },
         tail: vec![separator::SEPARATOR],
     }
 }

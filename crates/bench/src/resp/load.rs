@@ -23,6 +23,8 @@ pub struct RespLoad {
     /// Up to 64 MiB.
     pub value_bytes: usize,
     pub values: Values,
+    /// Of the keys that are set.
+    pub expiry: Expiry,
     /// How many different keys there are.
     pub keys: u64,
     pub choice: Choice,
@@ -55,6 +57,19 @@ pub enum Protocol {
     Resp3,
     /// The text protocol whose messages end with 0x1F.
     UnitSeparator,
+    /// The meta commands of memcached, from 1.6.10 on: mg, ms, md.
+    Memcached,
+}
+
+/// What a SET says about the life of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expiry {
+    #[default]
+    Never,
+    /// So many seconds from when it is set.
+    AfterSeconds(u32),
+    /// At this time since 1970, in milliseconds: all keys at once.
+    AtUnixMs(u64),
 }
 
 /// What is sent with AUTH.
@@ -139,6 +154,34 @@ pub enum RespError {
 }
 
 impl RespLoad {
+    /// GETs of 100,000 keys of 16 bytes, which are set before, on 50 connections for a second; change the fields from here.
+    #[must_use]
+    pub fn of(address: SocketAddr) -> Self {
+        Self {
+            address,
+            topology: Topology::Single,
+            protocol: Protocol::Resp2,
+            login: None,
+            workload: Workload::Get,
+            key_bytes: 16,
+            value_bytes: 12,
+            values: Values::OfKey,
+            expiry: Expiry::Never,
+            keys: 100_000,
+            choice: Choice::Uniform,
+            preload: Preload::AllKeys,
+            connections: 50,
+            reuse: Reuse::KeepOpen,
+            pipeline: 1,
+            threads: 1,
+            until: Until::Elapsed(Duration::from_secs(1)),
+            warm_up: None,
+            pace: Pace::Closed,
+            timeout: Duration::from_secs(30),
+            seed: 1,
+        }
+    }
+
     /// Checks what no load can follow.
     pub(super) fn check(&self) -> Result<(), RespError> {
         let digits = u32::try_from(self.key_bytes.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -149,6 +192,7 @@ impl RespLoad {
             return Err(RespError::Settings(text));
         }
         let is_text = self.protocol == Protocol::UnitSeparator;
+        let is_resp = matches!(self.protocol, Protocol::Resp2 | Protocol::Resp3);
         let broken = [
             (!(2..=65_536).contains(&self.key_bytes), "a key has to have 2 to 65536 bytes"),
             (self.value_bytes > VALUE_BYTES_MAX, "a value may have at most 67108864 bytes"),
@@ -162,8 +206,10 @@ impl RespLoad {
             (self.until == Until::Requests(0), "the number of requests has to be above zero"),
             (self.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
             (self.timeout.is_zero(), "the time limit has to be above zero"),
-            (is_text && self.topology == Topology::Cluster, "a cluster needs RESP"),
+            (!is_resp && self.topology == Topology::Cluster, "a cluster needs RESP"),
             (is_text && self.login.is_some(), "the 0x1F text protocol has no passwords"),
+            (is_text && self.expiry != Expiry::Never, "keys of the 0x1F text protocol don't expire"),
+            (!is_resp && self.login.is_some(), "a login to memcached is not known here"),
             (!self.is_choice_possible(), "the exponent of Zipf has to be above 0 and at most 10"),
             (!self.is_rate_possible(), "the rate has to be 0.001 to 100000000 per second"),
         ];
@@ -228,6 +274,7 @@ impl RespLoad {
             Protocol::Resp2 => "RESP2",
             Protocol::Resp3 => "RESP3",
             Protocol::UnitSeparator => "0x1F text protocol",
+            Protocol::Memcached => "memcached",
         };
         let cluster = if self.topology == Topology::Cluster { " on a cluster" } else { "" };
         format!(

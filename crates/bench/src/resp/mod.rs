@@ -5,6 +5,7 @@
 //! turns one loop over its connections; a batch is written at once, and a reply that is as expected costs a comparison
 //! and no allocation. Whatever is not as expected goes the slow way, through the codec.
 
+mod client;
 mod cluster;
 mod collect;
 mod dialect;
@@ -16,9 +17,11 @@ mod tally;
 mod verify;
 mod worker;
 
+pub use client::Client;
 pub use collect::{RespRun, prepare, run};
 pub use keys::ValuePool;
 pub use load::{
-    Choice, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Topology, Until, Values, Workload,
+    Choice, Expiry, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Topology, Until, Values,
+    Workload,
 };
 pub use null::{NullReply, NullResp, NullServer};

@@ -18,7 +18,7 @@ use resp::separator;
 use slab::Slab;
 
 use super::dialect::{Certainty, Dialect, Due, Format, Verb};
-use super::load::{Protocol, Values};
+use super::load::{Expiry, Protocol, Values};
 
 /// What the server is to say.
 #[derive(Clone, Debug)]
@@ -255,6 +255,7 @@ impl Replies {
             key_bytes: 0,
             value_bytes: settings.value_bytes,
             values: Values::Fixed,
+            expiry: Expiry::Never,
             login: None,
             certainty: Certainty::Known,
         });

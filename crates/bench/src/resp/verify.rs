@@ -69,6 +69,7 @@ impl Outcome {
 pub(super) fn read(dialect: &Dialect, due: Due, bytes: &[u8], node: SocketAddr) -> Reply {
     match dialect.protocol {
         Protocol::UnitSeparator => read_text(dialect, due, bytes),
+        Protocol::Memcached => read_meta(dialect, due, bytes),
         Protocol::Resp2 | Protocol::Resp3 => read_value(dialect, due, bytes, node),
     }
 }
@@ -163,4 +164,32 @@ fn read_text(dialect: &Dialect, due: Due, bytes: &[u8]) -> Reply {
         _ => Outcome::Other,
     };
     judged(dialect, due, length + 1, outcome, text == dialect.pool.value(due.key))
+}
+
+/// A line, and a value after it where the line says so.
+fn read_meta(dialect: &Dialect, due: Due, bytes: &[u8]) -> Reply {
+    let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
+        return if bytes.len() > LIMITS.line_bytes_max { Reply::Malformed } else { Reply::Begin };
+    };
+    let line = String::from_utf8_lossy(&bytes[..end]);
+    let words: Vec<&str> = line.split(' ').collect();
+    let outcome = match (words[0], due.verb) {
+        ("VA", _) => {
+            let Some(value_bytes) = words.get(1).and_then(|length| length.parse::<usize>().ok()) else {
+                return Reply::Malformed;
+            };
+            let value = end + 2..(end + 2).saturating_add(value_bytes);
+            let Some(found) = bytes.get(value.clone()).filter(|_| bytes.len() >= value.end + 2) else {
+                return if value_bytes > LIMITS.bulk_bytes_max { Reply::Malformed } else { Reply::Begin };
+            };
+            let is_value = found == dialect.pool.value(due.key);
+            return judged(dialect, due, value.end + 2, Outcome::Value, is_value);
+        }
+        ("EN", _) => Outcome::Nil,
+        ("HD", Verb::Del) => Outcome::Deleted,
+        ("HD", _) => Outcome::Ok,
+        ("NF", _) => Outcome::NotDeleted,
+        (word, _) => return Reply::Wrong { bytes: end + 2, outcome: Outcome::Error(word.to_owned()) },
+    };
+    judged(dialect, due, end + 2, outcome, false)
 }

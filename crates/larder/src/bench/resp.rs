@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use bench::interrupt::Interruptible;
 use bench::progress::Style;
 use bench::resp::{
-    Choice, Login, Pace, Preload, Protocol, RespLoad, Reuse, Topology, Until, Values, Workload,
+    Choice, Expiry, Login, Pace, Preload, Protocol, RespLoad, Reuse, Topology, Until, Values, Workload,
 };
 use bench::result::{Machine, Report, Run, SCHEMA};
 use bench::told::Told;
@@ -86,6 +86,10 @@ struct Commands {
     /// Bytes of a value
     #[arg(long, value_name = "N", default_value_t = 12)]
     value_size: usize,
+
+    /// Let each key that is set expire after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    expire: Option<u32>,
 
     /// All keys have the same value: for `larder bench null-resp`, which stores nothing
     #[arg(long)]
@@ -183,6 +187,8 @@ pub(super) enum ProtocolName {
     Resp3,
     /// The text protocol whose messages end with 0x1F
     UnitSeparator,
+    /// The meta commands of memcached
+    Memcached,
 }
 
 impl ProtocolName {
@@ -191,6 +197,7 @@ impl ProtocolName {
             Self::Resp2 => Protocol::Resp2,
             Self::Resp3 => Protocol::Resp3,
             Self::UnitSeparator => Protocol::UnitSeparator,
+            Self::Memcached => Protocol::Memcached,
         }
     }
 }
@@ -258,6 +265,7 @@ fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
         key_bytes: commands.key_size,
         value_bytes: commands.value_size,
         values: if commands.fixed_values { Values::Fixed } else { Values::OfKey },
+        expiry: commands.expire.map_or(Expiry::Never, Expiry::AfterSeconds),
         keys: commands.keys,
         choice,
         preload: if commands.preload { Preload::AllKeys } else { Preload::Nothing },

@@ -1,0 +1,112 @@
+//! Memory per key beyond the bytes of key and value.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bench::resp::{self, Client, Expiry, Preload, RespLoad, Until, Workload};
+
+use super::store::{Running, Store, Wanted};
+use crate::memory::memory_bytes;
+use crate::origin::pause;
+use crate::output;
+use crate::plan::{Budget, Limit, What};
+use crate::row::{Row, Subject};
+
+const KEY_BYTES: usize = 16;
+const VALUE_BYTES: usize = 16;
+/// In so many steps: how full the tables are depends on the number of keys, so that one number would be luck.
+const KEYS: [u64; 3] = [3_000_000, 4_000_000, 5_500_000];
+/// What is there before is not counted: pools, buffers, the first segments.
+const KEYS_BEFORE: u64 = 10_000;
+
+const NO_TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, no TTL";
+const TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, TTL";
+
+/// Freed memory goes back to the system within this time.
+const SETTLE: Duration = Duration::from_secs(1);
+
+pub(super) fn budgets(title: &str) -> Vec<Budget> {
+    let bytes = match title {
+        NO_TTL => 24.0,
+        TTL => 30.0,
+        _ => return Vec::new(),
+    };
+    vec![Budget { measure: 0, limit: Limit::AtMost(bytes) }]
+}
+
+pub(super) fn measure(larder: &Path) -> anyhow::Result<Vec<Row>> {
+    let cases = [(NO_TTL, Expiry::Never), (TTL, Expiry::AfterSeconds(86_400))];
+    cases.into_iter().map(|(title, expiry)| row(larder, title, expiry)).collect()
+}
+
+fn row(larder: &Path, title: &str, expiry: Expiry) -> anyhow::Result<Row> {
+    let mut row =
+        Row::new(What::KvMemory, title, &[("resident memory", "bytes"), ("as the server counts", "bytes")]);
+    for store in Store::KEEPING {
+        output::progress(&format!("{title}: {}", store.title()));
+        let Ok(server) = store.start(larder, &Wanted::default()) else { continue };
+        for figures in per_key(&server, expiry).with_context(|| store.title())? {
+            row.add(Subject::Store(store), figures, 0);
+        }
+    }
+    Ok(row)
+}
+
+/// One line of figures for each number of keys.
+fn per_key(server: &Running, expiry: Expiry) -> anyhow::Result<Vec<Vec<f64>>> {
+    set_keys(server, KEYS_BEFORE, expiry)?;
+    let (resident_before, counted_before) = (settled_bytes(server)?, counted_bytes(server)?);
+    let mut figures = Vec::new();
+    for keys in KEYS {
+        set_keys(server, keys, expiry)?;
+        let each = |after: f64, before: f64| {
+            (after - before) / (keys - KEYS_BEFORE) as f64 - (KEY_BYTES + VALUE_BYTES) as f64
+        };
+        let resident = each(settled_bytes(server)?, resident_before);
+        figures.push(vec![resident, each(counted_bytes(server)?, counted_before)]);
+    }
+    Ok(figures)
+}
+
+fn set_keys(server: &Running, keys: u64, expiry: Expiry) -> anyhow::Result<()> {
+    let load = RespLoad {
+        workload: Workload::Set,
+        key_bytes: KEY_BYTES,
+        value_bytes: VALUE_BYTES,
+        expiry,
+        keys,
+        preload: Preload::AllKeys,
+        until: Until::Requests(1),
+        ..server.load()
+    };
+    Ok(resp::prepare(&load)?)
+}
+
+fn settled_bytes(server: &Running) -> anyhow::Result<f64> {
+    pause(SETTLE);
+    Ok(memory_bytes(server.pid())? as f64)
+}
+
+/// What the server says that keys and values take.
+fn counted_bytes(server: &Running) -> anyhow::Result<f64> {
+    let used = match server.store {
+        Store::Memcached => memcached_bytes(server.address)?,
+        _ => Client::connect(server.address)?
+            .info("memory", "used_memory")?
+            .context("INFO has no used_memory")?,
+    };
+    used.trim().parse().with_context(|| format!("{used:?} is no number of bytes"))
+}
+
+/// Of its items, without the table that finds them.
+fn memcached_bytes(address: SocketAddr) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(b"stats\r\nquit\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let found = text.lines().find_map(|line| line.strip_prefix("STAT bytes "));
+    found.map(str::to_owned).context("stats has no bytes")
+}

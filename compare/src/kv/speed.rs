@@ -1,0 +1,176 @@
+//! Core time per command: servers side by side, in interleaved rounds.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bench::resp::{self, Preload, RespLoad, Until, Workload};
+use bench::server::ServerProbe;
+
+use super::HOT_KEYS;
+use super::store::{self, Running, Store, Wanted};
+use crate::Effort;
+use crate::output;
+use crate::plan::{Budget, Limit, Reference, What};
+use crate::row::{Row, Subject};
+use crate::stage::SERVER_CORE;
+
+/// A row.
+struct Case {
+    what: What,
+    title: &'static str,
+    workload: Workload,
+    pipeline: usize,
+    connections: usize,
+    keys: u64,
+    value_bytes: usize,
+    budgets: &'static [(f64, Reference)],
+}
+
+const NULL: Reference = Reference::Store(Store::Null);
+const REDIS: Reference = Reference::Store(Store::Redis);
+
+const GET: Case = Case {
+    what: What::KvGet,
+    title: "",
+    workload: Workload::Get,
+    pipeline: 1,
+    connections: 50,
+    keys: HOT_KEYS,
+    value_bytes: 12,
+    budgets: &[],
+};
+
+const CASES: [Case; 9] = [
+    Case { title: "kv: GET, P=100", pipeline: 100, budgets: &[(2.0, NULL), (0.22, REDIS)], ..GET },
+    Case { title: "kv: GET, P=10", pipeline: 10, budgets: &[(0.65, REDIS)], ..GET },
+    Case { title: "kv: GET, P=1, 50 connections", budgets: &[(0.9, REDIS)], ..GET },
+    Case { title: "kv: GET, P=1, 256 connections", connections: 256, budgets: &[(0.93, REDIS)], ..GET },
+    Case {
+        what: What::KvSet,
+        title: "kv: SET, P=100",
+        workload: Workload::Set,
+        pipeline: 100,
+        budgets: &[(0.28, REDIS)],
+        ..GET
+    },
+    Case { what: What::KvSet, title: "kv: SET, P=1, 50 connections", workload: Workload::Set, ..GET },
+    Case {
+        what: What::KvValues,
+        title: "kv: GET of 1 KiB, P=1",
+        value_bytes: 1 << 10,
+        keys: 10_000,
+        budgets: &[(0.9, REDIS)],
+        ..GET
+    },
+    Case {
+        what: What::KvValues,
+        title: "kv: GET of 64 KiB, P=1",
+        value_bytes: 64 << 10,
+        keys: 1000,
+        budgets: &[(0.85, REDIS)],
+        ..GET
+    },
+    Case {
+        what: What::KvKeys,
+        title: "kv: GET, P=100, 10 M keys",
+        pipeline: 100,
+        keys: 10_000_000,
+        budgets: &[(1.6, Reference::HotKeys)],
+        ..GET
+    },
+];
+
+/// To fill buffers and caches of the processor before the first round.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+pub(super) fn budgets(title: &str) -> Vec<Budget> {
+    let case = CASES.iter().find(|case| case.title == title);
+    let limits = case.map_or(&[][..], |case| case.budgets);
+    let budget = |(limit, reference): &(f64, Reference)| Budget {
+        measure: 0,
+        limit: Limit::Times(*limit, *reference),
+    };
+    limits.iter().map(budget).collect()
+}
+
+pub(super) fn measure(larder: &Path, what: What, effort: Effort) -> anyhow::Result<Vec<Row>> {
+    CASES.iter().filter(|case| case.what == what).map(|case| case.measure(larder, effort)).collect()
+}
+
+/// A server and what it is asked in this row.
+struct Entrant {
+    subject: Subject,
+    server: Running,
+    load: RespLoad,
+}
+
+impl Case {
+    fn measure(&self, larder: &Path, effort: Effort) -> anyhow::Result<Row> {
+        let entrants = self.entrants(larder);
+        for entrant in &entrants {
+            output::progress(&format!("{}: {} gets its keys", self.title, entrant.subject.title()));
+            let load = RespLoad { warm_up: Some(WARM_UP), ..entrant.load.clone() };
+            resp::prepare(&load).with_context(|| entrant.subject.title())?;
+        }
+        let mut row = Row::new(self.what, self.title, &[("core time per command", "µs"), ("commands/s", "")]);
+        for round in 1..=effort.rounds {
+            output::progress(&format!("{}: round {round} of {}", self.title, effort.rounds));
+            for entrant in &entrants {
+                entrant.measure(effort, &mut row).with_context(|| entrant.subject.title())?;
+            }
+        }
+        Ok(row)
+    }
+
+    fn entrants(&self, larder: &Path) -> Vec<Entrant> {
+        let wanted = Wanted { value_bytes: self.value_bytes, ..Wanted::default() };
+        let entrant = |subject: fn(Store) -> Subject, keys| {
+            move |server: Running| Entrant {
+                subject: subject(server.store),
+                load: self.load(&server, keys),
+                server,
+            }
+        };
+        let servers = store::start_all(larder, &Store::ALL, &wanted);
+        let mut entrants: Vec<Entrant> =
+            servers.into_iter().map(entrant(Subject::Store, self.keys)).collect();
+        if self.budgets.iter().any(|(_, reference)| *reference == Reference::HotKeys) {
+            let beside = store::start_all(larder, &[Store::Larder], &wanted);
+            entrants.extend(beside.into_iter().map(entrant(|_| Subject::HotKeys, HOT_KEYS)));
+        }
+        entrants
+    }
+
+    fn load(&self, server: &Running, keys: u64) -> RespLoad {
+        RespLoad {
+            workload: self.workload,
+            pipeline: self.pipeline,
+            connections: self.connections,
+            value_bytes: self.value_bytes,
+            keys,
+            ..server.load()
+        }
+    }
+}
+
+impl Entrant {
+    fn measure(&self, effort: Effort, row: &mut Row) -> anyhow::Result<()> {
+        let load = RespLoad {
+            preload: if self.load.preload == Preload::AllKeys { Preload::AllKeys } else { Preload::Nothing },
+            until: Until::Elapsed(Duration::from_secs(effort.seconds_each.into())),
+            ..self.load.clone()
+        };
+        let measuring = ServerProbe::new(&[self.server.pid()], Some(SERVER_CORE))?.begin()?;
+        let outcome = resp::run(&load, &mut ())?;
+        let spent = measuring.end()?.core_busy_us.context("the core was watched")?;
+        ensure!(outcome.run.requests > 0, "not one command was answered");
+        let errors = outcome.run.errors.total();
+        if let Some(problem) = outcome.first_problem {
+            output::progress(&format!("{}: {problem}", self.subject.title()));
+        }
+        let us = spent / outcome.run.requests as f64;
+        row.add(self.subject, vec![us, outcome.run.requests_per_s], errors);
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! The servers of the kv rows, as processes.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+use bench::resp::{Protocol, RespLoad, Values};
+use bench::server::{Ready, ServerCommand, ServerProcess};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::output;
+use crate::stage::SERVER_CORE;
+
+/// A server that keeps keys and values, or the one that keeps nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Store {
+    /// Counts commands and writes ready replies: the limit.
+    Null,
+    Larder,
+    Redis,
+    Memcached,
+}
+
+/// How a server is to run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// Of each value, for the null server.
+    pub(crate) value_bytes: usize,
+    /// Enough for all keys of a row: nothing is to be evicted.
+    pub(crate) memory_mib: u32,
+    pub(crate) workers: u32,
+    /// It has this core for itself; any without.
+    pub(crate) core: Option<usize>,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { value_bytes: 12, memory_mib: 4096, workers: 1, core: Some(SERVER_CORE) }
+    }
+}
+
+/// A server that listens. Stopped when dropped, and its files with it.
+pub(crate) struct Running {
+    pub(crate) store: Store,
+    pub(crate) address: SocketAddr,
+    process: ServerProcess,
+    _folder: TempDir,
+}
+
+impl Store {
+    pub(crate) const ALL: [Self; 4] = [Self::Null, Self::Larder, Self::Redis, Self::Memcached];
+
+    /// Those that keep what they are given.
+    pub(crate) const KEEPING: [Self; 3] = [Self::Larder, Self::Redis, Self::Memcached];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Null => "null RESP server",
+            Self::Larder => "Larder kv",
+            Self::Redis => "Redis",
+            Self::Memcached => "memcached",
+        }
+    }
+
+    /// How it says which version it is.
+    pub(crate) fn version(self, larder: &Path) -> (String, &'static [&'static str]) {
+        match self {
+            Self::Null | Self::Larder => (larder.display().to_string(), &["--version"]),
+            Self::Redis => ("redis-server".to_owned(), &["--version"]),
+            Self::Memcached => ("memcached".to_owned(), &["--version"]),
+        }
+    }
+
+    /// # Errors
+    /// When it isn't installed, or doesn't listen.
+    pub(crate) fn start(self, larder: &Path, wanted: &Wanted) -> anyhow::Result<Running> {
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let address = free_address()?;
+        let command = self.command(larder, wanted, address, folder.path());
+        let process = ServerCommand::new(command, Ready::Listens(address)).on_core(wanted.core).start();
+        let process = process.with_context(|| self.title())?;
+        Ok(Running { store: self, address, process, _folder: folder })
+    }
+
+    fn command(self, larder: &Path, wanted: &Wanted, address: SocketAddr, folder: &Path) -> Command {
+        let Wanted { value_bytes, memory_mib, workers, .. } = wanted;
+        let (host, port) = (address.ip(), address.port());
+        let (program, arguments) = match self {
+            Self::Null => (larder, format!("bench null-resp --listen {address} --value-size {value_bytes}")),
+            Self::Larder => {
+                (larder, format!("kv --listen {address} --maxmemory {memory_mib}MiB --workers {workers}"))
+            }
+            // No disk; one thread, as it is by default.
+            Self::Redis => (
+                Path::new("redis-server"),
+                format!("--bind {host} --port {port} --save --appendonly no --maxmemory {memory_mib}mb"),
+            ),
+            Self::Memcached => (
+                Path::new("memcached"),
+                format!("-l {host} -p {port} -U 0 -t {workers} -m {memory_mib} -c 4096 -u nobody"),
+            ),
+        };
+        let mut command = Command::new(program);
+        command.args(arguments.split_whitespace()).current_dir(folder);
+        command
+    }
+}
+
+/// Those of `wanted` that start here; says why the others don't.
+pub(crate) fn start_all(larder: &Path, stores: &[Store], wanted: &Wanted) -> Vec<Running> {
+    let mut running = Vec::new();
+    for store in stores {
+        match store.start(larder, wanted) {
+            Ok(server) => running.push(server),
+            Err(error) => output::progress(&format!("left out: {error:#}")),
+        }
+    }
+    running
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// What is the same in all loads on it.
+    pub(crate) fn load(&self) -> RespLoad {
+        let load = RespLoad::of(self.address);
+        match self.store {
+            Store::Null => RespLoad { values: Values::Fixed, preload: bench::resp::Preload::Nothing, ..load },
+            Store::Memcached => RespLoad { protocol: Protocol::Memcached, ..load },
+            Store::Larder | Store::Redis => load,
+        }
+    }
+}
+
+/// Somebody else may take the port before the server does; it then says so and fails.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    bound.context("no free port on this machine")
+}

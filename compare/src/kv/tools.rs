@@ -1,0 +1,100 @@
+//! The same servers under `redis-benchmark`: another generator has to say what ours says.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use bench::resp;
+use bench::server::ServerProbe;
+
+use super::HOT_KEYS;
+use super::store::{self, Running, Store, Wanted};
+use crate::Effort;
+use crate::generators::of_redis_benchmark;
+use crate::output;
+use crate::plan::What;
+use crate::row::{Row, Subject};
+use crate::stage::SERVER_CORE;
+
+/// Memcached speaks another protocol.
+const STORES: [Store; 3] = [Store::Null, Store::Larder, Store::Redis];
+
+/// Of the tool, and for how many commands about a second is enough.
+struct Case {
+    title: &'static str,
+    test: &'static str,
+    pipeline: u32,
+    commands_per_second: u32,
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        title: "kv by redis-benchmark: GET, P=100",
+        test: "get",
+        pipeline: 100,
+        commands_per_second: 1_000_000,
+    },
+    Case {
+        title: "kv by redis-benchmark: SET, P=100",
+        test: "set",
+        pipeline: 100,
+        commands_per_second: 800_000,
+    },
+    Case {
+        title: "kv by redis-benchmark: GET, P=10",
+        test: "get",
+        pipeline: 10,
+        commands_per_second: 500_000,
+    },
+    Case { title: "kv by redis-benchmark: GET, P=1", test: "get", pipeline: 1, commands_per_second: 80_000 },
+];
+
+pub(super) fn measure(larder: &Path, effort: Effort) -> anyhow::Result<Vec<Row>> {
+    let servers = store::start_all(larder, &STORES, &Wanted::default());
+    for server in servers.iter().filter(|server| server.store != Store::Null) {
+        fill(server)?;
+    }
+    CASES.iter().map(|case| case.measure(&servers, effort)).collect()
+}
+
+/// The tool asks for keys of its own names: set once by the tool itself.
+fn fill(server: &Running) -> anyhow::Result<()> {
+    resp::prepare(&server.load())?;
+    let case = &CASES[1];
+    case.run(server, 4 * u32::try_from(HOT_KEYS)?).map(drop)
+}
+
+impl Case {
+    fn measure(&self, servers: &[Running], effort: Effort) -> anyhow::Result<Row> {
+        let mut row =
+            Row::new(What::KvTools, self.title, &[("core time per command", "µs"), ("commands/s", "")]);
+        for round in 1..=effort.rounds {
+            output::progress(&format!("{}: round {round} of {}", self.title, effort.rounds));
+            for server in servers {
+                let commands = effort.seconds_each * self.commands_per_second;
+                let measuring = ServerProbe::new(&[], Some(SERVER_CORE))?.begin()?;
+                let per_second = self.run(server, commands).with_context(|| server.store.title())?;
+                let spent = measuring.end()?.core_busy_us.context("the core was watched")?;
+                row.add(Subject::Store(server.store), vec![spent / f64::from(commands), per_second], 0);
+            }
+        }
+        Ok(row)
+    }
+
+    /// Commands per second, as the tool says.
+    fn run(&self, server: &Running, commands: u32) -> anyhow::Result<f64> {
+        let arguments = format!(
+            "-h {} -p {} -t {} -r {HOT_KEYS} -d 12 -c 50 -P {} -n {commands} --precision 3 --csv",
+            server.address.ip(),
+            server.address.port(),
+            self.test,
+            self.pipeline,
+        );
+        let output = Command::new("redis-benchmark").args(arguments.split_whitespace()).output();
+        let output = output.context("redis-benchmark can't be started")?;
+        ensure!(output.status.success(), "redis-benchmark: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8_lossy(&output.stdout);
+        let figures = of_redis_benchmark(&text).with_context(|| format!("unknown output: {text}"))?;
+        Ok(figures.per_second)
+    }
+}
