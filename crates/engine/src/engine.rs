@@ -105,6 +105,10 @@ impl Engine {
         self.shards[number].0.lock()
     }
 
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
     /// The shards of several keys at once: nobody sees a state in between.
     pub fn lock_all<'a>(&self, keys: impl IntoIterator<Item = Key<'a>>) -> Locked<'_> {
         let mut numbers: Vec<usize> = keys.into_iter().map(|key| key.hash.shard(self.shards.len())).collect();

@@ -58,11 +58,7 @@ impl Need {
 
 impl Shard {
     /// Takes all that these entries can need before the first is written.
-    fn reserve<'a>(
-        &mut self,
-        entries: impl Iterator<Item = &'a Entry<'a>> + Clone,
-        now_ms: u64,
-    ) -> Result<(), OutOfMemory> {
+    fn reserve(&mut self, entries: &[&Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
         let mut rounds = self.rounds_max();
         loop {
             // Anew each time: what is moved to make room fills the open segments.
@@ -71,7 +67,7 @@ impl Shard {
                 main: (self.policy == Policy::AllKeysS3Fifo).then(|| self.packing(Queue::Main)),
                 large_bytes: 0,
             };
-            entries.clone().for_each(|entry| need.add(entry));
+            entries.iter().for_each(|entry| need.add(entry));
             if need.bytes() == 0 || self.budget.take(need.bytes()) {
                 self.reserved_bytes = need.bytes();
                 return Ok(());
@@ -109,7 +105,7 @@ impl Locked<'_> {
         let groups: Vec<&[&Entry<'_>]> = ordered.chunk_by(is_same).collect();
         let reserved = groups.iter().try_for_each(|group| {
             let (key, ..) = group[0];
-            self.shard(key).reserve(group.iter().copied(), now_ms)
+            self.shard(key).reserve(group, now_ms)
         });
         let written = reserved.and_then(|()| {
             ordered

@@ -165,6 +165,18 @@ impl Shard {
         Some(Found { value, expires_at_ms: item.expires_at_ms(), frequency: slot.frequency(), idle_s })
     }
 
+    /// What a key takes, with its value and its share of the index. Not a use.
+    pub fn memory_bytes(&mut self, key: &Key<'_>, now_ms: u64) -> Option<usize> {
+        let (_, slot) = self.find(key, now_ms)?;
+        let item = Item::read(self.segments.at(slot.place()?));
+        let outside_bytes = match item.body() {
+            Body::Inline { .. } => 0,
+            Body::Large(number) => self.large[number as usize].bytes(),
+        };
+        let index_bytes = self.index.bytes() / self.index.keys();
+        Some(item.header.item_bytes() + outside_bytes + index_bytes.min(INDEX_BYTES_MAX))
+    }
+
     /// Whether a key is there. Not a use.
     pub fn contains(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
         self.find(key, now_ms).is_some()
@@ -468,6 +480,15 @@ impl Drop for Shard {
 }
 
 impl Value<'_> {
+    /// In memory of its own; a large one without a copy.
+    #[must_use]
+    pub fn to_shared(&self) -> Arc<Vec<u8>> {
+        match self {
+            Self::Inline(bytes) => Arc::new(bytes.to_vec()),
+            Self::Shared(shared) => Arc::clone(shared),
+        }
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -488,6 +509,9 @@ impl Large {
         key_bytes + value_bytes + LARGE_OVERHEAD_BYTES
     }
 }
+
+/// A bucket of an index that is nearly empty is not laid to the charge of a single key.
+const INDEX_BYTES_MAX: usize = 64;
 
 /// Two allocations, the counts and the vector behind the value, an entry in the table.
 const LARGE_OVERHEAD_BYTES: usize = 112;
