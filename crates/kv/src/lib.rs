@@ -13,13 +13,14 @@ mod clients;
 mod command;
 mod connection;
 mod conversation;
-#[cfg_attr(not(test), expect(dead_code, reason = "PSUBSCRIBE and KEYS come next"))]
 mod glob;
+mod lcs;
 mod limits;
 mod reply;
 mod server;
 mod session;
 mod shared;
+mod system;
 mod transport;
 mod worker;
 

@@ -45,6 +45,14 @@ impl Reply<'_> {
         self.line(b':', itoa::Buffer::new().format(number).as_bytes());
     }
 
+    pub(crate) fn double(&mut self, number: f64) {
+        let text = number.to_string();
+        match self.version {
+            Version::Resp2 => self.bulk(text.as_bytes()),
+            Version::Resp3 => self.line(b',', text.as_bytes()),
+        }
+    }
+
     /// A count, which no memory has above 2^63.
     pub(crate) fn count(&mut self, number: usize) {
         self.integer(number as i64);

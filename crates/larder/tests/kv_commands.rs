@@ -77,3 +77,69 @@ fn msetnx_that_must_evict_is_decided_once() {
         assert_eq!(reply, ":1\r\n", "none of {names:?} was there");
     }
 }
+
+/// Keys that SCAN tells from a cursor on until it ends, in steps of this size.
+fn scan_all(kv: &Kv, options: &str, mut between: impl FnMut()) -> Vec<String> {
+    let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
+    loop {
+        let reply = kv.ask(&[&format!("SCAN {cursor} {options}")]);
+        let mut bulks = reply.lines().filter(|line| !line.starts_with(['*', '$'])).map(str::to_owned);
+        cursor = bulks.next().expect("a cursor");
+        keys.extend(bulks);
+        if cursor == "0" {
+            return keys;
+        }
+        between();
+    }
+}
+
+#[test]
+fn a_scan_tells_every_key_that_stays() {
+    let kv = start(&["--workers", "2"]);
+    let sets: Vec<String> = (0..500).map(|number| format!("SET key:{number} v")).collect();
+    kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+    kv.ask(&["SELECT 5", "SET other v"]);
+    let mut next = 500;
+    let mut told = scan_all(&kv, "COUNT 7 MATCH key:*", || {
+        let more: Vec<String> = (next..next + 100).map(|number| format!("SET key:{number} v")).collect();
+        kv.ask(&more.iter().map(String::as_str).collect::<Vec<_>>());
+        next = (next + 100).min(20_000);
+    });
+    told.sort();
+    told.dedup();
+    let missing: Vec<_> = (0..500)
+        .map(|number| format!("key:{number}"))
+        .filter(|key| told.binary_search(key).is_err())
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert_eq!(scan_all(&kv, "COUNT 1000 MATCH other", || ()), Vec::<String>::new());
+}
+
+#[test]
+fn how_often_a_key_is_used_is_told_where_it_counts() {
+    let freq = |policy| {
+        let kv = start(&["--maxmemory-policy", policy]);
+        kv.ask(&["SET a 1", "GET a", "GET a", "OBJECT FREQ a", "OBJECT FREQ none"])
+    };
+    assert!(freq("allkeys-s3fifo").ends_with("$1\r\n1\r\n:2\r\n$-1\r\n"));
+    assert!(freq("allkeys-lru").contains("-ERR An LFU maxmemory policy is not selected"));
+    let lfu = freq("allkeys-lfu");
+    let count: u32 =
+        lfu.rsplit("\r\n:").next().and_then(|end| end.split("\r\n").next()?.parse().ok()).expect("a count");
+    assert!(count >= 5, "{lfu}");
+}
+
+#[test]
+fn memory_of_a_key_is_told() {
+    let kv = start(&[]);
+    kv.ask(&["SET small 1", &format!("SET large {}", "v".repeat(50_000))]);
+    let usage = |key: &str| -> usize {
+        let reply = kv.ask(&[&format!("MEMORY USAGE {key}")]);
+        reply.trim().trim_start_matches(':').parse().expect("a number")
+    };
+    assert!((10..200).contains(&usage("small")) && (50_000..51_000).contains(&usage("large")));
+    let stats = kv.ask(&["MEMORY STATS", "MEMORY DOCTOR", "OBJECT HELP"]);
+    for part in ["keys.count\r\n:2\r\n", "Nothing is wrong", "+FREQ key\r\n+    Tells"] {
+        assert!(stats.contains(part), "{part}: {stats}");
+    }
+}

@@ -177,7 +177,7 @@ pub(super) fn client(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         3 if is("no-evict") || is("no-touch") => reply.ok(),
         _ => {
             let name = String::from_utf8_lossy(call.argument(1)).into_owned();
-            return Err(Refusal::UnknownSubcommand { command: "CLIENT", name });
+            return Err(Refusal::UnknownSubcommand { command: "CLIENT".to_owned(), name });
         }
     }
     Ok(())

@@ -4,12 +4,15 @@ mod arguments;
 mod connection;
 mod expiry;
 mod keys;
+mod keyspace;
 mod numbers;
+mod object;
 mod server;
 mod strings;
+mod subsequence;
 mod table;
 
-use engine::{Engine, Key, OutOfMemory};
+use engine::{Database, Engine, Key, OutOfMemory};
 use resp::Arguments;
 use thiserror::Error;
 
@@ -48,6 +51,11 @@ pub(crate) enum Change {
     Del,
     Expire,
     Persist,
+    RenameFrom,
+    RenameTo,
+    CopyTo,
+    MoveFrom,
+    MoveTo,
 }
 
 /// One command under way.
@@ -71,8 +79,10 @@ pub(crate) enum Refusal {
     Arity(String),
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
     Unknown { name: String, arguments: String },
+    #[error("ERR no such key")]
+    NoSuchKey,
     #[error("ERR unknown subcommand '{name}'. Try {command} HELP.")]
-    UnknownSubcommand { command: &'static str, name: String },
+    UnknownSubcommand { command: String, name: String },
     #[error("ERR value is not an integer or out of range")]
     NotInteger,
     #[error("ERR value is not a valid float")]
@@ -178,6 +188,11 @@ impl<'a> Call<'a> {
         Refusal::Unknown { name: text(name), arguments }
     }
 
+    /// The database that the client has chosen.
+    fn database(&self) -> Database {
+        self.session.database
+    }
+
     /// An argument that the arity promises.
     fn argument(&self, index: usize) -> &'a [u8] {
         self.arguments.at(index).unwrap_or_default()
@@ -193,7 +208,7 @@ impl<'a> Call<'a> {
     }
 
     fn key_of(&self, bytes: &'a [u8]) -> Key<'a> {
-        self.shared.engine.key(self.session.database, bytes)
+        self.shared.engine.key(self.database(), bytes)
     }
 
     fn engine(&self) -> &'a Engine {
@@ -223,6 +238,41 @@ impl<'a> Call<'a> {
             }
         }
     }
+}
+
+/// A command whose second word says which it is.
+fn container(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let table = &call.shared.table;
+    let Some(command) = table.find(call.argument(0)) else { return Err(call.unknown(call.argument(0))) };
+    if call.is_word(1, "help") {
+        return help(call, command, reply);
+    }
+    let Some(part) = table.find_subcommand(command, call.argument(1)) else {
+        let name = String::from_utf8_lossy(call.argument(1)).into_owned();
+        return Err(Refusal::UnknownSubcommand { command: command.name.to_ascii_uppercase(), name });
+    };
+    if !part.takes(call.length()) {
+        return Err(Refusal::Arity(part.name.to_owned()));
+    }
+    call.session.command = Some(part);
+    (part.run)(call, reply)
+}
+
+fn help(call: &Call<'_>, command: &Command, reply: &mut Reply<'_>) -> Outcome {
+    if call.length() != 2 {
+        return Err(Refusal::Arity(format!("{}|help", command.name)));
+    }
+    let name = command.name.to_ascii_uppercase();
+    let mut lines = vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
+    for part in call.shared.table.subcommands(command) {
+        let part_name = part.name.split_once('|').map_or(part.name, |(_, name)| name).to_ascii_uppercase();
+        lines.push(format!("{part_name} {}", part.syntax).trim_end().to_owned());
+        lines.push(format!("    {}", part.summary));
+    }
+    lines.extend(["HELP".to_owned(), "    Prints this help.".to_owned()]);
+    reply.array(lines.len());
+    lines.iter().for_each(|line| reply.simple(line));
+    Ok(())
 }
 
 /// Of a command that does not exist.

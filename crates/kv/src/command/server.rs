@@ -103,7 +103,7 @@ const SECTIONS: [(&str, Section); 6] = [
 pub(super) fn config(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if !call.is_word(1, "get") {
         let name = String::from_utf8_lossy(call.argument(1)).into_owned();
-        return Err(Refusal::UnknownSubcommand { command: "CONFIG", name });
+        return Err(Refusal::UnknownSubcommand { command: "CONFIG".to_owned(), name });
     }
     let known = [
         ("maxmemory", call.engine().bytes_max().to_string()),
@@ -127,11 +127,11 @@ pub(super) fn config(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn command(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let table = &call.shared.table;
     match call.length() {
-        1 => list(table.all().iter(), reply),
-        2 if call.is_word(1, "count") => reply.count(table.all().len()),
+        1 => list(table.all(), reply),
+        2 if call.is_word(1, "count") => reply.count(table.all().count()),
         2 if call.is_word(1, "list") => {
-            reply.array(table.all().len());
-            table.all().iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+            reply.array(table.all().count());
+            table.all().for_each(|command| reply.bulk(command.name.as_bytes()));
         }
         _ if call.is_word(1, "info") => {
             reply.array(call.length() - 2);
@@ -145,14 +145,14 @@ pub(super) fn command(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         _ if call.is_word(1, "docs") => docs(call, reply),
         _ => {
             let name = String::from_utf8_lossy(call.argument(1)).into_owned();
-            return Err(Refusal::UnknownSubcommand { command: "COMMAND", name });
+            return Err(Refusal::UnknownSubcommand { command: "COMMAND".to_owned(), name });
         }
     }
     Ok(())
 }
 
-fn list<'a>(commands: impl ExactSizeIterator<Item = &'a Command>, reply: &mut Reply<'_>) {
-    reply.array(commands.len());
+fn list<'a>(commands: impl Iterator<Item = &'a Command> + Clone, reply: &mut Reply<'_>) {
+    reply.array(commands.clone().count());
     commands.for_each(|command| describe(command, reply));
 }
 
@@ -172,7 +172,7 @@ fn describe(command: &Command, reply: &mut Reply<'_>) {
 fn docs(call: &Call<'_>, reply: &mut Reply<'_>) {
     let table = &call.shared.table;
     let wanted: Vec<&Command> = match call.length() {
-        2 => table.all().iter().collect(),
+        2 => table.all().collect(),
         _ => call.from(2).filter_map(|name| table.find(name)).collect(),
     };
     reply.map(wanted.len());

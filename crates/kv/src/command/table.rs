@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use super::{Call, Outcome, connection, expiry, keys, numbers, server, strings};
+use super::{
+    Call, Outcome, connection, expiry, keys, keyspace, numbers, object, server, strings, subsequence,
+};
 use crate::reply::Reply;
 
 /// What is known of a command.
@@ -20,10 +22,17 @@ pub(crate) struct Command {
     /// Of Redis.
     pub(crate) since: &'static str,
     pub(crate) summary: &'static str,
+    /// Its arguments as one writes them: `[]` for what may be left out, `|` between alternatives, capitals for words.
+    pub(crate) syntax: &'static str,
     pub(super) run: fn(&mut Call<'_>, &mut Reply<'_>) -> Outcome,
 }
 
 impl Command {
+    /// Whether it is a part of another command.
+    pub(super) fn is_part(&self) -> bool {
+        self.name.contains('|')
+    }
+
     /// Whether it needs no password.
     pub(super) fn is_for_anybody(&self) -> bool {
         self.flags.contains(&"no_auth")
@@ -45,6 +54,8 @@ impl std::fmt::Debug for Command {
 #[derive(Debug)]
 pub(crate) struct Table {
     by_name: HashMap<&'static [u8], &'static Command, FixedState>,
+    /// Parts of others, which are called by two words.
+    parts: HashMap<&'static [u8], &'static Command, FixedState>,
 }
 
 /// No name is longer.
@@ -53,7 +64,8 @@ const NAME_BYTES_MAX: usize = 32;
 impl Table {
     pub(crate) fn new() -> Self {
         let named = COMMANDS.iter().map(|command| (command.name.as_bytes(), command));
-        Self { by_name: named.collect() }
+        let (parts, by_name) = named.partition(|(_, command)| command.is_part());
+        Self { by_name, parts }
     }
 
     /// In any case.
@@ -65,18 +77,37 @@ impl Table {
         self.by_name.get(&*lower).copied()
     }
 
-    /// Its place in [`Table::all`].
+    /// Its place among all commands and parts of commands.
     pub(crate) fn number(&self, command: &Command) -> usize {
         COMMANDS.binary_search_by_key(&command.name, |other| other.name).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn all(&self) -> &'static [Command] {
-        COMMANDS
+    /// The one of a command that is many.
+    pub(super) fn find_subcommand(&self, container: &Command, name: &[u8]) -> Option<&'static Command> {
+        let joined = [container.name.as_bytes(), b"|", name].concat().to_ascii_lowercase();
+        self.parts.get(joined.as_slice()).copied()
+    }
+
+    /// All that a command consists of; most have none.
+    pub(super) fn subcommands(&self, container: &Command) -> &'static [Command] {
+        let is_before = |command: &Command| command.name <= container.name;
+        let behind = &COMMANDS[COMMANDS.partition_point(is_before)..];
+        let is_part = |command: &Command| {
+            command.name.strip_prefix(container.name).is_some_and(|rest| rest.starts_with('|'))
+        };
+        &behind[..behind.iter().take_while(|command| is_part(command)).count()]
+    }
+
+    /// Without subcommands.
+    pub(super) fn all(&self) -> impl Iterator<Item = &'static Command> + Clone {
+        COMMANDS.iter().filter(|command| !command.is_part())
     }
 }
 
 const NONE: (i32, i32, i32) = (0, 0, 0);
 const ONE: (i32, i32, i32) = (1, 1, 1);
+const SECOND: (i32, i32, i32) = (2, 2, 1);
+const FIRST_TWO: (i32, i32, i32) = (1, 2, 1);
 const ALL: (i32, i32, i32) = (1, -1, 1);
 const PAIRS: (i32, i32, i32) = (1, -1, 2);
 
@@ -91,65 +122,85 @@ const OPEN: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allo
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 macro_rules! commands {
-    ($($name:literal $arity:literal $flags:ident $keys:ident $group:literal $since:literal $run:path, $summary:literal;)*) => {
+    ($($name:literal $arity:literal $flags:ident $keys:ident $group:literal $since:literal $run:path, $summary:literal $(, $syntax:literal)?;)*) => {
         &[$(Command {
-            name: $name, arity: $arity, flags: $flags, keys: $keys, group: $group, since: $since, summary: $summary, run: $run,
+            name: $name, arity: $arity, flags: $flags, keys: $keys, group: $group, since: $since, summary: $summary,
+            syntax: concat!($($syntax)?), run: $run,
         }),*]
     };
 }
 
 #[rustfmt::skip]
 static COMMANDS: &[Command] = commands! {
-    "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.";
-    "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.";
+    "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.", "key value";
+    "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.", "[username] password";
     "client" -2 SESSION NONE "connection" "2.4.0" connection::client, "Tells of and changes connections.";
     "command" -1 SESSION NONE "server" "2.8.13" server::command, "Tells which commands there are.";
     "config" -2 ADMIN NONE "server" "2.0.0" server::config, "Reads and changes settings.";
+    "copy" -3 WRITE_SLOW FIRST_TWO "generic" "6.2.0" keyspace::copy, "Copies a value to another key, or database.", "source destination [DB destination-db] [REPLACE]";
     "dbsize" 1 READ NONE "server" "1.0.0" server::dbsize, "Counts the keys of the database.";
-    "decr" 2 WRITE ONE "string" "1.0.0" numbers::decr, "Takes one from a number.";
-    "decrby" 3 WRITE ONE "string" "1.0.0" numbers::decrby, "Takes a number from a number.";
-    "del" -2 REMOVE_SLOW ALL "generic" "1.0.0" keys::del, "Removes keys.";
-    "echo" 2 SESSION NONE "connection" "1.0.0" connection::echo, "Says what it is told.";
-    "exists" -2 READ ALL "generic" "1.0.0" keys::exists, "Counts which of the keys are there.";
-    "expire" -3 REMOVE ONE "generic" "1.0.0" expiry::expire, "Sets when a key expires, in seconds from now.";
-    "expireat" -3 REMOVE ONE "generic" "1.2.0" expiry::expireat, "Sets when a key expires, in seconds since 1970.";
-    "expiretime" 2 READ ONE "generic" "7.0.0" expiry::expiretime, "Tells when a key expires, in seconds since 1970.";
-    "flushall" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushall, "Removes all keys of all databases.";
-    "flushdb" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushdb, "Removes all keys of the database.";
-    "get" 2 READ ONE "string" "1.0.0" strings::get, "Gives a value.";
-    "getdel" 2 REMOVE ONE "string" "6.2.0" strings::getdel, "Gives a value and removes the key.";
-    "getex" -2 REMOVE ONE "string" "6.2.0" strings::getex, "Gives a value and sets when it expires.";
-    "getrange" 4 READ_SLOW ONE "string" "2.4.0" strings::getrange, "Gives a part of a value.";
-    "getset" 3 WRITE ONE "string" "1.0.0" strings::getset, "Sets a value and gives the old one.";
-    "hello" -1 OPEN NONE "connection" "6.0.0" connection::hello, "Chooses the protocol.";
-    "incr" 2 WRITE ONE "string" "1.0.0" numbers::incr, "Adds one to a number.";
-    "incrby" 3 WRITE ONE "string" "1.0.0" numbers::incrby, "Adds a number to a number.";
-    "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.";
-    "info" -1 ADMIN NONE "server" "1.0.0" server::info, "Tells how the server is.";
-    "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Gives several values.";
-    "mset" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::mset, "Sets several values at once.";
-    "msetnx" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::msetnx, "Sets several values if none of the keys is there.";
-    "persist" 2 REMOVE ONE "generic" "2.2.0" expiry::persist, "Lets a key not expire.";
-    "pexpire" -3 REMOVE ONE "generic" "2.6.0" expiry::pexpire, "Sets when a key expires, in milliseconds from now.";
-    "pexpireat" -3 REMOVE ONE "generic" "2.6.0" expiry::pexpireat, "Sets when a key expires, in milliseconds since 1970.";
-    "pexpiretime" 2 READ ONE "generic" "7.0.0" expiry::pexpiretime, "Tells when a key expires, in milliseconds since 1970.";
-    "ping" -1 SESSION NONE "connection" "1.0.0" connection::ping, "Says PONG.";
-    "psetex" 4 WRITE_SLOW ONE "string" "2.6.0" strings::psetex, "Sets a value that expires, in milliseconds.";
-    "pttl" 2 READ ONE "generic" "2.6.0" expiry::pttl, "Tells in how many milliseconds a key expires.";
+    "decr" 2 WRITE ONE "string" "1.0.0" numbers::decr, "Takes one from a number.", "key";
+    "decrby" 3 WRITE ONE "string" "1.0.0" numbers::decrby, "Takes a number from a number.", "key decrement";
+    "del" -2 REMOVE_SLOW ALL "generic" "1.0.0" keys::del, "Removes keys.", "key [key ...]";
+    "echo" 2 SESSION NONE "connection" "1.0.0" connection::echo, "Says what it is told.", "message";
+    "exists" -2 READ ALL "generic" "1.0.0" keys::exists, "Counts which of the keys are there.", "key [key ...]";
+    "expire" -3 REMOVE ONE "generic" "1.0.0" expiry::expire, "Sets when a key expires, in seconds from now.", "key seconds [NX | XX | GT | LT]";
+    "expireat" -3 REMOVE ONE "generic" "1.2.0" expiry::expireat, "Sets when a key expires, in seconds since 1970.", "key unix-time-seconds [NX | XX | GT | LT]";
+    "expiretime" 2 READ ONE "generic" "7.0.0" expiry::expiretime, "Tells when a key expires, in seconds since 1970.", "key";
+    "flushall" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushall, "Removes all keys of all databases.", "[ASYNC | SYNC]";
+    "flushdb" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushdb, "Removes all keys of the database.", "[ASYNC | SYNC]";
+    "get" 2 READ ONE "string" "1.0.0" strings::get, "Gives a value.", "key";
+    "getdel" 2 REMOVE ONE "string" "6.2.0" strings::getdel, "Gives a value and removes the key.", "key";
+    "getex" -2 REMOVE ONE "string" "6.2.0" strings::getex, "Gives a value and sets when it expires.", "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]";
+    "getrange" 4 READ_SLOW ONE "string" "2.4.0" strings::getrange, "Gives a part of a value.", "key start end";
+    "getset" 3 WRITE ONE "string" "1.0.0" strings::getset, "Sets a value and gives the old one.", "key value";
+    "hello" -1 OPEN NONE "connection" "6.0.0" connection::hello, "Chooses the protocol.", "[protover [AUTH username password] [SETNAME clientname]]";
+    "incr" 2 WRITE ONE "string" "1.0.0" numbers::incr, "Adds one to a number.", "key";
+    "incrby" 3 WRITE ONE "string" "1.0.0" numbers::incrby, "Adds a number to a number.", "key increment";
+    "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.", "key increment";
+    "info" -1 ADMIN NONE "server" "1.0.0" server::info, "Tells how the server is.", "[section [section ...]]";
+    "keys" 2 READ_SLOW NONE "generic" "1.0.0" keyspace::keys, "Gives all keys that match a pattern.", "pattern";
+    "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Gives the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]";
+    "memory" -2 READ_SLOW NONE "server" "4.0.0" super::container, "Tells what memory is used for.";
+    "memory|doctor" 2 READ_SLOW NONE "server" "4.0.0" object::memory_doctor, "Tells what is wrong with memory.";
+    "memory|malloc-stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_malloc_stats, "Tells of the allocator.";
+    "memory|purge" 2 READ_SLOW NONE "server" "4.0.0" object::memory_purge, "Gives unused memory back, which always is.";
+    "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Tells what memory is used for, in numbers.";
+    "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Tells how many bytes a key takes with its value.", "key [SAMPLES count]";
+    "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Gives several values.", "key [key ...]";
+    "move" 3 REMOVE ONE "generic" "1.0.0" keyspace::r#move, "Moves a key to another database.", "key db";
+    "mset" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::mset, "Sets several values at once.", "key value [key value ...]";
+    "msetnx" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::msetnx, "Sets several values if none of the keys is there.", "key value [key value ...]";
+    "object" -2 READ_SLOW NONE "generic" "2.2.3" super::container, "Tells how a value is stored.";
+    "object|encoding" 3 READ_SLOW SECOND "generic" "2.2.3" object::encoding, "Tells what Redis would store the value as.", "key";
+    "object|freq" 3 READ_SLOW SECOND "generic" "4.0.0" object::freq, "Tells how often a key was used, as far as eviction counts.", "key";
+    "object|idletime" 3 READ_SLOW SECOND "generic" "2.2.3" object::idletime, "Tells how many seconds ago a key was used.", "key";
+    "object|refcount" 3 READ_SLOW SECOND "generic" "2.2.3" object::refcount, "Is 1 for every key that is there.", "key";
+    "persist" 2 REMOVE ONE "generic" "2.2.0" expiry::persist, "Lets a key not expire.", "key";
+    "pexpire" -3 REMOVE ONE "generic" "2.6.0" expiry::pexpire, "Sets when a key expires, in milliseconds from now.", "key milliseconds [NX | XX | GT | LT]";
+    "pexpireat" -3 REMOVE ONE "generic" "2.6.0" expiry::pexpireat, "Sets when a key expires, in milliseconds since 1970.", "key unix-time-milliseconds [NX | XX | GT | LT]";
+    "pexpiretime" 2 READ ONE "generic" "7.0.0" expiry::pexpiretime, "Tells when a key expires, in milliseconds since 1970.", "key";
+    "ping" -1 SESSION NONE "connection" "1.0.0" connection::ping, "Says PONG.", "[message]";
+    "psetex" 4 WRITE_SLOW ONE "string" "2.6.0" strings::psetex, "Sets a value that expires, in milliseconds.", "key milliseconds value";
+    "pttl" 2 READ ONE "generic" "2.6.0" expiry::pttl, "Tells in how many milliseconds a key expires.", "key";
     "quit" -1 OPEN NONE "connection" "1.0.0" connection::quit, "Ends the connection.";
+    "randomkey" 1 READ_SLOW NONE "generic" "1.0.0" keyspace::randomkey, "Gives some key.";
+    "rename" 3 REMOVE_SLOW FIRST_TWO "generic" "1.0.0" keyspace::rename, "Gives a value another key.", "key newkey";
+    "renamenx" 3 REMOVE FIRST_TWO "generic" "1.0.0" keyspace::renamenx, "Gives a value another key that is not there.", "key newkey";
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
-    "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.";
-    "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.";
-    "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.";
-    "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.";
-    "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" strings::setrange, "Writes over a part of a value.";
-    "strlen" 2 READ ONE "string" "2.2.0" strings::strlen, "Tells how long a value is.";
-    "substr" 4 READ_SLOW ONE "string" "1.0.0" strings::getrange, "Gives a part of a value.";
+    "scan" -2 READ_SLOW NONE "generic" "2.8.0" keyspace::scan, "Goes through the keys in steps.", "cursor [MATCH pattern] [COUNT count] [TYPE type]";
+    "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.", "index";
+    "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.", "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]";
+    "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.", "key seconds value";
+    "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.", "key value";
+    "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" strings::setrange, "Writes over a part of a value.", "key offset value";
+    "strlen" 2 READ ONE "string" "2.2.0" strings::strlen, "Tells how long a value is.", "key";
+    "substr" 4 READ_SLOW ONE "string" "1.0.0" strings::getrange, "Gives a part of a value.", "key start end";
     "time" 1 SESSION NONE "server" "2.6.0" server::time, "Tells the time.";
-    "touch" -2 READ ALL "generic" "3.2.1" keys::touch, "Uses keys.";
-    "ttl" 2 READ ONE "generic" "1.0.0" expiry::ttl, "Tells in how many seconds a key expires.";
-    "type" 2 READ ONE "generic" "1.0.0" keys::kind, "Tells the type of a value.";
-    "unlink" -2 REMOVE ALL "generic" "4.0.0" keys::del, "Removes keys.";
+    "touch" -2 READ ALL "generic" "3.2.1" keys::touch, "Uses keys.", "key [key ...]";
+    "ttl" 2 READ ONE "generic" "1.0.0" expiry::ttl, "Tells in how many seconds a key expires.", "key";
+    "type" 2 READ ONE "generic" "1.0.0" keys::kind, "Tells the type of a value.", "key";
+    "unlink" -2 REMOVE ALL "generic" "4.0.0" keys::del, "Removes keys.", "key [key ...]";
 };
 
 #[cfg(test)]
@@ -161,8 +212,14 @@ mod tests {
         assert!(COMMANDS.is_sorted_by(|one, next| one.name < next.name));
         let table = Table::new();
         for command in COMMANDS {
-            let found = table.find(command.name.to_ascii_uppercase().as_bytes());
+            let name = command.name.to_ascii_uppercase();
+            let found = table.find(name.as_bytes());
+            let found = found.or_else(|| {
+                let (container, part) = name.split_once('|')?;
+                table.find_subcommand(table.find(container.as_bytes())?, part.as_bytes())
+            });
             assert_eq!(found.map(|found| found.name), Some(command.name));
+            assert_eq!(table.find(name.as_bytes()).is_none(), command.is_part(), "one name is no two words");
         }
         assert!(table.find(b"").is_none() && table.find(&[b'x'; 100]).is_none());
     }

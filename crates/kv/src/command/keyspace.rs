@@ -1,0 +1,250 @@
+//! Commands of the set of keys as a whole, and of keys that change their names or databases.
+
+use engine::{Access, Database, Expiry, Key, Step};
+
+use super::{Call, Change, Outcome, Refusal};
+use crate::glob;
+use crate::reply::Reply;
+
+/// Keys that SCAN visits if nothing else is said.
+const COUNT: usize = 10;
+/// SCAN visits so many buckets for each key that is wanted, where they are empty or belong to other databases.
+const BUCKETS_PER_KEY: usize = 10;
+
+/// What SCAN tells.
+#[derive(Debug)]
+struct ScanOptions<'a> {
+    pattern: Option<&'a [u8]>,
+    count: usize,
+    /// All values are strings.
+    is_type_wanted: bool,
+}
+
+/// What becomes of the key that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Free,
+    Replaced,
+}
+
+/// What becomes of the key that was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Kept,
+    Removed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transfer {
+    Done,
+    NoSource,
+    NotFree,
+}
+
+/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
+pub(super) fn scan(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let position = cursor(call.argument(1))?;
+    let options = scan_options(call)?;
+    let step = Step { keys_max: options.count, buckets_max: options.count.saturating_mul(BUCKETS_PER_KEY) };
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let next = call.engine().scan(call.database(), position, step, call.now_ms, |key| {
+        let is_wanted = options.pattern.is_none_or(|pattern| is_match(pattern, key));
+        if is_wanted && options.is_type_wanted {
+            found.push(key.to_vec());
+        }
+    });
+    reply.array(2);
+    reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+    reply.array(found.len());
+    found.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
+
+fn scan_options<'a>(call: &Call<'a>) -> Result<ScanOptions<'a>, Refusal> {
+    let mut options = ScanOptions { pattern: None, count: COUNT, is_type_wanted: true };
+    let mut at = 2;
+    while at < call.length() {
+        let has_value = at + 1 < call.length();
+        match () {
+            () if has_value && call.is_word(at, "count") => {
+                let count = call.integer(at + 1)?;
+                options.count =
+                    usize::try_from(count).ok().filter(|count| *count > 0).ok_or(Refusal::Syntax)?;
+            }
+            () if has_value && call.is_word(at, "match") => options.pattern = Some(call.argument(at + 1)),
+            () if has_value && call.is_word(at, "type") => {
+                options.is_type_wanted = call.is_word(at + 1, "string");
+            }
+            () => return Err(Refusal::Syntax),
+        }
+        at += 2;
+    }
+    Ok(options)
+}
+
+/// As C reads unsigned numbers: nothing is zero, a sign is taken, and what is negative counts from the end.
+fn cursor(bytes: &[u8]) -> Result<u64, Refusal> {
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    let is_negative = bytes.first() == Some(&b'-');
+    let digits = bytes.strip_prefix(b"-").or_else(|| bytes.strip_prefix(b"+")).unwrap_or(bytes);
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_number);
+    let number: u64 = text.and_then(|text| text.parse().ok()).ok_or(Refusal::Other("ERR invalid cursor"))?;
+    Ok(if is_negative { number.wrapping_neg() } else { number })
+}
+
+/// A single star stands for all keys, also for the empty one, which no pattern matches.
+fn is_match(pattern: &[u8], key: &[u8]) -> bool {
+    pattern == b"*" || glob::matches(pattern, key)
+}
+
+/// KEYS pattern
+pub(super) fn keys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let pattern = call.argument(1);
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let whole = Step { keys_max: usize::MAX, buckets_max: usize::MAX };
+    call.engine().scan(call.database(), 0, whole, call.now_ms, |key| {
+        if is_match(pattern, key) {
+            found.push(key.to_vec());
+        }
+    });
+    reply.array(found.len());
+    found.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
+
+pub(super) fn randomkey(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.bulk_or_null(call.engine().random_key(call.database(), call.now_ms).as_deref());
+    Ok(())
+}
+
+/// RENAME key newkey
+pub(super) fn rename(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match rename_to(call, Target::Replaced)? {
+        Transfer::NoSource => return Err(Refusal::NoSuchKey),
+        Transfer::Done | Transfer::NotFree => reply.ok(),
+    }
+    Ok(())
+}
+
+/// RENAMENX key newkey
+pub(super) fn renamenx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match rename_to(call, Target::Free)? {
+        Transfer::NoSource => return Err(Refusal::NoSuchKey),
+        Transfer::Done => reply.integer(1),
+        Transfer::NotFree => reply.integer(0),
+    }
+    Ok(())
+}
+
+fn rename_to(call: &Call<'_>, target: Target) -> Result<Transfer, Refusal> {
+    let (from, to) = (call.key(1), call.key(2));
+    if from == to {
+        let is_there = call.engine().lock(&from).contains(&from, call.now_ms);
+        return Ok(if is_there { Transfer::NotFree } else { Transfer::NoSource });
+    }
+    let transferred = transfer(call, &from, &to, (Source::Removed, target))?;
+    if transferred == Transfer::Done {
+        call.changed(&from, Change::RenameFrom);
+        call.changed(&to, Change::RenameTo);
+    }
+    Ok(transferred)
+}
+
+/// COPY source destination [DB destination-db] [REPLACE]
+pub(super) fn copy(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (mut database, mut target) = (call.database(), Target::Free);
+    let mut at = 3;
+    while at < call.length() {
+        match () {
+            () if call.is_word(at, "replace") => target = Target::Replaced,
+            () if call.is_word(at, "db") && at + 1 < call.length() => {
+                at += 1;
+                database = other_database(call, at)?;
+            }
+            () => return Err(Refusal::Syntax),
+        }
+        at += 1;
+    }
+    let (from, to) = (call.key(1), call.engine().key(database, call.argument(2)));
+    if from == to {
+        return Err(SAME_OBJECTS);
+    }
+    let is_done = transfer(call, &from, &to, (Source::Kept, target))? == Transfer::Done;
+    if is_done {
+        call.changed(&to, Change::CopyTo);
+    }
+    reply.integer(i64::from(is_done));
+    Ok(())
+}
+
+/// MOVE key db
+pub(super) fn r#move(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let database = other_database(call, 2)?;
+    let (from, to) = (call.key(1), call.engine().key(database, call.argument(1)));
+    if from == to {
+        return Err(SAME_OBJECTS);
+    }
+    let is_done = transfer(call, &from, &to, (Source::Removed, Target::Free))? == Transfer::Done;
+    if is_done {
+        call.changed(&from, Change::MoveFrom);
+        call.changed(&to, Change::MoveTo);
+    }
+    reply.integer(i64::from(is_done));
+    Ok(())
+}
+
+const SAME_OBJECTS: Refusal = Refusal::Other("ERR source and destination objects are the same");
+
+fn other_database(call: &Call<'_>, index: usize) -> Result<Database, Refusal> {
+    let number = usize::try_from(call.integer(index)?).map_err(|_| Refusal::Database)?;
+    Database::new(number).ok_or(Refusal::Database)
+}
+
+/// Copies a value with its expiry.
+fn transfer(
+    call: &Call<'_>,
+    from: &Key<'_>,
+    to: &Key<'_>,
+    (source, target): (Source, Target),
+) -> Result<Transfer, Refusal> {
+    call.with_room(to, || {
+        let mut locked = call.engine().lock_all([*from, *to]);
+        let Some(found) = locked.shard(from).get(from, Access::Peek, call.now_ms) else {
+            return Ok(Transfer::NoSource);
+        };
+        let expiry = found.expires_at_ms.map_or(Expiry::Never, Expiry::At);
+        let value = found.value.to_shared();
+        if target == Target::Free && locked.shard(to).contains(to, call.now_ms) {
+            return Ok(Transfer::NotFree);
+        }
+        locked.shard(to).set_shared(to, value, expiry, call.now_ms)?;
+        if source == Source::Removed {
+            locked.shard(from).remove(from, call.now_ms);
+        }
+        Ok(Transfer::Done)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_as_c_does() {
+        let check = |text: &str, expected: Option<u64>| {
+            assert_eq!(cursor(text.as_bytes()).ok(), expected, "{text:?}");
+        };
+        check("0", Some(0));
+        check("007", Some(7));
+        check("-1", Some(u64::MAX));
+        check("18446744073709551615", Some(u64::MAX));
+        check("18446744073709551616", None);
+        check("", Some(0));
+        check("-", None);
+        check("1 ", None);
+        check("1a", None);
+    }
+}

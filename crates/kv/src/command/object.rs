@@ -1,0 +1,143 @@
+//! OBJECT and MEMORY: what is known of a key besides its value.
+
+use engine::{Access, Found, Policy};
+
+use super::arguments::parse_integer;
+use super::{Call, Outcome, Refusal};
+use crate::reply::Reply;
+use crate::system;
+
+/// Redis keeps values up to this length beside their key.
+const EMBEDDED_BYTES_MAX: usize = 44;
+
+pub(super) fn encoding(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    with_found(call, reply, |found, reply| {
+        let value = found.value.bytes();
+        let encoding = match value.len() {
+            _ if parse_integer(value).is_ok() => "int",
+            0..=EMBEDDED_BYTES_MAX => "embstr",
+            _ => "raw",
+        };
+        reply.bulk(encoding.as_bytes());
+    })
+}
+
+pub(super) fn freq(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let policy = call.engine().policy();
+    if !policy.is_lfu() && policy != Policy::AllKeysS3Fifo {
+        return Err(Refusal::Other(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        ));
+    }
+    with_found(call, reply, |found, reply| reply.integer(i64::from(found.frequency)))
+}
+
+pub(super) fn idletime(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    with_found(call, reply, |found, reply| reply.integer(i64::from(found.idle_s)))
+}
+
+pub(super) fn refcount(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    with_found(call, reply, |_, reply| reply.integer(1))
+}
+
+fn with_found(
+    call: &Call<'_>,
+    reply: &mut Reply<'_>,
+    tell: impl FnOnce(&Found<'_>, &mut Reply<'_>),
+) -> Outcome {
+    let key = call.key(2);
+    let mut shard = call.engine().lock(&key);
+    match shard.get(&key, Access::Peek, call.now_ms) {
+        Some(found) => tell(&found, reply),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+/// MEMORY USAGE key [SAMPLES count]
+pub(super) fn memory_usage(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match call.length() {
+        3 => {}
+        5 if call.is_word(3, "samples") => {
+            if call.integer(4)? < 0 {
+                return Err(Refusal::Syntax);
+            }
+        }
+        _ => return Err(Refusal::Syntax),
+    }
+    let key = call.key(2);
+    match call.engine().lock(&key).memory_bytes(&key, call.now_ms) {
+        Some(bytes) => reply.count(bytes),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+pub(super) fn memory_stats(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let engine = call.engine();
+    let (used, counts) = (engine.used_bytes(), engine.counts());
+    let keys: u64 = counts.keys.iter().sum();
+    let resident = system::resident_bytes().unwrap_or(used);
+    let databases: Vec<_> = counts.keys.iter().enumerate().filter(|(_, keys)| **keys > 0).collect();
+    reply.map(12 + databases.len());
+    let mut number = |name: &str, value: u64| {
+        reply.bulk(name.as_bytes());
+        reply.integer(value as i64);
+    };
+    number("peak.allocated", used);
+    number("total.allocated", used);
+    number("startup.allocated", 0);
+    number("replication.backlog", 0);
+    number("clients.slaves", 0);
+    number("clients.normal", 0);
+    number("aof.buffer", 0);
+    number("keys.count", keys);
+    number("keys.bytes-per-key", used.checked_div(keys).unwrap_or_default());
+    number("dataset.bytes", used);
+    number("allocator.resident", resident);
+    reply.bulk(b"fragmentation");
+    reply.double(resident as f64 / used.max(1) as f64);
+    for (number, keys) in databases {
+        reply.bulk(format!("db.{number}").as_bytes());
+        reply.map(2);
+        reply.bulk(b"overhead.hashtable.main");
+        reply.integer(*keys as i64 * INDEX_BYTES_PER_KEY);
+        reply.bulk(b"overhead.hashtable.expires");
+        reply.integer(0);
+    }
+    Ok(())
+}
+
+/// A bucket of 64 bytes for 4.5 keys.
+const INDEX_BYTES_PER_KEY: i64 = 14;
+
+pub(super) fn memory_doctor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let (used, max) = (call.engine().used_bytes(), call.engine().bytes_max());
+    let resident = system::resident_bytes().unwrap_or(used);
+    let text = match () {
+        () if resident > used.saturating_mul(2) && resident > DOCTOR_BYTES_MIN => {
+            "Resident memory is more than twice what keys and values take: buffers of clients, or a limit that was lowered.\n"
+        }
+        () if used > max => {
+            "More memory is taken than maxmemory allows: it is given back with the next writes.\n"
+        }
+        () => "Nothing is wrong with the memory of this server.\n",
+    };
+    reply.text(text);
+    Ok(())
+}
+
+/// Below this, what the program itself takes says nothing about its data.
+const DOCTOR_BYTES_MIN: u64 = 64 << 20;
+
+pub(super) fn memory_malloc_stats(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let used = call.engine().used_bytes();
+    reply.text(&format!("Segments of the engine: {used} bytes in use.\n"));
+    Ok(())
+}
+
+/// There is nothing to purge: what is not used is given back at once.
+pub(super) fn memory_purge(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.ok();
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! LCS.
+
+use engine::Access;
+
+use super::{Call, Outcome, Refusal};
+use crate::lcs::{self, CELLS_MAX};
+use crate::reply::Reply;
+
+/// What LCS tells.
+#[derive(Clone, Copy, Debug, Default)]
+struct Options {
+    is_length: bool,
+    is_index: bool,
+    are_lengths: bool,
+    length_min: usize,
+}
+
+/// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]
+pub(super) fn lcs(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let options = options(call)?;
+    let [first, second] = [1, 2].map(|index| value(call, index));
+    if first.len().saturating_mul(second.len()) > CELLS_MAX {
+        return Err(Refusal::Other("ERR Insufficient memory, failed allocating transient memory for LCS"));
+    }
+    if options.is_length {
+        reply.count(lcs::length(&first, &second));
+        return Ok(());
+    }
+    let found = lcs::common(&first, &second);
+    if !options.is_index {
+        reply.bulk(&found.bytes);
+        return Ok(());
+    }
+    let told: Vec<_> = found.matches.iter().filter(|part| part.length() >= options.length_min).collect();
+    reply.map(2);
+    reply.bulk(b"matches");
+    reply.array(told.len());
+    for part in told {
+        reply.array(if options.are_lengths { 3 } else { 2 });
+        for (begin, end) in [part.first, part.second] {
+            reply.array(2);
+            reply.count(begin);
+            reply.count(end);
+        }
+        if options.are_lengths {
+            reply.count(part.length());
+        }
+    }
+    reply.bulk(b"len");
+    reply.count(found.bytes.len());
+    Ok(())
+}
+
+fn options(call: &Call<'_>) -> Result<Options, Refusal> {
+    let mut options = Options::default();
+    let mut at = 3;
+    while at < call.length() {
+        match () {
+            () if call.is_word(at, "len") => options.is_length = true,
+            () if call.is_word(at, "idx") => options.is_index = true,
+            () if call.is_word(at, "withmatchlen") => options.are_lengths = true,
+            () if call.is_word(at, "minmatchlen") && at + 1 < call.length() => {
+                at += 1;
+                options.length_min = usize::try_from(call.integer(at)?).unwrap_or_default();
+            }
+            () => return Err(Refusal::Syntax),
+        }
+        at += 1;
+    }
+    if options.is_length && options.is_index {
+        return Err(Refusal::Other("ERR If you want both the length and indexes, please just use IDX."));
+    }
+    Ok(options)
+}
+
+fn value(call: &Call<'_>, index: usize) -> Vec<u8> {
+    let key = call.key(index);
+    let mut shard = call.engine().lock(&key);
+    let found = shard.get(&key, Access::Use, call.now_ms);
+    found.map_or_else(Vec::new, |found| found.value.bytes().to_vec())
+}
