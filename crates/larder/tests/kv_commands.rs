@@ -46,13 +46,18 @@ fn what_can_never_fit_evicts_nothing() {
 
 #[test]
 fn several_keys_are_set_together_or_none_is() {
-    let kv = start(&["--maxmemory", "16MiB", "--maxmemory-policy", "noeviction", "--workers", "1"]);
-    let (filling, value) = (vec![b'f'; 8 << 20], vec![b'v'; 3 << 20]);
-    assert_eq!(ask(&kv, &[b"SET", b"filling", &filling]), "+OK\r\n");
+    // What a client sends counts as well, until it is executed.
+    let kv = start(&["--maxmemory", "40MiB", "--maxmemory-policy", "noeviction", "--workers", "1"]);
+    let (filling, value) = (vec![b'f'; 1 << 20], vec![b'v'; 3 << 20]);
+    let names: Vec<String> = (0..28).map(|number| format!("filling-{number}")).collect();
+    for name in &names {
+        assert_eq!(ask(&kv, &[b"SET", name.as_bytes(), &filling]), "+OK\r\n");
+    }
     for command in [&b"MSET"[..], b"MSETNX"] {
         assert_eq!(ask(&kv, &[command, b"a", &value, b"b", &value, b"c", &value]), OUT_OF_MEMORY);
     }
-    assert_eq!(kv.ask(&["EXISTS a b c", "DEL filling"]), ":0\r\n:1\r\n");
+    let remove = format!("DEL {}", names.join(" "));
+    assert_eq!(kv.ask(&["EXISTS a b c", &remove]), ":0\r\n:28\r\n");
     assert_eq!(ask(&kv, &[b"MSETNX", b"a", &value, b"b", &value, b"c", &value]), ":1\r\n");
 }
 
