@@ -2,6 +2,9 @@
 
 mod drive_responses;
 
+mod damage;
+
+use damage::damage;
 use drive_responses::{Event, events};
 use http1::{Asked, Input, Limits, LineSpace, ResponseReader};
 use proptest::collection::vec;
@@ -299,13 +302,6 @@ fn asked() -> impl Strategy<Value = Asked> {
     prop_oneof![9 => Just(Asked::Content), 1 => Just(Asked::Head)]
 }
 
-/// Bytes that mean something to the codec, so that damage is likely to hit a rule.
-fn damage() -> impl Strategy<Value = (Index, u8)> {
-    let byte =
-        prop_oneof![proptest::sample::select(b"\r\n \t:;,=\"\\0aF/#*\0\x7f\x80".to_vec()), any::<u8>()];
-    (any::<Index>(), byte)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -325,22 +321,11 @@ proptest! {
     fn damaged_connections(
         responses in vec(responses(), 1..3),
         asked in asked(),
-        replaced in vec(damage(), 0..3),
-        inserted in vec(damage(), 0..3),
-        removed in vec(any::<Index>(), 0..3),
+        damage in damage(),
         cuts in vec(any::<Index>(), 0..8),
     ) {
         let mut bytes = responses.concat();
-        for (at, byte) in replaced {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-        }
-        for (at, byte) in inserted {
-            bytes.insert(at.index(bytes.len() + 1), byte);
-        }
-        for at in removed {
-            bytes.remove(at.index(bytes.len()));
-        }
+        damage.apply(&mut bytes);
         assert_same_under_splits(&bytes, asked, &cuts)?;
     }
 

@@ -1,7 +1,9 @@
 //! The same bytes give the same events however they are split, for random connections: valid, and damaged.
 
+mod damage;
 mod drive;
 
+use damage::damage;
 use drive::{Event, events};
 use http1::Limits;
 use proptest::collection::vec;
@@ -95,13 +97,6 @@ fn connections() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
     vec(requests(), 1..3)
 }
 
-/// Bytes that mean something to the codec, so that damage is likely to hit a rule.
-fn damage() -> impl Strategy<Value = (Index, u8)> {
-    let byte =
-        prop_oneof![proptest::sample::select(b"\r\n \t:;,=\"\\0aF/#*\0\x7f\x80".to_vec()), any::<u8>()];
-    (any::<Index>(), byte)
-}
-
 /// Every cut in two, byte by byte, and the given cuts.
 fn assert_same_under_splits(bytes: &[u8], cuts: &[Index]) -> Result<(), TestCaseError> {
     let expected = events(bytes, &[], &LIMITS);
@@ -141,22 +136,11 @@ proptest! {
     #[test]
     fn damaged_connections(
         requests in connections(),
-        replaced in vec(damage(), 0..3),
-        inserted in vec(damage(), 0..3),
-        removed in vec(any::<Index>(), 0..3),
+        damage in damage(),
         cuts in vec(any::<Index>(), 0..8),
     ) {
         let mut bytes: Vec<u8> = requests.iter().flat_map(|request| request.0.clone()).collect();
-        for (at, byte) in replaced {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-        }
-        for (at, byte) in inserted {
-            bytes.insert(at.index(bytes.len() + 1), byte);
-        }
-        for at in removed {
-            bytes.remove(at.index(bytes.len()));
-        }
+        damage.apply(&mut bytes);
         assert_same_under_splits(&bytes, &cuts)?;
     }
 
