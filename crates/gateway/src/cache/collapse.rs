@@ -16,7 +16,7 @@ use super::driven::Driven;
 use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
 use super::flight::{Answer, FailureCause, Filling, Join, News, Participant, Pilot};
-use super::lone::{self, Lone};
+use super::lone::Lone;
 use super::lookup::Lookup;
 use super::serve::{Serving, Use};
 use super::stored::{Hit, StoredHead};
@@ -199,7 +199,7 @@ impl Seeker<'_> {
     }
 
     fn job(&self) -> Job {
-        lone::job(self.worker, self.plan, &self.fetch)
+        Job::new(self.worker, self.plan, Arc::clone(&self.fetch))
     }
 
     fn tell(&self, says: &str) {

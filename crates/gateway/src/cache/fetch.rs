@@ -21,7 +21,8 @@ use super::publish::{self, Publication};
 use super::stored::{Hit, Uncacheable};
 use crate::config::{CacheRule, Collapse};
 use crate::events::{self, Event};
-use crate::explain::{OpenRecord, note};
+use crate::exchange::Plan;
+use crate::explain::{OpenRecord, Record, note};
 use crate::forward::OriginCall;
 use crate::head::{OwnedRequest, Scheme, Version};
 use crate::origin::{BodyFrame, OriginError, OriginResponse, RequestBody};
@@ -92,6 +93,23 @@ pub(crate) struct Job {
     pub(crate) fetch: Arc<Fetch>,
     /// Taken before the origin is asked.
     pub(crate) stamp: Stamp,
+}
+
+impl Job {
+    /// For the request of a plan.
+    pub(super) fn new(worker: &Arc<Worker>, plan: &Plan, fetch: Arc<Fetch>) -> Self {
+        Self {
+            worker: Arc::clone(worker),
+            live: Arc::clone(&plan.live),
+            site: Arc::clone(&plan.site),
+            rule: plan.rule,
+            request: Arc::clone(&plan.request),
+            noting: plan.request.record.as_ref().map(Record::open),
+            facts: plan.facts,
+            fetch,
+            stamp: worker.shared.epochs.stamp(),
+        }
+    }
 }
 
 /// Whether a body was given to the store.

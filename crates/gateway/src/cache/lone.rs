@@ -12,7 +12,6 @@ use super::findings;
 use super::flight::{Dooms, FailureCause, Pilot};
 use super::stored::Uncacheable;
 use crate::exchange::{Interims, PassReason, Plan};
-use crate::explain::Record;
 use crate::forward::{self, OriginCall};
 use crate::origin::{OriginError, OriginResponse};
 use crate::reason::Detail;
@@ -39,7 +38,7 @@ impl<'a> Lone<'a> {
             return None;
         }
         let dooms = worker.shared.flights.dooms(&fetch.key);
-        Some(Self { plan, job: job(worker, plan, fetch), known, dooms })
+        Some(Self { plan, job: Job::new(worker, plan, Arc::clone(fetch)), known, dooms })
     }
 
     pub(super) async fn run(self, interims: &Interims) -> Reply {
@@ -99,20 +98,5 @@ impl<'a> Lone<'a> {
         self.job.note(|| findings::failure(None, false, cause, now()));
         let reason = PassReason { fwd: self.job.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
         forward::failed(&self.job.worker, self.plan, &Problem::origin(error, None), reason)
-    }
-}
-
-/// All that a forward for `fetch` needs to run on its own.
-pub(super) fn job(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>) -> Job {
-    Job {
-        worker: Arc::clone(worker),
-        live: Arc::clone(&plan.live),
-        site: Arc::clone(&plan.site),
-        rule: plan.rule,
-        request: Arc::clone(&plan.request),
-        noting: plan.request.record.as_ref().map(Record::open),
-        facts: plan.facts,
-        fetch: Arc::clone(fetch),
-        stamp: worker.shared.epochs.stamp(),
     }
 }

@@ -13,7 +13,6 @@ use super::flight::{Participant, Pilot};
 use super::purge::key_of;
 use crate::config::OverrideFields;
 use crate::exchange::{Interims, Plan};
-use crate::explain::Record;
 use crate::forward::target;
 use crate::origin::OriginResponse;
 use crate::reply::Reply;
@@ -88,15 +87,5 @@ fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
         content: Bytes::new(),
         ask: Ask::Whole,
     };
-    Job {
-        worker: Arc::clone(worker),
-        live: Arc::clone(&plan.live),
-        site: Arc::clone(&plan.site),
-        rule: plan.rule,
-        request: Arc::clone(&plan.request),
-        noting: plan.request.record.as_ref().map(Record::open),
-        facts: plan.facts.as_get(),
-        fetch: Arc::new(fetch),
-        stamp: worker.shared.epochs.stamp(),
-    }
+    Job { facts: plan.facts.as_get(), ..Job::new(worker, plan, Arc::new(fetch)) }
 }
