@@ -62,12 +62,14 @@ impl Engine {
     }
 
     /// A key, to be looked for in its shard.
+    #[inline]
     #[must_use]
     pub fn key<'a>(&self, database: Database, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, database, hash: self.hasher.hash(database, bytes) }
     }
 
     /// The shard of a key, for as long as the guard lives.
+    #[inline]
     pub fn lock(&self, key: &Key<'_>) -> MutexGuard<'_, Shard> {
         self.shard(key.hash.shard(self.shards.len()))
     }

@@ -65,15 +65,18 @@ impl<'a> Key<'a> {
 }
 
 impl Hash {
+    #[inline]
     pub(crate) fn shard(self, shards: usize) -> usize {
         debug_assert!(shards.is_power_of_two() && shards <= SHARDS_MAX);
         (self.0 >> (u64::BITS - SHARD_BITS)) as usize & (shards - 1)
     }
 
+    #[inline]
     pub(crate) fn tag(self) -> u32 {
         (self.0 >> BUCKET_BITS) as u32 & ((1 << TAG_BITS) - 1)
     }
 
+    #[inline]
     pub(crate) fn bucket_bits(self) -> usize {
         (self.0 & ((1 << BUCKET_BITS) - 1)) as usize
     }
@@ -84,6 +87,7 @@ impl Hasher {
         Self { state: FixedState::with_seed(seed) }
     }
 
+    #[inline]
     pub(crate) fn hash(&self, database: Database, key: &[u8]) -> Hash {
         // What is hashed is unambiguous: a slice is hashed with its length. Database 0 costs nothing.
         let hash = self.state.hash_one(key);

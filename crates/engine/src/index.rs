@@ -4,23 +4,13 @@
 //! never a moment in which the whole table moves. A bucket is one cache line of seven slots and a link to one more of the kind, for
 //! the few that overflow.
 
+use crate::bucket::{Bucket, Buckets};
 use crate::hash::Hash;
-use crate::slot::Slot;
+use crate::slot::{Slot, TagPattern};
 
-const SLOTS: usize = 7;
 /// Keys per bucket, times 2, from which on the table grows: 4.5 of 7 slots taken, since buckets that are still to be split
 /// hold more than others.
 const KEYS_PER_TWO_BUCKETS: usize = 9;
-/// Buckets that are allocated together: 16 KiB.
-const CHUNK: usize = 256;
-
-#[derive(Clone, Debug, Default)]
-#[repr(align(64))]
-struct Bucket {
-    slots: [Slot; SLOTS],
-    /// One more bucket of the same keys: its number in `overflow`, plus one; 0: there is none.
-    more: u64,
-}
 
 /// Where a slot is. Valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +27,20 @@ enum BucketAt {
 
 #[derive(Debug)]
 pub(crate) struct Index {
-    chunks: Vec<Box<[Bucket; CHUNK]>>,
+    /// The first `1 << level` and as many of the next level as have been split.
+    buckets: Buckets,
+    /// The power of two above the number of buckets, less one.
+    mask: usize,
     overflow: Vec<Bucket>,
     /// Overflow buckets that nobody uses.
     spare: Vec<usize>,
-    /// Buckets in use: the first `1 << level` and as many of the next level as have been split.
-    buckets: usize,
     keys: usize,
 }
 
 impl Index {
     pub(crate) fn new() -> Self {
-        let mut index =
-            Self { chunks: Vec::new(), overflow: Vec::new(), spare: Vec::new(), buckets: 0, keys: 0 };
+        let (buckets, overflow, spare) = (Buckets::default(), Vec::new(), Vec::new());
+        let mut index = Self { buckets, mask: 0, overflow, spare, keys: 0 };
         index.add_bucket();
         index
     }
@@ -57,7 +48,7 @@ impl Index {
     /// One that need not grow for so many keys.
     pub(crate) fn with_room_for(keys: usize) -> Self {
         let mut index = Self::new();
-        while keys * 2 > index.buckets * KEYS_PER_TWO_BUCKETS {
+        while keys * 2 > index.buckets.count() * KEYS_PER_TWO_BUCKETS {
             index.add_bucket();
         }
         index
@@ -68,34 +59,35 @@ impl Index {
     }
 
     pub(crate) fn buckets(&self) -> usize {
-        self.buckets
+        self.buckets.count()
     }
 
     /// Heap memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.chunks.len() * size_of::<[Bucket; CHUNK]>()
-            + self.chunks.capacity() * size_of::<usize>()
+        self.buckets.bytes()
             + self.overflow.capacity() * size_of::<Bucket>()
             + self.spare.capacity() * size_of::<usize>()
     }
 
     /// The bucket that a hash belongs to as long as the table has this size.
+    #[inline]
     pub(crate) fn home(&self, hash: Hash) -> usize {
-        // The power of two above the number of buckets, or the one below it where that bucket does not exist yet.
-        let mask = self.buckets.next_power_of_two() - 1;
+        // By the power of two above the number of buckets, or the one below it where that bucket does not exist yet.
         let bits = hash.bucket_bits();
-        let high = bits & mask;
-        if high < self.buckets { high } else { bits & (mask >> 1) }
+        let high = bits & self.mask;
+        if high < self.buckets.count() { high } else { bits & (self.mask >> 1) }
     }
 
     /// The slot with the tag of this hash which `is_it` recognises.
+    #[inline]
     pub(crate) fn find(&self, hash: Hash, mut is_it: impl FnMut(Slot) -> bool) -> Option<(SlotAt, Slot)> {
-        let tag = hash.tag();
+        let tag = TagPattern::new(hash.tag());
         let mut at = BucketAt::Home(self.home(hash));
         loop {
             let bucket = self.bucket(at);
-            for (slot, &content) in bucket.slots.iter().enumerate() {
-                if content.has_tag(tag) && !content.is_empty() && is_it(content) {
+            for slot in bucket.candidates(tag) {
+                let content = bucket.slots[slot];
+                if !content.is_empty() && is_it(content) {
                     return Some((SlotAt { bucket: at, slot }, content));
                 }
             }
@@ -112,7 +104,7 @@ impl Index {
     pub(crate) fn insert(&mut self, hash: Hash, content: Slot, hash_of: impl Fn(Slot) -> Hash) {
         self.place(self.home(hash), content);
         self.keys += 1;
-        if self.keys * 2 > self.buckets * KEYS_PER_TWO_BUCKETS {
+        if self.keys * 2 > self.buckets.count() * KEYS_PER_TWO_BUCKETS {
             self.split(hash_of);
         }
     }
@@ -133,16 +125,17 @@ impl Index {
         buckets.flat_map(|bucket| bucket.slots).filter(|slot| !slot.is_empty())
     }
 
+    #[inline]
     fn bucket(&self, at: BucketAt) -> &Bucket {
         match at {
-            BucketAt::Home(number) => &self.chunks[number / CHUNK][number % CHUNK],
+            BucketAt::Home(number) => self.buckets.at(number),
             BucketAt::Overflow(number) => &self.overflow[number],
         }
     }
 
     fn bucket_mut(&mut self, at: BucketAt) -> &mut Bucket {
         match at {
-            BucketAt::Home(number) => &mut self.chunks[number / CHUNK][number % CHUNK],
+            BucketAt::Home(number) => self.buckets.at_mut(number),
             BucketAt::Overflow(number) => &mut self.overflow[number],
         }
     }
@@ -173,15 +166,13 @@ impl Index {
     }
 
     fn add_bucket(&mut self) {
-        if self.buckets == self.chunks.len() * CHUNK {
-            self.chunks.push(Box::new(std::array::from_fn(|_| Bucket::default())));
-        }
-        self.buckets += 1;
+        self.buckets.add();
+        self.mask = self.buckets.count().next_power_of_two() - 1;
     }
 
     /// Splits the bucket whose turn it is: those of its keys that have the next bit go to a new bucket at the end.
     fn split(&mut self, hash_of: impl Fn(Slot) -> Hash) {
-        let new = self.buckets;
+        let new = self.buckets.count();
         // The highest bit of the new bucket's number is the one that its keys have beyond those of the old one.
         let old = new & !(1 << new.ilog2());
         let slots = self.take_all(old);

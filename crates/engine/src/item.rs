@@ -66,42 +66,51 @@ impl Header {
         Self(lengths | u64::from(content.used_s & USED_MASK) << USED_SHIFT | database | expires | large)
     }
 
+    #[inline]
     pub(crate) fn read(bytes: &[u8]) -> Self {
         Self(read_u64(bytes))
     }
 
+    #[inline]
     fn key_bytes(self) -> usize {
         (self.0 & 0xFFFF) as usize
     }
 
+    #[inline]
     pub(crate) fn value_bytes(self) -> usize {
         (self.0 >> VALUE_SHIFT & 0xFFFF) as usize
     }
 
+    #[inline]
     pub(crate) fn is_large(self) -> bool {
         self.0 & LARGE != 0
     }
 
+    #[inline]
     pub(crate) fn expires(self) -> bool {
         self.0 & EXPIRES != 0
     }
 
+    #[inline]
     pub(crate) fn database(self) -> Database {
         Database::new((self.0 >> DATABASE_SHIFT & 0xF) as usize).unwrap_or_default()
     }
 
     /// Where the key begins.
+    #[inline]
     fn key_at(self) -> usize {
         if self.expires() { HEADER_BYTES + EXPIRY_BYTES } else { HEADER_BYTES }
     }
 
     /// With the gap behind it.
+    #[inline]
     pub(crate) fn item_bytes(self) -> usize {
         let body_bytes = if self.is_large() { LARGE_BYTES } else { self.key_bytes() + self.value_bytes() };
         (self.key_at() + body_bytes).next_multiple_of(ALIGNMENT)
     }
 
     /// Seconds since the last use, as far as 22 bits tell.
+    #[inline]
     pub(crate) fn idle_s(self, now_s: u32) -> u32 {
         now_s.wrapping_sub((self.0 >> USED_SHIFT) as u32) & USED_MASK
     }
@@ -111,6 +120,7 @@ impl Header {
         (self.0 >> USED_SHIFT) as u32 & USED_MASK
     }
 
+    #[inline]
     pub(crate) fn used_at(self, now_s: u32) -> Self {
         let others = !(u64::from(USED_MASK) << USED_SHIFT);
         Self(self.0 & others | u64::from(now_s & USED_MASK) << USED_SHIFT)
@@ -125,6 +135,7 @@ const USED_MASK: u32 = (1 << USED_BITS) - 1;
 
 impl Content<'_> {
     /// With the gap behind it.
+    #[inline]
     pub(crate) fn item_bytes(&self) -> usize {
         Header::of(self).item_bytes()
     }
@@ -148,6 +159,7 @@ impl Content<'_> {
 }
 
 impl<'a> Item<'a> {
+    #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Self {
         Self { header: Header::read(bytes), bytes }
     }
@@ -163,14 +175,17 @@ impl<'a> Item<'a> {
         bytes[at..at + LARGE_BYTES].copy_from_slice(&number.to_le_bytes());
     }
 
+    #[inline]
     pub(crate) fn expires_at_ms(self) -> Option<u64> {
         self.header.expires().then(|| read_u64(&self.bytes[HEADER_BYTES..]))
     }
 
+    #[inline]
     pub(crate) fn is_expired(self, now_ms: u64) -> bool {
         self.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= now_ms)
     }
 
+    #[inline]
     pub(crate) fn body(self) -> Body<'a> {
         let header = self.header;
         let body = &self.bytes[header.key_at()..];
@@ -182,6 +197,7 @@ impl<'a> Item<'a> {
     }
 }
 
+#[inline]
 fn read_u64(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes.first_chunk().expect("items lie in their segment as a whole"))
 }

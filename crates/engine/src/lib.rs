@@ -20,6 +20,7 @@
 //! # Ok::<(), engine::OutOfMemory>(())
 //! ```
 
+mod bucket;
 mod budget;
 mod chance;
 mod check;

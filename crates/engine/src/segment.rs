@@ -48,10 +48,12 @@ impl Segment {
     }
 
     /// Everything from `offset` on.
+    #[inline]
     pub(crate) fn rest(&self, offset: usize) -> &[u8] {
         &self.bytes[offset..]
     }
 
+    #[inline]
     pub(crate) fn rest_mut(&mut self, offset: usize) -> &mut [u8] {
         &mut self.bytes[offset..]
     }
@@ -141,19 +143,23 @@ impl Segments {
         segment.serial = serial;
     }
 
+    #[inline]
     pub(crate) fn get(&self, number: u32) -> &Segment {
         self.slots[number as usize].as_ref().expect("the index and the queues name segments that exist")
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> &mut Segment {
         self.slots[number as usize].as_mut().expect("the index and the queues name segments that exist")
     }
 
     /// The bytes from an item on.
+    #[inline]
     pub(crate) fn at(&self, place: Place) -> &[u8] {
         self.get(place.segment).rest(place.offset as usize)
     }
 
+    #[inline]
     pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u8] {
         self.get_mut(place.segment).rest_mut(place.offset as usize)
     }

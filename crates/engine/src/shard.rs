@@ -520,6 +520,7 @@ pub(crate) fn seconds(now_ms: u64) -> u32 {
     (now_ms / 1000) as u32
 }
 
+#[inline]
 pub(crate) fn holds(segments: &Segments, large: &Slab<Large>, slot: Slot, key: &Key<'_>) -> bool {
     let Some(place) = slot.place() else { return false };
     let item = Item::read(segments.at(place));
@@ -527,7 +528,26 @@ pub(crate) fn holds(segments: &Segments, large: &Slab<Large>, slot: Slot, key: &
         Body::Inline { key, .. } => key,
         Body::Large(number) => &large[number as usize].key,
     };
-    bytes == key.bytes && item.header.database() == key.database
+    is_same(bytes, key.bytes) && item.header.database() == key.database
+}
+
+/// Whether two slices are equal: for lengths as keys have them without the call of a function for any length.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    match one.len() {
+        8..=16 => {
+            one.first_chunk::<8>() == other.first_chunk::<8>()
+                && one.last_chunk::<8>() == other.last_chunk::<8>()
+        }
+        17..=32 => {
+            one.first_chunk::<16>() == other.first_chunk::<16>()
+                && one.last_chunk::<16>() == other.last_chunk::<16>()
+        }
+        _ => one == other,
+    }
 }
 
 fn hash_of(segments: &Segments, large: &Slab<Large>, hasher: &Hasher, slot: Slot) -> Hash {

@@ -14,6 +14,10 @@ pub(crate) struct Place {
     pub(crate) offset: u32,
 }
 
+/// A tag where slots have it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TagPattern(u32);
+
 /// Of items.
 pub(crate) const ALIGNMENT: usize = 8;
 /// Items begin below this offset.
@@ -33,29 +37,48 @@ impl Slot {
         Self(place.pack() | u64::from(tag) << PLACE_BITS | u64::from(frequency) << FREQUENCY_SHIFT)
     }
 
+    #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    #[inline]
     pub(crate) fn has_tag(self, tag: u32) -> bool {
-        (self.0 >> PLACE_BITS) as u32 & ((1 << TAG_BITS) - 1) == tag
+        TagPattern::new(tag).is_of(self)
     }
 
     /// `None` for an empty slot.
+    #[inline]
     pub(crate) fn place(self) -> Option<Place> {
         (!self.is_empty()).then(|| Place::unpack(self.0))
     }
 
+    #[inline]
     pub(crate) fn frequency(self) -> u8 {
         (self.0 >> FREQUENCY_SHIFT) as u8
     }
 
+    #[inline]
     pub(crate) fn with_frequency(self, frequency: u8) -> Self {
         Self(self.0 & ((1 << FREQUENCY_SHIFT) - 1) | u64::from(frequency) << FREQUENCY_SHIFT)
     }
 
     pub(crate) fn with_place(self, place: Place) -> Self {
         Self(self.0 >> PLACE_BITS << PLACE_BITS | place.pack())
+    }
+}
+
+impl TagPattern {
+    #[inline]
+    pub(crate) fn new(tag: u32) -> Self {
+        Self(tag << (PLACE_BITS - u32::BITS))
+    }
+
+    #[inline]
+    pub(crate) fn is_of(self, slot: Slot) -> bool {
+        // The upper half of a slot has all of it: four bytes are compared sooner than eight.
+        const MASK: u32 = ((1 << TAG_BITS) - 1) << (PLACE_BITS - u32::BITS);
+        (slot.0 >> u32::BITS) as u32 & MASK == self.0
     }
 }
 
@@ -66,6 +89,7 @@ impl Place {
         (u64::from(self.segment + 1) << OFFSET_BITS) | (u64::from(self.offset) / ALIGNMENT as u64)
     }
 
+    #[inline]
     fn unpack(bits: u64) -> Self {
         let offset = bits & ((1 << OFFSET_BITS) - 1);
         let segment = bits >> OFFSET_BITS & ((1 << SEGMENT_BITS) - 1);

@@ -5,7 +5,7 @@ use super::edges::OUR_CRATES;
 use super::paths::named_paths;
 use super::source::Source;
 
-/// Where `unsafe` may stand. The workspace lint forbids it elsewhere; this rule also sees code that
+/// Where `unsafe` may stand. The workspace lint denies it elsewhere; this rule also sees code that
 /// the lint does not (other targets, features, macros).
 const UNSAFE_PLACES: [&str; 4] =
     ["crates/engine/", "crates/resp/", "crates/kv/src/io.rs", "crates/kv/src/io/"];

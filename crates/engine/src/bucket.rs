@@ -1,0 +1,145 @@
+//! Buckets of slots: one cache line each, in blocks that double and never move.
+
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+
+use crate::slot::{Slot, TagPattern};
+
+pub(crate) const SLOTS: usize = 7;
+/// Buckets of the first block: 16 KiB.
+const FIRST_BLOCK: usize = 1 << FIRST_BLOCK_BITS;
+const FIRST_BLOCK_BITS: u32 = 8;
+/// Buckets of one page: memory is used from one end to the other, and what was never touched takes none.
+const PAGE: usize = 4096 / size_of::<Bucket>();
+
+/// All zero is an empty one.
+#[derive(Clone, Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Bucket {
+    pub(crate) slots: [Slot; SLOTS],
+    /// One more bucket of the same keys: its number in `overflow`, plus one; 0: there is none.
+    pub(crate) more: u64,
+}
+
+/// Numbers of slots, from the first on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidates(u32);
+
+/// Buckets by number.
+#[derive(Debug, Default)]
+pub(crate) struct Buckets {
+    /// The first, one of the same size, and then each as large as all before it.
+    blocks: Vec<Box<[Bucket]>>,
+    count: usize,
+}
+
+impl Bucket {
+    /// Slots that have this tag, or are empty where the tag is zero.
+    #[inline]
+    pub(crate) fn candidates(&self, tag: TagPattern) -> Candidates {
+        // Without a branch for each slot: which one it is can't be predicted.
+        let bits = self.slots.iter().enumerate();
+        Candidates(bits.fold(0, |found, (number, slot)| found | u32::from(tag.is_of(*slot)) << number))
+    }
+}
+
+impl Iterator for Candidates {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let number = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(number)
+    }
+}
+
+impl Buckets {
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Memory that was touched.
+    pub(crate) fn bytes(&self) -> usize {
+        self.count.next_multiple_of(PAGE) * size_of::<Bucket>()
+    }
+
+    /// One more, at the end.
+    pub(crate) fn add(&mut self) {
+        let block = block_of(self.count);
+        if block == self.blocks.len() {
+            self.blocks.push(zeroed(self.count.max(FIRST_BLOCK)));
+        }
+        self.count += 1;
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, number: usize) -> &Bucket {
+        let block = &*self.blocks[block_of(number)];
+        &block[number & (block.len() - 1)]
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, number: usize) -> &mut Bucket {
+        let block = &mut *self.blocks[block_of(number)];
+        &mut block[number & (block.len() - 1)]
+    }
+}
+
+#[inline]
+fn block_of(number: usize) -> usize {
+    ((number | (FIRST_BLOCK - 1)).ilog2() + 1 - FIRST_BLOCK_BITS) as usize
+}
+
+/// Empty buckets whose memory the system gives page by page, when it is touched: a large block takes no longer than a small one.
+#[expect(unsafe_code, reason = "a block of 64 MiB takes 20 ms when each bucket is written")]
+fn zeroed(count: usize) -> Box<[Bucket]> {
+    let layout = Layout::array::<Bucket>(count).expect("a table that fits into memory has a size");
+    assert!(layout.size() > 0, "a block has buckets");
+    // SAFETY: the layout is not empty, as is asserted above. Memory of this layout from the allocator is what a boxed slice of so
+    // many buckets owns, and all zero is a valid bucket: integers, and slots that are one.
+    unsafe {
+        let memory = alloc_zeroed(layout).cast::<Bucket>();
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        Box::from_raw(std::ptr::slice_from_raw_parts_mut(memory, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::Place;
+
+    #[test]
+    fn each_bucket_is_where_it_was_put() {
+        let mut buckets = Buckets::default();
+        for number in 0..5000 {
+            buckets.add();
+            buckets.at_mut(number).more = number as u64;
+        }
+        assert!((0..5000).all(|number| buckets.at(number).more == number as u64));
+        assert_eq!((buckets.count(), buckets.bytes()), (5000, 5056 * 64));
+        let sizes: Vec<usize> = buckets.blocks.iter().map(|block| block.len()).collect();
+        assert_eq!(sizes, [256, 256, 512, 1024, 2048, 4096]);
+    }
+
+    #[test]
+    fn candidates_are_the_slots_with_the_tag() {
+        let place = Place { segment: 3, offset: 64 };
+        let other = Slot::new(place, 0xF_FFFE, 255);
+        for tag in [1, 0x5_5555, 0xF_FFFF] {
+            for pattern in 0..1_u32 << SLOTS {
+                let slot =
+                    |number: usize| if pattern >> number & 1 == 1 { Slot::new(place, tag, 7) } else { other };
+                let bucket = Bucket { slots: std::array::from_fn(slot), more: u64::MAX };
+                let found =
+                    bucket.candidates(TagPattern::new(tag)).fold(0, |found, number| found | 1 << number);
+                assert_eq!(found, pattern);
+            }
+        }
+    }
+}
