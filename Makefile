@@ -22,7 +22,7 @@ run-check: ## the same on free ports: runs the three lines, checks the answers, 
 test: ## everything that must be green before a commit
 	@scripts/test
 
-instructions: ## what a hit costs, against the committed figures (scripts/instructions --write commits new ones)
+instructions: ## what a hit and a GET cost, against the committed figures (scripts/instructions --write commits new ones)
 	@scripts/instructions
 
 lint: ## formatting, clippy with warnings as errors, house rules

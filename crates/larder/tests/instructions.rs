@@ -1,5 +1,5 @@
 //! What a request costs, in instructions and allocations, against the figures that are committed in
-//! `instructions.toml`: `make instructions`.
+//! `instructions.toml` and, for the kv server, `instructions_kv.toml`: `make instructions`.
 //!
 //! Times differ from machine to machine and from run to run; instructions hardly do. Each case runs in a process of
 //! its own, which first makes all requests of all cases a few times, then its own many times. What a process without
@@ -7,6 +7,7 @@
 //! count for nothing. One connection in lock step, so that a request is always one wake-up, one read and one write.
 
 mod callgrind;
+mod counted_commands;
 mod figures;
 
 use std::thread;
@@ -15,7 +16,7 @@ use testkit::{Client, Larder, ScriptedOrigin};
 
 use self::callgrind::Counts;
 use self::callgrind::http2::Http2;
-use self::figures::{Comparison, Figure, Figures};
+use self::figures::{Figure, Figures};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 /// Buffers have their sizes, and caches their entries, after so many.
@@ -67,24 +68,7 @@ fn requests_cost_what_is_committed() {
         measured.extend(other.join().expect("a case failed"));
         measured
     });
-    judge(&measured);
-}
-
-fn judge(measured: &Figures) {
-    let committed = figures::committed();
-    let comparisons =
-        CASES.map(|(case, _)| Comparison { case, was: committed.get(case).copied(), is: measured[case] });
-    let lines: Vec<String> = comparisons.iter().map(ToString::to_string).collect();
-    eprintln!("{}", lines.join("\n"));
-    if std::env::var("LARDER_FIGURES").is_ok_and(|mode| mode == "write") {
-        return figures::commit(measured);
-    }
-    let problems = comparisons.iter().filter(|comparison| comparison.problem().is_some()).count();
-    assert_eq!(
-        problems, 0,
-        "what a request costs has changed: find out why (valgrind --tool=callgrind shows where), undo it, or \
-         run `scripts/instructions --write` and commit the figures with the change and its reason"
-    );
+    figures::judge(figures::GATEWAY, &measured);
 }
 
 fn origin() -> ScriptedOrigin {
@@ -106,13 +90,7 @@ fn origin() -> ScriptedOrigin {
 }
 
 fn figure(origin: &str, nothing: Counts, ask: Ask) -> Figure {
-    let counts = counts_of(origin, Some(ask));
-    let per_request = |all: u64, nothing: u64| all.saturating_sub(nothing) as f64 / COUNTED_REQUESTS as f64;
-    let allocations = per_request(counts.allocations, nothing.allocations);
-    Figure {
-        instructions: per_request(counts.instructions, nothing.instructions).round() as u64,
-        allocations: (allocations * 100.0).round() / 100.0,
-    }
+    figures::per_request(counts_of(origin, Some(ask)), nothing, COUNTED_REQUESTS)
 }
 
 /// What a whole process does that makes the first requests, and then those of one case.

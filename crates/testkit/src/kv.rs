@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 
 use crate::process::Service;
@@ -11,7 +12,7 @@ use crate::wait;
 pub struct Kv {
     pub service: Service,
     address: SocketAddr,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Kv {
@@ -21,15 +22,32 @@ impl Kv {
     /// When it ends before it listens.
     #[track_caller]
     pub fn start(binary: &str, arguments: &[&str]) -> Self {
+        Self::start_under(&[], binary, arguments)
+    }
+
+    /// Starts it under a tool, which gets these arguments before the binary and its own; `@dir@` is the folder of this
+    /// server.
+    ///
+    /// # Panics
+    /// When it ends before it listens.
+    #[track_caller]
+    pub fn start_under(tool: &[&str], binary: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut command = Command::new(binary);
-        command.args(["kv", "--listen", "127.0.0.1:0"]).args(arguments);
+        let place = folder.path().display().to_string();
+        let mut words = tool.iter().map(|word| word.replace("@dir@", &place)).chain([binary.to_owned()]);
+        let mut command = Command::new(words.next().expect("there is a binary at least"));
+        command.args(words).args(["kv", "--listen", "127.0.0.1:0"]).args(arguments);
         let mut service = Service::start(&mut command, folder.path(), "kv");
         let address = wait::until("it prints its address", || {
             service.assert_runs();
             service.stdout().strip_suffix('\n').and_then(|line| line.parse().ok())
         });
-        Self { service, address, _folder: folder }
+        Self { service, address, folder }
+    }
+
+    /// Where its files are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Where it listens.

@@ -4,7 +4,7 @@ pub(crate) mod http2;
 
 use std::fs;
 
-use testkit::{Larder, Setup, Signal};
+use testkit::{Kv, Larder, Setup, Signal};
 
 /// What a process did from its start to its end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,12 +14,14 @@ pub(crate) struct Counts {
     pub(crate) allocations: u64,
 }
 
+/// Names in full wherever they stand: the format is then read line by line.
+const TOOL: [&str; 4] =
+    ["valgrind", "--tool=callgrind", "--compress-strings=no", "--callgrind-out-file=@dir@/counts"];
+
 /// Starts the gateway with one worker under callgrind.
 pub(crate) fn start(binary: &str, origin: &str) -> Larder {
-    // Names in full wherever they stand: the format is then read line by line.
-    let tool = ["valgrind", "--tool=callgrind", "--compress-strings=no", "--callgrind-out-file=@dir@/counts"];
     let site = format!("workers = 1\n[[site]]\nname = \"counted\"\norigin = \"{origin}\"\n");
-    Setup::config(binary, &site).under(&tool).start_unasked()
+    Setup::config(binary, &site).under(&TOOL).start_unasked()
 }
 
 /// Ends the gateway in order, and tells what it did.
@@ -29,6 +31,19 @@ pub(crate) fn finish(mut larder: Larder) -> Counts {
     assert!(status.success(), "it ended with {status}: {}", larder.stderr());
     let profile = fs::read_to_string(larder.folder().join("counts")).expect("callgrind wrote its counts");
     read(&profile)
+}
+
+/// Starts the kv server with one worker under callgrind.
+pub(crate) fn start_kv(binary: &str) -> Kv {
+    Kv::start_under(&TOOL, binary, &["--workers", "1", "--maxmemory", "64MiB"])
+}
+
+/// Ends the kv server in order, and tells what it did.
+pub(crate) fn finish_kv(mut kv: Kv) -> Counts {
+    kv.service.signal(Signal::TERM);
+    let status = kv.service.end();
+    assert!(status.success(), "it ended with {status}: {}", kv.service.stderr());
+    read(&fs::read_to_string(kv.folder().join("counts")).expect("callgrind wrote its counts"))
 }
 
 /// Allocators have their names from the C library; jemalloc puts a prefix before them.

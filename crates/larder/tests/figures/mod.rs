@@ -5,6 +5,8 @@ use std::{fmt, fs};
 
 use serde::{Deserialize, Serialize};
 
+use crate::callgrind::Counts;
+
 /// What one request costs.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Figure {
@@ -16,10 +18,23 @@ pub(crate) struct Figure {
 /// Figures by case.
 pub(crate) type Figures = BTreeMap<String, Figure>;
 
-/// The committed file.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions.toml");
+/// A committed file.
+#[derive(Clone, Copy)]
+pub(crate) struct File {
+    path: &'static str,
+    about: &'static str,
+}
+
+pub(crate) const GATEWAY: File = File {
+    path: concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions.toml"),
+    about: "# What one request costs the gateway",
+};
+pub(crate) const KV: File = File {
+    path: concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions_kv.toml"),
+    about: "# What one command costs the kv server",
+};
 const HEADER: &str = "\
-# What one request costs the gateway: instructions and allocations, counted by callgrind on the `fast` build.
+: instructions and allocations, counted by callgrind on the `fast` build.
 # Written by `scripts/instructions --write`, compared in `make test`. Commit a change of these figures together with
 # the change of the code that caused it, and say in the message what it buys.
 
@@ -30,26 +45,61 @@ const INSTRUCTIONS_TOLERANCE_PERCENT: f64 = 3.0;
 /// An allocation in every twentieth request shows; one per run of a long-lived buffer does not.
 const ALLOCATIONS_TOLERANCE: f64 = 0.05;
 
-pub(crate) fn committed() -> Figures {
-    let text = fs::read_to_string(FILE).unwrap_or_default();
-    toml::from_str(&text).unwrap_or_else(|error| panic!("{FILE}: {error}"))
+/// Compares figures with those of a file, or writes the file where that is asked for.
+pub(crate) fn judge(file: File, measured: &Figures) {
+    let committed = file.read();
+    let comparison = |(case, is): (&String, &Figure)| Comparison {
+        case: case.clone(),
+        was: committed.get(case).copied(),
+        is: *is,
+    };
+    let comparisons: Vec<Comparison> = measured.iter().map(comparison).collect();
+    let lines: Vec<String> = comparisons.iter().map(ToString::to_string).collect();
+    eprintln!("{}", lines.join("\n"));
+    if std::env::var("LARDER_FIGURES").is_ok_and(|mode| mode == "write") {
+        return file.write(measured);
+    }
+    let problems = comparisons.iter().filter(|comparison| comparison.problem().is_some()).count();
+    assert_eq!(
+        problems, 0,
+        "what a request costs has changed: find out why (valgrind --tool=callgrind shows where), undo it, or \
+         run `scripts/instructions --write` and commit the figures with the change and its reason"
+    );
 }
 
-pub(crate) fn commit(figures: &Figures) {
-    let text = toml::to_string(figures).expect("figures are plain tables");
-    fs::write(FILE, format!("{HEADER}{text}")).expect("the file can be written");
+/// The figure of so many requests, and of nothing but the same begin and end.
+pub(crate) fn per_request(counts: Counts, nothing: Counts, requests: u64) -> Figure {
+    let each = |all: u64, nothing: u64| all.saturating_sub(nothing) as f64 / requests as f64;
+    let allocations = each(counts.allocations, nothing.allocations);
+    Figure {
+        instructions: each(counts.instructions, nothing.instructions).round() as u64,
+        allocations: (allocations * 100.0).round() / 100.0,
+    }
+}
+
+impl File {
+    fn read(self) -> Figures {
+        let text = fs::read_to_string(self.path).unwrap_or_default();
+        toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", self.path))
+    }
+
+    fn write(self, figures: &Figures) {
+        let text = toml::to_string(figures).expect("figures are plain tables");
+        let text = format!("{}{HEADER}{text}", self.about);
+        fs::write(self.path, text).expect("the file can be written");
+    }
 }
 
 /// One measured figure beside the committed one.
-pub(crate) struct Comparison<'a> {
-    pub(crate) case: &'a str,
-    pub(crate) was: Option<Figure>,
-    pub(crate) is: Figure,
+struct Comparison {
+    case: String,
+    was: Option<Figure>,
+    is: Figure,
 }
 
-impl Comparison<'_> {
+impl Comparison {
     /// What is wrong with it, and what to do.
-    pub(crate) fn problem(&self) -> Option<&'static str> {
+    fn problem(&self) -> Option<&'static str> {
         let Some(was) = self.was else { return Some("not in the file") };
         if self.is.allocations > was.allocations + ALLOCATIONS_TOLERANCE {
             return Some("allocates more");
@@ -69,10 +119,10 @@ impl Comparison<'_> {
     }
 }
 
-impl fmt::Display for Comparison<'_> {
+impl fmt::Display for Comparison {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Figure { instructions, allocations } = self.is;
-        write!(to, "{:<14} {instructions:>7} instructions", self.case)?;
+        write!(to, "{:<16} {instructions:>7} instructions", self.case)?;
         if let Some(was) = self.was {
             write!(to, " ({:>+6.2} % of {})", self.percent(), was.instructions)?;
         }

@@ -1,0 +1,115 @@
+//! What a command costs the kv server: as for requests of the gateway, a process for each case, and one connection in
+//! lock step.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+
+use testkit::Kv;
+
+use crate::LARDER;
+use crate::callgrind::{self, Counts};
+use crate::figures::{self, Figure, Figures};
+
+/// A command on many keys, so many at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ask {
+    verb: Verb,
+    at_once: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Get,
+    Set,
+}
+
+const CASES: [(&str, Ask); 4] = [
+    ("get", Ask { verb: Verb::Get, at_once: 1 }),
+    ("get-pipelined", Ask { verb: Verb::Get, at_once: 100 }),
+    ("set", Ask { verb: Verb::Set, at_once: 1 }),
+    ("set-pipelined", Ask { verb: Verb::Set, at_once: 100 }),
+];
+
+/// More than the caches of a processor keep from one command to the next does not matter here: instructions are the same.
+const KEYS: u64 = 1000;
+/// A multiple of the commands at once.
+const FIRST_COMMANDS: u64 = 2 * KEYS;
+const COUNTED_COMMANDS: u64 = 20 * KEYS;
+
+#[test]
+fn commands_cost_what_is_committed() {
+    let nothing = counts_of(None);
+    let (left, right) = CASES.split_at(CASES.len() / 2);
+    let count = |cases: &[(&str, Ask)]| {
+        let figures = cases.iter().map(|(name, ask)| ((*name).to_owned(), figure(nothing, *ask)));
+        figures.collect::<Figures>()
+    };
+    let measured = thread::scope(|scope| {
+        let other = scope.spawn(|| count(right));
+        let mut measured = count(left);
+        measured.extend(other.join().expect("a case failed"));
+        measured
+    });
+    figures::judge(figures::KV, &measured);
+}
+
+fn figure(nothing: Counts, ask: Ask) -> Figure {
+    figures::per_request(counts_of(Some(ask)), nothing, COUNTED_COMMANDS)
+}
+
+/// What a whole process does that executes the first commands of all cases, and then those of one.
+fn counts_of(counted: Option<Ask>) -> Counts {
+    let kv = callgrind::start_kv(LARDER);
+    let mut client = Client::connect(&kv);
+    // Keys are there before they are asked for.
+    for (_, ask) in CASES.iter().rev() {
+        client.ask(*ask, FIRST_COMMANDS);
+    }
+    if let Some(ask) = counted {
+        client.ask(ask, COUNTED_COMMANDS);
+    }
+    drop(client);
+    callgrind::finish_kv(kv)
+}
+
+struct Client(TcpStream);
+
+impl Client {
+    fn connect(kv: &Kv) -> Self {
+        let stream = TcpStream::connect(kv.address()).expect("it listens");
+        stream.set_nodelay(true).expect("a socket option");
+        Self(stream)
+    }
+
+    fn ask(&mut self, ask: Ask, commands: u64) {
+        for batch in 0..commands / ask.at_once {
+            let (mut sent, mut expected) = (Vec::new(), Vec::new());
+            for command in 0..ask.at_once {
+                ask.write((batch * ask.at_once + command) % KEYS, &mut sent, &mut expected);
+            }
+            self.0.write_all(&sent).expect("it reads");
+            let mut replies = vec![0; expected.len()];
+            self.0.read_exact(&mut replies).expect("it answers");
+            assert_eq!(replies, expected, "{ask:?}");
+        }
+    }
+}
+
+impl Ask {
+    /// Appends a command, and its reply. Keys have 16 bytes, values 12.
+    fn write(self, key: u64, sent: &mut Vec<u8>, reply: &mut Vec<u8>) {
+        match self.verb {
+            Verb::Get => {
+                sent.extend(format!("*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n").bytes());
+                reply.extend(format!("$12\r\n{key:012}\r\n").bytes());
+            }
+            Verb::Set => {
+                sent.extend(
+                    format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n$12\r\n{key:012}\r\n").bytes(),
+                );
+                reply.extend(b"+OK\r\n");
+            }
+        }
+    }
+}
