@@ -49,6 +49,8 @@ impl Conversation {
 
     /// Executes what is whole of what was kept and of `input`, and keeps the rest.
     pub(crate) fn hear(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> Pause {
+        // Another client may have changed it with SWAPDB, but nobody does while this one has its turn.
+        self.session.choose(self.session.chosen, &context.shared.databases);
         let mut unread = std::mem::take(&mut self.unread);
         if unread.is_empty() {
             let executed = self.execute_all(input, context, output);

@@ -13,6 +13,7 @@ mod clients;
 mod command;
 mod connection;
 mod conversation;
+mod databases;
 mod glob;
 mod lcs;
 mod limits;

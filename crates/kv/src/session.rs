@@ -8,11 +8,15 @@ use engine::Database;
 
 use crate::clients::Client;
 use crate::command::Command;
+use crate::databases::Databases;
 use crate::reply::Version;
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
+    /// As the client knows it.
+    pub(crate) chosen: Database,
+    /// The one of the engine that this is, for as long as a batch lasts.
     pub(crate) database: Database,
     pub(crate) version: Version,
     pub(crate) gates: Gates,
@@ -68,6 +72,7 @@ impl Session {
     pub(crate) fn new(client: Arc<Client>, gates: Gates) -> Self {
         Self {
             client,
+            chosen: Database::default(),
             database: Database::default(),
             version: Version::default(),
             gates,
@@ -76,6 +81,12 @@ impl Session {
             command: None,
             replies: Replies::default(),
         }
+    }
+
+    /// SELECT.
+    pub(crate) fn choose(&mut self, database: Database, databases: &Databases) {
+        self.chosen = database;
+        self.database = databases.of_engine(database);
     }
 
     /// RESET.
@@ -113,7 +124,7 @@ impl Session {
     pub(crate) fn publish(&self, number_of: impl Fn(&'static Command) -> usize, now_ms: u64) {
         let facts = &self.client.facts;
         facts.seen_ms.store(now_ms, Relaxed);
-        facts.database.store(self.database.number(), Relaxed);
+        facts.database.store(self.chosen.number(), Relaxed);
         facts.protocol.store(self.version.number(), Relaxed);
         facts.command.store(self.command.map_or(usize::MAX, number_of), Relaxed);
     }

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use crate::access::Access;
 use crate::clients::Clients;
 use crate::command::Table;
+use crate::databases::Databases;
 use crate::limits::Limits;
 use crate::session::Gates;
 
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) table: Table,
     pub(crate) version: String,
     pub(crate) clients: Clients,
+    pub(crate) databases: Databases,
     pub(crate) access: RwLock<Access>,
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
@@ -43,6 +45,7 @@ impl Shared {
             table: Table::new(),
             version,
             clients: Clients::default(),
+            databases: Databases::default(),
             access: RwLock::default(),
             limits: Mutex::new(Limits::default()),
             tls: RwLock::default(),

@@ -148,3 +148,156 @@ fn memory_of_a_key_is_told() {
         assert!(stats.contains(part), "{part}: {stats}");
     }
 }
+
+/// Commands on one connection, each with the reply that is expected.
+fn converse_in_order(kv: &Kv, steps: &[(&str, &str)]) {
+    let commands: Vec<&str> = steps.iter().map(|(command, _)| *command).collect();
+    let replies = kv.ask(&commands);
+    let mut rest = replies.as_str();
+    for (command, expected) in steps {
+        rest = rest
+            .strip_prefix(expected)
+            .unwrap_or_else(|| panic!("{command}: {rest:?} instead of {expected:?}"));
+    }
+    assert_eq!(rest, "");
+}
+
+const OK: &str = "+OK\r\n";
+const NULL: &str = "$-1\r\n";
+const ONE: &str = ":1\r\n";
+const ZERO: &str = ":0\r\n";
+const SYNTAX: &str = "-ERR syntax error\r\n";
+const BAD_DIGEST: &str = "-ERR must be exactly 16 hexadecimal characters\r\n";
+
+#[test]
+fn a_value_is_set_if_the_old_one_is_as_expected() {
+    converse_in_order(
+        &start(&[]),
+        &[
+            ("SET a 1 IFEQ x", NULL),
+            ("SET a 1 IFDEQ short", NULL),
+            ("SET a 1 IFNE x", OK),
+            ("SET a 2 IFEQ x", NULL),
+            ("SET a 2 IFEQ 1 GET", "$1\r\n1\r\n"),
+            ("SET a 3 IFNE 2 GET", "$1\r\n2\r\n"),
+            ("SET a 3 ifeq 2 EX 100", OK),
+            ("TTL a", ":100\r\n"),
+            ("DIGEST a", "$16\r\n7324dc1e7e9474f0\r\n"),
+            ("SET a 4 IFDEQ 7324dc1e7e9474f1", NULL),
+            ("SET a 4 IFDNE 7324DC1E7E9474F0", NULL),
+            ("SET a 4 IFDEQ 7324DC1e7e9474f0 KEEPTTL", OK),
+            ("TTL a", ":100\r\n"),
+            ("SET a 5 IFDEQ short", BAD_DIGEST),
+            ("SET a 5 IFDNE 7324dc1e7e9474f00 GET", BAD_DIGEST),
+            ("SET a 5 IFEQ", SYNTAX),
+            ("SET a 5 IFEQ 4 NX", SYNTAX),
+            ("SET a 5 XX IFEQ 4", SYNTAX),
+            ("SET a 5 IFEQ 4 IFNE 4", SYNTAX),
+            ("GET a", "$1\r\n4\r\n"),
+            ("DIGEST none", NULL),
+            ("SET b 1 IFDNE 7324dc1e7e9474f0 GET", NULL),
+            ("GET b", "$1\r\n1\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn a_key_is_removed_if_its_value_is_as_expected() {
+    let arity = "-ERR wrong number of arguments for 'delex' command\r\n";
+    converse_in_order(
+        &start(&[]),
+        &[
+            ("DELIFEQ a 1", ZERO),
+            ("SET a 1", OK),
+            ("DELIFEQ a 2", ZERO),
+            ("DELIFEQ a 1", ONE),
+            ("DELIFEQ a", "-ERR wrong number of arguments for 'delifeq' command\r\n"),
+            ("DELEX a IFNE x", ZERO),
+            ("DELEX a IFDEQ short", ZERO),
+            ("SET a 3", OK),
+            ("DELEX a IFEQ", arity),
+            ("DELEX a IFEQ 3 more", arity),
+            ("DELEX a FOO 3", "-ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE\r\n"),
+            ("DELEX a IFDEQ short", BAD_DIGEST),
+            ("DELEX a IFEQ 4", ZERO),
+            ("DELEX a IFDNE 7324dc1e7e9474f0", ZERO),
+            ("DELEX a ifdeq 7324DC1E7E9474F0", ONE),
+            ("SET a 3", OK),
+            ("DELEX a IFNE 4", ONE),
+            ("SET a 3", OK),
+            ("DELEX a", ONE),
+            ("EXISTS a", ZERO),
+        ],
+    );
+}
+
+#[test]
+fn several_keys_are_set_with_one_expiry() {
+    let (numkeys, pairs) = ("-ERR invalid numkeys value\r\n", "-ERR wrong number of key-value pairs\r\n");
+    converse_in_order(
+        &start(&[]),
+        &[
+            ("MSETEX 2 a 1 b 2 EX 100", ONE),
+            ("TTL b", ":100\r\n"),
+            ("MSETEX 2 a 3 b 4 KEEPTTL XX", ONE),
+            ("TTL a", ":100\r\n"),
+            ("MSETEX 2 a 5 c 6 NX", ZERO),
+            ("MSETEX 2 a 5 c 6 XX", ZERO),
+            ("MGET a b c", "*3\r\n$1\r\n3\r\n$1\r\n4\r\n$-1\r\n"),
+            ("MSETEX 1 c 7 nx px 100000", ONE),
+            ("MSETEX 1 a 8", ONE),
+            ("TTL a", ":-1\r\n"),
+            ("MSETEX a 1 EX 10", numkeys),
+            ("MSETEX 0 a 1", numkeys),
+            ("MSETEX -1 a 1", numkeys),
+            ("MSETEX 2147483648 a 1", numkeys),
+            ("MSETEX 2147483647 a 1", pairs),
+            ("MSETEX 2 a 1 b", pairs),
+            ("MSETEX 1 a 1 FOO", SYNTAX),
+            ("MSETEX 1 a 1 EX 10 PX 10", SYNTAX),
+            ("MSETEX 1 a 1 NX XX", SYNTAX),
+            ("MSETEX 1 a 1 IFEQ 8", SYNTAX),
+            ("MSETEX 1 a 1 GET", SYNTAX),
+            ("MSETEX 1 a 1 EX 0", "-ERR invalid expire time in 'msetex' command\r\n"),
+            ("MSETEX 1 a", "-ERR wrong number of arguments for 'msetex' command\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn a_swap_is_seen_by_connections_that_are_open() {
+    let kv = start(&["--workers", "2"]);
+    let mut open: Vec<_> = (0..4).map(|_| Held::open(&kv)).collect();
+    for (number, held) in open.iter_mut().enumerate() {
+        assert_eq!(held.ask(&format!("SELECT {number}")), OK);
+        assert_eq!(held.ask(&format!("SET name in-{number}")), OK);
+    }
+    assert_eq!(kv.ask(&["SWAPDB 0 3", "SWAPDB 3 1"]), "+OK\r\n+OK\r\n");
+    let found = [3, 0, 2, 1];
+    for (held, number) in open.iter_mut().zip(found) {
+        assert_eq!(held.ask("GET name"), format!("$4\r\nin-{number}\r\n"));
+    }
+}
+
+/// A connection that stays open.
+struct Held(std::io::BufReader<std::net::TcpStream>);
+
+impl Held {
+    fn open(kv: &Kv) -> Self {
+        let stream = std::net::TcpStream::connect(kv.address()).expect("it listens");
+        stream.set_read_timeout(Some(testkit::wait::DEADLINE)).expect("a time limit");
+        Self(std::io::BufReader::new(stream))
+    }
+
+    /// A reply that is a line, or a bulk string.
+    fn ask(&mut self, command: &str) -> String {
+        use std::io::{BufRead, Write};
+        self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("it reads");
+        let mut reply = String::new();
+        self.0.read_line(&mut reply).expect("it answers");
+        if reply.starts_with('$') && reply != NULL {
+            self.0.read_line(&mut reply).expect("it answers");
+        }
+        reply
+    }
+}

@@ -32,6 +32,7 @@ pub(super) fn quit(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.session.reset(call.shared.first_gates());
+    call.session.choose(Database::default(), &call.shared.databases);
     reply.version = call.session.version;
     reply.simple("RESET");
     Ok(())
@@ -39,7 +40,8 @@ pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 pub(super) fn select(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let number = usize::try_from(call.integer(1)?).map_err(|_| Refusal::Database)?;
-    call.session.database = Database::new(number).ok_or(Refusal::Database)?;
+    let database = Database::new(number).ok_or(Refusal::Database)?;
+    call.session.choose(database, &call.shared.databases);
     reply.ok();
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use engine::{Access, Expiry};
 
-use super::arguments::parse_integer;
 use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
@@ -14,7 +13,7 @@ pub(super) enum Unit {
 
 /// From when a time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+pub(super) enum Origin {
     Now,
     Epoch,
 }
@@ -51,36 +50,15 @@ pub(super) fn relative(time: i64, unit: Unit, now_ms: u64, command: &'static str
     absolute(time, unit, now_ms, command)
 }
 
-fn absolute(time: i64, unit: Unit, base_ms: u64, command: &'static str) -> Result<Expiry, Refusal> {
+pub(super) fn absolute(
+    time: i64,
+    unit: Unit,
+    base_ms: u64,
+    command: &'static str,
+) -> Result<Expiry, Refusal> {
     let ms = unit.to_ms(time).filter(|ms| *ms > 0).and_then(|ms| ms.checked_add_unsigned(base_ms));
     let at_ms = ms.and_then(|ms| u64::try_from(ms).ok()).ok_or(Refusal::ExpireTime(command))?;
     Ok(Expiry::At(at_ms))
-}
-
-/// The option of SET and GETEX at an index: what it says, and how many arguments it takes.
-pub(super) fn expiry_option(
-    call: &Call<'_>,
-    at: usize,
-    command: &'static str,
-) -> Result<Option<(Expiry, usize)>, Refusal> {
-    if call.is_word(at, "keepttl") {
-        return Ok(Some((Expiry::Keep, 1)));
-    }
-    let known = [
-        ("ex", Unit::Seconds, Origin::Now),
-        ("px", Unit::Milliseconds, Origin::Now),
-        ("exat", Unit::Seconds, Origin::Epoch),
-        ("pxat", Unit::Milliseconds, Origin::Epoch),
-    ];
-    let Some((_, unit, origin)) = known.into_iter().find(|(word, ..)| call.is_word(at, word)) else {
-        return Ok(None);
-    };
-    if at + 1 >= call.length() {
-        return Err(Refusal::Syntax);
-    }
-    let base_ms = if origin == Origin::Now { call.now_ms } else { 0 };
-    let expiry = absolute(parse_integer(call.argument(at + 1))?, unit, base_ms, command)?;
-    Ok(Some((expiry, 2)))
 }
 
 pub(super) fn expire(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {

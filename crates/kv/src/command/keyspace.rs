@@ -196,11 +196,26 @@ pub(super) fn r#move(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
+/// SWAPDB index1 index2
+pub(super) fn swapdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let read = |index, refusal| call.integer(index).map_err(|_| Refusal::Other(refusal));
+    let numbers = [read(1, "ERR invalid first DB index")?, read(2, "ERR invalid second DB index")?];
+    let [one, other] =
+        numbers.map(|number| usize::try_from(number).ok().and_then(Database::new).ok_or(Refusal::Database));
+    let (one, other) = (one?, other?);
+    call.alone()?;
+    call.shared.databases.swap(one, other);
+    call.session.choose(call.session.chosen, &call.shared.databases);
+    reply.ok();
+    Ok(())
+}
+
 const SAME_OBJECTS: Refusal = Refusal::Other("ERR source and destination objects are the same");
 
 fn other_database(call: &Call<'_>, index: usize) -> Result<Database, Refusal> {
     let number = usize::try_from(call.integer(index)?).map_err(|_| Refusal::Database)?;
-    Database::new(number).ok_or(Refusal::Database)
+    let database = Database::new(number).ok_or(Refusal::Database)?;
+    Ok(call.shared.databases.of_engine(database))
 }
 
 /// Copies a value with its expiry.

@@ -1,12 +1,14 @@
 //! Commands: the table of them, and what is the same for all.
 
 mod arguments;
+mod conditional;
 mod connection;
 mod expiry;
 mod keys;
 mod keyspace;
 mod numbers;
 mod object;
+mod options;
 mod server;
 mod strings;
 mod subsequence;

@@ -90,8 +90,11 @@ const SECTIONS: [(&str, Section); 6] = [
     }),
     ("Keyspace", |call| {
         let counts = call.engine().counts();
-        let databases = counts.keys.iter().zip(counts.expiring).enumerate();
-        let used = databases.filter(|(_, (keys, _))| **keys > 0);
+        let databases = (0..engine::Database::COUNT).filter_map(engine::Database::new).map(|chosen| {
+            let number = call.shared.databases.of_engine(chosen).number();
+            (chosen.number(), (counts.keys[number], counts.expiring[number]))
+        });
+        let used = databases.filter(|(_, (keys, _))| *keys > 0);
         used.map(|(number, (keys, expiring))| {
             format!("db{number}:keys={keys},expires={expiring},avg_ttl=0\r\n")
         })
@@ -178,10 +181,14 @@ fn docs(call: &Call<'_>, reply: &mut Reply<'_>) {
     reply.map(wanted.len());
     for command in wanted {
         reply.bulk(command.name.as_bytes());
-        reply.map(3);
-        for (name, value) in
-            [("summary", command.summary), ("since", command.since), ("group", command.group)]
-        {
+        reply.map(4);
+        let complexity = if command.complexity.is_empty() { "O(1)" } else { command.complexity };
+        for (name, value) in [
+            ("summary", command.summary),
+            ("since", command.since),
+            ("group", command.group),
+            ("complexity", complexity),
+        ] {
             reply.bulk(name.as_bytes());
             reply.bulk(value.as_bytes());
         }

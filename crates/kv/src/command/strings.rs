@@ -4,28 +4,13 @@ use std::sync::Arc;
 
 use engine::{Access, Entry, Expiry, Key, Shard};
 
-use super::expiry::{Unit, expiry_option, relative};
+use super::expiry::{Unit, relative};
+use super::options::{Command, Condition, Options};
 use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
 /// Of a value that commands put together.
 const VALUE_BYTES_MAX: usize = 512 << 20;
-
-/// Which keys SET sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Condition {
-    Always,
-    IfMissing,
-    IfThere,
-}
-
-/// The options of SET.
-#[derive(Clone, Copy, Debug)]
-struct SetOptions {
-    condition: Condition,
-    expiry: Expiry,
-    is_old_wanted: bool,
-}
 
 pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
@@ -47,13 +32,15 @@ pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let options = if call.length() == 3 { PLAIN } else { set_options(call)? };
+    let options = Options::read(call, 3, Command::Set)?;
+    let expiry = options.expiry(call, Command::Set)?.unwrap_or(Expiry::Never);
     let key = call.key(1);
     let begin = reply.out.len();
     let is_set = call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut shard = call.engine().lock(&key);
-        let is_set = is_settable(&mut shard, &key, options.condition, call.now_ms);
+        let is_met = options.condition.is_met(&mut shard, &key, call.now_ms);
+        let is_set = is_met == Ok(true);
         if options.is_old_wanted {
             reply_value(&mut shard, &key, call.now_ms, reply);
         } else if is_set {
@@ -62,12 +49,12 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             reply.null();
         }
         if is_set {
-            shard.set(&key, call.argument(2), options.expiry, call.now_ms)?;
+            shard.set(&key, call.argument(2), expiry, call.now_ms)?;
         }
-        Ok(is_set)
-    })?;
+        Ok(is_met)
+    })??;
     if is_set {
-        changed_by_set(call, &key, options.expiry);
+        changed_by_set(call, &key, expiry);
     }
     Ok(())
 }
@@ -76,41 +63,6 @@ fn changed_by_set(call: &Call<'_>, key: &Key<'_>, expiry: Expiry) {
     call.changed(key, Change::Set);
     if matches!(expiry, Expiry::At(_)) {
         call.changed(key, Change::Expire);
-    }
-}
-
-const PLAIN: SetOptions =
-    SetOptions { condition: Condition::Always, expiry: Expiry::Never, is_old_wanted: false };
-
-fn set_options(call: &Call<'_>) -> Result<SetOptions, Refusal> {
-    let mut options = PLAIN;
-    let mut at = 3;
-    while at < call.length() {
-        if let Some((expiry, taken)) = expiry_option(call, at, "set")? {
-            if options.expiry != Expiry::Never {
-                return Err(Refusal::Syntax);
-            }
-            options.expiry = expiry;
-            at += taken;
-            continue;
-        }
-        match () {
-            () if call.is_word(at, "get") => options.is_old_wanted = true,
-            () if options.condition != Condition::Always => return Err(Refusal::Syntax),
-            () if call.is_word(at, "nx") => options.condition = Condition::IfMissing,
-            () if call.is_word(at, "xx") => options.condition = Condition::IfThere,
-            () => return Err(Refusal::Syntax),
-        }
-        at += 1;
-    }
-    Ok(options)
-}
-
-fn is_settable(shard: &mut Shard, key: &Key<'_>, condition: Condition, now_ms: u64) -> bool {
-    match condition {
-        Condition::Always => true,
-        Condition::IfMissing => !shard.contains(key, now_ms),
-        Condition::IfThere => shard.contains(key, now_ms),
     }
 }
 
@@ -179,16 +131,14 @@ pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let change = match call.length() {
-        2 => None,
-        3 if call.is_word(2, "persist") => Some(Expiry::Never),
-        4 if !call.is_word(2, "keepttl") => match expiry_option(call, 2, "getex")? {
-            Some((expiry, 2)) => Some(expiry),
-            _ => return Err(Refusal::Syntax),
-        },
-        _ => return Err(Refusal::Syntax),
-    };
+    let options = Options::read(call, 2, Command::GetEx)?;
     let key = call.key(1);
+    // In the order of Redis: no key, no look at the time.
+    if !call.engine().lock(&key).contains(&key, call.now_ms) {
+        reply.null();
+        return Ok(());
+    }
+    let change = options.expiry(call, Command::GetEx)?;
     let begin = reply.out.len();
     let is_changed = call.with_room(&key, || {
         reply.out.truncate(begin);
@@ -226,20 +176,25 @@ fn pairs<'a>(call: &Call<'a>, command: &str) -> Result<Vec<Entry<'a>>, Refusal> 
 }
 
 /// Sets all keys, or none; whether they were set.
-fn set_all(call: &Call<'_>, entries: &[Entry<'_>], condition: Condition) -> Result<bool, Refusal> {
+pub(super) fn set_all(
+    call: &Call<'_>,
+    entries: &[Entry<'_>],
+    condition: Condition<'_>,
+) -> Result<bool, Refusal> {
     let Some((first, ..)) = entries.first() else { return Ok(false) };
     call.check_size(entries.iter().map(|(key, value, _)| key.bytes().len() + value.len()).sum())?;
     let is_set = call.with_room(first, || {
         let mut locked = call.engine().lock_all(entries.iter().map(|(key, ..)| *key));
-        let is_free = |(key, ..): &Entry<'_>| is_settable(locked.shard(key), key, condition, call.now_ms);
-        if !entries.iter().all(is_free) {
-            return Ok(false);
+        let is_met =
+            |(key, ..): &Entry<'_>| condition.is_met(locked.shard(key), key, call.now_ms) == Ok(true);
+        let is_set = entries.iter().all(is_met);
+        if is_set {
+            locked.set_all(entries, call.now_ms)?;
         }
-        locked.set_all(entries, call.now_ms)?;
-        Ok(true)
+        Ok(is_set)
     })?;
     if is_set {
-        entries.iter().for_each(|(key, ..)| call.changed(key, Change::Set));
+        entries.iter().for_each(|(key, _, expiry)| changed_by_set(call, key, *expiry));
     }
     Ok(is_set)
 }

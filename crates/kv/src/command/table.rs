@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 
 use super::{
-    Call, Outcome, connection, expiry, keys, keyspace, numbers, object, server, strings, subsequence,
+    Call, Outcome, conditional, connection, expiry, keys, keyspace, numbers, object, server, strings,
+    subsequence,
 };
 use crate::reply::Reply;
 
@@ -24,6 +25,8 @@ pub(crate) struct Command {
     pub(crate) summary: &'static str,
     /// Its arguments as one writes them: `[]` for what may be left out, `|` between alternatives, capitals for words.
     pub(crate) syntax: &'static str,
+    /// Time that it takes, where it is not constant.
+    pub(crate) complexity: &'static str,
     pub(super) run: fn(&mut Call<'_>, &mut Reply<'_>) -> Outcome,
 }
 
@@ -110,6 +113,8 @@ const SECOND: (i32, i32, i32) = (2, 2, 1);
 const FIRST_TWO: (i32, i32, i32) = (1, 2, 1);
 const ALL: (i32, i32, i32) = (1, -1, 1);
 const PAIRS: (i32, i32, i32) = (1, -1, 2);
+/// As many pairs as the first argument says.
+const NUMBERED: (i32, i32, i32) = (2, -1, 2);
 
 const READ: &[&str] = &["readonly", "fast"];
 const READ_SLOW: &[&str] = &["readonly"];
@@ -122,10 +127,10 @@ const OPEN: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allo
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 macro_rules! commands {
-    ($($name:literal $arity:literal $flags:ident $keys:ident $group:literal $since:literal $run:path, $summary:literal $(, $syntax:literal)?;)*) => {
+    ($($name:literal $arity:literal $flags:ident $keys:ident $group:literal $since:literal $run:path, $summary:literal $(, $syntax:literal $(, $complexity:literal)?)?;)*) => {
         &[$(Command {
             name: $name, arity: $arity, flags: $flags, keys: $keys, group: $group, since: $since, summary: $summary,
-            syntax: concat!($($syntax)?), run: $run,
+            syntax: concat!($($syntax)?), complexity: concat!($($($complexity)?)?), run: $run,
         }),*]
     };
 }
@@ -142,6 +147,9 @@ static COMMANDS: &[Command] = commands! {
     "decr" 2 WRITE ONE "string" "1.0.0" numbers::decr, "Takes one from a number.", "key";
     "decrby" 3 WRITE ONE "string" "1.0.0" numbers::decrby, "Takes a number from a number.", "key decrement";
     "del" -2 REMOVE_SLOW ALL "generic" "1.0.0" keys::del, "Removes keys.", "key [key ...]";
+    "delex" -2 REMOVE ONE "string" "8.4.0" conditional::delex, "Removes a key if its value, or the digest of it, is or is not this.", "key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]", "O(1), O(N) for a digest of N bytes";
+    "delifeq" 3 REMOVE ONE "string" "9.0.0" conditional::delifeq, "Removes a key if its value is this (Valkey 9).", "key value";
+    "digest" 2 READ ONE "string" "8.4.0" conditional::digest_of, "Gives the XXH3 digest of a value, as 16 hexadecimal digits.", "key", "O(N) for N bytes";
     "echo" 2 SESSION NONE "connection" "1.0.0" connection::echo, "Says what it is told.", "message";
     "exists" -2 READ ALL "generic" "1.0.0" keys::exists, "Counts which of the keys are there.", "key [key ...]";
     "expire" -3 REMOVE ONE "generic" "1.0.0" expiry::expire, "Sets when a key expires, in seconds from now.", "key seconds [NX | XX | GT | LT]";
@@ -170,6 +178,7 @@ static COMMANDS: &[Command] = commands! {
     "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Gives several values.", "key [key ...]";
     "move" 3 REMOVE ONE "generic" "1.0.0" keyspace::r#move, "Moves a key to another database.", "key db";
     "mset" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::mset, "Sets several values at once.", "key value [key value ...]";
+    "msetex" -4 WRITE_SLOW NUMBERED "string" "8.4.0" conditional::msetex, "Sets several values at once, with one expiry.", "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]", "O(N) for N keys";
     "msetnx" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::msetnx, "Sets several values if none of the keys is there.", "key value [key value ...]";
     "object" -2 READ_SLOW NONE "generic" "2.2.3" super::container, "Tells how a value is stored.";
     "object|encoding" 3 READ_SLOW SECOND "generic" "2.2.3" object::encoding, "Tells what Redis would store the value as.", "key";
@@ -190,12 +199,13 @@ static COMMANDS: &[Command] = commands! {
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
     "scan" -2 READ_SLOW NONE "generic" "2.8.0" keyspace::scan, "Goes through the keys in steps.", "cursor [MATCH pattern] [COUNT count] [TYPE type]";
     "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.", "index";
-    "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.", "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]";
+    "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.", "key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]";
     "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.", "key seconds value";
     "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.", "key value";
     "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" strings::setrange, "Writes over a part of a value.", "key offset value";
     "strlen" 2 READ ONE "string" "2.2.0" strings::strlen, "Tells how long a value is.", "key";
     "substr" 4 READ_SLOW ONE "string" "1.0.0" strings::getrange, "Gives a part of a value.", "key start end";
+    "swapdb" 3 REMOVE NONE "server" "4.0.0" keyspace::swapdb, "Lets two databases change their numbers.", "index1 index2";
     "time" 1 SESSION NONE "server" "2.6.0" server::time, "Tells the time.";
     "touch" -2 READ ALL "generic" "3.2.1" keys::touch, "Uses keys.", "key [key ...]";
     "ttl" 2 READ ONE "generic" "1.0.0" expiry::ttl, "Tells in how many seconds a key expires.", "key";

@@ -1,0 +1,79 @@
+//! Commands of Redis 8.4 and Valkey 9 that change keys on a condition.
+
+use engine::{Access, Entry, Expiry};
+
+use super::arguments::parse_integer;
+use super::options::{Command, Options, Test, digest};
+use super::strings::set_all;
+use super::{Call, Change, Outcome, Refusal};
+use crate::reply::Reply;
+
+/// DELIFEQ key value
+pub(super) fn delifeq(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    remove_if(call, reply, |_, value| Test::Equal.is_met(value, call.argument(2)))
+}
+
+/// DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]
+pub(super) fn delex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match call.length() {
+        2 => remove_if(call, reply, |_, _| Ok(true)),
+        // In the order of Redis: what is not there is not removed, whatever the condition is.
+        4 => remove_if(call, reply, |call, value| {
+            let test = Test::named(call, 2)
+                .ok_or(Refusal::Other("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"))?;
+            test.is_met(value, call.argument(3))
+        }),
+        _ => Err(Refusal::Arity("delex".to_owned())),
+    }
+}
+
+fn remove_if(
+    call: &Call<'_>,
+    reply: &mut Reply<'_>,
+    condition: impl FnOnce(&Call<'_>, &[u8]) -> Result<bool, Refusal>,
+) -> Outcome {
+    let key = call.key(1);
+    let mut shard = call.engine().lock(&key);
+    let is_met = match shard.get(&key, Access::Peek, call.now_ms) {
+        Some(found) => condition(call, found.value.bytes())?,
+        None => false,
+    };
+    if is_met {
+        shard.remove(&key, call.now_ms);
+    }
+    drop(shard);
+    if is_met {
+        call.changed(&key, Change::Del);
+    }
+    reply.integer(i64::from(is_met));
+    Ok(())
+}
+
+/// DIGEST key
+pub(super) fn digest_of(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = call.key(1);
+    let mut shard = call.engine().lock(&key);
+    match shard.get(&key, Access::Use, call.now_ms) {
+        Some(found) => reply.bulk(format!("{:016x}", digest(found.value.bytes())).as_bytes()),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+/// MSETEX numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]
+pub(super) fn msetex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let count = parse_integer(call.argument(1)).ok().and_then(|count| i32::try_from(count).ok());
+    let count = count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+    let count = count.ok_or(Refusal::Other("ERR invalid numkeys value"))?;
+    let end = 2 + 2 * count;
+    if end > call.length() {
+        return Err(Refusal::Other("ERR wrong number of key-value pairs"));
+    }
+    let options = Options::read(call, end, Command::MSetEx)?;
+    let expiry = options.expiry(call, Command::MSetEx)?.unwrap_or(Expiry::Never);
+    let entry = |at| -> Entry<'_> { (call.key(at), call.argument(at + 1), expiry) };
+    let entries: Vec<_> = (2..end).step_by(2).map(entry).collect();
+    let is_set = set_all(call, &entries, options.condition)?;
+    reply.integer(i64::from(is_set));
+    Ok(())
+}
