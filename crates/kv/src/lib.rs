@@ -27,4 +27,4 @@ mod worker;
 
 pub use access::{Access, Passwords, ProtectedMode};
 pub use limits::Limits;
-pub use server::{Listen, Security, Server, ServerError, Settings};
+pub use server::{Control, Listen, Security, Server, ServerError, Settings};

@@ -66,6 +66,10 @@ pub struct Server {
     workers: Vec<Running>,
 }
 
+/// Settings of a running server, to change them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Control(Arc<Shared>);
+
 #[derive(Debug)]
 struct Running {
     calls: Arc<Calls>,
@@ -103,8 +107,31 @@ impl Server {
         &self.addresses
     }
 
+    /// What of it can change while it runs.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control(Arc::clone(&self.shared))
+    }
+
     /// Ends it: what clients have asked is answered, as far as they read it within two seconds.
     pub fn stop(self) {}
+}
+
+impl Control {
+    /// Who may use it from now on. Who has given a password stays, whatever becomes of it.
+    pub fn set_access(&self, access: Access) {
+        *self.0.access.write() = access;
+    }
+
+    /// Within a tenth of a second. `keepalive` is for connections that begin then.
+    pub fn set_limits(&self, limits: Limits) {
+        self.0.set_limits(limits);
+    }
+
+    /// For connections that begin from now on.
+    pub fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
+        self.0.set_tls(Some(tls));
+    }
 }
 
 impl Drop for Server {

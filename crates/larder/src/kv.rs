@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use engine::Engine;
-use kv::{Access, Limits, Listen, Security, Server};
+use kv::{Control, Server};
 
 use crate::config::{KvOverrides, KvSettings, Overrides, Program};
 use crate::doctor;
@@ -30,9 +30,9 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Address for clients; port 0 takes a free one [default: 127.0.0.1:6379]
+    /// Address for clients; may be given more than once; port 0 takes a free one [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS")]
-    listen: Option<String>,
+    listen: Vec<String>,
 
     /// Memory for keys and values, such as 512MiB; at least 2MiB [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
@@ -77,12 +77,18 @@ impl KvArguments {
 #[derive(Clone, Debug)]
 pub(crate) struct KvControl {
     engine: Arc<Engine>,
+    server: Control,
 }
 
 impl KvControl {
     /// Takes over what can change while it runs; the check of the configuration has put the rest back.
     pub(crate) fn apply(&self, settings: &KvSettings) {
         self.engine.set_bytes_max(settings.bytes_max);
+        self.server.set_access(settings.access.clone());
+        self.server.set_limits(settings.limits);
+        if let Some(tls) = &settings.tls {
+            self.server.set_tls(Arc::clone(tls));
+        }
     }
 
     /// What is kept.
@@ -101,15 +107,16 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         seed: seed(),
     }));
     let start = kv::Settings {
-        listen: vec![Listen { address: settings.listen, security: Security::Plain }],
+        listen: settings.listen.clone(),
         workers: settings.workers,
         version: crate::VERSION.to_owned(),
-        access: Access::default(),
-        limits: Limits::default(),
-        tls: None,
+        access: settings.access.clone(),
+        limits: settings.limits,
+        tls: settings.tls.clone(),
     };
     let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
-    Ok((server, KvControl { engine }))
+    let control = KvControl { engine, server: server.control() };
+    Ok((server, control))
 }
 
 /// What the standard library draws for its hash maps: from the system, once for each thread.

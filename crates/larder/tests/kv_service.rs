@@ -6,5 +6,5 @@ mod beside_the_gateway;
 mod configured;
 #[path = "kv_service/doctor.rs"]
 mod doctor;
-#[path = "kv_service/server.rs"]
-mod server;
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");

@@ -106,7 +106,7 @@ pub(super) fn hello(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     greet(call, reply)
 }
 
-const HELLO_BEFORE_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+const HELLO_BEFORE_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
 
 fn greeting<'a>(call: &Call<'a>) -> Result<Greeting<'a>, Refusal> {
     let mut greeting = Greeting::default();

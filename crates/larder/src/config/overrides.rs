@@ -22,7 +22,7 @@ pub(crate) enum Program {
 /// What the command line says about the server for clients of Redis.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KvOverrides {
-    pub(crate) listen: Option<String>,
+    pub(crate) listen: Vec<String>,
     pub(crate) maxmemory: Option<String>,
     pub(crate) maxmemory_policy: Option<String>,
     pub(crate) workers: Option<u32>,
@@ -47,9 +47,8 @@ pub(crate) struct Overrides {
 impl Overrides {
     /// Puts the given arguments over `tree`.
     pub(super) fn apply(&self, tree: &mut Table, problems: &mut Problems) {
-        if !self.listen.is_empty() {
-            let addresses: Vec<_> = self.listen.iter().map(|address| spanned(text(address))).collect();
-            override_key(tree, "listen", "--listen", DeValue::Array(array(addresses)), problems);
+        if self.program == Program::Serve {
+            override_listen(tree, &self.listen, problems);
         }
         if let Some(workers) = self.workers {
             override_number(tree, "workers", "--workers", workers, problems);
@@ -84,8 +83,8 @@ impl Overrides {
 
 impl KvOverrides {
     fn apply(&self, kv: &mut Table, problems: &mut Problems) {
+        override_listen(kv, &self.listen, problems);
         let texts = [
-            ("listen", "--listen", &self.listen),
             ("maxmemory", "--maxmemory", &self.maxmemory),
             ("maxmemory_policy", "--maxmemory-policy", &self.maxmemory_policy),
         ];
@@ -107,6 +106,13 @@ fn kv_table(tree: &mut Table) -> &mut Table {
         tree.set("kv", Node { value, place: Place::Preset, path: "kv".to_owned() });
     }
     inner_table(tree, "kv").expect("a table was set where there was none")
+}
+
+fn override_listen(table: &mut Table, listen: &[String], problems: &mut Problems) {
+    if !listen.is_empty() {
+        let addresses: Vec<_> = listen.iter().map(|address| spanned(text(address))).collect();
+        override_key(table, "listen", "--listen", DeValue::Array(array(addresses)), problems);
+    }
 }
 
 fn override_number(

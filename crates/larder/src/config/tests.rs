@@ -122,6 +122,8 @@ fn line() -> impl Strategy<Value = String> {
         "[[listen.certificates]]",
         "[site.timeouts]",
         "[kv]",
+        "[kv.tls]",
+        "[kv.limits]",
         "[listen",
         "[[x]]",
         "#",
@@ -268,11 +270,11 @@ fn what_runs_depends_on_what_is_configured() {
 
 #[test]
 fn arguments_go_over_the_kv_table() {
-    let text = "[kv]\nlisten = \"127.0.0.1:1\"\nmaxmemory = \"8MiB\"\nworkers = 3\n";
+    let text = "[kv]\nlisten = [\"127.0.0.1:1\"]\nmaxmemory = \"8MiB\"\nworkers = 3\n";
     let overrides =
         KvOverrides { maxmemory: Some("9MiB".to_owned()), workers: Some(2), ..KvOverrides::default() };
     let kv = check_kv(text, overrides).settings.expect("usable").kv.expect("larder kv always has it");
-    assert_eq!((kv.listen.port(), kv.bytes_max, kv.workers), (1, 9 << 20, 2));
+    assert_eq!((kv.listen[0].address.port(), kv.bytes_max, kv.workers), (1, 9 << 20, 2));
     let wrong = KvOverrides { maxmemory: Some("1MiB".to_owned()), ..KvOverrides::default() };
     let checked = check_kv(text, wrong);
     let problem = checked.problems.first().expect("too small").line(&checked.sources);

@@ -15,7 +15,7 @@ pub(crate) struct Needs {
 impl Needs {
     /// Those of a server with these settings.
     pub(crate) fn of(kv: &KvSettings) -> Self {
-        Self { clients_max: CLIENTS_MAX, memory_bytes: kv.bytes_max }
+        Self { clients_max: kv.limits.clients_max as u64, memory_bytes: kv.bytes_max }
     }
 }
 
@@ -111,7 +111,6 @@ fn files(needs: &Needs) -> u64 {
     needs.clients_max + FILES_BESIDE
 }
 
-const CLIENTS_MAX: u64 = 10_000;
 const FILES_BESIDE: u64 = 128;
 /// What the listeners ask for.
 const BACKLOG: u64 = 4096;

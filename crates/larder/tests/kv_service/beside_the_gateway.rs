@@ -1,8 +1,8 @@
 //! `larder serve` with `[kv]`: both in one process.
 
-use testkit::{Port, ScriptedOrigin, Setup};
+use testkit::{Port, ScriptedOrigin, Setup, converse};
 
-use crate::server::{LARDER, ask};
+use crate::LARDER;
 
 #[test]
 fn one_process_serves_clients_of_both() {
@@ -11,14 +11,14 @@ fn one_process_serves_clients_of_both() {
     let larder = Setup::config(
         LARDER,
         &format!(
-            "[kv]\nlisten = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
+            "[kv]\nlisten = [\"{}\"]\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
             kv.address(),
             origin.url()
         ),
     )
     .start();
     assert_eq!(larder.get("/").text(), "hi");
-    assert_eq!(ask(kv.address(), "SET k v\r\nGET k\r\n"), "+OK\r\n$1\r\nv\r\n");
+    assert_eq!(converse(kv.address(), b"SET k v\r\nGET k\r\n", usize::MAX), b"+OK\r\n$1\r\nv\r\n");
     assert_eq!(larder.metric("larder_kv_keys", &[]).to_string(), "1");
     assert_eq!(larder.metric("larder_requests_total", &["site=\"a\""]).to_string(), "1");
 }

@@ -2,19 +2,19 @@
 
 use std::fs;
 
-use testkit::Signal;
+use testkit::{KvService, Signal};
 
-use crate::server::{Kv, LARDER, ask};
+use crate::LARDER;
 
 /// What CONFIG GET says of a parameter.
-fn parameter(kv: &Kv, name: &str) -> String {
-    let reply = ask(kv.address, &format!("CONFIG GET {name}\r\n"));
+fn parameter(kv: &KvService, name: &str) -> String {
+    let reply = kv.ask(&format!("CONFIG GET {name}\r\n"));
     reply.lines().nth(4).unwrap_or_else(|| panic!("no {name} in {reply:?}")).to_owned()
 }
 
 #[test]
 fn the_file_decides() {
-    let kv = Kv::start("maxmemory = \"8MiB\"\nmaxmemory_policy = \"noeviction\"\nworkers = 2");
+    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"\nmaxmemory_policy = \"noeviction\"\nworkers = 2");
     assert_eq!(parameter(&kv, "maxmemory"), (8 << 20).to_string());
     assert_eq!(parameter(&kv, "maxmemory-policy"), "noeviction");
     assert_eq!(kv.ask_admin("GET", "/ready").status(), 200);
@@ -22,9 +22,8 @@ fn the_file_decides() {
 
 #[test]
 fn a_reload_changes_what_can_change_and_names_the_rest() {
-    let kv = Kv::start("maxmemory = \"8MiB\"\nworkers = 1");
-    kv.write_config("maxmemory = \"16MiB\"\nworkers = 2");
-    assert_eq!(kv.ask_admin("POST", "/reload").status(), 200);
+    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"\nworkers = 1");
+    assert_eq!(kv.reload("maxmemory = \"16MiB\"\nworkers = 2").status(), 200);
     assert_eq!(parameter(&kv, "maxmemory"), (16 << 20).to_string());
     let log = kv.service.stderr();
     assert!(log.contains("kv.workers: changed, but a reload can't change it"), "{log}");
@@ -32,17 +31,16 @@ fn a_reload_changes_what_can_change_and_names_the_rest() {
 
 #[test]
 fn a_reload_that_is_wrong_changes_nothing() {
-    let kv = Kv::start("maxmemory = \"8MiB\"");
-    kv.write_config("maxmemory = \"1KiB\"");
-    let refused = kv.ask_admin("POST", "/reload");
+    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"");
+    let refused = kv.reload("maxmemory = \"1KiB\"");
     assert!(refused.status() != 200 && refused.text().contains("kv.maxmemory"), "{}", refused.text());
     assert_eq!(parameter(&kv, "maxmemory"), (8 << 20).to_string());
 }
 
 #[test]
 fn metrics_tell_what_is_kept() {
-    let kv = Kv::start("maxmemory = \"8MiB\"");
-    ask(kv.address, "SET a 1\r\nSET b 2 EX 100\r\n");
+    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"");
+    kv.ask("SET a 1\r\nSET b 2 EX 100\r\n");
     assert_eq!(kv.metric("larder_kv_keys"), Some(2.0));
     assert_eq!(kv.metric("larder_kv_keys_expiring"), Some(1.0));
     assert_eq!(kv.metric("larder_kv_memory_bytes_max"), Some(f64::from(8 << 20)));
@@ -61,8 +59,8 @@ fn a_file_without_sites_is_usable() {
 
 #[test]
 fn it_ends_when_it_is_told() {
-    let mut kv = Kv::start("");
-    assert_eq!(ask(kv.address, "PING\r\n"), "+PONG\r\n");
+    let mut kv = KvService::start(LARDER, "");
+    assert_eq!(kv.ask("PING\r\n"), "+PONG\r\n");
     kv.service.signal(Signal::TERM);
     assert!(kv.service.end().success());
     assert!(kv.service.stderr().contains("stopped"), "{}", kv.service.stderr());

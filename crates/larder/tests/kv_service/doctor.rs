@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use testkit::wait;
+use testkit::{KvSetup, wait};
 
-use crate::server::{Kv, LARDER};
+use crate::LARDER;
 
 /// The lines of `larder doctor` under a limit of open files, and whether it says that all is well.
 fn doctor(limit: u32) -> (String, bool) {
@@ -34,11 +34,9 @@ fn too_few_open_files_are_told() {
 
 #[test]
 fn the_server_warns_when_it_starts() {
-    let kv = Kv::start_with("", |command| {
-        let mut limited = Command::new("sh");
-        limited.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]).arg(LARDER).args(command.get_args());
-        limited
-    });
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\"", LARDER]);
+    let kv = KvSetup::of(limited).start("");
     wait::until_true("it warns", || {
         let log = kv.service.stderr();
         log.lines().any(|line| line.contains("WARN") && line.contains("open files") && line.contains("10128"))

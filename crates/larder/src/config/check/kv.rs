@@ -1,27 +1,101 @@
 //! Settings of the server for clients of Redis.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 
 use engine::Policy;
+use kv::{Access, Limits, Listen, Passwords, ProtectedMode, Security};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::{RootCertStore, ServerConfig};
 
-use super::Scope;
+use super::listener::{certified, chain};
 use super::server::{socket_address, workers};
+use super::{Scope, Secret};
 use crate::config::tree::Table;
 
 /// What the server for clients of Redis runs with.
 #[derive(Clone, Debug)]
 pub(crate) struct KvSettings {
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Vec<Listen>,
     pub(crate) workers: usize,
     pub(crate) bytes_max: u64,
     pub(crate) policy: Policy,
+    pub(crate) access: Access,
+    pub(crate) limits: Limits,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
 }
 
-pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> Option<KvSettings> {
-    Some(KvSettings {
-        listen: scope.parsed(table, "listen", socket_address)?,
+pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
+    let mut listen = listen(scope, table, Security::Plain);
+    let tls = table.optional_table("tls").and_then(|table| {
+        listen.extend(self::listen(scope, table, Security::Tls));
+        tls(scope, table)
+    });
+    if let (true, Some(node)) = (listen.is_empty(), table.node("listen")) {
+        scope.error(node, "expected at least one address, here or in `kv.tls`");
+    }
+    KvSettings {
+        listen,
         workers: workers(table),
         bytes_max: table.number("maxmemory"),
         policy: table.text("maxmemory_policy").and_then(|name| name.parse().ok()).unwrap_or_default(),
-    })
+        access: access(scope, table),
+        limits: limits(table.table("limits")),
+        tls,
+    }
+}
+
+fn listen(scope: &mut Scope<'_>, table: &Table, security: Security) -> Vec<Listen> {
+    let addresses = scope.parsed_list(table, "listen", socket_address);
+    addresses.into_iter().map(|address| Listen { address, security }).collect()
+}
+
+fn access(scope: &mut Scope<'_>, table: &Table) -> Access {
+    let files = table.list("password_files");
+    let secrets: Vec<Secret> = files.iter().filter_map(|node| scope.secret_at(node)).collect();
+    Access {
+        passwords: Passwords::new(secrets.iter().map(|secret| secret.reveal().as_bytes().to_vec())),
+        protected_mode: if table.flag("protected_mode") { ProtectedMode::On } else { ProtectedMode::Off },
+    }
+}
+
+fn limits(table: &Table) -> Limits {
+    Limits {
+        clients_max: table.number("clients_max"),
+        idle: table.duration("idle_timeout"),
+        keepalive: table.duration("keepalive"),
+        query_bytes_max: table.number("request_bytes_max"),
+        mail_bytes_max: table.number("messages_bytes_max"),
+        buffers_bytes_max: table.number("buffers_bytes_max"),
+    }
+}
+
+fn tls(scope: &mut Scope<'_>, table: &Table) -> Option<Arc<ServerConfig>> {
+    let verifier = client_verifier(scope, table);
+    let certified = certified(scope, table)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the cipher suites of TLS 1.2 and 1.3")
+        .with_client_cert_verifier(verifier?)
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    Some(Arc::new(config))
+}
+
+fn client_verifier(scope: &mut Scope<'_>, table: &Table) -> Option<Arc<dyn ClientCertVerifier>> {
+    let Some(node) = table.node("client_ca_file") else { return Some(Arc::new(NoClientAuth)) };
+    let mut roots = RootCertStore::empty();
+    for certificate in chain(scope, table, "client_ca_file")? {
+        let added = roots.add(certificate).map_err(|error| format!("not an authority: {error}"));
+        scope.take(node, added)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = match table.text("client_certificates") {
+        Some("optional") => builder.allow_unauthenticated(),
+        _ => builder,
+    };
+    let verifier = builder.build().map_err(|error| format!("no client can be verified: {error}"));
+    scope.take(node, verifier)
 }

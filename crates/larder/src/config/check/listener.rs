@@ -45,12 +45,18 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
 
 fn certificate(scope: &mut Scope<'_>, table: &Table) -> Option<Certificate> {
     let names = scope.parsed_list(table, "names", host_pattern);
+    let certified = certified(scope, table)?;
+    let subject_names = subject_names(&certified.cert[0]);
+    let subject_names = scope.take(table.node("cert")?, subject_names)?;
+    let names = if table.node("names").is_some() { names } else { subject_names };
+    Some(Certificate { names, key: Arc::new(certified) })
+}
+
+/// The chain in `cert` with the private key in `key`.
+pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<CertifiedKey> {
     let chain = chain(scope, table, "cert");
     let key = private_key(scope, table, "key");
     let (chain, key) = (chain?, key?);
-    let (cert_node, key_node) = (table.node("cert")?, table.node("key")?);
-    let subject_names = subject_names(&chain[0]);
-    let subject_names = scope.take(cert_node, subject_names)?;
     let provider = rustls::crypto::ring::default_provider();
     let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -58,13 +64,11 @@ fn certificate(scope: &mut Scope<'_>, table: &Table) -> Option<Certificate> {
         }
         error => format!("can't be used as a private key: {error}"),
     });
-    let certified = scope.take(key_node, certified)?;
-    let names = if table.node("names").is_some() { names } else { subject_names };
-    Some(Certificate { names, key: Arc::new(certified) })
+    scope.take(table.node("key")?, certified)
 }
 
 /// The certificates in the PEM file that a key names; at least one.
-fn chain(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<Vec<CertificateDer<'static>>> {
+pub(super) fn chain(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<Vec<CertificateDer<'static>>> {
     let pem = scope.bytes(table, key)?;
     let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     let chain = match chain {

@@ -64,17 +64,13 @@ pub(super) fn build(
     let gateway = gateway(&mut scope, &tree, &log);
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
     let settings = match program {
-        Program::Serve => Settings {
-            gateway: has_gateway(&tree).then_some(gateway),
-            kv: kv.flatten(),
-            admin: Some(admin?),
-            log,
-            tree,
-        },
+        Program::Serve => {
+            Settings { gateway: has_gateway(&tree).then_some(gateway), kv, admin: Some(admin?), log, tree }
+        }
         Program::Kv => {
             let is_asked_for = tree.given("admin").is_some() || tree.table("admin").given("listen").is_some();
             let admin = if is_asked_for { Some(admin?) } else { None };
-            Settings { gateway: None, kv: kv.flatten(), admin, log, tree }
+            Settings { gateway: None, kv, admin, log, tree }
         }
     };
     Some(settings)
@@ -144,24 +140,32 @@ impl Scope<'_> {
         table.list(key).iter().filter_map(|node| self.take(node, parse(node.as_text()))).collect()
     }
 
+    /// The path in a value.
+    fn path_at(&self, node: &Node) -> PathBuf {
+        self.sources.resolve(&node.place, node.as_text())
+    }
+
     /// The path that a key names.
     fn path(&self, table: &Table, key: &str) -> Option<PathBuf> {
-        let node = table.node(key)?;
-        Some(self.sources.resolve(&node.place, table.text(key)?))
+        Some(self.path_at(table.node(key)?))
+    }
+
+    fn bytes_at(&mut self, node: &Node) -> Option<Vec<u8>> {
+        let path = self.path_at(node);
+        let bytes =
+            std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}", path.display()));
+        self.take(node, bytes)
     }
 
     /// What stands in the file that a key names.
     fn bytes(&mut self, table: &Table, key: &str) -> Option<Vec<u8>> {
-        let path = self.path(table, key)?;
-        let bytes =
-            std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}", path.display()));
-        self.take(table.node(key)?, bytes)
+        self.bytes_at(table.node(key)?)
     }
 
-    /// The first line of the file that a key names, which is a secret.
-    fn secret(&mut self, table: &Table, key: &str) -> Option<Secret> {
-        let bytes = self.bytes(table, key)?;
-        let (path, node) = self.path(table, key).zip(table.node(key))?;
+    /// The first line of the file that a value names, which is a secret.
+    fn secret_at(&mut self, node: &Node) -> Option<Secret> {
+        let bytes = self.bytes_at(node)?;
+        let path = self.path_at(node);
         let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().next().unwrap_or_default().trim_end();
         let visible = !line.is_empty() && line.bytes().all(|byte| (0x20..0x7f).contains(&byte));
@@ -171,6 +175,11 @@ impl Scope<'_> {
             Err(format!("the first line of {} must be the secret, in visible ASCII", path.display()))
         };
         self.take(node, secret)
+    }
+
+    /// The first line of the file that a key names, which is a secret.
+    fn secret(&mut self, table: &Table, key: &str) -> Option<Secret> {
+        self.secret_at(table.node(key)?)
     }
 }
 

@@ -111,7 +111,10 @@ pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table) {
         .into_iter()
         .flat_map(|tree| tree.tables("listen"))
         .filter_map(|listener| Some((listener.node("address")?, listener.text("address")?)));
-    let kv = tree.optional_table("kv").and_then(|kv| Some((kv.node("listen")?, kv.text("listen")?)));
+    let kv = tree.optional_table("kv");
+    let tables = [kv, kv.and_then(|kv| kv.optional_table("tls"))];
+    let kv = tables.into_iter().flatten().flat_map(|table| table.list("listen"));
+    let kv = kv.map(|node| (node, node.as_text()));
     let rest =
         ["listen", "probes_listen"].into_iter().filter_map(|key| Some((admin.node(key)?, admin.text(key)?)));
     let mut seen: Vec<(SocketAddr, &Node)> = Vec::new();

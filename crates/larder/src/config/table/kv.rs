@@ -1,6 +1,6 @@
 //! Keys of the server for clients of Redis.
 
-use super::{Kind, MIB, Preset, Reload, Section, TIB, row};
+use super::{DAY_MS, FILE, KIB, Kind, MIB, Preset, Reload, Section, TIB, row};
 
 pub(crate) static KV: Section = Section {
     name: "kv",
@@ -8,11 +8,11 @@ pub(crate) static KV: Section = Section {
     options: &[
         row(
             "listen",
-            Kind::Text("IP address and port, such as `0.0.0.0:6379` or `[::]:6379`"),
-            Preset::Is("\"127.0.0.1:6379\""),
+            Kind::List(&Kind::Text("IP address and port, such as `0.0.0.0:6379` or `[::]:6379`")),
+            Preset::Is("[\"127.0.0.1:6379\"]"),
             Reload::No,
-            "Address for clients; port 0 takes a free port.",
-            "",
+            "Addresses for clients; port 0 takes a free port.",
+            "May be empty where `tls` has addresses.",
         ),
         row(
             "workers",
@@ -48,8 +48,125 @@ pub(crate) static KV: Section = Section {
             "What is evicted when memory is full.",
             "What each means stands in the guide. `volatile-` policies leave keys alone that do not expire; `noeviction` refuses writes.",
         ),
+        row(
+            "password_files",
+            Kind::List(&Kind::SecretFile),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Files whose first lines are passwords (AUTH, HELLO); each of them opens the server.",
+            "Several, so that a new one can be given out before the old one goes: add it, reload, move the clients, take the old one away, reload. Who is connected stays connected.",
+        ),
+        row(
+            "protected_mode",
+            Kind::Flag,
+            Preset::Is("true"),
+            Reload::Yes,
+            "Without a password, whether clients of other machines are refused.",
+            "Switch it off only where the network lets nobody in who may not read and write everything.",
+        ),
+        row("tls", Kind::Table(&TLS), Preset::Absent("no TLS"), Reload::Inside, "Addresses with TLS.", ""),
+        row("limits", Kind::Table(&LIMITS), Preset::Is("{}"), Reload::Yes, "What clients may use.", ""),
     ],
 };
+
+static TLS: Section = Section {
+    name: "kv.tls",
+    about: "Addresses on which clients of Redis speak TLS (1.2 and 1.3).",
+    options: &[
+        row(
+            "listen",
+            Kind::List(&Kind::Text("IP address and port")),
+            Preset::Required,
+            Reload::No,
+            "Addresses for clients; port 0 takes a free port.",
+            "",
+        ),
+        row(
+            "cert",
+            FILE,
+            Preset::Required,
+            Reload::Yes,
+            "PEM file with the chain, the server's certificate first.",
+            "A reload reads the files again; open connections keep what they began with.",
+        ),
+        row("key", FILE, Preset::Required, Reload::Yes, "PEM file with the private key.", ""),
+        row(
+            "client_ca_file",
+            FILE,
+            Preset::Absent("clients need no certificate"),
+            Reload::Yes,
+            "PEM file with the authorities that sign certificates of clients.",
+            "",
+        ),
+        row(
+            "client_certificates",
+            Kind::Choice(&["required", "optional"]),
+            Preset::Is("\"required\""),
+            Reload::Yes,
+            "With `client_ca_file`: whether a client without a certificate is refused. One with a wrong certificate always is.",
+            "",
+        ),
+    ],
+};
+
+static LIMITS: Section = Section {
+    name: "kv.limits",
+    about: "What clients of Redis may use. Buffers are counted within `maxmemory`.",
+    options: &[
+        row(
+            "clients_max",
+            Kind::Integer { min: 1, max: 10_000_000 },
+            Preset::Is("10000"),
+            Reload::Yes,
+            "Connections at once, over all workers (`maxclients`); more are told so and closed.",
+            "Each needs a file descriptor.",
+        ),
+        row(
+            "idle_timeout",
+            NEVER_OR_LIMIT,
+            Preset::Is("\"0s\""),
+            Reload::Yes,
+            "Clients that say nothing for so long are closed (`timeout`); `0s` is never.",
+            "",
+        ),
+        row(
+            "keepalive",
+            NEVER_OR_LIMIT,
+            Preset::Is("\"5m\""),
+            Reload::Yes,
+            "Silence after which the kernel asks whether the client is still there (`tcp-keepalive`); `0s` is never.",
+            "For connections that begin after the reload.",
+        ),
+        row(
+            "request_bytes_max",
+            Kind::Size { min: MIB, max: 16 * GIB },
+            Preset::Is("\"1GiB\""),
+            Reload::Yes,
+            "Of a request that is not complete (`client-query-buffer-limit`); the client is closed.",
+            "",
+        ),
+        row(
+            "messages_bytes_max",
+            Kind::Size { min: 64 * KIB, max: 16 * GIB },
+            Preset::Is("\"32MiB\""),
+            Reload::Yes,
+            "Messages that a client has not read (`client-output-buffer-limit pubsub`); the client is closed.",
+            "",
+        ),
+        row(
+            "buffers_bytes_max",
+            Kind::Size { min: MIB, max: TIB },
+            Preset::Is("\"1GiB\""),
+            Reload::Yes,
+            "Requests and replies of all clients together (`maxmemory-clients`); the client that has most is closed.",
+            "From half of it on, less is read from each client at once.",
+        ),
+    ],
+};
+
+/// Zero is never.
+const NEVER_OR_LIMIT: Kind = Kind::Duration { min_ms: 0, max_ms: 365 * DAY_MS };
+const GIB: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests {

@@ -96,7 +96,8 @@ pub(crate) enum Reload {
 impl Section {
     /// Whether somebody may have written a secret here.
     pub(crate) fn may_hold_secrets(&self) -> bool {
-        self.options.iter().any(|option| matches!(option.kind, Kind::SecretFile))
+        let is_secret = |kind: &Kind| matches!(kind, Kind::SecretFile | Kind::List(Kind::SecretFile));
+        self.options.iter().any(|option| is_secret(&option.kind))
     }
 
     /// The option with this key.

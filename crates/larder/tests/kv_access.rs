@@ -1,0 +1,236 @@
+//! Who may use `larder kv`, and how long: passwords, protected mode, TLS, how many clients, idle ones.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use testkit::{Authority, Identity, KvService, KvSetup, Redis, converse, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    stream
+}
+
+/// A command, and the first line of its reply.
+fn ask(stream: &mut TcpStream, command: &str) -> String {
+    write!(stream, "{command}\r\n").expect("it reads");
+    let mut line = String::new();
+    while !line.ends_with("\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("it answers");
+        line.push(char::from(byte[0]));
+    }
+    line
+}
+
+/// The same to both gives the same from both; each line is a conversation.
+fn check_as_redis(redis: &Redis, kv: &KvService, conversations: &[&str]) {
+    for commands in conversations {
+        let text = |address| {
+            String::from_utf8_lossy(&converse(address, commands.as_bytes(), usize::MAX)).into_owned()
+        };
+        assert_eq!(text(kv.address()), text(redis.address()), "{commands}");
+    }
+}
+
+const WITH_AND_WITHOUT_PASSWORD: [&str; 14] = [
+    "PING\r\n",
+    "GET a\r\nAUTH one\r\nGET a\r\n",
+    "AUTH default one\r\nGET a\r\n",
+    "AUTH two\r\nGET a\r\nAUTH one\r\nGET a\r\nAUTH two\r\nGET a\r\n",
+    "AUTH somebody one\r\nGET a\r\n",
+    "AUTH\r\nAUTH a b c\r\nAUTH one more words\r\n",
+    "HELLO 3\r\nHELLO 3 AUTH default two\r\nHELLO 9\r\nHELLO 3 AUTH default\r\n",
+    "AUTH one\r\nRESET\r\nGET a\r\n",
+    "RESET\r\nECHO a\r\n",
+    "NOSUCH a b\r\nGET\r\nSET a b c d e f g\r\n",
+    "QUIT\r\n",
+    "DBSIZE\r\nSELECT 1\r\nCLIENT ID\r\n",
+    "CLIENT REPLY OFF\r\nPING\r\nAUTH one\r\nPING\r\n",
+    "INFO\r\nCOMMAND COUNT\r\nFLUSHALL\r\n",
+];
+
+#[test]
+fn a_password_is_asked_for_as_redis_asks() {
+    let redis = Redis::start("requirepass one");
+    let kv = KvSetup::new(LARDER).file("password", "one\n").start("password_files = [\"password\"]");
+    check_as_redis(&redis, &kv, &WITH_AND_WITHOUT_PASSWORD);
+}
+
+#[test]
+fn without_a_password_nothing_is_asked_for() {
+    let (redis, kv) = (Redis::start(""), KvService::start(LARDER, ""));
+    check_as_redis(
+        &redis,
+        &kv,
+        &[
+            "AUTH one\r\n",
+            "AUTH default one\r\nAUTH somebody one\r\nGET a\r\n",
+            "AUTH\r\n",
+            "RESET\r\nGET a\r\n",
+        ],
+    );
+}
+
+#[test]
+fn a_new_password_takes_the_place_of_an_old_one() {
+    let setup = KvSetup::new(LARDER).file("old", "first\n").file("new", "second\n");
+    let kv = setup.start("password_files = [\"old\"]");
+    let opens = |password: &str| kv.ask(&format!("AUTH {password}\r\n")) == "+OK\r\n";
+    let mut client = connect(kv.address());
+    assert_eq!(ask(&mut client, "AUTH first"), "+OK\r\n");
+    assert!(opens("first") && !opens("second"));
+
+    assert_eq!(kv.reload("password_files = [\"old\", \"new\"]").status(), 200);
+    assert!(opens("first") && opens("second"));
+
+    assert_eq!(kv.reload("password_files = [\"new\"]").status(), 200);
+    assert!(!opens("first") && opens("second"));
+    assert_eq!(ask(&mut client, "GET a"), "$-1\r\n", "who is in stays in");
+}
+
+#[test]
+fn passwords_are_in_no_log() {
+    let setup = KvSetup::new(LARDER).file("password", "hidden-right\n");
+    let kv = setup.start("password_files = [\"password\"]\n[log]\nlevel = \"trace\"");
+    kv.ask("AUTH hidden-wrong\r\nHELLO 3 AUTH default hidden-wrong\r\nAUTH hidden-right\r\nHELLO 3 AUTH default hidden-right\r\n");
+    kv.reload("password_files = [\"password\", \"gone\"]\n[log]\nlevel = \"trace\"");
+    let (log, metrics) = (kv.service.stderr(), kv.ask_admin("GET", "/metrics").text());
+    assert!(log.contains("gone"), "{log}");
+    assert!(!log.contains("hidden-") && !metrics.contains("hidden-"), "{log}");
+}
+
+/// An address of this machine that is not loopback: the one that packets to others would come from. None is sent.
+fn own_address() -> std::net::IpAddr {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    socket.connect("198.51.100.1:9").expect("a route");
+    socket.local_addr().expect("it is connected").ip()
+}
+
+#[test]
+fn without_a_password_only_this_machine_is_served() {
+    let everywhere = "listen = [\"0.0.0.0:0\"]\n";
+    let setup = KvSetup::new(LARDER).file("password", "secret\n");
+    let kv = setup.start(everywhere);
+    let port = kv.address().port();
+    let (here, outside) = (SocketAddr::from(([127, 0, 0, 1], port)), SocketAddr::from((own_address(), port)));
+    let text = |address| String::from_utf8_lossy(&converse(address, b"PING\r\n", usize::MAX)).into_owned();
+    assert_eq!(text(here), "+PONG\r\n");
+    let refused = text(outside);
+    assert!(refused.starts_with("-DENIED ") && refused.contains("protected mode"), "{refused}");
+    assert_eq!(refused.matches("\r\n").count(), 1, "{refused}");
+
+    assert_eq!(kv.reload(&format!("{everywhere}protected_mode = false")).status(), 200);
+    assert_eq!(text(outside), "+PONG\r\n");
+    assert_eq!(kv.reload(&format!("{everywhere}password_files = [\"password\"]")).status(), 200);
+    assert_eq!(text(outside), "-NOAUTH Authentication required.\r\n");
+}
+
+#[test]
+fn more_clients_than_may_be_are_told_so() {
+    let kv = KvService::start(LARDER, "[kv.limits]\nclients_max = 2");
+    let mut clients: Vec<_> = (0..2).map(|_| connect(kv.address())).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(ask(client, "PING"), "+PONG\r\n"));
+    let mut told = String::new();
+    connect(kv.address()).read_to_string(&mut told).expect("it closes");
+    assert_eq!(told, "-ERR max number of clients reached\r\n");
+    clients.pop();
+    wait::until_true("there is room again", || kv.ask("PING\r\n") == "+PONG\r\n");
+    assert_eq!(kv.reload("[kv.limits]\nclients_max = 3").status(), 200);
+    clients.push(connect(kv.address()));
+    assert_eq!(ask(&mut clients[1], "PING"), "+PONG\r\n");
+    wait::until_true("a third is let in", || kv.ask("PING\r\n") == "+PONG\r\n");
+}
+
+#[test]
+fn clients_that_say_nothing_are_closed() {
+    let kv = KvService::start(LARDER, "[kv.limits]\nidle_timeout = \"500ms\"");
+    let (mut silent, mut busy) = (connect(kv.address()), connect(kv.address()));
+    let begin = Instant::now();
+    let end = wait::until("the silent one is closed", || {
+        assert_eq!(ask(&mut busy, "PING"), "+PONG\r\n");
+        silent.set_nonblocking(true).expect("a socket option");
+        matches!(silent.read(&mut [0]), Ok(0)).then(|| begin.elapsed())
+    });
+    assert!(end >= Duration::from_millis(400), "closed after {end:?}");
+    assert_eq!(ask(&mut busy, "PING"), "+PONG\r\n");
+}
+
+/// Addresses with TLS alone: the lines of `[kv.tls]` for these files, and more of them.
+fn tls(identity: &Identity, more: &str) -> String {
+    let (cert, key) = (identity.certificate.display(), identity.key.display());
+    format!("listen = []\n[kv.tls]\nlisten = [\"127.0.0.1:0\"]\ncert = \"{cert}\"\nkey = \"{key}\"\n{more}\n")
+}
+
+/// What redis-cli prints for PING over TLS.
+fn ping(kv: &KvService, authority: &Authority, identity: Option<&Identity>) -> String {
+    let port = kv.address().port().to_string();
+    let mut arguments = vec!["--tls".to_owned(), "-p".to_owned(), port, "--cacert".to_owned()];
+    arguments.push(authority.file().display().to_string());
+    if let Some(identity) = identity {
+        arguments.extend(["--cert".to_owned(), identity.certificate.display().to_string()]);
+        arguments.extend(["--key".to_owned(), identity.key.display().to_string()]);
+    }
+    arguments.push("PING".to_owned());
+    let output = testkit::run("redis-cli", arguments);
+    format!("{}{}", output.text(), output.stderr)
+}
+
+#[test]
+fn clients_may_speak_tls() {
+    let authority = Authority::new();
+    let identity = authority.identity(&["localhost", "127.0.0.1"]);
+    let kv = KvService::start(LARDER, &tls(&identity, ""));
+    assert_eq!(ping(&kv, &authority, None), "PONG\n");
+    assert_ne!(ping(&kv, &Authority::new(), None), "PONG\n", "an authority that nobody knows");
+    // Who speaks plainly gets an alert, not a reply.
+    assert!(!kv.ask("PING\r\n").contains("PONG"));
+
+    let other = Authority::new();
+    let other_identity = other.identity(&["localhost", "127.0.0.1"]);
+    for (from, to) in
+        [(&other_identity.certificate, &identity.certificate), (&other_identity.key, &identity.key)]
+    {
+        fs::copy(from, to).expect("a copy");
+    }
+    assert_eq!(kv.reload(&tls(&identity, "")).status(), 200);
+    assert_eq!(ping(&kv, &other, None), "PONG\n", "a reload reads the files again");
+}
+
+#[test]
+fn clients_may_need_certificates() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let identity = authority.identity(&["localhost", "127.0.0.1"]);
+    let own = |authority: &Authority| authority.identity(&["client"]);
+    let ca = |more: &str| {
+        let mut lines = String::new();
+        let file = clients.file();
+        writeln!(lines, "client_ca_file = \"{}\"\n{more}", Path::new(&file).display()).expect("a string");
+        tls(&identity, &lines)
+    };
+    let kv = KvService::start(LARDER, &ca(""));
+    assert_eq!(ping(&kv, &authority, Some(&own(&clients))), "PONG\n");
+    assert_ne!(ping(&kv, &authority, Some(&own(&authority))), "PONG\n", "signed by another");
+    assert_ne!(ping(&kv, &authority, None), "PONG\n");
+    assert_eq!(kv.reload(&ca("client_certificates = \"optional\"")).status(), 200);
+    assert_eq!(ping(&kv, &authority, None), "PONG\n");
+    assert_ne!(ping(&kv, &authority, Some(&own(&authority))), "PONG\n", "signed by another");
+}
+
+#[test]
+fn both_kinds_of_listeners_serve_the_same_keys() {
+    let authority = Authority::new();
+    let identity = authority.identity(&["localhost", "127.0.0.1"]);
+    let kv = KvService::start(LARDER, &tls(&identity, "").replacen("[]", "[\"127.0.0.1:0\"]", 1));
+    assert_eq!(kv.ask("SET a b\r\n"), "+OK\r\n");
+    let port = kv.addresses()[1].port().to_string();
+    let authority = authority.file().display().to_string();
+    let output = testkit::run("redis-cli", ["--tls", "-p", &port, "--cacert", &authority, "GET", "a"]);
+    assert_eq!(output.text(), "b\n");
+}
