@@ -142,6 +142,15 @@ impl Content<'_> {
 
     /// Writes the item to the begin of `bytes`.
     pub(crate) fn write(&self, bytes: &mut [u8]) {
+        if let Body::Inline { key, .. } = self.body {
+            let key_at = Header::of(self).key_at();
+            copy(key, &mut bytes[key_at..key_at + key.len()]);
+        }
+        self.write_over(bytes);
+    }
+
+    /// Writes the item over one of the same key that has an expiry if this has, and is not large if this is not.
+    pub(crate) fn write_over(&self, bytes: &mut [u8]) {
         let header = Header::of(self);
         header.write(bytes);
         if let Some(expires_at_ms) = self.expires_at_ms {
@@ -149,12 +158,32 @@ impl Content<'_> {
         }
         let body = &mut bytes[header.key_at()..];
         match self.body {
-            Body::Inline { key, value } => {
-                body[..key.len()].copy_from_slice(key);
-                body[key.len()..key.len() + value.len()].copy_from_slice(value);
-            }
+            Body::Inline { key, value } => copy(value, &mut body[key.len()..key.len() + value.len()]),
             Body::Large(number) => body[..LARGE_BYTES].copy_from_slice(&number.to_le_bytes()),
         }
+    }
+}
+
+/// As `copy_from_slice`, for lengths that keys and values have without the call of a function for any length.
+#[inline]
+fn copy(from: &[u8], to: &mut [u8]) {
+    match from.len() {
+        8..=16 => copy_ends::<8>(from, to),
+        17..=32 => copy_ends::<16>(from, to),
+        33..=64 => copy_ends::<32>(from, to),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// The first N bytes and the last N, which overlap.
+#[inline]
+fn copy_ends<const N: usize>(from: &[u8], to: &mut [u8]) {
+    let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else { return };
+    if let Some(to) = to.first_chunk_mut::<N>() {
+        *to = *first;
+    }
+    if let Some(to) = to.last_chunk_mut::<N>() {
+        *to = *last;
     }
 }
 
@@ -187,13 +216,31 @@ impl<'a> Item<'a> {
 
     #[inline]
     pub(crate) fn body(self) -> Body<'a> {
-        let header = self.header;
-        let body = &self.bytes[header.key_at()..];
-        if header.is_large() {
-            return Body::Large(u32::from_le_bytes([body[0], body[1], body[2], body[3]]));
+        if self.header.is_large() {
+            return Body::Large(self.large());
         }
-        let (key, rest) = body.split_at(header.key_bytes());
-        Body::Inline { key, value: &rest[..header.value_bytes()] }
+        Body::Inline { key: self.key(), value: self.value() }
+    }
+
+    /// Of an item that is not large.
+    #[inline]
+    pub(crate) fn key(self) -> &'a [u8] {
+        let at = self.header.key_at();
+        &self.bytes[at..at + self.header.key_bytes()]
+    }
+
+    /// Of an item that is not large.
+    #[inline]
+    pub(crate) fn value(self) -> &'a [u8] {
+        let at = self.header.key_at() + self.header.key_bytes();
+        &self.bytes[at..at + self.header.value_bytes()]
+    }
+
+    /// The number of a large item.
+    pub(crate) fn large(self) -> u32 {
+        let at = self.header.key_at();
+        let number = self.bytes[at..].first_chunk().expect("items lie in their segment as a whole");
+        u32::from_le_bytes(*number)
     }
 }
 

@@ -150,6 +150,7 @@ impl Shard {
     }
 
     /// What is stored under a key.
+    #[inline]
     pub fn get(&mut self, key: &Key<'_>, access: Access, now_ms: u64) -> Option<Found<'_>> {
         let (at, slot) = self.find(key, now_ms)?;
         let place = slot.place()?;
@@ -157,9 +158,10 @@ impl Shard {
             self.count_use(at, slot, place, now_ms);
         }
         let item = Item::read(self.segments.at(place));
-        let value = match item.body() {
-            Body::Inline { value, .. } => Value::Inline(value),
-            Body::Large(number) => Value::Shared(&self.large[number as usize].value),
+        let value = if item.header.is_large() {
+            Value::Shared(&self.large[item.large() as usize].value)
+        } else {
+            Value::Inline(item.value())
         };
         let idle_s = item.header.idle_s(seconds(now_ms));
         Some(Found { value, expires_at_ms: item.expires_at_ms(), frequency: slot.frequency(), idle_s })
@@ -333,11 +335,12 @@ impl Shard {
         if !is_same_form || header.item_bytes() != content.item_bytes() {
             return false;
         }
-        content.write(self.segments.at_mut(place));
-        let segment = self.segments.get_mut(place.segment);
-        segment.expires_at_ms = segment.expires_at_ms.min(content.expires_at_ms.unwrap_or(u64::MAX));
-        let used = self.used_once_more(slot);
-        self.index.put(at, used);
+        content.write_over(self.segments.at_mut(place));
+        if let Some(expires_at_ms) = content.expires_at_ms {
+            let segment = self.segments.get_mut(place.segment);
+            segment.expires_at_ms = segment.expires_at_ms.min(expires_at_ms);
+        }
+        self.count_in_slot(at, slot);
         true
     }
 
@@ -399,15 +402,19 @@ impl Shard {
     }
 
     fn count_use(&mut self, at: SlotAt, slot: Slot, place: Place, now_ms: u64) {
-        let used = self.used_once_more(slot);
-        if used != slot {
-            self.index.put(at, used);
-        }
+        self.count_in_slot(at, slot);
         let bytes = self.segments.at_mut(place);
         let header = Header::read(bytes);
         let used_now = header.used_at(seconds(now_ms));
         if used_now != header {
             used_now.write(bytes);
+        }
+    }
+
+    fn count_in_slot(&mut self, at: SlotAt, slot: Slot) {
+        let used = self.used_once_more(slot);
+        if used != slot {
+            self.index.put(at, used);
         }
     }
 
@@ -524,11 +531,10 @@ pub(crate) fn seconds(now_ms: u64) -> u32 {
 pub(crate) fn holds(segments: &Segments, large: &Slab<Large>, slot: Slot, key: &Key<'_>) -> bool {
     let Some(place) = slot.place() else { return false };
     let item = Item::read(segments.at(place));
-    let bytes = match item.body() {
-        Body::Inline { key, .. } => key,
-        Body::Large(number) => &large[number as usize].key,
-    };
-    is_same(bytes, key.bytes) && item.header.database() == key.database
+    if item.header.is_large() {
+        return *large[item.large() as usize].key == *key.bytes && item.header.database() == key.database;
+    }
+    is_same(item.key(), key.bytes) && item.header.database() == key.database
 }
 
 /// Whether two slices are equal: for lengths as keys have them without the call of a function for any length.

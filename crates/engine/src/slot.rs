@@ -38,6 +38,11 @@ impl Slot {
     }
 
     #[inline]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -74,11 +79,17 @@ impl TagPattern {
         Self(tag << (PLACE_BITS - u32::BITS))
     }
 
+    /// Which bits of the upper half of a slot it is, which has all of it: four bytes are compared sooner than eight.
+    pub(crate) const MASK: u32 = ((1 << TAG_BITS) - 1) << (PLACE_BITS - u32::BITS);
+
     #[inline]
     pub(crate) fn is_of(self, slot: Slot) -> bool {
-        // The upper half of a slot has all of it: four bytes are compared sooner than eight.
-        const MASK: u32 = ((1 << TAG_BITS) - 1) << (PLACE_BITS - u32::BITS);
-        (slot.0 >> u32::BITS) as u32 & MASK == self.0
+        (slot.0 >> u32::BITS) as u32 & Self::MASK == self.0
+    }
+
+    #[inline]
+    pub(crate) fn bits(self) -> u32 {
+        self.0
     }
 }
 

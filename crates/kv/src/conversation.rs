@@ -86,6 +86,7 @@ impl Conversation {
             if output.len() >= context.output_bytes_max {
                 break Pause::Full;
             }
+            at += self.execute_short(&input[at..], context, output);
             match self.scanner.scan(&input[at..]) {
                 Ok(None) => break Pause::Drained,
                 Ok(Some(arguments)) => {
@@ -107,6 +108,23 @@ impl Conversation {
             }
         };
         if self.session.is_over { input.len() } else { at }
+    }
+
+    /// Executes the requests with which `input` begins, as far as they are short; how many bytes they had.
+    fn execute_short(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
+        let mut at = 0;
+        while self.session.gates.are_open() && output.len() < context.output_bytes_max {
+            let Some(short) = self.scanner.scan_short(&input[at..]) else { break };
+            let mut reply = Reply { out: output, version: self.session.version };
+            if !command::execute_short(&short, &mut self.session, context, &mut reply) {
+                break;
+            }
+            at += short.bytes;
+            if self.session.client.has_mail() {
+                self.session.client.take_mail(output);
+            }
+        }
+        at
     }
 
     fn publish(&mut self, context: &Context<'_>) {

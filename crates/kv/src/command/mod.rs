@@ -9,6 +9,7 @@ mod keyspace;
 mod numbers;
 mod object;
 mod options;
+mod plain;
 mod server;
 mod strings;
 mod subsequence;
@@ -18,6 +19,7 @@ use engine::{Database, Engine, Key, OutOfMemory};
 use resp::Arguments;
 use thiserror::Error;
 
+pub(crate) use plain::execute_short;
 pub(crate) use table::{Command, Table};
 
 use crate::conversation::Context;
@@ -178,9 +180,8 @@ impl<'a> Call<'a> {
     }
 
     /// This command has changed a key.
-    fn changed(&self, _key: &Key<'_>, _change: Change) {
-        let changes = &self.session.changes;
-        changes.set(changes.get() + 1);
+    fn changed(&self, key: &Key<'_>, change: Change) {
+        changed(self.session, key, change);
     }
 
     fn unknown(&self, name: &[u8]) -> Refusal {
@@ -240,6 +241,11 @@ impl<'a> Call<'a> {
             }
         }
     }
+}
+
+/// A command of this session has changed a key.
+fn changed(session: &Session, _key: &Key<'_>, _change: Change) {
+    session.changes.set(session.changes.get() + 1);
 }
 
 /// A command whose second word says which it is.
