@@ -18,6 +18,7 @@ mod glob;
 mod lcs;
 mod limits;
 mod reply;
+mod saved;
 mod server;
 mod session;
 mod shared;
@@ -27,4 +28,5 @@ mod worker;
 
 pub use access::{Access, Passwords, ProtectedMode};
 pub use limits::Limits;
+pub use saved::SaveFile;
 pub use server::{Control, Listen, Security, Server, ServerError, Settings};

@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::access::Access;
 use crate::clients::Calls;
 use crate::limits::Limits;
+use crate::saved::SaveFile;
 use crate::shared::Shared;
 use crate::worker::{WAKE, Worker};
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub limits: Limits,
     /// For the listeners with [`Security::Tls`].
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Where the data set is written to at the end, and when clients ask for it. It is the one that the engine came from.
+    pub save_file: Option<Arc<SaveFile>>,
 }
 
 /// Where a server listens. Port 0 takes a free one.
@@ -82,9 +85,9 @@ impl Server {
     /// # Errors
     /// When an address can't be bound, or the system refuses threads or event queues.
     pub fn start(settings: Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
-        let Settings { mut listen, workers, version, access, limits, tls } = settings;
+        let Settings { mut listen, workers, version, access, limits, tls, save_file } = settings;
         let count = workers.max(1);
-        let shared = Arc::new(Shared::new(engine, version, count));
+        let shared = Arc::new(Shared::new(engine, save_file, version, count));
         shared.set_limits(limits);
         shared.set_tls(tls);
         *shared.access.write() = access;
@@ -98,7 +101,11 @@ impl Server {
             workers.push(Running { calls, thread: Some(thread) });
         }
         let addresses = listen.iter().map(|listen| listen.address).collect();
-        Ok(Self { addresses, shared, workers })
+        let server = Self { addresses, shared, workers };
+        if let Some(file) = &server.shared.save_file {
+            file.began(&server.shared.engine)?;
+        }
+        Ok(server)
     }
 
     /// Where it listens, in the order of the settings.
@@ -113,8 +120,24 @@ impl Server {
         Control(Arc::clone(&self.shared))
     }
 
-    /// Ends it: what clients have asked is answered, as far as they read it within two seconds.
-    pub fn stop(self) {}
+    /// Ends it: what clients have asked is answered, as far as they read it within two seconds. Then the data set is
+    /// written, if there is a file for it.
+    pub fn stop(mut self) {
+        self.end();
+        if let Some(file) = &self.shared.save_file {
+            file.stop(&self.shared.engine, self.shared.changes());
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.stop();
+        self.workers.iter().for_each(|worker| worker.calls.wake());
+        for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
+            if let Ok(Err(error)) = thread.join() {
+                tracing::error!(%error, "a worker ended");
+            }
+        }
+    }
 }
 
 impl Control {
@@ -136,13 +159,7 @@ impl Control {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.stop();
-        self.workers.iter().for_each(|worker| worker.calls.wake());
-        for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
-            if let Ok(Err(error)) = thread.join() {
-                tracing::error!(%error, "a worker ended");
-            }
-        }
+        self.end();
     }
 }
 

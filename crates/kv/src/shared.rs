@@ -11,6 +11,7 @@ use crate::clients::Clients;
 use crate::command::Table;
 use crate::databases::Databases;
 use crate::limits::Limits;
+use crate::saved::SaveFile;
 use crate::session::Gates;
 
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) table: Table,
     pub(crate) version: String,
+    /// Where the data set is written to.
+    pub(crate) save_file: Option<Arc<SaveFile>>,
     pub(crate) clients: Clients,
     pub(crate) databases: Databases,
     pub(crate) access: RwLock<Access>,
@@ -39,11 +42,17 @@ pub(crate) struct Shared {
 struct Turn(Mutex<()>);
 
 impl Shared {
-    pub(crate) fn new(engine: Arc<Engine>, version: String, workers: usize) -> Self {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        save_file: Option<Arc<SaveFile>>,
+        version: String,
+        workers: usize,
+    ) -> Self {
         Self {
             engine,
             table: Table::new(),
             version,
+            save_file,
             clients: Clients::default(),
             databases: Databases::default(),
             access: RwLock::default(),

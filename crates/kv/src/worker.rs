@@ -219,7 +219,7 @@ impl Worker {
         }
         self.ticked_at_ms = now_ms;
         self.limits = self.shared.limits();
-        for mut shard in self.shared.engine.shards() {
+        for mut shard in self.shared.engine.shards_as_they_are() {
             shard.expire(SEGMENTS_AT_ONCE, now_ms);
         }
         (0..self.doors.len()).for_each(|door| self.accept(door, now_ms));
@@ -268,7 +268,7 @@ impl Worker {
 /// Listeners have tokens from here on downwards.
 const FIRST_DOOR: usize = usize::MAX - 1;
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use engine::Engine;
-use kv::{Control, Server};
+use kv::{Control, SaveFile, Server};
 
 use crate::config::{KvOverrides, KvSettings, Overrides, Program};
 use crate::doctor;
@@ -42,6 +42,10 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "POLICY")]
     maxmemory_policy: Option<String>,
 
+    /// File that keeps the data set while no server runs [default: none]
+    #[arg(long, value_name = "PATH")]
+    save_file: Option<String>,
+
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
@@ -64,6 +68,7 @@ impl KvArguments {
                 listen: self.listen.clone(),
                 maxmemory: self.maxmemory.clone(),
                 maxmemory_policy: self.maxmemory_policy.clone(),
+                save_file: self.save_file.clone(),
                 workers: self.workers,
             },
             admin: self.admin.clone(),
@@ -101,11 +106,10 @@ impl KvControl {
 pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)> {
     doctor::raise_open_files();
     doctor::warn(settings);
-    let engine = Arc::new(Engine::new(&engine::Settings {
-        bytes_max: settings.bytes_max,
-        policy: settings.policy,
-        seed: seed(),
-    }));
+    let begin = engine::Settings { bytes_max: settings.bytes_max, policy: settings.policy, seed: seed() };
+    let save_file = settings.save_file.clone().map(|path| Arc::new(SaveFile::new(path)));
+    let engine = save_file.as_ref().map_or_else(|| Engine::new(&begin), |file| file.restore(&begin));
+    let engine = Arc::new(engine);
     let start = kv::Settings {
         listen: settings.listen.clone(),
         workers: settings.workers,
@@ -113,6 +117,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         access: settings.access.clone(),
         limits: settings.limits,
         tls: settings.tls.clone(),
+        save_file,
     };
     let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
     let control = KvControl { engine, server: server.control() };

@@ -39,8 +39,11 @@ struct Block {
     queue: Queue,
     items: Vec<u8>,
     frequencies: Vec<u8>,
-    large: Vec<(Box<[u8]>, Arc<Vec<u8>>)>,
+    large: Vec<(Box<[u8]>, Stored)>,
 }
+
+/// A value, shared with those who read it.
+type Stored = Arc<Vec<u8>>;
 
 /// A shard on its way out.
 struct Walk {

@@ -10,6 +10,7 @@ mod numbers;
 mod object;
 mod options;
 mod plain;
+mod saving;
 mod server;
 mod strings;
 mod subsequence;

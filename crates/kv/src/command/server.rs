@@ -16,7 +16,7 @@ pub(super) fn dbsize(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     check_flush(call)?;
     call.alone()?;
-    call.engine().shards().for_each(|mut shard| shard.clear());
+    call.engine().shards_as_they_are().for_each(|mut shard| shard.clear());
     reply.ok();
     Ok(())
 }
@@ -77,7 +77,10 @@ const SECTIONS: [(&str, Section); 6] = [
         let (used, max) = (call.engine().used_bytes(), call.engine().bytes_max());
         format!("used_memory:{used}\r\nmaxmemory:{max}\r\n")
     }),
-    ("Persistence", |call| format!("rdb_changes_since_last_save:{}\r\n", call.shared.changes())),
+    ("Persistence", |call| match &call.shared.save_file {
+        Some(file) => file.describe(call.shared.changes()),
+        None => format!("loading:0\r\nrdb_changes_since_last_save:{}\r\n", call.shared.changes()),
+    }),
     ("Stats", |call| {
         let counts = call.engine().counts();
         format!(

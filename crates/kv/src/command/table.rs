@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 
 use super::{
-    Call, Outcome, conditional, connection, expiry, keys, keyspace, numbers, object, server, strings,
+    Call, Outcome, conditional, connection, expiry, keys, keyspace, numbers, object, saving, server, strings,
     subsequence,
 };
 use crate::reply::Reply;
@@ -158,6 +158,7 @@ macro_rules! commands {
 static COMMANDS: &[Command] = commands! {
     "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.", "key value";
     "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.", "[username] password";
+    "bgsave" -1 ADMIN NONE "server" "1.0.0" saving::bgsave, "Writes all keys to disk, while clients go on.", "[SCHEDULE]";
     "client" -2 SESSION NONE "connection" "2.4.0" connection::client, "Tells of and changes connections.";
     "command" -1 SESSION NONE "server" "2.8.13" server::command, "Tells which commands there are.";
     "config" -2 ADMIN NONE "server" "2.0.0" server::config, "Reads and changes settings.";
@@ -187,6 +188,7 @@ static COMMANDS: &[Command] = commands! {
     "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.", "key increment";
     "info" -1 ADMIN NONE "server" "1.0.0" server::info, "Tells how the server is.", "[section [section ...]]";
     "keys" 2 READ_SLOW NONE "generic" "1.0.0" keyspace::keys, "Gives all keys that match a pattern.", "pattern";
+    "lastsave" 1 SESSION NONE "server" "1.0.0" saving::lastsave, "Tells when all keys were written to disk.";
     "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Gives the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]";
     "memory" -2 READ_SLOW NONE "server" "4.0.0" super::container, "Tells what memory is used for.";
     "memory|doctor" 2 READ_SLOW NONE "server" "4.0.0" object::memory_doctor, "Tells what is wrong with memory.";
@@ -216,12 +218,14 @@ static COMMANDS: &[Command] = commands! {
     "rename" 3 REMOVE_SLOW FIRST_TWO "generic" "1.0.0" keyspace::rename, "Gives a value another key.", "key newkey";
     "renamenx" 3 REMOVE FIRST_TWO "generic" "1.0.0" keyspace::renamenx, "Gives a value another key that is not there.", "key newkey";
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
+    "save" 1 ADMIN NONE "server" "1.0.0" saving::save, "Writes all keys to disk, while clients wait.";
     "scan" -2 READ_SLOW NONE "generic" "2.8.0" keyspace::scan, "Goes through the keys in steps.", "cursor [MATCH pattern] [COUNT count] [TYPE type]";
     "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.", "index";
     "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.", "key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]";
     "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.", "key seconds value";
     "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.", "key value";
     "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" strings::setrange, "Writes over a part of a value.", "key offset value";
+    "shutdown" -1 ADMIN NONE "server" "1.0.0" saving::shutdown, "Ends the server; all keys are written to disk before, if it has a file for them.", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]";
     "strlen" 2 READ ONE "string" "2.2.0" strings::strlen, "Tells how long a value is.", "key";
     "substr" 4 READ_SLOW ONE "string" "1.0.0" strings::getrange, "Gives a part of a value.", "key start end";
     "swapdb" 3 REMOVE NONE "server" "4.0.0" keyspace::swapdb, "Lets two databases change their numbers.", "index1 index2";

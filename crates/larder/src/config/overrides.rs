@@ -25,6 +25,7 @@ pub(crate) struct KvOverrides {
     pub(crate) listen: Vec<String>,
     pub(crate) maxmemory: Option<String>,
     pub(crate) maxmemory_policy: Option<String>,
+    pub(crate) save_file: Option<String>,
     pub(crate) workers: Option<u32>,
 }
 
@@ -87,6 +88,7 @@ impl KvOverrides {
         let texts = [
             ("maxmemory", "--maxmemory", &self.maxmemory),
             ("maxmemory_policy", "--maxmemory-policy", &self.maxmemory_policy),
+            ("save_file", "--save-file", &self.save_file),
         ];
         for (key, flag, value) in texts {
             if let Some(value) = value {

@@ -1,5 +1,6 @@
 //! Settings of the server for clients of Redis.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::Policy;
@@ -24,6 +25,7 @@ pub(crate) struct KvSettings {
     pub(crate) access: Access,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) save_file: Option<PathBuf>,
 }
 
 pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
@@ -43,6 +45,7 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
         access: access(scope, table),
         limits: limits(table.table("limits")),
         tls,
+        save_file: scope.path(table, "save_file"),
     }
 }
 

@@ -49,6 +49,14 @@ pub(crate) static KV: Section = Section {
             "What each means stands in the guide. `volatile-` policies leave keys alone that do not expire; `noeviction` refuses writes.",
         ),
         row(
+            "save_file",
+            Kind::Text("path of a file, relative to the configuration file"),
+            Preset::Absent("nothing is written to disk"),
+            Reload::No,
+            "Where the data set is written when the server stops, and read from when it starts.",
+            "The folder must be writable: the file is written beside its name and renamed, and removed when a server has begun with it.",
+        ),
+        row(
             "password_files",
             Kind::List(&Kind::SecretFile),
             Preset::Is("[]"),

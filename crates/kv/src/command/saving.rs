@@ -1,0 +1,112 @@
+//! Commands that write the data set to disk, and the one that ends the server.
+
+use std::sync::Arc;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::{Call, Outcome, Refusal};
+use crate::reply::Reply;
+use crate::saved::{SaveError, SaveFile};
+
+const NO_FILE: Refusal = Refusal::Other("ERR there is no save file: start the server with --save-file PATH");
+
+const FAILED: Refusal = Refusal::Other("ERR Errors trying to SHUTDOWN. Check logs.");
+
+pub(super) fn save(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let file = save_file(call)?;
+    call.alone()?;
+    file.write(call.engine(), call.shared.changes()).map_err(|error| refusal(&error))?;
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn bgsave(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match call.length() {
+        1 => {}
+        2 if call.is_word(1, "schedule") => {}
+        _ => return Err(Refusal::Syntax),
+    }
+    let file = save_file(call)?;
+    file.write_in_background(&call.shared.engine, call.shared.changes()).map_err(|error| refusal(&error))?;
+    reply.simple("Background saving started");
+    Ok(())
+}
+
+pub(super) fn lastsave(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let file = call.shared.save_file.as_ref();
+    reply.integer(file.map_or(0, |file| file.saved_at_s() as i64));
+    Ok(())
+}
+
+fn save_file<'a>(call: &Call<'a>) -> Result<&'a Arc<SaveFile>, Refusal> {
+    call.shared.save_file.as_ref().ok_or(NO_FILE)
+}
+
+fn refusal(error: &SaveError) -> Refusal {
+    match error {
+        SaveError::Busy => Refusal::Other("ERR Background save already in progress"),
+        // The log says why.
+        SaveError::Write { .. } => Refusal::Other("ERR"),
+    }
+}
+
+/// What a client wants to become of the data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// It is saved where there is a file for it.
+    Usual,
+    Save,
+    NoSave,
+}
+
+/// What SHUTDOWN was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shutdown {
+    wish: Wish,
+    /// Also when saving fails.
+    is_forced: bool,
+    is_taken_back: bool,
+}
+
+pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
+    let Shutdown { wish, is_forced, is_taken_back } = options(call)?;
+    if is_taken_back {
+        return Err(Refusal::Other("ERR No shutdown in progress."));
+    }
+    if wish == Wish::Save {
+        save_file(call)?;
+    }
+    call.alone()?;
+    if let Some(file) = &call.shared.save_file {
+        let changes = call.shared.changes();
+        match wish {
+            Wish::NoSave => file.skip_at_stop(),
+            // A client whose data can't be saved is to know before it is gone.
+            _ => match file.write(call.engine(), changes) {
+                Ok(()) => file.is_up_to_date(changes),
+                Err(_) if is_forced => file.skip_at_stop(),
+                Err(_) => return Err(FAILED),
+            },
+        }
+    }
+    tracing::info!("a client has asked for the end");
+    call.session.is_over = true;
+    // As if somebody else had sent it: whoever runs the server knows what to do then.
+    kill_process(getpid(), Signal::TERM).map_err(|_| FAILED)
+}
+
+fn options(call: &Call<'_>) -> Result<Shutdown, Refusal> {
+    let mut told = Shutdown { wish: Wish::Usual, is_forced: false, is_taken_back: false };
+    for at in 1..call.length() {
+        match () {
+            () if call.is_word(at, "nosave") && told.wish == Wish::Usual => told.wish = Wish::NoSave,
+            () if call.is_word(at, "save") && told.wish == Wish::Usual => told.wish = Wish::Save,
+            // Clients that only read have nothing to wait for: every shutdown is at once.
+            () if call.is_word(at, "now") => {}
+            () if call.is_word(at, "force") => told.is_forced = true,
+            () if call.is_word(at, "abort") && call.length() == 2 => told.is_taken_back = true,
+            () => return Err(Refusal::Syntax),
+        }
+    }
+    Ok(told)
+}

@@ -1,0 +1,376 @@
+//! The data set on disk: written when the server stops or is told to, read when it starts. The engine knows the bytes, this the file.
+//!
+//! A file is taken once: a server that begins with it removes it, so that after a crash nothing comes back that is older than the crash.
+
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use engine::{Engine, Exported, Progress, Saved, SavedError, Source};
+use parking_lot::Mutex;
+use thiserror::Error;
+
+use crate::worker::now_ms;
+
+/// Checksums are compared for so long before the server begins; what is left then is looked at when it is loaded.
+const VERIFY_WITHIN: Duration = Duration::from_millis(200);
+/// Threads that compare checksums.
+const VERIFIERS_MAX: usize = 8;
+/// Of threads that clients must not notice.
+const NICE: i32 = 19;
+/// Only who runs the server may read what clients have stored.
+const MODE: u32 = 0o600;
+/// More than the small records between items take.
+const BUFFER_BYTES: usize = 32 << 10;
+
+/// Where a data set waits for the next server.
+#[derive(Debug)]
+pub struct SaveFile {
+    path: PathBuf,
+    /// Somebody writes it.
+    is_busy: AtomicBool,
+    /// Whoever writes it shall stop.
+    is_cancelled: AtomicBool,
+    background: Mutex<Option<JoinHandle<()>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What is being loaded.
+    loading: Option<Arc<Saved>>,
+    loaded: Progress,
+    saved_at_ms: u64,
+    /// Changes until then; none without a file of this server.
+    saved_changes: Option<u64>,
+    saves: u64,
+    background: Background,
+    at_stop: AtStop,
+}
+
+/// Whether it is written when the server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtStop {
+    Write,
+    Skip,
+    /// Only if there were more changes than these.
+    WriteBeyond(u64),
+}
+
+/// The last save in the background.
+#[derive(Debug)]
+struct Background {
+    began: Option<Instant>,
+    took: Option<Duration>,
+    has_failed: bool,
+}
+
+/// Why the data set was not written.
+#[derive(Debug, Error)]
+pub(crate) enum SaveError {
+    #[error("another save is under way")]
+    Busy,
+    #[error("{} can't be written: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+struct FileSource {
+    file: File,
+    bytes: u64,
+}
+
+impl Source for FileSource {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+}
+
+/// Ends a write early that is not wanted any more.
+struct Cancellable<'a, W: Write> {
+    to: W,
+    is_cancelled: &'a AtomicBool,
+}
+
+impl<W: Write> Write for Cancellable<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_cancelled.load(Relaxed) {
+            return Err(io::Error::other("the server stops"));
+        }
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl SaveFile {
+    /// Touches nothing yet.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        let background = Background { began: None, took: None, has_failed: false };
+        let state = State {
+            loading: None,
+            loaded: Progress::default(),
+            saved_at_ms: now_ms(),
+            saved_changes: None,
+            saves: 0,
+            background,
+            at_stop: AtStop::Write,
+        };
+        Self {
+            path,
+            is_busy: AtomicBool::new(false),
+            is_cancelled: AtomicBool::new(false),
+            background: Mutex::new(None),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// An engine that begins with what the file has, or an empty one. What became of it is logged.
+    #[must_use]
+    pub fn restore(&self, settings: &engine::Settings) -> Engine {
+        let path = self.path.display();
+        // Of a server that was killed while it wrote.
+        let _ = fs::remove_file(self.part_path());
+        let began = Instant::now();
+        match self.open() {
+            Ok(None) => tracing::info!(%path, "starts empty: there is no saved data"),
+            Err(error) => {
+                tracing::error!(%path, reason = %Chain(&error), "starts empty: the saved data is refused")
+            }
+            Ok(Some(saved)) => {
+                let (keys, bytes, saved_at_ms) = (saved.keys(), saved.bytes(), saved.saved_at_ms());
+                let took_ms = began.elapsed().as_millis();
+                tracing::info!(%path, keys, bytes, saved_at_ms, took_ms, "starts with saved data");
+                let saved = Arc::new(saved);
+                self.state.lock().loading = Some(Arc::clone(&saved));
+                return Engine::restored(settings, &saved, now_ms());
+            }
+        }
+        Engine::new(settings)
+    }
+
+    fn open(&self) -> Result<Option<Saved>, SavedError> {
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let bytes = file.metadata()?.len();
+        let saved = Saved::open(FileSource { file, bytes })?;
+        verify(&saved, Instant::now() + VERIFY_WITHIN)?;
+        Ok(Some(saved))
+    }
+
+    /// The server serves: the file has done its duty, and what is not loaded yet follows in the background.
+    pub(crate) fn began(self: &Arc<Self>, engine: &Arc<Engine>) -> io::Result<()> {
+        if self.state.lock().loading.is_none() {
+            return Ok(());
+        }
+        if let Err(error) = fs::remove_file(&self.path) {
+            let path = self.path.display();
+            tracing::warn!(%path, %error, "the saved data can't be removed: after a crash it would come back");
+        }
+        let (file, engine) = (Arc::clone(self), Arc::clone(engine));
+        thread::Builder::new().name("kv-load".to_owned()).spawn(move || file.load(&engine))?;
+        Ok(())
+    }
+
+    fn load(&self, engine: &Engine) {
+        be_nice();
+        (0..engine.shards_count()).for_each(|number| engine.load(number));
+        let mut state = self.state.lock();
+        let Some(saved) = state.loading.take() else { return };
+        state.loaded = saved.progress();
+        let Progress { keys, left_out_keys, .. } = state.loaded;
+        match &state.loaded.failure {
+            None => tracing::info!(keys, left_out_keys, "all saved data is loaded"),
+            Some(reason) => {
+                tracing::error!(%reason, keys, "saved data is refused from here on; what was loaded stays");
+            }
+        }
+    }
+
+    /// Writes the data set, beside those who go on. `changes`: how many there were.
+    pub(crate) fn write(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
+        self.claim()?;
+        let outcome = self.write_claimed(engine, changes);
+        self.is_busy.store(false, SeqCst);
+        outcome
+    }
+
+    /// As [`SaveFile::write`], in a thread of its own.
+    pub(crate) fn write_in_background(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        changes: u64,
+    ) -> Result<(), SaveError> {
+        self.claim()?;
+        self.state.lock().background.began = Some(Instant::now());
+        let (file, engine) = (Arc::clone(self), Arc::clone(engine));
+        let write = move || {
+            be_nice();
+            let outcome = file.write_claimed(&engine, changes);
+            let mut state = file.state.lock();
+            state.background.took = state.background.began.take().map(|began| began.elapsed());
+            state.background.has_failed = outcome.is_err();
+            file.is_busy.store(false, SeqCst);
+        };
+        let thread = thread::Builder::new().name("kv-save".to_owned()).spawn(write);
+        let thread = thread.map_err(|source| {
+            self.is_busy.store(false, SeqCst);
+            SaveError::Write { path: self.path.clone(), source }
+        })?;
+        *self.background.lock() = Some(thread);
+        Ok(())
+    }
+
+    fn claim(&self) -> Result<(), SaveError> {
+        self.is_busy.compare_exchange(false, true, SeqCst, SeqCst).map(|_| ()).map_err(|_| SaveError::Busy)
+    }
+
+    fn write_claimed(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
+        let (began, saved_at_ms) = (Instant::now(), now_ms());
+        let part_path = self.part_path();
+        let outcome = self.write_to(&part_path, engine, saved_at_ms);
+        let path = self.path.display();
+        match outcome {
+            Ok(Exported { keys, bytes }) => {
+                let mut state = self.state.lock();
+                state.saved_at_ms = saved_at_ms;
+                state.saved_changes = Some(changes);
+                state.saves += 1;
+                tracing::info!(%path, keys, bytes, took_ms = began.elapsed().as_millis(), "the data set is saved");
+                Ok(())
+            }
+            Err(source) => {
+                let _ = fs::remove_file(&part_path);
+                let error = SaveError::Write { path: self.path.clone(), source };
+                tracing::error!(%error, "the data set is not saved");
+                Err(error)
+            }
+        }
+    }
+
+    /// Nobody ever sees half of it: it gets its name when all of it is on disk.
+    fn write_to(&self, part_path: &Path, engine: &Engine, saved_at_ms: u64) -> io::Result<Exported> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(MODE).open(part_path)?;
+        let to = Cancellable { to: &file, is_cancelled: &self.is_cancelled };
+        let mut writer = BufWriter::with_capacity(BUFFER_BYTES, to);
+        let id = RandomState::new().hash_one(saved_at_ms);
+        let exported = engine.export(id, saved_at_ms, &mut writer)?;
+        writer.flush()?;
+        file.sync_all()?;
+        fs::rename(part_path, &self.path)?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
+        Ok(exported)
+    }
+
+    /// The last write, after all workers have ended.
+    pub(crate) fn stop(&self, engine: &Engine, changes: u64) {
+        self.is_cancelled.store(true, SeqCst);
+        if let Some(thread) = self.background.lock().take() {
+            // A panic of it was reported, and nothing depends on it.
+            let _ = thread.join();
+        }
+        self.is_cancelled.store(false, SeqCst);
+        let at_stop = self.state.lock().at_stop;
+        if at_stop != AtStop::Skip && at_stop != AtStop::WriteBeyond(changes) {
+            // What went wrong is logged; there is nobody else to tell.
+            let _ = self.write(engine, changes);
+        }
+    }
+
+    /// The server is to stop without saving.
+    pub(crate) fn skip_at_stop(&self) {
+        self.state.lock().at_stop = AtStop::Skip;
+    }
+
+    /// The server is to stop, and has just been saved after so many changes.
+    pub(crate) fn is_up_to_date(&self, changes: u64) {
+        self.state.lock().at_stop = AtStop::WriteBeyond(changes);
+    }
+
+    pub(crate) fn saved_at_s(&self) -> u64 {
+        self.state.lock().saved_at_ms / 1000
+    }
+
+    /// What `INFO` says of it. `changes`: how many there were since the begin.
+    pub(crate) fn describe(&self, changes: u64) -> String {
+        let state = self.state.lock();
+        let loaded = state.loading.as_ref().map_or_else(|| state.loaded.clone(), |saved| saved.progress());
+        let seconds = |time: Option<Duration>| time.map_or(-1, |time| time.as_secs() as i64);
+        let Background { began, took, has_failed } = state.background;
+        format!(
+            "loading:0\r\nasync_loading:{}\r\nrdb_changes_since_last_save:{}\r\nrdb_bgsave_in_progress:{}\r\n\
+            rdb_last_save_time:{}\r\nrdb_last_bgsave_status:{}\r\nrdb_last_bgsave_time_sec:{}\r\n\
+            rdb_current_bgsave_time_sec:{}\r\nrdb_saves:{}\r\nrdb_last_load_keys_expired:{}\r\n\
+            rdb_last_load_keys_loaded:{}\r\naof_enabled:0\r\n",
+            u8::from(state.loading.is_some()),
+            changes.saturating_sub(state.saved_changes.unwrap_or_default()),
+            u8::from(began.is_some()),
+            state.saved_at_ms / 1000,
+            if has_failed { "err" } else { "ok" },
+            seconds(took),
+            seconds(began.map(|began| began.elapsed())),
+            state.saves,
+            loaded.left_out_keys,
+            loaded.keys,
+        )
+    }
+
+    fn part_path(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".part");
+        name.into()
+    }
+}
+
+/// Compares checksums, as many as there is time for.
+fn verify(saved: &Saved, until: Instant) -> Result<(), SavedError> {
+    let next = AtomicUsize::new(0);
+    let verify = || {
+        while Instant::now() < until {
+            let shard = next.fetch_add(1, Relaxed);
+            if shard >= saved.shards() {
+                break;
+            }
+            saved.verify(shard)?;
+        }
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(VERIFIERS_MAX);
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(verify)).collect();
+        let own = verify();
+        let join = |other: thread::ScopedJoinHandle<'_, _>| other.join().expect("comparing does not panic");
+        others.into_iter().map(join).fold(own, Result::and)
+    })
+}
+
+/// Clients come first. Where the system refuses, they do not.
+fn be_nice() {
+    let _ = rustix::process::setpriority_process(None, NICE);
+}
+
+/// An error with its causes, in one line.
+struct Chain<'a>(&'a dyn std::error::Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        self.0.source().map_or(Ok(()), |source| write!(f, ": {}", Chain(source)))
+    }
+}

@@ -1,0 +1,266 @@
+//! `larder kv --save-file`: what is there after the server was stopped, killed, or its file was damaged.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use testkit::{Kv, Signal, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+const KEYS: usize = 3000;
+
+/// A folder for the file, and servers that share it one after the other.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("saved")
+    }
+
+    fn start(&self, arguments: &[&str]) -> Kv {
+        start(&self.file(), arguments)
+    }
+}
+
+fn start(file: &Path, arguments: &[&str]) -> Kv {
+    let file = file.to_str().expect("a path in UTF-8");
+    let basics = ["--save-file", file, "--workers", "2", "--maxmemory", "64MiB"];
+    let given = |name: &str| arguments.contains(&name);
+    let basics = basics.chunks(2).filter(|pair| !given(pair[0])).flatten().copied();
+    Kv::start(LARDER, &basics.chain(arguments.iter().copied()).collect::<Vec<_>>())
+}
+
+fn value(number: usize) -> String {
+    format!("{number}-").repeat(number % 60 + 1)
+}
+
+/// Keys in two databases, one with an expiry, and values of up to 600 kB.
+fn fill(kv: &Kv) {
+    let mut commands: Vec<String> =
+        (0..KEYS).map(|number| format!("SET key-{number} {}", value(number))).collect();
+    commands.push("SET session token PXAT 4102444800000".to_owned());
+    commands.push("SETRANGE long 600000 end".to_owned());
+    commands.push("SELECT 9".to_owned());
+    commands.push("SET key-1 other".to_owned());
+    let replies = kv.ask(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(!replies.contains('-'), "{replies}");
+}
+
+#[track_caller]
+fn assert_filled(kv: &Kv) {
+    let gets: Vec<String> = (0..KEYS).map(|number| format!("GET key-{number}")).collect();
+    let replies = kv.ask(&gets.iter().map(String::as_str).collect::<Vec<_>>());
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    assert!(replies == (0..KEYS).map(|number| bulk(&value(number))).collect::<String>());
+    let others =
+        ["DBSIZE", "PEXPIRETIME session", "STRLEN long", "GETRANGE long -4 -1", "SELECT 9", "GET key-1"];
+    let expected =
+        format!(":{}\r\n:4102444800000\r\n:600003\r\n$4\r\n\0end\r\n+OK\r\n$5\r\nother\r\n", KEYS + 2);
+    assert_eq!(kv.ask(&others), expected);
+}
+
+#[track_caller]
+fn assert_empty(kv: &Kv, says: &str) {
+    assert_eq!(kv.ask(&["DBSIZE", "GET key-1", "SET key-1 works", "DBSIZE"]), ":0\r\n$-1\r\n+OK\r\n:1\r\n");
+    assert_says(kv, says);
+}
+
+#[track_caller]
+fn assert_says(kv: &Kv, words: &str) {
+    wait::until(&format!("the log says {words:?}"), || kv.service.stderr().contains(words).then_some(()));
+}
+
+#[track_caller]
+fn end(mut kv: Kv, signal: Signal) {
+    kv.service.signal(signal);
+    let status = kv.service.end();
+    assert!(signal == Signal::KILL || status.success(), "{status}: {}", kv.service.stderr());
+}
+
+/// A file as a server leaves it.
+fn saved() -> (Place, Vec<u8>) {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    fill(&kv);
+    end(kv, Signal::TERM);
+    let bytes = fs::read(place.file()).expect("the file was written");
+    (place, bytes)
+}
+
+#[test]
+fn a_stopped_server_comes_back_as_it_was() {
+    let place = Place::new();
+    let mut kv = place.start(&[]);
+    assert_empty(&kv, "starts empty: there is no saved data");
+    fill(&kv);
+    for _ in 0..3 {
+        end(kv, Signal::TERM);
+        kv = place.start(&[]);
+        assert_says(&kv, "starts with saved data");
+        assert_filled(&kv);
+        assert_says(&kv, "all saved data is loaded");
+        assert!(!place.file().exists(), "it would come back after a crash");
+    }
+}
+
+#[test]
+fn a_killed_server_comes_back_empty_and_says_so() {
+    let (place, _) = saved();
+    let kv = place.start(&[]);
+    assert_filled(&kv);
+    end(kv, Signal::KILL);
+    assert_empty(&place.start(&[]), "starts empty: there is no saved data");
+}
+
+#[test]
+fn a_server_with_other_limits_takes_what_fits() {
+    let (place, bytes) = saved();
+    for arguments in [
+        ["--maxmemory", "256MiB"],
+        ["--maxmemory", "1GiB"],
+        ["--workers", "1"],
+        ["--maxmemory-policy", "volatile-ttl"],
+    ] {
+        fs::write(place.file(), &bytes).expect("a file");
+        assert_filled(&place.start(&arguments));
+    }
+    fs::write(place.file(), &bytes).expect("a file");
+    let kv = place.start(&["--maxmemory", "2MiB"]);
+    let gets: Vec<String> = (0..KEYS).map(|number| format!("STRLEN key-{number}")).collect();
+    let replies = kv.ask(&gets.iter().map(String::as_str).collect::<Vec<_>>());
+    let lengths: Vec<usize> = replies.lines().map(|line| line[1..].parse().expect("a number")).collect();
+    let there = (0..KEYS).filter(|number| lengths[*number] > 0).count();
+    assert!((0..KEYS).all(|number| [0, value(number).len()].contains(&lengths[number])));
+    assert!(there > 100, "{there} of {KEYS}");
+}
+
+#[test]
+fn a_damaged_file_is_refused_as_a_whole() {
+    let (place, bytes) = saved();
+    let flipped = |at: usize| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 4;
+        (bytes, "the saved data is refused")
+    };
+    let length = bytes.len();
+    let mut cases: Vec<_> = (1..8).map(|eighth| flipped(length * eighth / 8)).collect();
+    cases.extend([2, 30, 90, length - 5000, length - 100, length - 1].map(flipped));
+    cases.extend([1, 63, 1000, length / 2, length - 1].map(|end| (bytes[..end].to_vec(), "refused")));
+    cases.push((b"REDIS0009".repeat(100), "it is not a file of saved data"));
+    cases.push((bytes.repeat(2), "its end is missing"));
+    let mut other_format = bytes.clone();
+    other_format[8] = 77;
+    cases.push((other_format, "it has format 77, and this version of Larder reads format"));
+    for (bytes, says) in cases {
+        fs::write(place.file(), &bytes).expect("a file");
+        let kv = place.start(&[]);
+        assert_empty(&kv, says);
+        assert_says(&kv, "starts empty");
+    }
+}
+
+#[test]
+fn half_a_file_is_never_taken() {
+    let (place, bytes) = saved();
+    let part = place.folder.path().join("saved.part");
+    fs::rename(place.file(), &part).expect("a new name");
+    fs::write(&part, &bytes[..bytes.len() / 2]).expect("a file");
+    assert_empty(&place.start(&[]), "there is no saved data");
+    assert!(!part.exists());
+}
+
+#[test]
+fn commands_save_and_tell_of_it() {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    fill(&kv);
+    let persistence = |kv: &Kv| kv.ask(&["INFO persistence"]);
+    assert!(persistence(&kv).contains("rdb_changes_since_last_save:300"), "{}", persistence(&kv));
+    assert_eq!(kv.ask(&["BGSAVE NOW", "SAVE 1"]).matches("-ERR").count(), 2);
+    assert_eq!(kv.ask(&["BGSAVE"]), "+Background saving started\r\n");
+    wait::until_true("it was saved", || persistence(&kv).contains("rdb_saves:1\r\n"));
+    wait::until_true("it is done", || persistence(&kv).contains("rdb_bgsave_in_progress:0\r\n"));
+    end(kv, Signal::KILL);
+    let kv = place.start(&[]);
+    assert_filled(&kv);
+    assert_eq!(kv.ask(&["SET key-1 other", "DEL key-2", "SAVE"]), "+OK\r\n:1\r\n+OK\r\n");
+    let text = persistence(&kv);
+    assert!(
+        text.contains("rdb_changes_since_last_save:0\r\n") && text.contains("rdb_last_bgsave_status:ok"),
+        "{text}"
+    );
+    let lastsave: u64 = kv.ask(&["LASTSAVE"])[1..].trim_end().parse().expect("a number");
+    assert!(text.contains(&format!("rdb_last_save_time:{lastsave}\r\n")) && lastsave > 1_700_000_000);
+    end(kv, Signal::KILL);
+    let kv = place.start(&[]);
+    assert_eq!(kv.ask(&["GET key-1", "GET key-2"]), "$5\r\nother\r\n$-1\r\n");
+}
+
+#[test]
+fn a_client_ends_the_server_with_or_without_saving() {
+    let place = Place::new();
+    for (command, is_saved) in [("SHUTDOWN", true), ("SHUTDOWN SAVE NOW", true), ("SHUTDOWN NOSAVE", false)] {
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        assert_eq!(
+            kv.ask(&["SHUTDOWN SAVE NOSAVE", "SHUTDOWN ABORT", command]),
+            "-ERR syntax error\r\n-ERR No shutdown in progress.\r\n"
+        );
+        assert!(kv.service.end().success());
+        assert_eq!(place.file().exists(), is_saved, "{command}");
+        if is_saved {
+            let kv = place.start(&[]);
+            assert_filled(&kv);
+            end(kv, Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn without_a_file_nothing_is_saved() {
+    let mut kv = Kv::start(LARDER, &[]);
+    let refused = "-ERR there is no save file: start the server with --save-file PATH\r\n";
+    assert_eq!(kv.ask(&["SAVE", "BGSAVE", "SHUTDOWN SAVE"]), refused.repeat(3));
+    assert_eq!(kv.ask(&["SHUTDOWN"]), "");
+    assert!(kv.service.end().success());
+}
+
+#[test]
+fn a_full_disk_costs_the_save_and_nothing_else() {
+    let (place, bytes) = saved();
+    let kv = place.start(&[]);
+    assert_filled(&kv);
+    fs::write(place.file(), &bytes).expect("a file");
+    // What is written beside the file goes to a device that is always full.
+    let fill_up = || symlink("/dev/full", place.folder.path().join("saved.part")).expect("a link");
+    fill_up();
+    assert_eq!(kv.ask(&["SAVE"]), "-ERR\r\n");
+    assert_says(&kv, "No space left on device");
+    fill_up();
+    assert_eq!(kv.ask(&["SHUTDOWN"]), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");
+    assert_filled(&kv);
+    fill_up();
+    assert_eq!(kv.ask(&["BGSAVE"]), "+Background saving started\r\n");
+    let persistence = || kv.ask(&["INFO persistence"]);
+    wait::until_true("it has failed", || persistence().contains("rdb_last_bgsave_status:err\r\n"));
+    assert!(fs::read(place.file()).expect("the file of before") == bytes);
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_told_of() {
+    let place = Place::new();
+    let mut kv = start(&place.folder.path().join("none/saved"), &[]);
+    fill(&kv);
+    assert_eq!(kv.ask(&["SAVE"]), "-ERR\r\n");
+    assert_says(&kv, "No such file or directory");
+    kv.service.signal(Signal::TERM);
+    assert!(kv.service.end().success());
+    assert!(kv.service.stderr().contains("the data set is not saved"));
+}
