@@ -10,7 +10,7 @@ use crate::shard::{OutOfMemory, Shard, seconds};
 use crate::slot::{Place, Slot};
 
 /// New keys have one segment in so many.
-const SMALL_SHARE: usize = 10;
+pub(crate) const SMALL_SHARE: usize = 10;
 /// S3-FIFO counts uses up to here.
 pub(crate) const FREQUENCY_MAX: u8 = 3;
 /// Uses that take a new key to the main queue.
@@ -189,7 +189,8 @@ impl Shard {
             (0, 0) => None,
             (0, _) => Some(Queue::Main),
             (_, 0) => Some(Queue::Small),
-            _ if self.policy != Policy::AllKeysS3Fifo => Some(self.older_queue()),
+            // There are keys in it only if the policy was S3-FIFO before.
+            _ if self.policy != Policy::AllKeysS3Fifo => Some(Queue::Main),
             _ => Some(if small * SMALL_SHARE > small + main { Queue::Small } else { Queue::Main }),
         }
     }
@@ -204,10 +205,9 @@ impl Shard {
         })
     }
 
-    /// The policies of Redis know no queues: the larger one comes first, so that all segments come up.
-    fn older_queue(&self) -> Queue {
-        let is_small_larger = self.queues.small.sealed.len() >= self.queues.main.sealed.len();
-        if is_small_larger { Queue::Small } else { Queue::Main }
+    /// Where items go that live on. The policies of Redis know one queue, in which all segments come up.
+    fn queue_of_kept(&self) -> Queue {
+        if self.policy == Policy::AllKeysS3Fifo { Queue::Main } else { Queue::Small }
     }
 
     /// Moves the items that live on.
@@ -236,7 +236,7 @@ impl Shard {
                     expires_at_ms: item.expires_at_ms(),
                     used_s: item.header.used_s(),
                 };
-                let queue = if let Mode::Compact(queue) = mode { queue } else { Queue::Main };
+                let queue = if let Mode::Compact(queue) = mode { queue } else { self.queue_of_kept() };
                 let moved = self.relocate(queue, &content);
                 self.index.put(at, slot.with_frequency(frequency).with_place(moved));
             }

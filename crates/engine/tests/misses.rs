@@ -1,0 +1,83 @@
+//! How often keys are missed that were stored, on a trace that is always the same: no change of the engine may miss more.
+//!
+//! What S3-FIFO misses object by object, and Redis, is beside in `make compare WHAT=miss-ratio`.
+
+use engine::{Access, Database, Engine, Expiry, Policy, Settings};
+
+const REQUESTS: u32 = 100_000;
+const REQUESTS_PER_S: u64 = 200;
+
+#[test]
+fn no_policy_misses_more_than_it_did() {
+    // Of a thousand requests, without scans and with.
+    let cases = [
+        (Policy::AllKeysS3Fifo, [250, 404]),
+        (Policy::AllKeysLfu, [273, 438]),
+        (Policy::AllKeysLru, [307, 494]),
+        (Policy::AllKeysRandom, [349, 523]),
+    ];
+    for (policy, most) in cases {
+        let found = [Scans::None, Scans::Some].map(|scans| misses(policy, scans, &LARGE));
+        assert!(found[0] <= most[0] && found[1] <= most[1], "{policy}: {found:?}, at most {most:?}");
+    }
+}
+
+/// Also with a handful of segments there is always one to empty.
+#[test]
+fn the_least_memory_takes_every_key() {
+    for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
+        misses(policy, Scans::None, &SMALL);
+    }
+}
+
+struct Memory {
+    bytes_max: u64,
+    value_bytes: usize,
+    keys: u32,
+}
+
+/// About a tenth of the keys.
+const LARGE: Memory = Memory { bytes_max: 8 << 20, value_bytes: 4000, keys: 20_000 };
+const SMALL: Memory = Memory { bytes_max: 2 << 20, value_bytes: 200, keys: 300_000 };
+
+#[derive(Clone, Copy, PartialEq)]
+enum Scans {
+    None,
+    /// A fifth of the requests are for keys that come once, a thousand in a row.
+    Some,
+}
+
+/// Of a thousand requests in the second half.
+fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
+    let engine = Engine::new(&Settings { bytes_max: memory.bytes_max, policy, seed: 7 });
+    let value = vec![b'v'; memory.value_bytes];
+    let mut missed = 0;
+    for (step, number) in trace(scans, memory.keys).take(REQUESTS as usize).enumerate() {
+        let now_ms = 1_000_000 + step as u64 * 1000 / REQUESTS_PER_S;
+        let name = number.to_be_bytes();
+        let key = engine.key(Database::default(), &name);
+        let mut shard = engine.lock(&key);
+        if shard.get(&key, Access::Use, now_ms).is_none() {
+            missed += u32::from(step >= REQUESTS as usize / 2);
+            shard.set(&key, &value, Expiry::Never, now_ms).expect("there is always something to evict");
+        }
+    }
+    engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+    missed * 1000 / (REQUESTS / 2)
+}
+
+/// The key of rank r as often as 1 / r.
+fn trace(scans: Scans, keys: u32) -> impl Iterator<Item = u32> {
+    let mut sums: Vec<f64> = (1..=keys).map(|rank| 1.0 / f64::from(rank)).collect();
+    (1..sums.len()).for_each(|at| sums[at] += sums[at - 1]);
+    let all = sums[sums.len() - 1];
+    let mut state = 42_u64;
+    (0_u32..).map(move |step| {
+        if scans == Scans::Some && step % 5000 < 1000 {
+            return keys + step;
+        }
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let part = (state >> 11) as f64 / (1_u64 << 53) as f64;
+        sums.partition_point(|sum| *sum < part * all) as u32
+    })
+}
