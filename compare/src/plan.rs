@@ -3,7 +3,7 @@
 use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
-use crate::kv::{self, Store};
+use crate::kv::{self, Eviction, Store};
 use crate::load::Protocol;
 
 /// A row of the comparison; the argument WHAT of `make compare`.
@@ -51,6 +51,8 @@ pub(crate) enum What {
     KvTail,
     /// redis-benchmark instead of our generator
     KvTools,
+    /// What is missed where memory is short
+    MissRatio,
 }
 
 /// A row that is measured as core time per request.
@@ -103,6 +105,8 @@ pub(crate) enum Reference {
     HotKeys,
     /// Larder kv with one worker in the same run.
     OneWorker,
+    /// Another policy on the same trace.
+    Eviction(Eviction),
 }
 
 const MEMORY_CACHES: &[Peer] =
@@ -140,7 +144,7 @@ impl What {
     ];
 
     /// The rows of the kv server.
-    pub(crate) const KV: [Self; 8] = [
+    pub(crate) const KV: [Self; 9] = [
         Self::KvGet,
         Self::KvSet,
         Self::KvValues,
@@ -149,6 +153,7 @@ impl What {
         Self::KvWorkers,
         Self::KvTail,
         Self::KvTools,
+        Self::MissRatio,
     ];
 
     /// What is to be measured where this was asked for.

@@ -7,7 +7,7 @@ use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
 use crate::generators::Generator;
-use crate::kv::Store;
+use crate::kv::{Eviction, Store};
 use crate::plan::What;
 use crate::statistics::Summary;
 
@@ -52,6 +52,7 @@ pub(crate) enum Subject {
     HotKeys,
     /// Larder kv with one worker, beside one with two.
     OneWorker,
+    Eviction(Eviction),
 }
 
 impl Row {
@@ -70,6 +71,7 @@ impl Row {
         let is_own = |subject| match subject {
             Subject::Peer(peer) => peer == Peer::Larder,
             Subject::Store(store) => store == Store::Larder,
+            Subject::Eviction(eviction) => eviction == Eviction::LarderS3Fifo,
             Subject::PlainHit | Subject::HotKeys | Subject::OneWorker => false,
             Subject::Generator(generator) => generator.is_own(),
         };
@@ -106,6 +108,7 @@ impl Subject {
                 (recipe.program.replace("{{larder}}", &larder.display().to_string()), recipe.version)
             }
             Self::Store(store) => store.version(larder),
+            Self::Eviction(eviction) => eviction.store()?.version(larder),
             Self::PlainHit | Self::Generator(_) | Self::HotKeys | Self::OneWorker => return None,
         };
         let mut command = Command::new(program);
@@ -121,6 +124,7 @@ impl Subject {
             Self::Store(store) => store.title(),
             Self::HotKeys => "Larder kv, 100,000 keys beside",
             Self::OneWorker => "Larder kv, one worker beside",
+            Self::Eviction(eviction) => eviction.title(),
         }
     }
 }

@@ -43,6 +43,7 @@ fn find(row: &Row, reference: Reference, median: impl Fn(&Series) -> Option<f64>
         Reference::Store(store) => row.of(Subject::Store(store)),
         Reference::HotKeys => row.of(Subject::HotKeys),
         Reference::OneWorker => row.of(Subject::OneWorker),
+        Reference::Eviction(eviction) => row.of(Subject::Eviction(eviction)),
         Reference::BestPeer => {
             let rivals = row.series.iter().filter(|series| is_rival(series.subject));
             let known = rivals.filter_map(|series| Some((median(series)?, series)));

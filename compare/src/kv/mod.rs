@@ -5,6 +5,7 @@
 
 mod budgets;
 mod memory;
+mod misses;
 mod speed;
 mod store;
 mod tail;
@@ -12,6 +13,7 @@ mod tools;
 mod workers;
 
 pub(crate) use budgets::of as budgets;
+pub(crate) use misses::Eviction;
 pub(crate) use store::Store;
 
 use std::path::Path;
@@ -31,6 +33,7 @@ pub(crate) fn measure(larder: &Path, what: What, effort: Effort) -> anyhow::Resu
         What::KvWorkers => Ok(vec![workers::measure(larder, effort)?]),
         What::KvTail => tail::measure(larder, effort),
         What::KvTools => tools::measure(larder, effort),
+        What::MissRatio => misses::measure(larder),
         _ => Ok(Vec::new()),
     }
 }

@@ -32,13 +32,15 @@ pub(crate) struct Wanted {
     /// Enough for all keys of a row: nothing is to be evicted.
     pub(crate) memory_mib: u32,
     pub(crate) workers: u32,
+    /// What goes when memory is full; as the server has it without.
+    pub(crate) policy: Option<&'static str>,
     /// It has this core for itself; any without.
     pub(crate) core: Option<usize>,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { value_bytes: 12, memory_mib: 4096, workers: 1, core: Some(SERVER_CORE) }
+        Self { value_bytes: 12, memory_mib: 4096, workers: 1, policy: None, core: Some(SERVER_CORE) }
     }
 }
 
@@ -105,6 +107,9 @@ impl Store {
         };
         let mut command = Command::new(program);
         command.args(arguments.split_whitespace()).current_dir(folder);
+        if let Some(policy) = wanted.policy {
+            command.args(["--maxmemory-policy", policy]);
+        }
         command
     }
 }

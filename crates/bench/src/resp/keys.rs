@@ -1,12 +1,11 @@
 //! Keys and their values, without storing either.
 
-use std::convert::Infallible;
 use std::ops::Range;
 
-use rand::TryRng;
 use rand_distr::{Distribution, Zipf};
 
 use super::load::{Choice, Values};
+use crate::random::SplitMix;
 
 /// The values of all keys: each is a part of one text without repetition, and where it begins is a function of the key.
 ///
@@ -23,7 +22,7 @@ impl ValuePool {
     /// For values of one size.
     #[must_use]
     pub fn new(value_bytes: usize, values: Values) -> Self {
-        let mut random = SplitMix(TEXT_SEED);
+        let mut random = SplitMix::new(TEXT_SEED);
         let length = BEGINS + value_bytes;
         let bytes = std::iter::repeat_with(|| random.next().to_le_bytes()).flatten();
         let text = bytes.take(length).map(|byte| ALPHABET[usize::from(byte & 63)]).collect();
@@ -107,7 +106,7 @@ impl KeySource {
             }
         };
         let seed = seed.wrapping_add(thread.index.wrapping_mul(0x9E37_79B9));
-        Self { random: SplitMix(seed), keys, choice: chooser }
+        Self { random: SplitMix::new(seed), keys, choice: chooser }
     }
 
     /// The number of the next key, below the number of keys.
@@ -139,38 +138,6 @@ impl Share {
         let up_to = |index: u64| u128::from(whole) * u128::from(index) / u128::from(self.of.max(1));
         let edge = |index| u64::try_from(up_to(index)).unwrap_or(whole);
         edge(self.index)..edge(self.index + 1)
-    }
-}
-
-/// `SplitMix64`: a few instructions for each number, and good enough to choose keys.
-#[derive(Clone, Debug)]
-pub(super) struct SplitMix(u64);
-
-impl SplitMix {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-}
-
-impl TryRng for SplitMix {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok((self.next() >> 32) as u32)
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.next())
-    }
-
-    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
-        }
-        Ok(())
     }
 }
 

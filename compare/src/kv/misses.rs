@@ -1,0 +1,251 @@
+//! What is missed where memory is short: policies on the same traces, with room for the same number of keys.
+//!
+//! Each asks for a key and, where it is missing, sets it. What the first half of a trace misses is not counted. All have as
+//! many keys as Larder had with S3-FIFO: what a key takes beyond its bytes is measured elsewhere.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use bench::resp::Client;
+use bench::trace::{S3Fifo, Scans, Trace, TraceSettings};
+use serde::{Deserialize, Serialize};
+
+use super::store::{Running, Store, Wanted};
+use crate::output;
+use crate::plan::{Budget, Limit, Reference, What};
+use crate::row::{Row, Subject};
+
+/// Who decides what goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Eviction {
+    LarderS3Fifo,
+    LarderLru,
+    LarderLfu,
+    RedisLru,
+    RedisLfu,
+    /// S3-FIFO object by object, in a simulation.
+    Model,
+}
+
+const RIVALS: [Eviction; 5] =
+    [Eviction::LarderLru, Eviction::LarderLfu, Eviction::RedisLru, Eviction::RedisLfu, Eviction::Model];
+
+impl Eviction {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::LarderS3Fifo => "Larder, allkeys-s3fifo",
+            Self::LarderLru => "Larder, allkeys-lru",
+            Self::LarderLfu => "Larder, allkeys-lfu",
+            Self::RedisLru => "Redis, allkeys-lru",
+            Self::RedisLfu => "Redis, allkeys-lfu",
+            Self::Model => "S3-FIFO, simulated",
+        }
+    }
+
+    pub(crate) fn store(self) -> Option<Store> {
+        match self {
+            Self::LarderS3Fifo | Self::LarderLru | Self::LarderLfu => Some(Store::Larder),
+            Self::RedisLru | Self::RedisLfu => Some(Store::Redis),
+            Self::Model => None,
+        }
+    }
+
+    fn policy(self) -> &'static str {
+        match self {
+            Self::LarderS3Fifo | Self::Model => "allkeys-s3fifo",
+            Self::LarderLru | Self::RedisLru => "allkeys-lru",
+            Self::LarderLfu | Self::RedisLfu => "allkeys-lfu",
+        }
+    }
+}
+
+/// A trace, and how much of its keys there is room for.
+#[derive(Clone, Copy)]
+struct Case {
+    title: &'static str,
+    exponent: f64,
+    scans: Scans,
+    memory_mib: u32,
+}
+
+const KEYS: u64 = 1_000_000;
+const REQUESTS: usize = 3_000_000;
+const VALUE: [u8; 1000] = [b'v'; 1000];
+/// Asked for at once; what of them is missing is set at once.
+const BATCH: usize = 50;
+/// Room for about 1 % and 10 % of the keys.
+const SMALL_MIB: u32 = 10;
+const LARGE_MIB: u32 = 100;
+
+const fn case(title: &'static str, exponent: f64, scans: Scans, memory_mib: u32) -> Case {
+    Case { title, exponent, scans, memory_mib }
+}
+
+const CASES: [Case; 12] = [
+    case("kv: misses, Zipf 0.8, room for 1 %", 0.8, Scans::None, SMALL_MIB),
+    case("kv: misses, Zipf 0.8, room for 10 %", 0.8, Scans::None, LARGE_MIB),
+    case("kv: misses, Zipf 0.8 and scans, room for 1 %", 0.8, Scans::Some, SMALL_MIB),
+    case("kv: misses, Zipf 0.8 and scans, room for 10 %", 0.8, Scans::Some, LARGE_MIB),
+    case("kv: misses, Zipf 1.0, room for 1 %", 1.0, Scans::None, SMALL_MIB),
+    case("kv: misses, Zipf 1.0, room for 10 %", 1.0, Scans::None, LARGE_MIB),
+    case("kv: misses, Zipf 1.0 and scans, room for 1 %", 1.0, Scans::Some, SMALL_MIB),
+    case("kv: misses, Zipf 1.0 and scans, room for 10 %", 1.0, Scans::Some, LARGE_MIB),
+    case("kv: misses, Zipf 1.2, room for 1 %", 1.2, Scans::None, SMALL_MIB),
+    case("kv: misses, Zipf 1.2, room for 10 %", 1.2, Scans::None, LARGE_MIB),
+    case("kv: misses, Zipf 1.2 and scans, room for 1 %", 1.2, Scans::Some, SMALL_MIB),
+    case("kv: misses, Zipf 1.2 and scans, room for 10 %", 1.2, Scans::Some, LARGE_MIB),
+];
+
+pub(super) fn budgets(title: &str) -> Vec<Budget> {
+    let times =
+        |limit, reference| Budget { measure: 0, limit: Limit::Times(limit, Reference::Eviction(reference)) };
+    let is_one = CASES.iter().any(|case| case.title == title);
+    if is_one { vec![times(1.01, Eviction::Model), times(1.0, Eviction::RedisLru)] } else { Vec::new() }
+}
+
+pub(super) fn measure(larder: &Path) -> anyhow::Result<Vec<Row>> {
+    CASES.iter().map(|case| case.measure(larder)).collect()
+}
+
+/// What came of a trace.
+#[derive(Clone, Copy)]
+struct Played {
+    missed_percent: f64,
+    /// That were stored, in the middle of the second half.
+    keys: usize,
+}
+
+impl Case {
+    fn measure(self, larder: &Path) -> anyhow::Result<Row> {
+        let mut row = Row::new(What::MissRatio, self.title, &[("missed", "%"), ("keys", "")]);
+        let first = self.played_by(Eviction::LarderS3Fifo, larder, None)?;
+        let mut add = |eviction, played: Played| {
+            let figures = vec![played.missed_percent, played.keys as f64];
+            row.add(Subject::Eviction(eviction), figures, 0);
+        };
+        add(Eviction::LarderS3Fifo, first);
+        for eviction in RIVALS {
+            let played = match eviction {
+                Eviction::Model => self.simulated(first.keys),
+                _ => self.played_by(eviction, larder, Some(first.keys))?,
+            };
+            add(eviction, played);
+        }
+        Ok(row)
+    }
+
+    fn trace(self) -> Trace {
+        Trace::new(TraceSettings { keys: KEYS, exponent: self.exponent, scans: self.scans, seed: 1 })
+    }
+
+    fn simulated(self, keys: usize) -> Played {
+        let mut cache = S3Fifo::new(keys);
+        let mut missed = Missed::default();
+        for batch in batches(self.trace()) {
+            let missing: Vec<u64> = batch.iter().copied().filter(|key| !cache.get(*key)).collect();
+            missed.count(batch.len(), missing.len());
+            missing.iter().for_each(|key| cache.set(*key));
+        }
+        Played { missed_percent: missed.percent(), keys }
+    }
+
+    fn played_by(self, eviction: Eviction, larder: &Path, room: Option<usize>) -> anyhow::Result<Played> {
+        output::progress(&format!("{}: {}", self.title, eviction.title()));
+        let store = eviction.store().context("a server")?;
+        let wanted =
+            Wanted { memory_mib: self.memory_mib, policy: Some(eviction.policy()), ..Wanted::default() };
+        let server = store.start(larder, &wanted)?;
+        let mut client = Client::connect(server.address)?;
+        if let Some(keys) = room.filter(|_| server.store == Store::Redis) {
+            make_room_for(&mut client, keys)?;
+        }
+        self.play(&server, &mut client)
+    }
+
+    fn play(self, server: &Running, client: &mut Client) -> anyhow::Result<Played> {
+        let mut missed = Missed::default();
+        let mut keys = 0;
+        for (number, batch) in batches(self.trace()).enumerate() {
+            let missing = missing_of(client, &batch)?;
+            missed.count(batch.len(), missing.len());
+            set(client, &missing).with_context(|| server.store.title())?;
+            if number == REQUESTS / BATCH * 3 / 4 {
+                keys = keys_of(client)?;
+            }
+        }
+        Ok(Played { missed_percent: missed.percent(), keys })
+    }
+}
+
+/// Counts what comes after the first half.
+#[derive(Default)]
+struct Missed {
+    requests: usize,
+    counted: usize,
+    missed: usize,
+}
+
+impl Missed {
+    fn count(&mut self, requests: usize, missed: usize) {
+        self.requests += requests;
+        if self.requests > REQUESTS / 2 {
+            self.counted += requests;
+            self.missed += missed;
+        }
+    }
+
+    fn percent(&self) -> f64 {
+        100.0 * self.missed as f64 / self.counted as f64
+    }
+}
+
+fn batches(trace: Trace) -> impl Iterator<Item = Vec<u64>> {
+    let mut trace = trace.take(REQUESTS);
+    std::iter::from_fn(move || Some(trace.by_ref().take(BATCH).collect::<Vec<u64>>())).take(REQUESTS / BATCH)
+}
+
+fn name(key: u64) -> Vec<u8> {
+    format!("k{key:015}").into_bytes()
+}
+
+fn missing_of(client: &mut Client, keys: &[u64]) -> anyhow::Result<Vec<u64>> {
+    let names: Vec<Vec<u8>> = keys.iter().map(|key| name(*key)).collect();
+    let commands: Vec<[&[u8]; 2]> = names.iter().map(|name| [&b"GET"[..], name]).collect();
+    let commands: Vec<&[&[u8]]> = commands.iter().map(|words| &words[..]).collect();
+    let replies = client.ask_all(&commands)?;
+    let missing = keys.iter().zip(&replies).filter(|(_, reply)| reply.starts_with(b"$-1"));
+    Ok(missing.map(|(key, _)| *key).collect())
+}
+
+fn set(client: &mut Client, keys: &[u64]) -> anyhow::Result<()> {
+    let names: Vec<Vec<u8>> = keys.iter().map(|key| name(*key)).collect();
+    let commands: Vec<[&[u8]; 3]> = names.iter().map(|name| [&b"SET"[..], name, &VALUE]).collect();
+    let commands: Vec<&[&[u8]]> = commands.iter().map(|words| &words[..]).collect();
+    let replies = client.ask_all(&commands)?;
+    let refused = replies.iter().find(|reply| !reply.starts_with(b"+OK"));
+    ensure!(
+        refused.is_none(),
+        "SET was answered with {:?}",
+        refused.map(|reply| reply.escape_ascii().to_string())
+    );
+    Ok(())
+}
+
+fn keys_of(client: &mut Client) -> anyhow::Result<usize> {
+    let reply = client.ask(&[b"DBSIZE"])?;
+    let text = String::from_utf8_lossy(&reply);
+    text.trim_start_matches(':').trim().parse().with_context(|| format!("DBSIZE is {text:?}"))
+}
+
+/// Lets Redis have as many bytes as so many keys take there.
+fn make_room_for(client: &mut Client, keys: usize) -> anyhow::Result<()> {
+    client.ask(&[b"CONFIG", b"SET", b"maxmemory", b"0"])?;
+    let all: Vec<u64> = (0..keys as u64).collect();
+    all.chunks(BATCH).try_for_each(|batch| set(client, batch))?;
+    let used = client.info("memory", "used_memory")?.context("INFO has no used_memory")?;
+    client.ask(&[b"FLUSHALL"])?;
+    let set = client.ask(&[b"CONFIG", b"SET", b"maxmemory", used.trim().as_bytes()])?;
+    ensure!(set.starts_with(b"+OK"), "maxmemory can't be set");
+    Ok(())
+}
