@@ -27,6 +27,7 @@ mod transport;
 mod worker;
 
 pub use access::{Access, Passwords, ProtectedMode};
+pub use command::commands_markdown;
 pub use limits::Limits;
 pub use saved::SaveFile;
 pub use server::{Control, Listen, Security, Server, ServerError, Settings};

@@ -20,7 +20,7 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pages() -> [(&'static str, String); 6] {
+fn pages() -> [(&'static str, String); 7] {
     [
         ("config.md", config::reference::markdown()),
         ("config.schema.json", config::reference::json_schema()),
@@ -28,6 +28,7 @@ fn pages() -> [(&'static str, String); 6] {
         ("admin-api.md", admin::admin_markdown()),
         ("bench-report.schema.json", ::bench::report::schema()),
         ("cache-status.md", cache_status_markdown()),
+        ("commands.md", kv::commands_markdown()),
     ]
 }
 

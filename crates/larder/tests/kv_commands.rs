@@ -301,3 +301,31 @@ impl Held {
         reply
     }
 }
+
+#[test]
+fn keys_of_commands_are_found() {
+    let kv = start(&[]);
+    let keys = kv.ask(&["COMMAND GETKEYS MSETEX 2 a 1 b 2 EX 10"]);
+    assert_eq!(keys, "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    let invalid = kv.ask(&["COMMAND GETKEYS MSETEX 3 a 1 b 2"]);
+    assert_eq!(invalid, "-ERR Invalid arguments specified for command\r\n");
+    assert!(kv.ask(&["COMMAND INFO msetex"]).contains("+movablekeys\r\n:0\r\n:0\r\n:0\r\n"));
+}
+
+#[test]
+fn commands_are_documented_with_their_arguments() {
+    let kv = start(&[]);
+    let docs = kv.ask(&["COMMAND DOCS set object"]);
+    for part in [
+        "$7\r\nsummary\r\n",
+        "$5\r\nIFDEQ\r\n",
+        "$10\r\npure-token\r\n",
+        "$11\r\nsubcommands\r\n",
+        "object|encoding",
+    ] {
+        assert!(docs.contains(part), "{part}: {docs}");
+    }
+    let numbers = kv.ask(&["COMMAND COUNT", "COMMAND"]);
+    let (count, all) = numbers.split_once("\r\n").expect("two replies");
+    assert!(all.starts_with(&count.replace(':', "*")), "{count}");
+}

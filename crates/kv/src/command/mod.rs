@@ -1,6 +1,7 @@
 //! Commands: the table of them, and what is the same for all.
 
 mod arguments;
+mod catalog;
 mod conditional;
 mod connection;
 mod expiry;
@@ -10,10 +11,12 @@ mod numbers;
 mod object;
 mod options;
 mod plain;
+mod reference;
 mod saving;
 mod server;
 mod strings;
 mod subsequence;
+mod syntax;
 mod table;
 
 use engine::{Database, Engine, Key, OutOfMemory};
@@ -21,6 +24,7 @@ use resp::Arguments;
 use thiserror::Error;
 
 pub(crate) use plain::execute_short;
+pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
 
 use crate::conversation::Context;

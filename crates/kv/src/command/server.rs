@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::connection::REDIS_VERSION;
-use super::table::Command;
 use super::{Call, Outcome, Refusal};
 use crate::reply::Reply;
 
@@ -128,72 +127,4 @@ pub(super) fn config(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.bulk(value.as_bytes());
     }
     Ok(())
-}
-
-pub(super) fn command(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let table = &call.shared.table;
-    match call.length() {
-        1 => list(table.all(), reply),
-        2 if call.is_word(1, "count") => reply.count(table.all().count()),
-        2 if call.is_word(1, "list") => {
-            reply.array(table.all().count());
-            table.all().for_each(|command| reply.bulk(command.name.as_bytes()));
-        }
-        _ if call.is_word(1, "info") => {
-            reply.array(call.length() - 2);
-            for name in call.from(2) {
-                match table.find(name) {
-                    Some(command) => describe(command, reply),
-                    None => reply.null(),
-                }
-            }
-        }
-        _ if call.is_word(1, "docs") => docs(call, reply),
-        _ => {
-            let name = String::from_utf8_lossy(call.argument(1)).into_owned();
-            return Err(Refusal::UnknownSubcommand { command: "COMMAND".to_owned(), name });
-        }
-    }
-    Ok(())
-}
-
-fn list<'a>(commands: impl Iterator<Item = &'a Command> + Clone, reply: &mut Reply<'_>) {
-    reply.array(commands.clone().count());
-    commands.for_each(|command| describe(command, reply));
-}
-
-/// Name, arity, flags, first key, last key, step; categories, tips, key specifications and subcommands are empty.
-fn describe(command: &Command, reply: &mut Reply<'_>) {
-    reply.array(10);
-    reply.bulk(command.name.as_bytes());
-    reply.integer(i64::from(command.arity));
-    reply.set(command.flags.len());
-    command.flags.iter().for_each(|flag| reply.simple(flag));
-    let (first, last, step) = command.keys;
-    [first, last, step].into_iter().for_each(|number| reply.integer(i64::from(number)));
-    reply.set(0);
-    (0..3).for_each(|_| reply.array(0));
-}
-
-fn docs(call: &Call<'_>, reply: &mut Reply<'_>) {
-    let table = &call.shared.table;
-    let wanted: Vec<&Command> = match call.length() {
-        2 => table.all().collect(),
-        _ => call.from(2).filter_map(|name| table.find(name)).collect(),
-    };
-    reply.map(wanted.len());
-    for command in wanted {
-        reply.bulk(command.name.as_bytes());
-        reply.map(4);
-        let complexity = if command.complexity.is_empty() { "O(1)" } else { command.complexity };
-        for (name, value) in [
-            ("summary", command.summary),
-            ("since", command.since),
-            ("group", command.group),
-            ("complexity", complexity),
-        ] {
-            reply.bulk(name.as_bytes());
-            reply.bulk(value.as_bytes());
-        }
-    }
 }

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
+use super::arguments::parse_integer;
 use super::{
-    Call, Outcome, conditional, connection, expiry, keys, keyspace, numbers, object, saving, server, strings,
-    subsequence,
+    Call, Outcome, catalog, conditional, connection, expiry, keys, keyspace, numbers, object, saving, server,
+    strings, subsequence,
 };
 use crate::reply::Reply;
 
@@ -17,8 +18,7 @@ pub(crate) struct Command {
     /// Arguments with the name: exactly so many, or at least, if negative.
     pub(crate) arity: i32,
     pub(crate) flags: &'static [&'static str],
-    /// Which arguments are keys: the first, the last (from the end, if negative), and from one to the next. 0: none.
-    pub(crate) keys: (i32, i32, i32),
+    pub(crate) keys: Keys,
     pub(crate) group: &'static str,
     /// Of Redis.
     pub(crate) since: &'static str,
@@ -26,11 +26,65 @@ pub(crate) struct Command {
     /// Its arguments as one writes them: `[]` for what may be left out, `|` between alternatives, capitals for words.
     pub(crate) syntax: &'static str,
     /// Time that it takes, where it is not constant.
-    pub(crate) complexity: &'static str,
+    complexity: &'static str,
+    /// In which way it is not as in Redis 7.0.
+    pub(super) difference: &'static str,
     pub(super) run: fn(&mut Call<'_>, &mut Reply<'_>) -> Outcome,
 }
 
+/// Which arguments are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    None,
+    /// The first, the last (from the end, if negative), and from one to the next.
+    Range(i32, i32, i32),
+    /// Each second one behind a number of them, which is the first argument.
+    Numbered,
+}
+
+impl Keys {
+    /// As clients know it that know only ranges.
+    pub(super) fn range(self) -> (i32, i32, i32) {
+        match self {
+            Self::Range(first, last, step) => (first, last, step),
+            Self::None | Self::Numbered => (0, 0, 0),
+        }
+    }
+
+    /// Which arguments of a request are keys; nothing if its arguments contradict each other.
+    pub(crate) fn positions<'a>(
+        self,
+        count: usize,
+        argument: impl Fn(usize) -> &'a [u8],
+    ) -> Option<std::iter::StepBy<std::ops::Range<usize>>> {
+        let (first, end, step) = match self {
+            Self::None => (0, 0, 1),
+            Self::Range(first, last, step) => {
+                let end = if last < 0 { count as i32 + last + 1 } else { last + 1 };
+                (first as usize, end.max(0) as usize, step as usize)
+            }
+            Self::Numbered => {
+                let keys = parse_integer(argument(1)).ok().and_then(|keys| usize::try_from(keys).ok());
+                (2, keys?.checked_mul(2)?.checked_add(2)?, 2)
+            }
+        };
+        (end <= count).then(|| (first..end.max(first)).step_by(step))
+    }
+}
+
 impl Command {
+    pub(super) fn has(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    pub(super) fn complexity(&self) -> &'static str {
+        match self.keys {
+            _ if !self.complexity.is_empty() => self.complexity,
+            Keys::Range(_, -1, _) => "O(N) for N keys",
+            _ => "O(1)",
+        }
+    }
+
     /// Whether it is a part of another command.
     pub(super) fn is_part(&self) -> bool {
         self.name.contains('|')
@@ -103,7 +157,17 @@ impl Table {
         &behind[..behind.iter().take_while(|command| is_part(command)).count()]
     }
 
-    /// Without subcommands.
+    /// Also a part of a command, by both words.
+    pub(super) fn find_with_parts(&self, name: &[u8]) -> Option<&'static Command> {
+        self.find(name).or_else(|| self.parts.get(name.to_ascii_lowercase().as_slice()).copied())
+    }
+
+    /// With the parts of commands.
+    pub(super) fn with_parts(&self) -> &'static [Command] {
+        COMMANDS
+    }
+
+    /// Without the parts of commands.
     pub(super) fn all(&self) -> impl Iterator<Item = &'static Command> + Clone {
         COMMANDS.iter().filter(|command| !command.is_part())
     }
@@ -126,14 +190,13 @@ const fn is_equal(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
-const NONE: (i32, i32, i32) = (0, 0, 0);
-const ONE: (i32, i32, i32) = (1, 1, 1);
-const SECOND: (i32, i32, i32) = (2, 2, 1);
-const FIRST_TWO: (i32, i32, i32) = (1, 2, 1);
-const ALL: (i32, i32, i32) = (1, -1, 1);
-const PAIRS: (i32, i32, i32) = (1, -1, 2);
-/// As many pairs as the first argument says.
-const NUMBERED: (i32, i32, i32) = (2, -1, 2);
+const NONE: Keys = Keys::None;
+const ONE: Keys = Keys::Range(1, 1, 1);
+const SECOND: Keys = Keys::Range(2, 2, 1);
+const FIRST_TWO: Keys = Keys::Range(1, 2, 1);
+const ALL: Keys = Keys::Range(1, -1, 1);
+const PAIRS: Keys = Keys::Range(1, -1, 2);
+const NUMBERED: Keys = Keys::Numbered;
 
 const READ: &[&str] = &["readonly", "fast"];
 const READ_SLOW: &[&str] = &["readonly"];
@@ -142,14 +205,16 @@ const WRITE_SLOW: &[&str] = &["write", "denyoom"];
 const REMOVE: &[&str] = &["write", "fast"];
 const REMOVE_SLOW: &[&str] = &["write"];
 const SESSION: &[&str] = &["noscript", "loading", "stale", "fast"];
+const FAST: &[&str] = &["fast"];
 const OPEN: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 macro_rules! commands {
-    ($($name:literal $arity:literal $flags:ident $keys:ident $group:literal $since:literal $run:path, $summary:literal $(, $syntax:literal $(, $complexity:literal)?)?;)*) => {
+    ($($name:literal $arity:literal $flags:ident $keys:ident $group:literal $since:literal $run:path, $summary:literal $(, $syntax:literal $(, $complexity:literal $(, $difference:literal)?)?)?;)*) => {
         &[$(Command {
             name: $name, arity: $arity, flags: $flags, keys: $keys, group: $group, since: $since, summary: $summary,
-            syntax: concat!($($syntax)?), complexity: concat!($($($complexity)?)?), run: $run,
+            syntax: concat!($($syntax)?), complexity: concat!($($($complexity)?)?),
+            difference: concat!($($($($difference)?)?)?), run: $run,
         }),*]
     };
 }
@@ -159,9 +224,15 @@ static COMMANDS: &[Command] = commands! {
     "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.", "key value";
     "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.", "[username] password";
     "bgsave" -1 ADMIN NONE "server" "1.0.0" saving::bgsave, "Writes all keys to disk, while clients go on.", "[SCHEDULE]";
-    "client" -2 SESSION NONE "connection" "2.4.0" connection::client, "Tells of and changes connections.";
-    "command" -1 SESSION NONE "server" "2.8.13" server::command, "Tells which commands there are.";
-    "config" -2 ADMIN NONE "server" "2.0.0" server::config, "Reads and changes settings.";
+    "client" -2 SESSION NONE "connection" "2.4.0" connection::client, "Tells of and changes connections.", "subcommand [arg [arg ...]]";
+    "command" -1 SESSION NONE "server" "2.8.13" catalog::command, "Tells which commands there are.", "", "O(N) for N commands";
+    "command|count" 2 SESSION NONE "server" "2.8.13" catalog::count, "Tells how many commands there are.";
+    "command|docs" -2 SESSION NONE "server" "7.0.0" catalog::docs, "Tells what commands are for.", "[command-name [command-name ...]]", "O(N) for N commands", "The words are those of Larder; there is no history.";
+    "command|getkeys" -4 SESSION NONE "server" "2.8.13" catalog::getkeys, "Tells which arguments of a command are keys.", "command [arg [arg ...]]", "O(N) for N arguments";
+    "command|getkeysandflags" -4 SESSION NONE "server" "7.0.0" catalog::getkeysandflags, "Tells which arguments of a command are keys, and what is done to them.", "command [arg [arg ...]]", "O(N) for N arguments";
+    "command|info" -2 SESSION NONE "server" "2.8.13" catalog::info, "Tells how commands are called.", "[command-name [command-name ...]]", "O(N) for N commands";
+    "command|list" -2 SESSION NONE "server" "7.0.0" catalog::list, "Gives the names of commands.", "[FILTERBY MODULE module-name | ACLCAT category | PATTERN pattern]", "O(N) for N commands";
+    "config" -2 ADMIN NONE "server" "2.0.0" server::config, "Reads and changes settings.", "GET pattern [pattern ...]";
     "copy" -3 WRITE_SLOW FIRST_TWO "generic" "6.2.0" keyspace::copy, "Copies a value to another key, or database.", "source destination [DB destination-db] [REPLACE]";
     "dbsize" 1 READ NONE "server" "1.0.0" server::dbsize, "Counts the keys of the database.";
     "decr" 2 WRITE ONE "string" "1.0.0" numbers::decr, "Takes one from a number.", "key";
@@ -185,17 +256,17 @@ static COMMANDS: &[Command] = commands! {
     "hello" -1 OPEN NONE "connection" "6.0.0" connection::hello, "Chooses the protocol.", "[protover [AUTH username password] [SETNAME clientname]]";
     "incr" 2 WRITE ONE "string" "1.0.0" numbers::incr, "Adds one to a number.", "key";
     "incrby" 3 WRITE ONE "string" "1.0.0" numbers::incrby, "Adds a number to a number.", "key increment";
-    "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.", "key increment";
+    "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.", "key increment", "", "It computes with 64-bit floats and writes the shortest number that is equal to the result; Redis has 80 bits and 17 digits.";
     "info" -1 ADMIN NONE "server" "1.0.0" server::info, "Tells how the server is.", "[section [section ...]]";
-    "keys" 2 READ_SLOW NONE "generic" "1.0.0" keyspace::keys, "Gives all keys that match a pattern.", "pattern";
+    "keys" 2 READ_SLOW NONE "generic" "1.0.0" keyspace::keys, "Gives all keys that match a pattern.", "pattern", "O(N) for N keys";
     "lastsave" 1 SESSION NONE "server" "1.0.0" saving::lastsave, "Tells when all keys were written to disk.";
-    "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Gives the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]";
+    "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Gives the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]", "O(N*M) for values of N and M bytes", "The lengths of both values, multiplied, are at most 67,108,864.";
     "memory" -2 READ_SLOW NONE "server" "4.0.0" super::container, "Tells what memory is used for.";
     "memory|doctor" 2 READ_SLOW NONE "server" "4.0.0" object::memory_doctor, "Tells what is wrong with memory.";
     "memory|malloc-stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_malloc_stats, "Tells of the allocator.";
     "memory|purge" 2 READ_SLOW NONE "server" "4.0.0" object::memory_purge, "Gives unused memory back, which always is.";
-    "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Tells what memory is used for, in numbers.";
-    "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Tells how many bytes a key takes with its value.", "key [SAMPLES count]";
+    "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Tells what memory is used for, in numbers.", "", "", "There are fewer numbers.";
+    "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Tells how many bytes a key takes with its value.", "key [SAMPLES count]", "", "It is what Larder takes for it: less than Redis.";
     "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Gives several values.", "key [key ...]";
     "move" 3 REMOVE ONE "generic" "1.0.0" keyspace::r#move, "Moves a key to another database.", "key db";
     "mset" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::mset, "Sets several values at once.", "key value [key value ...]";
@@ -203,23 +274,23 @@ static COMMANDS: &[Command] = commands! {
     "msetnx" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::msetnx, "Sets several values if none of the keys is there.", "key value [key value ...]";
     "object" -2 READ_SLOW NONE "generic" "2.2.3" super::container, "Tells how a value is stored.";
     "object|encoding" 3 READ_SLOW SECOND "generic" "2.2.3" object::encoding, "Tells what Redis would store the value as.", "key";
-    "object|freq" 3 READ_SLOW SECOND "generic" "4.0.0" object::freq, "Tells how often a key was used, as far as eviction counts.", "key";
-    "object|idletime" 3 READ_SLOW SECOND "generic" "2.2.3" object::idletime, "Tells how many seconds ago a key was used.", "key";
-    "object|refcount" 3 READ_SLOW SECOND "generic" "2.2.3" object::refcount, "Is 1 for every key that is there.", "key";
+    "object|freq" 3 READ_SLOW SECOND "generic" "4.0.0" object::freq, "Tells how often a key was used, as far as eviction counts.", "key", "", "It also counts for `allkeys-s3fifo`, up to 3.";
+    "object|idletime" 3 READ_SLOW SECOND "generic" "2.2.3" object::idletime, "Tells how many seconds ago a key was used.", "key", "", "It is told for every policy, up to 48 days.";
+    "object|refcount" 3 READ_SLOW SECOND "generic" "2.2.3" object::refcount, "Is 1 for every key that is there.", "key", "", "Small numbers are not shared, so that it is 1 for them, too.";
     "persist" 2 REMOVE ONE "generic" "2.2.0" expiry::persist, "Lets a key not expire.", "key";
     "pexpire" -3 REMOVE ONE "generic" "2.6.0" expiry::pexpire, "Sets when a key expires, in milliseconds from now.", "key milliseconds [NX | XX | GT | LT]";
     "pexpireat" -3 REMOVE ONE "generic" "2.6.0" expiry::pexpireat, "Sets when a key expires, in milliseconds since 1970.", "key unix-time-milliseconds [NX | XX | GT | LT]";
     "pexpiretime" 2 READ ONE "generic" "7.0.0" expiry::pexpiretime, "Tells when a key expires, in milliseconds since 1970.", "key";
-    "ping" -1 SESSION NONE "connection" "1.0.0" connection::ping, "Says PONG.", "[message]";
+    "ping" -1 FAST NONE "connection" "1.0.0" connection::ping, "Says PONG.", "[message]";
     "psetex" 4 WRITE_SLOW ONE "string" "2.6.0" strings::psetex, "Sets a value that expires, in milliseconds.", "key milliseconds value";
     "pttl" 2 READ ONE "generic" "2.6.0" expiry::pttl, "Tells in how many milliseconds a key expires.", "key";
     "quit" -1 OPEN NONE "connection" "1.0.0" connection::quit, "Ends the connection.";
-    "randomkey" 1 READ_SLOW NONE "generic" "1.0.0" keyspace::randomkey, "Gives some key.";
+    "randomkey" 1 READ_SLOW NONE "generic" "1.0.0" keyspace::randomkey, "Gives some key.", "", "O(1); O(N) in a database with a small part of all N keys";
     "rename" 3 REMOVE_SLOW FIRST_TWO "generic" "1.0.0" keyspace::rename, "Gives a value another key.", "key newkey";
     "renamenx" 3 REMOVE FIRST_TWO "generic" "1.0.0" keyspace::renamenx, "Gives a value another key that is not there.", "key newkey";
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
     "save" 1 ADMIN NONE "server" "1.0.0" saving::save, "Writes all keys to disk, while clients wait.";
-    "scan" -2 READ_SLOW NONE "generic" "2.8.0" keyspace::scan, "Goes through the keys in steps.", "cursor [MATCH pattern] [COUNT count] [TYPE type]";
+    "scan" -2 READ_SLOW NONE "generic" "2.8.0" keyspace::scan, "Goes through the keys in steps.", "cursor [MATCH pattern] [COUNT count] [TYPE type]", "O(1) for each step";
     "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.", "index";
     "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.", "key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]";
     "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.", "key seconds value";
