@@ -30,7 +30,8 @@ fn scattered(step: u64, keys: u64) -> u64 {
 }
 
 fn measure(keys: u64) {
-    let engine = Engine::new(&Settings { bytes_max: 4 << 30, policy: Policy::default(), seed: 7 });
+    let engine =
+        Engine::new(&Settings { bytes_max: 4 << 30, policy: Policy::default(), seed: 7, threads: 1 });
     let empty_bytes = engine.used_bytes();
     let value = [b'v'; 16];
     let set = |number: u64| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::budget::Budget;
 use crate::chance::Chance;
@@ -21,12 +21,17 @@ pub struct Settings {
     pub policy: Policy,
     /// For hashes and samples. Unknown to clients, or they could choose keys that collide.
     pub seed: u64,
+    /// That use it at the same time, most of the time. A single one gets all shards with one lock.
+    pub threads: usize,
 }
 
-/// A set of keys in shards, each under a lock of its own.
+/// A set of keys in shards, each under a lock of its own, or all under one.
 #[derive(Debug)]
 pub struct Engine {
-    shards: Box<[Aligned]>,
+    /// The shards that have one lock in common. As many as there are shards, or one.
+    groups: Box<[Group]>,
+    /// A power of two.
+    shards: usize,
     seed: u64,
     hasher: Hasher,
     budget: Arc<Budget>,
@@ -37,7 +42,18 @@ pub struct Engine {
 /// A lock that shares its cache line with no other.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Aligned(Mutex<Shard>);
+struct Group(Mutex<Box<[Shard]>>);
+
+/// A shard under its lock.
+pub type Guard<'a> = MappedMutexGuard<'a, Shard>;
+
+/// Shards that are used one after the other, by many calls: a lock is kept until another is needed.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    engine: &'a Engine,
+    /// The number of a group and the group.
+    locked: Option<(usize, MutexGuard<'a, Box<[Shard]>>)>,
+}
 
 /// A shard has at least so many segments when memory is full: a tenth of them is the small queue.
 const SEGMENTS_PER_SHARD: u64 = 32;
@@ -57,8 +73,10 @@ impl Engine {
             let (budget, losses) = (Arc::clone(&budget), Arc::clone(&losses));
             Shard::new(settings.policy, hasher.clone(), budget, losses, chance.next())
         };
-        let shards = (0..count).map(|_| Aligned(Mutex::new(shard()))).collect();
-        Self { shards, seed: settings.seed, hasher, budget, losses, policy: settings.policy }
+        let groups = if settings.threads > 1 { count } else { 1 };
+        let mut group = || Group(Mutex::new((0..count / groups).map(|_| shard()).collect()));
+        let groups = (0..groups).map(|_| group()).collect();
+        Self { groups, shards: count, seed: settings.seed, hasher, budget, losses, policy: settings.policy }
     }
 
     /// A key, to be looked for in its shard.
@@ -70,24 +88,30 @@ impl Engine {
 
     /// The shard of a key, for as long as the guard lives.
     #[inline]
-    pub fn lock(&self, key: &Key<'_>) -> MutexGuard<'_, Shard> {
-        self.shard(key.hash.shard(self.shards.len()))
+    pub fn lock(&self, key: &Key<'_>) -> Guard<'_> {
+        self.shard(key.hash.shard(self.shards))
+    }
+
+    /// For calls that follow each other at once. While it lives, nothing else of this thread may lock a shard.
+    #[must_use]
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { engine: self, locked: None }
     }
 
     /// One shard after the other, each under its lock.
-    pub fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        (0..self.shards.len()).map(|number| self.shard(number))
+    pub fn shards(&self) -> impl Iterator<Item = Guard<'_>> {
+        (0..self.shards).map(|number| self.shard(number))
     }
 
     /// Those that are not loaded yet too (see [`Engine::restored`]): they know how many keys they will have, and nothing more.
-    pub fn shards_as_they_are(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        (0..self.shards.len()).map(|number| self.shard_as_is(number))
+    pub fn shards_as_they_are(&self) -> impl Iterator<Item = Guard<'_>> {
+        (0..self.shards).map(|number| self.shard_as_is(number))
     }
 
     /// How many shards there are.
     #[must_use]
     pub fn shards_count(&self) -> usize {
-        self.shards.len()
+        self.shards
     }
 
     /// What keys are hashed with.
@@ -95,37 +119,49 @@ impl Engine {
         self.seed
     }
 
-    pub(crate) fn shard(&self, number: usize) -> MutexGuard<'_, Shard> {
+    pub(crate) fn shard(&self, number: usize) -> Guard<'_> {
         let mut shard = self.shard_as_is(number);
-        if shard.pending.is_some() {
-            shard.load();
-        }
+        loaded(&mut shard);
         shard
     }
 
-    pub(crate) fn shard_as_is(&self, number: usize) -> MutexGuard<'_, Shard> {
-        self.shards[number].0.lock()
+    pub(crate) fn shard_as_is(&self, number: usize) -> Guard<'_> {
+        let group = self.groups[self.group_of(number)].0.lock();
+        MutexGuard::map(group, |group| &mut group[self.place_in_group(number)])
+    }
+
+    /// The group of a shard.
+    #[inline]
+    fn group_of(&self, number: usize) -> usize {
+        number & (self.groups.len() - 1)
+    }
+
+    /// The place of a shard in its group.
+    #[inline]
+    fn place_in_group(&self, number: usize) -> usize {
+        if self.groups.len() == 1 { number } else { 0 }
     }
 
     pub(crate) fn shard_count(&self) -> usize {
-        self.shards.len()
+        self.shards
     }
 
     /// The shards of several keys at once: nobody sees a state in between.
     pub fn lock_all<'a>(&self, keys: impl IntoIterator<Item = Key<'a>>) -> Locked<'_> {
-        let mut numbers: Vec<usize> = keys.into_iter().map(|key| key.hash.shard(self.shards.len())).collect();
+        let number = |key: Key<'_>| self.group_of(key.hash.shard(self.shards));
+        let mut numbers: Vec<usize> = keys.into_iter().map(number).collect();
         // Always in this order, so that two who want the same shards never wait for each other.
         numbers.sort_unstable();
         numbers.dedup();
-        let guards = numbers.into_iter().map(|number| (number, self.shard(number))).collect();
-        Locked { guards, shards: self.shards.len() }
+        let guards = numbers.into_iter().map(|number| (number, self.groups[number].0.lock())).collect();
+        Locked { guards, engine: self }
     }
 
     /// Evicts from other shards than that of `key`, which has nothing to evict, about a segment's worth; whether
     /// there was anything. No guard may be held.
     pub fn relieve(&self, key: &Key<'_>, now_ms: u64) -> bool {
-        let own = key.hash.shard(self.shards.len());
-        let others = (1..self.shards.len()).map(|step| (own + step) % self.shards.len());
+        let own = key.hash.shard(self.shards);
+        let others = (1..self.shards).map(|step| (own + step) % self.shards);
         let mut gave = false;
         for other in others {
             gave |= self.shard_as_is(other).relieve(now_ms);
@@ -202,11 +238,60 @@ impl Engine {
     }
 }
 
+impl<'a> Batch<'a> {
+    /// Of all shards.
+    #[must_use]
+    pub fn engine(&self) -> &'a Engine {
+        self.engine
+    }
+
+    /// The shard of a key.
+    #[inline]
+    pub fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
+        loaded(self.shard_as_is(key))
+    }
+
+    /// Tells the processor that this key will be looked for in about a hundred nanoseconds.
+    #[inline]
+    pub fn prefetch(&mut self, key: &Key<'_>) {
+        self.shard_as_is(key).prefetch_bucket(key.hash);
+    }
+
+    /// The same for what lies where the bucket of the key points to: another hundred nanoseconds later.
+    #[inline]
+    pub fn prefetch_item(&mut self, key: &Key<'_>) {
+        self.shard_as_is(key).prefetch_item(key.hash);
+    }
+
+    #[inline]
+    fn shard_as_is(&mut self, key: &Key<'_>) -> &mut Shard {
+        let engine = self.engine;
+        let number = key.hash.shard(engine.shards);
+        let group = engine.group_of(number);
+        if self.locked.as_ref().is_none_or(|(locked, _)| *locked != group) {
+            // The one that is held is given back before: two who change from one to the other would wait for each other.
+            self.locked = None;
+        }
+        let (_, shards) = self.locked.get_or_insert_with(|| (group, engine.groups[group].0.lock()));
+        &mut shards[engine.place_in_group(number)]
+    }
+}
+
+/// A shard whose keys are there.
+#[inline]
+fn loaded(shard: &mut Shard) -> &mut Shard {
+    if shard.pending.is_some() {
+        shard.load();
+    }
+    shard
+}
+
 /// Several shards under their locks.
 #[derive(Debug)]
 pub struct Locked<'a> {
-    guards: Vec<(usize, MutexGuard<'a, Shard>)>,
-    shards: usize,
+    /// Numbers of groups, and the groups.
+    guards: Vec<(usize, MutexGuard<'a, Box<[Shard]>>)>,
+    engine: &'a Engine,
 }
 
 impl Locked<'_> {
@@ -216,11 +301,13 @@ impl Locked<'_> {
     /// For another key.
     pub fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
         let number = self.number_of(key);
-        let found = self.guards.binary_search_by_key(&number, |(locked, _)| *locked);
-        &mut self.guards[found.expect("the shard of this key was locked")].1
+        let group = self.engine.group_of(number);
+        let found = self.guards.binary_search_by_key(&group, |(locked, _)| *locked);
+        let group = &mut self.guards[found.expect("the shard of this key was locked")].1;
+        loaded(&mut group[self.engine.place_in_group(number)])
     }
 
     pub(crate) fn number_of(&self, key: &Key<'_>) -> usize {
-        key.hash.shard(self.shards)
+        key.hash.shard(self.engine.shards)
     }
 }

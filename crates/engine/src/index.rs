@@ -95,6 +95,19 @@ impl Index {
         }
     }
 
+    /// Where the search for a hash begins.
+    #[inline]
+    pub(crate) fn home_bucket(&self, hash: Hash) -> &Bucket {
+        self.buckets.at(self.home(hash))
+    }
+
+    /// The first slot in that bucket that may be it.
+    #[inline]
+    pub(crate) fn first_candidate(&self, hash: Hash) -> Option<Slot> {
+        let bucket = self.home_bucket(hash);
+        bucket.candidates(TagPattern::new(hash.tag())).next().map(|slot| bucket.slots[slot])
+    }
+
     pub(crate) fn put(&mut self, at: SlotAt, content: Slot) {
         debug_assert!(!content.is_empty());
         self.bucket_mut(at.bucket).slots[at.slot] = content;

@@ -3,15 +3,16 @@
 //! Decides where an item lies and which goes when memory is full. Knows no protocol, no socket and no clock: each call is told
 //! the time.
 //!
-//! An [`Engine`] is a set of [`Shard`]s, each under a lock of its own; a call locks the shard of its key, and a call with several keys all
-//! of theirs. In a shard, items are appended to segments of 256 KiB, and an index of eight bytes per key says where. Nothing is
+//! An [`Engine`] is a set of [`Shard`]s, each under a lock of its own (or all under one, where there is only one thread); a call locks
+//! the shard of its key, and a call with several keys all of theirs. A [`Batch`] is for calls that follow each other, and lets
+//! memory be fetched before it is needed. In a shard, items are appended to segments of 256 KiB, and an index of eight bytes per key says where. Nothing is
 //! allocated per item, so that memory does not fragment and its limit is exact; getting memory back means to empty a segment
 //! ([`Policy`] says what lives on).
 //!
 //! ```
 //! use engine::{Access, Database, Engine, Expiry, Policy, Settings};
 //!
-//! let engine = Engine::new(&Settings { bytes_max: 64 << 20, policy: Policy::default(), seed: 1 });
+//! let engine = Engine::new(&Settings { bytes_max: 64 << 20, policy: Policy::default(), seed: 1, threads: 1 });
 //! let key = engine.key(Database::default(), b"greeting");
 //! engine.lock(&key).set(&key, b"hello", Expiry::At(5_000), 1_000)?;
 //! let mut shard = engine.lock(&key);
@@ -32,6 +33,7 @@ mod index;
 mod item;
 mod losses;
 mod policy;
+mod prefetch;
 mod queue;
 mod reclaim;
 mod reserve;
@@ -41,7 +43,7 @@ mod segment;
 mod shard;
 mod slot;
 
-pub use engine::{Engine, Locked, Settings};
+pub use engine::{Batch, Engine, Guard, Locked, Settings};
 pub use hash::{Database, Key};
 pub use losses::{Cause, Removal, Removals};
 pub use policy::{Policy, UnknownPolicy};

@@ -125,7 +125,7 @@ mod tests {
     const BYTES_MAX: u64 = 4 << 20;
 
     fn engine(policy: Policy) -> Engine {
-        Engine::new(&Settings { bytes_max: BYTES_MAX, policy, seed: 3 })
+        Engine::new(&Settings { bytes_max: BYTES_MAX, policy, seed: 3, threads: 1 })
     }
 
     /// Whether so many values of this length were set together.

@@ -144,7 +144,7 @@ mod tests {
     const STEP: Step = Step { keys_max: 5, buckets_max: 20 };
 
     fn engine(bytes_max: u64) -> Engine {
-        Engine::new(&Settings { bytes_max, policy: Policy::NoEviction, seed: 11 })
+        Engine::new(&Settings { bytes_max, policy: Policy::NoEviction, seed: 11, threads: 1 })
     }
 
     fn add(engine: &Engine, database: Database, name: &str, expiry: Expiry) {

@@ -49,7 +49,7 @@ enum Scans {
 
 /// Of a thousand requests in the second half.
 fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
-    let engine = Engine::new(&Settings { bytes_max: memory.bytes_max, policy, seed: 7 });
+    let engine = Engine::new(&Settings { bytes_max: memory.bytes_max, policy, seed: 7, threads: 1 });
     let value = vec![b'v'; memory.value_bytes];
     let mut missed = 0;
     for (step, number) in trace(scans, memory.keys).take(REQUESTS as usize).enumerate() {

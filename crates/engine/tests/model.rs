@@ -56,8 +56,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Beside {
-    fn new(policy: Policy, bytes_max: u64) -> Self {
-        let engine = Engine::new(&Settings { bytes_max, policy, seed: 42 });
+    fn new(policy: Policy, bytes_max: u64, threads: usize) -> Self {
+        let engine = Engine::new(&Settings { bytes_max, policy, seed: 42, threads });
         engine.collect_removals(Removals::Collected);
         Self { engine, model: BTreeMap::new(), now_ms: 1, steps: 0 }
     }
@@ -110,8 +110,10 @@ impl Beside {
     fn get(&mut self, number: usize) {
         let name = name(number);
         let key = self.engine.key(name.0, &name.1);
-        let mut shard = self.engine.lock(&key);
-        let found = shard.get(&key, Access::Use, self.now_ms);
+        let mut batch = self.engine.batch();
+        batch.prefetch(&key);
+        batch.prefetch_item(&key);
+        let found = batch.shard(&key).get(&key, Access::Use, self.now_ms);
         let found = found
             .map(|found| Entry { value: found.value.bytes().to_vec(), expires_at_ms: found.expires_at_ms });
         assert_eq!(found.as_ref(), self.model.get(&name));
@@ -156,8 +158,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn with_room_for_all_it_is_a_map(steps in prop::collection::vec(step(), 1..300)) {
-        let mut beside = Beside::new(Policy::NoEviction, 1 << 30);
+    fn with_room_for_all_it_is_a_map(steps in prop::collection::vec(step(), 1..300), threads in 1..3_usize) {
+        let mut beside = Beside::new(Policy::NoEviction, 1 << 30, threads);
         for step in &steps {
             beside.take(step).expect("there is room");
         }
@@ -173,7 +175,7 @@ proptest! {
     ) {
         // One shard of five segments: index, a queue of each kind, and two to be emptied.
         let bytes_max = 5 * (256 << 10);
-        let mut beside = Beside::new(policy, bytes_max);
+        let mut beside = Beside::new(policy, bytes_max, 1);
         for step in &steps {
             if beside.take(step).is_err() {
                 prop_assert_ne!(policy, Policy::AllKeysS3Fifo);

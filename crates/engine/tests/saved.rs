@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 type Model = BTreeMap<(Database, Vec<u8>), (Vec<u8>, Option<u64>)>;
 
 fn settings(bytes_max: u64, policy: Policy) -> Settings {
-    Settings { bytes_max, policy, seed: 7 }
+    Settings { bytes_max, policy, seed: 7, threads: 1 }
 }
 
 fn database(number: usize) -> Database {

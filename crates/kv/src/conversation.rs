@@ -1,8 +1,9 @@
 //! What is said on a connection, without the socket: bytes in, replies out.
 
+use engine::Batch;
 use resp::{DecodeError, Limits, Problem, RequestScanner};
 
-use crate::command::{self, Done, Isolation};
+use crate::command::{self, Done, Isolation, Plain};
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -86,7 +87,7 @@ impl Conversation {
             if output.len() >= context.output_bytes_max {
                 break Pause::Full;
             }
-            at += self.execute_short(&input[at..], context, output);
+            at += self.execute_plain(&input[at..], context, output);
             match self.scanner.scan(&input[at..]) {
                 Ok(None) => break Pause::Drained,
                 Ok(Some(arguments)) => {
@@ -110,21 +111,46 @@ impl Conversation {
         if self.session.is_over { input.len() } else { at }
     }
 
-    /// Executes the requests with which `input` begins, as far as they are short; how many bytes they had.
-    fn execute_short(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
+    /// Executes the requests with which `input` begins, as far as they are plain; how many bytes they had.
+    fn execute_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
+        let mut batch = context.shared.engine.batch();
         let mut at = 0;
-        while self.session.gates.are_open() && output.len() < context.output_bytes_max {
-            let Some(short) = self.scanner.scan_short(&input[at..]) else { break };
-            let mut reply = Reply { out: output, version: self.session.version };
-            if !command::execute_short(&short, &mut self.session, context, &mut reply) {
-                break;
+        while self.session.gates.are_open() {
+            let ahead = self.look_ahead(&input[at..], &mut batch);
+            for plain in ahead.iter().flatten() {
+                let mut reply = Reply { out: output, version: self.session.version };
+                let is_full = reply.out.len() >= context.output_bytes_max;
+                if is_full || !plain.execute(&mut batch, &mut self.session, &mut reply, context.now_ms) {
+                    return at;
+                }
+                at += plain.bytes;
+                if self.session.client.has_mail() {
+                    self.session.client.take_mail(output);
+                }
             }
-            at += short.bytes;
-            if self.session.client.has_mail() {
-                self.session.client.take_mail(output);
+            if ahead[AHEAD - 1].is_none() {
+                break;
             }
         }
         at
+    }
+
+    /// The plain requests with which `input` begins, whose keys are on their way into the caches.
+    #[inline]
+    fn look_ahead<'a>(&self, input: &'a [u8], batch: &mut Batch<'_>) -> [Option<Plain<'a>>; AHEAD] {
+        let mut ahead = [const { None }; AHEAD];
+        let (mut count, mut at) = (0, 0);
+        for place in &mut ahead {
+            let Some(short) = self.scanner.scan_short(&input[at..]) else { break };
+            let Some(plain) = Plain::of(&short, batch.engine(), self.session.database) else { break };
+            at += plain.bytes;
+            count += 1;
+            batch.prefetch(&place.insert(plain).key);
+        }
+        if count > 1 {
+            ahead.iter().flatten().for_each(|plain| batch.prefetch_item(&plain.key));
+        }
+        ahead
     }
 
     fn publish(&mut self, context: &Context<'_>) {
@@ -132,6 +158,10 @@ impl Conversation {
         self.session.publish(|command| context.shared.table.number(command), context.now_ms);
     }
 }
+
+/// Requests that are looked at before the first of them is executed: enough for their keys to arrive meanwhile, few enough for
+/// what arrives to stay.
+const AHEAD: usize = 32;
 
 /// In the words of Redis, on which clients match.
 fn protocol_error(error: &DecodeError, request: &[u8]) -> String {

@@ -106,7 +106,12 @@ impl KvControl {
 pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)> {
     doctor::raise_open_files();
     doctor::warn(settings);
-    let begin = engine::Settings { bytes_max: settings.bytes_max, policy: settings.policy, seed: seed() };
+    let begin = engine::Settings {
+        bytes_max: settings.bytes_max,
+        policy: settings.policy,
+        seed: seed(),
+        threads: settings.workers,
+    };
     let save_file = settings.save_file.clone().map(|path| Arc::new(SaveFile::new(path)));
     let engine = save_file.as_ref().map_or_else(|| Engine::new(&begin), |file| file.restore(&begin));
     let engine = Arc::new(engine);

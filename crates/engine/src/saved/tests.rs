@@ -15,7 +15,7 @@ use crate::{Access, Engine, Expiry, Policy, Settings};
 const NOW_MS: u64 = 1_000_000;
 
 fn settings(bytes_max: u64) -> Settings {
-    Settings { bytes_max, policy: Policy::AllKeysLru, seed: 7 }
+    Settings { bytes_max, policy: Policy::AllKeysLru, seed: 7, threads: 1 }
 }
 
 fn sample() -> Vec<u8> {

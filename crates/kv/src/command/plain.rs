@@ -1,27 +1,20 @@
 //! GET and SET as nearly all clients send them, without what other commands need: a table, a list of arguments, room for refusals.
 
-use engine::{Access, Expiry};
+use engine::{Access, Batch, Database, Engine, Expiry, Key};
 use resp::Short;
 
 use super::{Change, Command, changed, table};
-use crate::conversation::Context;
 use crate::reply::Reply;
 use crate::session::Session;
 
-/// Executes a request and replies to it, if it is one of these and all goes well; else nothing has happened, and
-/// [`execute`](super::execute) is to be asked. The gates of the session must be open.
-#[inline]
-pub(crate) fn execute_short(
-    short: &Short<'_>,
-    session: &mut Session,
-    context: &Context<'_>,
-    reply: &mut Reply<'_>,
-) -> bool {
-    match (u32::from_le_bytes([short.name[0], short.name[1], short.name[2], 0]) | LOWER, short.value) {
-        (GET, None) => get(short.key, session, context, reply),
-        (SET, Some(value)) => set(short.key, value, session, context, reply),
-        _ => false,
-    }
+/// GET of a key, or SET of a value without options.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plain<'a> {
+    /// Of the request.
+    pub(crate) bytes: usize,
+    pub(crate) key: Key<'a>,
+    /// To be set.
+    value: Option<&'a [u8]>,
 }
 
 /// Letters are in lower case with this, and no other byte becomes a letter of these names.
@@ -32,34 +25,43 @@ const SET: u32 = u32::from_le_bytes(*b"set\0");
 static GET_COMMAND: &Command = table::named("get");
 static SET_COMMAND: &Command = table::named("set");
 
-fn get(key: &[u8], session: &mut Session, context: &Context<'_>, reply: &mut Reply<'_>) -> bool {
-    let engine = &context.shared.engine;
-    let key = engine.key(session.database, key);
-    let mut shard = engine.lock(&key);
-    match shard.get(&key, Access::Use, context.now_ms) {
-        Some(found) => reply.bulk(found.value.bytes()),
-        None => reply.null(),
+impl<'a> Plain<'a> {
+    /// None: it is another command.
+    #[inline]
+    pub(crate) fn of(short: &Short<'a>, engine: &Engine, database: Database) -> Option<Self> {
+        let name = u32::from_le_bytes([short.name[0], short.name[1], short.name[2], 0]) | LOWER;
+        let is_plain = name == if short.value.is_none() { GET } else { SET };
+        let (bytes, value) = (short.bytes, short.value);
+        is_plain.then(|| Self { bytes, key: engine.key(database, short.key), value })
     }
-    session.command = Some(GET_COMMAND);
-    true
-}
 
-fn set(
-    key: &[u8],
-    value: &[u8],
-    session: &mut Session,
-    context: &Context<'_>,
-    reply: &mut Reply<'_>,
-) -> bool {
-    let engine = &context.shared.engine;
-    let key = engine.key(session.database, key);
-    if engine.lock(&key).set(&key, value, Expiry::Never, context.now_ms).is_err() {
-        return false;
+    /// Executes it and replies to it, for a session whose gates are open. False: nothing has happened, and
+    /// [`execute`](super::execute) is to tell why.
+    #[inline]
+    pub(crate) fn execute(
+        &self,
+        batch: &mut Batch<'_>,
+        session: &mut Session,
+        reply: &mut Reply<'_>,
+        now_ms: u64,
+    ) -> bool {
+        let shard = batch.shard(&self.key);
+        let Some(value) = self.value else {
+            match shard.get(&self.key, Access::Use, now_ms) {
+                Some(found) => reply.bulk(found.value.bytes()),
+                None => reply.null(),
+            }
+            session.command = Some(GET_COMMAND);
+            return true;
+        };
+        let is_set = shard.set(&self.key, value, Expiry::Never, now_ms).is_ok();
+        if is_set {
+            reply.ok();
+            session.command = Some(SET_COMMAND);
+            changed(session, &self.key, Change::Set);
+        }
+        is_set
     }
-    reply.ok();
-    session.command = Some(SET_COMMAND);
-    changed(session, &key, Change::Set);
-    true
 }
 
 #[cfg(test)]
