@@ -1,8 +1,9 @@
 //! What all shards together may take.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::segment::SEGMENT_BYTES;
+use crate::segment::{SEGMENT_BYTES, Spares};
 
 /// Bytes in use, and how many there may be. What can be refused is asked for first; what can't, such as the growth of an index,
 /// is taken, and made up for by eviction.
@@ -12,12 +13,13 @@ pub(crate) struct Budget {
     bytes_max: AtomicU64,
     /// Of those in use, what eviction can't give back.
     fixed_bytes: AtomicU64,
+    pub(crate) spares: Arc<Spares>,
 }
 
 impl Budget {
     pub(crate) fn new(bytes_max: u64) -> Self {
         let (used_bytes, fixed_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { used_bytes, bytes_max: AtomicU64::new(bytes_max), fixed_bytes }
+        Self { used_bytes, bytes_max: AtomicU64::new(bytes_max), fixed_bytes, spares: Arc::default() }
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -46,6 +48,11 @@ impl Budget {
     pub(crate) fn fix(&self, before_bytes: usize, bytes: usize) {
         self.fixed_bytes.fetch_add(bytes as u64, Relaxed);
         self.fixed_bytes.fetch_sub(before_bytes as u64, Relaxed);
+    }
+
+    /// Whether a shard that needs a segment would have to empty one.
+    pub(crate) fn lacks_segment(&self) -> bool {
+        self.used_bytes() + SEGMENT_BYTES as u64 > self.bytes_max()
     }
 
     /// Whether there was room.

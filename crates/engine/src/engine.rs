@@ -39,6 +39,17 @@ pub struct Engine {
     policy: Policy,
 }
 
+/// What was in an engine, and takes memory until this is dropped.
+#[derive(Debug)]
+pub struct Cleared(Vec<Shard>);
+
+impl Cleared {
+    /// Frees a part of it; whether there is more.
+    pub fn free_some(&mut self) -> bool {
+        self.0.pop().is_some()
+    }
+}
+
 /// A lock that shares its cache line with no other.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -108,6 +119,27 @@ impl Engine {
         (0..self.shards).map(|number| self.shard_as_is(number))
     }
 
+    /// Removes all keys of all databases, those that are not loaded yet too. What they took is freed by whoever has what is
+    /// given, which can take a second for ten million keys.
+    #[must_use]
+    pub fn clear(&self) -> Cleared {
+        Cleared(self.shards_as_they_are().map(|mut shard| shard.take_all()).collect())
+    }
+
+    /// Gives up what has expired among so many items, beginning with this shard; where to go on, or `None`: all is done for
+    /// now.
+    pub fn expire(&self, from_shard: usize, items_max: usize, now_ms: u64) -> Option<usize> {
+        let mut left = items_max;
+        for number in from_shard..self.shards {
+            let items = self.shard_as_is(number).expire(left, now_ms);
+            left = left.saturating_sub(items);
+            if left == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
     /// How many shards there are.
     #[must_use]
     pub fn shards_count(&self) -> usize {
@@ -140,10 +172,6 @@ impl Engine {
     #[inline]
     fn place_in_group(&self, number: usize) -> usize {
         if self.groups.len() == 1 { number } else { 0 }
-    }
-
-    pub(crate) fn shard_count(&self) -> usize {
-        self.shards
     }
 
     /// The shards of several keys at once: nobody sees a state in between.

@@ -5,49 +5,78 @@
 
 use crate::item::Item;
 use crate::losses::Cause;
-use crate::segment::Segment;
 use crate::shard::Shard;
 use crate::slot::Place;
 
 /// A segment is not read again before, however many of its items expire one after the other.
 const AGAIN_MS: u64 = 100;
 
+/// Segments that are asked when they are due in the time that it takes to look at an item.
+const SEGMENTS_PER_ITEM: usize = 16;
+
+/// A segment that is being looked through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sweep {
+    number: u32,
+    serial: u64,
+    offset: usize,
+    /// When the next of those that were looked at expires.
+    next_ms: u64,
+}
+
 impl Shard {
-    /// Gives up what has expired in up to so many segments that are due; how many there were. Fewer than `segments_max`: all is
-    /// done for now.
-    pub fn expire(&mut self, segments_max: usize, now_ms: u64) -> usize {
-        let is_due = |number: &u32| self.segments.get(*number).expires_at_ms <= now_ms;
-        let due: Vec<u32> = self.segments.numbers().filter(is_due).take(segments_max).collect();
-        due.iter().for_each(|number| self.expire_segment(*number, now_ms));
-        due.len()
+    /// Gives up what has expired among so many items, in segments where something has; how many were looked at. Fewer than
+    /// `items_max`: all is done for now.
+    pub fn expire(&mut self, items_max: usize, now_ms: u64) -> usize {
+        // To look for what is due costs something too.
+        let mut items = (self.segments.numbers_max() / SEGMENTS_PER_ITEM).min(items_max.saturating_sub(1));
+        while items < items_max {
+            let begun = self.sweep.take().filter(|sweep| self.segments.is_same(sweep.number, sweep.serial));
+            let Some(sweep) = begun.or_else(|| self.next_sweep(now_ms)) else { break };
+            // An empty segment counts too, so that this comes to an end.
+            items += self.sweep_on(sweep, items_max - items, now_ms).max(1);
+        }
+        items
     }
 
-    fn expire_segment(&mut self, number: u32, now_ms: u64) {
-        let segment = self.segments.take(number);
-        let (mut offset, mut next_ms, mut dead_bytes) = (0, u64::MAX, 0);
-        while offset < segment.used_bytes() {
+    fn next_sweep(&mut self, now_ms: u64) -> Option<Sweep> {
+        let number =
+            self.segments.numbers().find(|number| self.segments.get(*number).expires_at_ms <= now_ms)?;
+        let segment = self.segments.get_mut(number);
+        // What is written from now on is noted anew.
+        segment.expires_at_ms = u64::MAX;
+        Some(Sweep { number, serial: segment.serial(), offset: 0, next_ms: u64::MAX })
+    }
+
+    /// How many items were looked at.
+    fn sweep_on(&mut self, sweep: Sweep, items_max: usize, now_ms: u64) -> usize {
+        let Sweep { number, serial, mut offset, mut next_ms } = sweep;
+        let mut segment = self.segments.take(number);
+        let mut items = 0;
+        while offset < segment.used_bytes() && items < items_max {
             let item = Item::read(segment.rest(offset));
             let place = Place { segment: number, offset: offset as u32 };
             let item_bytes = item.header.item_bytes();
             offset += item_bytes;
+            items += 1;
             let Some(expires_at_ms) = item.expires_at_ms() else { continue };
             if expires_at_ms > now_ms {
                 next_ms = next_ms.min(expires_at_ms);
             } else if self.give_up_expired(item, place) {
-                dead_bytes += item_bytes;
+                segment.live_bytes -= item_bytes;
             }
         }
-        self.put_back_expired(number, segment, dead_bytes, next_ms.max(now_ms + AGAIN_MS));
-    }
-
-    fn put_back_expired(&mut self, number: u32, mut segment: Segment, dead_bytes: usize, next_ms: u64) {
-        segment.live_bytes -= dead_bytes;
-        segment.expires_at_ms = next_ms;
+        if offset < segment.used_bytes() {
+            self.sweep = Some(Sweep { number, serial, offset, next_ms });
+        } else {
+            segment.expires_at_ms = segment.expires_at_ms.min(next_ms).max(now_ms + AGAIN_MS);
+        }
         let is_empty = segment.live_bytes == 0;
         self.segments.put_back(number, segment);
         if is_empty {
             self.free_if_sealed(number);
         }
+        items
     }
 
     /// Whether the item was alive.

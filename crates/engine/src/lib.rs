@@ -43,7 +43,7 @@ mod segment;
 mod shard;
 mod slot;
 
-pub use engine::{Batch, Engine, Guard, Locked, Settings};
+pub use engine::{Batch, Cleared, Engine, Guard, Locked, Settings};
 pub use hash::{Database, Key};
 pub use losses::{Cause, Removal, Removals};
 pub use policy::{Policy, UnknownPolicy};

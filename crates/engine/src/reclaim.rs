@@ -26,6 +26,21 @@ pub(crate) const LFU_START: u8 = 5;
 /// LFU: seconds without use that take a step back (Redis's `lfu-decay-time`).
 const LFU_DECAY_S: u32 = 60;
 
+/// Bytes that are looked at in the segment that is being emptied for each byte that is written: it is ready before the
+/// segment is full that is being filled, also if a second one has to follow, and no single write waits for all of it.
+const EMPTIED_PER_BYTE: usize = 3;
+/// It begins when this is left in the segment that is being filled: not earlier, because what is evicted could have been asked for.
+const EMPTIED_FROM: usize = SEGMENT_BYTES / 2;
+
+/// A segment that is being emptied, in steps. It stays in its queue until it is empty.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Emptying {
+    number: u32,
+    serial: u64,
+    offset: usize,
+    mode: Mode,
+}
+
 /// What becomes of an item whose segment is emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -55,6 +70,9 @@ impl Shard {
         now_ms: u64,
     ) -> Result<Place, OutOfMemory> {
         let item_bytes = content.item_bytes();
+        if self.is_short && self.room(queue) < EMPTIED_FROM {
+            self.empty_some(item_bytes * EMPTIED_PER_BYTE, now_ms);
+        }
         if !self.has_room(queue, item_bytes) {
             self.open_segment(queue, item_bytes, now_ms)?;
         }
@@ -128,7 +146,18 @@ impl Shard {
             }
             rounds -= 1;
         }
-        self.install(queue).inspect_err(|_| self.budget.give_back(SEGMENT_BYTES))
+        self.install(queue).inspect_err(|_| self.budget.give_back(SEGMENT_BYTES))?;
+        self.is_short = self.budget.lacks_segment();
+        Ok(())
+    }
+
+    /// Bytes that can be written before another segment is needed.
+    fn room(&mut self, queue: Queue) -> usize {
+        self.queues.of(queue).open.map_or(0, |open| SEGMENT_BYTES - self.segments.get(open).used_bytes())
+    }
+
+    fn emptying_of(&self, number: u32, mode: Mode) -> Emptying {
+        Emptying { number, serial: self.segments.get(number).serial(), offset: 0, mode }
     }
 
     /// Puts a new segment, which the budget knows of, where items are written.
@@ -147,11 +176,39 @@ impl Shard {
 
     /// Empties one segment.
     pub(crate) fn empty_one(&mut self, now_ms: u64) -> Result<(), OutOfMemory> {
-        let (victim, mode) = self.victim(now_ms).ok_or(OutOfMemory)?;
-        self.queues.remove_sealed(victim);
-        self.empty(victim, mode, now_ms);
-        self.free(victim);
+        if self.begun().is_none() {
+            let (victim, mode) = self.victim(now_ms).ok_or(OutOfMemory)?;
+            self.emptying = Some(self.emptying_of(victim, mode));
+        }
+        while let Some(emptying) = self.begun() {
+            self.empty_on(emptying, usize::MAX, now_ms);
+        }
         Ok(())
+    }
+
+    /// The segment that is being emptied, unless all of it was given up meanwhile.
+    fn begun(&self) -> Option<Emptying> {
+        self.emptying.filter(|emptying| self.segments.is_same(emptying.number, emptying.serial))
+    }
+
+    /// A step of emptying a segment, so that writes share the work; another one is chosen where that was not enough.
+    fn empty_some(&mut self, bytes: usize, now_ms: u64) {
+        // Who has reserved room in open segments counts on what is in them.
+        if self.is_reserved {
+            return;
+        }
+        let Some(emptying) = self.begun().or_else(|| self.next_emptying(now_ms)) else {
+            self.is_short = false;
+            return;
+        };
+        self.empty_on(emptying, bytes, now_ms);
+        self.is_short = self.emptying.is_some() || self.budget.lacks_segment();
+    }
+
+    /// Nothing is sealed early for it.
+    fn next_emptying(&mut self, now_ms: u64) -> Option<Emptying> {
+        self.queues.sealed().next()?;
+        self.victim(now_ms).map(|(number, mode)| self.emptying_of(number, mode))
     }
 
     fn free(&mut self, number: u32) {
@@ -210,24 +267,36 @@ impl Shard {
         if self.policy == Policy::AllKeysS3Fifo { Queue::Main } else { Queue::Small }
     }
 
-    /// Moves the items that live on.
-    fn empty(&mut self, victim: u32, mode: Mode, now_ms: u64) {
+    /// Moves the items that live on, among the next `bytes` of the segment. It is freed when it is at its end.
+    fn empty_on(&mut self, emptying: Emptying, bytes: usize, now_ms: u64) {
+        let Emptying { number, mode, mut offset, .. } = emptying;
         // The segment leaves the table while it is read, so that others can be written to.
-        let segment = self.segments.take(victim);
-        let mut offset = 0;
-        while offset < segment.used_bytes() {
+        let mut segment = self.segments.take(number);
+        let end = offset.saturating_add(bytes).min(segment.used_bytes());
+        while offset < end {
             let item = Item::read(segment.rest(offset));
-            let place = Place { segment: victim, offset: offset as u32 };
-            offset += item.header.item_bytes();
-            self.settle(item, place, mode, now_ms);
+            let place = Place { segment: number, offset: offset as u32 };
+            let item_bytes = item.header.item_bytes();
+            offset += item_bytes;
+            if self.settle(item, place, mode, now_ms) {
+                segment.live_bytes -= item_bytes;
+            }
         }
-        self.segments.put_back(victim, segment);
+        let is_done = segment.live_bytes == 0 || offset >= segment.used_bytes();
+        self.segments.put_back(number, segment);
+        self.emptying = (!is_done).then_some(Emptying { offset, ..emptying });
+        if is_done {
+            self.queues.remove_sealed(number);
+            self.free(number);
+        }
     }
 
-    /// Moves an item, or gives it up, if it is alive.
-    fn settle(&mut self, item: Item<'_>, place: Place, mode: Mode, now_ms: u64) {
-        let Some(hash) = self.hash_of_item(item) else { return };
-        let Some((at, slot)) = self.index.find(hash, |slot| slot.place() == Some(place)) else { return };
+    /// Moves an item, or gives it up, if it is alive; whether it was.
+    fn settle(&mut self, item: Item<'_>, place: Place, mode: Mode, now_ms: u64) -> bool {
+        let Some(hash) = self.hash_of_item(item) else { return false };
+        let Some((at, slot)) = self.index.find(hash, |slot| slot.place() == Some(place)) else {
+            return false;
+        };
         match self.fate(item, slot, mode, now_ms) {
             Fate::Kept(frequency) => {
                 let content = Content {
@@ -248,6 +317,7 @@ impl Shard {
                 self.remember(hash, cause, mode);
             }
         }
+        true
     }
 
     /// The next segment is taken even where the budget has no room: the one that is being emptied makes up for it.

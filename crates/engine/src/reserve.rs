@@ -70,6 +70,7 @@ impl Shard {
             entries.iter().for_each(|entry| need.add(entry));
             if need.bytes() == 0 || self.budget.take(need.bytes()) {
                 self.reserved_bytes = need.bytes();
+                self.is_reserved = true;
                 return Ok(());
             }
             rounds = rounds.checked_sub(1).ok_or(OutOfMemory)?;
@@ -85,6 +86,7 @@ impl Shard {
 
     fn release(&mut self) {
         self.budget.give_back(std::mem::take(&mut self.reserved_bytes));
+        self.is_reserved = false;
     }
 }
 

@@ -40,7 +40,7 @@ impl Engine {
         let mut number = (position & ((1 << SHARD_BITS) - 1)) as usize;
         let mut inside = position >> SHARD_BITS;
         let (mut keys, mut buckets) = (0, 0);
-        while number < self.shard_count() {
+        while number < self.shards_count() {
             let shard = self.shard(number);
             loop {
                 inside = shard.scan(database, inside, now_ms, |key| {
@@ -63,19 +63,19 @@ impl Engine {
     /// Some key that has not expired; each about as likely as any other.
     pub fn random_key(&self, database: Database, now_ms: u64) -> Option<Vec<u8>> {
         let of_shard = |number: usize| self.shard(number).counts().keys[database.number()] as usize;
-        let keys: usize = (0..self.shard_count()).map(of_shard).sum();
+        let keys: usize = (0..self.shards_count()).map(of_shard).sum();
         if keys == 0 {
             return None;
         }
         let mut at = self.shard(0).chance.below(keys);
-        let drawn = (0..self.shard_count()).find(|number| {
+        let drawn = (0..self.shards_count()).find(|number| {
             let keys = of_shard(*number);
             let is_here = at < keys;
             at = at.saturating_sub(keys);
             is_here
         });
         let first = drawn.unwrap_or_default();
-        let order = (first..self.shard_count()).chain(0..first);
+        let order = (first..self.shards_count()).chain(0..first);
         order.into_iter().find_map(|number| self.shard(number).random_key(database, now_ms))
     }
 }

@@ -1,5 +1,9 @@
 //! Memory for items: filled from one end to the other, emptied as a whole.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use crate::item::Content;
 use crate::slot::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 
@@ -69,19 +73,49 @@ impl Segment {
     }
 }
 
-/// The segments of a shard, by number.
+/// Segments that were emptied, for whichever shard needs one next: where memory is full, one goes when another comes.
 #[derive(Debug, Default)]
+pub(crate) struct Spares(Mutex<Vec<Segment>>);
+
+/// The system has the others.
+const SPARES_MAX: usize = 2;
+
+impl Spares {
+    fn take(&self) -> Option<Segment> {
+        self.0.lock().pop()
+    }
+
+    fn give(&self, mut segment: Segment) {
+        segment.reset();
+        let mut spares = self.0.lock();
+        if spares.len() < SPARES_MAX {
+            spares.push(segment);
+        }
+    }
+}
+
+/// The segments of a shard, by number.
+#[derive(Debug)]
 pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
     /// Numbers without a segment.
     vacant: Vec<u32>,
-    /// One that was emptied, for the next: where one goes when memory is full, another comes.
-    spare: Option<Segment>,
+    spares: Arc<Spares>,
     /// Of the youngest segment.
     serial: u64,
 }
 
 impl Segments {
+    pub(crate) fn new(spares: Arc<Spares>) -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new(), spares, serial: 0 }
+    }
+
+    /// Whether this is still the segment that had this serial.
+    pub(crate) fn is_same(&self, number: u32, serial: u64) -> bool {
+        let slot = self.slots.get(number as usize).and_then(Option::as_ref);
+        slot.is_some_and(|segment| segment.serial == serial)
+    }
+
     /// A new one; `None` when a shard can't have more.
     pub(crate) fn add(&mut self) -> Option<u32> {
         let segment = self.blank();
@@ -99,12 +133,12 @@ impl Segments {
 
     /// An empty one, which has no number yet.
     pub(crate) fn blank(&mut self) -> Segment {
-        self.spare.take().unwrap_or_else(Segment::new)
+        self.spares.take().unwrap_or_else(Segment::new)
     }
 
     /// One that was not used.
     pub(crate) fn give_blank(&mut self, segment: Segment) {
-        self.spare = Some(segment);
+        self.spares.give(segment);
     }
 
     fn next_serial(&mut self) -> u64 {
@@ -119,9 +153,8 @@ impl Segments {
     }
 
     pub(crate) fn remove(&mut self, number: u32) {
-        if let Some(mut segment) = self.slots[number as usize].take() {
-            segment.reset();
-            self.spare = Some(segment);
+        if let Some(segment) = self.slots[number as usize].take() {
+            self.spares.give(segment);
             self.vacant.push(number);
         }
     }
@@ -162,6 +195,11 @@ impl Segments {
     #[inline]
     pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u8] {
         self.get_mut(place.segment).rest_mut(place.offset as usize)
+    }
+
+    /// All numbers are below this.
+    pub(crate) fn numbers_max(&self) -> usize {
+        self.slots.len()
     }
 
     /// Numbers of those that exist.

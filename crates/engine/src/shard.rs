@@ -6,6 +6,7 @@ use slab::Slab;
 
 use crate::budget::Budget;
 use crate::chance::Chance;
+use crate::expire::Sweep;
 use crate::ghosts::Ghosts;
 use crate::hash::{Database, Hash, Hasher, Key};
 use crate::index::{Index, SlotAt};
@@ -13,6 +14,7 @@ use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item};
 use crate::losses::{Cause, Losses};
 use crate::policy::Policy;
 use crate::queue::{Queue, Queues};
+use crate::reclaim::Emptying;
 use crate::saved::Pending;
 use crate::segment::Segments;
 use crate::slot::{Place, Slot};
@@ -113,8 +115,16 @@ pub struct Shard {
     pub(crate) budget: Arc<Budget>,
     /// Of index and ghosts, as the budget knows them.
     tables_bytes: usize,
+    /// The segment that is being looked through for what has expired.
+    pub(crate) sweep: Option<Sweep>,
+    /// The segment that is being emptied.
+    pub(crate) emptying: Option<Emptying>,
+    /// There is no segment left for when the open ones are full.
+    pub(crate) is_short: bool,
     /// Taken from the budget for what is about to be written.
     pub(crate) reserved_bytes: usize,
+    /// Somebody counts on the room that open segments have.
+    pub(crate) is_reserved: bool,
     pub(crate) counts: Counts,
     losses: Arc<Losses>,
     /// Where its keys are to come from, before anybody looks for one.
@@ -131,7 +141,7 @@ impl Shard {
     ) -> Self {
         let mut shard = Self {
             index: Index::new(),
-            segments: Segments::default(),
+            segments: Segments::new(Arc::clone(&budget.spares)),
             large: Slab::new(),
             queues: Queues::default(),
             ghosts: Ghosts::default(),
@@ -140,7 +150,11 @@ impl Shard {
             policy,
             budget,
             tables_bytes: 0,
+            sweep: None,
+            emptying: None,
+            is_short: false,
             reserved_bytes: 0,
+            is_reserved: false,
             counts: Counts::default(),
             losses,
             pending: None,
@@ -252,8 +266,13 @@ impl Shard {
 
     /// Removes all keys.
     pub fn clear(&mut self) {
+        self.take_all();
+    }
+
+    /// Gives all that it has, and is empty.
+    pub(crate) fn take_all(&mut self) -> Self {
         let empty = self.empty_copy();
-        self.replace(empty);
+        self.replace(empty)
     }
 
     /// One of the same kind.
@@ -263,11 +282,12 @@ impl Shard {
     }
 
     /// Takes over what another has.
-    pub(crate) fn replace(&mut self, other: Self) {
+    pub(crate) fn replace(&mut self, other: Self) -> Self {
         let (evicted, expired) = (self.counts.evicted, self.counts.expired);
-        *self = other;
+        let old = std::mem::replace(self, other);
         self.counts.evicted += evicted;
         self.counts.expired += expired;
+        old
     }
 
     /// Removes all keys of a database.
@@ -513,8 +533,16 @@ impl Large {
     }
 
     pub(crate) fn bytes_of(key_bytes: usize, value_bytes: usize) -> usize {
-        key_bytes + value_bytes + LARGE_OVERHEAD_BYTES
+        allocated_bytes(key_bytes) + allocated_bytes(value_bytes) + LARGE_OVERHEAD_BYTES
     }
+}
+
+/// What jemalloc takes for so many bytes: there are four sizes between a power of two and the next, and from 16 KiB on a page more, over which it
+/// spreads where allocations begin.
+fn allocated_bytes(bytes: usize) -> usize {
+    let step = (bytes.next_power_of_two() / 8).max(16);
+    let page = if bytes > 14 << 10 { 4 << 10 } else { 0 };
+    bytes.next_multiple_of(step) + page
 }
 
 /// A bucket of an index that is nearly empty is not laid to the charge of a single key.
