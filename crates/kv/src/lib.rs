@@ -9,6 +9,7 @@
 
 mod accept;
 mod access;
+mod background;
 mod clients;
 mod command;
 mod connection;

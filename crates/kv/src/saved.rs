@@ -16,14 +16,13 @@ use engine::{Engine, Exported, Progress, Saved, SavedError, Source};
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use crate::background;
 use crate::worker::now_ms;
 
 /// Checksums are compared for so long before the server begins; what is left then is looked at when it is loaded.
 const VERIFY_WITHIN: Duration = Duration::from_millis(200);
 /// Threads that compare checksums.
 const VERIFIERS_MAX: usize = 8;
-/// Of threads that clients must not notice.
-const NICE: i32 = 19;
 /// Only who runs the server may read what clients have stored.
 const MODE: u32 = 0o600;
 /// More than the small records between items take.
@@ -182,12 +181,11 @@ impl SaveFile {
             tracing::warn!(%path, %error, "the saved data can't be removed: after a crash it would come back");
         }
         let (file, engine) = (Arc::clone(self), Arc::clone(engine));
-        thread::Builder::new().name("kv-load".to_owned()).spawn(move || file.load(&engine))?;
+        background::spawn("kv-load", move || file.load(&engine))?;
         Ok(())
     }
 
     fn load(&self, engine: &Engine) {
-        be_nice();
         (0..engine.shards_count()).for_each(|number| engine.load(number));
         let mut state = self.state.lock();
         let Some(saved) = state.loading.take() else { return };
@@ -219,15 +217,13 @@ impl SaveFile {
         self.state.lock().background.began = Some(Instant::now());
         let (file, engine) = (Arc::clone(self), Arc::clone(engine));
         let write = move || {
-            be_nice();
             let outcome = file.write_claimed(&engine, changes);
             let mut state = file.state.lock();
             state.background.took = state.background.began.take().map(|began| began.elapsed());
             state.background.has_failed = outcome.is_err();
             file.is_busy.store(false, SeqCst);
         };
-        let thread = thread::Builder::new().name("kv-save".to_owned()).spawn(write);
-        let thread = thread.map_err(|source| {
+        let thread = background::spawn("kv-save", write).map_err(|source| {
             self.is_busy.store(false, SeqCst);
             SaveError::Write { path: self.path.clone(), source }
         })?;
@@ -358,11 +354,6 @@ fn verify(saved: &Saved, until: Instant) -> Result<(), SavedError> {
         let join = |other: thread::ScopedJoinHandle<'_, _>| other.join().expect("comparing does not panic");
         others.into_iter().map(join).fold(own, Result::and)
     })
-}
-
-/// Clients come first. Where the system refuses, they do not.
-fn be_nice() {
-    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 /// An error with its causes, in one line.

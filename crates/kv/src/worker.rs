@@ -31,8 +31,8 @@ const INPUT_BYTES_SCARCE: usize = 4 << 10;
 const OUTPUT_BYTES_SCARCE: usize = 1;
 /// How often is done what has no event: expired and idle things, listeners that were out of descriptors.
 const TICK: Duration = Duration::from_millis(100);
-/// Segments that are looked at in one turn of the loop: a fraction of a millisecond.
-const SEGMENTS_AT_ONCE: usize = 2;
+/// Items that are looked at for their expiry in one turn of the loop: about 50 µs.
+const EXPIRED_AT_ONCE: usize = 500;
 /// How long clients that are slow are waited for at the end.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
@@ -50,6 +50,8 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     calls: Arc<Calls>,
     ticked_at_ms: u64,
+    /// The shard in which to go on with what has expired.
+    expire_from: Option<usize>,
 }
 
 impl Worker {
@@ -84,6 +86,7 @@ impl Worker {
             shared,
             calls,
             ticked_at_ms: 0,
+            expire_from: None,
         })
     }
 
@@ -99,6 +102,7 @@ impl Worker {
                 events.iter().for_each(|event| self.react(event, now_ms));
                 self.go_on(now_ms);
                 self.tick(now_ms);
+                self.expire(now_ms);
             }
             self.go_on_alone(now_ms);
         }
@@ -106,7 +110,7 @@ impl Worker {
     }
 
     fn wait(&mut self, events: &mut Events, at_most: Duration) -> io::Result<()> {
-        let may_sleep = self.again.is_empty() && self.calls.may_sleep();
+        let may_sleep = self.again.is_empty() && self.expire_from.is_none() && self.calls.may_sleep();
         let waited = self.poll.poll(events, Some(if may_sleep { at_most } else { Duration::ZERO }));
         self.calls.take(&mut self.again);
         match waited {
@@ -219,11 +223,16 @@ impl Worker {
         }
         self.ticked_at_ms = now_ms;
         self.limits = self.shared.limits();
-        for mut shard in self.shared.engine.shards_as_they_are() {
-            shard.expire(SEGMENTS_AT_ONCE, now_ms);
-        }
+        self.expire_from.get_or_insert(0);
         (0..self.doors.len()).for_each(|door| self.accept(door, now_ms));
         self.close_idle(now_ms);
+    }
+
+    /// A part of what has expired, in each turn of the loop until all is done.
+    fn expire(&mut self, now_ms: u64) {
+        if let Some(from) = self.expire_from {
+            self.expire_from = self.shared.engine.expire(from, EXPIRED_AT_ONCE, now_ms);
+        }
     }
 
     fn close_idle(&mut self, now_ms: u64) {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::connection::REDIS_VERSION;
 use super::{Call, Outcome, Refusal};
+use crate::background;
 use crate::reply::Reply;
 
 pub(super) fn dbsize(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -15,7 +16,9 @@ pub(super) fn dbsize(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     check_flush(call)?;
     call.alone()?;
-    call.engine().shards_as_they_are().for_each(|mut shard| shard.clear());
+    let mut cleared = call.engine().clear();
+    // Where there is no thread, it is freed here and now.
+    let _ = background::spawn("kv-free", move || while cleared.free_some() {});
     reply.ok();
     Ok(())
 }
