@@ -86,7 +86,9 @@ impl Connection {
             }
         }
         if !self.is_quiet() {
-            return self.say(&[], context, &mut buffers.output);
+            let then = self.say(&[], context, &mut buffers.output);
+            // What came meanwhile had its event while there was no room to read it.
+            return if then == Then::Wait && self.is_quiet() { Then::Again } else { then };
         }
         self.read(context, buffers)
     }
