@@ -5,6 +5,7 @@ use resp::{DecodeError, Limits, Problem, RequestScanner};
 
 use crate::command::{self, Done, Isolation, Plain};
 use crate::reply::Reply;
+use crate::separated::{self, MessageScanner, TextProtocol};
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -12,6 +13,7 @@ use crate::shared::Shared;
 pub(crate) struct Conversation {
     pub(crate) session: Session,
     scanner: RequestScanner,
+    messages: MessageScanner,
     /// Read, but not executed: the begin of a request whose end is missing, or requests that wait.
     unread: Vec<u8>,
     /// Why they wait.
@@ -45,7 +47,13 @@ pub(crate) struct Context<'a> {
 impl Conversation {
     pub(crate) fn new(session: Session) -> Self {
         let scanner = RequestScanner::new(Limits::default());
-        Self { session, scanner, unread: Vec::new(), pause: Pause::Drained }
+        Self {
+            session,
+            scanner,
+            messages: MessageScanner::default(),
+            unread: Vec::new(),
+            pause: Pause::Drained,
+        }
     }
 
     /// Executes what is whole of what was kept and of `input`, and keeps the rest.
@@ -88,6 +96,14 @@ impl Conversation {
                 break Pause::Full;
             }
             at += self.execute_plain(&input[at..], context, output);
+            if is_text(&input[at..], context) {
+                let Some(message) = self.messages.scan(&input[at..]) else { break Pause::Drained };
+                if separated::execute(message, &mut self.session, context, output) == Done::NotAlone {
+                    break Pause::Alone;
+                }
+                at += message.len() + 1;
+                continue;
+            }
             match self.scanner.scan(&input[at..]) {
                 Ok(None) => break Pause::Drained,
                 Ok(Some(arguments)) => {
@@ -162,6 +178,11 @@ impl Conversation {
 /// Requests that are looked at before the first of them is executed: enough for their keys to arrive meanwhile, few enough for
 /// what arrives to stay.
 const AHEAD: usize = 32;
+
+/// Whether the next message is one of the 0x1F protocol: what begins with `*` is of the Redis protocol.
+fn is_text(input: &[u8], context: &Context<'_>) -> bool {
+    context.shared.text == TextProtocol::UnitSeparator && input.first().is_some_and(|first| *first != b'*')
+}
 
 /// In the words of Redis, on which clients match.
 fn protocol_error(error: &DecodeError, request: &[u8]) -> String {

@@ -15,6 +15,7 @@ use crate::access::Access;
 use crate::clients::Calls;
 use crate::limits::Limits;
 use crate::saved::SaveFile;
+use crate::separated::TextProtocol;
 use crate::shared::Shared;
 use crate::worker::{WAKE, Worker};
 
@@ -29,10 +30,28 @@ pub struct Settings {
     pub version: String,
     pub access: Access,
     pub limits: Limits,
+    /// On all addresses.
+    pub text: TextProtocol,
+    pub sockets: Sockets,
     /// For the listeners with [`Security::Tls`].
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Where the data set is written to at the end, and when clients ask for it. It is the one that the engine came from.
     pub save_file: Option<Arc<SaveFile>>,
+}
+
+/// How listeners are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sockets {
+    /// Connections that wait to be accepted. The kernel takes less where `somaxconn` says so.
+    pub backlog: u32,
+    /// Of each direction of a connection, as the kernel counts; none lets it choose as it goes.
+    pub buffer_bytes: Option<usize>,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Self { backlog: 4096, buffer_bytes: None }
+    }
 }
 
 /// Where a server listens. Port 0 takes a free one.
@@ -85,15 +104,18 @@ impl Server {
     /// # Errors
     /// When an address can't be bound, or the system refuses threads or event queues.
     pub fn start(settings: Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
-        let Settings { mut listen, workers, version, access, limits, tls, save_file } = settings;
+        let Settings { mut listen, workers, version, access, limits, text, sockets, tls, save_file } =
+            settings;
         let count = workers.max(1);
-        let shared = Arc::new(Shared::new(engine, save_file, version, count));
+        let mut shared = Shared::new(engine, save_file, version, count);
+        shared.text = text;
+        let shared = Arc::new(shared);
         shared.set_limits(limits);
         shared.set_tls(tls);
         *shared.access.write() = access;
         let mut workers = Vec::with_capacity(count);
         for number in 0..count {
-            let listeners = listen.iter_mut().map(Listen::open).collect::<Result<_, _>>()?;
+            let listeners = listen.iter_mut().map(|listen| listen.open(sockets)).collect::<Result<_, _>>()?;
             let poll = Poll::new()?;
             let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
             let worker = Worker::new(number, poll, Arc::clone(&calls), listeners, Arc::clone(&shared))?;
@@ -166,23 +188,25 @@ impl Drop for Server {
 impl Listen {
     /// One of several listeners at an address: the kernel spreads connections among them. All others listen where the first
     /// does, also when its port was free to choose.
-    fn open(&mut self) -> Result<(TcpListener, Security), ServerError> {
+    fn open(&mut self, sockets: Sockets) -> Result<(TcpListener, Security), ServerError> {
         let address = self.address;
-        let listener = listen(address).map_err(|source| ServerError::Listen { address, source })?;
+        let listener = listen(address, sockets).map_err(|source| ServerError::Listen { address, source })?;
         self.address = listener.local_addr()?;
         Ok((listener, self.security))
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr, sockets: Sockets) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
+    if let Some(bytes) = sockets.buffer_bytes {
+        // What is accepted takes them over.
+        socket.set_recv_buffer_size(bytes)?;
+        socket.set_send_buffer_size(bytes)?;
+    }
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(sockets.backlog.try_into().unwrap_or(i32::MAX))?;
     Ok(TcpListener::from_std(socket.into()))
 }
-
-/// The kernel takes less where `somaxconn` says so.
-const BACKLOG: i32 = 4096;

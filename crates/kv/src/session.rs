@@ -50,6 +50,11 @@ impl Gates {
     /// Not every command is replied to.
     pub(crate) const REPLIES: Self = Self(2);
 
+    /// Those that concern messages of the 0x1F protocol.
+    pub(crate) fn for_text(self) -> Self {
+        Self(self.0 & Self::PASSWORD.0)
+    }
+
     pub(crate) fn are_open(self) -> bool {
         self.0 == 0
     }

@@ -12,6 +12,7 @@ use crate::command::Table;
 use crate::databases::Databases;
 use crate::limits::Limits;
 use crate::saved::SaveFile;
+use crate::separated::TextProtocol;
 use crate::session::Gates;
 
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) version: String,
     /// Where the data set is written to.
     pub(crate) save_file: Option<Arc<SaveFile>>,
+    pub(crate) text: TextProtocol,
     pub(crate) clients: Clients,
     pub(crate) databases: Databases,
     pub(crate) access: RwLock<Access>,
@@ -53,6 +55,7 @@ impl Shared {
             table: Table::new(),
             version,
             save_file,
+            text: TextProtocol::default(),
             clients: Clients::default(),
             databases: Databases::default(),
             access: RwLock::default(),

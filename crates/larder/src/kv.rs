@@ -121,6 +121,8 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         version: crate::VERSION.to_owned(),
         access: settings.access.clone(),
         limits: settings.limits,
+        text: settings.text,
+        sockets: settings.sockets,
         tls: settings.tls.clone(),
         save_file,
     };

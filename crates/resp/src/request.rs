@@ -42,6 +42,12 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    /// What stands at these places of `source`, for a request that was read by other rules.
+    #[must_use]
+    pub fn at_places(source: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
+        Self { bytes: source.len(), source, ranges }
+    }
+
     /// How many there are, the name of the command among them.
     #[must_use]
     pub fn len(&self) -> usize {

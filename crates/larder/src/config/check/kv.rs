@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::Policy;
-use kv::{Access, Limits, Listen, Passwords, ProtectedMode, Security};
+use kv::{Access, Limits, Listen, Passwords, ProtectedMode, Security, Sockets, TextProtocol};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
@@ -22,6 +22,8 @@ pub(crate) struct KvSettings {
     pub(crate) workers: usize,
     pub(crate) bytes_max: u64,
     pub(crate) policy: Policy,
+    pub(crate) text: TextProtocol,
+    pub(crate) sockets: Sockets,
     pub(crate) access: Access,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<ServerConfig>>,
@@ -42,6 +44,14 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
         workers: workers(table),
         bytes_max: table.number("maxmemory"),
         policy: table.text("maxmemory_policy").and_then(|name| name.parse().ok()).unwrap_or_default(),
+        text: match table.text("text_protocol") {
+            Some("unit-separator") => TextProtocol::UnitSeparator,
+            _ => TextProtocol::Inline,
+        },
+        sockets: Sockets {
+            backlog: table.number("backlog"),
+            buffer_bytes: table.node("socket_buffer_bytes").map(|_| table.number("socket_buffer_bytes")),
+        },
         access: access(scope, table),
         limits: limits(table.table("limits")),
         tls,

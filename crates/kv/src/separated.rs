@@ -1,0 +1,195 @@
+//! Messages of the 0x1F text protocol: they become commands, and the replies of those become text.
+//!
+//! Each is executed at once and answered, whatever the client has begun in the Redis protocol: MULTI queues none of them, CLIENT REPLY silences
+//! none. Only a password that is missing keeps them out.
+
+use resp::separator::{self, ERROR_PREFIX, NIL, NO_KEY, OK, Request, RequestError, SEPARATOR};
+use resp::{Arguments, Limits};
+
+use crate::command::{self, Done};
+use crate::conversation::Context;
+use crate::reply::{Reply, Version};
+use crate::session::Session;
+
+/// What speaks with clients beside the Redis protocol. A message that begins with `*` is of the Redis protocol in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TextProtocol {
+    /// Inline commands, as Redis has them.
+    #[default]
+    Inline,
+    /// Messages that end with 0x1F, as poor-man-s-cache has them.
+    UnitSeparator,
+}
+
+/// Finds messages in a buffer that grows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MessageScanner {
+    /// Bytes of the message that have no separator among them.
+    seen: usize,
+}
+
+/// The verb of what the server has measured. It has no key.
+const PERF: &[u8] = b"PERF";
+const NOT_POSSIBLE: &[u8] = b"Internal error";
+
+impl MessageScanner {
+    /// The message with which `bytes` begin, without its separator; none while that is missing.
+    pub(crate) fn scan<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let length = separator::message_length(bytes, self.seen);
+        self.seen = if length.is_some() { 0 } else { bytes.len() };
+        length.map(|length| &bytes[..length])
+    }
+}
+
+/// Executes a message and replies to it. Empty ones are none.
+pub(crate) fn execute(
+    message: &[u8],
+    session: &mut Session,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Done {
+    let begin = out.len();
+    let done = match Request::parse(message) {
+        _ if message.is_empty() => return Done::Yes,
+        _ if message == PERF => run(PERF_COMMAND, &[0..4, 5..17, 18..30], session, context, out),
+        Ok(Request::Set { value, .. }) if value.len() > Limits::default().bulk_bytes_max => {
+            reply_error(out, NOT_POSSIBLE);
+            return Done::Yes;
+        }
+        Ok(request) => run_request(&request, message, session, context, out),
+        Err(error) => {
+            refuse(error, out);
+            return Done::Yes;
+        }
+    };
+    if done == Done::Yes {
+        to_text(out, begin);
+    }
+    done
+}
+
+const PERF_COMMAND: &[u8] = b"INFO commandstats latencystats";
+
+fn run_request(
+    request: &Request<'_>,
+    message: &[u8],
+    session: &mut Session,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Done {
+    // Verb and key stand at the begin of the message, and a space behind each.
+    let verb = 0..VERB_BYTES;
+    let key = |key: &[u8]| VERB_BYTES + 1..VERB_BYTES + 1 + key.len();
+    match request {
+        Request::Get { key: name } | Request::Del { key: name } => {
+            run(message, &[verb, key(name)], session, context, out)
+        }
+        Request::Set { key: name, .. } => {
+            let value = key(name).end + 1..message.len();
+            run(message, &[verb, key(name), value], session, context, out)
+        }
+    }
+}
+
+/// GET, SET and DEL.
+const VERB_BYTES: usize = 3;
+
+/// Executes a command of the Redis protocol, whose arguments are at these places of `source`.
+fn run(
+    source: &[u8],
+    arguments: &[std::ops::Range<usize>],
+    session: &mut Session,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Done {
+    let arguments = Arguments::at_places(source, arguments);
+    let gates = session.gates;
+    session.gates = gates.for_text();
+    let done = command::execute(&arguments, session, context, &mut Reply { out, version: Version::Resp2 });
+    session.gates = gates;
+    done
+}
+
+/// Makes a text of the reply that begins there.
+fn to_text(out: &mut Vec<u8>, begin: usize) {
+    let reply = &out[begin..];
+    let line_bytes = memchr::memchr(b'\r', reply).unwrap_or(reply.len());
+    let (kind, line) = reply[..line_bytes].split_first().unwrap_or((&b'-', &[]));
+    match (kind, line) {
+        (b'$', b"-1") => replace(out, begin, NIL),
+        (b'$', _) => to_text_of_bulk(out, begin, begin + line_bytes + LINE_END_BYTES),
+        (b':', b"0") => replace(out, begin, NO_KEY),
+        (b':' | b'+', _) => replace(out, begin, OK),
+        _ => {
+            let told = if line.starts_with(b"NOAUTH") { line.to_vec() } else { NOT_POSSIBLE.to_vec() };
+            out.truncate(begin);
+            reply_error(out, &told);
+        }
+    }
+}
+
+const LINE_END_BYTES: usize = 2;
+
+/// The value moves to where its length stood. One that has a separator would be taken for two replies.
+fn to_text_of_bulk(out: &mut Vec<u8>, begin: usize, value_begin: usize) {
+    let value_end = out.len() - LINE_END_BYTES;
+    if memchr::memchr(SEPARATOR, &out[value_begin..value_end]).is_some() {
+        out.truncate(begin);
+        reply_error(out, NOT_POSSIBLE);
+        return;
+    }
+    out.copy_within(value_begin..value_end, begin);
+    out.truncate(begin + value_end - value_begin);
+    out.push(SEPARATOR);
+}
+
+fn replace(out: &mut Vec<u8>, begin: usize, text: &[u8]) {
+    out.truncate(begin);
+    out.extend_from_slice(text);
+    out.push(SEPARATOR);
+}
+
+fn refuse(error: RequestError, out: &mut Vec<u8>) {
+    reply_error(out, error.to_string().as_bytes());
+}
+
+fn reply_error(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(ERROR_PREFIX);
+    out.extend_from_slice(text);
+    out.push(SEPARATOR);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_become_text() {
+        #[track_caller]
+        fn check(reply: &[u8], text: &[u8]) {
+            let mut out = b"before".to_vec();
+            out.extend_from_slice(reply);
+            to_text(&mut out, 6);
+            let expected = [b"before", text, b"\x1f"].concat();
+            assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&expected));
+        }
+        check(b"+OK\r\n", b"OK");
+        check(b":1\r\n", b"OK");
+        check(b":0\r\n", b"ERROR: Key does not exist");
+        check(b"$-1\r\n", b"(nil)");
+        check(b"$0\r\n\r\n", b"");
+        check(b"$7\r\nhe\r\nllo\r\n", b"he\r\nllo");
+        check(b"$3\r\na\x1fb\r\n", b"ERROR: Internal error");
+        check(b"-OOM command not allowed\r\n", b"ERROR: Internal error");
+        check(b"-NOAUTH Authentication required.\r\n", b"ERROR: NOAUTH Authentication required.");
+    }
+
+    #[test]
+    fn bytes_are_looked_at_once() {
+        let mut scanner = MessageScanner::default();
+        assert_eq!(scanner.scan(b"GET a"), None);
+        assert_eq!(scanner.seen, 5);
+        assert_eq!(scanner.scan(b"GET abc\x1fGET"), Some(&b"GET abc"[..]));
+        assert_eq!(scanner.scan(b"GET"), None);
+    }
+}
