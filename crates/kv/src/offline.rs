@@ -1,0 +1,105 @@
+//! The server without sockets: for fuzzing and tests of whatever depends on bytes alone.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use engine::Engine;
+use mio::{Poll, Waker};
+
+use crate::clients::{Calls, Ends, Place};
+use crate::command::Isolation;
+use crate::conversation::{Context, Conversation, Pause};
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::worker::WAKE;
+
+/// A server whose clients are in memory. It has one worker: the thread that asks.
+#[derive(Debug)]
+pub struct Offline {
+    shared: Arc<Shared>,
+    calls: Arc<Calls>,
+    /// Wakes nobody, but has to be there for as long as `calls`.
+    _poll: Poll,
+}
+
+/// One client of an [`Offline`].
+#[derive(Debug)]
+pub struct OfflineClient {
+    conversation: Conversation,
+    shared: Arc<Shared>,
+}
+
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+
+impl Offline {
+    /// # Errors
+    /// When the system gives no event queue.
+    pub fn new(engine: Arc<Engine>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
+        let shared = Arc::new(Shared::new(engine, None, "offline".to_owned(), 1));
+        Ok(Self { shared, calls, _poll: poll })
+    }
+
+    /// A client that has just connected.
+    #[must_use]
+    pub fn connect(&self, now_ms: u64) -> OfflineClient {
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let place = Place { worker: Arc::clone(&self.calls), number: 0 };
+        let client = self.shared.clients.add(Ends { client: here, server: here }, place, now_ms);
+        let session = Session::new(client, self.shared.first_gates());
+        OfflineClient { conversation: Conversation::new(session), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl OfflineClient {
+    /// Executes what is whole of the bytes so far; what is said in reply, or to this client otherwise. `None` when the
+    /// server would have closed the connection, after what `replies` got.
+    pub fn hear(&mut self, bytes: &[u8], now_ms: u64, replies: &mut Vec<u8>) -> Option<()> {
+        let (shared, output_bytes_max) = (&self.shared, OUTPUT_BYTES_MAX);
+        let context = Context { shared, isolation: Isolation::Alone, output_bytes_max, now_ms };
+        let mut bytes = bytes;
+        loop {
+            let mut output = Vec::new();
+            let pause = self.conversation.hear(bytes, &context, &mut output);
+            replies.append(&mut output);
+            bytes = &[];
+            let client = &self.conversation.session.client;
+            if client.has_mail() {
+                client.take_mail(replies);
+            }
+            match pause {
+                Pause::Drained => return (!client.is_killed()).then_some(()),
+                Pause::Full | Pause::Alone => {}
+                Pause::Over => return None,
+            }
+        }
+    }
+}
+
+impl Drop for OfflineClient {
+    fn drop(&mut self) {
+        self.shared.clients.remove(self.conversation.session.client.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Policy, Settings};
+
+    use super::*;
+
+    #[test]
+    fn clients_in_memory_are_answered() {
+        let engine =
+            Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
+        let server = Offline::new(Arc::new(engine)).expect("an event queue");
+        let (mut one, mut other) = (server.connect(1), server.connect(1));
+        let mut replies = Vec::new();
+        assert_eq!(one.hear(b"SET a 1 PX 10\r\nGE", 1, &mut replies), Some(()));
+        assert_eq!(other.hear(b"GET a\r\n", 10, &mut replies), Some(()));
+        assert_eq!(one.hear(b"T a\r\nQUIT\r\n", 11, &mut replies), None);
+        assert_eq!(replies, b"+OK\r\n$1\r\n1\r\n$-1\r\n+OK\r\n");
+    }
+}

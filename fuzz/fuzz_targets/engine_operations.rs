@@ -1,0 +1,202 @@
+//! Any operations on an engine beside a sorted map, with all its invariants looked at after each; at the end the data set is
+//! saved and brought back. Each operation takes a few bytes of the input.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use engine::{Access, Cause, Database, Engine, Expiry, Policy, Removals, Saved, Settings};
+use libfuzzer_sys::fuzz_target;
+
+/// One shard or two: small, so that memory is full soon.
+const BYTES_MAX: [u64; 2] = [2 << 20, 17 << 20];
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&[policy, size], mut steps)) = input.split_first_chunk::<2>() else { return };
+    let policy = Policy::ALL[usize::from(policy) % Policy::ALL.len()];
+    let bytes_max = BYTES_MAX[usize::from(size) % BYTES_MAX.len()];
+    let mut beside = Beside::new(&Settings { bytes_max, policy, seed: 42, threads: 1 });
+    while let Some((step, rest)) = steps.split_first_chunk::<4>() {
+        beside.take(*step);
+        steps = rest;
+    }
+    beside.compare_all();
+    beside.save_and_restore();
+});
+
+type Name = (Database, Vec<u8>);
+
+#[derive(Clone, PartialEq)]
+struct Entry {
+    value: Vec<u8>,
+    expires_at_ms: Option<u64>,
+}
+
+impl fmt::Debug for Entry {
+    /// Short: values are of one byte each.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {:?}, {:?}", self.value.len(), self.value.first(), self.expires_at_ms)
+    }
+}
+
+/// The engine, what should be in it, and the time.
+struct Beside {
+    settings: Settings,
+    engine: Engine,
+    model: BTreeMap<Name, Entry>,
+    now_ms: u64,
+}
+
+/// Keys of several lengths in two databases, one of them longer than a segment takes.
+fn name(number: u8) -> Name {
+    let database = Database::new(usize::from(number) % 2).expect("it is below 16");
+    let mut key = vec![b'k', number];
+    key.resize([2, 3, 9, 16, 40, 300, 20_000][usize::from(number) % 7], b'k');
+    (database, key)
+}
+
+/// Values below, at and above what fits into a segment beside its key.
+fn length(byte: u8) -> usize {
+    match byte {
+        0..=199 => usize::from(byte),
+        200..=239 => usize::from(byte - 199) * 400,
+        _ => usize::from(byte - 239) * 4096 + usize::from(byte),
+    }
+}
+
+impl Beside {
+    fn new(settings: &Settings) -> Self {
+        let engine = Engine::new(settings);
+        engine.collect_removals(Removals::Collected);
+        Self { settings: *settings, engine, model: BTreeMap::new(), now_ms: 1000 }
+    }
+
+    fn expiry(&self, byte: u8) -> Expiry {
+        match byte % 4 {
+            0 => Expiry::Keep,
+            1 => Expiry::At(self.now_ms + u64::from(byte) * 8),
+            _ => Expiry::Never,
+        }
+    }
+
+    fn take(&mut self, [what, key, a, b]: [u8; 4]) {
+        match what % 16 {
+            0..=6 => self.set(key, length(a), self.expiry(b)),
+            7..=9 => self.get(key),
+            10 => self.remove(key),
+            11 => self.set_expiry(key, self.expiry(a)),
+            12 => self.now_ms += u64::from(a) * 16,
+            13 => self.engine.shards().for_each(|mut shard| {
+                shard.expire(usize::from(a) + 1, self.now_ms);
+            }),
+            14 => {
+                let name = name(key);
+                self.engine.relieve(&self.engine.key(name.0, &name.1), self.now_ms);
+            }
+            // Not below what the first tables take.
+            _ => self.engine.set_bytes_max((1 << 20) + (u64::from(a) << 16)),
+        }
+        self.follow_removals();
+        self.engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+    }
+
+    /// What is gone without being removed must have had a reason, and is gone from the model too.
+    fn follow_removals(&mut self) {
+        for removal in self.engine.take_removed() {
+            if let Some(entry) = self.model.remove(&(removal.database, removal.key)) {
+                let is_expired = entry.expires_at_ms.is_some_and(|at_ms| at_ms <= self.now_ms);
+                assert_eq!(removal.cause == Cause::Expired, is_expired);
+            }
+        }
+        let now_ms = self.now_ms;
+        self.model.retain(|_, entry| entry.expires_at_ms.is_none_or(|at_ms| at_ms > now_ms));
+    }
+
+    fn resolve(&self, name: &Name, expiry: Expiry) -> Option<u64> {
+        match expiry {
+            Expiry::Never => None,
+            Expiry::Keep => self.model.get(name).and_then(|entry| entry.expires_at_ms),
+            Expiry::At(at_ms) => Some(at_ms),
+        }
+    }
+
+    fn set(&mut self, number: u8, value_bytes: usize, expiry: Expiry) {
+        let name = name(number);
+        self.follow_removals();
+        let entry = Entry {
+            value: vec![number ^ value_bytes as u8; value_bytes],
+            expires_at_ms: self.resolve(&name, expiry),
+        };
+        let key = self.engine.key(name.0, &name.1);
+        let set = if value_bytes % 2 == 0 {
+            self.engine.lock(&key).set(&key, &entry.value, expiry, self.now_ms)
+        } else {
+            let value = Arc::new(entry.value.clone());
+            self.engine.lock(&key).set_shared(&key, value, expiry, self.now_ms)
+        };
+        // What was evicted for it comes before it.
+        self.follow_removals();
+        if set.is_ok() {
+            self.model.insert(name, entry);
+        }
+    }
+
+    fn get(&mut self, number: u8) {
+        let name = name(number);
+        self.follow_removals();
+        let found = found(&self.engine, &name, self.now_ms);
+        assert_eq!(found.as_ref(), self.model.get(&name), "{:?}", &name.1[..2]);
+    }
+
+    fn remove(&mut self, number: u8) {
+        let name = name(number);
+        self.follow_removals();
+        let key = self.engine.key(name.0, &name.1);
+        let was_there = self.engine.lock(&key).remove(&key, self.now_ms);
+        assert_eq!(was_there, self.model.remove(&name).is_some());
+    }
+
+    fn set_expiry(&mut self, number: u8, expiry: Expiry) {
+        let name = name(number);
+        self.follow_removals();
+        let expires_at_ms = self.resolve(&name, expiry);
+        let known = self.model.get(&name).cloned();
+        let key = self.engine.key(name.0, &name.1);
+        let was_there = self.engine.lock(&key).set_expiry(&key, expiry, self.now_ms);
+        // It may have been evicted and written again for it.
+        self.follow_removals();
+        if let Ok(was_there) = was_there {
+            assert_eq!(was_there, known.is_some());
+            self.model.extend(known.map(|known| (name, Entry { expires_at_ms, ..known })));
+        }
+    }
+
+    fn compare_all(&mut self) {
+        (0..=u8::MAX).for_each(|number| self.get(number));
+        let keys: u64 = self.engine.counts().keys.iter().sum();
+        assert!(keys >= self.model.len() as u64, "{keys} keys, {} in the model", self.model.len());
+    }
+
+    fn save_and_restore(&mut self) {
+        let mut bytes = Vec::new();
+        self.engine.export(1, self.now_ms, &mut bytes).expect("a vector takes all");
+        let saved = Arc::new(Saved::open(bytes).expect("it was written whole"));
+        // Room for all: what is brought back is not to be evicted at once.
+        let settings = Settings { bytes_max: 64 << 20, ..self.settings };
+        let restored = Engine::restored(&settings, &saved, self.now_ms);
+        for (name, entry) in &self.model {
+            assert_eq!(found(&restored, name, self.now_ms).as_ref(), Some(entry), "{:?}", &name.1[..2]);
+        }
+        restored.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+        assert_eq!(restored.counts().keys.iter().sum::<u64>(), self.model.len() as u64);
+    }
+}
+
+fn found(engine: &Engine, name: &Name, now_ms: u64) -> Option<Entry> {
+    let key = engine.key(name.0, &name.1);
+    let mut shard = engine.lock(&key);
+    let found = shard.get(&key, Access::Use, now_ms)?;
+    Some(Entry { value: found.value.bytes().to_vec(), expires_at_ms: found.expires_at_ms })
+}
