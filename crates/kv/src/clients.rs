@@ -9,6 +9,7 @@ use mio::Waker;
 use parking_lot::Mutex;
 
 use crate::reply::Version;
+use crate::subscriptions::Receiver;
 
 /// Clients of all workers, by number.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ pub(crate) struct Client {
     pub(crate) facts: Facts,
     pub(crate) names: Mutex<Names>,
     place: Place,
-    mailbox: Mutex<Vec<u8>>,
+    mailbox: Mutex<Mailbox>,
     has_mail: AtomicBool,
     is_killed: AtomicBool,
 }
@@ -54,6 +55,20 @@ pub(crate) struct Facts {
     pub(crate) unread_bytes: AtomicUsize,
     /// Replies that the client has not read.
     pub(crate) unsent_bytes: AtomicUsize,
+    /// Channels, patterns and shard channels.
+    pub(crate) subscribed: [AtomicUsize; 3],
+    /// Not closed when buffers take too much: CLIENT NO-EVICT.
+    pub(crate) is_kept: AtomicBool,
+    /// Commands that wait for EXEC; above all numbers: no transaction.
+    pub(crate) queued: AtomicUsize,
+}
+
+/// What is to be sent to a client that is no reply.
+#[derive(Debug, Default)]
+struct Mailbox {
+    bytes: Vec<u8>,
+    /// The connection has ended: nobody will read it.
+    is_closed: bool,
 }
 
 /// CLIENT SETNAME and CLIENT SETINFO.
@@ -91,11 +106,20 @@ impl Clients {
         }
     }
 
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Client>> {
+        self.open.lock().get(&id).cloned()
+    }
+
+    /// All, the oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+        self.open.lock().values().cloned().collect()
+    }
+
     /// The one whose buffers take most, among those that are not to be closed yet.
     pub(crate) fn largest(&self) -> Option<Arc<Client>> {
         let open = self.open.lock();
         open.values()
-            .filter(|client| !client.is_killed())
+            .filter(|client| !client.is_killed() && !client.facts.is_kept.load(Relaxed))
             .max_by_key(|client| client.buffers_bytes())
             .cloned()
     }
@@ -117,6 +141,7 @@ impl Client {
             seen_ms: AtomicU64::new(now_ms),
             protocol: AtomicUsize::new(Version::default().number()),
             command: AtomicUsize::new(usize::MAX),
+            queued: AtomicUsize::new(usize::MAX),
             ..Facts::default()
         };
         Self {
@@ -132,41 +157,70 @@ impl Client {
         }
     }
 
-    /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far.
+    /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far. How many bytes more
+    /// wait now.
     ///
     /// # Errors
     /// When more than `bytes_max` wait for it already: the client is closed then.
-    #[expect(dead_code, reason = "pub/sub, which is next, posts")]
-    pub(crate) fn post(&self, message: &[u8], bytes_max: usize) -> Result<(), MailOverLimit> {
+    pub(crate) fn post(&self, message: &[u8], bytes_max: usize) -> Result<usize, MailOverLimit> {
         let mut mailbox = self.mailbox.lock();
-        if mailbox.len() + message.len() + self.facts.unsent_bytes.load(Relaxed) > bytes_max {
+        if mailbox.is_closed {
+            return Ok(0);
+        }
+        if mailbox.bytes.len() + message.len() + self.facts.unsent_bytes.load(Relaxed) > bytes_max {
             drop(mailbox);
             self.kill();
             return Err(MailOverLimit);
         }
-        mailbox.extend_from_slice(message);
+        let before = mailbox.bytes.capacity();
+        mailbox.bytes.extend_from_slice(message);
+        let more = mailbox.bytes.capacity() - before;
         let is_known = self.has_mail.swap(true, SeqCst);
         drop(mailbox);
         if !is_known {
             self.place.worker.call(self.place.number);
         }
-        Ok(())
+        Ok(more)
     }
 
     pub(crate) fn has_mail(&self) -> bool {
         self.has_mail.load(Relaxed)
     }
 
-    /// Appends what was posted.
-    pub(crate) fn take_mail(&self, out: &mut Vec<u8>) {
+    /// Appends what was posted; how many bytes of memory are free then.
+    pub(crate) fn take_mail(&self, out: &mut Vec<u8>) -> usize {
         let mut mailbox = self.mailbox.lock();
         self.has_mail.store(false, SeqCst);
-        out.append(&mut mailbox);
-        *mailbox = Vec::new();
+        let bytes = std::mem::take(&mut mailbox.bytes);
+        drop(mailbox);
+        out.extend_from_slice(&bytes);
+        bytes.capacity()
+    }
+
+    /// Nothing can be posted any more; how many bytes of memory are free then.
+    pub(crate) fn close_mailbox(&self) -> usize {
+        let mut mailbox = self.mailbox.lock();
+        mailbox.is_closed = true;
+        std::mem::take(&mut mailbox.bytes).capacity()
+    }
+
+    /// To how many channels, patterns and shard channels.
+    pub(crate) fn set_subscribed(&self, counts: [usize; 3]) {
+        let facts = self.facts.subscribed.iter().zip(counts);
+        facts.for_each(|(fact, count)| fact.store(count, Relaxed));
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.facts.subscribed.iter().any(|count| count.load(Relaxed) > 0)
     }
 
     fn buffers_bytes(&self) -> usize {
-        self.facts.unread_bytes.load(Relaxed) + self.facts.unsent_bytes.load(Relaxed)
+        self.facts.unread_bytes.load(Relaxed) + self.unsent_bytes()
+    }
+
+    /// Replies and messages that it has not read.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.facts.unsent_bytes.load(Relaxed) + self.mailbox.lock().bytes.capacity()
     }
 
     /// Whether it has said nothing for so long.
@@ -182,6 +236,12 @@ impl Client {
 
     pub(crate) fn is_killed(&self) -> bool {
         self.is_killed.load(Relaxed)
+    }
+}
+
+impl Receiver for Client {
+    fn id(&self) -> u64 {
+        self.id
     }
 }
 

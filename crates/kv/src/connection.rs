@@ -30,6 +30,8 @@ pub(crate) enum Then {
     Again,
     /// Go on when no other worker executes commands.
     Alone,
+    /// Go on when CLIENT PAUSE is over.
+    Later,
     Close,
 }
 
@@ -80,7 +82,7 @@ impl Connection {
         }
         if self.client().has_mail() {
             buffers.output.clear();
-            self.client().take_mail(&mut buffers.output);
+            context.shared.take_mail(self.client(), &mut buffers.output);
             if !self.send(&buffers.output) {
                 return Then::Close;
             }
@@ -120,6 +122,7 @@ impl Connection {
             Pause::Drained => Then::Wait,
             Pause::Full => Then::Again,
             Pause::Alone => Then::Alone,
+            Pause::Waiting => Then::Later,
             Pause::Over => Then::Close,
         }
     }
@@ -164,7 +167,8 @@ impl Connection {
     /// The connection ends: its memory is free again.
     pub(crate) fn release(mut self, context: &Context<'_>) -> Transport {
         self.account(0, context);
-        context.shared.clients.remove(self.client().id);
+        self.conversation.session.leave(context.shared);
+        context.shared.forget(self.client());
         self.transport
     }
 }

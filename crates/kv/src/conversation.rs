@@ -4,9 +4,10 @@ use engine::Batch;
 use resp::{DecodeError, Limits, Problem, RequestScanner};
 
 use crate::command::{self, Done, Isolation, Plain};
+use crate::interest::Flags;
 use crate::reply::Reply;
 use crate::separated::{self, MessageScanner, TextProtocol};
-use crate::session::Session;
+use crate::session::{Gates, Session};
 use crate::shared::Shared;
 
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) enum Pause {
     Full,
     /// The next command must be executed while no other worker executes any.
     Alone,
+    /// The next command waits for the end of CLIENT PAUSE.
+    Waiting,
     /// Nothing will be executed any more.
     Over,
 }
@@ -60,6 +63,9 @@ impl Conversation {
     pub(crate) fn hear(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> Pause {
         // Another client may have changed it with SWAPDB, but nobody does while this one has its turn.
         self.session.choose(self.session.chosen, &context.shared.databases);
+        let flags = context.shared.interests.flags();
+        self.session.gates.close_if(flags.has(Flags::LOOK_BEFORE), Gates::LOOK_BEFORE);
+        self.session.gates.close_if(flags.has(Flags::PAUSED), Gates::PAUSE);
         let mut unread = std::mem::take(&mut self.unread);
         if unread.is_empty() {
             let executed = self.execute_all(input, context, output);
@@ -72,17 +78,21 @@ impl Conversation {
                 self.unread = unread;
             }
         }
+        if !context.shared.interests.flags().are_indifferent() {
+            context.shared.end_batch();
+            self.take_mail(context, output);
+        }
         self.publish(context);
         self.pause
     }
 
     /// Whether there may be requests that wait.
     pub(crate) fn has_rest(&self) -> bool {
-        matches!(self.pause, Pause::Full | Pause::Alone)
+        matches!(self.pause, Pause::Full | Pause::Alone | Pause::Waiting)
     }
 
     pub(crate) fn unread_bytes(&self) -> usize {
-        self.unread.capacity()
+        self.unread.capacity() + self.session.queued_bytes()
     }
 
     /// Executes every whole request; how many bytes they had.
@@ -98,21 +108,22 @@ impl Conversation {
             at += self.execute_plain(&input[at..], context, output);
             if is_text(&input[at..], context) {
                 let Some(message) = self.messages.scan(&input[at..]) else { break Pause::Drained };
-                if separated::execute(message, &mut self.session, context, output) == Done::NotAlone {
-                    break Pause::Alone;
+                match separated::execute(message, &mut self.session, context, output) {
+                    Done::Yes => at += message.len() + 1,
+                    Done::NotAlone => break Pause::Alone,
+                    Done::NotNow => break Pause::Waiting,
                 }
-                at += message.len() + 1;
                 continue;
             }
             match self.scanner.scan(&input[at..]) {
                 Ok(None) => break Pause::Drained,
                 Ok(Some(arguments)) => {
                     let mut reply = Reply { out: output, version: self.session.version };
-                    if command::execute(&arguments, &mut self.session, context, &mut reply) == Done::NotAlone
-                    {
-                        break Pause::Alone;
+                    match command::execute(&arguments, &mut self.session, context, &mut reply) {
+                        Done::Yes => at += arguments.bytes,
+                        Done::NotAlone => break Pause::Alone,
+                        Done::NotNow => break Pause::Waiting,
                     }
-                    at += arguments.bytes;
                 }
                 Err(error) => {
                     let mut reply = Reply { out: output, version: self.session.version };
@@ -120,9 +131,7 @@ impl Conversation {
                     self.session.is_over = true;
                 }
             }
-            if self.session.client.has_mail() {
-                self.session.client.take_mail(output);
-            }
+            self.take_mail(context, output);
         };
         if self.session.is_over { input.len() } else { at }
     }
@@ -136,13 +145,11 @@ impl Conversation {
             for plain in ahead.iter().flatten() {
                 let mut reply = Reply { out: output, version: self.session.version };
                 let is_full = reply.out.len() >= context.output_bytes_max;
-                if is_full || !plain.execute(&mut batch, &mut self.session, &mut reply, context.now_ms) {
+                if is_full || !plain.execute(&mut batch, &mut self.session, &mut reply, context) {
                     return at;
                 }
                 at += plain.bytes;
-                if self.session.client.has_mail() {
-                    self.session.client.take_mail(output);
-                }
+                self.take_mail(context, output);
             }
             if ahead[AHEAD - 1].is_none() {
                 break;
@@ -167,6 +174,13 @@ impl Conversation {
             ahead.iter().flatten().for_each(|plain| batch.prefetch_item(&plain.key));
         }
         ahead
+    }
+
+    /// What others have sent, or the command to its own client.
+    fn take_mail(&self, context: &Context<'_>, output: &mut Vec<u8>) {
+        if self.session.client.has_mail() {
+            context.shared.take_mail(&self.session.client, output);
+        }
     }
 
     fn publish(&mut self, context: &Context<'_>) {

@@ -26,7 +26,6 @@ impl Databases {
     }
 
     /// The number by which clients know one of the engine.
-    #[cfg_attr(not(test), expect(dead_code, reason = "notifications of keys name it"))]
     pub(crate) fn of_clients(&self, database: Database) -> Database {
         let is_it = |chosen: &Database| self.of_engine(*chosen) == database;
         (0..Database::COUNT).filter_map(Database::new).find(is_it).unwrap_or_default()

@@ -67,10 +67,10 @@ impl OfflineClient {
             bytes = &[];
             let client = &self.conversation.session.client;
             if client.has_mail() {
-                client.take_mail(replies);
+                shared.take_mail(client, replies);
             }
             match pause {
-                Pause::Drained => return (!client.is_killed()).then_some(()),
+                Pause::Drained | Pause::Waiting => return (!client.is_killed()).then_some(()),
                 Pause::Full | Pause::Alone => {}
                 Pause::Over => return None,
             }
@@ -80,7 +80,8 @@ impl OfflineClient {
 
 impl Drop for OfflineClient {
     fn drop(&mut self) {
-        self.shared.clients.remove(self.conversation.session.client.id);
+        self.conversation.session.leave(&self.shared);
+        self.shared.forget(&self.conversation.session.client);
     }
 }
 

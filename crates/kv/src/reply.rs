@@ -87,6 +87,17 @@ impl Reply<'_> {
         }
     }
 
+    /// Nothing, where a list was asked for.
+    pub(crate) fn null_array(&mut self) {
+        let bytes: &[u8] = if self.version == Version::Resp3 { b"_\r\n" } else { b"*-1\r\n" };
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Followed by as many replies: a message that nobody has asked for.
+    pub(crate) fn push(&mut self, length: usize) {
+        self.length(if self.version == Version::Resp3 { b'>' } else { b'*' }, length);
+    }
+
     /// Followed by as many replies.
     pub(crate) fn array(&mut self, length: usize) {
         self.length(b'*', length);

@@ -1,6 +1,7 @@
 //! What a client has chosen for its connection.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,6 +11,10 @@ use crate::clients::Client;
 use crate::command::Command;
 use crate::databases::Databases;
 use crate::reply::Version;
+use crate::shared::Shared;
+use crate::subscriptions::Own;
+use crate::tracking::Mode;
+use crate::transaction::{Queue, Watching};
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -26,11 +31,30 @@ pub(crate) struct Session {
     /// Executed last.
     pub(crate) command: Option<&'static Command>,
     replies: Replies,
+    /// What follows MULTI.
+    pub(crate) queue: Option<Box<Queue>>,
+    /// WATCH.
+    pub(crate) watching: Option<Box<Watching>>,
+    pub(crate) subscribed: Option<Box<Own>>,
+    /// CLIENT TRACKING.
+    pub(crate) tracking: Option<Mode>,
+    pub(crate) caching: Caching,
+    /// Keys that were not there when the command began, if somebody wants to know.
+    pub(crate) missing: RefCell<BTreeSet<Box<[u8]>>>,
+}
+
+/// CLIENT CACHING.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Caching {
+    #[default]
+    Unsaid,
+    /// It was said for the next command: YES of those who opt in, NO of those who opt out.
+    Said,
 }
 
 /// What stands between a command and its execution. Nothing, for most clients at most times: one look tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gates(u8);
+pub(crate) struct Gates(u16);
 
 /// CLIENT REPLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +73,16 @@ impl Gates {
     pub(crate) const PASSWORD: Self = Self(1);
     /// Not every command is replied to.
     pub(crate) const REPLIES: Self = Self(2);
+    /// Commands wait for EXEC.
+    pub(crate) const QUEUE: Self = Self(1 << 2);
+    /// Commands that do not belong to pub/sub would be taken for messages.
+    pub(crate) const SUBSCRIBED: Self = Self(1 << 3);
+    /// What is read is remembered.
+    pub(crate) const TRACKING: Self = Self(1 << 4);
+    /// Somebody wants to know which keys were missing.
+    pub(crate) const LOOK_BEFORE: Self = Self(1 << 5);
+    /// CLIENT PAUSE.
+    pub(crate) const PAUSE: Self = Self(1 << 6);
 
     /// Those that concern messages of the 0x1F protocol.
     pub(crate) fn for_text(self) -> Self {
@@ -70,6 +104,11 @@ impl Gates {
     pub(crate) fn open(&mut self, gate: Self) {
         self.0 &= !gate.0;
     }
+
+    /// Closes it if so, or else opens it.
+    pub(crate) fn close_if(&mut self, is_closed: bool, gate: Self) {
+        if is_closed { self.close(gate) } else { self.open(gate) }
+    }
 }
 
 impl Session {
@@ -85,6 +124,12 @@ impl Session {
             changes: Cell::new(0),
             command: None,
             replies: Replies::default(),
+            queue: None,
+            watching: None,
+            subscribed: None,
+            tracking: None,
+            caching: Caching::default(),
+            missing: RefCell::default(),
         }
     }
 
@@ -92,6 +137,48 @@ impl Session {
     pub(crate) fn choose(&mut self, database: Database, databases: &Databases) {
         self.chosen = database;
         self.database = databases.of_engine(database);
+    }
+
+    /// What others know of its wishes is forgotten: at the end of the connection, and with RESET.
+    pub(crate) fn leave(&mut self, shared: &Shared) {
+        let interests = &shared.interests;
+        if let Some(mut own) = self.subscribed.take() {
+            interests.subscriptions.remove_all(self.client.id, &mut own);
+        }
+        if self.tracking.take().is_some() {
+            interests.tracking.stop(self.client.id);
+            interests.refresh(&shared.engine);
+        }
+        self.discard(shared);
+        self.client.set_subscribed([0; 3]);
+    }
+
+    /// The end of a transaction, and of watching keys for it.
+    pub(crate) fn discard(&mut self, shared: &Shared) {
+        self.queue = None;
+        self.gates.open(Gates::QUEUE);
+        self.unwatch(shared);
+    }
+
+    /// What it watches is not watched any more.
+    pub(crate) fn unwatch(&mut self, shared: &Shared) {
+        if let Some(watching) = self.watching.take() {
+            shared.interests.watches.unwatch(&watching);
+            shared.interests.refresh(&shared.engine);
+        }
+    }
+
+    /// Closes and opens gates as its subscriptions and its tracking ask for.
+    pub(crate) fn set_gates(&mut self) {
+        let is_subscribed = self.subscribed.as_ref().is_some_and(|own| !own.is_empty());
+        self.gates.close_if(is_subscribed && self.version == Version::Resp2, Gates::SUBSCRIBED);
+        let is_reading = self.tracking.is_some_and(|mode| mode != Mode::Broadcast);
+        self.gates.close_if(is_reading, Gates::TRACKING);
+    }
+
+    /// What waits for EXEC, in memory.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.bytes())
     }
 
     /// RESET.
@@ -131,6 +218,7 @@ impl Session {
         facts.seen_ms.store(now_ms, Relaxed);
         facts.database.store(self.chosen.number(), Relaxed);
         facts.protocol.store(self.version.number(), Relaxed);
+        facts.queued.store(self.queue.as_ref().map_or(usize::MAX, |queue| queue.len()), Relaxed);
         facts.command.store(self.command.map_or(usize::MAX, number_of), Relaxed);
     }
 }

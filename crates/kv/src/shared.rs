@@ -7,9 +7,10 @@ use engine::Engine;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::access::Access;
-use crate::clients::Clients;
+use crate::clients::{Client, Clients, MailOverLimit};
 use crate::command::Table;
 use crate::databases::Databases;
+use crate::interest::Interests;
 use crate::limits::Limits;
 use crate::saved::SaveFile;
 use crate::separated::TextProtocol;
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) text: TextProtocol,
     pub(crate) clients: Clients,
     pub(crate) databases: Databases,
+    pub(crate) interests: Interests,
     pub(crate) access: RwLock<Access>,
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
@@ -58,6 +60,7 @@ impl Shared {
             text: TextProtocol::default(),
             clients: Clients::default(),
             databases: Databases::default(),
+            interests: Interests::default(),
             access: RwLock::default(),
             limits: Mutex::new(Limits::default()),
             tls: RwLock::default(),
@@ -143,6 +146,27 @@ impl Shared {
         }
         self.engine.lend(before_bytes, now_bytes);
         self.buffers_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
+    }
+
+    /// Sends what is no reply. A client that has too much to read already is closed instead.
+    pub(crate) fn post(&self, client: &Client, message: &[u8]) {
+        match client.post(message, self.limits().mail_bytes_max) {
+            Ok(more) => self.account(0, more),
+            Err(MailOverLimit) => {
+                tracing::warn!(client = %client.ends.client, "closed: it does not read its messages");
+            }
+        }
+    }
+
+    /// Appends what was posted to a client.
+    pub(crate) fn take_mail(&self, client: &Client, out: &mut Vec<u8>) {
+        self.account(client.take_mail(out), 0);
+    }
+
+    /// A connection has ended.
+    pub(crate) fn forget(&self, client: &Client) {
+        self.clients.remove(client.id);
+        self.account(client.close_mailbox(), 0);
     }
 
     pub(crate) fn buffers_bytes(&self) -> usize {

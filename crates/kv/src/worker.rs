@@ -33,6 +33,8 @@ const OUTPUT_BYTES_SCARCE: usize = 1;
 const TICK: Duration = Duration::from_millis(100);
 /// Items that are looked at for their expiry in one turn of the loop: about 50 µs.
 const EXPIRED_AT_ONCE: usize = 500;
+/// How often is looked whether CLIENT PAUSE is over.
+const PAUSE_STEP: Duration = Duration::from_millis(5);
 /// How long clients that are slow are waited for at the end.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
@@ -45,6 +47,8 @@ pub(crate) struct Worker {
     again: Vec<usize>,
     /// Those whose next command needs all turns.
     alone: Vec<usize>,
+    /// Those whose next command waits for the end of CLIENT PAUSE.
+    later: Vec<usize>,
     buffers: Buffers,
     limits: Limits,
     shared: Arc<Shared>,
@@ -73,7 +77,7 @@ impl Worker {
             input_bytes_max: INPUT_BYTES,
         };
         let limits = shared.limits();
-        let (connections, again, alone) = (Slab::new(), Vec::new(), Vec::new());
+        let (connections, again, alone, later) = (Slab::new(), Vec::new(), Vec::new(), Vec::new());
         Ok(Self {
             number,
             poll,
@@ -81,6 +85,7 @@ impl Worker {
             connections,
             again,
             alone,
+            later,
             buffers,
             limits,
             shared,
@@ -97,6 +102,7 @@ impl Worker {
         while !shared.is_stopping() {
             self.wait(&mut events, TICK)?;
             let now_ms = now_ms();
+            self.end_pause(now_ms);
             {
                 let _turn = shared.turn(self.number);
                 events.iter().for_each(|event| self.react(event, now_ms));
@@ -109,7 +115,21 @@ impl Worker {
         self.finish(&mut events)
     }
 
+    /// Connections that have waited for the end of a pause go on.
+    fn end_pause(&mut self, now_ms: u64) {
+        if self.later.is_empty() {
+            return;
+        }
+        let interests = &self.shared.interests;
+        if interests.pauses.now(now_ms).is_none() {
+            self.again.append(&mut self.later);
+        }
+        self.later.sort_unstable();
+        self.later.dedup();
+    }
+
     fn wait(&mut self, events: &mut Events, at_most: Duration) -> io::Result<()> {
+        let at_most = if self.later.is_empty() { at_most } else { at_most.min(PAUSE_STEP) };
         let may_sleep = self.again.is_empty() && self.expire_from.is_none() && self.calls.may_sleep();
         let waited = self.poll.poll(events, Some(if may_sleep { at_most } else { Duration::ZERO }));
         self.calls.take(&mut self.again);
@@ -203,6 +223,7 @@ impl Worker {
             Then::Wait => {}
             Then::Again => self.again.push(number),
             Then::Alone => self.alone.push(number),
+            Then::Later => self.later.push(number),
             Then::Close => self.close(number, now_ms),
         }
         if is_scarce && self.shared.buffers_bytes() > self.limits.buffers_bytes_max {
@@ -224,6 +245,9 @@ impl Worker {
         self.ticked_at_ms = now_ms;
         self.limits = self.shared.limits();
         self.expire_from.get_or_insert(0);
+        if self.shared.interests.pauses.end_if_over(now_ms) {
+            self.shared.interests.refresh(&self.shared.engine);
+        }
         (0..self.doors.len()).for_each(|door| self.accept(door, now_ms));
         self.close_idle(now_ms);
     }
@@ -232,6 +256,7 @@ impl Worker {
     fn expire(&mut self, now_ms: u64) {
         if let Some(from) = self.expire_from {
             self.expire_from = self.shared.engine.expire(from, EXPIRED_AT_ONCE, now_ms);
+            self.shared.end_batch();
         }
     }
 
@@ -251,6 +276,7 @@ impl Worker {
     fn finish(mut self, events: &mut Events) -> io::Result<()> {
         (0..self.doors.len()).for_each(|door| self.accept(door, now_ms()));
         self.doors.clear();
+        self.shared.interests.pauses.end();
         self.again = self.connections.iter().map(|(number, _)| number).collect();
         let end = Instant::now() + STOP_WITHIN;
         while !self.connections.is_empty() && Instant::now() < end {

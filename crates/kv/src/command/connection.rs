@@ -6,12 +6,16 @@ use engine::Database;
 
 use super::arguments::parse_integer;
 use super::{Call, Outcome, Refusal};
-use crate::clients::Client;
 use crate::reply::{Reply, Version};
-use crate::session::{Gates, Replies};
+use crate::session::Gates;
 
 pub(super) fn ping(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match call.length() {
+        1 | 2 if call.session.gates.is_closed(Gates::SUBSCRIBED) => {
+            reply.array(2);
+            reply.bulk(b"pong");
+            reply.bulk(call.arguments.at(1).unwrap_or_default());
+        }
         1 => reply.simple("PONG"),
         2 => reply.bulk(call.argument(1)),
         _ => return Err(Refusal::Arity("ping".to_owned())),
@@ -31,9 +35,11 @@ pub(super) fn quit(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.session.leave(call.shared);
+    call.flush_mail(reply);
     call.session.reset(call.shared.first_gates());
     call.session.choose(Database::default(), &call.shared.databases);
-    reply.version = call.session.version;
+    call.set_version(Version::default(), reply);
     reply.simple("RESET");
     Ok(())
 }
@@ -99,7 +105,8 @@ pub(super) fn hello(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if call.session.gates.is_closed(Gates::PASSWORD) {
         return Err(Refusal::Other(HELLO_BEFORE_AUTH));
     }
-    call.session.version = version;
+    call.flush_mail(reply);
+    call.set_version(version, reply);
     if let Some(name) = greeting.name {
         call.session.client.names.lock().name = name;
     }
@@ -132,7 +139,6 @@ fn greeting<'a>(call: &Call<'a>) -> Result<Greeting<'a>, Refusal> {
 }
 
 fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    reply.version = call.session.version;
     reply.map(7);
     let mut pair = |name: &str, value: &str| {
         reply.bulk(name.as_bytes());
@@ -158,79 +164,28 @@ fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 /// Clients choose what they may send by this version.
 pub(super) const REDIS_VERSION: &str = "7.0.0";
 
-pub(super) fn client(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let is = |word| call.is_word(1, word);
-    match call.length() {
-        2 if is("id") => reply.integer(call.session.client.id as i64),
-        2 if is("getname") => {
-            let name = &call.session.client.names.lock().name;
-            reply.bulk_or_null(Some(name.as_slice()).filter(|name| !name.is_empty()));
-        }
-        2 if is("info") => {
-            let line = format!("{}\n", describe(&call.session.client, call.now_ms));
-            reply.text(&line);
-        }
-        3 if is("setname") => {
-            call.session.client.names.lock().name = client_name(call.argument(2))?;
-            reply.ok();
-        }
-        4 if is("setinfo") => set_info(call, reply)?,
-        3 if is("reply") => set_replies(call, reply)?,
-        3 if is("no-evict") || is("no-touch") => reply.ok(),
-        _ => {
-            let name = String::from_utf8_lossy(call.argument(1)).into_owned();
-            return Err(Refusal::UnknownSubcommand { command: "CLIENT".to_owned(), name });
-        }
-    }
-    Ok(())
-}
-
-fn client_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
+pub(super) fn client_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     if name.iter().all(|byte| matches!(byte, b'!'..=b'~')) {
         return Ok(name.to_vec());
     }
     Err(Refusal::Other("ERR Client names cannot contain spaces, newlines or special characters."))
 }
 
-fn set_info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let value = client_name(call.argument(3))?;
-    let mut names = call.session.client.names.lock();
-    match () {
-        () if call.is_word(2, "lib-name") => names.library = value,
-        () if call.is_word(2, "lib-ver") => names.library_version = value,
-        () => return Err(Refusal::Other("ERR Unrecognized option")),
+impl Call<'_> {
+    /// Replies, and messages from others, are in this protocol from now on.
+    fn set_version(&mut self, version: Version, reply: &mut Reply<'_>) {
+        self.session.version = version;
+        self.session.client.facts.protocol.store(version.number(), Relaxed);
+        self.session.set_gates();
+        reply.version = version;
     }
-    reply.ok();
-    Ok(())
-}
 
-fn set_replies(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let replies = match () {
-        () if call.is_word(2, "on") => Replies::On,
-        () if call.is_word(2, "off") => Replies::Off,
-        () if call.is_word(2, "skip") => Replies::SkipNext,
-        () => return Err(Refusal::Syntax),
-    };
-    call.session.set_replies(replies);
-    reply.ok();
-    Ok(())
-}
-
-/// As a line of CLIENT LIST.
-fn describe(client: &Client, now_ms: u64) -> String {
-    let facts = &client.facts;
-    let names = client.names.lock();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!(
-        "id={} addr={} laddr={} name={} age={} db={} resp={} lib-name={} lib-ver={}",
-        client.id,
-        client.ends.client,
-        client.ends.server,
-        text(&names.name),
-        now_ms.saturating_sub(client.since_ms) / 1000,
-        facts.database.load(Relaxed),
-        facts.protocol.load(Relaxed),
-        text(&names.library),
-        text(&names.library_version),
-    )
+    /// Messages that were sent come before the reply, since the client will not take them for messages after it.
+    pub(super) fn flush_mail(&self, reply: &mut Reply<'_>) {
+        let gates = self.session.gates;
+        // Replies that are not sent would take them along. Other messages of RESP3 can't be mistaken for replies.
+        if reply.version == Version::Resp2 && !gates.is_closed(Gates::REPLIES) {
+            self.shared.take_mail(&self.session.client, reply.out);
+        }
+    }
 }

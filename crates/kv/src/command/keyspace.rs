@@ -204,7 +204,7 @@ pub(super) fn swapdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         numbers.map(|number| usize::try_from(number).ok().and_then(Database::new).ok_or(Refusal::Database));
     let (one, other) = (one?, other?);
     call.alone()?;
-    call.shared.databases.swap(one, other);
+    call.shared.swap(one, other, call.now_ms);
     call.session.choose(call.session.chosen, &call.shared.databases);
     reply.ok();
     Ok(())

@@ -2,15 +2,19 @@
 
 mod arguments;
 mod catalog;
+mod client;
 mod conditional;
+mod config;
 mod connection;
 mod expiry;
+mod gates;
 mod keys;
 mod keyspace;
 mod numbers;
 mod object;
 mod options;
 mod plain;
+mod pubsub;
 mod reference;
 mod saving;
 mod server;
@@ -18,6 +22,8 @@ mod strings;
 mod subsequence;
 mod syntax;
 mod table;
+mod tracking;
+mod transactions;
 
 use engine::{Database, Engine, Key, OutOfMemory};
 use resp::Arguments;
@@ -28,6 +34,7 @@ pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
 
 use crate::conversation::Context;
+pub(crate) use crate::notify::Change;
 use crate::reply::Reply;
 use crate::session::{Gates, Session};
 use crate::shared::Shared;
@@ -47,24 +54,8 @@ pub(crate) enum Done {
     Yes,
     /// It needs [`Isolation::Alone`], and has done nothing.
     NotAlone,
-}
-
-/// What a command has done to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Set,
-    Append,
-    SetRange,
-    IncrBy,
-    IncrByFloat,
-    Del,
-    Expire,
-    Persist,
-    RenameFrom,
-    RenameTo,
-    CopyTo,
-    MoveFrom,
-    MoveTo,
+    /// It has to wait for the end of a pause, and has done nothing.
+    NotNow,
 }
 
 /// One command under way.
@@ -118,11 +109,20 @@ pub(crate) enum Refusal {
     OutOfMemory,
     #[error("NOAUTH Authentication required.")]
     NoPassword,
+    #[error(
+        "ERR Can't execute '{0}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+    )]
+    Subscribed(&'static str),
     #[error("{0}")]
     Other(&'static str),
+    #[error("{0}")]
+    Told(String),
     /// Not told: the command is executed again, alone.
     #[error("the command needs to be alone")]
     NotAlone,
+    /// Not told: the command is executed when a pause is over.
+    #[error("the command has to wait")]
+    NotNow,
 }
 
 pub(crate) type Outcome = Result<(), Refusal>;
@@ -143,8 +143,10 @@ pub(crate) fn execute(
     if let Err(refusal) = outcome {
         // What was replied so far would be taken for the reply.
         reply.out.truncate(begin);
-        if refusal == Refusal::NotAlone {
-            return Done::NotAlone;
+        match refusal {
+            Refusal::NotAlone => return Done::NotAlone,
+            Refusal::NotNow => return Done::NotNow,
+            _ => {}
         }
         reply.error(&refusal.to_string());
     }
@@ -157,16 +159,6 @@ pub(crate) fn execute(
 impl<'a> Call<'a> {
     fn run(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
         let command = self.find(name)?;
-        (command.run)(self, reply)
-    }
-
-    /// As [`Call::run`] for a client of whom something else is to be looked at first.
-    fn run_gated(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
-        self.session.begin();
-        let command = self.find(name)?;
-        if self.session.gates.is_closed(Gates::PASSWORD) && !command.is_for_anybody() {
-            return Err(Refusal::NoPassword);
-        }
         (command.run)(self, reply)
     }
 
@@ -186,7 +178,7 @@ impl<'a> Call<'a> {
 
     /// This command has changed a key.
     fn changed(&self, key: &Key<'_>, change: Change) {
-        changed(self.session, key, change);
+        changed(self.session, self.shared, key, change);
     }
 
     fn unknown(&self, name: &[u8]) -> Refusal {
@@ -194,6 +186,11 @@ impl<'a> Call<'a> {
         let arguments = self.arguments.iter().skip(1).take(ARGUMENTS_TOLD);
         let arguments: String = arguments.map(|argument| format!("'{}' ", text(argument))).collect();
         Refusal::Unknown { name: text(name), arguments }
+    }
+
+    fn unknown_part(&self, command: &Command) -> Refusal {
+        let name = String::from_utf8_lossy(self.argument(1)).into_owned();
+        Refusal::UnknownSubcommand { command: command.name.to_ascii_uppercase(), name }
     }
 
     /// The database that the client has chosen.
@@ -249,8 +246,12 @@ impl<'a> Call<'a> {
 }
 
 /// A command of this session has changed a key.
-fn changed(session: &Session, _key: &Key<'_>, _change: Change) {
+#[inline]
+fn changed(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
     session.changes.set(session.changes.get() + 1);
+    if !shared.interests.flags().are_indifferent() {
+        gates::tell(session, shared, key, change);
+    }
 }
 
 /// A command whose second word says which it is.
@@ -261,8 +262,7 @@ fn container(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return help(call, command, reply);
     }
     let Some(part) = table.find_subcommand(command, call.argument(1)) else {
-        let name = String::from_utf8_lossy(call.argument(1)).into_owned();
-        return Err(Refusal::UnknownSubcommand { command: command.name.to_ascii_uppercase(), name });
+        return Err(call.unknown_part(command));
     };
     if !part.takes(call.length()) {
         return Err(Refusal::Arity(part.name.to_owned()));

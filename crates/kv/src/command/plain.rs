@@ -4,6 +4,7 @@ use engine::{Access, Batch, Database, Engine, Expiry, Key};
 use resp::Short;
 
 use super::{Change, Command, changed, table};
+use crate::conversation::Context;
 use crate::reply::Reply;
 use crate::session::Session;
 
@@ -43,8 +44,9 @@ impl<'a> Plain<'a> {
         batch: &mut Batch<'_>,
         session: &mut Session,
         reply: &mut Reply<'_>,
-        now_ms: u64,
+        context: &Context<'_>,
     ) -> bool {
+        let now_ms = context.now_ms;
         let shard = batch.shard(&self.key);
         let Some(value) = self.value else {
             match shard.get(&self.key, Access::Use, now_ms) {
@@ -58,7 +60,7 @@ impl<'a> Plain<'a> {
         if is_set {
             reply.ok();
             session.command = Some(SET_COMMAND);
-            changed(session, &self.key, Change::Set);
+            changed(session, context.shared, &self.key, Change::Set);
         }
         is_set
     }

@@ -6,6 +6,8 @@ use super::connection::REDIS_VERSION;
 use super::{Call, Outcome, Refusal};
 use crate::background;
 use crate::reply::Reply;
+use crate::shared::Shared;
+use crate::subscriptions::Kind;
 
 pub(super) fn dbsize(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let keys = call.engine().counts().keys[call.session.database.number()];
@@ -16,9 +18,11 @@ pub(super) fn dbsize(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     check_flush(call)?;
     call.alone()?;
+    let watched = call.shared.watched(None, call.now_ms);
     let mut cleared = call.engine().clear();
     // Where there is no thread, it is freed here and now.
     let _ = background::spawn("kv-free", move || while cleared.free_some() {});
+    call.shared.flushed(&watched);
     reply.ok();
     Ok(())
 }
@@ -27,7 +31,9 @@ pub(super) fn flushdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     check_flush(call)?;
     call.alone()?;
     let database = call.session.database;
+    let watched = call.shared.watched(Some(call.session.chosen), call.now_ms);
     call.engine().shards().for_each(|mut shard| shard.clear_database(database));
+    call.shared.flushed(&watched);
     reply.ok();
     Ok(())
 }
@@ -91,7 +97,7 @@ const SECTIONS: [(&str, Section); 6] = [
             call.shared.refused(),
             counts.expired,
             counts.evicted
-        )
+        ) + &interests(call.shared)
     }),
     ("Keyspace", |call| {
         let counts = call.engine().counts();
@@ -107,27 +113,15 @@ const SECTIONS: [(&str, Section); 6] = [
     }),
 ];
 
-/// CONFIG GET: what clients ask for. Nothing can be set yet.
-pub(super) fn config(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    if !call.is_word(1, "get") {
-        let name = String::from_utf8_lossy(call.argument(1)).into_owned();
-        return Err(Refusal::UnknownSubcommand { command: "CONFIG".to_owned(), name });
-    }
-    let known = [
-        ("maxmemory", call.engine().bytes_max().to_string()),
-        ("maxmemory-policy", call.engine().policy().name().to_owned()),
-        ("save", String::new()),
-        ("appendonly", "no".to_owned()),
-        ("databases", engine::Database::COUNT.to_string()),
-    ];
-    let is_wanted = |name: &str| {
-        call.from(2).any(|wanted| wanted == b"*" || wanted.eq_ignore_ascii_case(name.as_bytes()))
-    };
-    let found: Vec<_> = known.into_iter().filter(|(name, _)| is_wanted(name)).collect();
-    reply.map(found.len());
-    for (name, value) in found {
-        reply.bulk(name.as_bytes());
-        reply.bulk(value.as_bytes());
-    }
-    Ok(())
+/// Of subscribers and client-side caches.
+fn interests(shared: &Shared) -> String {
+    let subscriptions = &shared.interests.subscriptions;
+    let (keys, items, prefixes) = shared.interests.tracking.counts();
+    format!(
+        "pubsub_channels:{}\r\npubsub_patterns:{}\r\npubsubshard_channels:{}\r\ntracking_total_keys:{keys}\r\n\
+         tracking_total_items:{items}\r\ntracking_total_prefixes:{prefixes}\r\n",
+        subscriptions.count(Kind::Channel),
+        subscriptions.count(Kind::Pattern),
+        subscriptions.count(Kind::Shard),
+    )
 }

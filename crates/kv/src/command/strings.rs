@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Access, Entry, Expiry, Key, Shard};
+use engine::{Access, Entry, Expiry, Key, OutOfMemory, Shard};
 
 use super::expiry::{Unit, relative};
 use super::options::{Command, Condition, Options};
@@ -140,17 +140,34 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     }
     let change = options.expiry(call, Command::GetEx)?;
     let begin = reply.out.len();
-    let is_changed = call.with_room(&key, || {
+    let changed = call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut shard = call.engine().lock(&key);
         reply_value(&mut shard, &key, call.now_ms, reply);
-        change.map_or(Ok(false), |expiry| shard.set_expiry(&key, expiry, call.now_ms))
+        change.map_or(Ok(None), |expiry| expire(&mut shard, &key, expiry, call.now_ms))
     })?;
-    if is_changed {
-        let is_persistent = change == Some(Expiry::Never);
-        call.changed(&key, if is_persistent { Change::Persist } else { Change::Expire });
+    if let Some(change) = changed {
+        call.changed(&key, change);
     }
     Ok(())
+}
+
+/// Changes when a key expires: now, if that is in the past. What has changed by it, if anything.
+fn expire(
+    shard: &mut Shard,
+    key: &Key<'_>,
+    expiry: Expiry,
+    now_ms: u64,
+) -> Result<Option<Change>, OutOfMemory> {
+    let Some(found) = shard.get(key, Access::Peek, now_ms) else { return Ok(None) };
+    match expiry {
+        Expiry::Never if found.expires_at_ms.is_none() => Ok(None),
+        Expiry::At(at_ms) if at_ms <= now_ms => Ok(shard.remove(key, now_ms).then_some(Change::Del)),
+        _ => {
+            shard.set_expiry(key, expiry, now_ms)?;
+            Ok(Some(if expiry == Expiry::Never { Change::Persist } else { Change::Expire }))
+        }
+    }
 }
 
 pub(super) fn mset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 
 use super::arguments::parse_integer;
 use super::{
-    Call, Outcome, catalog, conditional, connection, expiry, keys, keyspace, numbers, object, saving, server,
-    strings, subsequence,
+    Call, Outcome, catalog, client, conditional, config, connection, expiry, keys, keyspace, numbers, object,
+    pubsub, saving, server, strings, subsequence, tracking, transactions,
 };
 use crate::reply::Reply;
 
@@ -90,6 +90,26 @@ impl Command {
         self.name.contains('|')
     }
 
+    /// The command that it is a part of, or itself.
+    pub(super) fn container(&self) -> &'static str {
+        self.name.split_once('|').map_or(self.name, |(container, _)| container)
+    }
+
+    /// Whether it is executed at once after MULTI.
+    pub(super) fn goes_before_exec(&self) -> bool {
+        matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+    }
+
+    /// Whether clients of RESP2 that have subscribed may execute it.
+    pub(super) fn is_for_subscribers(&self) -> bool {
+        self.name.ends_with("subscribe") || matches!(self.name, "ping" | "quit" | "reset")
+    }
+
+    /// Whether it is to wait while writes are paused.
+    pub(super) fn may_write(&self) -> bool {
+        self.has("write") || self.name.ends_with("publish")
+    }
+
     /// Whether it needs no password.
     pub(super) fn is_for_anybody(&self) -> bool {
         self.flags.contains(&"no_auth")
@@ -139,6 +159,11 @@ impl Table {
         // All that are used are elements of the list: where they lie tells.
         let behind = std::ptr::from_ref(command).addr().wrapping_sub(COMMANDS.as_ptr().addr());
         behind / size_of::<Command>()
+    }
+
+    /// Of a number that [`Table::number`] gave.
+    pub(super) fn name(&self, number: usize) -> Option<&'static str> {
+        COMMANDS.get(number).map(|command| command.name)
     }
 
     /// The one of a command that is many.
@@ -207,6 +232,13 @@ const REMOVE_SLOW: &[&str] = &["write"];
 const SESSION: &[&str] = &["noscript", "loading", "stale", "fast"];
 const FAST: &[&str] = &["fast"];
 const OPEN: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
+const PUBSUB: &[&str] = &["pubsub", "loading", "stale", "fast"];
+const SUBSCRIBE: &[&str] = &["pubsub", "noscript", "loading", "stale"];
+const CHANNELS: &[&str] = &["pubsub", "loading", "stale"];
+const TRANSACTION: &[&str] = &["noscript", "loading", "stale", "fast", "allow_busy"];
+const EXEC: &[&str] = &["noscript", "loading", "stale", "skip_slowlog"];
+const CLIENT: &[&str] = &["noscript", "loading", "stale"];
+const SAVE: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 macro_rules! commands {
@@ -224,7 +256,24 @@ static COMMANDS: &[Command] = commands! {
     "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.", "key value";
     "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.", "[username] password";
     "bgsave" -1 ADMIN NONE "server" "1.0.0" saving::bgsave, "Writes all keys to disk, while clients go on.", "[SCHEDULE]";
-    "client" -2 SESSION NONE "connection" "2.4.0" connection::client, "Tells of and changes connections.", "subcommand [arg [arg ...]]";
+    "client" -2 SESSION NONE "connection" "2.4.0" super::container, "Tells of and changes connections.";
+    "client|caching" 3 CLIENT NONE "connection" "6.0.0" tracking::caching, "Says whether what the next command reads is tracked.", "YES | NO";
+    "client|getname" 2 CLIENT NONE "connection" "2.6.9" client::getname, "Gives the name of the connection.";
+    "client|getredir" 2 CLIENT NONE "connection" "6.0.0" tracking::getredir, "Gives the connection that is told of changes in place of this one.";
+    "client|id" 2 CLIENT NONE "connection" "5.0.0" client::id, "Gives the number of the connection.";
+    "client|info" 2 CLIENT NONE "connection" "6.2.0" client::info, "Tells of this connection.";
+    "client|kill" -3 ADMIN NONE "connection" "2.4.0" client::kill, "Ends connections.", "ip:port | [ID client-id] [TYPE NORMAL | MASTER | REPLICA | PUBSUB] [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME YES | NO] [MAXAGE seconds]";
+    "client|list" -2 ADMIN NONE "connection" "2.4.0" client::list, "Tells of connections.", "[TYPE NORMAL | MASTER | REPLICA | PUBSUB] [ID client-id [client-id ...]]";
+    "client|no-evict" 3 ADMIN NONE "connection" "7.0.0" client::no_evict, "Says whether the connection may be closed to free memory.", "ON | OFF";
+    "client|no-touch" 3 CLIENT NONE "connection" "7.2.0" client::no_touch, "Is understood, and changes nothing.", "ON | OFF";
+    "client|pause" -3 ADMIN NONE "connection" "2.9.50" client::pause, "Lets commands of all connections wait.", "timeout [WRITE | ALL]";
+    "client|reply" 3 CLIENT NONE "connection" "3.2.0" client::reply, "Says whether commands are replied to.", "ON | OFF | SKIP";
+    "client|setinfo" 4 CLIENT NONE "connection" "7.2.0" client::setinfo, "Tells the library of the client.", "LIB-NAME libname | LIB-VER libver";
+    "client|setname" 3 CLIENT NONE "connection" "2.6.9" client::setname, "Names the connection.", "connection-name";
+    "client|tracking" -3 CLIENT NONE "connection" "6.0.0" tracking::tracking, "Begins or ends client-side caching.", "ON | OFF [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]";
+    "client|trackinginfo" 2 CLIENT NONE "connection" "6.2.0" tracking::trackinginfo, "Tells of client-side caching of this connection.";
+    "client|unblock" -3 ADMIN NONE "connection" "5.0.0" client::unblock, "Is 0: no command blocks.", "client-id [TIMEOUT | ERROR]";
+    "client|unpause" 2 ADMIN NONE "connection" "6.2.0" client::unpause, "Ends a pause.";
     "command" -1 SESSION NONE "server" "2.8.13" catalog::command, "Tells which commands there are.", "", "O(N) for N commands";
     "command|count" 2 SESSION NONE "server" "2.8.13" catalog::count, "Tells how many commands there are.";
     "command|docs" -2 SESSION NONE "server" "7.0.0" catalog::docs, "Tells what commands are for.", "[command-name [command-name ...]]", "O(N) for N commands", "The words are those of Larder; there is no history.";
@@ -232,7 +281,9 @@ static COMMANDS: &[Command] = commands! {
     "command|getkeysandflags" -4 SESSION NONE "server" "7.0.0" catalog::getkeysandflags, "Tells which arguments of a command are keys, and what is done to them.", "command [arg [arg ...]]", "O(N) for N arguments";
     "command|info" -2 SESSION NONE "server" "2.8.13" catalog::info, "Tells how commands are called.", "[command-name [command-name ...]]", "O(N) for N commands";
     "command|list" -2 SESSION NONE "server" "7.0.0" catalog::list, "Gives the names of commands.", "[FILTERBY MODULE module-name | ACLCAT category | PATTERN pattern]", "O(N) for N commands";
-    "config" -2 ADMIN NONE "server" "2.0.0" server::config, "Reads and changes settings.", "GET pattern [pattern ...]";
+    "config" -2 ADMIN NONE "server" "2.0.0" super::container, "Reads and changes settings.";
+    "config|get" -3 ADMIN NONE "server" "2.0.0" config::get, "Gives the settings whose names match patterns.", "parameter [parameter ...]";
+    "config|set" -4 ADMIN NONE "server" "2.0.0" config::set, "Changes settings until the server ends.", "parameter value [parameter value ...]";
     "copy" -3 WRITE_SLOW FIRST_TWO "generic" "6.2.0" keyspace::copy, "Copies a value to another key, or database.", "source destination [DB destination-db] [REPLACE]";
     "dbsize" 1 READ NONE "server" "1.0.0" server::dbsize, "Counts the keys of the database.";
     "decr" 2 WRITE ONE "string" "1.0.0" numbers::decr, "Takes one from a number.", "key";
@@ -241,7 +292,9 @@ static COMMANDS: &[Command] = commands! {
     "delex" -2 REMOVE ONE "string" "8.4.0" conditional::delex, "Removes a key if its value, or the digest of it, is or is not this.", "key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]", "O(1), O(N) for a digest of N bytes";
     "delifeq" 3 REMOVE ONE "string" "9.0.0" conditional::delifeq, "Removes a key if its value is this (Valkey 9).", "key value";
     "digest" 2 READ ONE "string" "8.4.0" conditional::digest_of, "Gives the XXH3 digest of a value, as 16 hexadecimal digits.", "key", "O(N) for N bytes";
+    "discard" 1 TRANSACTION NONE "transactions" "2.0.0" transactions::discard, "Gives up a transaction.";
     "echo" 2 SESSION NONE "connection" "1.0.0" connection::echo, "Says what it is told.", "message";
+    "exec" 1 EXEC NONE "transactions" "1.2.0" transactions::exec, "Executes the commands of a transaction.";
     "exists" -2 READ ALL "generic" "1.0.0" keys::exists, "Counts which of the keys are there.", "key [key ...]";
     "expire" -3 REMOVE ONE "generic" "1.0.0" expiry::expire, "Sets when a key expires, in seconds from now.", "key seconds [NX | XX | GT | LT]";
     "expireat" -3 REMOVE ONE "generic" "1.2.0" expiry::expireat, "Sets when a key expires, in seconds since 1970.", "key unix-time-seconds [NX | XX | GT | LT]";
@@ -272,6 +325,7 @@ static COMMANDS: &[Command] = commands! {
     "mset" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::mset, "Sets several values at once.", "key value [key value ...]";
     "msetex" -4 WRITE_SLOW NUMBERED "string" "8.4.0" conditional::msetex, "Sets several values at once, with one expiry.", "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]", "O(N) for N keys";
     "msetnx" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::msetnx, "Sets several values if none of the keys is there.", "key value [key value ...]";
+    "multi" 1 TRANSACTION NONE "transactions" "1.2.0" transactions::multi, "Begins a transaction.";
     "object" -2 READ_SLOW NONE "generic" "2.2.3" super::container, "Tells how a value is stored.";
     "object|encoding" 3 READ_SLOW SECOND "generic" "2.2.3" object::encoding, "Tells what Redis would store the value as.", "key";
     "object|freq" 3 READ_SLOW SECOND "generic" "4.0.0" object::freq, "Tells how often a key was used, as far as eviction counts.", "key", "", "It also counts for `allkeys-s3fifo`, up to 3.";
@@ -283,28 +337,44 @@ static COMMANDS: &[Command] = commands! {
     "pexpiretime" 2 READ ONE "generic" "7.0.0" expiry::pexpiretime, "Tells when a key expires, in milliseconds since 1970.", "key";
     "ping" -1 FAST NONE "connection" "1.0.0" connection::ping, "Says PONG.", "[message]";
     "psetex" 4 WRITE_SLOW ONE "string" "2.6.0" strings::psetex, "Sets a value that expires, in milliseconds.", "key milliseconds value";
+    "psubscribe" -2 SUBSCRIBE NONE "pubsub" "2.0.0" pubsub::psubscribe, "Receives messages of channels that match patterns.", "pattern [pattern ...]";
     "pttl" 2 READ ONE "generic" "2.6.0" expiry::pttl, "Tells in how many milliseconds a key expires.", "key";
+    "publish" 3 PUBSUB NONE "pubsub" "2.0.0" pubsub::publish, "Sends a message to a channel.", "channel message";
+    "pubsub" -2 CHANNELS NONE "pubsub" "2.8.0" super::container, "Tells of channels.";
+    "pubsub|channels" -2 CHANNELS NONE "pubsub" "2.8.0" pubsub::channels, "Gives the channels that somebody has subscribed to.", "[pattern]";
+    "pubsub|numpat" 2 CHANNELS NONE "pubsub" "2.8.0" pubsub::numpat, "Counts the patterns that somebody has subscribed to.";
+    "pubsub|numsub" -2 CHANNELS NONE "pubsub" "2.8.0" pubsub::numsub, "Counts the subscribers of channels.", "[channel [channel ...]]";
+    "pubsub|shardchannels" -2 CHANNELS NONE "pubsub" "7.0.0" pubsub::shardchannels, "Gives the shard channels that somebody has subscribed to.", "[pattern]";
+    "pubsub|shardnumsub" -2 CHANNELS NONE "pubsub" "7.0.0" pubsub::shardnumsub, "Counts the subscribers of shard channels.", "[shardchannel [shardchannel ...]]";
+    "punsubscribe" -1 SUBSCRIBE NONE "pubsub" "2.0.0" pubsub::punsubscribe, "Receives no messages of patterns any more.", "[pattern [pattern ...]]";
     "quit" -1 OPEN NONE "connection" "1.0.0" connection::quit, "Ends the connection.";
     "randomkey" 1 READ_SLOW NONE "generic" "1.0.0" keyspace::randomkey, "Gives some key.", "", "O(1); O(N) in a database with a small part of all N keys";
     "rename" 3 REMOVE_SLOW FIRST_TWO "generic" "1.0.0" keyspace::rename, "Gives a value another key.", "key newkey";
     "renamenx" 3 REMOVE FIRST_TWO "generic" "1.0.0" keyspace::renamenx, "Gives a value another key that is not there.", "key newkey";
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
-    "save" 1 ADMIN NONE "server" "1.0.0" saving::save, "Writes all keys to disk, while clients wait.";
+    "save" 1 SAVE NONE "server" "1.0.0" saving::save, "Writes all keys to disk, while clients wait.";
     "scan" -2 READ_SLOW NONE "generic" "2.8.0" keyspace::scan, "Goes through the keys in steps.", "cursor [MATCH pattern] [COUNT count] [TYPE type]", "O(1) for each step";
     "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.", "index";
     "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.", "key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]";
     "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.", "key seconds value";
     "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.", "key value";
     "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" strings::setrange, "Writes over a part of a value.", "key offset value";
-    "shutdown" -1 ADMIN NONE "server" "1.0.0" saving::shutdown, "Ends the server; all keys are written to disk before, if it has a file for them.", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]";
+    "shutdown" -1 SAVE NONE "server" "1.0.0" saving::shutdown, "Ends the server; all keys are written to disk before, if it has a file for them.", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]";
+    "spublish" 3 PUBSUB ONE "pubsub" "7.0.0" pubsub::spublish, "Sends a message to a shard channel.", "shardchannel message";
+    "ssubscribe" -2 SUBSCRIBE ALL "pubsub" "7.0.0" pubsub::ssubscribe, "Receives messages of shard channels.", "shardchannel [shardchannel ...]";
     "strlen" 2 READ ONE "string" "2.2.0" strings::strlen, "Tells how long a value is.", "key";
+    "subscribe" -2 SUBSCRIBE NONE "pubsub" "2.0.0" pubsub::subscribe, "Receives messages of channels.", "channel [channel ...]";
     "substr" 4 READ_SLOW ONE "string" "1.0.0" strings::getrange, "Gives a part of a value.", "key start end";
+    "sunsubscribe" -1 SUBSCRIBE ALL "pubsub" "7.0.0" pubsub::sunsubscribe, "Receives no messages of shard channels any more.", "[shardchannel [shardchannel ...]]";
     "swapdb" 3 REMOVE NONE "server" "4.0.0" keyspace::swapdb, "Lets two databases change their numbers.", "index1 index2";
     "time" 1 SESSION NONE "server" "2.6.0" server::time, "Tells the time.";
     "touch" -2 READ ALL "generic" "3.2.1" keys::touch, "Uses keys.", "key [key ...]";
     "ttl" 2 READ ONE "generic" "1.0.0" expiry::ttl, "Tells in how many seconds a key expires.", "key";
     "type" 2 READ ONE "generic" "1.0.0" keys::kind, "Tells the type of a value.", "key";
     "unlink" -2 REMOVE ALL "generic" "4.0.0" keys::del, "Removes keys.", "key [key ...]";
+    "unsubscribe" -1 SUBSCRIBE NONE "pubsub" "2.0.0" pubsub::unsubscribe, "Receives no messages of channels any more.", "[channel [channel ...]]";
+    "unwatch" 1 TRANSACTION NONE "transactions" "2.2.0" transactions::unwatch, "Watches no keys any more.";
+    "watch" -2 TRANSACTION ALL "transactions" "2.2.0" transactions::watch, "Lets EXEC do nothing if one of the keys changes before it.", "key [key ...]";
 };
 
 #[cfg(test)]

@@ -1,0 +1,197 @@
+//! What stands between a command and its execution: passwords, transactions, pub/sub, pauses, and what has to be seen before keys
+//! are read or written.
+
+use engine::Key;
+
+use super::table::Command;
+use super::{Call, Outcome, Refusal, transactions};
+use crate::invalidation;
+use crate::notify::Change;
+use crate::pause::Paused;
+use crate::reply::Reply;
+use crate::session::{Caching, Gates, Session};
+use crate::shared::Shared;
+use crate::tracking::Mode;
+
+impl<'a> Call<'a> {
+    /// As [`Call::run`] for a client of whom something else is to be looked at first, in the order of Redis.
+    pub(super) fn run_gated(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
+        self.session.begin();
+        let command = match self.find(name).and_then(|command| self.admit(command)) {
+            Ok(command) => command,
+            Err(refusal) => return Err(self.refused(name, refusal)),
+        };
+        let outcome = if self.session.gates.is_closed(Gates::QUEUE) && !command.goes_before_exec() {
+            self.queue(reply)
+        } else {
+            self.perform(command, reply)
+        };
+        if self.session.queue.is_none() && command.container() != "client" {
+            self.session.caching = Caching::Unsaid;
+        }
+        outcome
+    }
+
+    /// Executes a command that nothing stands in the way of any more.
+    pub(super) fn perform(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
+        self.session.command = Some(command);
+        if self.session.gates.is_closed(Gates::TRACKING) && command.has("readonly") && self.is_tracked() {
+            self.remember(command);
+        }
+        if self.session.gates.is_closed(Gates::LOOK_BEFORE) {
+            self.look_before(command);
+        }
+        let outcome = (command.run)(self, reply);
+        self.session.missing.get_mut().clear();
+        outcome
+    }
+
+    /// The command, or the part of it that the second word says, if the client may execute it now.
+    fn admit(&self, command: &'static Command) -> Result<&'static Command, Refusal> {
+        let gates = self.session.gates;
+        let command = self.part(command)?;
+        if gates.is_closed(Gates::PASSWORD) && !command.is_for_anybody() {
+            return Err(Refusal::NoPassword);
+        }
+        if gates.is_closed(Gates::QUEUE) && command.has("no_multi") {
+            return Err(Refusal::Other("ERR Command not allowed inside a transaction"));
+        }
+        if gates.is_closed(Gates::SUBSCRIBED) && !command.is_for_subscribers() {
+            return Err(Refusal::Subscribed(command.name));
+        }
+        if gates.is_closed(Gates::PAUSE) && self.waits(command) {
+            return Err(Refusal::NotNow);
+        }
+        Ok(command)
+    }
+
+    /// A container can be queued only as the part that it is.
+    pub(super) fn part(&self, command: &'static Command) -> Result<&'static Command, Refusal> {
+        let table = &self.shared.table;
+        if self.length() < 2 || table.subcommands(command).is_empty() || self.is_word(1, "help") {
+            return Ok(command);
+        }
+        let part = table.find_subcommand(command, self.argument(1));
+        let part = part.ok_or_else(|| self.unknown_part(command))?;
+        if part.takes(self.length()) { Ok(part) } else { Err(Refusal::Arity(part.name.to_owned())) }
+    }
+
+    fn waits(&self, command: &Command) -> bool {
+        match self.shared.interests.pauses.now(self.now_ms) {
+            None => false,
+            Some(Paused::All) => true,
+            Some(Paused::Writes) => {
+                let has_queued = self.session.queue.as_ref().is_some_and(|queue| queue.has_writes());
+                command.may_write() || (command.name == "exec" && has_queued)
+            }
+        }
+    }
+
+    /// A command that can't be executed spoils the transaction that it should have been part of.
+    fn refused(&mut self, name: &[u8], refusal: Refusal) -> Refusal {
+        match &mut self.session.queue {
+            Some(_) if refusal == Refusal::NotNow => refusal,
+            Some(_) if name.eq_ignore_ascii_case(b"exec") => transactions::abort(self, &refusal),
+            Some(queue) => {
+                queue.abort();
+                refusal
+            }
+            None => refusal,
+        }
+    }
+
+    fn queue(&mut self, reply: &mut Reply<'_>) -> Outcome {
+        let bytes_max = self.shared.limits().query_bytes_max;
+        let command = self.session.command;
+        let Some(queue) = &mut self.session.queue else { return Ok(()) };
+        queue.push(&self.arguments, bytes_max).map_err(|error| Refusal::Told(error.to_string()))?;
+        if command.is_some_and(Command::may_write) {
+            queue.note_write();
+        }
+        reply.simple("QUEUED");
+        Ok(())
+    }
+
+    fn is_tracked(&self) -> bool {
+        let is_said = self.session.caching == Caching::Said;
+        match self.session.tracking {
+            Some(Mode::Reads) => true,
+            Some(Mode::OptIn) => is_said,
+            Some(Mode::OptOut) => !is_said,
+            Some(Mode::Broadcast) | None => false,
+        }
+    }
+
+    /// Before it reads: who writes after that finds this client in the table.
+    fn remember(&self, command: &Command) {
+        for key in self.keys_of(command) {
+            // What has expired is told of before, or the client would be told of what it is about to learn.
+            let name = self.key_of(key);
+            self.engine().lock(&name).contains(&name, self.now_ms);
+            self.shared.settle();
+            let forgotten = self.shared.interests.tracking.remember(self.session.client.id, key);
+            invalidation::tell_of_forgotten(self.shared, &forgotten);
+        }
+    }
+
+    /// For those who want to know of keys that are new, or were looked for in vain.
+    fn look_before(&mut self, command: &Command) {
+        let is_missing = |key: &&[u8]| {
+            let key = self.key_of(key);
+            !self.engine().lock(&key).contains(&key, self.now_ms)
+        };
+        let missing: Vec<&[u8]> = self.keys_of(command).filter(is_missing).collect();
+        self.shared.settle();
+        if self.tells_of_missing(command) {
+            let database = self.database();
+            // The other key of COPY is not read.
+            let read = missing.iter().filter(|key| command.name != "copy" || **key == self.argument(1));
+            read.for_each(|key| self.shared.tell(database, key, Change::KeyMiss, None));
+        }
+        *self.session.missing.get_mut() = missing.into_iter().map(Box::from).collect();
+    }
+
+    /// Whether it looks for keys to read them, as Redis sees it.
+    fn tells_of_missing(&self, command: &Command) -> bool {
+        match command.container() {
+            "getset" | "getdel" | "getex" | "copy" => true,
+            "set" => self.from(3).any(|option| option.eq_ignore_ascii_case(b"get")),
+            "object" | "memory" => false,
+            _ => command.has("readonly"),
+        }
+    }
+
+    /// The keys that a command is given.
+    fn keys_of(&self, command: &Command) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let arguments = self.arguments;
+        let argument = move |index| arguments.at(index).unwrap_or_default();
+        command.keys.positions(arguments.len(), argument).into_iter().flatten().map(argument)
+    }
+}
+
+/// Tells others of a change, once it is known that there are any.
+#[cold]
+pub(super) fn tell(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
+    // What expired or was evicted for this command was gone before.
+    shared.settle();
+    tell_of_new(session, shared, key, change);
+    shared.tell(key.database(), key.bytes(), change, Some(session.client.id));
+}
+
+/// A key that was not there before is told of before all else.
+fn tell_of_new(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
+    let mut missing = session.missing.borrow_mut();
+    let is_told = |name: &[u8]| match change {
+        // The other key of RENAME is the new one.
+        Change::RenameFrom => true,
+        Change::Del | Change::MoveFrom => false,
+        _ => *name == *key.bytes() && key.database() == session.database,
+    };
+    missing.retain(|name| {
+        let is_told = is_told(name);
+        if is_told {
+            shared.tell(key.database(), name, Change::New, None);
+        }
+        !is_told
+    });
+}

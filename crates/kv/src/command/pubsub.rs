@@ -1,0 +1,150 @@
+//! SUBSCRIBE and its kind, PUBLISH, PUBSUB.
+
+use super::{Call, Outcome, Refusal};
+use crate::pubsub;
+use crate::reply::Reply;
+use crate::session::Gates;
+use crate::subscriptions::Kind;
+
+pub(super) fn subscribe(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    begin(call, reply, Kind::Channel, "subscribe")
+}
+
+pub(super) fn psubscribe(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    begin(call, reply, Kind::Pattern, "psubscribe")
+}
+
+pub(super) fn ssubscribe(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    begin(call, reply, Kind::Shard, "ssubscribe")
+}
+
+pub(super) fn unsubscribe(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    end(call, reply, Kind::Channel, "unsubscribe")
+}
+
+pub(super) fn punsubscribe(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    end(call, reply, Kind::Pattern, "punsubscribe")
+}
+
+pub(super) fn sunsubscribe(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    end(call, reply, Kind::Shard, "sunsubscribe")
+}
+
+fn begin(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Outcome {
+    let subscriptions = &call.shared.interests.subscriptions;
+    let own = call.session.subscribed.get_or_insert_default();
+    let names = call.arguments.iter().skip(1);
+    own.check_more(kind, names).map_err(|error| Refusal::Told(error.to_string()))?;
+    let mut told = Vec::new();
+    let mut confirmation = Reply { out: &mut told, version: reply.version };
+    for name in call.arguments.iter().skip(1) {
+        subscriptions.add(kind, name, &call.session.client, own);
+        confirm(&mut confirmation, word, Some(name), own.count_told(kind));
+    }
+    settle(call);
+    say(call, reply, &told);
+    Ok(())
+}
+
+fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Outcome {
+    let subscriptions = &call.shared.interests.subscriptions;
+    let mut own = call.session.subscribed.take().unwrap_or_default();
+    let id = call.session.client.id;
+    let mut told = Vec::new();
+    let mut confirmation = Reply { out: &mut told, version: reply.version };
+    let all = own.names(kind);
+    let given: Vec<&[u8]> = match call.length() {
+        1 => all.iter().map(|name| &**name).collect(),
+        _ => call.from(1).collect(),
+    };
+    for name in &given {
+        subscriptions.remove(kind, name, id, &mut own);
+        confirm(&mut confirmation, word, Some(name), own.count_told(kind));
+    }
+    if given.is_empty() {
+        confirm(&mut confirmation, word, None, own.count_told(kind));
+    }
+    call.session.subscribed = Some(own).filter(|own| !own.is_empty());
+    settle(call);
+    // What was sent before must not come behind the confirmation: the client may take it for a reply then.
+    call.flush_mail(reply);
+    say(call, reply, &told);
+    Ok(())
+}
+
+fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize) {
+    reply.push(3);
+    reply.bulk(word.as_bytes());
+    reply.bulk_or_null(name);
+    reply.count(count);
+}
+
+/// Lets others see to how much the client has subscribed, and closes gates for it.
+fn settle(call: &mut Call<'_>) {
+    let count = |kind| call.session.subscribed.as_ref().map_or(0, |own| own.count(kind));
+    call.session.client.set_subscribed([Kind::Channel, Kind::Pattern, Kind::Shard].map(count));
+    call.session.set_gates();
+}
+
+/// Confirmations are sent even to a client that wants no replies.
+fn say(call: &Call<'_>, reply: &mut Reply<'_>, told: &[u8]) {
+    if call.session.gates.is_closed(Gates::REPLIES) {
+        call.shared.post(&call.session.client, told);
+    } else {
+        reply.out.extend_from_slice(told);
+    }
+}
+
+pub(super) fn publish(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.count(pubsub::publish(call.shared, call.argument(1), call.argument(2)));
+    Ok(())
+}
+
+pub(super) fn spublish(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.count(pubsub::publish_to_shard(call.shared, call.argument(1), call.argument(2)));
+    Ok(())
+}
+
+pub(super) fn channels(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    list(call, reply, Kind::Channel, "CHANNELS")
+}
+
+pub(super) fn shardchannels(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    list(call, reply, Kind::Shard, "SHARDCHANNELS")
+}
+
+fn list(call: &Call<'_>, reply: &mut Reply<'_>, kind: Kind, name: &str) -> Outcome {
+    if call.length() > 3 {
+        let name = String::from_utf8_lossy(call.arguments.at(1).unwrap_or(name.as_bytes())).into_owned();
+        return Err(Refusal::Told(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
+        )));
+    }
+    let names = call.shared.interests.subscriptions.names(kind, call.arguments.at(2));
+    reply.array(names.len());
+    names.iter().for_each(|name| reply.bulk(name));
+    Ok(())
+}
+
+pub(super) fn numsub(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    count(call, reply, Kind::Channel);
+    Ok(())
+}
+
+pub(super) fn shardnumsub(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    count(call, reply, Kind::Shard);
+    Ok(())
+}
+
+fn count(call: &Call<'_>, reply: &mut Reply<'_>, kind: Kind) {
+    reply.array((call.length() - 2) * 2);
+    for name in call.from(2) {
+        reply.bulk(name);
+        reply.count(call.shared.interests.subscriptions.receivers(kind, name));
+    }
+}
+
+pub(super) fn numpat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.count(call.shared.interests.subscriptions.count(Kind::Pattern));
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+
+use resp::{Limits, RequestScanner};
+
+use super::{Call, Outcome, Refusal};
+use crate::reply::Reply;
+use crate::session::Gates;
+use crate::transaction::{Queue, State, Watching};
+
+pub(super) fn multi(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.session.queue.is_some() {
+        return Err(Refusal::Other("ERR MULTI calls can not be nested"));
+    }
+    call.session.queue = Some(Box::default());
+    call.session.gates.close(Gates::QUEUE);
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn discard(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.session.queue.is_none() {
+        return Err(Refusal::Other("ERR DISCARD without MULTI"));
+    }
+    call.session.discard(call.shared);
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn watch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.session.queue.is_some() {
+        return Err(Refusal::Other("ERR WATCH inside MULTI is not allowed"));
+    }
+    let id = call.session.client.id;
+    let watching = call.session.watching.get_or_insert_with(|| Box::new(Watching::new(id)));
+    let interests = &call.shared.interests;
+    let watched = call.arguments.iter().skip(1).try_for_each(|key| {
+        // What has expired already is gone before it is watched.
+        let key = call.shared.engine.key(call.session.database, key);
+        call.shared.engine.lock(&key).contains(&key, call.now_ms);
+        call.shared.settle();
+        interests.watches.watch(watching, call.session.chosen, key.bytes())
+    });
+    interests.refresh(&call.shared.engine);
+    watched.map_err(|error| Refusal::Told(error.to_string()))?;
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn unwatch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.session.unwatch(call.shared);
+    reply.ok();
+    Ok(())
+}
+
+/// Executes what waits, while no other worker executes anything.
+pub(super) fn exec(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let Some(state) = call.session.queue.as_ref().map(|queue| queue.state) else {
+        return Err(Refusal::Other("ERR EXEC without MULTI"));
+    };
+    call.alone()?;
+    let is_touched = is_touched(call);
+    let queue = call.session.queue.take();
+    call.session.discard(call.shared);
+    match queue {
+        Some(queue) if state == State::Ready && !is_touched => execute(call, &queue, reply),
+        _ if state == State::Aborted => {
+            return Err(Refusal::Other("EXECABORT Transaction discarded because of previous errors."));
+        }
+        _ => reply.null_array(),
+    }
+    Ok(())
+}
+
+/// EXEC itself can't be executed: the transaction is over as well.
+pub(super) fn abort(call: &mut Call<'_>, refusal: &Refusal) -> Refusal {
+    call.session.discard(call.shared);
+    let text = refusal.to_string();
+    let text = text.strip_prefix("ERR ").unwrap_or(&text);
+    Refusal::Told(format!("EXECABORT Transaction discarded because of: {text}"))
+}
+
+/// Whether a watched key has changed, or expired.
+fn is_touched(call: &Call<'_>) -> bool {
+    let Some(watching) = &call.session.watching else { return false };
+    for (database, key) in watching.keys() {
+        let key = call.engine().key(call.shared.databases.of_engine(database), key);
+        call.engine().lock(&key).contains(&key, call.now_ms);
+    }
+    call.shared.settle();
+    watching.is_touched()
+}
+
+fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
+    let bytes_max = call.shared.limits().buffers_bytes_max;
+    let begin = reply.out.len();
+    reply.array(queue.len());
+    let mut scanner = RequestScanner::new(Limits::default());
+    let mut rest = queue.requests();
+    while let Ok(Some(arguments)) = scanner.scan(rest) {
+        rest = &rest[arguments.bytes..];
+        let mut one = Call {
+            arguments,
+            session: &mut *call.session,
+            shared: call.shared,
+            isolation: call.isolation,
+            now_ms: call.now_ms,
+        };
+        one.perform_queued(reply);
+        // All is executed, as it must be, but nobody could hold the replies.
+        if reply.out.len() - begin > bytes_max {
+            reply.out.truncate(begin);
+            call.session.is_over = true;
+        }
+    }
+}
+
+impl Call<'_> {
+    fn perform_queued(&mut self, reply: &mut Reply<'_>) {
+        let begin = reply.out.len();
+        let command = self.find(self.argument(0)).and_then(|command| self.part(command));
+        if let Err(refusal) = command.and_then(|command| self.perform(command, reply)) {
+            reply.out.truncate(begin);
+            reply.error(&refusal.to_string());
+        }
+    }
+}

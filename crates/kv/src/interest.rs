@@ -1,0 +1,177 @@
+//! Who wants to know of changes of keys: watchers, client-side caches, subscribers of keyspace notifications.
+//!
+//! One word says whether there is any of them. A command that changes a key looks at it once, and goes on if it is zero.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed, Ordering::SeqCst};
+
+use engine::{Cause, Database, Engine, Removals};
+use parking_lot::Mutex;
+
+use crate::clients::Client;
+use crate::invalidation;
+use crate::notify::{Change, Events};
+use crate::pause::Pauses;
+use crate::pubsub;
+use crate::shared::Shared;
+use crate::subscriptions::Subscriptions;
+use crate::tracking::Tracking;
+use crate::transaction::Watches;
+
+/// Of all clients.
+#[derive(Debug, Default)]
+pub(crate) struct Interests {
+    flags: AtomicU8,
+    /// Held while `flags` are found out.
+    refresh: Mutex<()>,
+    pub(crate) watches: Watches,
+    pub(crate) tracking: Tracking,
+    pub(crate) subscriptions: Subscriptions<Client>,
+    pub(crate) pauses: Pauses,
+    events: AtomicU16,
+}
+
+/// A watched key, and the database by the number that clients know.
+pub(crate) type WatchedKey = (Database, Arc<[u8]>);
+
+/// What of [`Interests`] there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    pub(crate) const WATCHED: Self = Self(1);
+    pub(crate) const TRACKED: Self = Self(1 << 1);
+    /// Keyspace notifications.
+    pub(crate) const EVENTS: Self = Self(1 << 2);
+    /// Those that need a look at keys before a command.
+    pub(crate) const LOOK_BEFORE: Self = Self(1 << 3);
+    pub(crate) const PAUSED: Self = Self(1 << 4);
+    /// Of those, what concerns changes of keys.
+    const CHANGES: u8 = Self::WATCHED.0 | Self::TRACKED.0 | Self::EVENTS.0;
+
+    pub(crate) fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 != 0
+    }
+
+    /// Whether nobody wants to know of changes.
+    pub(crate) fn are_indifferent(self) -> bool {
+        self.0 & Self::CHANGES == 0
+    }
+}
+
+impl Interests {
+    /// One load.
+    pub(crate) fn flags(&self) -> Flags {
+        Flags(self.flags.load(Relaxed))
+    }
+
+    pub(crate) fn events(&self) -> Events {
+        Events::of_bits(self.events.load(Relaxed))
+    }
+
+    /// CONFIG SET notify-keyspace-events.
+    pub(crate) fn set_events(&self, events: Events, engine: &Engine) {
+        self.events.store(events.bits(), SeqCst);
+        self.refresh(engine);
+    }
+
+    /// To be called whenever somebody began or ceased to be interested.
+    pub(crate) fn refresh(&self, engine: &Engine) {
+        let _alone = self.refresh.lock();
+        let events = self.events();
+        let looks_before = events.tell(Change::New) || events.tell(Change::KeyMiss);
+        let of = |is_there, flag: Flags| if is_there { flag.0 } else { 0 };
+        let flags = of(!self.watches.is_empty(), Flags::WATCHED)
+            | of(self.tracking.has_trackers(), Flags::TRACKED)
+            | of(events.is_any(), Flags::EVENTS)
+            | of(looks_before, Flags::LOOK_BEFORE)
+            | of(self.pauses.is_any(), Flags::PAUSED);
+        let before = self.flags.swap(flags, SeqCst);
+        let is_collected = |flags: u8| !Flags(flags).are_indifferent();
+        if is_collected(before) != is_collected(flags) {
+            let removals = if is_collected(flags) { Removals::Collected } else { Removals::Forgotten };
+            engine.collect_removals(removals);
+        }
+    }
+}
+
+impl Shared {
+    /// Tells of keys that went without a command. What was noted is told in order.
+    pub(crate) fn settle(&self) {
+        if !self.engine.has_removed() {
+            return;
+        }
+        for removal in self.engine.take_removed() {
+            let change = match removal.cause {
+                Cause::Expired => Change::Expired,
+                Cause::Evicted => Change::Evicted,
+            };
+            self.tell(removal.database, &removal.key, change, None);
+        }
+    }
+
+    /// Tells of a key of this database of the engine: what happened to it, and who did it.
+    pub(crate) fn tell(&self, database: Database, key: &[u8], change: Change, by: Option<u64>) {
+        let flags = self.interests.flags();
+        // Clients know it by another number after SWAPDB.
+        let database = self.databases.of_clients(database);
+        if change.is_change() {
+            if flags.has(Flags::WATCHED) {
+                self.interests.watches.touch(database, key);
+            }
+            if flags.has(Flags::TRACKED) {
+                invalidation::tell_of_key(self, key, by);
+            }
+        }
+        if flags.has(Flags::EVENTS) {
+            for (channel, payload) in self.interests.events().messages(change, database, key) {
+                pubsub::publish(self, &channel, payload);
+            }
+        }
+    }
+
+    /// The watched keys of a database, or of all, that are there.
+    pub(crate) fn watched(&self, database: Option<Database>, now_ms: u64) -> Vec<WatchedKey> {
+        let mut keys = self.interests.watches.keys(database);
+        keys.retain(|(database, key)| self.is_there(*database, key, now_ms));
+        self.settle();
+        keys
+    }
+
+    fn is_there(&self, database: Database, key: &[u8], now_ms: u64) -> bool {
+        let key = self.engine.key(self.databases.of_engine(database), key);
+        self.engine.lock(&key).contains(&key, now_ms)
+    }
+
+    /// Keys have been removed, or exchanged, all at once; among them some that were watched.
+    pub(crate) fn flushed(&self, watched: &[WatchedKey]) {
+        for (database, key) in watched {
+            self.interests.watches.touch(*database, key);
+        }
+        if self.interests.flags().has(Flags::TRACKED) {
+            invalidation::tell_of_flush(self);
+        }
+    }
+
+    /// SWAPDB. What is watched in one of both changes if it is there before or after. Redis does not tell client-side caches, and leaves
+    /// them with values of the other database.
+    pub(crate) fn swap(&self, one: Database, other: Database, now_ms: u64) {
+        let watched = [one, other].map(|database| self.interests.watches.keys(Some(database))).concat();
+        let is_in_either =
+            |key: &[u8]| [one, other].iter().any(|database| self.is_there(*database, key, now_ms));
+        let touched: Vec<_> = watched.into_iter().filter(|(_, key)| is_in_either(key)).collect();
+        self.settle();
+        self.databases.swap(one, other);
+        if one != other {
+            self.flushed(&touched);
+        }
+    }
+
+    /// Tells what was put off to the end of a batch.
+    pub(crate) fn end_batch(&self) {
+        self.settle();
+        if self.interests.tracking.has_changes() {
+            invalidation::broadcast(self);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! CLIENT PAUSE: commands that wait.
+
+use parking_lot::Mutex;
+
+/// Which commands wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Paused {
+    /// Those that write.
+    Writes,
+    All,
+}
+
+/// Of all clients.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    current: Mutex<Option<(Paused, u64)>>,
+}
+
+impl Pauses {
+    /// Pauses until then. What is paused longer or more, stays so.
+    pub(crate) fn pause(&self, paused: Paused, until_ms: u64, now_ms: u64) {
+        let mut current = self.current.lock();
+        let old = current.filter(|(_, until_ms)| *until_ms > now_ms);
+        *current = Some(match old {
+            Some((old, old_ms)) => (old.max(paused), old_ms.max(until_ms)),
+            None => (paused, until_ms),
+        });
+    }
+
+    pub(crate) fn end(&self) {
+        *self.current.lock() = None;
+    }
+
+    /// What waits now.
+    pub(crate) fn now(&self, now_ms: u64) -> Option<Paused> {
+        self.current.lock().filter(|(_, until_ms)| *until_ms > now_ms).map(|(paused, _)| paused)
+    }
+
+    /// Whether there is a pause, or one that was not ended.
+    pub(crate) fn is_any(&self) -> bool {
+        self.current.lock().is_some()
+    }
+
+    /// Whether one has come to its end by itself; it is none then.
+    pub(crate) fn end_if_over(&self, now_ms: u64) -> bool {
+        let mut current = self.current.lock();
+        let is_over = current.is_some_and(|(_, until_ms)| until_ms <= now_ms);
+        if is_over {
+            *current = None;
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_and_strictest_counts() {
+        let pauses = Pauses::default();
+        assert_eq!(pauses.now(0), None);
+        pauses.pause(Paused::Writes, 100, 0);
+        assert_eq!((pauses.now(99), pauses.now(100)), (Some(Paused::Writes), None));
+        pauses.pause(Paused::All, 50, 10);
+        assert_eq!((pauses.now(99), pauses.now(100)), (Some(Paused::All), None));
+        pauses.pause(Paused::Writes, 60, 20);
+        assert_eq!(pauses.now(99), Some(Paused::All));
+        pauses.pause(Paused::Writes, 200, 150);
+        assert_eq!(pauses.now(199), Some(Paused::Writes), "the other one was over");
+        assert!(!pauses.end_if_over(199) && pauses.is_any());
+        assert!(pauses.end_if_over(200) && !pauses.is_any());
+        pauses.pause(Paused::All, 300, 200);
+        pauses.end();
+        assert_eq!(pauses.now(201), None);
+    }
+}

@@ -1,0 +1,318 @@
+//! Who has subscribed to which channels and patterns.
+//!
+//! Decides who receives a message; how it looks, and how it gets there, `pubsub` decides. A publisher takes a lock that publishers share,
+//! who subscribes takes it alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
+use parking_lot::RwLock;
+use thiserror::Error;
+
+use crate::glob;
+
+/// To what a client subscribes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Channel,
+    Pattern,
+    /// A channel of the cluster's slot: apart from the others.
+    Shard,
+}
+
+/// Somebody who receives messages.
+pub(crate) trait Receiver {
+    /// Unique; newer ones have higher numbers.
+    fn id(&self) -> u64;
+}
+
+/// A name of a channel, or a pattern: in memory once for all who have subscribed.
+pub(crate) type Name = Arc<[u8]>;
+
+/// A client wants too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum TooMany {
+    #[error("ERR a client can have at most {CHANNELS_MAX} subscriptions and {PATTERNS_MAX} patterns")]
+    Names,
+    #[error("ERR the names of a client's subscriptions can have at most {NAMES_BYTES_MAX} bytes together")]
+    Bytes,
+}
+
+/// Of all clients.
+#[derive(Debug)]
+pub(crate) struct Subscriptions<R> {
+    channels: RwLock<Topics<R>>,
+    patterns: RwLock<Topics<R>>,
+    shards: RwLock<Topics<R>>,
+}
+
+type Topics<R> = HashMap<Name, Vec<Arc<R>>, RandomState>;
+
+/// Of one client, in the order in which it subscribed.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    channels: IndexMap<Name, (), RandomState>,
+    patterns: IndexMap<Name, (), RandomState>,
+    shards: IndexMap<Name, (), RandomState>,
+    bytes: usize,
+}
+
+/// Of one client, channels and shard channels each.
+const CHANNELS_MAX: usize = 100_000;
+/// Of one client. Each message is compared with the patterns of all.
+const PATTERNS_MAX: usize = 1_000;
+const NAMES_BYTES_MAX: usize = 16 << 20;
+
+impl<R> Default for Subscriptions<R> {
+    fn default() -> Self {
+        Self { channels: RwLock::default(), patterns: RwLock::default(), shards: RwLock::default() }
+    }
+}
+
+impl<R: Receiver> Subscriptions<R> {
+    /// Whether the client had not subscribed before.
+    pub(crate) fn add(&self, kind: Kind, name: &[u8], receiver: &Arc<R>, own: &mut Own) -> bool {
+        if own.of(kind).contains_key(name) {
+            return false;
+        }
+        let mut topics = self.topics(kind).write();
+        let name = topics.get_key_value(name).map_or_else(|| Name::from(name), |(name, _)| Arc::clone(name));
+        let receivers = topics.entry(Arc::clone(&name)).or_default();
+        if let Err(at) = place(receivers, receiver.id()) {
+            receivers.insert(at, Arc::clone(receiver));
+        }
+        drop(topics);
+        own.bytes += name.len();
+        own.of_mut(kind).insert(name, ());
+        true
+    }
+
+    /// Whether the client had subscribed.
+    pub(crate) fn remove(&self, kind: Kind, name: &[u8], receiver: u64, own: &mut Own) -> bool {
+        let Some((name, ())) = own.of_mut(kind).shift_remove_entry(name) else { return false };
+        own.bytes -= name.len();
+        self.leave(kind, &name, receiver);
+        true
+    }
+
+    /// The end of a connection.
+    pub(crate) fn remove_all(&self, receiver: u64, own: &mut Own) {
+        let own = std::mem::take(own);
+        for (kind, names) in
+            [(Kind::Channel, own.channels), (Kind::Pattern, own.patterns), (Kind::Shard, own.shards)]
+        {
+            names.keys().for_each(|name| self.leave(kind, name, receiver));
+        }
+    }
+
+    /// Hands a message to all receivers of a channel, and of patterns that match it; to how many.
+    /// `deliver` is told the pattern, and must not subscribe.
+    pub(crate) fn publish(&self, channel: &[u8], mut deliver: impl FnMut(Option<&[u8]>, &R)) -> usize {
+        let mut count = each(&self.channels.read(), channel, |receiver| deliver(None, receiver));
+        let patterns = self.patterns.read();
+        for (pattern, receivers) in patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel)) {
+            receivers.iter().for_each(|receiver| deliver(Some(pattern), receiver));
+            count += receivers.len();
+        }
+        count
+    }
+
+    /// As [`Subscriptions::publish`], to a shard channel.
+    pub(crate) fn publish_to_shard(&self, channel: &[u8], deliver: impl FnMut(&R)) -> usize {
+        each(&self.shards.read(), channel, deliver)
+    }
+
+    /// Names that match a pattern, or all: in any order.
+    pub(crate) fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Name> {
+        let topics = self.topics(kind).read();
+        let is_wanted = |name: &&Name| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+        topics.keys().filter(is_wanted).cloned().collect()
+    }
+
+    /// How many clients have subscribed to a name.
+    pub(crate) fn receivers(&self, kind: Kind, name: &[u8]) -> usize {
+        self.topics(kind).read().get(name).map_or(0, Vec::len)
+    }
+
+    /// How many names there are.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        self.topics(kind).read().len()
+    }
+
+    fn leave(&self, kind: Kind, name: &[u8], receiver: u64) {
+        let mut topics = self.topics(kind).write();
+        let Some(receivers) = topics.get_mut(name) else { return };
+        if let Ok(at) = place(receivers, receiver) {
+            receivers.remove(at);
+        }
+        if receivers.is_empty() {
+            topics.remove(name);
+        }
+    }
+
+    fn topics(&self, kind: Kind) -> &RwLock<Topics<R>> {
+        match kind {
+            Kind::Channel => &self.channels,
+            Kind::Pattern => &self.patterns,
+            Kind::Shard => &self.shards,
+        }
+    }
+}
+
+impl Own {
+    /// Whether so many more names are within the limits, as far as they are new.
+    pub(crate) fn check_more<'a>(
+        &self,
+        kind: Kind,
+        names: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), TooMany> {
+        let known = self.of(kind);
+        let (mut count, mut bytes) = (known.len(), self.bytes);
+        for name in names.filter(|name| !known.contains_key(*name)) {
+            count += 1;
+            bytes += name.len();
+        }
+        match () {
+            () if count > if kind == Kind::Pattern { PATTERNS_MAX } else { CHANNELS_MAX } => {
+                Err(TooMany::Names)
+            }
+            () if bytes > NAMES_BYTES_MAX => Err(TooMany::Bytes),
+            () => Ok(()),
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        self.of(kind).len()
+    }
+
+    /// What (P)SUBSCRIBE and (P)UNSUBSCRIBE reply: shard channels are counted apart.
+    pub(crate) fn count_told(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Shard => self.shards.len(),
+            Kind::Channel | Kind::Pattern => self.channels.len() + self.patterns.len(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
+    }
+
+    /// All in the order in which they came.
+    pub(crate) fn names(&self, kind: Kind) -> Vec<Name> {
+        self.of(kind).keys().cloned().collect()
+    }
+
+    fn of(&self, kind: Kind) -> &IndexMap<Name, (), RandomState> {
+        match kind {
+            Kind::Channel => &self.channels,
+            Kind::Pattern => &self.patterns,
+            Kind::Shard => &self.shards,
+        }
+    }
+
+    fn of_mut(&mut self, kind: Kind) -> &mut IndexMap<Name, (), RandomState> {
+        match kind {
+            Kind::Channel => &mut self.channels,
+            Kind::Pattern => &mut self.patterns,
+            Kind::Shard => &mut self.shards,
+        }
+    }
+}
+
+fn each<R>(topics: &Topics<R>, channel: &[u8], mut deliver: impl FnMut(&R)) -> usize {
+    let Some(receivers) = topics.get(channel) else { return 0 };
+    receivers.iter().for_each(|receiver| deliver(receiver));
+    receivers.len()
+}
+
+/// Receivers are in the order of their numbers.
+fn place<R: Receiver>(receivers: &[Arc<R>], id: u64) -> Result<usize, usize> {
+    receivers.binary_search_by_key(&id, |receiver| receiver.id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Client(u64);
+
+    impl Receiver for Client {
+        fn id(&self) -> u64 {
+            self.0
+        }
+    }
+
+    fn received(all: &Subscriptions<Client>, channel: &str) -> Vec<(String, u64)> {
+        let mut received = Vec::new();
+        let count = all.publish(channel.as_bytes(), |pattern, client| {
+            let pattern = String::from_utf8_lossy(pattern.unwrap_or_default()).into_owned();
+            received.push((pattern, client.0));
+        });
+        assert_eq!(count, received.len());
+        received
+    }
+
+    #[test]
+    fn channels_come_before_patterns_and_nobody_twice() {
+        let all = Subscriptions::default();
+        let (one, two) = (Arc::new(Client(1)), Arc::new(Client(2)));
+        let (mut own, mut others) = (Own::default(), Own::default());
+        assert!(all.add(Kind::Channel, b"news", &two, &mut others));
+        assert!(all.add(Kind::Channel, b"news", &one, &mut own));
+        assert!(!all.add(Kind::Channel, b"news", &one, &mut own));
+        assert!(all.add(Kind::Pattern, b"n*", &one, &mut own));
+        assert!(all.add(Kind::Shard, b"news", &one, &mut own));
+        let names = |text: &[(&str, u64)]| {
+            text.iter().map(|(pattern, id)| ((*pattern).to_owned(), *id)).collect::<Vec<_>>()
+        };
+        assert_eq!(received(&all, "news"), names(&[("", 1), ("", 2), ("n*", 1)]));
+        assert_eq!(received(&all, "other"), names(&[]));
+        assert_eq!(all.publish_to_shard(b"news", |client| assert_eq!(client.0, 1)), 1);
+        assert_eq!((own.count_told(Kind::Channel), own.count_told(Kind::Shard)), (2, 1));
+        assert!(all.remove(Kind::Channel, b"news", 1, &mut own));
+        assert!(!all.remove(Kind::Channel, b"news", 1, &mut own));
+        assert_eq!(received(&all, "news"), names(&[("", 2), ("n*", 1)]));
+        all.remove_all(1, &mut own);
+        all.remove_all(2, &mut others);
+        assert!(own.is_empty() && own.bytes == 0);
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            assert_eq!(all.count(kind), 0);
+        }
+    }
+
+    #[test]
+    fn names_are_listed_by_pattern_and_in_order() {
+        let (all, client, mut own) = (Subscriptions::default(), Arc::new(Client(1)), Own::default());
+        for name in ["c", "a1", "b", "a2"] {
+            all.add(Kind::Channel, name.as_bytes(), &client, &mut own);
+        }
+        let text = |names: Vec<Name>| {
+            names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(text(own.names(Kind::Channel)), ["c", "a1", "b", "a2"]);
+        let mut listed = text(all.names(Kind::Channel, Some(b"a*")));
+        listed.sort();
+        assert_eq!(listed, ["a1", "a2"]);
+        assert_eq!(all.names(Kind::Channel, None).len(), 4);
+        assert_eq!([all.receivers(Kind::Channel, b"a1"), all.receivers(Kind::Shard, b"a1")], [1, 0]);
+    }
+
+    #[test]
+    fn a_client_has_limits() {
+        let (all, client, mut own) = (Subscriptions::default(), Arc::new(Client(1)), Own::default());
+        let names: Vec<String> = (0..=CHANNELS_MAX).map(|number| number.to_string()).collect();
+        let names = |count: usize| names.iter().take(count).map(|name| name.as_bytes());
+        assert_eq!(own.check_more(Kind::Channel, names(CHANNELS_MAX)), Ok(()));
+        assert_eq!(own.check_more(Kind::Channel, names(CHANNELS_MAX + 1)), Err(TooMany::Names));
+        assert_eq!(own.check_more(Kind::Pattern, names(PATTERNS_MAX + 1)), Err(TooMany::Names));
+        let long = vec![b'x'; NAMES_BYTES_MAX];
+        assert_eq!(own.check_more(Kind::Channel, [long.as_slice()].into_iter()), Ok(()));
+        all.add(Kind::Channel, &long, &client, &mut own);
+        assert_eq!(own.check_more(Kind::Pattern, [long.as_slice()].into_iter()), Err(TooMany::Bytes));
+        assert_eq!(own.check_more(Kind::Channel, [long.as_slice()].into_iter()), Ok(()));
+    }
+}

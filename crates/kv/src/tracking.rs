@@ -1,0 +1,631 @@
+//! Client-side caching: which client has which keys, and is to be told when they change.
+//!
+//! Decides who is told of what; `invalidation` sends it. Two ways, as Redis has them: the table remembers which keys a client was
+//! given, and forgets them once it is told; or a client asks for all keys with a prefix, and nothing is remembered.
+//!
+//! A client is entered in the table before its command reads, and whoever writes looks into the table after it has written. So
+//! either the reader finds the new value, or the writer finds the reader.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher as _;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
+use parking_lot::{Mutex, RwLock};
+use thiserror::Error;
+
+/// Which keys are tracked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// All that commands of the client read.
+    #[default]
+    Reads,
+    /// Those that the command after CLIENT CACHING YES reads.
+    OptIn,
+    /// All but those that the command after CLIENT CACHING NO reads.
+    OptOut,
+    /// All with certain prefixes.
+    Broadcast,
+}
+
+/// Whether a client is told of what it has changed itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OwnChanges {
+    #[default]
+    Told,
+    NotTold,
+}
+
+/// CLIENT TRACKING ON.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tracker {
+    pub(crate) mode: Mode,
+    pub(crate) own_changes: OwnChanges,
+    /// The client that is told in its place.
+    pub(crate) redirect: Option<u64>,
+    /// The other client was not there when it was to be told.
+    pub(crate) is_broken: bool,
+    pub(crate) prefixes: BTreeSet<Box<[u8]>>,
+}
+
+/// Why CLIENT TRACKING ON is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum TrackingError {
+    #[error("PREFIX option requires BCAST mode to be enabled")]
+    PrefixAlone,
+    #[error(
+        "You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode."
+    )]
+    BroadcastSwitched,
+    #[error(
+        "You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode."
+    )]
+    OptionSwitched,
+    #[error(
+        "Prefix '{0}' overlaps with an existing prefix '{1}'. Prefixes for a single client must not overlap."
+    )]
+    Overlap(String, String),
+    #[error(
+        "Prefix '{0}' overlaps with another provided prefix '{1}'. Prefixes for a single client must not overlap."
+    )]
+    OverlapGiven(String, String),
+    #[error("A client can have at most {PREFIXES_MAX} prefixes.")]
+    Prefixes,
+}
+
+/// Keys with a prefix that have changed, and who is to be told. Each with the client that has changed it, if only one has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub(crate) keys: Vec<(Box<[u8]>, Option<u64>)>,
+    pub(crate) clients: Vec<u64>,
+}
+
+/// Keys that the table has given up, and who is to be told.
+pub(crate) type Forgotten = Vec<(Box<[u8]>, Vec<u64>)>;
+
+/// Of all clients. Order of the locks: `trackers`, then one of `parts` or `broadcast`.
+#[derive(Debug)]
+pub(crate) struct Tracking {
+    trackers: RwLock<HashMap<u64, Tracker>>,
+    /// Trackers that don't broadcast.
+    readers: AtomicUsize,
+    parts: [Mutex<Part>; PARTS],
+    keys: AtomicUsize,
+    /// Clients of all keys together.
+    holders: AtomicUsize,
+    keys_max: AtomicUsize,
+    hasher: RandomState,
+    broadcast: Mutex<Broadcast>,
+    is_changed: AtomicBool,
+}
+
+/// Some of the keys, and who has them: sorted, so that newer clients, which have higher numbers, come last.
+#[derive(Debug, Default)]
+struct Part {
+    clients: IndexMap<Box<[u8]>, Vec<u64>, RandomState>,
+    /// Of keys given up: says which is next.
+    given_up: usize,
+}
+
+#[derive(Debug, Default)]
+struct Broadcast {
+    prefixes: BTreeMap<Box<[u8]>, Prefix>,
+    /// How many prefixes have this length.
+    lengths: BTreeMap<usize, usize>,
+    changed: BTreeSet<Box<[u8]>>,
+    keys: usize,
+}
+
+#[derive(Debug, Default)]
+struct Prefix {
+    clients: BTreeSet<u64>,
+    changed: BTreeMap<Box<[u8]>, Option<u64>>,
+}
+
+const PARTS: usize = 16;
+/// Redis's default of `tracking-table-max-keys`.
+const KEYS_MAX: usize = 1_000_000;
+/// A key has so many clients on average before keys are given up for the memory that clients take.
+const HOLDERS_PER_KEY: usize = 16;
+const PREFIXES_MAX: usize = 1024;
+/// Changed keys that wait for the end of a batch.
+const CHANGED_MAX: usize = 1024;
+
+impl Default for Tracking {
+    fn default() -> Self {
+        Self {
+            trackers: RwLock::default(),
+            readers: AtomicUsize::new(0),
+            parts: Default::default(),
+            keys: AtomicUsize::new(0),
+            holders: AtomicUsize::new(0),
+            keys_max: AtomicUsize::new(KEYS_MAX),
+            hasher: RandomState::default(),
+            broadcast: Mutex::default(),
+            is_changed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Tracking {
+    /// CLIENT TRACKING ON: `asked` without its prefixes.
+    pub(crate) fn start(
+        &self,
+        client: u64,
+        mut asked: Tracker,
+        mut prefixes: Vec<Box<[u8]>>,
+    ) -> Result<(), TrackingError> {
+        let mut trackers = self.trackers.write();
+        let old = trackers.get(&client);
+        check(&asked, &prefixes, old)?;
+        if asked.mode == Mode::Broadcast && prefixes.is_empty() {
+            prefixes.push(Box::default());
+        }
+        asked.prefixes = prefixes.iter().cloned().collect();
+        match old {
+            Some(old) => asked.prefixes.extend(old.prefixes.iter().cloned()),
+            None if asked.mode != Mode::Broadcast => {
+                self.readers.fetch_add(1, SeqCst);
+            }
+            None => {}
+        }
+        trackers.insert(client, asked);
+        self.broadcast.lock().subscribe(client, prefixes);
+        Ok(())
+    }
+
+    /// CLIENT TRACKING OFF, or the end of the connection.
+    pub(crate) fn stop(&self, client: u64) {
+        let mut trackers = self.trackers.write();
+        let Some(tracker) = trackers.remove(&client) else { return };
+        if tracker.mode == Mode::Broadcast {
+            self.broadcast.lock().unsubscribe(client, &tracker.prefixes);
+        } else if self.readers.fetch_sub(1, SeqCst) == 1 {
+            // Nobody is left who could be told. Others who begin now wait for the lock.
+            self.forget_all();
+        }
+    }
+
+    pub(crate) fn tracker(&self, client: u64) -> Option<Tracker> {
+        self.trackers.read().get(&client).cloned()
+    }
+
+    /// Where messages for a client go: to itself, or to another.
+    pub(crate) fn redirect(&self, client: u64) -> Option<u64> {
+        self.trackers.read().get(&client)?.redirect
+    }
+
+    /// Whether a client is told of what it has changed itself.
+    pub(crate) fn own_changes(&self, client: u64) -> Option<OwnChanges> {
+        Some(self.trackers.read().get(&client)?.own_changes)
+    }
+
+    /// The client to which another redirects is gone.
+    pub(crate) fn break_redirect(&self, client: u64) {
+        if let Some(tracker) = self.trackers.write().get_mut(&client) {
+            tracker.is_broken = true;
+        }
+    }
+
+    pub(crate) fn has_trackers(&self) -> bool {
+        !self.trackers.read().is_empty()
+    }
+
+    /// All clients that track, to be told that all keys are gone; the table is empty then.
+    pub(crate) fn flush(&self) -> Vec<u64> {
+        self.forget_all();
+        self.trackers.read().keys().copied().collect()
+    }
+
+    /// A client is about to read a key. Others may have to be given up for it.
+    pub(crate) fn remember(&self, client: u64, key: &[u8]) -> Forgotten {
+        let is_new = {
+            let mut part = self.part(key).lock();
+            match part.clients.get_mut(key) {
+                Some(clients) => {
+                    self.holders.fetch_add(insert_sorted(clients, client), Relaxed);
+                    false
+                }
+                None => {
+                    part.clients.insert(key.into(), vec![client]);
+                    self.holders.fetch_add(1, Relaxed);
+                    true
+                }
+            }
+        };
+        if is_new {
+            self.keys.fetch_add(1, Relaxed);
+        }
+        self.shrink(key)
+    }
+
+    /// A key has changed: who is to be told now. Those who broadcast are told after the batch.
+    pub(crate) fn changed(&self, key: &[u8], by: Option<u64>) -> Vec<u64> {
+        self.note_broadcast(key, by);
+        if self.readers.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        let mut clients = self.forget(key);
+        let trackers = self.trackers.read();
+        clients.retain(|client| match trackers.get(client) {
+            None => false,
+            Some(tracker) if tracker.mode == Mode::Broadcast => false,
+            Some(tracker) => tracker.own_changes == OwnChanges::Told || by != Some(*client),
+        });
+        clients
+    }
+
+    /// What is to be broadcast, by prefix.
+    pub(crate) fn take_changes(&self) -> Vec<Changes> {
+        if !self.is_changed.swap(false, SeqCst) {
+            return Vec::new();
+        }
+        self.broadcast.lock().take()
+    }
+
+    /// Whether there is anything to broadcast: one load.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.is_changed.load(Relaxed)
+    }
+
+    /// Whether so much waits that it is to be broadcast without waiting for the end of the batch.
+    pub(crate) fn is_full(&self) -> bool {
+        self.has_changes() && self.broadcast.lock().keys >= CHANGED_MAX
+    }
+
+    pub(crate) fn keys_max(&self) -> usize {
+        self.keys_max.load(Relaxed)
+    }
+
+    /// None at all if zero: `tracking-table-max-keys`. What is too much is given up when the next key is read.
+    pub(crate) fn set_keys_max(&self, keys_max: usize) {
+        self.keys_max.store(keys_max, Relaxed);
+    }
+
+    /// Keys in the table, clients of all of them, and prefixes.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        let prefixes = self.broadcast.lock().prefixes.len();
+        (self.keys.load(Relaxed), self.holders.load(Relaxed), prefixes)
+    }
+
+    fn part(&self, key: &[u8]) -> &Mutex<Part> {
+        &self.parts[self.hasher.hash_one(key) as usize % PARTS]
+    }
+
+    fn forget(&self, key: &[u8]) -> Vec<u64> {
+        let clients = self.part(key).lock().clients.swap_remove(key);
+        self.uncount(usize::from(clients.is_some()), clients.as_ref().map_or(0, Vec::len));
+        clients.unwrap_or_default()
+    }
+
+    fn forget_all(&self) {
+        for part in &self.parts {
+            let part = std::mem::take(&mut *part.lock());
+            self.uncount(part.clients.len(), part.clients.values().map(Vec::len).sum());
+        }
+    }
+
+    fn uncount(&self, keys: usize, holders: usize) {
+        self.keys.fetch_sub(keys, Relaxed);
+        self.holders.fetch_sub(holders, Relaxed);
+    }
+
+    /// Gives up keys while there are too many, but not `kept`, which was just entered.
+    fn shrink(&self, kept: &[u8]) -> Forgotten {
+        let mut forgotten = Vec::new();
+        let keys_max = self.keys_max();
+        while keys_max > 0 && self.is_over(keys_max) {
+            let own = self.hasher.hash_one(kept) as usize % PARTS;
+            let others = (0..PARTS).map(|step| &self.parts[(own + step) % PARTS]);
+            let Some(one) = others.into_iter().find_map(|part| part.lock().give_up(kept)) else { break };
+            self.uncount(1, one.1.len());
+            forgotten.push(one);
+        }
+        forgotten
+    }
+
+    fn is_over(&self, keys_max: usize) -> bool {
+        self.keys.load(Relaxed) > keys_max
+            || self.holders.load(Relaxed) > keys_max.saturating_mul(HOLDERS_PER_KEY)
+    }
+
+    fn note_broadcast(&self, key: &[u8], by: Option<u64>) {
+        let mut broadcast = self.broadcast.lock();
+        if broadcast.note(key, by) {
+            self.is_changed.store(true, SeqCst);
+        }
+    }
+}
+
+impl Part {
+    /// Removes any key but `kept`. Which one cannot be foreseen by clients: keys move when others are removed.
+    fn give_up(&mut self, kept: &[u8]) -> Option<(Box<[u8]>, Vec<u64>)> {
+        let length = self.clients.len();
+        if length == 0 {
+            return None;
+        }
+        self.given_up = self.given_up.wrapping_add(STEP);
+        let index = self.given_up % length;
+        let is_kept = |index| self.clients.get_index(index).is_some_and(|(key, _)| **key == *kept);
+        let index = if is_kept(index) { (index + 1) % length } else { index };
+        if is_kept(index) { None } else { self.clients.swap_remove_index(index) }
+    }
+}
+
+/// A prime, so that all places have their turn.
+const STEP: usize = 7919;
+
+impl Broadcast {
+    fn subscribe(&mut self, client: u64, prefixes: Vec<Box<[u8]>>) {
+        for prefix in prefixes {
+            let length = prefix.len();
+            let known = self.prefixes.entry(prefix).or_default();
+            if known.clients.is_empty() {
+                *self.lengths.entry(length).or_default() += 1;
+            }
+            known.clients.insert(client);
+        }
+    }
+
+    fn unsubscribe(&mut self, client: u64, prefixes: &BTreeSet<Box<[u8]>>) {
+        for prefix in prefixes {
+            let Some(known) = self.prefixes.get_mut(prefix) else { continue };
+            known.clients.remove(&client);
+            if !known.clients.is_empty() {
+                continue;
+            }
+            self.keys -= known.changed.len();
+            self.prefixes.remove(prefix);
+            self.changed.remove(prefix);
+            if let Some(count) = self.lengths.get_mut(&prefix.len()) {
+                *count -= 1;
+            }
+            self.lengths.retain(|_, count| *count > 0);
+        }
+    }
+
+    /// Whether anybody is to be told.
+    fn note(&mut self, key: &[u8], by: Option<u64>) -> bool {
+        let mut is_told = false;
+        for length in self.lengths.keys().take_while(|length| **length <= key.len()) {
+            let Some(prefix) = self.prefixes.get_mut(&key[..*length]) else { continue };
+            is_told = true;
+            if prefix.changed.is_empty() {
+                self.changed.insert(key[..*length].into());
+            }
+            match prefix.changed.get_mut(key) {
+                // Each of them is to be told of the other's change.
+                Some(first) if *first != by => *first = None,
+                Some(_) => {}
+                None => {
+                    self.keys += 1;
+                    prefix.changed.insert(key.into(), by);
+                }
+            }
+        }
+        is_told
+    }
+
+    fn take(&mut self) -> Vec<Changes> {
+        self.keys = 0;
+        let changed = std::mem::take(&mut self.changed);
+        let prefixes = &mut self.prefixes;
+        let take = |prefix: Box<[u8]>| {
+            let known = prefixes.get_mut(&prefix)?;
+            let keys = std::mem::take(&mut known.changed).into_iter().collect();
+            Some(Changes { keys, clients: known.clients.iter().copied().collect() })
+        };
+        changed.into_iter().filter_map(take).collect()
+    }
+}
+
+/// In the order of Redis, whose words clients see.
+fn check(asked: &Tracker, prefixes: &[Box<[u8]>], old: Option<&Tracker>) -> Result<(), TrackingError> {
+    let is_broadcast = asked.mode == Mode::Broadcast;
+    if !is_broadcast && !prefixes.is_empty() {
+        return Err(TrackingError::PrefixAlone);
+    }
+    if old.is_some_and(|old| (old.mode == Mode::Broadcast) != is_broadcast) {
+        return Err(TrackingError::BroadcastSwitched);
+    }
+    let modes = (old.map(|old| old.mode), asked.mode);
+    if matches!(modes, (Some(Mode::OptIn), Mode::OptOut) | (Some(Mode::OptOut), Mode::OptIn)) {
+        return Err(TrackingError::OptionSwitched);
+    }
+    if prefixes.len() + old.map_or(0, |old| old.prefixes.len()) > PREFIXES_MAX {
+        return Err(TrackingError::Prefixes);
+    }
+    let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    for (index, prefix) in prefixes.iter().enumerate() {
+        let mut known = old.into_iter().flat_map(|old| &old.prefixes);
+        if let Some(other) = known.find(|other| overlap(prefix, other)) {
+            return Err(TrackingError::Overlap(text(prefix), text(other)));
+        }
+        if let Some(other) = prefixes[index + 1..].iter().find(|other| overlap(prefix, other)) {
+            return Err(TrackingError::OverlapGiven(text(prefix), text(other)));
+        }
+    }
+    Ok(())
+}
+
+/// How many were added: one, or none if it was there.
+fn insert_sorted(clients: &mut Vec<u64>, client: u64) -> usize {
+    match clients.binary_search(&client) {
+        Ok(_) => 0,
+        Err(at) => {
+            clients.insert(at, client);
+            1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tracker(mode: Mode) -> Tracker {
+        Tracker { mode, ..Tracker::default() }
+    }
+
+    fn boxed(prefixes: &[&str]) -> Vec<Box<[u8]>> {
+        prefixes.iter().map(|prefix| prefix.as_bytes().into()).collect()
+    }
+
+    #[test]
+    fn who_has_a_key_is_told_once() {
+        let tracking = Tracking::default();
+        let quiet = Tracker { own_changes: OwnChanges::NotTold, ..Tracker::default() };
+        for (client, asked) in [(1, tracker(Mode::Reads)), (2, quiet), (3, tracker(Mode::OptIn))] {
+            tracking.start(client, asked, Vec::new()).expect("nothing to refuse");
+            assert!(tracking.remember(client, b"key").is_empty());
+            assert!(tracking.remember(client, b"key").is_empty());
+        }
+        assert_eq!(tracking.counts(), (1, 3, 0));
+        tracking.stop(3);
+        assert_eq!(tracking.changed(b"other", None), [0; 0]);
+        assert_eq!(tracking.changed(b"key", Some(2)), [1]);
+        assert_eq!(tracking.changed(b"key", None), [0; 0]);
+        assert_eq!(tracking.counts(), (0, 0, 0));
+    }
+
+    #[test]
+    fn nothing_is_kept_when_nobody_tracks() {
+        let tracking = Tracking::default();
+        tracking.start(1, tracker(Mode::Reads), Vec::new()).expect("nothing to refuse");
+        tracking.remember(1, b"key");
+        tracking.stop(1);
+        assert_eq!(tracking.counts(), (0, 0, 0));
+        assert!(!tracking.has_trackers());
+    }
+
+    #[test]
+    fn changes_are_broadcast_by_prefix_in_order() {
+        let tracking = Tracking::default();
+        tracking.start(1, tracker(Mode::Broadcast), boxed(&["a", "b"])).expect("no overlap");
+        tracking.start(2, tracker(Mode::Broadcast), boxed(&["ab"])).expect("no overlap");
+        let changes = [("ab", Some(1)), ("ac", Some(1)), ("ab", Some(2)), ("c", None), ("b", None)];
+        for (key, by) in changes {
+            assert_eq!(tracking.changed(key.as_bytes(), by), [0; 0]);
+        }
+        let told: Vec<_> = tracking.take_changes();
+        let keys = |keys: &[(&str, Option<u64>)]| {
+            keys.iter().map(|(key, by)| (key.as_bytes().into(), *by)).collect::<Vec<(Box<[u8]>, _)>>()
+        };
+        let expected = [
+            Changes { keys: keys(&[("ab", None), ("ac", Some(1))]), clients: vec![1] },
+            Changes { keys: keys(&[("ab", None)]), clients: vec![2] },
+            Changes { keys: keys(&[("b", None)]), clients: vec![1] },
+        ];
+        assert_eq!(told, expected);
+        assert!(tracking.take_changes().is_empty() && !tracking.has_changes());
+        tracking.stop(1);
+        tracking.changed(b"b", None);
+        assert!(!tracking.has_changes());
+        assert_eq!(tracking.counts(), (0, 0, 1));
+    }
+
+    #[test]
+    fn refusals_are_those_of_redis() {
+        let check = |begin: Option<(Mode, &[&str])>, mode, prefixes: &[&str], expected: &str| {
+            let tracking = Tracking::default();
+            if let Some((mode, prefixes)) = begin {
+                tracking.start(1, tracker(mode), boxed(prefixes)).expect("nothing to refuse");
+            }
+            let refused = tracking.start(1, tracker(mode), boxed(prefixes));
+            let text = refused.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(text.starts_with(expected) && text.is_empty() == expected.is_empty(), "{text}");
+        };
+        check(None, Mode::Reads, &["a"], "PREFIX option requires BCAST mode to be enabled");
+        check(Some((Mode::Reads, &[])), Mode::Broadcast, &[], "You can't switch BCAST mode on/off");
+        check(Some((Mode::Broadcast, &[])), Mode::OptIn, &[], "You can't switch BCAST mode on/off");
+        check(Some((Mode::OptIn, &[])), Mode::OptOut, &[], "You can't switch OPTIN/OPTOUT mode");
+        check(
+            Some((Mode::Broadcast, &["b"])),
+            Mode::Broadcast,
+            &["bc"],
+            "Prefix 'bc' overlaps with an existing prefix 'b'.",
+        );
+        check(
+            None,
+            Mode::Broadcast,
+            &["b", "a", "ab"],
+            "Prefix 'a' overlaps with another provided prefix 'ab'.",
+        );
+        check(None, Mode::Broadcast, &["b", "b"], "Prefix 'b' overlaps with another provided prefix 'b'.");
+        check(Some((Mode::Broadcast, &["a"])), Mode::Broadcast, &["b", "c"], "");
+        check(Some((Mode::Broadcast, &[])), Mode::Broadcast, &[], "");
+        check(Some((Mode::Reads, &[])), Mode::OptIn, &[], "");
+        let many: Vec<String> = (0..=PREFIXES_MAX).map(|number| format!("{number:05}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        check(None, Mode::Broadcast, &many, "A client can have at most 1024 prefixes.");
+    }
+
+    #[test]
+    fn a_key_with_too_many_clients_is_given_up() {
+        let tracking = Tracking::default();
+        tracking.set_keys_max(2);
+        tracking.start(1, tracker(Mode::Reads), Vec::new()).expect("nothing to refuse");
+        tracking.remember(1, b"other");
+        let told: usize = (1..=100).map(|client| tracking.remember(client, b"key").len()).sum();
+        assert_eq!(told, 1, "the other key is given up, the one that is read is not");
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Read { client: u64, key: u8 },
+        Change { key: u8 },
+        Stop { client: u64 },
+        Start { client: u64 },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0..4_u64, 0..20_u8).prop_map(|(client, key)| Step::Read { client, key }),
+            3 => (0..20_u8).prop_map(|key| Step::Change { key }),
+            1 => (0..4_u64).prop_map(|client| Step::Stop { client }),
+            2 => (0..4_u64).prop_map(|client| Step::Start { client }),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is given up: a client that read a key and tracks learns of its change, or has learned that it was given up.
+        #[test]
+        fn no_change_is_missed(steps in prop::collection::vec(step(), 1..200), keys_max in 1..12_usize) {
+            let tracking = Tracking::default();
+            tracking.set_keys_max(keys_max);
+            let mut on = BTreeSet::new();
+            let mut cached: BTreeSet<(u64, u8)> = BTreeSet::new();
+            for step in steps {
+                match step {
+                    Step::Start { client } => {
+                        tracking.start(client, Tracker::default(), Vec::new()).expect("nothing to refuse");
+                        on.insert(client);
+                    }
+                    Step::Stop { client } => {
+                        tracking.stop(client);
+                        on.remove(&client);
+                        cached.retain(|(other, _)| *other != client);
+                    }
+                    Step::Read { client, key } if on.contains(&client) => {
+                        for (key, clients) in tracking.remember(client, &[key]) {
+                            cached.retain(|(client, other)| [*other] != *key || !clients.contains(client));
+                        }
+                        cached.insert((client, key));
+                    }
+                    Step::Read { .. } => {}
+                    Step::Change { key } => {
+                        let told = tracking.changed(&[key], None);
+                        let had = cached.iter().filter(|(_, other)| *other == key).map(|(client, _)| *client);
+                        prop_assert!(had.into_iter().all(|client| told.contains(&client)));
+                        cached.retain(|(_, other)| *other != key);
+                    }
+                }
+                prop_assert!(tracking.counts().0 <= keys_max);
+            }
+        }
+    }
+}
