@@ -13,6 +13,7 @@ import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.RedisClient;
+import redis.clients.jedis.RedisClusterClient;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.csc.CacheConfig;
 import redis.clients.jedis.params.GetExParams;
@@ -250,6 +251,22 @@ final class JedisScript {
         Script.fails(() -> connect("LOCKED", config()).ping(), "NOAUTH");
     }
 
+    static void cluster() throws Exception {
+        RedisClusterClient client = RedisClusterClient.builder()
+                .nodes(Set.of(new HostAndPort(Script.host("CLUSTER"), Script.port("CLUSTER"))))
+                .build();
+        for (int number = 0; number < 300; number++) {
+            client.set("cluster-" + number, "" + number);
+        }
+        for (int number = 0; number < 300; number++) {
+            Script.equal(client.get("cluster-" + number), "" + number);
+        }
+        client.mset("{tag}a", "1", "{tag}b", "2");
+        Script.equal(client.mget("{tag}a", "{tag}b"), List.of("1", "2"));
+        Script.equal(client.getClusterNodes().size(), 3);
+        client.close();
+    }
+
     public static void main(String[] arguments) {
         Script.run(arguments, Map.ofEntries(
                 Map.entry("handshake", JedisScript::handshake),
@@ -262,6 +279,7 @@ final class JedisScript {
                 Map.entry("transactions", JedisScript::transactions),
                 Map.entry("caching", JedisScript::caching),
                 Map.entry("reconnect", JedisScript::reconnect),
-                Map.entry("password", JedisScript::password)));
+                Map.entry("password", JedisScript::password),
+                Map.entry("cluster", JedisScript::cluster)));
     }
 }

@@ -14,6 +14,8 @@ import io.lettuce.core.TransactionResult;
 import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.api.async.RedisAsyncCommands;
 import io.lettuce.core.api.sync.RedisCommands;
+import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.cluster.api.sync.RedisAdvancedClusterCommands;
 import io.lettuce.core.codec.ByteArrayCodec;
 import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.output.StatusOutput;
@@ -300,6 +302,22 @@ final class LettuceScript {
         Script.fails(() -> open(uri("LOCKED")), "NOAUTH");
     }
 
+    static void cluster() {
+        RedisClusterClient client = RedisClusterClient.create(uri("CLUSTER"));
+        RedisAdvancedClusterCommands<String, String> commands = client.connect().sync();
+        for (int number = 0; number < 300; number++) {
+            commands.set("cluster-" + number, "" + number);
+        }
+        for (int number = 0; number < 300; number++) {
+            Script.equal(commands.get("cluster-" + number), "" + number);
+        }
+        commands.mset(Map.of("{tag}a", "1", "{tag}b", "2"));
+        Script.equal(commands.mget("cluster-1", "cluster-2", "{tag}b"), List.of(
+                KeyValue.just("cluster-1", "1"), KeyValue.just("cluster-2", "2"), KeyValue.just("{tag}b", "2")));
+        Script.equal(client.getPartitions().size(), 3);
+        Script.equal(commands.dbsize(), 302L);
+    }
+
     public static void main(String[] arguments) {
         Script.run(arguments, Map.ofEntries(
                 Map.entry("handshake", LettuceScript::handshake),
@@ -312,6 +330,7 @@ final class LettuceScript {
                 Map.entry("transactions", LettuceScript::transactions),
                 Map.entry("caching", LettuceScript::caching),
                 Map.entry("reconnect", LettuceScript::reconnect),
-                Map.entry("password", LettuceScript::password)));
+                Map.entry("password", LettuceScript::password),
+                Map.entry("cluster", LettuceScript::cluster)));
     }
 }

@@ -1,6 +1,6 @@
 // ioredis against the server at SERVER: node ioredis.mjs PART...
 
-import { Redis } from 'ioredis'
+import { Cluster, Redis } from 'ioredis'
 import { address, equal, fails, restart, run, until } from './script.mjs'
 
 function connect (options = {}, name = 'SERVER') {
@@ -161,4 +161,16 @@ async function password () {
   }
 }
 
-await run({ handshake, strings, expiry, binary, pipeline, scan, pubsub, transactions, reconnect, password })
+async function cluster () {
+  const client = new Cluster([address('CLUSTER')])
+  client.on('error', () => {})
+  await Promise.all(numbers(300).map(number => client.set(`cluster-${number}`, String(number))))
+  equal(await Promise.all(numbers(300).map(number => client.get(`cluster-${number}`))), numbers(300).map(String))
+  await client.mset({ '{tag}a': '1', '{tag}b': '2' })
+  equal(await client.mget('{tag}a', '{tag}b'), ['1', '2'])
+  await fails(client.mget('a', 'b'), "Keys in request don't hash to the same slot")
+  equal(client.nodes('master').length, 3)
+  client.disconnect()
+}
+
+await run({ handshake, strings, expiry, binary, pipeline, scan, pubsub, transactions, reconnect, password, cluster })

@@ -1,6 +1,6 @@
 // node-redis against the server at SERVER: node node_redis.mjs PART...
 
-import { createClient, RESP_TYPES, WatchError } from 'redis'
+import { createClient, createCluster, RESP_TYPES, WatchError } from 'redis'
 import { BasicClientSideCache } from '@redis/client/dist/lib/client/cache.js'
 import { address, equal, fails, restart, run, until } from './script.mjs'
 
@@ -181,4 +181,18 @@ async function password () {
   await fails(connect({ socket }, 'LOCKED'), 'HELLO must be called with the client already authenticated')
 }
 
-await run({ handshake, strings, expiry, binary, pipeline, scan, pubsub, transactions, caching, reconnect, password })
+async function cluster () {
+  const { host, port } = address('CLUSTER')
+  const client = createCluster({ rootNodes: [{ socket: { host, port } }] })
+  client.on('error', () => {})
+  await client.connect()
+  await Promise.all(numbers(300).map(number => client.set(`cluster-${number}`, String(number))))
+  equal(await Promise.all(numbers(300).map(number => client.get(`cluster-${number}`))), numbers(300).map(String))
+  await client.mSet({ '{tag}a': '1', '{tag}b': '2' })
+  equal(await client.mGet(['{tag}a', '{tag}b']), ['1', '2'])
+  equal(await client.mGet(['cluster-1', 'cluster-2', 'cluster-3']), ['1', '2', '3'])
+  equal(client.masters.length, 3)
+  client.destroy()
+}
+
+await run({ handshake, strings, expiry, binary, pipeline, scan, pubsub, transactions, caching, reconnect, password, cluster })

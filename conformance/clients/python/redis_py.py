@@ -198,5 +198,23 @@ def password():
     fails(connect("LOCKED").ping, "HELLO must be called with the client already authenticated")
 
 
+def cluster():
+    host, port = address("CLUSTER")
+    client = redis.RedisCluster(host=host, port=port)
+    for number in range(300):
+        client.set(f"cluster-{number}", number)
+    equal([client.get(f"cluster-{number}") for number in range(300)], [str(number).encode() for number in range(300)])
+    pipe = client.pipeline()
+    for number in range(300):
+        pipe.get(f"cluster-{number}")
+    equal(len(pipe.execute()), 300)
+    client.mset({"{tag}a": 1, "{tag}b": 2})
+    equal(client.mget("{tag}a", "{tag}b"), [b"1", b"2"])
+    fails(lambda: client.mget("a", "b"), "same key slot")
+    equal(client.mget_nonatomic("cluster-1", "cluster-2", "cluster-3"), [b"1", b"2", b"3"])
+    equal(len(client.get_primaries()), 3)
+    equal(len(list(client.scan_iter(match="cluster-*", count=1000))), 300)
+
+
 run({part.__name__: part for part in (
-    handshake, strings, expiry, binary, pipeline, scan, pubsub, transactions, caching, reconnect, password)})
+    handshake, strings, expiry, binary, pipeline, scan, pubsub, transactions, caching, reconnect, password, cluster)})

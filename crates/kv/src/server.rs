@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::access::Access;
 use crate::clients::Calls;
+use crate::cluster::Cluster;
 use crate::limits::Limits;
 use crate::saved::SaveFile;
 use crate::separated::TextProtocol;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Where the data set is written to at the end, and when clients ask for it. It is the one that the engine came from.
     pub save_file: Option<Arc<SaveFile>>,
+    /// Where this server has some of the slots, and others have the rest.
+    pub cluster: Option<Cluster>,
 }
 
 /// How listeners are made.
@@ -104,11 +107,12 @@ impl Server {
     /// # Errors
     /// When an address can't be bound, or the system refuses threads or event queues.
     pub fn start(settings: Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
-        let Settings { mut listen, workers, version, access, limits, text, sockets, tls, save_file } =
+        let Settings { mut listen, workers, version, access, limits, text, sockets, tls, save_file, cluster } =
             settings;
         let count = workers.max(1);
         let mut shared = Shared::new(engine, save_file, version, count);
         shared.text = text;
+        shared.cluster = cluster;
         let shared = Arc::new(shared);
         shared.set_limits(limits);
         shared.set_tls(tls);

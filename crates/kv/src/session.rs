@@ -83,6 +83,8 @@ impl Gates {
     pub(crate) const LOOK_BEFORE: Self = Self(1 << 5);
     /// CLIENT PAUSE.
     pub(crate) const PAUSE: Self = Self(1 << 6);
+    /// Other servers have some of the keys. Never opened.
+    pub(crate) const CLUSTER: Self = Self(1 << 7);
 
     /// Those that concern messages of the 0x1F protocol.
     pub(crate) fn for_text(self) -> Self {

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::access::Access;
 use crate::clients::{Client, Clients, MailOverLimit};
+use crate::cluster::Cluster;
 use crate::command::Table;
 use crate::databases::Databases;
 use crate::interest::Interests;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) clients: Clients,
     pub(crate) databases: Databases,
     pub(crate) interests: Interests,
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) access: RwLock<Access>,
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
@@ -61,6 +63,7 @@ impl Shared {
             clients: Clients::default(),
             databases: Databases::default(),
             interests: Interests::default(),
+            cluster: None,
             access: RwLock::default(),
             limits: Mutex::new(Limits::default()),
             tls: RwLock::default(),
@@ -94,7 +97,15 @@ impl Shared {
         if !self.access.read().passwords.is_empty() {
             gates.close(Gates::PASSWORD);
         }
+        if self.cluster.is_some() {
+            gates.close(Gates::CLUSTER);
+        }
         gates
+    }
+
+    /// As HELLO and INFO say it.
+    pub(crate) fn mode(&self) -> &'static str {
+        if self.cluster.is_some() { "cluster" } else { "standalone" }
     }
 
     pub(crate) fn stop(&self) {

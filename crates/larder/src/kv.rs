@@ -50,6 +50,10 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
 
+    /// Which node of [kv.cluster] this server is
+    #[arg(long, value_name = "NAME")]
+    cluster_node: Option<String>,
+
     /// Address of the admin API: probes, metrics, reload [default: none, unless the file has [admin]]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
@@ -70,6 +74,7 @@ impl KvArguments {
                 maxmemory_policy: self.maxmemory_policy.clone(),
                 save_file: self.save_file.clone(),
                 workers: self.workers,
+                cluster_node: self.cluster_node.clone(),
             },
             admin: self.admin.clone(),
             log_level: self.log_level.clone(),
@@ -125,6 +130,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         sockets: settings.sockets,
         tls: settings.tls.clone(),
         save_file,
+        cluster: settings.cluster.clone(),
     };
     let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
     let control = KvControl { engine, server: server.control() };

@@ -240,10 +240,35 @@ func password() {
 	Fails(connect(redis.Options{Addr: locked}).Ping(ctx).Err(), "NOAUTH")
 }
 
+func cluster() {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{Address("CLUSTER")}})
+	for number := range 300 {
+		Good(client.Set(ctx, fmt.Sprint("cluster-", number), number, 0).Err())
+	}
+	pipe := client.Pipeline()
+	var gets []*redis.StringCmd
+	for number := range 300 {
+		gets = append(gets, pipe.Get(ctx, fmt.Sprint("cluster-", number)))
+	}
+	Get(pipe.Exec(ctx))
+	for number, get := range gets {
+		Equal(Get(get.Result()), strconv.Itoa(number))
+	}
+	Good(client.MSet(ctx, "{tag}a", "1", "{tag}b", "2").Err())
+	Equal(Get(client.MGet(ctx, "{tag}a", "{tag}b").Result()), []any{"1", "2"})
+	Fails(client.MGet(ctx, "a", "b").Err(), "Keys in request don't hash to the same slot")
+	masters := make(chan string, 10)
+	Good(client.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		masters <- master.Options().Addr
+		return master.Ping(ctx).Err()
+	}))
+	Equal(len(masters), 3)
+}
+
 func main() {
 	Run([]Part{
 		{"handshake", handshake}, {"strings", stringValues}, {"expiry", expiry}, {"binary", binary},
 		{"pipeline", pipeline}, {"scan", scan}, {"pubsub", pubsub}, {"transactions", transactions},
-		{"caching", caching}, {"reconnect", reconnect}, {"password", password},
+		{"caching", caching}, {"reconnect", reconnect}, {"password", password}, {"cluster", cluster},
 	})
 }

@@ -264,10 +264,30 @@ func password() {
 	Holds("it is an answer of the server", errors.As(err, new(*rueidis.RedisError)))
 }
 
+func cluster() {
+	client := connect(rueidis.ClientOption{InitAddress: []string{Address("CLUSTER")}})
+	var sets, gets rueidis.Commands
+	for number := range 300 {
+		key := fmt.Sprint("cluster-", number)
+		sets = append(sets, client.B().Set().Key(key).Value(strconv.Itoa(number)).Build())
+		gets = append(gets, client.B().Get().Key(key).Build())
+	}
+	for _, result := range client.DoMulti(ctx, sets...) {
+		Good(result.Error())
+	}
+	for number, result := range client.DoMulti(ctx, gets...) {
+		Equal(Get(result.ToString()), strconv.Itoa(number))
+	}
+	Good(client.Do(ctx, client.B().Mset().KeyValue().KeyValue("{tag}a", "1").KeyValue("{tag}b", "2").Build()).Error())
+	values := Get(client.Do(ctx, client.B().Mget().Key("{tag}a", "{tag}b").Build()).AsStrSlice())
+	Equal(values, []string{"1", "2"})
+	Equal(len(client.Nodes()), 3)
+}
+
 func main() {
 	Run([]Part{
 		{"handshake", handshake}, {"strings", stringValues}, {"expiry", expiry}, {"binary", binary},
 		{"pipeline", pipeline}, {"scan", scan}, {"pubsub", pubsub}, {"transactions", transactions},
-		{"caching", caching}, {"reconnect", reconnect}, {"password", password},
+		{"caching", caching}, {"reconnect", reconnect}, {"password", password}, {"cluster", cluster},
 	})
 }

@@ -19,6 +19,11 @@ type Write = fn(&Shared, &[u8]) -> Result<(), &'static str>;
 /// In the order of their names.
 const SETTINGS: &[Setting] = &[
     Setting { name: "appendonly", read: |_| "no".to_owned(), write: None },
+    Setting {
+        name: "cluster-enabled",
+        read: |shared| if shared.cluster.is_some() { "yes" } else { "no" }.to_owned(),
+        write: None,
+    },
     Setting { name: "databases", read: |_| engine::Database::COUNT.to_string(), write: None },
     Setting { name: "maxmemory", read: |shared| shared.engine.bytes_max().to_string(), write: None },
     Setting {

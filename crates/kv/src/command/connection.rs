@@ -47,6 +47,9 @@ pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn select(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let number = usize::try_from(call.integer(1)?).map_err(|_| Refusal::Database)?;
     let database = Database::new(number).ok_or(Refusal::Database)?;
+    if database != Database::default() {
+        call.check_no_cluster("ERR SELECT is not allowed in cluster mode")?;
+    }
     call.session.choose(database, &call.shared.databases);
     reply.ok();
     Ok(())
@@ -154,7 +157,7 @@ fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     };
-    pair("mode", "standalone");
+    pair("mode", call.shared.mode());
     pair("role", "master");
     reply.bulk(b"modules");
     reply.array(0);

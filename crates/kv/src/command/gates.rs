@@ -53,6 +53,9 @@ impl<'a> Call<'a> {
         if gates.is_closed(Gates::PASSWORD) && !command.is_for_anybody() {
             return Err(Refusal::NoPassword);
         }
+        if gates.is_closed(Gates::CLUSTER) {
+            self.check_slots(command)?;
+        }
         if gates.is_closed(Gates::QUEUE) && command.has("no_multi") {
             return Err(Refusal::Other("ERR Command not allowed inside a transaction"));
         }
@@ -162,7 +165,7 @@ impl<'a> Call<'a> {
     }
 
     /// The keys that a command is given.
-    fn keys_of(&self, command: &Command) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(super) fn keys_of(&self, command: &Command) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let arguments = self.arguments;
         let argument = move |index| arguments.at(index).unwrap_or_default();
         command.keys.positions(arguments.len(), argument).into_iter().flatten().map(argument)

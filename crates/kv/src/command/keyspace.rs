@@ -163,6 +163,9 @@ pub(super) fn copy(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             () if call.is_word(at, "db") && at + 1 < call.length() => {
                 at += 1;
                 database = other_database(call, at)?;
+                if database != call.database() {
+                    call.check_no_cluster("ERR Copying to another database is not allowed in cluster mode")?;
+                }
             }
             () => return Err(Refusal::Syntax),
         }
@@ -182,6 +185,7 @@ pub(super) fn copy(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 /// MOVE key db
 pub(super) fn r#move(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.check_no_cluster("ERR MOVE is not allowed in cluster mode")?;
     let database = other_database(call, 2)?;
     let (from, to) = (call.key(1), call.engine().key(database, call.argument(1)));
     if from == to {
@@ -198,6 +202,7 @@ pub(super) fn r#move(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 /// SWAPDB index1 index2
 pub(super) fn swapdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.check_no_cluster("ERR SWAPDB is not allowed in cluster mode")?;
     let read = |index, refusal| call.integer(index).map_err(|_| Refusal::Other(refusal));
     let numbers = [read(1, "ERR invalid first DB index")?, read(2, "ERR invalid second DB index")?];
     let [one, other] =

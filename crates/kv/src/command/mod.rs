@@ -3,6 +3,7 @@
 mod arguments;
 mod catalog;
 mod client;
+mod cluster;
 mod conditional;
 mod config;
 mod connection;
@@ -79,6 +80,11 @@ pub(crate) enum Refusal {
     Arity(String),
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
     Unknown { name: String, arguments: String },
+    /// Another server of the cluster has the slot: its number and the address.
+    #[error("MOVED {0}")]
+    Moved(String),
+    #[error("ERR Unknown node {0}")]
+    UnknownNode(String),
     #[error("ERR no such key")]
     NoSuchKey,
     #[error("ERR unknown subcommand '{name}'. Try {command} HELP.")]

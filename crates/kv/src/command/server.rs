@@ -72,11 +72,12 @@ pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 type Section = fn(&Call<'_>) -> String;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("Server", |call| {
         let version = &call.shared.version;
         format!(
-            "redis_version:{REDIS_VERSION}\r\nlarder_version:{version}\r\nredis_mode:standalone\r\nprocess_id:{}\r\n",
+            "redis_version:{REDIS_VERSION}\r\nlarder_version:{version}\r\nredis_mode:{}\r\nprocess_id:{}\r\n",
+            call.shared.mode(),
             std::process::id()
         )
     }),
@@ -99,6 +100,7 @@ const SECTIONS: [(&str, Section); 6] = [
             counts.evicted
         ) + &interests(call.shared)
     }),
+    ("Cluster", |call| format!("cluster_enabled:{}\r\n", u8::from(call.shared.cluster.is_some()))),
     ("Keyspace", |call| {
         let counts = call.engine().counts();
         let databases = (0..engine::Database::COUNT).filter_map(engine::Database::new).map(|chosen| {

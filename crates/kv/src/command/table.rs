@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 
 use super::arguments::parse_integer;
 use super::{
-    Call, Outcome, catalog, client, conditional, config, connection, expiry, keys, keyspace, numbers, object,
-    pubsub, saving, server, strings, subsequence, tracking, transactions,
+    Call, Outcome, catalog, client, cluster, conditional, config, connection, expiry, keys, keyspace,
+    numbers, object, pubsub, saving, server, strings, subsequence, tracking, transactions,
 };
 use crate::reply::Reply;
 
@@ -254,6 +254,7 @@ macro_rules! commands {
 #[rustfmt::skip]
 static COMMANDS: &[Command] = commands! {
     "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.", "key value";
+    "asking" 1 SESSION NONE "cluster" "3.0.0" cluster::accept, "Is accepted: no slot moves here.";
     "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.", "[username] password";
     "bgsave" -1 ADMIN NONE "server" "1.0.0" saving::bgsave, "Writes all keys to disk, while clients go on.", "[SCHEDULE]";
     "client" -2 SESSION NONE "connection" "2.4.0" super::container, "Tells of and changes connections.";
@@ -274,6 +275,17 @@ static COMMANDS: &[Command] = commands! {
     "client|trackinginfo" 2 CLIENT NONE "connection" "6.2.0" tracking::trackinginfo, "Tells of client-side caching of this connection.";
     "client|unblock" -3 ADMIN NONE "connection" "5.0.0" client::unblock, "Is 0: no command blocks.", "client-id [TIMEOUT | ERROR]";
     "client|unpause" 2 ADMIN NONE "connection" "6.2.0" client::unpause, "Ends a pause.";
+    "cluster" -2 SESSION NONE "cluster" "3.0.0" super::container, "Tells of the cluster.";
+    "cluster|countkeysinslot" 3 SESSION NONE "cluster" "3.0.0" cluster::countkeysinslot, "Counts the keys of a slot.", "slot", "O(N) for N keys of the server";
+    "cluster|getkeysinslot" 4 SESSION NONE "cluster" "3.0.0" cluster::getkeysinslot, "Gives keys of a slot.", "slot count", "O(N) for N keys of the server";
+    "cluster|info" 2 SESSION NONE "cluster" "3.0.0" cluster::info, "Tells how the cluster is.";
+    "cluster|keyslot" 3 SESSION NONE "cluster" "3.0.0" cluster::keyslot, "Tells the slot of a key.", "key";
+    "cluster|links" 2 SESSION NONE "cluster" "7.0.0" cluster::links, "Tells of connections between nodes, of which there are none.";
+    "cluster|myid" 2 SESSION NONE "cluster" "3.0.0" cluster::myid, "Tells the id of this node.";
+    "cluster|nodes" 2 SESSION NONE "cluster" "3.0.0" cluster::nodes, "Tells the nodes and their slots, as text.";
+    "cluster|replicas" 3 SESSION NONE "cluster" "5.0.0" cluster::replicas, "Tells the replicas of a node, of which there are none.", "node-id";
+    "cluster|shards" 2 SESSION NONE "cluster" "7.0.0" cluster::shards, "Tells the nodes and their slots.";
+    "cluster|slots" 2 SESSION NONE "cluster" "3.0.0" cluster::slots, "Tells ranges of slots and their nodes.";
     "command" -1 SESSION NONE "server" "2.8.13" catalog::command, "Tells which commands there are.", "", "O(N) for N commands";
     "command|count" 2 SESSION NONE "server" "2.8.13" catalog::count, "Tells how many commands there are.";
     "command|docs" -2 SESSION NONE "server" "7.0.0" catalog::docs, "Tells what commands are for.", "[command-name [command-name ...]]", "O(N) for N commands", "The words are those of Larder; there is no history.";
@@ -349,6 +361,8 @@ static COMMANDS: &[Command] = commands! {
     "punsubscribe" -1 SUBSCRIBE NONE "pubsub" "2.0.0" pubsub::punsubscribe, "Receives no messages of patterns any more.", "[pattern [pattern ...]]";
     "quit" -1 OPEN NONE "connection" "1.0.0" connection::quit, "Ends the connection.";
     "randomkey" 1 READ_SLOW NONE "generic" "1.0.0" keyspace::randomkey, "Gives some key.", "", "O(1); O(N) in a database with a small part of all N keys";
+    "readonly" 1 SESSION NONE "cluster" "3.0.0" cluster::accept, "Is accepted: there are no replicas.";
+    "readwrite" 1 SESSION NONE "cluster" "3.0.0" cluster::accept, "Is accepted: there are no replicas.";
     "rename" 3 REMOVE_SLOW FIRST_TWO "generic" "1.0.0" keyspace::rename, "Gives a value another key.", "key newkey";
     "renamenx" 3 REMOVE FIRST_TWO "generic" "1.0.0" keyspace::renamenx, "Gives a value another key that is not there.", "key newkey";
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";

@@ -27,6 +27,7 @@ pub(crate) struct KvOverrides {
     pub(crate) maxmemory_policy: Option<String>,
     pub(crate) save_file: Option<String>,
     pub(crate) workers: Option<u32>,
+    pub(crate) cluster_node: Option<String>,
 }
 
 /// What the command line says about the configuration. Values are checked like those of the file.
@@ -97,6 +98,14 @@ impl KvOverrides {
         }
         if let Some(workers) = self.workers {
             override_number(kv, "workers", "--workers", workers, problems);
+        }
+        if let Some(name) = &self.cluster_node {
+            match inner_table(kv, "cluster") {
+                Some(cluster) => override_key(cluster, "node", "--cluster-node", text(name), problems),
+                None => {
+                    problems.error(&Place::Flag("--cluster-node"), "kv.cluster", "the file has no such table")
+                }
+            }
         }
     }
 }

@@ -1,16 +1,14 @@
 //! Clients of Redis as they exist, with `larder kv`: each plays its script against redis-server 7.0, which shows that the script is right,
 //! and against Larder. What a script is made of stands in `conformance/clients/README.md`.
 
+mod cluster;
 mod redis_rs;
 mod redis_tools;
 mod script;
 mod server;
 
-use script::{Script, has, play};
+use script::{JAVA, Script, has, play};
 use server::Kind;
-
-const JAVA: [&str; 5] =
-    ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{}/java/classes:{}/java/lib/*"];
 
 #[test]
 fn redis_py_passes_its_script() {

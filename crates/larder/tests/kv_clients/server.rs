@@ -71,6 +71,13 @@ impl Server {
         let mut command = Command::new(LARDER);
         command.args(["kv", "--maxmemory", "64MiB", "--workers", "2"]);
         command.arg("--listen").arg(self.address().to_string());
+        if self.entrance == Entrance::Locked {
+            let file = |name: &str| self.folder.path().join(name);
+            std::fs::write(file("password"), PASSWORD).expect("a file in the folder");
+            std::fs::write(file("kv.toml"), "[kv]\npassword_files = [\"password\"]\n")
+                .expect("a file in the folder");
+            command.arg("--config").arg(file("kv.toml"));
+        }
         command
     }
 

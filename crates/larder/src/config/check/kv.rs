@@ -1,10 +1,14 @@
 //! Settings of the server for clients of Redis.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::Policy;
-use kv::{Access, Limits, Listen, Passwords, ProtectedMode, Security, Sockets, TextProtocol};
+use kv::{
+    Access, Cluster, ClusterNode, Limits, Listen, Passwords, ProtectedMode, SLOTS, Security, Sockets,
+    TextProtocol,
+};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
@@ -28,6 +32,7 @@ pub(crate) struct KvSettings {
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) save_file: Option<PathBuf>,
+    pub(crate) cluster: Option<Cluster>,
 }
 
 pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
@@ -56,7 +61,38 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
         limits: limits(table.table("limits")),
         tls,
         save_file: scope.path(table, "save_file"),
+        cluster: cluster(scope, table),
     }
+}
+
+fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
+    let (whole, table) = (table.node("cluster")?, table.optional_table("cluster")?);
+    let nodes: Vec<_> = table.tables("nodes").map(|table| cluster_node(scope, table)).collect();
+    let nodes = nodes.into_iter().collect::<Option<Vec<_>>>()?;
+    let Some(me) = table.text("node") else {
+        scope.error(whole, "expected `node`, or `--cluster-node` of the command line");
+        return None;
+    };
+    scope.take(whole, Cluster::new(nodes, me).map_err(|error| error.to_string()))
+}
+
+fn cluster_node(scope: &mut Scope<'_>, table: &Table) -> Option<ClusterNode> {
+    let address = scope.parsed(table, "address", |text| {
+        let parts =
+            text.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+        parts
+            .filter(|(host, port)| !host.is_empty() && *port > 0)
+            .ok_or_else(|| "expected host and port".to_owned())
+    });
+    let slots = scope.parsed_list(table, "slots", |text| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let range = first.parse().and_then(|first| Ok(first..=last.parse()?)).ok();
+        range
+            .filter(|range: &RangeInclusive<u16>| !range.is_empty() && *range.end() < SLOTS)
+            .ok_or_else(|| format!("expected a slot, or two with `-` between them, from 0 to {}", SLOTS - 1))
+    });
+    let name = table.text("name")?.to_owned();
+    address.map(|(host, port)| ClusterNode { name, host, port, slots })
 }
 
 fn listen(scope: &mut Scope<'_>, table: &Table, security: Security) -> Vec<Listen> {

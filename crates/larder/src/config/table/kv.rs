@@ -98,6 +98,14 @@ pub(crate) static KV: Section = Section {
         ),
         row("tls", Kind::Table(&TLS), Preset::Absent("no TLS"), Reload::Inside, "Addresses with TLS.", ""),
         row("limits", Kind::Table(&LIMITS), Preset::Is("{}"), Reload::Yes, "What clients may use.", ""),
+        row(
+            "cluster",
+            Kind::Table(&CLUSTER),
+            Preset::Absent("this server has all keys"),
+            Reload::No,
+            "Several servers that share the keys among them, for clients that know Redis Cluster.",
+            "",
+        ),
     ],
 };
 
@@ -192,6 +200,60 @@ static LIMITS: Section = Section {
             Reload::Yes,
             "Requests and replies of all clients together (`maxmemory-clients`); the client that has most is closed.",
             "From half of it on, less is read from each client at once.",
+        ),
+    ],
+};
+
+static CLUSTER: Section = Section {
+    name: "kv.cluster",
+    about: "Servers that share the keys among them by hash slots. The map is what this table says, the same on all of them: it does not change while they run, and they don't talk to each other.",
+    options: &[
+        row(
+            "node",
+            Kind::Text("the name of a node"),
+            Preset::Absent("the command line says it"),
+            Reload::No,
+            "Which of the nodes this server is.",
+            "`larder kv --cluster-node` goes over it, so that all servers can have the same file.",
+        ),
+        row(
+            "nodes",
+            Kind::List(&Kind::Table(&NODE)),
+            Preset::Required,
+            Reload::No,
+            "All servers, this one among them.",
+            "",
+        ),
+    ],
+};
+
+static NODE: Section = Section {
+    name: "kv.cluster.nodes",
+    about: "One server of a cluster.",
+    options: &[
+        row(
+            "name",
+            Kind::Text("a name"),
+            Preset::Required,
+            Reload::No,
+            "Unique in the cluster; its id follows from it.",
+            "",
+        ),
+        row(
+            "address",
+            Kind::Text("host and port, such as `10.0.0.1:6379` or `cache-1.internal:6379`"),
+            Preset::Required,
+            Reload::No,
+            "Where clients reach it: what they are sent to.",
+            "Behind address translation this is not where it listens.",
+        ),
+        row(
+            "slots",
+            Kind::List(&Kind::Text("a range of slots, such as `0-5460`, or one slot")),
+            Preset::Is("[]"),
+            Reload::No,
+            "Hash slots whose keys it has, from 0 to 16383.",
+            "Keys of a slot that no node has are refused with CLUSTERDOWN.",
         ),
     ],
 };

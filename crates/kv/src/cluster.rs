@@ -1,0 +1,194 @@
+//! A cluster whose map of slots is configured and never changes while it runs.
+
+use std::iter;
+use std::ops::RangeInclusive;
+
+use resp::{SLOTS, hash_slot};
+use thiserror::Error;
+use twox_hash::XxHash3_64;
+
+/// One server of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// Unique in the cluster, and the same in the settings of all its servers.
+    pub name: String,
+    /// Where clients reach it: an IP address or a host name.
+    pub host: String,
+    pub port: u16,
+    pub slots: Vec<RangeInclusive<u16>>,
+}
+
+/// Which server has which slot, as one of them sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    nodes: Vec<ClusterNode>,
+    ids: Vec<String>,
+    me: usize,
+    /// The number of the node for each slot.
+    owners: Vec<Option<u16>>,
+}
+
+/// Why nodes make no cluster.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClusterError {
+    #[error("no node is called `{0}`")]
+    NoSuchNode(String),
+    #[error("two nodes are called `{0}`")]
+    SameName(String),
+    #[error("slot {slot} belongs to `{first}` already")]
+    SameSlot { slot: u16, first: String },
+    #[error("there is no slot {0}: the last is 16383")]
+    NoSuchSlot(u16),
+    #[error("at most {NODES_MAX} nodes make a cluster")]
+    TooManyNodes,
+}
+
+/// Redis advises against more.
+const NODES_MAX: usize = 1000;
+
+/// Where the keys of a command are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place<'a> {
+    Here,
+    /// In this slot, which another node has.
+    There(u16, &'a ClusterNode),
+    /// In a slot that nobody has.
+    Nowhere,
+    /// Not all in one slot.
+    Apart,
+}
+
+impl Cluster {
+    /// The cluster of `nodes`, seen by the one that is called `me`.
+    ///
+    /// # Errors
+    /// When names or slots are there twice, or not at all.
+    pub fn new(nodes: Vec<ClusterNode>, me: &str) -> Result<Self, ClusterError> {
+        if nodes.len() > NODES_MAX {
+            return Err(ClusterError::TooManyNodes);
+        }
+        let find = |name: &str| nodes.iter().position(|node| node.name == name);
+        let mut owners = vec![None; usize::from(SLOTS)];
+        for (number, node) in nodes.iter().enumerate() {
+            if find(&node.name) != Some(number) {
+                return Err(ClusterError::SameName(node.name.clone()));
+            }
+            for slot in node.slots.iter().cloned().flatten() {
+                let owner = owners.get_mut(usize::from(slot)).ok_or(ClusterError::NoSuchSlot(slot))?;
+                if let Some(first) = owner.replace(number as u16) {
+                    let first = nodes[usize::from(first)].name.clone();
+                    return Err(ClusterError::SameSlot { slot, first });
+                }
+            }
+        }
+        let me = find(me).ok_or_else(|| ClusterError::NoSuchNode(me.to_owned()))?;
+        let ids = nodes.iter().map(|node| id_of(&node.name)).collect();
+        Ok(Self { nodes, ids, me, owners })
+    }
+
+    pub(crate) fn place<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Place<'_> {
+        let mut slots = keys.into_iter().map(hash_slot);
+        let Some(slot) = slots.next() else { return Place::Here };
+        if slots.any(|other| other != slot) {
+            return Place::Apart;
+        }
+        match self.owners[usize::from(slot)].map(usize::from) {
+            None => Place::Nowhere,
+            Some(owner) if owner == self.me => Place::Here,
+            Some(owner) => Place::There(slot, &self.nodes[owner]),
+        }
+    }
+
+    /// All nodes with their ids, in the order of the settings.
+    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = (&ClusterNode, &str)> {
+        self.nodes.iter().zip(self.ids.iter().map(String::as_str))
+    }
+
+    pub(crate) fn me(&self) -> (&ClusterNode, &str) {
+        (&self.nodes[self.me], &self.ids[self.me])
+    }
+
+    /// Slots that some node has.
+    pub(crate) fn assigned(&self) -> usize {
+        self.owners.iter().flatten().count()
+    }
+
+    /// Neighbouring slots of one node, in order.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (RangeInclusive<u16>, &ClusterNode, &str)> {
+        let mut next = 0;
+        iter::from_fn(move || {
+            next += self.owners[next..].iter().position(Option::is_some)?;
+            let (first, owner) = (next, self.owners[next]);
+            next += self.owners[next..].iter().take_while(|other| **other == owner).count();
+            let node = usize::from(owner?);
+            Some((first as u16..=(next - 1) as u16, &self.nodes[node], self.ids[node].as_str()))
+        })
+    }
+}
+
+/// 40 hexadecimal digits, as those of Redis: the same wherever the name is the same.
+fn id_of(name: &str) -> String {
+    let parts = (0..3).map(|seed| format!("{:016x}", XxHash3_64::oneshot_with_seed(seed, name.as_bytes())));
+    parts.collect::<String>()[..40].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, slots: &[RangeInclusive<u16>]) -> ClusterNode {
+        ClusterNode { name: name.to_owned(), host: "h".to_owned(), port: 1, slots: slots.to_vec() }
+    }
+
+    #[test]
+    fn keys_are_where_their_slot_is() {
+        // "foo" has slot 12182, "bar" 5061, "hello" 866.
+        let nodes = vec![node("a", &[0..=5460]), node("b", &[5461..=12181]), node("c", &[12182..=12182])];
+        let cluster = Cluster::new(nodes.clone(), "a").expect("a cluster");
+        let cases: [(&[&[u8]], _); 7] = [
+            (&[], Place::Here),
+            (&[b"bar"], Place::Here),
+            (&[b"bar", b"x{bar}"], Place::Here),
+            (&[b"bar", b"hello"], Place::Apart),
+            (&[b"foo"], Place::There(12182, &nodes[2])),
+            (&[b"foo", b"bar"], Place::Apart),
+            (&[b"a"], Place::Nowhere),
+        ];
+        for (keys, place) in cases {
+            assert_eq!(cluster.place(keys.iter().copied()), place, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn neighbouring_slots_are_one_range() {
+        let nodes = vec![node("a", &[5..=9, 0..=4, 100..=100]), node("b", &[10..=20, 16383..=16383])];
+        let cluster = Cluster::new(nodes, "b").expect("a cluster");
+        let ranges: Vec<_> = cluster.ranges().map(|(slots, node, _)| (slots, node.name.as_str())).collect();
+        assert_eq!(ranges, [(0..=9, "a"), (10..=20, "b"), (100..=100, "a"), (16383..=16383, "b")]);
+        assert_eq!((cluster.assigned(), cluster.me().0.name.as_str()), (23, "b"));
+    }
+
+    #[test]
+    fn what_is_no_cluster_is_refused() {
+        let a = || node("a", &[0..=4]);
+        for (nodes, error) in [
+            (vec![node("b", &[])], ClusterError::NoSuchNode("a".to_owned())),
+            (vec![a(), node("a", &[])], ClusterError::SameName("a".to_owned())),
+            (vec![a(), node("b", &[4..=5])], ClusterError::SameSlot { slot: 4, first: "a".to_owned() }),
+            (vec![node("a", &[16380..=16384])], ClusterError::NoSuchSlot(16384)),
+            ((0..1001).map(|number| node(&number.to_string(), &[])).collect(), ClusterError::TooManyNodes),
+        ] {
+            assert_eq!(Cluster::new(nodes, "a"), Err(error));
+        }
+    }
+
+    #[test]
+    fn ids_follow_from_names() {
+        let cluster = Cluster::new(vec![node("a", &[]), node("b", &[])], "a").expect("a cluster");
+        let ids: Vec<_> = cluster.nodes().map(|(_, id)| id).collect();
+        assert!(ids.iter().all(|id| id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit())));
+        assert_ne!(ids[0], ids[1]);
+        assert_eq!(ids[0], id_of("a"));
+    }
+}

@@ -1,0 +1,209 @@
+//! Commands of clients that know clusters, and the look at the slots of keys before a command.
+
+use std::fmt::Write as _;
+
+use resp::{SLOTS, hash_slot};
+
+use super::{Call, Command, Outcome, Refusal};
+use crate::cluster::{Cluster, ClusterNode, Place};
+use crate::reply::Reply;
+
+impl Call<'_> {
+    /// Whether this server has the keys of a command.
+    pub(super) fn check_slots(&self, command: &Command) -> Outcome {
+        let Some(cluster) = &self.shared.cluster else { return Ok(()) };
+        match cluster.place(self.keys_of(command)) {
+            Place::Here => Ok(()),
+            Place::There(slot, node) => Err(Refusal::Moved(format!("{slot} {}:{}", node.host, node.port))),
+            Place::Nowhere => Err(Refusal::Other("CLUSTERDOWN Hash slot not served")),
+            Place::Apart => Err(Refusal::Other("CROSSSLOT Keys in request don't hash to the same slot")),
+        }
+    }
+
+    /// Refuses what a cluster has no second database for, in these words.
+    pub(super) fn check_no_cluster(&self, refusal: &'static str) -> Outcome {
+        if self.shared.cluster.is_some() { Err(Refusal::Other(refusal)) } else { Ok(()) }
+    }
+
+    fn cluster(&self) -> Result<&Cluster, Refusal> {
+        self.shared.cluster.as_ref().ok_or(Refusal::Other("ERR This instance has cluster support disabled"))
+    }
+
+    fn slot(&self, index: usize, refusal: &'static str) -> Result<u16, Refusal> {
+        let slot = u16::try_from(self.integer(index)?).ok();
+        slot.filter(|slot| *slot < SLOTS).ok_or(Refusal::Other(refusal))
+    }
+
+    /// Goes through all keys.
+    fn keys_in_slot(&self, slot: u16, mut tell: impl FnMut(&[u8])) {
+        let whole = engine::Step { keys_max: usize::MAX, buckets_max: usize::MAX };
+        self.engine().scan(self.database(), 0, whole, self.now_ms, |key| {
+            if hash_slot(key) == slot {
+                tell(key);
+            }
+        });
+    }
+}
+
+/// READONLY, READWRITE, ASKING: there are no replicas, and no slot ever moves.
+pub(super) fn accept(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.cluster()?;
+    reply.ok();
+    Ok(())
+}
+
+/// CLUSTER SLOTS
+pub(super) fn slots(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let cluster = call.cluster()?;
+    reply.array(cluster.ranges().count());
+    for (slots, node, id) in cluster.ranges() {
+        reply.array(3);
+        reply.integer(i64::from(*slots.start()));
+        reply.integer(i64::from(*slots.end()));
+        reply.array(4);
+        reply.bulk(node.host.as_bytes());
+        reply.integer(i64::from(node.port));
+        reply.bulk(id.as_bytes());
+        // Other names of the node.
+        reply.map(0);
+    }
+    Ok(())
+}
+
+/// CLUSTER SHARDS
+pub(super) fn shards(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let cluster = call.cluster()?;
+    reply.array(cluster.nodes().len());
+    for (node, id) in cluster.nodes() {
+        reply.map(2);
+        reply.bulk(b"slots");
+        let ranges: Vec<_> = ranges_of(cluster, id).collect();
+        reply.array(ranges.len() * 2);
+        for (first, last) in ranges {
+            reply.integer(i64::from(first));
+            reply.integer(i64::from(last));
+        }
+        reply.bulk(b"nodes");
+        reply.array(1);
+        shard_node(node, id, reply);
+    }
+    Ok(())
+}
+
+fn shard_node(node: &ClusterNode, id: &str, reply: &mut Reply<'_>) {
+    reply.map(7);
+    reply.bulk(b"id");
+    reply.bulk(id.as_bytes());
+    reply.bulk(b"port");
+    reply.integer(i64::from(node.port));
+    for (name, value) in [("ip", node.host.as_str()), ("endpoint", &node.host), ("role", "master")] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"replication-offset");
+    reply.integer(0);
+    reply.bulk(b"health");
+    reply.bulk(b"online");
+}
+
+fn ranges_of<'a>(cluster: &'a Cluster, id: &'a str) -> impl Iterator<Item = (u16, u16)> + use<'a> {
+    let own = cluster.ranges().filter(move |(_, _, owner)| *owner == id);
+    own.map(|(slots, _, _)| (*slots.start(), *slots.end()))
+}
+
+/// CLUSTER NODES: there is no bus, so its port is 0.
+pub(super) fn nodes(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let cluster = call.cluster()?;
+    let (_, me) = cluster.me();
+    let mut text = String::new();
+    for (node, id) in cluster.nodes() {
+        let flags = if id == me { "myself,master" } else { "master" };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{id} {}:{}@0 {flags} - 0 0 0 connected", node.host, node.port);
+        for (first, last) in ranges_of(cluster, id) {
+            let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
+        }
+        text.push('\n');
+    }
+    reply.text(&text);
+    Ok(())
+}
+
+/// CLUSTER INFO: what is served is served, also where some slots belong to nobody.
+pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let cluster = call.cluster()?;
+    let assigned = cluster.assigned();
+    let size = cluster.nodes().filter(|(node, _)| !node.slots.is_empty()).count();
+    let facts = [
+        ("slots_assigned", assigned),
+        ("slots_ok", assigned),
+        ("slots_pfail", 0),
+        ("slots_fail", 0),
+        ("known_nodes", cluster.nodes().len()),
+        ("size", size),
+        ("current_epoch", 0),
+        ("my_epoch", 0),
+        ("stats_messages_sent", 0),
+        ("stats_messages_received", 0),
+    ];
+    let facts = facts.map(|(name, number)| format!("cluster_{name}:{number}\r\n")).concat();
+    reply.text(&format!("cluster_state:ok\r\n{facts}total_cluster_links_buffer_limit_exceeded:0\r\n"));
+    Ok(())
+}
+
+/// CLUSTER KEYSLOT key
+pub(super) fn keyslot(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.cluster()?;
+    reply.integer(i64::from(hash_slot(call.argument(2))));
+    Ok(())
+}
+
+/// CLUSTER MYID
+pub(super) fn myid(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.bulk(call.cluster()?.me().1.as_bytes());
+    Ok(())
+}
+
+/// CLUSTER LINKS: nodes don't talk to each other.
+pub(super) fn links(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.cluster()?;
+    reply.array(0);
+    Ok(())
+}
+
+/// CLUSTER REPLICAS node-id: there are none.
+pub(super) fn replicas(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let wanted = call.argument(2);
+    if !call.cluster()?.nodes().any(|(_, id)| id.as_bytes() == wanted) {
+        return Err(Refusal::UnknownNode(String::from_utf8_lossy(wanted).into_owned()));
+    }
+    reply.array(0);
+    Ok(())
+}
+
+/// CLUSTER COUNTKEYSINSLOT slot
+pub(super) fn countkeysinslot(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.cluster()?;
+    let slot = call.slot(2, "ERR Invalid slot")?;
+    let mut count = 0;
+    call.keys_in_slot(slot, |_| count += 1);
+    reply.count(count);
+    Ok(())
+}
+
+/// CLUSTER GETKEYSINSLOT slot count
+pub(super) fn getkeysinslot(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    const REFUSAL: &str = "ERR Invalid slot or number of keys";
+    call.cluster()?;
+    let slot = call.slot(2, REFUSAL)?;
+    let count = usize::try_from(call.integer(3)?).map_err(|_| Refusal::Other(REFUSAL))?;
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    call.keys_in_slot(slot, |key| {
+        if keys.len() < count {
+            keys.push(key.to_vec());
+        }
+    });
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
