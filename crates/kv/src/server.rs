@@ -167,6 +167,10 @@ impl Server {
 }
 
 impl Control {
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+
     /// Who may use it from now on. Who has given a password stays, whatever becomes of it.
     pub fn set_access(&self, access: Access) {
         *self.0.access.write() = access;

@@ -88,7 +88,7 @@ impl Gates {
 
     /// Those that concern messages of the 0x1F protocol.
     pub(crate) fn for_text(self) -> Self {
-        Self(self.0 & Self::PASSWORD.0)
+        Self(self.0 & (Self::PASSWORD.0 | Self::LOOK_BEFORE.0 | Self::PAUSE.0))
     }
 
     pub(crate) fn are_open(self) -> bool {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::{KvOverrides, Overrides, Program};
+use crate::config::Overrides;
 use crate::mock_origin::OriginOptions;
 
 /// An HTTP cache in front of origin servers.
@@ -178,8 +178,6 @@ impl ServeArguments {
     /// What goes over the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
-            program: Program::Serve,
-            kv: KvOverrides::default(),
             origin: self.origin.clone(),
             listen: self.listen.clone(),
             admin: self.admin.clone(),
@@ -188,6 +186,7 @@ impl ServeArguments {
             profile: self.profile.clone(),
             log_level: self.log_level.clone(),
             access_log: self.access_log.clone(),
+            ..Overrides::default()
         }
     }
 }

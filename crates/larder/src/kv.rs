@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use engine::Engine;
-use kv::{Control, SaveFile, Server};
+use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 
-use crate::config::{KvOverrides, KvSettings, Overrides, Program};
+use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
 use crate::doctor;
 
 /// Run a cache server for clients of Redis
@@ -68,6 +68,7 @@ impl KvArguments {
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             program: Program::Kv,
+            environment: Environment::read(|name| std::env::var_os(name)),
             kv: KvOverrides {
                 listen: self.listen.clone(),
                 maxmemory: self.maxmemory.clone(),
@@ -88,6 +89,7 @@ impl KvArguments {
 pub(crate) struct KvControl {
     engine: Arc<Engine>,
     server: Control,
+    text: TextProtocol,
 }
 
 impl KvControl {
@@ -99,6 +101,16 @@ impl KvControl {
         if let Some(tls) = &settings.tls {
             self.server.set_tls(Arc::clone(tls));
         }
+    }
+
+    /// What it has counted.
+    pub(crate) fn measures(&self) -> Measures {
+        self.server.measures()
+    }
+
+    /// Whether its clients speak the 0x1F protocol.
+    pub(crate) fn speaks_text(&self) -> bool {
+        self.text == TextProtocol::UnitSeparator
     }
 
     /// What is kept.
@@ -133,7 +145,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         cluster: settings.cluster.clone(),
     };
     let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
-    let control = KvControl { engine, server: server.control() };
+    let control = KvControl { engine, server: server.control(), text: settings.text };
     Ok((server, control))
 }
 

@@ -15,6 +15,7 @@ mod measures;
 mod mock_origin;
 mod operate;
 mod output;
+mod predecessor;
 mod process;
 mod reference;
 

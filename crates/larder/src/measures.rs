@@ -15,7 +15,17 @@ pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
 
 /// Adds what the server for clients of Redis counts to every scrape.
 pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
-    telemetry.collect_from(Box::new(move |sample| report_engine(sample, kv.engine())));
+    telemetry.collect_from(Box::new(move |sample| {
+        report_engine(sample, kv.engine());
+        report_clients(sample, &kv.measures());
+    }));
+}
+
+fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
+    sample.add(Metric::KvConnections, &[], measures.clients);
+    sample.add(Metric::KvConnectionsTotal, &[], measures.clients_made);
+    sample.add(Metric::KvConnectionsRefusedTotal, &[], measures.clients_refused);
+    sample.add(Metric::KvBuffersBytes, &[], measures.buffers_bytes);
 }
 
 fn report_engine(sample: &mut Sample, engine: &engine::Engine) {

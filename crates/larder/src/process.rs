@@ -17,6 +17,7 @@ use crate::config::{self, Overrides, Settings, Severity};
 use crate::explain;
 use crate::kv::KvControl;
 use crate::measures;
+use crate::predecessor;
 
 /// What the process was started with, and the configuration in force.
 pub(crate) struct Running {
@@ -39,6 +40,9 @@ impl Controls {
         }
         if let Some(kv) = &self.kv {
             measures::report_kv(telemetry, kv.clone());
+            if kv.speaks_text() {
+                predecessor::report(telemetry, kv.clone());
+            }
         }
     }
 }

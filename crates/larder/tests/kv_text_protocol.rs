@@ -2,6 +2,8 @@
 
 #[path = "kv_text_protocol/bugs.rs"]
 mod bugs;
+#[path = "kv_text_protocol/environment.rs"]
+mod environment;
 #[path = "kv_text_protocol/messages.rs"]
 mod messages;
 

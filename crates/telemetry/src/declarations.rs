@@ -113,6 +113,14 @@ metrics! {
         "Fills that ended before the response was complete; what came of it is at most stored as a part.";
     InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
         "URLs (`url`) and groups (`group`) that unsafe requests invalidated, whether anything was stored or not.";
+    KvBuffersBytes "larder_kv_buffers_bytes" Gauge Bytes [],
+        "Requests and replies of all clients of Redis that are under way.";
+    KvConnections "larder_kv_connections" Gauge Count [],
+        "Open connections of clients of Redis.";
+    KvConnectionsRefusedTotal "larder_kv_connections_refused_total" Counter Count [],
+        "Connections of clients of Redis that were not admitted: too many, protected mode, no TLS.";
+    KvConnectionsTotal "larder_kv_connections_total" Counter Count [],
+        "Connections of clients of Redis since the start.";
     KvEvictionsTotal "larder_kv_evictions_total" Counter Count [],
         "Keys evicted for space.";
     KvExpirationsTotal "larder_kv_expirations_total" Counter Count [],

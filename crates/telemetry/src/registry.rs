@@ -1,7 +1,7 @@
 //! The registry: names of sites and origins, one shard per worker, providers, and the scrape.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -31,11 +31,13 @@ pub struct Telemetry {
     sites: RwLock<Vec<String>>,
     origins: RwLock<Vec<String>>,
     providers: RwLock<Vec<Provider>>,
+    strangers: RwLock<Vec<Stranger>>,
     build: Option<BuildInfo>,
     start_time_seconds: f64,
 }
 
 type Provider = Box<dyn Fn(&mut Sample) + Send + Sync>;
+type Stranger = Box<dyn Fn(&mut String, Duration) + Send + Sync>;
 
 struct Totals {
     sum: Tables,
@@ -66,6 +68,7 @@ impl Telemetry {
             sites: RwLock::new(vec!["none".to_owned()]),
             origins: RwLock::new(vec!["none".to_owned()]),
             providers: RwLock::default(),
+            strangers: RwLock::default(),
             build,
             start_time_seconds: since_epoch.as_secs_f64(),
         }
@@ -112,7 +115,18 @@ impl Telemetry {
 
     /// All metrics in the Prometheus text format, see [`CONTENT_TYPE`](crate::CONTENT_TYPE).
     pub fn exposition(&self) -> String {
-        self.sample().encode()
+        let begin = Instant::now();
+        let mut text = self.sample().encode();
+        for stranger in self.strangers.read().iter() {
+            stranger(&mut text, begin.elapsed());
+        }
+        text
+    }
+
+    /// Adds who appends metrics under names that are not of this program, for those who watched another one before. It is given the text
+    /// so far and the time that took.
+    pub fn append_from(&self, stranger: Box<dyn Fn(&mut String, Duration) + Send + Sync>) {
+        self.strangers.write().push(stranger);
     }
 
     /// What a scrape sees now.

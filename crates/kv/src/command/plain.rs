@@ -1,8 +1,6 @@
 //! GET and SET as nearly all clients send them, without what other commands need: a table, a list of arguments, room for refusals.
 
-use std::sync::Arc;
-
-use engine::{Access, Batch, Database, Engine, Expiry, Key, Value};
+use engine::{Access, Batch, Database, Engine, Expiry, Key};
 use resp::Short;
 
 use super::{Change, Command, changed, table};
@@ -18,16 +16,6 @@ pub(crate) struct Plain<'a> {
     pub(crate) key: Key<'a>,
     /// To be set.
     value: Option<&'a [u8]>,
-}
-
-/// What became of a request.
-#[derive(Debug)]
-pub(crate) enum Executed {
-    Yes,
-    /// The reply is a bulk string: its length has been written, these bytes and the line end are to follow.
-    Announced(Arc<Vec<u8>>),
-    /// Nothing has happened, and [`execute`](super::execute) is to tell why.
-    No,
 }
 
 /// Letters are in lower case with this, and no other byte becomes a letter of these names.
@@ -48,7 +36,8 @@ impl<'a> Plain<'a> {
         is_plain.then(|| Self { bytes, key: engine.key(database, short.key), value })
     }
 
-    /// Executes it and replies to it, for a session whose gates are open.
+    /// Executes it and replies to it, for a session whose gates are open. False: nothing has happened, and
+    /// [`execute`](super::execute) is to tell why.
     #[inline]
     pub(crate) fn execute(
         &self,
@@ -56,28 +45,24 @@ impl<'a> Plain<'a> {
         session: &mut Session,
         reply: &mut Reply<'_>,
         context: &Context<'_>,
-    ) -> Executed {
+    ) -> bool {
         let now_ms = context.now_ms;
         let shard = batch.shard(&self.key);
         let Some(value) = self.value else {
-            session.command = Some(GET_COMMAND);
-            match shard.get(&self.key, Access::Use, now_ms).map(|found| found.value) {
-                Some(Value::Inline(value)) => reply.bulk(value),
-                Some(Value::Shared(value)) => {
-                    reply.announce(value.len());
-                    return Executed::Announced(Arc::clone(value));
-                }
+            match shard.get(&self.key, Access::Use, now_ms) {
+                Some(found) => reply.bulk(found.value.bytes()),
                 None => reply.null(),
             }
-            return Executed::Yes;
+            session.command = Some(GET_COMMAND);
+            return true;
         };
-        if shard.set(&self.key, value, Expiry::Never, now_ms).is_err() {
-            return Executed::No;
+        let is_set = shard.set(&self.key, value, Expiry::Never, now_ms).is_ok();
+        if is_set {
+            reply.ok();
+            session.command = Some(SET_COMMAND);
+            changed(session, context.shared, &self.key, Change::Set);
         }
-        reply.ok();
-        session.command = Some(SET_COMMAND);
-        changed(session, context.shared, &self.key, Change::Set);
-        Executed::Yes
+        is_set
     }
 }
 

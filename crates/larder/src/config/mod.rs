@@ -5,6 +5,7 @@
 //! [`check`] turns the tree into the typed settings of the parts. Nothing else reads configuration.
 
 mod check;
+mod environment;
 mod include;
 mod locate;
 mod overrides;
@@ -22,6 +23,7 @@ mod tests;
 use std::path::Path;
 
 pub(crate) use check::{KvSettings, LogSettings, Settings};
+pub(crate) use environment::Environment;
 pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program};
 pub(crate) use problem::{Problem, Severity};

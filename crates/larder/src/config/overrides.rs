@@ -3,6 +3,7 @@
 use serde_spanned::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
+use super::environment::Environment;
 use super::locate::Place;
 use super::problem::Problems;
 use super::raw::{self, Reader};
@@ -34,6 +35,8 @@ pub(crate) struct KvOverrides {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) program: Program,
+    /// Beneath all others.
+    pub(crate) environment: Environment,
     pub(crate) kv: KvOverrides,
     /// The only site, instead of a file.
     pub(crate) origin: Option<String>,
@@ -56,6 +59,7 @@ impl Overrides {
             override_number(tree, "workers", "--workers", workers, problems);
         }
         if self.program == Program::Kv {
+            self.environment.apply(tree, problems);
             self.kv.apply(kv_table(tree), problems);
         }
         if let Some(profile) = &self.profile {
@@ -111,7 +115,7 @@ impl KvOverrides {
 }
 
 /// The `[kv]` of the file, or one with defaults.
-fn kv_table(tree: &mut Table) -> &mut Table {
+pub(super) fn kv_table(tree: &mut Table) -> &mut Table {
     if tree.node("kv").is_none() {
         let value = Value::Table(raw::defaults(&KV));
         tree.set("kv", Node { value, place: Place::Preset, path: "kv".to_owned() });
@@ -126,7 +130,7 @@ fn override_listen(table: &mut Table, listen: &[String], problems: &mut Problems
     }
 }
 
-fn override_number(
+pub(super) fn override_number(
     table: &mut Table,
     key: &'static str,
     flag: &'static str,
@@ -138,7 +142,7 @@ fn override_number(
     override_key(table, key, flag, value, problems);
 }
 
-fn override_key(
+pub(super) fn override_key(
     table: &mut Table,
     key: &'static str,
     flag: &'static str,
@@ -159,7 +163,7 @@ fn option(section: &'static Section, key: &str) -> &'static Opt {
     section.option(key).unwrap_or_else(|| panic!("arguments name keys of the option table: {key}"))
 }
 
-fn inner_table<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Table> {
+pub(super) fn inner_table<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Table> {
     let (_, node) = tree.entries.iter_mut().find(|(name, _)| *name == key)?;
     match &mut node.value {
         Value::Table(table) => Some(table),
@@ -167,14 +171,14 @@ fn inner_table<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Table> {
     }
 }
 
-fn text(value: &str) -> DeValue<'_> {
+pub(super) fn text(value: &str) -> DeValue<'_> {
     DeValue::String(DeString::from(value))
 }
 
-fn array(elements: Vec<Spanned<DeValue<'_>>>) -> DeArray<'_> {
+pub(super) fn array(elements: Vec<Spanned<DeValue<'_>>>) -> DeArray<'_> {
     elements.into_iter().collect()
 }
 
-fn spanned<T>(value: T) -> Spanned<T> {
+pub(super) fn spanned<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::{KvService, Signal};
+use testkit::{KvService, Signal, wait};
 
 use crate::LARDER;
 
@@ -45,6 +45,20 @@ fn metrics_tell_what_is_kept() {
     assert_eq!(kv.metric("larder_kv_keys_expiring"), Some(1.0));
     assert_eq!(kv.metric("larder_kv_memory_bytes_max"), Some(f64::from(8 << 20)));
     assert!(kv.metric("larder_kv_memory_bytes").is_some_and(|bytes| bytes > 0.0));
+}
+
+#[test]
+fn metrics_tell_what_clients_do() {
+    let kv = KvService::start(LARDER, "workers = 2\n[kv.limits]\nclients_max = 1");
+    kv.ask("SET a 1\r\nGET a\r\nGET a\r\nGET none\r\nNOSUCH\r\nINCR a b\r\n");
+    let count = |series: &str| kv.metric(&format!("larder_kv_{series}")).unwrap_or_default();
+    assert_eq!(count("connections_total").to_string(), "1");
+    wait::until_true("the first is gone", || count("connections").to_string() == "0");
+    let open = std::net::TcpStream::connect(kv.address()).expect("it listens");
+    wait::until_true("another is open", || count("connections").to_string() == "1");
+    kv.ask("PING\r\n");
+    wait::until_true("a third is refused", || count("connections_refused_total").to_string() == "1");
+    drop(open);
 }
 
 #[test]

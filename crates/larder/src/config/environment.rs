@@ -1,0 +1,220 @@
+//! The environment variables of poor-man-s-cache, for a server that takes its place. They count where `SERVER_PORT` is set; each goes over the
+//! file, and arguments of the command line over it.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use toml::de::DeValue;
+
+use super::locate::Place;
+use super::overrides::{array, inner_table, kv_table, override_key, override_number, spanned, text};
+use super::problem::Problems;
+use super::tree::Table;
+
+const PORT: &str = "SERVER_PORT";
+const METRICS_HOST: &str = "METRICS_HOST";
+const METRICS_PORT: &str = "METRICS_PORT";
+const SHARDS: &str = "NUM_SHARDS";
+const BUFFER: &str = "SOCK_BUF_SIZE";
+const QUEUE: &str = "CONN_QUEUE_LIMIT";
+const COMPRESSION: &str = "ENABLE_COMPRESSION";
+const INLINE: &str = "RESP_INLINE_CAPACITY";
+
+/// All of them.
+pub(crate) const VARIABLES: [&str; 8] =
+    [PORT, METRICS_HOST, METRICS_PORT, SHARDS, BUFFER, QUEUE, COMPRESSION, INLINE];
+
+/// What the environment says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment(Vec<(&'static str, String)>);
+
+impl Environment {
+    /// Asks for each of [`VARIABLES`].
+    pub(crate) fn read(ask: impl Fn(&str) -> Option<OsString>) -> Self {
+        let value = |name| Some((name, ask(name)?.to_string_lossy().into_owned()));
+        Self(VARIABLES.into_iter().filter_map(value).collect())
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Puts it over the file.
+    pub(super) fn apply(&self, tree: &mut Table, problems: &mut Problems) {
+        if self.value(PORT).is_none() {
+            return;
+        }
+        let kv = kv_table(tree);
+        self.apply_port(kv, problems);
+        for (name, key) in [(QUEUE, "backlog"), (BUFFER, "socket_buffer_bytes")] {
+            if let Some(number) = self.number(name, problems) {
+                override_number(kv, key, name, number, problems);
+            }
+        }
+        self.apply_metrics(tree, problems);
+        for (name, reason) in [(SHARDS, NO_SHARDS), (INLINE, NO_INLINE)] {
+            if self.number(name, problems).is_some() {
+                problems.warning(&Place::Flag(name), "", format!("has no effect: {reason}"));
+            }
+        }
+        self.apply_compression(problems);
+    }
+
+    /// The predecessor listens on all addresses, and has neither passwords nor other means against strangers.
+    fn apply_port(&self, kv: &mut Table, problems: &mut Problems) {
+        let Some(port) = self.port(PORT, problems) else { return };
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).to_string();
+        let addresses = DeValue::Array(array(vec![spanned(text(&address))]));
+        override_key(kv, "listen", PORT, addresses, problems);
+        override_key(kv, "text_protocol", PORT, text("unit-separator"), problems);
+        if kv.given("protected_mode").is_none() && kv.list("password_files").is_empty() {
+            override_key(kv, "protected_mode", PORT, DeValue::Boolean(false), problems);
+            problems.warning(&Place::Flag(PORT), "kv.protected_mode", OPEN);
+        }
+    }
+
+    fn apply_metrics(&self, tree: &mut Table, problems: &mut Problems) {
+        let (name, other) = match (self.value(METRICS_HOST), self.value(METRICS_PORT)) {
+            (None, None) => return,
+            (Some(host), Some(_)) => return self.apply_metrics_at(host, tree, problems),
+            (Some(_), None) => (METRICS_HOST, METRICS_PORT),
+            (None, Some(_)) => (METRICS_PORT, METRICS_HOST),
+        };
+        problems.error(&Place::Flag(name), "", format!("needs {other} beside it"));
+    }
+
+    fn apply_metrics_at(&self, host: &str, tree: &mut Table, problems: &mut Problems) {
+        let ip = match host {
+            "localhost" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            _ => host.parse(),
+        };
+        let Ok(ip) = ip else {
+            let message = format!("expected an IP address or localhost; found {host:?}");
+            problems.error(&Place::Flag(METRICS_HOST), "", message);
+            return;
+        };
+        let Some(port) = self.port(METRICS_PORT, problems) else { return };
+        let address = SocketAddr::from((ip, port)).to_string();
+        let admin = inner_table(tree, "admin").expect("it has a default");
+        override_key(admin, "probes_listen", METRICS_PORT, text(&address), problems);
+        if admin.given("listen").is_none() {
+            // Nobody asked for it: on a free port it is in nobody's way.
+            override_key(admin, "listen", METRICS_PORT, text("127.0.0.1:0"), problems);
+        }
+    }
+
+    /// The predecessor takes a number for it, so that its own `true` switches compression off. Here the words mean what they say.
+    fn apply_compression(&self, problems: &mut Problems) {
+        let place = Place::Flag(COMPRESSION);
+        match self.value(COMPRESSION) {
+            None | Some("0" | "false") => {}
+            Some("true") => problems.warning(&place, "", NO_COMPRESSION),
+            Some(value) if value.parse::<u64>().is_ok() => problems.warning(&place, "", NO_COMPRESSION),
+            Some(value) => {
+                problems.error(&place, "", format!("expected true, false or a number; found {value:?}"));
+            }
+        }
+    }
+
+    fn port(&self, name: &'static str, problems: &mut Problems) -> Option<u16> {
+        let value = self.value(name)?;
+        let port = value.parse().ok();
+        if port.is_none() {
+            problems.error(
+                &Place::Flag(name),
+                "",
+                format!("expected a port, a number from 0 to 65535; found {value:?}"),
+            );
+        }
+        port
+    }
+
+    fn number(&self, name: &'static str, problems: &mut Problems) -> Option<u32> {
+        let value = self.value(name)?;
+        let number = value.parse().ok().filter(|number| *number > 0);
+        if number.is_none() {
+            problems.error(
+                &Place::Flag(name),
+                "",
+                format!("expected a number from 1 to {}; found {value:?}", u32::MAX),
+            );
+        }
+        number
+    }
+}
+
+const OPEN: &str = "off, because clients of poor-man-s-cache have no password: whoever reaches the port reads and writes everything. Set \
+                    `protected_mode` in a configuration file, either way, to say what you want";
+const NO_SHARDS: &str =
+    "keys are divided among shards by themselves, and workers are as many as `workers` says";
+const NO_INLINE: &str = "requests of any size are read where they arrived, without slots of a fixed size";
+const NO_COMPRESSION: &str = "has no effect: values are kept as they are";
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Checked, Environment, Overrides, Program, check};
+
+    fn check_variables(variables: &[(&str, &str)]) -> Checked {
+        let find =
+            |name: &str| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| value.into());
+        let environment = Environment::read(find);
+        check(None, &Overrides { program: Program::Kv, environment, ..Overrides::default() })
+    }
+
+    #[track_caller]
+    fn check_problems(variables: &[(&str, &str)], expected: &[&str]) {
+        let variables = [&[("SERVER_PORT", "7000")], variables].concat();
+        let checked = check_variables(&variables);
+        let lines: Vec<_> = checked.problems.iter().map(|problem| problem.line(&checked.sources)).collect();
+        let lines: Vec<_> = lines.iter().filter(|line| !line.contains("protected_mode")).collect();
+        assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+        for (line, expected) in lines.iter().zip(expected) {
+            assert!(line.starts_with(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn variables_without_effect_are_told() {
+        check_problems(&[], &[]);
+        check_problems(&[("NUM_SHARDS", "24")], &["NUM_SHARDS: warning: has no effect"]);
+        check_problems(&[("RESP_INLINE_CAPACITY", "255")], &["RESP_INLINE_CAPACITY: warning: has no effect"]);
+        check_problems(&[("ENABLE_COMPRESSION", "false")], &[]);
+        check_problems(&[("ENABLE_COMPRESSION", "0")], &[]);
+    }
+
+    #[test]
+    fn bad_values_are_errors() {
+        check_problems(&[("NUM_SHARDS", "many")], &["NUM_SHARDS: error: expected a number from 1"]);
+        check_problems(&[("SOCK_BUF_SIZE", "1MiB")], &["SOCK_BUF_SIZE: error: expected a number from 1"]);
+        check_problems(
+            &[("SOCK_BUF_SIZE", "1")],
+            &["SOCK_BUF_SIZE: error: kv.socket_buffer_bytes: expected"],
+        );
+        check_problems(&[("CONN_QUEUE_LIMIT", "0")], &["CONN_QUEUE_LIMIT: error: expected a number from 1"]);
+        check_problems(&[("CONN_QUEUE_LIMIT", "-1")], &["CONN_QUEUE_LIMIT: error: expected a number from 1"]);
+        check_problems(
+            &[("ENABLE_COMPRESSION", "yes")],
+            &["ENABLE_COMPRESSION: error: expected true, false"],
+        );
+        check_problems(&[("METRICS_HOST", "0.0.0.0")], &["METRICS_HOST: error: needs METRICS_PORT"]);
+        check_problems(&[("METRICS_PORT", "8080")], &["METRICS_PORT: error: needs METRICS_HOST"]);
+        let host = [("METRICS_HOST", "example.org"), ("METRICS_PORT", "8080")];
+        check_problems(&host, &["METRICS_HOST: error: expected an IP address or localhost"]);
+        let port = [("METRICS_HOST", "::1"), ("METRICS_PORT", "80800")];
+        check_problems(&port, &["METRICS_PORT: error: expected a port"]);
+    }
+
+    #[test]
+    fn without_the_port_of_the_server_none_counts() {
+        let checked = check_variables(&[("NUM_SHARDS", "many"), ("CONN_QUEUE_LIMIT", "9")]);
+        let kv = checked.settings.expect("usable").kv.expect("it is larder kv");
+        assert_eq!((kv.sockets.backlog, kv.listen[0].address.port()), (4096, 6379));
+        assert!(checked.problems.is_empty());
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_an_error() {
+        let checked = check_variables(&[("SERVER_PORT", "http")]);
+        assert!(checked.settings.is_none());
+    }
+}
