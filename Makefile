@@ -54,7 +54,7 @@ deny: ## licences, advisories and sources of all dependencies (needs network)
 fuzz: ## each fuzz target for SECONDS_EACH (60) seconds
 	@scripts/fuzz $(SECONDS_EACH)
 
-soak: ## the long tests of the binary: memory at its limit, origin killed, reload under load
+soak: ## the long tests of the binary: memory at its limit, ten thousand clients of kv, origin killed, reload under load
 	@scripts/soak
 
 # What, and with how much patience: make compare WHAT="hit vary" ROUNDS=3 SECONDS_EACH=2 PEERS=larder,haproxy LARDER=path

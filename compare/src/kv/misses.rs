@@ -70,7 +70,7 @@ struct Case {
 }
 
 const KEYS: u64 = 1_000_000;
-const REQUESTS: usize = 3_000_000;
+const REQUESTS: usize = 2_000_000;
 const VALUE: [u8; 1000] = [b'v'; 1000];
 /// Asked for at once; what of them is missing is set at once.
 const BATCH: usize = 50;

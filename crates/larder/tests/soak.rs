@@ -1,10 +1,18 @@
 //! The tests that take long: `make soak`.
 
 mod compare;
+mod crowd;
 mod identical;
 mod pressure;
 
 use std::time::Duration;
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+#[test]
+fn ten_thousand_clients_at_the_memory_limit_lose_no_reply() {
+    crowd::run(10_000, Duration::from_secs(600), 256);
+}
 
 /// Ten minutes of random traffic over four times what the store may hold.
 #[test]

@@ -10,8 +10,9 @@ use resp::{Limits, Scanner};
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    /// What came and belongs to no reply yet.
+    /// What came, and how much of it belongs to replies that were given away.
     unread: Vec<u8>,
+    taken: usize,
 }
 
 /// No command here takes longer, a SAVE of gigabytes among them.
@@ -25,7 +26,7 @@ impl Client {
         let stream = TcpStream::connect_timeout(&address, LIMIT)?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, unread: Vec::new() })
+        Ok(Self { stream, unread: Vec::new(), taken: 0 })
     }
 
     /// Sends a command, and gives the bytes of its reply, an error reply too.
@@ -65,18 +66,24 @@ impl Client {
 
     fn reply(&mut self) -> io::Result<Vec<u8>> {
         let mut scanner = Scanner::new(Limits::default());
-        let mut piece = vec![0; READ_BYTES];
         loop {
-            let length =
-                scanner.scan(&self.unread).map_err(|error| Error::new(ErrorKind::InvalidData, error))?;
-            if let Some(length) = length {
-                let rest = self.unread.split_off(length);
-                return Ok(std::mem::replace(&mut self.unread, rest));
+            let found = scanner.scan(&self.unread[self.taken..]);
+            if let Some(length) = found.map_err(|error| Error::new(ErrorKind::InvalidData, error))? {
+                let reply = self.unread[self.taken..self.taken + length].to_vec();
+                self.taken += length;
+                return Ok(reply);
             }
-            match self.stream.read(&mut piece)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                bytes => self.unread.extend_from_slice(&piece[..bytes]),
-            }
+            self.read()?;
         }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.unread.drain(..self.taken);
+        self.taken = 0;
+        let before = self.unread.len();
+        self.unread.resize(before + READ_BYTES, 0);
+        let read = self.stream.read(&mut self.unread[before..]);
+        self.unread.truncate(before + read.as_ref().map_or(0, |bytes| *bytes));
+        if read? == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 }

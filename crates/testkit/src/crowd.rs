@@ -1,0 +1,207 @@
+//! A crowd of clients of a kv server, half of them slow readers, who know what each reply has to be.
+//!
+//! One thread goes round all sockets: what it asks of each, it knows, in order, so that a reply that is missing, wrong or in another's
+//! place shows at once. Another thread asks one thing after the other, and measures.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Who comes, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Crowd {
+    /// Every second of them reads slowly.
+    pub clients: usize,
+    pub duration: Duration,
+}
+
+/// What came of it: no reply was wrong, or it would not be there.
+#[derive(Clone, Copy, Debug)]
+pub struct CrowdReport {
+    pub replies: u64,
+    /// Of the one who asks one thing after the other.
+    pub p999: Duration,
+    pub longest: Duration,
+}
+
+struct Member {
+    number: usize,
+    stream: TcpStream,
+    pace: Pace,
+    step: u64,
+    unsent: Vec<u8>,
+    unread: Vec<u8>,
+    due: VecDeque<Due>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Pace {
+    Fast,
+    Slow,
+}
+
+/// A reply, by what it has to be.
+enum Due {
+    Literal(Vec<u8>),
+    /// Or nothing, if it was evicted.
+    Stored(Vec<u8>),
+}
+
+/// Replies under way on each connection, at most and to begin with.
+const WINDOW: usize = 24;
+/// What a slow reader reads in a round.
+const SLOW_BYTES: usize = 512;
+const FAST_BYTES: usize = 64 << 10;
+/// After the last question all must be answered within this time.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Values are of this size at most: large enough for slow readers to fill the buffers of the server.
+const VALUE_BYTES: u64 = 4096;
+
+impl Crowd {
+    /// Lets them come, ask, check every reply, and go.
+    ///
+    /// # Panics
+    /// When a reply is wrong, missing, or in another's place; when the server closes a connection.
+    #[must_use]
+    pub fn visit(&self, address: SocketAddr) -> CrowdReport {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let measuring = scope.spawn(|| latencies(address, &is_over));
+            let replies = self.ask(address);
+            is_over.store(true, Relaxed);
+            let mut latencies = measuring.join().expect("the one who measures is answered");
+            latencies.sort_unstable();
+            let longest = *latencies.last().expect("it asked at least once");
+            CrowdReport { replies, p999: latencies[latencies.len() * 999 / 1000], longest }
+        })
+    }
+
+    fn ask(&self, address: SocketAddr) -> u64 {
+        let mut members: Vec<Member> =
+            (0..self.clients).map(|number| Member::connect(number, address)).collect();
+        let end = Instant::now() + self.duration;
+        let mut replies = 0;
+        let mut buffer = vec![0; FAST_BYTES];
+        while Instant::now() < end {
+            for member in &mut members {
+                member.ask();
+                replies += member.exchange(&mut buffer);
+            }
+        }
+        for member in &mut members {
+            // Or the slowest would take hours.
+            member.pace = Pace::Fast;
+        }
+        let patience_end = Instant::now() + PATIENCE;
+        while members.iter().any(|member| !member.due.is_empty()) {
+            assert!(Instant::now() < patience_end, "replies are missing");
+            replies += members.iter_mut().map(|member| member.exchange(&mut buffer)).sum::<u64>();
+        }
+        replies
+    }
+}
+
+impl Member {
+    fn connect(number: usize, address: SocketAddr) -> Self {
+        let stream =
+            TcpStream::connect(address).unwrap_or_else(|error| panic!("client {number} can't come: {error}"));
+        stream.set_nonblocking(true).expect("a socket option");
+        let pace = if number.is_multiple_of(2) { Pace::Fast } else { Pace::Slow };
+        Self { number, stream, pace, step: 0, unsent: Vec::new(), unread: Vec::new(), due: VecDeque::new() }
+    }
+
+    /// SET, GET and ECHO of the next key, if not too much is under way.
+    fn ask(&mut self) {
+        while self.due.len() + 3 <= WINDOW {
+            let (number, step) = (self.number, self.step);
+            self.step += 1;
+            let key = format!("{number}:{}", step % 64);
+            let length = (step * 7919 + number as u64 * 104_729) % VALUE_BYTES;
+            let value =
+                format!("{number}:{step}:").repeat(usize::try_from(length).expect("it is small") / 8 + 1);
+            let mark = format!("{number}/{step}");
+            let command = |words: &[&str]| {
+                let words: String =
+                    words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+                words
+            };
+            self.unsent.extend(format!("*3\r\n{}", command(&["SET", &key, &value])).bytes());
+            self.unsent.extend(format!("*2\r\n{}", command(&["GET", &key])).bytes());
+            self.unsent.extend(format!("*2\r\n{}", command(&["ECHO", &mark])).bytes());
+            self.due.push_back(Due::Literal(b"+OK\r\n".to_vec()));
+            self.due.push_back(Due::Stored(command(&[&value]).into_bytes()));
+            self.due.push_back(Due::Literal(command(&[&mark]).into_bytes()));
+        }
+    }
+
+    /// Sends and reads what the sockets take and have; how many replies came.
+    fn exchange(&mut self, buffer: &mut [u8]) -> u64 {
+        if let Some(sent) = self.settle(|stream, member| stream.write(&member.unsent)) {
+            self.unsent.drain(..sent);
+        }
+        let room = if self.pace == Pace::Slow { SLOW_BYTES } else { FAST_BYTES };
+        let Some(read) = self.settle(|stream, _| stream.read(&mut buffer[..room])) else { return 0 };
+        assert!(read > 0, "client {}: the server has closed the connection", self.number);
+        self.unread.extend_from_slice(&buffer[..read]);
+        self.take()
+    }
+
+    /// What a call on the socket gave; nothing when it has to wait.
+    fn settle(&self, call: impl FnOnce(&mut &TcpStream, &Self) -> io::Result<usize>) -> Option<usize> {
+        match call(&mut &self.stream, self) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => panic!("client {}: {error}", self.number),
+        }
+    }
+
+    fn take(&mut self) -> u64 {
+        let (mut at, mut replies) = (0, 0);
+        while let Some(due) = self.due.front() {
+            let Some(length) = due.length_of(&self.unread[at..], self.number) else { break };
+            at += length;
+            replies += 1;
+            self.due.pop_front();
+        }
+        assert!(!self.due.is_empty() || at == self.unread.len(), "client {}: a reply too many", self.number);
+        self.unread.drain(..at);
+        replies
+    }
+}
+
+impl Due {
+    /// The length of the reply that begins here; nothing if it is not whole.
+    fn length_of(&self, bytes: &[u8], client: usize) -> Option<usize> {
+        let (expected, other): (&[u8], &[u8]) = match self {
+            Self::Literal(literal) => (literal, literal),
+            Self::Stored(value) => (value, b"$-1\r\n"),
+        };
+        for reply in [expected, other] {
+            let common = reply.len().min(bytes.len());
+            if reply[..common] == bytes[..common] {
+                return (common == reply.len()).then_some(common);
+            }
+        }
+        let (shown, expected) = (&bytes[..bytes.len().min(80)], &expected[..expected.len().min(80)]);
+        panic!("client {client}: {} came, and not {}", shown.escape_ascii(), expected.escape_ascii());
+    }
+}
+
+/// GETs one after the other, until it is over.
+fn latencies(address: SocketAddr, is_over: &AtomicBool) -> Vec<Duration> {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nodelay(true).expect("a socket option");
+    let mut latencies = Vec::new();
+    let mut reply = [0; 5];
+    while !is_over.load(Relaxed) {
+        let begin = Instant::now();
+        stream.write_all(b"GET nothing\r\n").expect("it reads");
+        stream.read_exact(&mut reply).expect("it answers");
+        assert_eq!(&reply, b"$-1\r\n");
+        latencies.push(begin.elapsed());
+    }
+    latencies
+}
