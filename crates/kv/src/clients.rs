@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Instant;
 
 use mio::Waker;
 use parking_lot::Mutex;
 
+use crate::limits::Limits;
 use crate::reply::Version;
 use crate::subscriptions::Receiver;
 
@@ -69,6 +71,8 @@ struct Mailbox {
     bytes: Vec<u8>,
     /// The connection has ended: nobody will read it.
     is_closed: bool,
+    /// Since when more waits than may wait for long.
+    over_since: Option<Instant>,
 }
 
 /// CLIENT SETNAME and CLIENT SETINFO.
@@ -157,30 +161,36 @@ impl Client {
         }
     }
 
-    /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far. How many bytes more
-    /// wait now.
+    /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far. `account` learns how many bytes
+    /// of memory that takes, before anybody can give them back.
     ///
     /// # Errors
-    /// When more than `bytes_max` wait for it already: the client is closed then.
-    pub(crate) fn post(&self, message: &[u8], bytes_max: usize) -> Result<usize, MailOverLimit> {
+    /// When more waits for it than may: the client is closed then.
+    pub(crate) fn post(
+        &self,
+        message: &[u8],
+        limits: &Limits,
+        account: impl FnOnce(usize),
+    ) -> Result<(), MailOverLimit> {
         let mut mailbox = self.mailbox.lock();
         if mailbox.is_closed {
-            return Ok(0);
+            return Ok(());
         }
-        if mailbox.bytes.len() + message.len() + self.facts.unsent_bytes.load(Relaxed) > bytes_max {
+        let waiting_bytes = mailbox.bytes.len() + message.len() + self.facts.unsent_bytes.load(Relaxed);
+        if mailbox.is_over(waiting_bytes, limits) {
             drop(mailbox);
             self.kill();
             return Err(MailOverLimit);
         }
-        let before = mailbox.bytes.capacity();
+        let before_bytes = mailbox.bytes.capacity();
         mailbox.bytes.extend_from_slice(message);
-        let more = mailbox.bytes.capacity() - before;
+        account(mailbox.bytes.capacity() - before_bytes);
         let is_known = self.has_mail.swap(true, SeqCst);
         drop(mailbox);
         if !is_known {
             self.place.worker.call(self.place.number);
         }
-        Ok(more)
+        Ok(())
     }
 
     pub(crate) fn has_mail(&self) -> bool {
@@ -236,6 +246,18 @@ impl Client {
 
     pub(crate) fn is_killed(&self) -> bool {
         self.is_killed.load(Relaxed)
+    }
+}
+
+impl Mailbox {
+    fn is_over(&mut self, waiting_bytes: usize, limits: &Limits) -> bool {
+        let is_above = |bytes_max: usize| bytes_max > 0 && waiting_bytes > bytes_max;
+        if !is_above(limits.mail_bytes_soft) {
+            self.over_since = None;
+            return is_above(limits.mail_bytes_max);
+        }
+        let since = *self.over_since.get_or_insert_with(Instant::now);
+        is_above(limits.mail_bytes_max) || since.elapsed() >= limits.mail_patience
     }
 }
 

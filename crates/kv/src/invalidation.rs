@@ -81,8 +81,8 @@ fn tell(shared: &Shared, clients: &[u64], stale: Stale<'_>) {
         match target(shared, *client) {
             Some((target, _)) if target.version() == Version::Resp3 => push.send(shared, &target),
             Some((target, Way::Redirected)) if target.is_subscribed() => message.send(shared, &target),
-            _ => {}
-        }
+            _ => false,
+        };
     }
 }
 

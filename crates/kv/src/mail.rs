@@ -17,8 +17,11 @@ impl<W: Fn(&mut Reply<'_>)> Message<W> {
         Self { write, written: [None, None] }
     }
 
-    /// Sends it to one more client. One that has too much to read already is closed instead.
-    pub(crate) fn send(&mut self, shared: &Shared, client: &Client) {
+    /// Sends it to one more client, unless that is to be closed. One that has too much to read already is closed for it.
+    pub(crate) fn send(&mut self, shared: &Shared, client: &Client) -> bool {
+        if client.is_killed() {
+            return false;
+        }
         let version = client.version();
         let (write, written) = (&self.write, &mut self.written[version.number() - 2]);
         let bytes = written.get_or_insert_with(|| {
@@ -27,6 +30,7 @@ impl<W: Fn(&mut Reply<'_>)> Message<W> {
             out
         });
         shared.post(client, bytes);
+        true
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) fn publish(shared: &Shared, channel: &[u8], payload: &[u8]) -> usize 
     shared.interests.subscriptions.publish(channel, |pattern, client| match pattern {
         None => message.send(shared, client),
         Some(pattern) => {
-            Message::new(|reply| write_matched(reply, pattern, channel, payload)).send(shared, client);
+            Message::new(|reply| write_matched(reply, pattern, channel, payload)).send(shared, client)
         }
     })
 }

@@ -7,7 +7,7 @@ use engine::Engine;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::access::Access;
-use crate::clients::{Client, Clients, MailOverLimit};
+use crate::clients::{Client, Clients};
 use crate::cluster::Cluster;
 use crate::command::Table;
 use crate::databases::Databases;
@@ -161,11 +161,8 @@ impl Shared {
 
     /// Sends what is no reply. A client that has too much to read already is closed instead.
     pub(crate) fn post(&self, client: &Client, message: &[u8]) {
-        match client.post(message, self.limits().mail_bytes_max) {
-            Ok(more) => self.account(0, more),
-            Err(MailOverLimit) => {
-                tracing::warn!(client = %client.ends.client, "closed: it does not read its messages");
-            }
+        if client.post(message, &self.limits(), |more_bytes| self.account(0, more_bytes)).is_err() {
+            tracing::warn!(client = %client.ends.client, "closed: it does not read its messages");
         }
     }
 

@@ -112,3 +112,144 @@ fn increment(kv: &Kv) {
         assert_eq!(lines[2], "*-1");
     }
 }
+
+/// Clients of both workers read while another writes. What they then believe to know must be the new value.
+#[test]
+fn no_invalidation_is_missed_when_reads_and_writes_meet() {
+    let kv = two_workers();
+    let mut writer = Talker::connect(kv.address());
+    let mut readers: Vec<_> = (0..6).map(|_| Talker::connect(kv.address()).with_resp3()).collect();
+    readers.iter_mut().for_each(|reader| reader.expect("CLIENT TRACKING ON", "+OK\r\n"));
+    for round in 0..500 {
+        let (before, behind) = readers.split_at_mut(round % 7);
+        before.iter_mut().for_each(|reader| reader.send("GET key"));
+        writer.send(&format!("SET key {round:04}"));
+        behind.iter_mut().for_each(|reader| reader.send("GET key"));
+        writer.receive("+OK\r\n");
+        let known: Vec<_> = readers.iter_mut().map(known_after).collect();
+        assert!(known.iter().flatten().all(|value| *value == format!("{round:04}")), "{round}: {known:?}");
+    }
+}
+
+/// What a client believes after a GET, when it has learned of all that happened meanwhile.
+fn known_after(reader: &mut Talker) -> Option<String> {
+    reader.send("PING");
+    let mut known = None;
+    loop {
+        match reader.lines("", 1)[0].as_str() {
+            "+PONG" => return known,
+            "$4" => known = Some(reader.lines("", 1).remove(0)),
+            ">2" => {
+                assert_eq!(reader.lines("", 5), ["$10", "invalidate", "*1", "$3", "key"]);
+                known = None;
+            }
+            "_" => {}
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_is_closed() {
+    for limits in ["pubsub 1mb 0 0", "pubsub 0 100kb 0"] {
+        let kv = two_workers();
+        let mut publisher = Talker::connect(kv.address());
+        publisher.expect(&format!("CONFIG SET client-output-buffer-limit \"{limits}\""), "+OK\r\n");
+        let mut subscriber = Talker::connect(kv.address());
+        subscriber.expect("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+        let message = "m".repeat(50_000);
+        let begin = kv.service.resident_bytes();
+        wait::until_true("it is closed", || publisher.ask(&format!("PUBLISH news {message}")) == ":0");
+        let grown = kv.service.resident_bytes().saturating_sub(begin);
+        assert!(grown < 16 << 20, "{grown}");
+        let id = subscriber.id.clone();
+        publisher.expect(&format!("CLIENT LIST ID {id}"), "$0\r\n\r\n");
+    }
+}
+
+#[test]
+fn a_client_has_a_limit_of_subscriptions() {
+    let kv = two_workers();
+    let mut client = Talker::connect(kv.address());
+    let patterns: String = (0..=1000).map(|number| format!(" {number}")).collect();
+    let refused = "-ERR a client can have at most 100000 subscriptions and 1000 patterns\r\n";
+    client.expect(&format!("PSUBSCRIBE{patterns}"), refused);
+    client.expect("PING", "+PONG\r\n");
+}
+
+#[test]
+fn keys_that_the_table_has_no_room_for_are_told_as_changed() {
+    let kv = two_workers();
+    let mut reader = Talker::connect(kv.address()).with_resp3();
+    reader.expect("CONFIG SET tracking-table-max-keys 2", "+OK\r\n");
+    reader.expect("CLIENT TRACKING ON", "+OK\r\n");
+    reader.expect("GET a", "_\r\n");
+    reader.expect("GET b", "_\r\n");
+    let lines = reader.lines("GET c", 7);
+    assert_eq!(lines[..5], ["_", ">2", "$10", "invalidate", "*1"]);
+    assert!(["a", "b"].contains(&lines[6].as_str()), "{lines:?}");
+    assert!(kv.ask(&["INFO stats"]).contains("tracking_total_keys:2\r\ntracking_total_items:2\r\n"));
+    drop(reader);
+    wait::until_true("nobody tracks", || kv.ask(&["INFO stats"]).contains("tracking_total_keys:0"));
+}
+
+/// What is evicted is told to client-side caches and to subscribers, and touches watched keys.
+#[test]
+fn eviction_is_told() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "4MiB", "--workers", "2"]);
+    let mut reader = Talker::connect(kv.address()).with_resp3();
+    reader.expect("SET key 1", "+OK\r\n");
+    reader.expect("CLIENT TRACKING ON", "+OK\r\n");
+    reader.expect("WATCH key", "+OK\r\n");
+    reader.expect("GET key", "$1\r\n1\r\n");
+    let mut subscriber = Talker::connect(kv.address());
+    subscriber.expect("CONFIG SET notify-keyspace-events Ee", "+OK\r\n");
+    let channel = "__keyevent@0__:evicted";
+    subscriber.expect(
+        &format!("SUBSCRIBE {channel}"),
+        &format!("*3\r\n$9\r\nsubscribe\r\n$22\r\n{channel}\r\n:1\r\n"),
+    );
+    let mut writer = Talker::connect(kv.address());
+    let value = "v".repeat(1000);
+    for number in 0..10_000 {
+        writer.expect(&format!("SET other-{number} {value}"), "+OK\r\n");
+    }
+    writer.expect("EXISTS key", ":0\r\n");
+    reader.receive(">2\r\n$10\r\ninvalidate\r\n*1\r\n$3\r\nkey\r\n");
+    subscriber.receive(&format!("*3\r\n$7\r\nmessage\r\n$22\r\n{channel}\r\n"));
+    reader.expect("MULTI", "+OK\r\n");
+    reader.expect("EXEC", "_\r\n");
+}
+
+#[test]
+fn clients_are_listed_with_what_they_do() {
+    let kv = two_workers();
+    let mut one = Talker::connect(kv.address());
+    one.expect(
+        "SUBSCRIBE a b",
+        "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n",
+    );
+    one.expect("PSUBSCRIBE c", "*3\r\n$10\r\npsubscribe\r\n$1\r\nc\r\n:3\r\n");
+    let mut two = Talker::connect(kv.address()).with_resp3();
+    two.expect("CLIENT SETNAME worker", "+OK\r\n");
+    two.expect("CLIENT TRACKING ON BCAST", "+OK\r\n");
+    two.expect("SELECT 4", "+OK\r\n");
+    two.expect("MULTI", "+OK\r\n");
+    two.expect("GET a", "+QUEUED\r\n");
+    let list = kv.ask(&["CLIENT LIST"]);
+    let line = |id: &str| {
+        let begin = format!("id={id} ");
+        let line = list.lines().find(|line| line.trim_start().starts_with(&begin));
+        line.unwrap_or_else(|| panic!("no {id} in {list}")).to_owned()
+    };
+    let has = |id: &str, parts: &[&str]| {
+        let line = line(id);
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(parts.iter().all(|part| words.contains(part)), "{parts:?} in {line}");
+    };
+    has(
+        &one.id,
+        &["flags=P", "sub=2", "psub=1", "ssub=0", "multi=-1", "cmd=psubscribe", "resp=2", "redir=-1"],
+    );
+    has(&two.id, &["name=worker", "flags=xtB", "db=4", "multi=1", "resp=3", "redir=0", "user=default"]);
+}

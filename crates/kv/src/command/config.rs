@@ -1,5 +1,7 @@
 //! CONFIG: settings that can be read, and changed while clients are connected.
 
+use std::time::Duration;
+
 use super::{Call, Outcome, Refusal};
 use crate::glob;
 use crate::notify::Events;
@@ -19,6 +21,7 @@ type Write = fn(&Shared, &[u8]) -> Result<(), &'static str>;
 /// In the order of their names.
 const SETTINGS: &[Setting] = &[
     Setting { name: "appendonly", read: |_| "no".to_owned(), write: None },
+    Setting { name: "client-output-buffer-limit", read: output_limits, write: Some(set_output_limits) },
     Setting {
         name: "cluster-enabled",
         read: |shared| if shared.cluster.is_some() { "yes" } else { "no" }.to_owned(),
@@ -56,6 +59,54 @@ fn number(value: &[u8]) -> Result<usize, &'static str> {
     let number = super::arguments::parse_integer(value);
     let number = number.map_err(|_| "argument couldn't be parsed into an integer")?;
     usize::try_from(number).map_err(|_| "argument must be between 0 and 18446744073709551615 inclusive")
+}
+
+/// There are limits of messages alone: replies wait for the client, which is not read from meanwhile.
+fn output_limits(shared: &Shared) -> String {
+    let limits = shared.limits();
+    let (hard, soft, seconds) =
+        (limits.mail_bytes_max, limits.mail_bytes_soft, limits.mail_patience.as_secs());
+    format!("normal 0 0 0 slave 0 0 0 pubsub {hard} {soft} {seconds}")
+}
+
+fn set_output_limits(shared: &Shared, value: &[u8]) -> Result<(), &'static str> {
+    let text = str::from_utf8(value).map_err(|_| WRONG_LIMITS)?;
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let mut limits = shared.limits();
+    for class in words.chunks(4) {
+        let [name, hard, soft, seconds] = class else { return Err(WRONG_LIMITS) };
+        let numbers = (bytes(hard), bytes(soft), seconds.parse().ok());
+        let (Some(hard), Some(soft), Some(seconds)) = numbers else { return Err(WRONG_LIMITS) };
+        match name.to_ascii_lowercase().as_str() {
+            "pubsub" => {
+                (limits.mail_bytes_max, limits.mail_bytes_soft) = (hard, soft);
+                limits.mail_patience = Duration::from_secs(seconds);
+            }
+            "normal" | "slave" | "replica" if (hard, soft, seconds) == (0, 0, 0) => {}
+            "normal" | "slave" | "replica" => return Err("only clients of class pubsub have limits"),
+            _ => return Err("Invalid client class specified in buffer limit configuration."),
+        }
+    }
+    shared.set_limits(limits);
+    Ok(())
+}
+
+const WRONG_LIMITS: &str = "Wrong number of arguments in buffer limit configuration.";
+
+/// A number with a unit as Redis has them: `k` is 1000, `kb` 1024.
+fn bytes(text: &str) -> Option<usize> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit: usize = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
 /// CONFIG GET pattern [pattern ...]
@@ -122,6 +173,17 @@ fn failed(setting: &Setting, reason: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_are_those_of_redis() {
+        let cases = [("0", Some(0)), ("32mb", Some(32 << 20)), ("1K", Some(1000)), ("2GB", Some(2 << 30))];
+        for (text, expected) in cases {
+            assert_eq!(bytes(text), expected, "{text}");
+        }
+        for text in ["", "kb", "1 kb", "-1", "1tb", "99999999999999999999", "99999999999999999gb"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn settings_are_in_order() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
@@ -108,7 +108,8 @@ impl Players {
             self.connections.remove(&step.connection);
             return;
         }
-        write!(stream, "{}\r\n", command.replace("\\n", "\r\n")).expect("it is open");
+        // The server may have closed it in a step before.
+        let _ = write!(stream, "{}\r\n", command.replace("\\n", "\r\n"));
     }
 
     /// Until a key has expired, and that is known.
@@ -181,9 +182,13 @@ impl Talker {
         ask(&mut self.stream, command)
     }
 
+    pub(crate) fn send(&mut self, command: &str) {
+        write!(self.stream, "{command}\r\n").expect("it is open");
+    }
+
     #[track_caller]
     pub(crate) fn expect(&mut self, command: &str, reply: &str) {
-        write!(self.stream, "{command}\r\n").expect("it is open");
+        self.send(command);
         self.receive(reply);
     }
 
@@ -201,7 +206,7 @@ impl Talker {
     /// Sends commands, if any, and gives so many lines of the replies.
     pub(crate) fn lines(&mut self, commands: &str, count: usize) -> Vec<String> {
         if !commands.is_empty() {
-            write!(self.stream, "{commands}\r\n").expect("it is open");
+            self.send(commands);
         }
         (0..count).map(|_| line(&mut self.stream)).collect()
     }
@@ -249,8 +254,8 @@ fn available(stream: &mut TcpStream) -> Vec<u8> {
         match stream.read(&mut piece) {
             Ok(0) => break,
             Ok(length) => bytes.extend_from_slice(&piece[..length]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) => panic!("{error}"),
+            // Nothing more for now, or a connection that the server has closed.
+            Err(_) => break,
         }
     }
     stream.set_nonblocking(false).expect("a socket option");

@@ -117,6 +117,7 @@ fn limits(table: &Table) -> Limits {
         query_bytes_max: table.number("request_bytes_max"),
         mail_bytes_max: table.number("messages_bytes_max"),
         buffers_bytes_max: table.number("buffers_bytes_max"),
+        ..Limits::default()
     }
 }
 
