@@ -7,8 +7,7 @@ mod redis_tools;
 mod script;
 mod server;
 
-use script::{JAVA, Script, has, play};
-use server::Kind;
+use script::{JAVA, Script, play};
 
 #[test]
 fn redis_py_passes_its_script() {
@@ -45,9 +44,6 @@ fn go_redis_passes_its_script() {
 /// Its handshake always has CLIENT TRACKING.
 #[test]
 fn rueidis_passes_its_script() {
-    if !has(Kind::Larder, "caching") {
-        return;
-    }
     play(&Script {
         command: &["{}/go/bin/rueidis"],
         parts: &["password", "caching"],

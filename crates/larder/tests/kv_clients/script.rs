@@ -34,7 +34,6 @@ pub(crate) struct Script<'a> {
 pub(crate) fn play(script: &Script<'_>) {
     for kind in [Kind::Redis, Kind::Larder] {
         let mut parts: Vec<_> = PARTS.into_iter().chain(script.parts.iter().copied()).collect();
-        parts.retain(|part| has(kind, part));
         if kind == Kind::Redis {
             parts.retain(|part| !script.needs_newer_redis.contains(part));
         }
@@ -42,18 +41,8 @@ pub(crate) fn play(script: &Script<'_>) {
     }
 }
 
-pub(crate) fn has(kind: Kind, part: &str) -> bool {
-    kind == Kind::Redis || !NOT_YET.contains(&part)
-}
-
-/// What `larder kv` does not have.
-const NOT_YET: [&str; 4] = ["reconnect", "pubsub", "transactions", "caching"];
-
 /// Plays the part about clusters, beginning at one node.
 pub(crate) fn play_cluster(words: &[&str], node: SocketAddr) {
-    if words == ["{}/go/bin/rueidis"] && !has(Kind::Larder, "caching") {
-        return;
-    }
     let mut command = command(words);
     command.env("CLUSTER", node.to_string());
     play_parts(command, &["cluster"], || panic!("nothing to start again"));
