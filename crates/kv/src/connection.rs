@@ -1,6 +1,6 @@
 //! One client: its socket, and what is under way on it.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -83,7 +83,7 @@ impl Connection {
         if self.client().has_mail() {
             buffers.output.clear();
             context.shared.take_mail(self.client(), &mut buffers.output);
-            if !self.send(&buffers.output) {
+            if !self.send(&[&buffers.output]) {
                 return Then::Close;
             }
         }
@@ -114,7 +114,11 @@ impl Connection {
     fn say(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> Then {
         output.clear();
         let pause = self.conversation.hear(input, context, output);
-        if !self.send(output) {
+        let is_sent = match self.conversation.take_value() {
+            None => self.send(&[output]),
+            Some(value) => self.send(&[output, &value, b"\r\n"]),
+        };
+        if !is_sent {
             return Then::Close;
         }
         match pause {
@@ -128,14 +132,17 @@ impl Connection {
     }
 
     /// Writes what the socket takes, and keeps the rest; whether the client is there.
-    fn send(&mut self, output: &[u8]) -> bool {
-        if !self.unsent.is_empty() {
-            self.unsent.extend_from_slice(output);
-            return self.flush();
+    fn send<const N: usize>(&mut self, parts: &[&[u8]; N]) -> bool {
+        let is_behind = !self.unsent.is_empty();
+        let Ok(mut sent) = (if is_behind { Ok(0) } else { write(&mut self.transport, parts) }) else {
+            return false;
+        };
+        for part in parts {
+            let sent_of_part = sent.min(part.len());
+            sent -= sent_of_part;
+            self.unsent.extend_from_slice(&part[sent_of_part..]);
         }
-        let Ok(sent) = write(&mut self.transport, output) else { return false };
-        self.unsent.extend_from_slice(&output[sent..]);
-        true
+        !is_behind || self.flush()
     }
 
     fn is_flushed(&self) -> bool {
@@ -147,7 +154,7 @@ impl Connection {
         if self.is_flushed() {
             return true;
         }
-        let Ok(sent) = write(&mut self.transport, &self.unsent[self.sent..]) else { return false };
+        let Ok(sent) = write(&mut self.transport, &[&self.unsent[self.sent..]]) else { return false };
         self.sent += sent;
         if self.sent == self.unsent.len() {
             (self.unsent, self.sent) = (Vec::new(), 0);
@@ -173,13 +180,22 @@ impl Connection {
     }
 }
 
-/// Writes until the socket takes no more; how much it took.
-fn write(transport: &mut Transport, bytes: &[u8]) -> io::Result<usize> {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match transport.write(&bytes[sent..]) {
+/// Writes until the socket takes no more; how much it took of all parts together.
+fn write<const N: usize>(transport: &mut Transport, parts: &[&[u8]; N]) -> io::Result<usize> {
+    let bytes = parts.iter().map(|part| part.len()).sum();
+    let mut slices = parts.map(IoSlice::new);
+    let (mut rest, mut sent) = (&mut slices[..], 0);
+    while sent < bytes {
+        let written = match &*rest {
+            [only] => transport.write(only),
+            several => transport.write_vectored(several),
+        };
+        match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(more) => sent += more,
+            Ok(more) => {
+                IoSlice::advance_slices(&mut rest, more);
+                sent += more;
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

@@ -1,9 +1,11 @@
 //! What is said on a connection, without the socket: bytes in, replies out.
 
+use std::sync::Arc;
+
 use engine::Batch;
 use resp::{DecodeError, Limits, Problem, RequestScanner};
 
-use crate::command::{self, Done, Isolation, Plain};
+use crate::command::{self, Done, Executed, Isolation, Plain};
 use crate::interest::Flags;
 use crate::reply::Reply;
 use crate::separated::{self, MessageScanner, TextProtocol};
@@ -19,6 +21,8 @@ pub(crate) struct Conversation {
     unread: Vec<u8>,
     /// Why they wait.
     pause: Pause,
+    /// The end of the last reply, but for its line end: see [`Conversation::take_value`].
+    value: Option<Arc<Vec<u8>>>,
 }
 
 /// How far a conversation has come.
@@ -56,6 +60,7 @@ impl Conversation {
             messages: MessageScanner::default(),
             unread: Vec::new(),
             pause: Pause::Drained,
+            value: None,
         }
     }
 
@@ -91,6 +96,11 @@ impl Conversation {
         matches!(self.pause, Pause::Full | Pause::Alone | Pause::Waiting)
     }
 
+    /// A large value that is to be sent behind the replies, and a line end behind it: it need not be copied among them.
+    pub(crate) fn take_value(&mut self) -> Option<Arc<Vec<u8>>> {
+        self.value.take()
+    }
+
     pub(crate) fn unread_bytes(&self) -> usize {
         self.unread.capacity() + self.session.queued_bytes()
     }
@@ -106,6 +116,9 @@ impl Conversation {
                 break Pause::Full;
             }
             at += self.execute_plain(&input[at..], context, output);
+            if self.value.is_some() {
+                break if at == input.len() { Pause::Drained } else { Pause::Full };
+            }
             if is_text(&input[at..], context) {
                 let Some(message) = self.messages.scan(&input[at..]) else { break Pause::Drained };
                 match separated::execute(message, &mut self.session, context, output) {
@@ -144,11 +157,17 @@ impl Conversation {
             let ahead = self.look_ahead(&input[at..], &mut batch);
             for plain in ahead.iter().flatten() {
                 let mut reply = Reply { out: output, version: self.session.version };
-                let is_full = reply.out.len() >= context.output_bytes_max;
-                if is_full || !plain.execute(&mut batch, &mut self.session, &mut reply, context) {
+                if reply.out.len() >= context.output_bytes_max {
                     return at;
                 }
-                at += plain.bytes;
+                match plain.execute(&mut batch, &mut self.session, &mut reply, context) {
+                    Executed::Yes => at += plain.bytes,
+                    Executed::Announced(value) => {
+                        self.value = Some(value);
+                        return at + plain.bytes;
+                    }
+                    Executed::No => return at,
+                }
                 self.take_mail(context, output);
             }
             if ahead[AHEAD - 1].is_none() {

@@ -68,11 +68,16 @@ impl Reply<'_> {
                 extend_short(self.out, bytes);
             }
             None => {
-                self.length(b'$', bytes.len());
+                self.announce(bytes.len());
                 self.out.extend_from_slice(bytes);
             }
         }
         self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// The line before a bulk string.
+    pub(crate) fn announce(&mut self, length: usize) {
+        self.length(b'$', length);
     }
 
     pub(crate) fn null(&mut self) {

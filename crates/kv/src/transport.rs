@@ -1,6 +1,6 @@
 //! The bytes of a connection: as they are, or under TLS.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::Arc;
 
 use mio::net::TcpStream;
@@ -46,6 +46,14 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.write(bytes),
             Self::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    /// As [`Write::write_vectored`].
+    pub(crate) fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write_vectored(parts),
+            Self::Tls(tls) => tls.write(parts.iter().find(|part| !part.is_empty()).map_or(&[], |part| part)),
         }
     }
 

@@ -30,7 +30,7 @@ use engine::{Database, Engine, Key, OutOfMemory};
 use resp::Arguments;
 use thiserror::Error;
 
-pub(crate) use plain::Plain;
+pub(crate) use plain::{Executed, Plain};
 pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
 

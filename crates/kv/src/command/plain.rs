@@ -1,6 +1,8 @@
 //! GET and SET as nearly all clients send them, without what other commands need: a table, a list of arguments, room for refusals.
 
-use engine::{Access, Batch, Database, Engine, Expiry, Key};
+use std::sync::Arc;
+
+use engine::{Access, Batch, Database, Engine, Expiry, Key, Value};
 use resp::Short;
 
 use super::{Change, Command, changed, table};
@@ -16,6 +18,16 @@ pub(crate) struct Plain<'a> {
     pub(crate) key: Key<'a>,
     /// To be set.
     value: Option<&'a [u8]>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Executed {
+    Yes,
+    /// The reply is a bulk string: its length has been written, these bytes and the line end are to follow.
+    Announced(Arc<Vec<u8>>),
+    /// Nothing has happened, and [`execute`](super::execute) is to tell why.
+    No,
 }
 
 /// Letters are in lower case with this, and no other byte becomes a letter of these names.
@@ -36,8 +48,7 @@ impl<'a> Plain<'a> {
         is_plain.then(|| Self { bytes, key: engine.key(database, short.key), value })
     }
 
-    /// Executes it and replies to it, for a session whose gates are open. False: nothing has happened, and
-    /// [`execute`](super::execute) is to tell why.
+    /// Executes it and replies to it, for a session whose gates are open.
     #[inline]
     pub(crate) fn execute(
         &self,
@@ -45,24 +56,28 @@ impl<'a> Plain<'a> {
         session: &mut Session,
         reply: &mut Reply<'_>,
         context: &Context<'_>,
-    ) -> bool {
+    ) -> Executed {
         let now_ms = context.now_ms;
         let shard = batch.shard(&self.key);
         let Some(value) = self.value else {
-            match shard.get(&self.key, Access::Use, now_ms) {
-                Some(found) => reply.bulk(found.value.bytes()),
+            session.command = Some(GET_COMMAND);
+            match shard.get(&self.key, Access::Use, now_ms).map(|found| found.value) {
+                Some(Value::Inline(value)) => reply.bulk(value),
+                Some(Value::Shared(value)) => {
+                    reply.announce(value.len());
+                    return Executed::Announced(Arc::clone(value));
+                }
                 None => reply.null(),
             }
-            session.command = Some(GET_COMMAND);
-            return true;
+            return Executed::Yes;
         };
-        let is_set = shard.set(&self.key, value, Expiry::Never, now_ms).is_ok();
-        if is_set {
-            reply.ok();
-            session.command = Some(SET_COMMAND);
-            changed(session, context.shared, &self.key, Change::Set);
+        if shard.set(&self.key, value, Expiry::Never, now_ms).is_err() {
+            return Executed::No;
         }
-        is_set
+        reply.ok();
+        session.command = Some(SET_COMMAND);
+        changed(session, context.shared, &self.key, Change::Set);
+        Executed::Yes
     }
 }
 

@@ -1,0 +1,134 @@
+//! Batches of GET and SET: replies in order, whatever is read ahead, sent without a copy, or has to wait for a slow reader.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+
+use testkit::{Kv, converse};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_larder");
+
+/// Requests, and what must come back.
+#[derive(Default)]
+struct Script {
+    requests: Vec<u8>,
+    replies: Vec<u8>,
+}
+
+impl Script {
+    fn request(&mut self, arguments: &[&[u8]]) {
+        self.requests.extend(format!("*{}\r\n", arguments.len()).bytes());
+        for argument in arguments {
+            bulk(&mut self.requests, argument);
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &[u8]) {
+        self.request(&[b"SET", key.as_bytes(), value]);
+        self.replies.extend(b"+OK\r\n");
+    }
+
+    fn get(&mut self, key: &str, value: Option<&[u8]>) {
+        self.request(&[b"get", key.as_bytes()]);
+        match value {
+            Some(value) => bulk(&mut self.replies, value),
+            None => self.replies.extend(b"$-1\r\n"),
+        }
+    }
+
+    fn ping(&mut self) {
+        self.request(&[b"PING"]);
+        self.replies.extend(b"+PONG\r\n");
+    }
+}
+
+fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend(format!("${}\r\n", bytes.len()).bytes());
+    out.extend(bytes);
+    out.extend(b"\r\n");
+}
+
+fn value(number: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| ((at * 7 + number * 13) % 251) as u8).collect()
+}
+
+fn start() -> Kv {
+    Kv::start(BINARY, &["--workers", "1", "--maxmemory", "256MiB"])
+}
+
+/// Writes and reads at the same time, as much as the sockets take.
+fn exchange(address: SocketAddr, requests: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut writer = stream.try_clone().expect("a second handle");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            writer.write_all(requests).expect("the server reads");
+            writer.shutdown(std::net::Shutdown::Write).expect("it is open");
+        });
+        let mut replies = Vec::new();
+        stream.read_to_end(&mut replies).expect("the server replies");
+        replies
+    })
+}
+
+#[track_caller]
+fn check(found: &[u8], script: &Script) {
+    let same = found.iter().zip(&script.replies).take_while(|(one, other)| one == other).count();
+    let (found_bytes, bytes) = (found.len(), script.replies.len());
+    assert!(found == script.replies, "{found_bytes} bytes of {bytes}; the first {same} are right");
+}
+
+#[test]
+fn each_request_sees_what_those_before_it_did() {
+    let mut script = Script::default();
+    for round in 0..40 {
+        for number in 0..7 {
+            let key = format!("key:{number}");
+            // Of all lengths that replies copy in different ways, with and without the length of the one before.
+            let bytes = (round * 3 + number) % 140;
+            script.set(&key, &value(round, bytes));
+            script.get(&key, Some(&value(round, bytes)));
+            script.get(&format!("none:{round}:{number}"), None);
+        }
+        if round % 9 == 0 {
+            script.ping();
+        }
+    }
+    let kv = start();
+    for piece_bytes in [usize::MAX, 1000, 61, 7] {
+        check(&converse(kv.address(), &script.requests, piece_bytes), &script);
+    }
+}
+
+#[test]
+fn large_values_stand_between_small_ones() {
+    let mut script = Script::default();
+    let sizes = [10, 16_000, 17_000, 0, 70_000, 65_536, 3, 300_000];
+    for (number, bytes) in sizes.into_iter().enumerate() {
+        script.set(&format!("large:{number}"), &value(number, bytes));
+    }
+    for _ in 0..3 {
+        for (number, bytes) in sizes.into_iter().enumerate() {
+            script.get(&format!("large:{number}"), Some(&value(number, bytes)));
+            script.get("none", None);
+        }
+        script.ping();
+    }
+    let kv = start();
+    check(&converse(kv.address(), &script.requests, usize::MAX), &script);
+    check(&converse(kv.address(), &script.requests, 30_011), &script);
+}
+
+#[test]
+fn pipelines_beyond_all_buffers_are_answered() {
+    let mut script = Script::default();
+    script.set("some", &value(1, 500));
+    script.set("much", &value(2, 90_000));
+    for number in 0..20_000 {
+        script.get("some", Some(&value(1, 500)));
+        if number % 100 == 0 {
+            script.get("much", Some(&value(2, 90_000)));
+        }
+    }
+    check(&exchange(start().address(), &script.requests), &script);
+}
