@@ -36,7 +36,7 @@ pub struct Engine {
     hasher: Hasher,
     budget: Arc<Budget>,
     losses: Arc<Losses>,
-    policy: Policy,
+    policy: Mutex<Policy>,
 }
 
 /// What was in an engine, and takes memory until this is dropped.
@@ -87,7 +87,15 @@ impl Engine {
         let groups = if settings.threads > 1 { count } else { 1 };
         let mut group = || Group(Mutex::new((0..count / groups).map(|_| shard()).collect()));
         let groups = (0..groups).map(|_| group()).collect();
-        Self { groups, shards: count, seed: settings.seed, hasher, budget, losses, policy: settings.policy }
+        Self {
+            groups,
+            shards: count,
+            seed: settings.seed,
+            hasher,
+            budget,
+            losses,
+            policy: Mutex::new(settings.policy),
+        }
     }
 
     /// A key, to be looked for in its shard.
@@ -203,7 +211,13 @@ impl Engine {
     /// What is evicted when memory is full.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        self.policy
+        *self.policy.lock()
+    }
+
+    /// Changes what is evicted. What was counted until now is used as it is, until uses have brought it up to date.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.policy.lock() = policy;
+        self.shards_as_they_are().for_each(|mut shard| shard.policy = policy);
     }
 
     /// Bytes that are taken.

@@ -118,6 +118,8 @@ impl Connection {
             None => self.send(&[output]),
             Some(value) => self.send(&[output, &value, b"\r\n"]),
         };
+        context.statistics.input_bytes.add(input.len() as u64);
+        context.statistics.output_bytes.add(output.len() as u64);
         if !is_sent {
             return Then::Close;
         }

@@ -11,6 +11,7 @@ use crate::reply::Reply;
 use crate::separated::{self, MessageScanner, TextProtocol};
 use crate::session::{Gates, Session};
 use crate::shared::Shared;
+use crate::statistics::Statistics;
 
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -45,6 +46,8 @@ pub(crate) enum Pause {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
+    /// Those of the worker.
+    pub(crate) statistics: &'a Statistics,
     pub(crate) isolation: Isolation,
     /// From here on nothing more is executed before the replies were sent.
     pub(crate) output_bytes_max: usize,
@@ -115,7 +118,7 @@ impl Conversation {
             if output.len() >= context.output_bytes_max {
                 break Pause::Full;
             }
-            at += self.execute_plain(&input[at..], context, output);
+            at += self.run_plain(&input[at..], context, output);
             if self.value.is_some() {
                 break if at == input.len() { Pause::Drained } else { Pause::Full };
             }
@@ -147,6 +150,21 @@ impl Conversation {
             self.take_mail(context, output);
         };
         if self.session.is_over { input.len() } else { at }
+    }
+
+    /// As [`Self::execute_plain`], with a look at the clock now and then.
+    fn run_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
+        if context.shared.slow.wants_all() {
+            return 0;
+        }
+        let (begin, before) = (context.statistics.begin_run(), self.session.tally);
+        let bytes = self.execute_plain(input, context, output);
+        if let Some(begin) = begin {
+            let (tally, [get, set]) = (self.session.tally, command::plain_numbers(&context.shared.table));
+            let run = [(get, tally.gets() - before.gets()), (set, tally.sets - before.sets)];
+            context.statistics.end_run(begin, run);
+        }
+        bytes
     }
 
     /// Executes the requests with which `input` begins, as far as they are plain; how many bytes they had.
@@ -204,6 +222,11 @@ impl Conversation {
 
     fn publish(&mut self, context: &Context<'_>) {
         context.shared.changed(self.session.changes.take());
+        let tally = std::mem::take(&mut self.session.tally);
+        if tally.gets() + tally.sets > 0 {
+            let [get, set] = command::plain_numbers(&context.shared.table);
+            context.statistics.count_plain(tally, [get, set]);
+        }
         self.session.publish(|command| context.shared.table.number(command), context.now_ms);
     }
 }

@@ -58,7 +58,8 @@ impl OfflineClient {
     /// server would have closed the connection, after what `replies` got.
     pub fn hear(&mut self, bytes: &[u8], now_ms: u64, replies: &mut Vec<u8>) -> Option<()> {
         let (shared, output_bytes_max) = (&self.shared, OUTPUT_BYTES_MAX);
-        let context = Context { shared, isolation: Isolation::Alone, output_bytes_max, now_ms };
+        let (isolation, statistics) = (Isolation::Alone, &shared.statistics[0]);
+        let context = Context { shared, statistics, isolation, output_bytes_max, now_ms };
         let mut bytes = bytes;
         loop {
             let mut output = Vec::new();

@@ -12,6 +12,7 @@ use crate::command::Command;
 use crate::databases::Databases;
 use crate::reply::Version;
 use crate::shared::Shared;
+use crate::statistics::Tally;
 use crate::subscriptions::Own;
 use crate::tracking::Mode;
 use crate::transaction::{Queue, Watching};
@@ -28,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) is_over: bool,
     /// Writes that the server has not been told of yet.
     pub(crate) changes: Cell<u64>,
+    /// Not counted by its worker yet.
+    pub(crate) tally: Tally,
     /// Executed last.
     pub(crate) command: Option<&'static Command>,
     replies: Replies,
@@ -124,6 +127,7 @@ impl Session {
             gates,
             is_over: false,
             changes: Cell::new(0),
+            tally: Tally::default(),
             command: None,
             replies: Replies::default(),
             queue: None,

@@ -13,9 +13,12 @@ use crate::command::Table;
 use crate::databases::Databases;
 use crate::interest::Interests;
 use crate::limits::Limits;
+use crate::rates::{Rates, Totals};
 use crate::saved::SaveFile;
 use crate::separated::TextProtocol;
 use crate::session::Gates;
+use crate::slow::Slow;
+use crate::statistics::{Errors, Statistics};
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -30,6 +33,12 @@ pub(crate) struct Shared {
     pub(crate) interests: Interests,
     pub(crate) cluster: Option<Cluster>,
     pub(crate) access: RwLock<Access>,
+    /// One for each worker.
+    pub(crate) statistics: Box<[Statistics]>,
+    pub(crate) errors: Errors,
+    pub(crate) rates: Rates,
+    is_expiry_passive: AtomicBool,
+    pub(crate) slow: Slow,
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     is_stopping: AtomicBool,
@@ -54,9 +63,15 @@ impl Shared {
         version: String,
         workers: usize,
     ) -> Self {
+        let table = Table::new();
         Self {
             engine,
-            table: Table::new(),
+            statistics: (0..workers).map(|_| Statistics::new(table.with_parts().len())).collect(),
+            errors: Errors::default(),
+            rates: Rates::default(),
+            is_expiry_passive: AtomicBool::new(false),
+            slow: Slow::default(),
+            table,
             version,
             save_file,
             text: TextProtocol::default(),
@@ -75,8 +90,32 @@ impl Shared {
         }
     }
 
+    /// Looks at what has changed since the last time.
+    pub(crate) fn sample(&self, now_ms: u64) {
+        let mut totals = Totals::default();
+        for worker in &self.statistics {
+            totals.commands += worker.calls();
+            totals.input_bytes += worker.input_bytes.get();
+            totals.output_bytes += worker.output_bytes.get();
+        }
+        self.rates.sample(totals, self.engine.used_bytes(), now_ms);
+    }
+
+    /// Whether expired keys are looked for, not only found when they are asked for.
+    pub(crate) fn is_expiry_active(&self) -> bool {
+        !self.is_expiry_passive.load(Relaxed)
+    }
+
+    pub(crate) fn set_active_expiry(&self, is_active: bool) {
+        self.is_expiry_passive.store(!is_active, Relaxed);
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         *self.limits.lock()
+    }
+
+    pub(crate) fn change_limits(&self, change: impl FnOnce(&mut Limits)) {
+        change(&mut self.limits.lock());
     }
 
     pub(crate) fn set_limits(&self, limits: Limits) {

@@ -9,3 +9,34 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
+
+/// Of the kernel.
+pub(crate) fn release() -> Option<String> {
+    Some(fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.trim().to_owned())
+}
+
+/// Memory of the machine.
+pub(crate) fn total_memory_bytes() -> Option<u64> {
+    let information = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = information.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Time that this process has had a CPU, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CpuTime {
+    pub(crate) user: f64,
+    pub(crate) system: f64,
+}
+
+pub(crate) fn cpu_time_s() -> Option<CpuTime> {
+    let text = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the process, in parentheses, may hold spaces.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<f64>().ok().map(|ticks| ticks / TICKS_PER_SECOND);
+    Some(CpuTime { user: next()?, system: next()? })
+}
+
+/// Of Linux, for programs.
+const TICKS_PER_SECOND: f64 = 100.0;

@@ -217,7 +217,8 @@ impl Worker {
         self.buffers.input_bytes_max = if is_scarce { INPUT_BYTES_SCARCE } else { INPUT_BYTES };
         let output_bytes_max = if is_scarce { OUTPUT_BYTES_SCARCE } else { OUTPUT_BYTES };
         let isolation = if self.shared.is_single() { Isolation::Alone } else { isolation };
-        let context = Context { shared: &self.shared, isolation, output_bytes_max, now_ms };
+        let (shared, statistics) = (&*self.shared, &self.shared.statistics[self.number]);
+        let context = Context { shared, statistics, isolation, output_bytes_max, now_ms };
         match connection.turn(&context, &mut self.buffers, &self.limits) {
             // Events come on edges: only an answer of the socket that there is no more ends a turn for good.
             Then::Wait => {}
@@ -233,8 +234,9 @@ impl Worker {
 
     fn close(&mut self, number: usize, now_ms: u64) {
         let connection = self.connections.remove(number);
-        let context =
-            Context { shared: &self.shared, isolation: Isolation::Turn, output_bytes_max: 0, now_ms };
+        let (shared, statistics) = (&*self.shared, &self.shared.statistics[self.number]);
+        let isolation = Isolation::Turn;
+        let context = Context { shared, statistics, isolation, output_bytes_max: 0, now_ms };
         connection.release(&context);
     }
 
@@ -244,7 +246,12 @@ impl Worker {
         }
         self.ticked_at_ms = now_ms;
         self.limits = self.shared.limits();
-        self.expire_from.get_or_insert(0);
+        if self.shared.is_expiry_active() {
+            self.expire_from.get_or_insert(0);
+        }
+        if self.number == 0 {
+            self.shared.sample(now_ms);
+        }
         if self.shared.interests.pauses.end_if_over(now_ms) {
             self.shared.interests.refresh(&self.shared.engine);
         }

@@ -53,7 +53,9 @@ fn remove_if(
 pub(super) fn digest_of(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
-    match shard.get(&key, Access::Use, call.now_ms) {
+    let found = shard.get(&key, Access::Use, call.now_ms);
+    call.statistics.looked(found.is_some());
+    match found {
         Some(found) => reply.bulk(format!("{:016x}", digest(found.value.bytes())).as_bytes()),
         None => reply.null(),
     }

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use super::arguments::parse_integer;
+use super::info::unlimited_as_zero;
 use super::{Call, Outcome, Refusal};
+use crate::access::ProtectedMode;
 use crate::glob;
+use crate::limits::Limits;
 use crate::notify::Events;
 use crate::reply::Reply;
 use crate::shared::Shared;
+use crate::statistics::Statistics;
 
 /// One of them, in the names and units of Redis.
 struct Setting {
@@ -16,104 +21,229 @@ struct Setting {
     write: Option<Write>,
 }
 
-type Write = fn(&Shared, &[u8]) -> Result<(), &'static str>;
+type Write = fn(&Shared, &[u8]) -> Result<(), String>;
+
+/// What cannot be changed, and is told because clients ask.
+const fn fixed(name: &'static str, read: fn(&Shared) -> String) -> Setting {
+    Setting { name, read, write: None }
+}
+
+const fn free(name: &'static str, read: fn(&Shared) -> String, write: Write) -> Setting {
+    Setting { name, read, write: Some(write) }
+}
 
 /// In the order of their names.
 const SETTINGS: &[Setting] = &[
-    Setting { name: "appendonly", read: |_| "no".to_owned(), write: None },
-    Setting { name: "client-output-buffer-limit", read: output_limits, write: Some(set_output_limits) },
-    Setting {
-        name: "cluster-enabled",
-        read: |shared| if shared.cluster.is_some() { "yes" } else { "no" }.to_owned(),
-        write: None,
-    },
-    Setting { name: "databases", read: |_| engine::Database::COUNT.to_string(), write: None },
-    Setting { name: "maxmemory", read: |shared| shared.engine.bytes_max().to_string(), write: None },
-    Setting {
-        name: "maxmemory-policy",
-        read: |shared| shared.engine.policy().name().to_owned(),
-        write: None,
-    },
-    Setting {
-        name: "notify-keyspace-events",
-        read: |shared| shared.interests.events().to_string(),
-        write: Some(|shared, letters| {
+    fixed("appendonly", |_| "no".to_owned()),
+    free("client-output-buffer-limit", output_limit, set_output_limit),
+    free(
+        "client-query-buffer-limit",
+        |shared| shared.limits().query_bytes_max.to_string(),
+        |shared, value| {
+            set_limits(shared, memory(value)?, |limits, bytes| limits.query_bytes_max = bytes as usize)
+        },
+    ),
+    fixed("cluster-enabled", |shared| if shared.cluster.is_some() { "yes" } else { "no" }.to_owned()),
+    fixed("databases", |_| engine::Database::COUNT.to_string()),
+    fixed("hz", |_| "10".to_owned()),
+    fixed("io-threads", |shared| shared.statistics.len().to_string()),
+    free(
+        "latency-monitor-threshold",
+        |shared| shared.slow.monitored_ms().to_string(),
+        |shared, value| {
+            shared.slow.set_monitored_ms(number(value, 0, i64::MAX)? as u64);
+            Ok(())
+        },
+    ),
+    fixed("latency-tracking", |_| "yes".to_owned()),
+    fixed("latency-tracking-info-percentiles", |_| "50 99 99.9".to_owned()),
+    fixed("lfu-decay-time", |_| "1".to_owned()),
+    fixed("lfu-log-factor", |_| "10".to_owned()),
+    free(
+        "maxclients",
+        |shared| shared.limits().clients_max.to_string(),
+        |shared, value| {
+            let clients = number(value, 1, i64::from(u32::MAX))?;
+            set_limits(shared, clients as u64, |limits, clients| limits.clients_max = clients as usize)
+        },
+    ),
+    free(
+        "maxmemory",
+        |shared| unlimited_as_zero(shared.engine.bytes_max()).to_string(),
+        |shared, value| {
+            let bytes = memory(value)?;
+            shared.engine.set_bytes_max(if bytes == 0 { u64::MAX } else { bytes });
+            Ok(())
+        },
+    ),
+    free(
+        "maxmemory-clients",
+        |shared| shared.limits().buffers_bytes_max.to_string(),
+        |shared, value| {
+            set_limits(shared, memory(value)?, |limits, bytes| limits.buffers_bytes_max = bytes as usize)
+        },
+    ),
+    free(
+        "maxmemory-policy",
+        |shared| shared.engine.policy().name().to_owned(),
+        |shared, value| {
+            let policy = String::from_utf8_lossy(value).parse::<engine::Policy>();
+            let names = engine::Policy::ALL.map(engine::Policy::name).join(", ");
+            shared.engine.set_policy(
+                policy.map_err(|_| format!("argument(s) must be one of the following: {names}"))?,
+            );
+            Ok(())
+        },
+    ),
+    free(
+        "notify-keyspace-events",
+        |shared| shared.interests.events().to_string(),
+        |shared, letters| {
             let events = Events::parse(letters)
-                .map_err(|_| "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+                .map_err(|_| "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned())?;
             shared.interests.set_events(events, &shared.engine);
             Ok(())
-        }),
-    },
-    Setting { name: "save", read: |_| String::new(), write: None },
-    Setting {
-        name: "tracking-table-max-keys",
-        read: |shared| shared.interests.tracking.keys_max().to_string(),
-        write: Some(|shared, value| {
-            shared.interests.tracking.set_keys_max(number(value)?);
+        },
+    ),
+    fixed("port", |_| String::new()),
+    free(
+        "protected-mode",
+        |shared| {
+            let is_on = shared.access.read().protected_mode == ProtectedMode::On;
+            if is_on { "yes" } else { "no" }.to_owned()
+        },
+        |shared, value| {
+            let mode = match value.to_ascii_lowercase().as_slice() {
+                b"yes" => ProtectedMode::On,
+                b"no" => ProtectedMode::Off,
+                _ => return Err("argument must be 'yes' or 'no'".to_owned()),
+            };
+            shared.access.write().protected_mode = mode;
             Ok(())
-        }),
-    },
+        },
+    ),
+    fixed("proto-max-bulk-len", |_| VALUE_BYTES_MAX.to_string()),
+    fixed("replica-read-only", |_| "yes".to_owned()),
+    fixed("save", |_| String::new()),
+    fixed("slave-read-only", |_| "yes".to_owned()),
+    free(
+        "slowlog-log-slower-than",
+        |shared| shared.slow.slower_us().to_string(),
+        |shared, value| {
+            shared.slow.set_slower_us(number(value, -1, i64::MAX)?);
+            Ok(())
+        },
+    ),
+    free(
+        "slowlog-max-len",
+        |shared| shared.slow.length_max().to_string(),
+        |shared, value| {
+            shared.slow.set_length_max(number(value, 0, i64::MAX)? as usize);
+            Ok(())
+        },
+    ),
+    free(
+        "tcp-keepalive",
+        |shared| shared.limits().keepalive.as_secs().to_string(),
+        |shared, value| {
+            let seconds = number(value, 0, i64::from(i32::MAX))? as u64;
+            set_limits(shared, seconds, |limits, seconds| limits.keepalive = Duration::from_secs(seconds))
+        },
+    ),
+    free(
+        "timeout",
+        |shared| shared.limits().idle.as_secs().to_string(),
+        |shared, value| {
+            let seconds = number(value, 0, i64::from(i32::MAX))? as u64;
+            set_limits(shared, seconds, |limits, seconds| limits.idle = Duration::from_secs(seconds))
+        },
+    ),
+    free(
+        "tracking-table-max-keys",
+        |shared| shared.interests.tracking.keys_max().to_string(),
+        |shared, value| {
+            shared.interests.tracking.set_keys_max(number(value, 0, i64::MAX)? as usize);
+            Ok(())
+        },
+    ),
 ];
 
-fn number(value: &[u8]) -> Result<usize, &'static str> {
-    let number = super::arguments::parse_integer(value);
-    let number = number.map_err(|_| "argument couldn't be parsed into an integer")?;
-    usize::try_from(number).map_err(|_| "argument must be between 0 and 18446744073709551615 inclusive")
+/// Of a bulk string that is read, and of a value that commands put together.
+const VALUE_BYTES_MAX: usize = 512 << 20;
+
+fn set_limits(shared: &Shared, value: u64, change: fn(&mut Limits, u64)) -> Result<(), String> {
+    shared.change_limits(|limits| change(limits, value));
+    Ok(())
+}
+
+fn number(value: &[u8], least: i64, most: i64) -> Result<i64, String> {
+    let number = parse_integer(value);
+    let number = number.map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
+    let is_within = (least..=most).contains(&number);
+    if is_within { Ok(number) } else { Err(format!("argument must be between {least} and {most} inclusive")) }
+}
+
+/// Bytes, with a unit: `k` is 1000, `kb` is 1024, and so on.
+fn memory(value: &[u8]) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 8] = [
+        ("kb", 1 << 10),
+        ("mb", 1 << 20),
+        ("gb", 1 << 30),
+        ("k", 1000),
+        ("m", 1_000_000),
+        ("g", 1_000_000_000),
+        ("b", 1),
+        ("", 1),
+    ];
+    let text = String::from_utf8_lossy(value).to_ascii_lowercase();
+    let mut parts = UNITS.into_iter().filter_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
+    let bytes = parts.next().and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+    bytes.ok_or_else(|| "argument must be a memory value".to_owned())
 }
 
 /// There are limits of messages alone: replies wait for the client, which is not read from meanwhile.
-fn output_limits(shared: &Shared) -> String {
+fn output_limit(shared: &Shared) -> String {
     let limits = shared.limits();
     let (hard, soft, seconds) =
         (limits.mail_bytes_max, limits.mail_bytes_soft, limits.mail_patience.as_secs());
     format!("normal 0 0 0 slave 0 0 0 pubsub {hard} {soft} {seconds}")
 }
 
-fn set_output_limits(shared: &Shared, value: &[u8]) -> Result<(), &'static str> {
-    let text = str::from_utf8(value).map_err(|_| WRONG_LIMITS)?;
+fn set_output_limit(shared: &Shared, value: &[u8]) -> Result<(), String> {
+    let text = String::from_utf8_lossy(value).to_ascii_lowercase();
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    if words.is_empty() || !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
+    }
     let mut limits = shared.limits();
-    for class in words.chunks(4) {
-        let [name, hard, soft, seconds] = class else { return Err(WRONG_LIMITS) };
-        let numbers = (bytes(hard), bytes(soft), seconds.parse().ok());
-        let (Some(hard), Some(soft), Some(seconds)) = numbers else { return Err(WRONG_LIMITS) };
-        match name.to_ascii_lowercase().as_str() {
+    for class in words.chunks_exact(4) {
+        let numbers = (memory(class[1].as_bytes()), memory(class[2].as_bytes()), class[3].parse::<u64>());
+        let (Ok(hard), Ok(soft), Ok(seconds)) = numbers else {
+            return Err(
+                "Error in hard, soft or soft_seconds setting in buffer limit configuration.".to_owned()
+            );
+        };
+        match class[0] {
             "pubsub" => {
-                (limits.mail_bytes_max, limits.mail_bytes_soft) = (hard, soft);
+                (limits.mail_bytes_max, limits.mail_bytes_soft) = (hard as usize, soft as usize);
                 limits.mail_patience = Duration::from_secs(seconds);
             }
             "normal" | "slave" | "replica" if (hard, soft, seconds) == (0, 0, 0) => {}
-            "normal" | "slave" | "replica" => return Err("only clients of class pubsub have limits"),
-            _ => return Err("Invalid client class specified in buffer limit configuration."),
+            "normal" | "slave" | "replica" => {
+                return Err("only clients of class pubsub have limits".to_owned());
+            }
+            _ => return Err("Invalid client class specified in buffer limit configuration.".to_owned()),
         }
     }
     shared.set_limits(limits);
     Ok(())
 }
 
-const WRONG_LIMITS: &str = "Wrong number of arguments in buffer limit configuration.";
-
-/// A number with a unit as Redis has them: `k` is 1000, `kb` 1024.
-fn bytes(text: &str) -> Option<usize> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit: usize = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<usize>().ok()?.checked_mul(unit)
-}
-
 /// CONFIG GET pattern [pattern ...]
 pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let is_wanted = |setting: &&Setting| {
-        call.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), setting.name.as_bytes()))
-    };
+    let patterns: Vec<_> = call.from(2).map(<[u8]>::to_ascii_lowercase).collect();
+    let is_wanted =
+        |setting: &&Setting| patterns.iter().any(|pattern| glob::matches(pattern, setting.name.as_bytes()));
     let found: Vec<_> = SETTINGS.iter().filter(is_wanted).collect();
     reply.map(found.len());
     for setting in found {
@@ -126,10 +256,10 @@ pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 /// CONFIG SET name value [name value ...]: all, or none.
 pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if !call.length().is_multiple_of(2) {
-        return Err(Refusal::Arity("config|set".to_owned()));
+        return Err(Refusal::Syntax);
     }
-    let pairs: Vec<_> = (2..call.length()).step_by(2).map(|at| (at, call.argument(at))).collect();
-    let found: Vec<_> = pairs.iter().map(|(at, _)| find(call, *at)).collect::<Result<_, _>>()?;
+    let places = (2..call.length()).step_by(2);
+    let found: Vec<_> = places.map(|at| find(call, at)).collect::<Result<_, _>>()?;
     for (index, setting) in found.iter().enumerate() {
         if found[..index].iter().any(|other| other.name == setting.name) {
             return Err(failed(setting, "duplicate parameter"));
@@ -152,7 +282,7 @@ fn write_all(call: &Call<'_>, settings: &[&Setting]) -> Outcome {
             // It was like this before: it can be so again.
             let _ = setting.write.map(|write| write(call.shared, old.as_bytes()));
         }
-        return Err(failed(setting, reason));
+        return Err(failed(setting, &reason));
     }
     Ok(())
 }
@@ -170,23 +300,47 @@ fn failed(setting: &Setting, reason: &str) -> Refusal {
     Refusal::Told(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 
+/// CONFIG REWRITE: what is set here is not written to the file of the configuration, which belongs to somebody else.
+pub(super) fn rewrite(_call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
+    Err(Refusal::Other("ERR The server is running without a config file"))
+}
+
+/// CONFIG RESETSTAT
+pub(super) fn resetstat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.alone()?;
+    let shared = call.shared;
+    shared.statistics.iter().for_each(Statistics::reset);
+    shared.errors.reset();
+    shared.rates.reset(shared.engine.used_bytes());
+    reply.ok();
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn units_are_those_of_redis() {
-        let cases = [("0", Some(0)), ("32mb", Some(32 << 20)), ("1K", Some(1000)), ("2GB", Some(2 << 30))];
-        for (text, expected) in cases {
-            assert_eq!(bytes(text), expected, "{text}");
-        }
-        for text in ["", "kb", "1 kb", "-1", "1tb", "99999999999999999999", "99999999999999999gb"] {
-            assert_eq!(bytes(text), None, "{text}");
-        }
+    fn settings_are_in_order() {
+        assert!(SETTINGS.is_sorted_by(|one, next| one.name < next.name));
     }
 
     #[test]
-    fn settings_are_in_order() {
-        assert!(SETTINGS.is_sorted_by(|one, next| one.name < next.name));
+    fn memory_has_units() {
+        let cases = [
+            ("0", 0),
+            ("100", 100),
+            ("1k", 1000),
+            ("1kb", 1024),
+            ("2MB", 2 << 20),
+            ("1Gb", 1 << 30),
+            ("5b", 5),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(memory(text.as_bytes()), Ok(bytes), "{text}");
+        }
+        for bad in ["", "mb", "1tb", "-1", "1.5gb", "100mbb", "99999999999999999999"] {
+            assert!(memory(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 }

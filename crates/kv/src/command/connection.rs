@@ -164,7 +164,8 @@ fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Clients choose what they may send by this version: from 7.4 on redis-py and Jedis cache, from 8 on some ask for what is not here.
+/// Clients choose what they may send by this version: from 7.2 on they tell of their libraries (CLIENT SETINFO), from 7.4 on redis-py and Jedis
+/// cache; from 8 on they would ask for CLUSTER SHARDS in place of SLOTS, and for data types that are not here.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
 pub(super) fn client_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {

@@ -183,6 +183,7 @@ fn time_of(call: &Call<'_>, reply: &mut Reply<'_>, time: impl Fn(u64) -> i64) ->
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
     let found = shard.get(&key, Access::Peek, call.now_ms);
+    call.statistics.looked(found.is_some());
     reply.integer(found.map_or(-2, |found| found.expires_at_ms.map_or(-1, time)));
     Ok(())
 }

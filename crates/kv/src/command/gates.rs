@@ -41,7 +41,7 @@ impl<'a> Call<'a> {
         if self.session.gates.is_closed(Gates::LOOK_BEFORE) {
             self.look_before(command);
         }
-        let outcome = (command.run)(self, reply);
+        let outcome = self.measure(command, reply);
         self.session.missing.get_mut().clear();
         outcome
     }

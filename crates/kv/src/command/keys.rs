@@ -22,7 +22,9 @@ pub(super) fn exists(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut found = 0;
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        found += usize::from(call.engine().lock(&key).contains(&key, call.now_ms));
+        let is_there = call.engine().lock(&key).contains(&key, call.now_ms);
+        call.statistics.looked(is_there);
+        found += usize::from(is_there);
     }
     reply.count(found);
     Ok(())
@@ -32,7 +34,9 @@ pub(super) fn touch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut found = 0;
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        found += usize::from(call.engine().lock(&key).get(&key, Access::Use, call.now_ms).is_some());
+        let is_there = call.engine().lock(&key).get(&key, Access::Use, call.now_ms).is_some();
+        call.statistics.looked(is_there);
+        found += usize::from(is_there);
     }
     reply.count(found);
     Ok(())
@@ -41,6 +45,7 @@ pub(super) fn touch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn kind(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let is_there = call.engine().lock(&key).contains(&key, call.now_ms);
+    call.statistics.looked(is_there);
     reply.simple(if is_there { "string" } else { "none" });
     Ok(())
 }

@@ -9,14 +9,18 @@ mod config;
 mod connection;
 mod expiry;
 mod gates;
+mod info;
 mod keys;
 mod keyspace;
+mod latency;
+mod measured;
 mod numbers;
 mod object;
 mod options;
 mod plain;
 mod pubsub;
 mod reference;
+mod roles;
 mod saving;
 mod server;
 mod strings;
@@ -30,7 +34,7 @@ use engine::{Database, Engine, Key, OutOfMemory};
 use resp::Arguments;
 use thiserror::Error;
 
-pub(crate) use plain::{Executed, Plain};
+pub(crate) use plain::{Executed, Plain, plain_numbers};
 pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
 
@@ -39,6 +43,7 @@ pub(crate) use crate::notify::Change;
 use crate::reply::Reply;
 use crate::session::{Gates, Session};
 use crate::shared::Shared;
+use crate::statistics::Statistics;
 
 /// Which other commands may run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,7 @@ pub(crate) struct Call<'a> {
     arguments: Arguments<'a>,
     session: &'a mut Session,
     shared: &'a Shared,
+    statistics: &'a Statistics,
     isolation: Isolation,
     now_ms: u64,
 }
@@ -119,6 +125,10 @@ pub(crate) enum Refusal {
         "ERR Can't execute '{0}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
     )]
     Subscribed(&'static str),
+    #[error("ERR No samples available for event '{0}'")]
+    NoSamples(String),
+    #[error("ERR Unknown category '{0}'")]
+    UnknownCategory(String),
     #[error("{0}")]
     Other(&'static str),
     #[error("{0}")]
@@ -142,8 +152,8 @@ pub(crate) fn execute(
 ) -> Done {
     let Some(name) = arguments.at(0) else { return Done::Yes };
     let begin = reply.out.len();
-    let Context { shared, isolation, now_ms, .. } = *context;
-    let mut call = Call { arguments: *arguments, session, shared, isolation, now_ms };
+    let Context { shared, statistics, isolation, now_ms, .. } = *context;
+    let mut call = Call { arguments: *arguments, session, shared, statistics, isolation, now_ms };
     let are_gates_open = call.session.gates.are_open();
     let outcome = if are_gates_open { call.run(name, reply) } else { call.run_gated(name, reply) };
     if let Err(refusal) = outcome {
@@ -154,7 +164,9 @@ pub(crate) fn execute(
             Refusal::NotNow => return Done::NotNow,
             _ => {}
         }
-        reply.error(&refusal.to_string());
+        let text = refusal.to_string();
+        shared.errors.add(&text);
+        reply.error(&text);
     }
     if call.session.gates.is_closed(Gates::REPLIES) && !call.session.end() {
         reply.out.truncate(begin);
@@ -165,12 +177,13 @@ pub(crate) fn execute(
 impl<'a> Call<'a> {
     fn run(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
         let command = self.find(name)?;
-        (command.run)(self, reply)
+        self.measure(command, reply)
     }
 
     fn find(&mut self, name: &[u8]) -> Result<&'static Command, Refusal> {
         let command = self.shared.table.find(name).ok_or_else(|| self.unknown(name))?;
         if !command.takes(self.arguments.len()) {
+            self.rejected(command);
             return Err(Refusal::Arity(command.name.to_ascii_lowercase()));
         }
         self.session.command = Some(command);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{Access, Batch, Database, Engine, Expiry, Key, Value};
 use resp::Short;
 
-use super::{Change, Command, changed, table};
+use super::{Change, Command, Table, changed, table};
 use crate::conversation::Context;
 use crate::reply::Reply;
 use crate::session::Session;
@@ -62,12 +62,19 @@ impl<'a> Plain<'a> {
         let Some(value) = self.value else {
             session.command = Some(GET_COMMAND);
             match shard.get(&self.key, Access::Use, now_ms).map(|found| found.value) {
-                Some(Value::Inline(value)) => reply.bulk(value),
+                Some(Value::Inline(value)) => {
+                    reply.bulk(value);
+                    session.tally.hits += 1;
+                }
                 Some(Value::Shared(value)) => {
                     reply.announce(value.len());
+                    session.tally.hits += 1;
                     return Executed::Announced(Arc::clone(value));
                 }
-                None => reply.null(),
+                None => {
+                    reply.null();
+                    session.tally.misses += 1;
+                }
             }
             return Executed::Yes;
         };
@@ -79,6 +86,11 @@ impl<'a> Plain<'a> {
         changed(session, context.shared, &self.key, Change::Set);
         Executed::Yes
     }
+}
+
+/// The numbers of GET and SET.
+pub(crate) fn plain_numbers(table: &Table) -> [usize; 2] {
+    [GET_COMMAND, SET_COMMAND].map(|command| table.number(command))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
     let found = shard.get(&key, Access::Use, call.now_ms);
+    call.statistics.looked(found.is_some());
     reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
     Ok(())
 }
@@ -26,6 +27,7 @@ pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
         let found = locked.shard(&key).get(&key, Access::Use, call.now_ms);
+        call.statistics.looked(found.is_some());
         reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
     }
     Ok(())
@@ -42,7 +44,7 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         let is_met = options.condition.is_met(&mut shard, &key, call.now_ms);
         let is_set = is_met == Ok(true);
         if options.is_old_wanted {
-            reply_value(&mut shard, &key, call.now_ms, reply);
+            reply_value(call, &mut shard, &key, reply);
         } else if is_set {
             reply.ok();
         } else {
@@ -66,8 +68,9 @@ fn changed_by_set(call: &Call<'_>, key: &Key<'_>, expiry: Expiry) {
     }
 }
 
-fn reply_value(shard: &mut Shard, key: &Key<'_>, now_ms: u64, reply: &mut Reply<'_>) {
-    let found = shard.get(key, Access::Use, now_ms);
+fn reply_value(call: &Call<'_>, shard: &mut Shard, key: &Key<'_>, reply: &mut Reply<'_>) {
+    let found = shard.get(key, Access::Use, call.now_ms);
+    call.statistics.looked(found.is_some());
     reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
 }
 
@@ -111,7 +114,7 @@ pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut shard = call.engine().lock(&key);
-        reply_value(&mut shard, &key, call.now_ms, reply);
+        reply_value(call, &mut shard, &key, reply);
         shard.set(&key, call.argument(2), Expiry::Never, call.now_ms)
     })?;
     call.changed(&key, Change::Set);
@@ -121,7 +124,7 @@ pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
-    reply_value(&mut shard, &key, call.now_ms, reply);
+    reply_value(call, &mut shard, &key, reply);
     let is_removed = shard.remove(&key, call.now_ms);
     drop(shard);
     if is_removed {
@@ -143,7 +146,7 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let changed = call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut shard = call.engine().lock(&key);
-        reply_value(&mut shard, &key, call.now_ms, reply);
+        reply_value(call, &mut shard, &key, reply);
         change.map_or(Ok(None), |expiry| expire(&mut shard, &key, expiry, call.now_ms))
     })?;
     if let Some(change) = changed {
@@ -220,6 +223,7 @@ pub(super) fn strlen(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
     let found = shard.get(&key, Access::Use, call.now_ms);
+    call.statistics.looked(found.is_some());
     reply.count(found.map_or(0, |found| found.value.bytes().len()));
     Ok(())
 }
@@ -229,6 +233,7 @@ pub(super) fn getrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
     let found = shard.get(&key, Access::Use, call.now_ms);
+    call.statistics.looked(found.is_some());
     let value = found.as_ref().map_or(&[][..], |found| found.value.bytes());
     reply.bulk(range(value, start, end));
     Ok(())

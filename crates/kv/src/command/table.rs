@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 
 use super::arguments::parse_integer;
 use super::{
-    Call, Outcome, catalog, client, cluster, conditional, config, connection, expiry, keys, keyspace,
-    numbers, object, pubsub, saving, server, strings, subsequence, tracking, transactions,
+    Call, Outcome, catalog, client, cluster, conditional, config, connection, expiry, info, keys, keyspace,
+    latency, numbers, object, pubsub, roles, saving, server, strings, subsequence, tracking, transactions,
 };
 use crate::reply::Reply;
 
@@ -188,7 +188,7 @@ impl Table {
     }
 
     /// With the parts of commands.
-    pub(super) fn with_parts(&self) -> &'static [Command] {
+    pub(crate) fn with_parts(&self) -> &'static [Command] {
         COMMANDS
     }
 
@@ -230,6 +230,7 @@ const WRITE_SLOW: &[&str] = &["write", "denyoom"];
 const REMOVE: &[&str] = &["write", "fast"];
 const REMOVE_SLOW: &[&str] = &["write"];
 const SESSION: &[&str] = &["noscript", "loading", "stale", "fast"];
+const SESSION_SLOW: &[&str] = &["loading", "stale"];
 const FAST: &[&str] = &["fast"];
 const OPEN: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
 const PUBSUB: &[&str] = &["pubsub", "loading", "stale", "fast"];
@@ -243,16 +244,25 @@ const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 macro_rules! commands {
     ($($name:literal $arity:literal $flags:ident $keys:ident $group:literal $since:literal $run:path, $summary:literal $(, $syntax:literal $(, $complexity:literal $(, $difference:literal)?)?)?;)*) => {
-        &[$(Command {
+        {
+            // Named, so that it exists once: references to its elements are compared by where they lie.
+            static LIST: [Command; [$($name),*].len()] = [$(Command {
             name: $name, arity: $arity, flags: $flags, keys: $keys, group: $group, since: $since, summary: $summary,
             syntax: concat!($($syntax)?), complexity: concat!($($($complexity)?)?),
             difference: concat!($($($($difference)?)?)?), run: $run,
-        }),*]
+        }),*];
+            &LIST
+        }
     };
 }
 
 #[rustfmt::skip]
 static COMMANDS: &[Command] = commands! {
+    "acl" -2 SESSION NONE "server" "6.0.0" super::container, "Tells of users; there is one.";
+    "acl|cat" -2 SESSION NONE "server" "6.0.0" roles::cat, "Gives the groups of commands, or the commands of one.", "[category]", "O(N) for N commands";
+    "acl|list" 2 ADMIN NONE "server" "6.0.0" roles::acl_list, "Tells what users may do.", "", "", "There is one user; its passwords are not told.";
+    "acl|users" 2 ADMIN NONE "server" "6.0.0" roles::users, "Gives the names of users.";
+    "acl|whoami" 2 SESSION NONE "server" "6.0.0" roles::whoami, "Gives the name of the user.";
     "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.", "key value";
     "asking" 1 SESSION NONE "cluster" "3.0.0" cluster::accept, "Is accepted: no slot moves here.";
     "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.", "[username] password";
@@ -294,10 +304,17 @@ static COMMANDS: &[Command] = commands! {
     "command|info" -2 SESSION NONE "server" "2.8.13" catalog::info, "Tells how commands are called.", "[command-name [command-name ...]]", "O(N) for N commands";
     "command|list" -2 SESSION NONE "server" "7.0.0" catalog::list, "Gives the names of commands.", "[FILTERBY MODULE module-name | ACLCAT category | PATTERN pattern]", "O(N) for N commands";
     "config" -2 ADMIN NONE "server" "2.0.0" super::container, "Reads and changes settings.";
-    "config|get" -3 ADMIN NONE "server" "2.0.0" config::get, "Gives the settings whose names match patterns.", "parameter [parameter ...]";
-    "config|set" -4 ADMIN NONE "server" "2.0.0" config::set, "Changes settings until the server ends.", "parameter value [parameter value ...]";
+    "config|get" -3 ADMIN NONE "server" "2.0.0" config::get, "Gives settings whose names match.", "pattern [pattern ...]", "O(N) for N settings";
+    "config|resetstat" 2 ADMIN NONE "server" "2.0.0" config::resetstat, "Lets all counts begin again.", "", "", "Connections, evicted and expired keys are counted from the start of the server on.";
+    "config|rewrite" 2 ADMIN NONE "server" "2.8.0" config::rewrite, "Is refused: the file of the configuration belongs to its operator.";
+    "config|set" -4 ADMIN NONE "server" "2.0.0" config::set, "Changes settings until the next start.", "parameter value [parameter value ...]", "O(N) for N settings";
     "copy" -3 WRITE_SLOW FIRST_TWO "generic" "6.2.0" keyspace::copy, "Copies a value to another key, or database.", "source destination [DB destination-db] [REPLACE]";
     "dbsize" 1 READ NONE "server" "1.0.0" server::dbsize, "Counts the keys of the database.";
+    "debug" -2 ADMIN NONE "server" "1.0.0" super::container, "Is for tests.";
+    "debug|error" 3 ADMIN NONE "server" "1.0.0" roles::debug_error, "Replies with an error.", "message";
+    "debug|object" 3 ADMIN SECOND "server" "1.0.0" roles::debug_object, "Tells how a value is stored.", "key";
+    "debug|set-active-expire" 3 ADMIN NONE "server" "1.0.0" roles::set_active_expire, "Lets expired keys be until they are asked for, or not.", "0 | 1";
+    "debug|sleep" 3 ADMIN NONE "server" "1.0.0" roles::sleep, "Does nothing for a while, up to a minute.", "seconds";
     "decr" 2 WRITE ONE "string" "1.0.0" numbers::decr, "Takes one from a number.", "key";
     "decrby" 3 WRITE ONE "string" "1.0.0" numbers::decrby, "Takes a number from a number.", "key decrement";
     "del" -2 REMOVE_SLOW ALL "generic" "1.0.0" keys::del, "Removes keys.", "key [key ...]";
@@ -313,6 +330,8 @@ static COMMANDS: &[Command] = commands! {
     "expiretime" 2 READ ONE "generic" "7.0.0" expiry::expiretime, "Tells when a key expires, in seconds since 1970.", "key";
     "flushall" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushall, "Removes all keys of all databases.", "[ASYNC | SYNC]";
     "flushdb" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushdb, "Removes all keys of the database.", "[ASYNC | SYNC]";
+    "function" -2 SESSION NONE "scripting" "7.0.0" super::container, "Is about functions, of which there are none.";
+    "function|flush" -2 REMOVE_SLOW NONE "scripting" "7.0.0" roles::function_flush, "Removes all functions.", "[ASYNC | SYNC]";
     "get" 2 READ ONE "string" "1.0.0" strings::get, "Gives a value.", "key";
     "getdel" 2 REMOVE ONE "string" "6.2.0" strings::getdel, "Gives a value and removes the key.", "key";
     "getex" -2 REMOVE ONE "string" "6.2.0" strings::getex, "Gives a value and sets when it expires.", "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]";
@@ -322,9 +341,16 @@ static COMMANDS: &[Command] = commands! {
     "incr" 2 WRITE ONE "string" "1.0.0" numbers::incr, "Adds one to a number.", "key";
     "incrby" 3 WRITE ONE "string" "1.0.0" numbers::incrby, "Adds a number to a number.", "key increment";
     "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.", "key increment", "", "It computes with 64-bit floats and writes the shortest number that is equal to the result; Redis has 80 bits and 17 digits.";
-    "info" -1 ADMIN NONE "server" "1.0.0" server::info, "Tells how the server is.", "[section [section ...]]";
+    "info" -1 SESSION_SLOW NONE "server" "1.0.0" info::info, "Tells how the server is.", "[section [section ...]]";
     "keys" 2 READ_SLOW NONE "generic" "1.0.0" keyspace::keys, "Gives all keys that match a pattern.", "pattern", "O(N) for N keys";
     "lastsave" 1 SESSION NONE "server" "1.0.0" saving::lastsave, "Tells when all keys were written to disk.";
+    "latency" -2 ADMIN NONE "server" "2.8.13" super::container, "Tells what took long, and how long commands take.";
+    "latency|doctor" 2 ADMIN NONE "server" "2.8.13" latency::doctor, "Tells in words what took long.";
+    "latency|graph" 3 ADMIN NONE "server" "2.8.13" latency::graph, "Draws what took long.", "event";
+    "latency|histogram" -2 ADMIN NONE "server" "7.0.0" latency::histogram, "Tells how long commands took.", "[command [command ...]]", "O(N) for N commands", "Times of quick commands are those of samples.";
+    "latency|history" 3 ADMIN NONE "server" "2.8.13" latency::history, "Tells when something took long.", "event", "", "Events are `command` and `fast-command`.";
+    "latency|latest" 2 ADMIN NONE "server" "2.8.13" latency::latest, "Tells what took long the last time.";
+    "latency|reset" -2 ADMIN NONE "server" "2.8.13" latency::reset, "Forgets what took long.", "[event [event ...]]";
     "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Gives the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]", "O(N*M) for values of N and M bytes", "The lengths of both values, multiplied, are at most 67,108,864.";
     "memory" -2 READ_SLOW NONE "server" "4.0.0" super::container, "Tells what memory is used for.";
     "memory|doctor" 2 READ_SLOW NONE "server" "4.0.0" object::memory_doctor, "Tells what is wrong with memory.";
@@ -366,6 +392,7 @@ static COMMANDS: &[Command] = commands! {
     "rename" 3 REMOVE_SLOW FIRST_TWO "generic" "1.0.0" keyspace::rename, "Gives a value another key.", "key newkey";
     "renamenx" 3 REMOVE FIRST_TWO "generic" "1.0.0" keyspace::renamenx, "Gives a value another key that is not there.", "key newkey";
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
+    "role" 1 SESSION NONE "server" "2.8.12" roles::role, "Tells that this is no replica.";
     "save" 1 SAVE NONE "server" "1.0.0" saving::save, "Writes all keys to disk, while clients wait.";
     "scan" -2 READ_SLOW NONE "generic" "2.8.0" keyspace::scan, "Goes through the keys in steps.", "cursor [MATCH pattern] [COUNT count] [TYPE type]", "O(1) for each step";
     "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.", "index";
@@ -374,6 +401,10 @@ static COMMANDS: &[Command] = commands! {
     "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.", "key value";
     "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" strings::setrange, "Writes over a part of a value.", "key offset value";
     "shutdown" -1 SAVE NONE "server" "1.0.0" saving::shutdown, "Ends the server; all keys are written to disk before, if it has a file for them.", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]";
+    "slowlog" -2 ADMIN NONE "server" "2.2.12" super::container, "Tells which commands took long.";
+    "slowlog|get" -2 ADMIN NONE "server" "2.2.12" latency::slowlog_get, "Gives the last commands that took long.", "[count]", "O(N) for N entries";
+    "slowlog|len" 2 ADMIN NONE "server" "2.2.12" latency::slowlog_len, "Counts the commands that took long.";
+    "slowlog|reset" 2 ADMIN NONE "server" "2.2.12" latency::slowlog_reset, "Forgets the commands that took long.", "", "O(N) for N entries";
     "spublish" 3 PUBSUB ONE "pubsub" "7.0.0" pubsub::spublish, "Sends a message to a shard channel.", "shardchannel message";
     "ssubscribe" -2 SUBSCRIBE ALL "pubsub" "7.0.0" pubsub::ssubscribe, "Receives messages of shard channels.", "shardchannel [shardchannel ...]";
     "strlen" 2 READ ONE "string" "2.2.0" strings::strlen, "Tells how long a value is.", "key";
@@ -388,6 +419,7 @@ static COMMANDS: &[Command] = commands! {
     "unlink" -2 REMOVE ALL "generic" "4.0.0" keys::del, "Removes keys.", "key [key ...]";
     "unsubscribe" -1 SUBSCRIBE NONE "pubsub" "2.0.0" pubsub::unsubscribe, "Receives no messages of channels any more.", "[channel [channel ...]]";
     "unwatch" 1 TRANSACTION NONE "transactions" "2.2.0" transactions::unwatch, "Watches no keys any more.";
+    "wait" 3 SESSION NONE "generic" "3.0.0" roles::wait, "Waits for replicas, of which there are none.", "numreplicas timeout";
     "watch" -2 TRANSACTION ALL "transactions" "2.2.0" transactions::watch, "Lets EXEC do nothing if one of the keys changes before it.", "key [key ...]";
 };
 
@@ -409,6 +441,7 @@ mod tests {
             assert_eq!(found.map(|found| found.name), Some(command.name));
             assert_eq!(table.find(name.as_bytes()).is_none(), command.is_part(), "one name is no two words");
         }
+        assert!(COMMANDS.iter().enumerate().all(|(number, command)| table.number(command) == number));
         assert!(table.find(b"").is_none() && table.find(&[b'x'; 100]).is_none());
     }
 

@@ -102,6 +102,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
             arguments,
             session: &mut *call.session,
             shared: call.shared,
+            statistics: call.statistics,
             isolation: call.isolation,
             now_ms: call.now_ms,
         };

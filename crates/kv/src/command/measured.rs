@@ -1,0 +1,68 @@
+//! A command is executed, and counted.
+
+use std::time::{Duration, Instant};
+
+use super::{Call, Command, Outcome, Refusal};
+use crate::reply::Reply;
+use crate::slow::{Entry, abridge};
+
+impl Call<'_> {
+    /// Executes a command that nothing stands in the way of.
+    pub(super) fn measure(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
+        let number = self.shared.table.number(command);
+        let is_quick = command.has("fast") && !self.shared.slow.wants_all();
+        let begin = self.statistics.command(number).is_due(is_quick).then(Instant::now);
+        let outcome = (command.run)(self, reply);
+        if is_put_off(&outcome) {
+            return outcome;
+        }
+        // A part of a command counts for itself.
+        let part = self.session.command.filter(|part| part.container() == command.name);
+        let performed = part.unwrap_or(command);
+        let counted = self.statistics.command(self.shared.table.number(performed));
+        counted.calls.add(1);
+        counted.failed.add(u64::from(outcome.is_err()));
+        if let Some(begin) = begin {
+            let took = begin.elapsed();
+            counted.took(took, 1);
+            self.look_at_time(performed, took);
+        }
+        outcome
+    }
+
+    /// A command is refused before it is executed.
+    pub(super) fn rejected(&self, command: &'static Command) {
+        self.statistics.command(self.shared.table.number(command)).rejected.add(1);
+    }
+
+    fn look_at_time(&self, command: &'static Command, took: Duration) {
+        let slow = &self.shared.slow;
+        if slow.monitored_ms() > 0 {
+            slow.took(if command.has("fast") { "fast-command" } else { "command" }, took, self.now_ms);
+        }
+        if slow.is_slow(took) && !command.has("skip_slowlog") {
+            let client = &self.session.client;
+            slow.log(Entry {
+                id: 0,
+                at_s: self.now_ms / 1000,
+                took_us: took.as_micros() as u64,
+                arguments: self.arguments_to_log(command),
+                client: client.ends.client.to_string(),
+                client_name: client.names.lock().name.clone(),
+            });
+        }
+    }
+
+    /// Passwords are nobody's business.
+    fn arguments_to_log(&self, command: &'static Command) -> Vec<Vec<u8>> {
+        match command.name {
+            "auth" | "hello" => vec![command.name.as_bytes().to_vec(), b"(redacted)".to_vec()],
+            _ => abridge(self.length(), self.from(0)),
+        }
+    }
+}
+
+/// Whether it was not executed, and will be.
+fn is_put_off(outcome: &Outcome) -> bool {
+    matches!(outcome, Err(Refusal::NotAlone | Refusal::NotNow))
+}

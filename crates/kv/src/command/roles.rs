@@ -1,0 +1,134 @@
+//! Commands of what this server is not: a replica, a host of scripts, one with many users. Clients ask nevertheless.
+
+use std::time::Duration;
+
+use super::{Call, Outcome, Refusal};
+use crate::reply::Reply;
+
+/// Longer, DEBUG SLEEP would be an outage.
+const SLEEP_S_MAX: f64 = 60.0;
+
+pub(super) fn role(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.integer(0);
+    reply.array(0);
+    Ok(())
+}
+
+/// WAIT numreplicas timeout: there are none to wait for.
+pub(super) fn wait(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.integer(1)?;
+    let timeout =
+        call.integer(2).map_err(|_| Refusal::Other("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(Refusal::Other("ERR timeout is negative"));
+    }
+    reply.integer(0);
+    Ok(())
+}
+
+pub(super) fn whoami(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.bulk(b"default");
+    Ok(())
+}
+
+pub(super) fn users(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.array(1);
+    reply.bulk(b"default");
+    Ok(())
+}
+
+pub(super) fn acl_list(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let is_open = call.shared.access.read().passwords.is_empty();
+    reply.array(1);
+    // Not even digests of passwords.
+    let passwords = if is_open { "nopass" } else { "#(hidden)" };
+    reply.bulk(format!("user default on {passwords} ~* &* +@all").as_bytes());
+    Ok(())
+}
+
+const CATEGORIES: [&str; 11] = [
+    "keyspace",
+    "read",
+    "write",
+    "string",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "dangerous",
+    "connection",
+    "transaction",
+];
+
+/// ACL CAT [category]
+pub(super) fn cat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.length() == 2 {
+        reply.array(CATEGORIES.len());
+        CATEGORIES.iter().for_each(|category| reply.bulk(category.as_bytes()));
+        return Ok(());
+    }
+    let wanted = call.argument(2).to_ascii_lowercase();
+    let Some(category) = CATEGORIES.into_iter().find(|category| category.as_bytes() == wanted) else {
+        return Err(Refusal::UnknownCategory(String::from_utf8_lossy(call.argument(2)).into_owned()));
+    };
+    let commands = call.shared.table.with_parts().iter();
+    let found: Vec<_> = commands.filter(|command| command.categories().contains(&category)).collect();
+    reply.array(found.len());
+    found.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+    Ok(())
+}
+
+/// FUNCTION FLUSH [ASYNC | SYNC]: there are none.
+pub(super) fn function_flush(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match call.length() {
+        2 => {}
+        3 if call.is_word(2, "async") || call.is_word(2, "sync") => {}
+        _ => {
+            return Err(Refusal::Other("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+        }
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// DEBUG SLEEP seconds: the worker does nothing else meanwhile.
+#[expect(clippy::disallowed_methods, reason = "that nothing happens meanwhile is what it is for")]
+pub(super) fn sleep(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let text = std::str::from_utf8(call.argument(2)).unwrap_or_default();
+    let seconds: f64 = text.parse().unwrap_or_default();
+    std::thread::sleep(Duration::from_secs_f64(seconds.clamp(0.0, SLEEP_S_MAX)));
+    reply.ok();
+    Ok(())
+}
+
+/// DEBUG SET-ACTIVE-EXPIRE 0 | 1
+pub(super) fn set_active_expire(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.shared.set_active_expiry(call.argument(2) != b"0");
+    reply.ok();
+    Ok(())
+}
+
+/// DEBUG OBJECT key
+pub(super) fn debug_object(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let key = call.key(2);
+    let mut shard = call.engine().lock(&key);
+    let bytes = shard.memory_bytes(&key, call.now_ms);
+    let found = shard.get(&key, engine::Access::Peek, call.now_ms);
+    let (Some(bytes), Some(found)) = (bytes, found) else { return Err(Refusal::NoSuchKey) };
+    reply.simple(&format!(
+        "Value at:0x0 refcount:1 encoding:raw serializedlength:{} lru:0 lru_seconds_idle:{} frequency:{} bytes:{bytes}",
+        found.value.bytes().len(),
+        found.idle_s,
+        found.frequency,
+    ));
+    Ok(())
+}
+
+/// DEBUG ERROR text
+pub(super) fn debug_error(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let text = String::from_utf8_lossy(call.argument(2)).into_owned();
+    reply.error(&text);
+    Ok(())
+}

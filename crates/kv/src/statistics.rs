@@ -1,0 +1,323 @@
+//! What the server counts: commands, their time, hits and errors.
+//!
+//! Each worker counts for itself, in counters that nobody else writes, and whoever asks adds them up: no worker waits for another. Plain GET and SET are
+//! counted in the session and added once per batch; of their time, one run of them in [`RUNS_PER_SAMPLE`] is taken, and shared equally by
+//! its commands. Of other quick commands the time of one in [`CALLS_PER_SAMPLE`] is taken, of all others each. What a sample tells stands for
+//! the calls that were not taken.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Reading the clock twice costs about a tenth of what a GET does.
+pub(crate) const RUNS_PER_SAMPLE: u64 = 8;
+pub(crate) const CALLS_PER_SAMPLE: u64 = 16;
+
+/// What one worker has counted.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Statistics {
+    commands: Box<[OfCommand]>,
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
+    pub(crate) input_bytes: Counter,
+    pub(crate) output_bytes: Counter,
+    runs: Counter,
+}
+
+/// What one worker has counted of one command.
+#[derive(Debug, Default)]
+pub(crate) struct OfCommand {
+    pub(crate) calls: Counter,
+    pub(crate) rejected: Counter,
+    pub(crate) failed: Counter,
+    samples: Counter,
+    samples_ns: Counter,
+    times: OnceLock<Box<Times>>,
+}
+
+/// Written by one thread, read by all.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+/// How often a time was taken, by its length: eight steps for each power of two.
+#[derive(Debug)]
+pub(crate) struct Times([Counter; STEPS]);
+
+const STEPS_PER_OCTAVE: usize = 8;
+/// Up to 2^40 ns, eighteen minutes.
+const STEPS: usize = 41 * STEPS_PER_OCTAVE;
+
+/// Plain GETs and SETs of a session, until the batch ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) sets: u64,
+}
+
+/// What all workers have counted of one command.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sum {
+    pub(crate) calls: u64,
+    pub(crate) rejected: u64,
+    pub(crate) failed: u64,
+    samples: u64,
+    samples_ns: u64,
+    times: Vec<u64>,
+}
+
+/// Replies that were errors, by their codes.
+#[derive(Debug, Default)]
+pub(crate) struct Errors(Mutex<BTreeMap<String, u64>>);
+
+/// Codes are words of this server, so that there are few; but a later one may repeat what a client says.
+const CODES_MAX: usize = 128;
+
+impl Counter {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.get().wrapping_add(more), Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn reset(&self) {
+        self.0.store(0, Relaxed);
+    }
+}
+
+impl Tally {
+    pub(crate) fn gets(self) -> u64 {
+        self.hits + self.misses
+    }
+}
+
+impl Statistics {
+    pub(crate) fn new(commands: usize) -> Self {
+        Self {
+            commands: (0..commands).map(|_| OfCommand::default()).collect(),
+            hits: Counter::default(),
+            misses: Counter::default(),
+            input_bytes: Counter::default(),
+            output_bytes: Counter::default(),
+            runs: Counter::default(),
+        }
+    }
+
+    pub(crate) fn command(&self, number: usize) -> &OfCommand {
+        &self.commands[number]
+    }
+
+    /// Of all commands.
+    pub(crate) fn calls(&self) -> u64 {
+        self.commands.iter().map(|command| command.calls.get()).sum()
+    }
+
+    /// When a run of plain commands began, if its time is to be taken.
+    pub(crate) fn begin_run(&self) -> Option<Instant> {
+        let run = self.runs.get();
+        self.runs.add(1);
+        run.is_multiple_of(RUNS_PER_SAMPLE).then(Instant::now)
+    }
+
+    /// A key was looked for.
+    pub(crate) fn looked(&self, is_found: bool) {
+        let counter = if is_found { &self.hits } else { &self.misses };
+        counter.add(1);
+    }
+
+    /// A run of so many plain GETs and SETs, which have these numbers, is over.
+    pub(crate) fn end_run(&self, begin: Instant, commands: [(usize, u64); 2]) {
+        let count: u64 = commands.iter().map(|(_, calls)| calls).sum();
+        if count == 0 {
+            return;
+        }
+        let each = begin.elapsed() / u32::try_from(count).unwrap_or(u32::MAX);
+        for (number, calls) in commands.into_iter().filter(|(_, calls)| *calls > 0) {
+            self.command(number).took(each, calls);
+        }
+    }
+
+    /// Plain GETs and SETs, which have these numbers.
+    pub(crate) fn count_plain(&self, tally: Tally, [get, set]: [usize; 2]) {
+        self.command(get).calls.add(tally.gets());
+        self.command(set).calls.add(tally.sets);
+        self.hits.add(tally.hits);
+        self.misses.add(tally.misses);
+    }
+
+    /// Nobody may be executing commands.
+    pub(crate) fn reset(&self) {
+        for counter in [&self.hits, &self.misses, &self.input_bytes, &self.output_bytes] {
+            counter.reset();
+        }
+        self.commands.iter().for_each(OfCommand::reset);
+    }
+}
+
+impl OfCommand {
+    /// A call begins: whether its time is to be taken.
+    pub(crate) fn is_due(&self, is_quick: bool) -> bool {
+        !is_quick || self.calls.get().is_multiple_of(CALLS_PER_SAMPLE)
+    }
+
+    /// So many calls took this long each.
+    pub(crate) fn took(&self, each: Duration, calls: u64) {
+        let each_ns = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
+        self.samples.add(calls);
+        self.samples_ns.add(each_ns.saturating_mul(calls));
+        self.times.get_or_init(Box::default).0[step(each_ns)].add(calls);
+    }
+
+    fn reset(&self) {
+        for counter in [&self.calls, &self.rejected, &self.failed, &self.samples, &self.samples_ns] {
+            counter.reset();
+        }
+        self.times.get().iter().for_each(|times| times.0.iter().for_each(Counter::reset));
+    }
+
+    fn add_to(&self, sum: &mut Sum) {
+        sum.calls += self.calls.get();
+        sum.rejected += self.rejected.get();
+        sum.failed += self.failed.get();
+        sum.samples += self.samples.get();
+        sum.samples_ns += self.samples_ns.get();
+        if let Some(times) = self.times.get() {
+            sum.times.resize(STEPS, 0);
+            sum.times.iter_mut().zip(&times.0).for_each(|(sum, step)| *sum += step.get());
+        }
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl Sum {
+    /// What all workers have counted of the command with this number.
+    pub(crate) fn of<'a>(all: impl Iterator<Item = &'a Statistics>, number: usize) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|statistics| statistics.command(number).add_to(&mut sum));
+        sum
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls == 0 && self.rejected == 0
+    }
+
+    /// Of all calls, as far as the samples tell.
+    pub(crate) fn total_us(&self) -> u64 {
+        let scaled_ns = u128::from(self.samples_ns) * u128::from(self.calls);
+        (scaled_ns / u128::from(self.samples.max(1)) / 1000) as u64
+    }
+
+    /// The time that this share of the calls did not exceed, in microseconds.
+    pub(crate) fn percentile_us(&self, percent: f64) -> f64 {
+        let wanted = (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let found = self.times.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        found.map_or(0.0, |step| end_ns(step) as f64 / 1000.0)
+    }
+
+    /// How many calls took at most so many microseconds, for powers of two.
+    pub(crate) fn cumulative_us(&self) -> Vec<(u64, u64)> {
+        let mut seen = 0;
+        let mut told: Vec<(u64, u64)> = Vec::new();
+        for (step, count) in self.times.iter().enumerate().filter(|(_, count)| **count > 0) {
+            seen += count;
+            let at_most_us = end_ns(step).div_ceil(1000).next_power_of_two();
+            let calls = (u128::from(seen) * u128::from(self.calls) / u128::from(self.samples.max(1))) as u64;
+            match told.last_mut() {
+                Some(last) if last.0 == at_most_us => last.1 = calls,
+                _ => told.push((at_most_us, calls)),
+            }
+        }
+        told
+    }
+}
+
+fn step(time_ns: u64) -> usize {
+    let octave = time_ns.max(1).ilog2() as usize;
+    let inside = if octave < 3 { 0 } else { (time_ns >> (octave - 3)) as usize & (STEPS_PER_OCTAVE - 1) };
+    (octave * STEPS_PER_OCTAVE + inside).min(STEPS - 1)
+}
+
+/// The longest time of a step.
+fn end_ns(step: usize) -> u64 {
+    let (octave, inside) = (step / STEPS_PER_OCTAVE, (step % STEPS_PER_OCTAVE) as u64);
+    let begin = 1_u64 << octave;
+    if octave < 3 { begin * 2 - 1 } else { begin + (begin >> 3) * (inside + 1) - 1 }
+}
+
+impl Errors {
+    /// An error was replied; the code is its first word.
+    pub(crate) fn add(&self, text: &str) {
+        let code = text.split(' ').next().unwrap_or_default();
+        let mut counts = self.0.lock();
+        if let Some(count) = counts.get_mut(code) {
+            *count += 1;
+        } else if counts.len() < CODES_MAX {
+            counts.insert(code.to_owned(), 1);
+        }
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<String, u64> {
+        self.0.lock().clone()
+    }
+
+    pub(crate) fn reset(&self) {
+        self.0.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_holds_the_times_up_to_its_end() {
+        for time_ns in (0..5000).chain([1 << 20, (1 << 33) + 12345, 1 << 39]) {
+            let step = step(time_ns);
+            assert!(time_ns <= end_ns(step), "{time_ns}");
+            assert!(step == 0 || time_ns > end_ns(step - 1) || time_ns < 8, "{time_ns}");
+        }
+        assert_eq!(step(u64::MAX), STEPS - 1);
+    }
+
+    #[test]
+    fn samples_stand_for_all_calls() {
+        let statistics = [Statistics::new(2), Statistics::new(2)];
+        for (worker, each_us) in statistics.iter().zip([10, 30]) {
+            worker.command(1).calls.add(100);
+            worker.command(1).took(Duration::from_micros(each_us), 5);
+        }
+        let sum = Sum::of(statistics.iter(), 1);
+        assert_eq!((sum.calls, sum.total_us()), (200, 4000));
+        assert!((10.0..12.0).contains(&sum.percentile_us(50.0)), "{}", sum.percentile_us(50.0));
+        assert!((30.0..34.0).contains(&sum.percentile_us(99.9)));
+        assert_eq!(sum.cumulative_us(), [(16, 100), (32, 200)]);
+        assert!(Sum::of(statistics.iter(), 0).is_empty());
+        statistics.iter().for_each(Statistics::reset);
+        assert!(Sum::of(statistics.iter(), 1).is_empty());
+    }
+
+    #[test]
+    fn a_run_is_shared_by_its_commands() {
+        let statistics = Statistics::new(2);
+        let taken = (0..RUNS_PER_SAMPLE * 3).filter_map(|_| statistics.begin_run()).count();
+        assert_eq!(taken, 3);
+        statistics.end_run(Instant::now(), [(0, 3), (1, 0)]);
+        assert_eq!(statistics.command(0).samples.get(), 3);
+        assert_eq!(statistics.command(1).samples.get(), 0);
+    }
+}
