@@ -29,11 +29,24 @@ fn coalescing_runs_judges_and_leaves_its_files() {
 }
 
 #[test]
+fn the_suites_of_poor_mans_cache_pass() {
+    let output = experiment(&["kv", "-n", "3000", "-c", "8", "--quiet", "--json", "-"]).succeeded();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let runs = report["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 27);
+    assert!(runs.iter().all(|run| run["errors"]["wrong"] == 0 && run["requests"].as_u64() > Some(100)));
+    let cores = report["expectations"].as_array().expect("expectations").iter();
+    assert!(
+        cores.filter(|line| line["what"].as_str().is_some_and(|what| what.contains("cores for"))).count() > 3
+    );
+}
+
+#[test]
 fn without_a_name_all_are_listed() {
     let output = experiment(&[]).succeeded();
     let text = output.text();
     let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(names, ["coalescing", "edge", "proxy-cache", "cache-aside", "304"]);
+    assert_eq!(names, ["coalescing", "edge", "proxy-cache", "cache-aside", "304", "kv"]);
 }
 
 #[test]
@@ -45,7 +58,7 @@ fn bad_arguments_are_told() {
     }
     check(
         &["breaker"],
-        "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304",
+        "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv",
     );
     check(&["coalescing", "-d", "0"], "0 is not in 1..=900");
     check(&["coalescing", "-d", "901"], "901 is not in 1..=900");

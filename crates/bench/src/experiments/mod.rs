@@ -7,6 +7,7 @@ mod cache_aside;
 mod coalescing;
 mod conditional;
 mod edge;
+mod kv;
 mod proxy_cache;
 mod samples;
 mod stage;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use crate::http::LoadError;
 use crate::peers::PeerError;
 use crate::progress::Style;
+use crate::resp::RespError;
 use crate::result::{Expectation, Report, Run};
 use crate::server::ServerError;
 
@@ -33,11 +35,12 @@ pub enum Experiment {
     ProxyCache,
     CacheAside,
     Conditional,
+    Kv,
 }
 
 impl Experiment {
-    pub const ALL: [Self; 5] =
-        [Self::Coalescing, Self::Edge, Self::ProxyCache, Self::CacheAside, Self::Conditional];
+    pub const ALL: [Self; 6] =
+        [Self::Coalescing, Self::Edge, Self::ProxyCache, Self::CacheAside, Self::Conditional, Self::Kv];
 
     /// As it is called on the command line.
     #[must_use]
@@ -48,6 +51,7 @@ impl Experiment {
             Self::ProxyCache => "proxy-cache",
             Self::CacheAside => "cache-aside",
             Self::Conditional => "304",
+            Self::Kv => "kv",
         }
     }
 
@@ -62,6 +66,7 @@ impl Experiment {
                 "each URL of a slow origin, with and without a cache, at several concurrencies"
             }
             Self::Conditional => "clients that come back and ask whether anything changed",
+            Self::Kv => "the suites of poor-man-s-cache on Larder, in both protocols, and on Redis",
         }
     }
 }
@@ -98,6 +103,10 @@ pub struct Settings {
     /// How long each load lasts, where the experiment is a matter of time; none for the time that it needs to show
     /// what it is about.
     pub duration: Option<Duration>,
+    /// Requests of each load, where the experiment is a matter of their number.
+    pub requests: Option<u64>,
+    /// At the same time, where the experiment can have any number.
+    pub connections: Option<usize>,
     pub progress: Style,
 }
 
@@ -115,6 +124,8 @@ pub enum ExperimentError {
     Peer(#[from] PeerError),
     #[error(transparent)]
     Load(#[from] LoadError),
+    #[error(transparent)]
+    Resp(#[from] RespError),
     /// Files of the experiment, or the counters of its origin.
     #[error("{what}")]
     Io { what: String, source: io::Error },
@@ -133,6 +144,7 @@ pub fn run(experiment: Experiment, settings: &Settings) -> Result<Report, Experi
         Experiment::ProxyCache => proxy_cache::run(&mut stage),
         Experiment::CacheAside => cache_aside::run(&mut stage),
         Experiment::Conditional => conditional::run(&mut stage),
+        Experiment::Kv => kv::run(&mut stage),
     }?;
     Ok(stage.report(findings))
 }
@@ -168,7 +180,7 @@ mod tests {
         let unknown = "breaker".parse::<Experiment>().expect_err("it comes later");
         assert_eq!(
             unknown.to_string(),
-            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304"
+            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv"
         );
     }
 }

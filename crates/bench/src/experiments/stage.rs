@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::http::HttpLoad;
 use crate::peers::{Client, Values};
+use crate::progress::Style;
 use crate::result::{Machine, Report, Run, SCHEMA};
 use crate::server::{Ready, ServerCommand, ServerProbe, ServerProcess};
 use crate::told::Told;
@@ -48,6 +49,23 @@ impl<'a> Stage<'a> {
     /// How long a load lasts, unless the user said otherwise.
     pub(super) fn duration(&self, usual: Duration) -> Duration {
         self.settings.duration.unwrap_or(usual)
+    }
+
+    /// How many requests a load has, unless the user said otherwise.
+    pub(super) fn requests(&self, usual: u64) -> u64 {
+        self.settings.requests.unwrap_or(usual)
+    }
+
+    pub(super) fn connections(&self, usual: usize) -> usize {
+        self.settings.connections.unwrap_or(usual)
+    }
+
+    pub(super) fn larder(&self) -> &Path {
+        &self.settings.larder
+    }
+
+    pub(super) fn progress(&self) -> Style {
+        self.settings.progress
     }
 
     /// Larder's mock origin.

@@ -23,6 +23,14 @@ pub(crate) struct ExperimentArguments {
     #[arg(short = 'd', long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=900))]
     duration: Option<u64>,
 
+    /// Requests of each load, where the experiment is a matter of their number
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    requests: Option<u64>,
+
+    /// Connections at the same time, where the experiment can have any number
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    connections: Option<u16>,
+
     /// Tell no progress
     #[arg(short, long)]
     quiet: bool,
@@ -39,6 +47,8 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
     let settings = Settings {
         larder: std::env::current_exe().context("the path of this program is not known")?,
         duration: arguments.duration.map(Duration::from_secs),
+        requests: arguments.requests,
+        connections: arguments.connections.map(usize::from),
         progress: if arguments.quiet { Style::Quiet } else { Style::of_stderr() },
     };
     let mut report = experiments::run(experiment, &settings)?;
