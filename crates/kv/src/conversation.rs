@@ -6,10 +6,9 @@ use engine::Batch;
 use resp::{DecodeError, Limits, Problem, RequestScanner};
 
 use crate::command::{self, Done, Executed, Isolation, Plain};
-use crate::interest::Flags;
 use crate::reply::Reply;
 use crate::separated::{self, MessageScanner, TextProtocol};
-use crate::session::{Gates, Session};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 
@@ -71,9 +70,7 @@ impl Conversation {
     pub(crate) fn hear(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> Pause {
         // Another client may have changed it with SWAPDB, but nobody does while this one has its turn.
         self.session.choose(self.session.chosen, &context.shared.databases);
-        let flags = context.shared.interests.flags();
-        self.session.gates.close_if(flags.has(Flags::LOOK_BEFORE), Gates::LOOK_BEFORE);
-        self.session.gates.close_if(flags.has(Flags::PAUSED), Gates::PAUSE);
+        self.session.see(context.shared.interests.flags());
         let mut unread = std::mem::take(&mut self.unread);
         if unread.is_empty() {
             let executed = self.execute_all(input, context, output);

@@ -10,6 +10,7 @@ use engine::Database;
 use crate::clients::Client;
 use crate::command::Command;
 use crate::databases::Databases;
+use crate::interest::Flags;
 use crate::reply::Version;
 use crate::shared::Shared;
 use crate::statistics::Tally;
@@ -180,6 +181,12 @@ impl Session {
         self.gates.close_if(is_subscribed && self.version == Version::Resp2, Gates::SUBSCRIBED);
         let is_reading = self.tracking.is_some_and(|mode| mode != Mode::Broadcast);
         self.gates.close_if(is_reading, Gates::TRACKING);
+    }
+
+    /// Closes and opens gates as all clients together ask for.
+    pub(crate) fn see(&mut self, flags: Flags) {
+        self.gates.close_if(flags.has(Flags::LOOK_BEFORE), Gates::LOOK_BEFORE);
+        self.gates.close_if(flags.has(Flags::PAUSED), Gates::PAUSE);
     }
 
     /// What waits for EXEC, in memory.

@@ -10,7 +10,7 @@ use super::{Call, Outcome, Refusal};
 use crate::clients::Client;
 use crate::pause::Paused;
 use crate::reply::Reply;
-use crate::session::{Gates, Replies};
+use crate::session::Replies;
 use crate::shared::Shared;
 use crate::tracking::{Mode, Tracker};
 
@@ -91,7 +91,7 @@ pub(super) fn pause(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let interests = &call.shared.interests;
     interests.pauses.pause(paused, call.now_ms.saturating_add(timeout_ms), call.now_ms);
     interests.refresh(call.engine());
-    call.session.gates.close(Gates::PAUSE);
+    call.session.see(interests.flags());
     reply.ok();
     Ok(())
 }

@@ -269,6 +269,8 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         }
     }
     write_all(call, &found)?;
+    // Other clients see it with their next batch, this one at once.
+    call.session.see(call.shared.interests.flags());
     reply.ok();
     Ok(())
 }
