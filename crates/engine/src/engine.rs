@@ -307,15 +307,20 @@ impl<'a> Batch<'a> {
 
     #[inline]
     fn shard_as_is(&mut self, key: &Key<'_>) -> &mut Shard {
-        let engine = self.engine;
-        let number = key.hash.shard(engine.shards);
-        let group = engine.group_of(number);
-        if self.locked.as_ref().is_none_or(|(locked, _)| *locked != group) {
-            // The one that is held is given back before: two who change from one to the other would wait for each other.
-            self.locked = None;
+        let number = key.hash.shard(self.engine.shards);
+        let group = self.engine.group_of(number);
+        if !matches!(self.locked, Some((locked, _)) if locked == group) {
+            self.change_to(group);
         }
-        let (_, shards) = self.locked.get_or_insert_with(|| (group, engine.groups[group].0.lock()));
-        &mut shards[engine.place_in_group(number)]
+        let (_, shards) = self.locked.as_mut().expect("it was locked just now");
+        &mut shards[self.engine.place_in_group(number)]
+    }
+
+    #[cold]
+    fn change_to(&mut self, group: usize) {
+        // The one that is held is given back before: two who change from one to the other would wait for each other.
+        self.locked = None;
+        self.locked = Some((group, self.engine.groups[group].0.lock()));
     }
 }
 

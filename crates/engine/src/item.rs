@@ -126,6 +126,16 @@ impl Header {
         Self(self.0 & others | u64::from(now_s & USED_MASK) << USED_SHIFT)
     }
 
+    /// Writes that it is used now, unless it says so already: a line of memory that is as it was need not be written back.
+    #[inline]
+    pub(crate) fn write_use(self, now_s: u32, bytes: &mut [u8]) {
+        let used = self.used_at(now_s);
+        if used != self {
+            used.write(bytes);
+        }
+    }
+
+    #[inline]
     pub(crate) fn write(self, bytes: &mut [u8]) {
         bytes[..HEADER_BYTES].copy_from_slice(&self.0.to_le_bytes());
     }
@@ -190,7 +200,13 @@ fn copy_ends<const N: usize>(from: &[u8], to: &mut [u8]) {
 impl<'a> Item<'a> {
     #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Self {
-        Self { header: Header::read(bytes), bytes }
+        Self::with_header(Header::read(bytes), bytes)
+    }
+
+    /// The header that `bytes` begin with has been read already.
+    #[inline]
+    pub(crate) fn with_header(header: Header, bytes: &'a [u8]) -> Self {
+        Self { header, bytes }
     }
 
     /// With the gap behind it.

@@ -16,15 +16,16 @@ impl Shard {
         if let Some(place) = self.index.first_candidate(hash).and_then(|slot| slot.place()) {
             let item = self.segments.at(place);
             prefetch(&item[0]);
-            // Most items are on one line or two.
-            if let Some(next) = item.get(LINE_BYTES) {
-                prefetch(next);
+            // A short item ends on this line or on the next; what is longer than that the processor sees coming.
+            if let Some(end) = item.get(SHORT_BYTES) {
+                prefetch(end);
             }
         }
     }
 }
 
-const LINE_BYTES: usize = 64;
+/// Header, a key and a value as most are: less than a line of the cache.
+const SHORT_BYTES: usize = 47;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[expect(

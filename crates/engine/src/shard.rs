@@ -17,7 +17,7 @@ use crate::queue::{Queue, Queues};
 use crate::reclaim::Emptying;
 use crate::saved::Pending;
 use crate::segment::Segments;
-use crate::slot::{Place, Slot};
+use crate::slot::Slot;
 
 /// There is no room, and nothing that may be evicted for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -168,16 +168,20 @@ impl Shard {
     pub fn get(&mut self, key: &Key<'_>, access: Access, now_ms: u64) -> Option<Found<'_>> {
         let (at, slot) = self.find(key, now_ms)?;
         let place = slot.place()?;
+        let now_s = seconds(now_ms);
+        let bytes = self.segments.at_mut(place);
+        let header = Header::read(bytes);
         if access == Access::Use {
-            self.count_use(at, slot, place, now_ms);
+            header.write_use(now_s, bytes);
+            self.count_in_slot(at, slot);
         }
-        let item = Item::read(self.segments.at(place));
-        let value = if item.header.is_large() {
+        let item = Item::with_header(header, self.segments.at(place));
+        let value = if header.is_large() {
             Value::Shared(&self.large[item.large() as usize].value)
         } else {
             Value::Inline(item.value())
         };
-        let idle_s = item.header.idle_s(seconds(now_ms));
+        let idle_s = if access == Access::Use { 0 } else { header.idle_s(now_s) };
         Some(Found { value, expires_at_ms: item.expires_at_ms(), frequency: slot.frequency(), idle_s })
     }
 
@@ -326,6 +330,7 @@ impl Shard {
     }
 
     /// The slot of a key that has not expired.
+    #[inline]
     fn find(&mut self, key: &Key<'_>, now_ms: u64) -> Option<(SlotAt, Slot)> {
         let (segments, large) = (&self.segments, &self.large);
         let (at, slot) = self.index.find(key.hash, |slot| holds(segments, large, slot, key))?;
@@ -421,16 +426,7 @@ impl Shard {
         self.charge_tables();
     }
 
-    fn count_use(&mut self, at: SlotAt, slot: Slot, place: Place, now_ms: u64) {
-        self.count_in_slot(at, slot);
-        let bytes = self.segments.at_mut(place);
-        let header = Header::read(bytes);
-        let used_now = header.used_at(seconds(now_ms));
-        if used_now != header {
-            used_now.write(bytes);
-        }
-    }
-
+    #[inline]
     fn count_in_slot(&mut self, at: SlotAt, slot: Slot) {
         let used = self.used_once_more(slot);
         if used != slot {

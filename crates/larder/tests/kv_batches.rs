@@ -3,10 +3,14 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use testkit::{Kv, converse};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_larder");
+
+/// A server that takes or sends nothing for so long has stopped.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Requests, and what must come back.
 #[derive(Default)]
@@ -59,6 +63,8 @@ fn start() -> Kv {
 /// Writes and reads at the same time, as much as the sockets take.
 fn exchange(address: SocketAddr, requests: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
+    stream.set_write_timeout(Some(DEADLINE)).expect("a time limit");
     let mut writer = stream.try_clone().expect("a second handle");
     thread::scope(|scope| {
         scope.spawn(move || {
