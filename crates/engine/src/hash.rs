@@ -1,6 +1,6 @@
 //! Keys and where they belong.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher as _};
 
 use foldhash::quality::FixedState;
 
@@ -89,9 +89,10 @@ impl Hasher {
 
     #[inline]
     pub(crate) fn hash(&self, database: Database, key: &[u8]) -> Hash {
-        // What is hashed is unambiguous: a slice is hashed with its length. Database 0 costs nothing.
-        let hash = self.state.hash_one(key);
-        Hash(hash ^ u64::from(database.0).wrapping_mul(DATABASE_SPREAD))
+        // One slice, whose length the hasher takes into account: it need not be written before. Database 0 costs nothing.
+        let mut hasher = self.state.build_hasher();
+        hasher.write(key);
+        Hash(hasher.finish() ^ u64::from(database.0).wrapping_mul(DATABASE_SPREAD))
     }
 }
 

@@ -4,6 +4,7 @@ use crate::hash::TAG_BITS;
 
 /// Packed: 36 bits of place, 20 of tag, 8 of frequency. All zero is an empty slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
 pub(crate) struct Slot(u64);
 
 /// Where an item begins: a segment of the shard, and how many bytes behind its begin.
@@ -35,11 +36,6 @@ impl Slot {
 
     pub(crate) fn new(place: Place, tag: u32, frequency: u8) -> Self {
         Self(place.pack() | u64::from(tag) << PLACE_BITS | u64::from(frequency) << FREQUENCY_SHIFT)
-    }
-
-    #[inline]
-    pub(crate) fn bits(self) -> u64 {
-        self.0
     }
 
     #[inline]

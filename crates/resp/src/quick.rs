@@ -20,6 +20,12 @@ pub struct Short<'a> {
     pub value: Option<&'a [u8]>,
 }
 
+/// How requests of two and three arguments begin, as numbers: eight bytes are compared at once.
+const TWO: u64 = u64::from_le_bytes(*b"*2\r\n$3\r\n");
+const THREE: u64 = u64::from_le_bytes(*b"*3\r\n$3\r\n");
+/// The line of a bulk string whose length has two digits, without the digits; and which bytes of eight these are.
+const TWO_DIGITS: u64 = u64::from_le_bytes(*b"$\0\0\r\n\0\0\0");
+const AROUND_DIGITS: u64 = u64::from_le_bytes([0xFF, 0, 0, 0xFF, 0xFF, 0, 0, 0]);
 /// Digits of the lengths that are read here.
 const DIGITS_MAX: usize = 4;
 /// As long as the shortest line with such a length and a bulk string of one byte: what is read at once.
@@ -32,9 +38,9 @@ impl<'a> Short<'a> {
     #[inline]
     pub(crate) fn scan(bytes: &'a [u8], limits: &Limits) -> Option<Self> {
         let head: &[u8; KEY_AT] = bytes.first_chunk()?;
-        let has_value = match head.first_chunk::<NAME_AT>()? {
-            b"*2\r\n$3\r\n" => false,
-            b"*3\r\n$3\r\n" => true,
+        let has_value = match u64::from_le_bytes(*head.first_chunk::<NAME_AT>()?) {
+            TWO => false,
+            THREE => true,
             _ => return None,
         };
         let [.., a, b, c, b'\r', b'\n'] = *head else { return None };
@@ -73,7 +79,11 @@ pub(crate) fn is_within(limits: &Limits) -> bool {
 /// The bulk string that begins at `at`, without its line end.
 #[inline]
 fn bulk(bytes: &[u8], at: usize, limits: &Limits) -> Option<Range<usize>> {
-    let (length, begin) = length(bytes, at, b'$')?;
+    let word: [u8; WORD] = *bytes.get(at..)?.first_chunk()?;
+    let (tens, ones) = (word[1].wrapping_sub(b'0'), word[2].wrapping_sub(b'0'));
+    let is_usual = u64::from_le_bytes(word) & AROUND_DIGITS == TWO_DIGITS && tens < 10 && ones < 10;
+    let (length, begin) =
+        if is_usual { (usize::from(tens * 10 + ones), at + 5) } else { length(bytes, at, b'$')? };
     let end = begin + length;
     let is_whole = length <= limits.bulk_bytes_max && bytes.get(end..end + 2)? == b"\r\n";
     is_whole.then_some(begin..end)
