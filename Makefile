@@ -6,7 +6,7 @@ SHELL := bash
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak compare deps
+.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak leaks compare deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ fuzz: ## each fuzz target for SECONDS_EACH (60) seconds
 
 soak: ## the long tests of the binary: memory at its limit, ten thousand clients of kv, origin killed, reload under load
 	@scripts/soak
+
+leaks: ## clients of kv under valgrind: nothing may be definitely lost
+	@scripts/install-dependencies
+	@scripts/leaks
 
 # What, and with how much patience: make compare WHAT="hit vary" ROUNDS=3 SECONDS_EACH=2 PEERS=larder,haproxy LARDER=path
 compare: SECONDS_EACH = 3

@@ -28,6 +28,7 @@ use cli::{Cli, Command};
 use config::Overrides;
 
 /// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
