@@ -26,7 +26,7 @@ const TIMES_MAX: usize = 128;
 /// Appends them to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, kv: KvControl) {
     let scrapes = Mutex::new(Scrapes::default());
-    telemetry.append_from(Box::new(move |text, time| {
+    telemetry.append_from(move |text, time| {
         let measures = kv.measures();
         let mut scrapes = scrapes.lock();
         let counts = [
@@ -40,7 +40,7 @@ pub(crate) fn report(telemetry: &Telemetry, kv: KvControl) {
         }
         scrapes.write(text);
         scrapes.add(text.len() as u64, time);
-    }));
+    });
 }
 
 impl Scrapes {

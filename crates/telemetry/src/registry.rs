@@ -125,8 +125,8 @@ impl Telemetry {
 
     /// Adds who appends metrics under names that are not of this program, for those who watched another one before. It is given the text
     /// so far and the time that took.
-    pub fn append_from(&self, stranger: Box<dyn Fn(&mut String, Duration) + Send + Sync>) {
-        self.strangers.write().push(stranger);
+    pub fn append_from(&self, stranger: impl Fn(&mut String, Duration) + Send + Sync + 'static) {
+        self.strangers.write().push(Box::new(stranger));
     }
 
     /// What a scrape sees now.
