@@ -47,7 +47,7 @@ pub use access::{Access, Passwords, ProtectedMode};
 pub use cluster::{Cluster, ClusterError, ClusterNode};
 pub use command::commands_markdown;
 pub use limits::Limits;
-pub use measures::Measures;
+pub use measures::{CommandMeasures, Measures};
 pub use offline::{Offline, OfflineClient};
 pub use resp::SLOTS;
 pub use saved::SaveFile;

@@ -1,8 +1,11 @@
 //! What the server has counted, for whoever watches it.
 
-use crate::server::Control;
+use std::collections::BTreeMap;
 
-/// Counts since the start, and what there is now.
+use crate::server::Control;
+use crate::statistics::{Statistics, Sum};
+
+/// Counts since the start, or since CONFIG RESETSTAT, and what there is now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measures {
     /// Connections that are open.
@@ -13,6 +16,40 @@ pub struct Measures {
     pub clients_refused: u64,
     /// Requests and replies of all connections.
     pub buffers_bytes: u64,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
+    /// Keys that were asked for and there.
+    pub hits: u64,
+    /// Keys that were asked for and not there.
+    pub misses: u64,
+    /// Those that were called.
+    pub commands: Vec<CommandMeasures>,
+    /// Replies that were errors, by the first word of each.
+    pub errors_by_code: BTreeMap<String, u64>,
+}
+
+/// What was counted of one command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommandMeasures {
+    /// In small letters.
+    pub name: &'static str,
+    pub calls: u64,
+    /// Of all calls, by samples.
+    pub total_us: u64,
+}
+
+impl Measures {
+    /// Calls of all commands.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.commands.iter().map(|command| command.calls).sum()
+    }
+
+    /// Replies that were errors.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors_by_code.values().sum()
+    }
 }
 
 impl Control {
@@ -20,11 +57,22 @@ impl Control {
     #[must_use]
     pub fn measures(&self) -> Measures {
         let shared = self.shared();
+        let total = |count: fn(&Statistics) -> u64| shared.statistics.iter().map(count).sum();
+        let commands = shared.table.with_parts().iter().enumerate().map(|(number, command)| {
+            let sum = Sum::of(shared.statistics.iter(), number);
+            CommandMeasures { name: command.name, calls: sum.calls, total_us: sum.total_us() }
+        });
         Measures {
             clients: shared.clients.count() as u64,
             clients_made: shared.clients.made(),
             clients_refused: shared.refused(),
             buffers_bytes: shared.buffers_bytes() as u64,
+            input_bytes: total(|worker| worker.input_bytes.get()),
+            output_bytes: total(|worker| worker.output_bytes.get()),
+            hits: total(|worker| worker.hits.get()),
+            misses: total(|worker| worker.misses.get()),
+            commands: commands.filter(|command| command.calls > 0).collect(),
+            errors_by_code: shared.errors.all(),
         }
     }
 }

@@ -26,6 +26,18 @@ fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
     sample.add(Metric::KvConnectionsTotal, &[], measures.clients_made);
     sample.add(Metric::KvConnectionsRefusedTotal, &[], measures.clients_refused);
     sample.add(Metric::KvBuffersBytes, &[], measures.buffers_bytes);
+    sample.add(Metric::KvReceivedBytesTotal, &[], measures.input_bytes);
+    sample.add(Metric::KvSentBytesTotal, &[], measures.output_bytes);
+    sample.add(Metric::KvHitsTotal, &[], measures.hits);
+    sample.add(Metric::KvMissesTotal, &[], measures.misses);
+    for command in &measures.commands {
+        sample.add(Metric::KvCommandsTotal, &[command.name], command.calls);
+        let seconds = command.total_us as f64 / 1e6;
+        sample.add(Metric::KvCommandSecondsTotal, &[command.name], seconds);
+    }
+    for (code, count) in &measures.errors_by_code {
+        sample.add(Metric::KvErrorsTotal, &[code], *count);
+    }
 }
 
 fn report_engine(sample: &mut Sample, engine: &engine::Engine) {

@@ -115,16 +115,24 @@ metrics! {
         "URLs (`url`) and groups (`group`) that unsafe requests invalidated, whether anything was stored or not.";
     KvBuffersBytes "larder_kv_buffers_bytes" Gauge Bytes [],
         "Requests and replies of all clients of Redis that are under way.";
+    KvCommandSecondsTotal "larder_kv_command_seconds_total" Counter Seconds ["command"],
+        "Time that commands took in the server, by samples.";
+    KvCommandsTotal "larder_kv_commands_total" Counter Count ["command"],
+        "Commands executed for clients of Redis.";
     KvConnections "larder_kv_connections" Gauge Count [],
         "Open connections of clients of Redis.";
     KvConnectionsRefusedTotal "larder_kv_connections_refused_total" Counter Count [],
         "Connections of clients of Redis that were not admitted: too many, protected mode, no TLS.";
     KvConnectionsTotal "larder_kv_connections_total" Counter Count [],
         "Connections of clients of Redis since the start.";
+    KvErrorsTotal "larder_kv_errors_total" Counter Count ["code"],
+        "Replies to clients of Redis that were errors.";
     KvEvictionsTotal "larder_kv_evictions_total" Counter Count [],
         "Keys evicted for space.";
     KvExpirationsTotal "larder_kv_expirations_total" Counter Count [],
         "Keys removed because they had expired.";
+    KvHitsTotal "larder_kv_hits_total" Counter Count [],
+        "Keys that clients of Redis asked for and that were there.";
     KvKeys "larder_kv_keys" Gauge Count [],
         "Keys in all databases.";
     KvKeysExpiring "larder_kv_keys_expiring" Gauge Count [],
@@ -133,6 +141,12 @@ metrics! {
         "Bytes of keys, values and their index.";
     KvMemoryBytesMax "larder_kv_memory_bytes_max" Gauge Bytes [],
         "The limit for keys, values and their index: `maxmemory`.";
+    KvMissesTotal "larder_kv_misses_total" Counter Count [],
+        "Keys that clients of Redis asked for and that were not there.";
+    KvReceivedBytesTotal "larder_kv_received_bytes_total" Counter Bytes [],
+        "Bytes received from clients of Redis.";
+    KvSentBytesTotal "larder_kv_sent_bytes_total" Counter Bytes [],
+        "Bytes of replies to clients of Redis.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],
@@ -203,6 +217,8 @@ static LABELS: &[(&str, &str)] = &[
         "class",
         "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read)",
     ),
+    ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
+    ("command", "command of Redis in small letters; parts of a command as `client|list`"),
     ("commit", "the commit of the build"),
     ("method", "request method; `other` for every method that the gateway has no name for"),
     ("mode", "`hard` (removed) or `soft` (stale from now)"),

@@ -52,7 +52,17 @@ fn metrics_tell_what_clients_do() {
     let kv = KvService::start(LARDER, "workers = 2\n[kv.limits]\nclients_max = 1");
     kv.ask("SET a 1\r\nGET a\r\nGET a\r\nGET none\r\nNOSUCH\r\nINCR a b\r\n");
     let count = |series: &str| kv.metric(&format!("larder_kv_{series}")).unwrap_or_default();
-    assert_eq!(count("connections_total").to_string(), "1");
+    // A batch is counted when it has been answered.
+    let expect = |series: &str, value: &str| wait::until_true(series, || count(series).to_string() == value);
+    expect("commands_total{command=\"get\"}", "3");
+    expect("commands_total{command=\"set\"}", "1");
+    expect("hits_total", "2");
+    expect("misses_total", "1");
+    expect("errors_total{code=\"ERR\"}", "2");
+    expect("connections_total", "1");
+    wait::until_true("bytes are counted", || {
+        count("received_bytes_total") > 0.0 && count("sent_bytes_total") > 0.0
+    });
     wait::until_true("the first is gone", || count("connections").to_string() == "0");
     let open = std::net::TcpStream::connect(kv.address()).expect("it listens");
     wait::until_true("another is open", || count("connections").to_string() == "1");

@@ -1,12 +1,12 @@
-//! The environment variables of the predecessor, each by its effect; its metrics.
+//! The environment variables of the predecessor, each by its effect; its metrics; PERF.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use testkit::{Client, KvService, KvSetup, Port};
 
-use crate::LARDER;
 use crate::messages::ask;
+use crate::{LARDER, UNIT_SEPARATOR};
 
 fn start(variables: &[(&str, &str)], options: &str) -> KvService {
     let setup = KvSetup::new(LARDER).environment("SERVER_PORT", "0");
@@ -89,7 +89,12 @@ fn metrics_have_the_names_of_the_predecessor_beside_ours() {
     let (host, number) = ("127.0.0.1", port.address().port().to_string());
     let kv = start(&[("METRICS_HOST", host), ("METRICS_PORT", &number)], "");
     let address = port.address();
+    let (requests, errors) =
+        (metric(address, "server_num_requests_total"), metric(address, "server_num_errors_total"));
     assert_eq!(ask(&kv, &["SET a 1", "GET a", "GET b", "DEL b"]).len(), 4);
+    testkit::converse(kv.address(), b"*1\r\n$6\r\nNOSUCH\r\n", usize::MAX);
+    assert!(metric(address, "server_num_requests_total") >= requests + 4.0);
+    assert!(metric(address, "server_num_errors_total") >= errors + 1.0);
     assert_eq!(metric(address, "larder_kv_keys").to_string(), "1");
     let client = std::net::TcpStream::connect(kv.address()).expect("it listens");
     testkit::wait::until_true("it is counted", || metric(address, "server_num_active_connections") >= 1.0);
@@ -100,4 +105,17 @@ fn metrics_have_the_names_of_the_predecessor_beside_ours() {
     assert!(metric(address, "exposer_transferred_bytes_total") > 0.0);
     assert!(metric(address, "exposer_request_latencies{quantile=\"0.5\"}") > 0.0);
     assert!(metric(address, "exposer_request_latencies_count") > scrapes);
+}
+
+#[test]
+fn perf_tells_what_commands_cost() {
+    let kv = KvService::start(LARDER, UNIT_SEPARATOR);
+    let messages = [["SET a 1"; 3].as_slice(), &["GET a", "DEL a"]].concat();
+    assert_eq!(ask(&kv, &messages), ["OK", "OK", "OK", "1", "OK"]);
+    let told = ask(&kv, &["PERF", "GET a"]);
+    for command in ["cmdstat_set:calls=3,usec=", "cmdstat_get:calls=1,", "cmdstat_del:calls=1,"] {
+        assert!(told[0].contains(command), "no {command} in {}", told[0]);
+    }
+    assert!(told[0].contains("latency_percentiles_usec_set:"), "{}", told[0]);
+    assert_eq!(told[1], "(nil)");
 }
