@@ -1,0 +1,86 @@
+//! `docs/reference/redis-differences.md` beside the servers: each difference is one, and no command is left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use testkit::{Kv, Redis, converse};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What stands between backquotes at the begin of lines that begin so.
+fn quoted(begin: &str) -> Vec<String> {
+    let page = fs::read_to_string(root().join("docs/reference/redis-differences.md")).expect("the page");
+    let lines = page.lines().filter_map(|line| line.strip_prefix(begin));
+    let quoted: Vec<_> = lines.filter_map(|line| Some(line.split_once('`')?.0.to_owned())).collect();
+    assert!(!quoted.is_empty(), "no line begins with {begin}");
+    quoted
+}
+
+fn differences() -> Vec<String> {
+    quoted("| `")
+}
+
+fn ask(address: SocketAddr, lines: &str) -> String {
+    String::from_utf8_lossy(&converse(address, lines.as_bytes(), usize::MAX)).into_owned()
+}
+
+#[test]
+fn every_difference_is_one() {
+    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]));
+    for row in differences() {
+        let (before, last) = row.rsplit_once(" ; ").unwrap_or(("PING", &row));
+        let before = before.replace(" ; ", "\r\n");
+        let [given, expected] = [kv.address(), redis.address()].map(|address| {
+            let first = ask(address, &format!("FLUSHALL\r\n{before}\r\n"));
+            (first, ask(address, &format!("{last}\r\n")))
+        });
+        assert_eq!(given.0, expected.0, "{row}: what comes first is answered alike");
+        assert_ne!(given.1, expected.1, "{row}: both answer the same; take it from the page");
+    }
+}
+
+/// The first word of a request, and the first two as a part of a command is named.
+fn names(request: &str) -> [String; 2] {
+    let mut words = request.split_whitespace().map(|word| word.trim_matches('"').to_ascii_lowercase());
+    let first = words.next().unwrap_or_default();
+    let both = format!("{first}|{}", words.next().unwrap_or_default());
+    [first, both]
+}
+
+/// Requests of all conversations; in scenarios a client and a colon stand before each.
+fn said() -> BTreeSet<String> {
+    let files = fs::read_dir(root().join("conformance/resp")).expect("the folder");
+    let mut said = BTreeSet::new();
+    for path in files.map(|file| file.expect("an entry").path()) {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let text = || fs::read_to_string(&path).expect("a file of text");
+        match extension {
+            Some("commands") => said.extend(text().lines().flat_map(names)),
+            Some("scenario") => said.extend(
+                text().lines().filter_map(|line| line.split_once(": ")).flat_map(|(_, line)| names(line)),
+            ),
+            _ => {}
+        }
+    }
+    said
+}
+
+#[test]
+fn every_command_is_compared_or_told_of() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]);
+    let list = ask(kv.address(), "COMMAND LIST\r\n");
+    let commands: BTreeSet<&str> = list.lines().filter(|line| !line.starts_with(['*', '$', '+'])).collect();
+    assert!(commands.contains("get") && commands.contains("client|id"), "{list}");
+    let said = said();
+    let told: BTreeSet<_> = differences().iter().flat_map(|row| row.split(" ; ")).flat_map(names).collect();
+    let is_known = |name: &str| said.contains(name) || told.contains(name);
+    let rest: BTreeSet<_> = commands.into_iter().filter(|name| !is_known(name)).map(str::to_owned).collect();
+    let apart = quoted("- `").iter().map(|name| name.to_ascii_lowercase().replace(' ', "|")).collect();
+    assert_eq!(rest, apart, "in no conversation and no difference, beside those that are not compared");
+}
