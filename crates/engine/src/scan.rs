@@ -62,12 +62,13 @@ impl Engine {
 
     /// Some key that has not expired; each about as likely as any other.
     pub fn random_key(&self, database: Database, now_ms: u64) -> Option<Vec<u8>> {
-        let of_shard = |number: usize| self.shard(number).counts().keys[database.number()] as usize;
+        // Shards that are not loaded yet know how many keys they will have.
+        let of_shard = |number: usize| self.shard_as_is(number).counts().keys[database.number()] as usize;
         let keys: usize = (0..self.shards_count()).map(of_shard).sum();
         if keys == 0 {
             return None;
         }
-        let mut at = self.shard(0).chance.below(keys);
+        let mut at = self.shard_as_is(0).chance.below(keys);
         let drawn = (0..self.shards_count()).find(|number| {
             let keys = of_shard(*number);
             let is_here = at < keys;
