@@ -1,7 +1,7 @@
 //! What all shards together may take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::segment::{SEGMENT_BYTES, Spares};
 
@@ -14,12 +14,20 @@ pub(crate) struct Budget {
     /// Of those in use, what eviction can't give back.
     fixed_bytes: AtomicU64,
     pub(crate) spares: Arc<Spares>,
+    /// Large values from this length on are kept compressed.
+    pack_from_bytes: AtomicUsize,
 }
 
 impl Budget {
     pub(crate) fn new(bytes_max: u64) -> Self {
         let (used_bytes, fixed_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { used_bytes, bytes_max: AtomicU64::new(bytes_max), fixed_bytes, spares: Arc::default() }
+        Self {
+            used_bytes,
+            bytes_max: AtomicU64::new(bytes_max),
+            fixed_bytes,
+            spares: Arc::default(),
+            pack_from_bytes: AtomicUsize::new(usize::MAX),
+        }
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -32,6 +40,14 @@ impl Budget {
 
     pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
         self.bytes_max.store(bytes_max, Relaxed);
+    }
+
+    pub(crate) fn pack_from_bytes(&self) -> usize {
+        self.pack_from_bytes.load(Relaxed)
+    }
+
+    pub(crate) fn set_pack_from_bytes(&self, bytes: usize) {
+        self.pack_from_bytes.store(bytes, Relaxed);
     }
 
     pub(crate) fn is_exceeded(&self) -> bool {

@@ -267,6 +267,12 @@ impl Engine {
         self.losses.take()
     }
 
+    /// Values of at least so many bytes that are set from now on are kept compressed, where that makes them smaller. Those that lie in a
+    /// segment (16 KiB with their key) never are. `usize::MAX`: none.
+    pub fn set_pack_from_bytes(&self, bytes: usize) {
+        self.budget.set_pack_from_bytes(bytes);
+    }
+
     /// What all shards count.
     #[must_use]
     pub fn counts(&self) -> Counts {

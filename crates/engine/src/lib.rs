@@ -32,6 +32,7 @@ mod hash;
 mod index;
 mod item;
 mod losses;
+mod packed;
 mod policy;
 mod prefetch;
 mod queue;

@@ -12,6 +12,7 @@ use crate::hash::{Database, Hash, Hasher, Key};
 use crate::index::{Index, SlotAt};
 use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item};
 use crate::losses::{Cause, Losses};
+use crate::packed::Stored;
 use crate::policy::Policy;
 use crate::queue::{Queue, Queues};
 use crate::reclaim::Emptying;
@@ -46,7 +47,7 @@ pub enum Access {
 }
 
 /// A key that was found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Found<'a> {
     /// What is stored.
     pub value: Value<'a>,
@@ -59,12 +60,14 @@ pub struct Found<'a> {
 }
 
 /// A stored value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Value<'a> {
     /// Small, in place.
     Inline(&'a [u8]),
     /// Large, to be kept without a copy while it is sent.
     Shared(&'a Arc<Vec<u8>>),
+    /// Large, and kept compressed: unpacked for this look.
+    Unpacked(Arc<Vec<u8>>),
 }
 
 /// What a shard has, and what it has done.
@@ -98,7 +101,7 @@ impl Counts {
 #[derive(Debug)]
 pub(crate) struct Large {
     pub(crate) key: Box<[u8]>,
-    pub(crate) value: Arc<Vec<u8>>,
+    pub(crate) stored: Stored,
 }
 
 /// See the module.
@@ -177,7 +180,7 @@ impl Shard {
         }
         let item = Item::with_header(header, self.segments.at(place));
         let value = if header.is_large() {
-            Value::Shared(&self.large[item.large() as usize].value)
+            self.large[item.large() as usize].stored.value()
         } else {
             Value::Inline(item.value())
         };
@@ -254,7 +257,7 @@ impl Shard {
         let Some(place) = slot.place() else { return Ok(false) };
         let value = match Item::read(self.segments.at(place)).body() {
             Body::Inline { value, .. } => Arc::new(value.to_vec()),
-            Body::Large(number) => Arc::clone(&self.large[number as usize].value),
+            Body::Large(number) => self.large[number as usize].stored.plain(),
         };
         self.set_shared(key, value, expiry, now_ms)?;
         Ok(true)
@@ -376,7 +379,8 @@ impl Shard {
         expires_at_ms: Option<u64>,
         now_ms: u64,
     ) -> Result<(), OutOfMemory> {
-        let large = Large { key: key.bytes.into(), value };
+        let stored = Stored::new(value, self.budget.pack_from_bytes());
+        let large = Large { key: key.bytes.into(), stored };
         let bytes = large.bytes();
         self.make_room_for(bytes, now_ms)?;
         let number = self.large.insert(large);
@@ -509,6 +513,7 @@ impl Value<'_> {
         match self {
             Self::Inline(bytes) => Arc::new(bytes.to_vec()),
             Self::Shared(shared) => Arc::clone(shared),
+            Self::Unpacked(value) => Arc::clone(value),
         }
     }
 
@@ -518,6 +523,7 @@ impl Value<'_> {
         match self {
             Self::Inline(bytes) => bytes,
             Self::Shared(shared) => shared,
+            Self::Unpacked(value) => value,
         }
     }
 }
@@ -525,7 +531,7 @@ impl Value<'_> {
 impl Large {
     /// With what the allocator and the table of large items need for it.
     pub(crate) fn bytes(&self) -> usize {
-        Self::bytes_of(self.key.len(), self.value.capacity())
+        Self::bytes_of(self.key.len(), self.stored.bytes())
     }
 
     pub(crate) fn bytes_of(key_bytes: usize, value_bytes: usize) -> usize {

@@ -96,6 +96,7 @@ impl KvControl {
     /// Takes over what can change while it runs; the check of the configuration has put the rest back.
     pub(crate) fn apply(&self, settings: &KvSettings) {
         self.engine.set_bytes_max(settings.bytes_max);
+        self.engine.set_pack_from_bytes(settings.pack_from_bytes);
         self.server.set_access(settings.access.clone());
         self.server.set_limits(settings.limits);
         if let Some(tls) = &settings.tls {
@@ -131,6 +132,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
     };
     let save_file = settings.save_file.clone().map(|path| Arc::new(SaveFile::new(path)));
     let engine = save_file.as_ref().map_or_else(|| Engine::new(&begin), |file| file.restore(&begin));
+    engine.set_pack_from_bytes(settings.pack_from_bytes);
     let engine = Arc::new(engine);
     let start = kv::Settings {
         listen: settings.listen.clone(),

@@ -39,11 +39,11 @@ struct Block {
     queue: Queue,
     items: Vec<u8>,
     frequencies: Vec<u8>,
-    large: Vec<(Box<[u8]>, Stored)>,
+    large: Vec<(Box<[u8]>, Plain)>,
 }
 
 /// A value, shared with those who read it.
-type Stored = Arc<Vec<u8>>;
+type Plain = Arc<Vec<u8>>;
 
 /// A shard on its way out.
 struct Walk {
@@ -226,7 +226,7 @@ impl Block {
         self.frequencies.push(frequency);
         if let Body::Large(number) = item.body() {
             let large = &shard.large[number as usize];
-            self.large.push((large.key.clone(), Arc::clone(&large.value)));
+            self.large.push((large.key.clone(), large.stored.plain()));
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::engine::{Engine, Settings};
 use crate::hash::Key;
 use crate::index::Index;
 use crate::item::{Body, Content, Header, Item};
+use crate::packed::Stored;
 use crate::queue::Queue;
 use crate::segment::{SEGMENT_BYTES, Segment};
 use crate::shard::{Large, OutOfMemory, Shard};
@@ -210,7 +211,8 @@ impl Loading<'_> {
         let mut key = vec![0; opened.part.first_bytes as usize];
         let mut value = vec![0; opened.part.second_bytes as usize];
         self.pending.saved.read(&opened, &mut key, &mut value)?;
-        Ok(Large { key: key.into_boxed_slice(), value: Arc::new(value) })
+        let stored = Stored::new(Arc::new(value), self.shard.budget.pack_from_bytes());
+        Ok(Large { key: key.into_boxed_slice(), stored })
     }
 
     /// The segment of the block becomes one of the shard.

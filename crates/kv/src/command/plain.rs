@@ -66,10 +66,11 @@ impl<'a> Plain<'a> {
                     reply.bulk(value);
                     session.tally.hits += 1;
                 }
-                Some(Value::Shared(value)) => {
+                Some(large @ (Value::Shared(_) | Value::Unpacked(_))) => {
+                    let value = large.to_shared();
                     reply.announce(value.len());
                     session.tally.hits += 1;
-                    return Executed::Announced(Arc::clone(value));
+                    return Executed::Announced(value);
                 }
                 None => {
                     reply.null();

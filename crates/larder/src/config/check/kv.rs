@@ -33,6 +33,8 @@ pub(crate) struct KvSettings {
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) save_file: Option<PathBuf>,
     pub(crate) cluster: Option<Cluster>,
+    /// Longer values are compressed.
+    pub(crate) pack_from_bytes: usize,
 }
 
 pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
@@ -62,6 +64,10 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
         tls,
         save_file: scope.path(table, "save_file"),
         cluster: cluster(scope, table),
+        pack_from_bytes: match table.text("compression") {
+            Some("lz4") => table.number("compress_from"),
+            _ => usize::MAX,
+        },
     }
 }
 

@@ -81,6 +81,22 @@ pub(crate) static KV: Section = Section {
             "A fixed size is seldom better than what the kernel finds, and it takes no more than `net.core.rmem_max` and `wmem_max`.",
         ),
         row(
+            "compression",
+            Kind::Choice(&["none", "lz4"]),
+            Preset::Is("\"none\""),
+            Reload::Yes,
+            "How large values are kept, where that makes them smaller by an eighth at least.",
+            "A GET of such a value unpacks it. What clients see is the same. A reload changes how values are kept that are set from then on.",
+        ),
+        row(
+            "compress_from",
+            Kind::Size { min: 16 * KIB, max: 512 * MIB },
+            Preset::Is("\"16KiB\""),
+            Reload::Yes,
+            "With `compression`: the shortest value that is compressed.",
+            "Values that fit into 16 KiB with their key never are: a GET of a small value costs the same with and without compression.",
+        ),
+        row(
             "password_files",
             Kind::List(&Kind::SecretFile),
             Preset::Is("[]"),
