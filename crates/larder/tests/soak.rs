@@ -1,5 +1,6 @@
 //! The tests that take long: `make soak`.
 
+mod churn;
 mod compare;
 mod crowd;
 mod identical;
@@ -23,4 +24,10 @@ fn memory_stays_within_its_limit_for_ten_minutes() {
 #[test]
 fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
     identical::Files::start(200 << 20, "1GiB").check();
+}
+
+/// The same for the server for clients of Redis: its limit is what it takes, no more and no less.
+#[test]
+fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
+    churn::run(Duration::from_secs(600), 1 << 30);
 }

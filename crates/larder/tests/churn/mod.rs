@@ -1,0 +1,153 @@
+//! Keys that come, change their sizes and go, for as long as wanted.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{Kv, Random, wait};
+
+const CLIENTS: u64 = 2;
+/// Sent before replies are read.
+const BATCH_BYTES: usize = 256 << 10;
+/// How far resident memory may be from the limit.
+const TOLERANCE: f64 = 0.1;
+/// What a process takes that stores nothing.
+const EMPTY_BYTES_MAX: u64 = 40 << 20;
+
+/// Runs random traffic, and looks at the memory of the process all the time after it was full for the first time.
+pub(crate) fn run(duration: Duration, bytes_max: u64) {
+    let kv =
+        Kv::start(env!("CARGO_BIN_EXE_larder"), &["--maxmemory", &bytes_max.to_string(), "--workers", "2"]);
+    let empty = kv.service.resident_bytes();
+    assert!(empty < EMPTY_BYTES_MAX, "{empty} bytes without a key");
+    let end = Instant::now() + duration;
+    let mut seen: Vec<u64> = Vec::new();
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|seed| {
+                scope.spawn({
+                    let kv = &kv;
+                    move || churn(kv, seed, end)
+                })
+            })
+            .collect();
+        wait::until_true("it is full", || {
+            kv.ask(&["INFO stats"]).contains("evicted_keys:") && evicted(&kv) > 0
+        });
+        while clients.iter().any(|client| !client.is_finished()) {
+            seen.push(kv.service.resident_bytes());
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    seen.sort_unstable();
+    let of = |part: usize| seen[(seen.len() - 1) * part / 100];
+    let (least, middle, most) = (of(5), of(50), of(100));
+    eprintln!(
+        "limit {bytes_max}: {least} to {most} bytes were resident, half the time less than {middle}, {empty} of them without a key"
+    );
+    // The process itself is not among what clients store.
+    let limit = bytes_max as f64;
+    assert!((most - empty) as f64 <= limit * (1.0 + TOLERANCE), "{most} of {bytes_max}");
+    assert!(least as f64 >= limit * (1.0 - TOLERANCE), "{least} of {bytes_max}");
+}
+
+fn evicted(kv: &Kv) -> u64 {
+    let text = kv.ask(&["INFO stats"]);
+    let line = text.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
+    line.and_then(|number| number.parse().ok()).expect("it is told")
+}
+
+/// Small, middle and large values in turn, under keys that are used again with another size.
+fn churn(kv: &Kv, seed: u64, end: Instant) {
+    let mut random = Random::new(seed);
+    let mut connection = Connection::open(kv);
+    let kinds = [(1..300, 30_000), (1..300, 30_000), (300..16_000, 1500), (16_000..300_000, 150)];
+    while Instant::now() < end {
+        let (sizes, count) = kinds[random.below(kinds.len())].clone();
+        for _ in 0..count {
+            let key = random.below(400_000);
+            match random.below(20) {
+                0 => connection.send(&format!("DEL key-{key}\r\n"), &[]),
+                1 => connection.send(&format!("APPEND key-{} 0123456789\r\n", random.below(1000)), &[]),
+                _ => connection.set(key, &value(&mut random, &sizes), None),
+            }
+        }
+    }
+    connection.finish();
+}
+
+/// So many keys with values of these sizes.
+pub(crate) fn fill(kv: &Kv, keys: usize, sizes: Range<usize>) {
+    let mut random = Random::new(1);
+    let mut connection = Connection::open(kv);
+    (0..keys).for_each(|key| connection.set(key, &value(&mut random, &sizes), None));
+    connection.finish();
+}
+
+/// So many keys that expire together.
+pub(crate) fn fill_expiring(kv: &Kv, keys: usize, value_bytes: usize, after_ms: u64) {
+    let mut random = Random::new(1);
+    let mut connection = Connection::open(kv);
+    (0..keys).for_each(|key| {
+        connection.set(key, &value(&mut random, &(value_bytes..value_bytes + 1)), Some(after_ms));
+    });
+    connection.finish();
+}
+
+fn value(random: &mut Random, sizes: &Range<usize>) -> Vec<u8> {
+    let length = sizes.start + random.below(sizes.len());
+    vec![b'v'; length]
+}
+
+/// Commands in batches; replies are counted.
+struct Connection {
+    stream: TcpStream,
+    batch: Vec<u8>,
+    unanswered: usize,
+}
+
+impl Connection {
+    fn open(kv: &Kv) -> Self {
+        let stream = TcpStream::connect(kv.address()).expect("it listens");
+        stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+        Self { stream, batch: Vec::new(), unanswered: 0 }
+    }
+
+    fn set(&mut self, key: usize, value: &[u8], after_ms: Option<u64>) {
+        let key = format!("key-{key}");
+        let mut head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len());
+        let mut tail = "\r\n".to_owned();
+        if let Some(after_ms) = after_ms.map(|after_ms| after_ms.to_string()) {
+            head.replace_range(..2, "*5");
+            let _ = write!(tail, "$2\r\nPX\r\n${}\r\n{after_ms}\r\n", after_ms.len());
+        }
+        self.batch.extend_from_slice(head.as_bytes());
+        self.send(&tail, value);
+    }
+
+    /// Text behind a value.
+    fn send(&mut self, text: &str, value: &[u8]) {
+        self.batch.extend_from_slice(value);
+        self.batch.extend_from_slice(text.as_bytes());
+        self.unanswered += 1;
+        if self.batch.len() > BATCH_BYTES {
+            self.finish();
+        }
+    }
+
+    /// Every reply here is one line.
+    fn finish(&mut self) {
+        self.stream.write_all(&self.batch).expect("it reads");
+        self.batch.clear();
+        let mut replies = [0; 64 << 10];
+        while self.unanswered > 0 {
+            let length = self.stream.read(&mut replies).expect("it answers");
+            assert!(length > 0, "it has closed");
+            assert!(!replies[..length].contains(&b'-'), "{}", String::from_utf8_lossy(&replies[..length]));
+            self.unanswered -= replies[..length].iter().filter(|byte| **byte == b'\n').count();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What `larder kv` takes of the machine: as much as it was given, whatever clients store.
+
+mod churn;
+
+use std::time::Duration;
+
+use testkit::{Kv, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+#[test]
+fn memory_stays_at_its_limit() {
+    churn::run(Duration::from_secs(15), 192 << 20);
+}
+
+/// Each with as little as it takes, which is one shard of a few segments.
+#[test]
+fn the_least_memory_works_under_every_policy() {
+    for policy in ["allkeys-s3fifo", "allkeys-lru", "allkeys-lfu", "allkeys-random"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "2MiB", "--maxmemory-policy", policy, "--workers", "2"]);
+        churn::fill(&kv, 20_000, 1..400);
+        churn::fill(&kv, 500, 10_000..60_000);
+        churn::fill(&kv, 20_000, 1..400);
+        assert_eq!(kv.ask(&["SET last word", "GET last"]), "+OK\r\n$4\r\nword\r\n", "{policy}");
+    }
+}
+
+/// 100 MiB, although nobody asks for the keys. What stays is the index and the segment that each shard is filling.
+#[test]
+fn expired_memory_is_given_back() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
+    let before = kv.service.resident_bytes();
+    churn::fill_expiring(&kv, 100_000, 1000, 4000);
+    assert!(kv.service.resident_bytes() > before + (95 << 20));
+    let expired =
+        wait::until("all have expired", || kv.ask(&["DBSIZE"]).eq(":0\r\n").then(std::time::Instant::now));
+    wait::until_true("their memory is given back", || kv.service.resident_bytes() < before + (24 << 20));
+    eprintln!("given back {:?} after the last key was gone", expired.elapsed());
+}
+
+#[test]
+fn compressed_values_are_the_same_and_take_less() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\ncompress_from = \"32KiB\"\n").expect("a file");
+    let kv = Kv::start(LARDER, &["--config", config.to_str().expect("a path in UTF-8")]);
+    let commands = [
+        "SETRANGE long 99999 z",
+        "STRLEN long",
+        "APPEND long 0123456789",
+        "GETRANGE long -11 -1",
+        "SETRANGE long 5 here",
+        "GETRANGE long 4 9",
+        "EXPIRE long 1000",
+        "COPY long copy",
+        "STRLEN copy",
+        "GETDEL none",
+        "SETRANGE short 20000 z",
+    ];
+    let expected = ":100000\r\n:100000\r\n:100010\r\n$11\r\nz0123456789\r\n:100010\r\n$6\r\n\0here\0\r\n:1\r\n:1\r\n:100010\r\n$-1\r\n:20001\r\n";
+    assert_eq!(kv.ask(&commands), expected);
+    let usage = |key: &str| -> usize {
+        kv.ask(&[&format!("MEMORY USAGE {key}")])[1..].trim_end().parse().expect("a number")
+    };
+    assert!(usage("long") < 2000 && usage("copy") < 2000, "{} bytes", usage("long"));
+    assert!(usage("short") > 20_000, "it is shorter than what is compressed");
+    let whole = kv.ask(&["GET long"]);
+    assert!(whole.starts_with("$100010\r\n\0\0\0\0\0here\0") && whole.ends_with("z0123456789\r\n"));
+}
