@@ -149,9 +149,31 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::StoreBytesMax, &[], 1);
         sample.add(Metric::StoreEntries, &[], 1);
         sample.add(Metric::StoreFileBytes, &[], 1);
+        KV_METRICS.into_iter().for_each(|metric| sample.add(metric, &[], 1));
+        sample.add(Metric::KvCommandSecondsTotal, &["get"], 1);
+        sample.add(Metric::KvCommandsTotal, &["get"], 1);
+        sample.add(Metric::KvErrorsTotal, &["ERR"], 1);
     }));
     telemetry
 }
+
+/// Those of the server for clients of Redis that have no labels.
+const KV_METRICS: [Metric; 14] = [
+    Metric::KvBuffersBytes,
+    Metric::KvConnections,
+    Metric::KvConnectionsRefusedTotal,
+    Metric::KvConnectionsTotal,
+    Metric::KvEvictionsTotal,
+    Metric::KvExpirationsTotal,
+    Metric::KvHitsTotal,
+    Metric::KvKeys,
+    Metric::KvKeysExpiring,
+    Metric::KvMemoryBytes,
+    Metric::KvMemoryBytesMax,
+    Metric::KvMissesTotal,
+    Metric::KvReceivedBytesTotal,
+    Metric::KvSentBytesTotal,
+];
 
 #[test]
 fn every_declared_metric_appears_and_reads_strictly() {
