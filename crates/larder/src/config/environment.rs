@@ -51,13 +51,13 @@ impl Environment {
                 override_number(kv, key, name, number, problems);
             }
         }
+        self.apply_compression(kv, problems);
         self.apply_metrics(tree, problems);
         for (name, reason) in [(SHARDS, NO_SHARDS), (INLINE, NO_INLINE)] {
             if self.number(name, problems).is_some() {
                 problems.warning(&Place::Flag(name), "", format!("has no effect: {reason}"));
             }
         }
-        self.apply_compression(problems);
     }
 
     /// The predecessor listens on all addresses, and has neither passwords nor other means against strangers.
@@ -104,16 +104,19 @@ impl Environment {
     }
 
     /// The predecessor takes a number for it, so that its own `true` switches compression off. Here the words mean what they say.
-    fn apply_compression(&self, problems: &mut Problems) {
-        let place = Place::Flag(COMPRESSION);
-        match self.value(COMPRESSION) {
-            None | Some("0" | "false") => {}
-            Some("true") => problems.warning(&place, "", NO_COMPRESSION),
-            Some(value) if value.parse::<u64>().is_ok() => problems.warning(&place, "", NO_COMPRESSION),
+    fn apply_compression(&self, kv: &mut Table, problems: &mut Problems) {
+        let compression = match self.value(COMPRESSION) {
+            None => return,
+            Some("0" | "false") => "none",
+            Some("true") => "lz4",
+            Some(value) if value.parse::<u64>().is_ok() => "lz4",
             Some(value) => {
-                problems.error(&place, "", format!("expected true, false or a number; found {value:?}"));
+                let message = format!("expected true, false or a number; found {value:?}");
+                problems.error(&Place::Flag(COMPRESSION), "", message);
+                return;
             }
-        }
+        };
+        override_key(kv, "compression", COMPRESSION, text(compression), problems);
     }
 
     fn port(&self, name: &'static str, problems: &mut Problems) -> Option<u16> {
@@ -148,7 +151,6 @@ const OPEN: &str = "off, because clients of poor-man-s-cache have no password: w
 const NO_SHARDS: &str =
     "keys are divided among shards by themselves, and workers are as many as `workers` says";
 const NO_INLINE: &str = "requests of any size are read where they arrived, without slots of a fixed size";
-const NO_COMPRESSION: &str = "has no effect: values are kept as they are";
 
 #[cfg(test)]
 mod tests {
@@ -178,8 +180,19 @@ mod tests {
         check_problems(&[], &[]);
         check_problems(&[("NUM_SHARDS", "24")], &["NUM_SHARDS: warning: has no effect"]);
         check_problems(&[("RESP_INLINE_CAPACITY", "255")], &["RESP_INLINE_CAPACITY: warning: has no effect"]);
-        check_problems(&[("ENABLE_COMPRESSION", "false")], &[]);
-        check_problems(&[("ENABLE_COMPRESSION", "0")], &[]);
+    }
+
+    #[test]
+    fn compression_is_what_the_variable_says() {
+        let check = |value: &str, expected: bool| {
+            let checked = check_variables(&[("SERVER_PORT", "7000"), ("ENABLE_COMPRESSION", value)]);
+            let kv = checked.settings.expect("usable").kv.expect("it is larder kv");
+            assert_eq!((kv.pack_from_bytes < usize::MAX), expected, "{value}");
+        };
+        check("true", true);
+        check("1", true);
+        check("false", false);
+        check("0", false);
     }
 
     #[test]
