@@ -4,12 +4,14 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::{Kv, Random, wait};
 
 const CLIENTS: u64 = 2;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Sent before replies are read.
 const BATCH_BYTES: usize = 256 << 10;
 /// How far resident memory may be from the limit.
@@ -26,20 +28,21 @@ pub(crate) fn run(duration: Duration, bytes_max: u64) {
     let end = Instant::now() + duration;
     let mut seen: Vec<u64> = Vec::new();
     thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|seed| {
-                scope.spawn({
-                    let kv = &kv;
-                    move || churn(kv, seed, end)
-                })
-            })
-            .collect();
+        // Says nothing; it closes when the last client has ended.
+        let (running, ended) = mpsc::sync_channel::<()>(0);
+        for seed in 0..CLIENTS {
+            let (kv, running) = (&kv, running.clone());
+            scope.spawn(move || {
+                churn(kv, seed, end);
+                drop(running);
+            });
+        }
+        drop(running);
         wait::until_true("it is full", || {
             kv.ask(&["INFO stats"]).contains("evicted_keys:") && evicted(&kv) > 0
         });
-        while clients.iter().any(|client| !client.is_finished()) {
+        while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
             seen.push(kv.service.resident_bytes());
-            thread::sleep(Duration::from_millis(20));
         }
     });
     seen.sort_unstable();
