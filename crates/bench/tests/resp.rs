@@ -216,7 +216,7 @@ fn broken_conversations_are_told_by_cause() {
 
 #[test]
 fn unit_separator_replies_are_verified() {
-    let cases: [(Workload, &[u8], [u64; 2], &str); 9] = [
+    let cases: [ReplyCase<'_>; 9] = [
         (Workload::Set, b"OK\x1f", [1, 0], "ok"),
         (Workload::Set, b"ERROR: Internal error\x1f", [0, 1], "ERROR: Internal error"),
         (Workload::Set, b"(nil)\x1f", [0, 1], "other"),
@@ -227,26 +227,30 @@ fn unit_separator_replies_are_verified() {
         (Workload::Del, b"ERROR: Key does not exist\x1f", [1, 0], "not deleted"),
         (Workload::Del, b"ERROR: Unknown command\x1f", [0, 1], "ERROR: Unknown command"),
     ];
-    for (workload, reply, expected, outcome) in cases {
-        let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
-        let load = RespLoad {
-            protocol: Protocol::UnitSeparator,
-            workload,
-            connections: 1,
-            until: Until::Requests(1),
-            ..load(server.address())
-        };
-        let run = run(&load, &mut ()).expect("it can be reached").run;
-        let shown = reply.escape_ascii();
-        assert_eq!([run.requests, run.errors.wrong], expected, "{shown}");
-        let outcomes: Vec<_> = run.outcomes.iter().map(|outcome| outcome.name.as_str()).collect();
-        assert_eq!(outcomes, [outcome], "{shown}");
-        let asked = server.received();
+    for case in cases {
+        let asked = check_reply(Protocol::UnitSeparator, case);
         let verb = &asked[..4];
         assert!(
             asked.ends_with(b"\x1f") && [b"SET ", b"GET ", b"DEL "].contains(&verb.try_into().expect("four"))
         );
     }
+}
+
+/// What is asked, the reply, requests that were answered right and wrong, and the name of the outcome.
+type ReplyCase<'a> = (Workload, &'a [u8], [u64; 2], &'a str);
+
+/// Gives one reply to one request, and what was asked.
+#[track_caller]
+fn check_reply(protocol: Protocol, (workload, reply, expected, outcome): ReplyCase<'_>) -> Vec<u8> {
+    let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
+    let load =
+        RespLoad { protocol, workload, connections: 1, until: Until::Requests(1), ..load(server.address()) };
+    let run = run(&load, &mut ()).expect("it can be reached").run;
+    let shown = reply.escape_ascii();
+    assert_eq!([run.requests, run.errors.wrong], expected, "{shown}");
+    let outcomes: Vec<_> = run.outcomes.iter().map(|outcome| outcome.name.as_str()).collect();
+    assert_eq!(outcomes, [outcome], "{shown}");
+    server.received()
 }
 
 #[test]
@@ -335,7 +339,7 @@ fn settings_that_exclude_each_other_are_refused() {
 
 #[test]
 fn memcached_replies_are_verified() {
-    let cases: [(Workload, &[u8], [u64; 2], &str); 9] = [
+    let cases: [ReplyCase<'_>; 9] = [
         (Workload::Set, b"HD\r\n", [1, 0], "ok"),
         (Workload::Set, b"NS\r\n", [0, 1], "NS"),
         (Workload::Set, b"SERVER_ERROR out of memory\r\n", [0, 1], "SERVER_ERROR"),
@@ -346,20 +350,8 @@ fn memcached_replies_are_verified() {
         (Workload::Del, b"HD\r\n", [1, 0], "deleted"),
         (Workload::Del, b"NF\r\n", [1, 0], "not deleted"),
     ];
-    for (workload, reply, expected, outcome) in cases {
-        let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
-        let load = RespLoad {
-            protocol: Protocol::Memcached,
-            workload,
-            connections: 1,
-            until: Until::Requests(1),
-            ..load(server.address())
-        };
-        let run = run(&load, &mut ()).expect("it can be reached").run;
-        let shown = reply.escape_ascii();
-        assert_eq!([run.requests, run.errors.wrong], expected, "{shown}");
-        let outcomes: Vec<_> = run.outcomes.iter().map(|outcome| outcome.name.as_str()).collect();
-        assert_eq!(outcomes, [outcome], "{shown}");
+    for case in cases {
+        check_reply(Protocol::Memcached, case);
     }
 }
 
