@@ -10,13 +10,12 @@ mod callgrind;
 mod counted_commands;
 mod figures;
 
-use std::thread;
 
 use testkit::{Client, Larder, ScriptedOrigin};
 
 use self::callgrind::Counts;
 use self::callgrind::http2::Http2;
-use self::figures::{Figure, Figures};
+use self::figures::Figure;
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 /// Buffers have their sizes, and caches their entries, after so many.
@@ -54,21 +53,9 @@ const CASES: [(&str, Ask); 6] = [
 #[test]
 fn requests_cost_what_is_committed() {
     let origin = origin();
-    // As many at once as a small machine has cores.
-    let (left, right) = CASES.split_at(CASES.len() / 2);
     let url = origin.url();
     let nothing = counts_of(&url, None);
-    let count = |cases: &'static [(&'static str, Ask)]| {
-        let figures = cases.iter().map(|(name, ask)| ((*name).to_owned(), figure(&url, nothing, *ask)));
-        figures.collect::<Figures>()
-    };
-    let measured = thread::scope(|scope| {
-        let other = scope.spawn(|| count(right));
-        let mut measured = count(left);
-        measured.extend(other.join().expect("a case failed"));
-        measured
-    });
-    figures::judge(figures::GATEWAY, &measured);
+    figures::judge(figures::GATEWAY, &figures::of_all(&CASES, |ask| figure(&url, nothing, ask)));
 }
 
 fn origin() -> ScriptedOrigin {

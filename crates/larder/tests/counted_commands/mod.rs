@@ -3,13 +3,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::thread;
 
 use testkit::Kv;
 
 use crate::LARDER;
 use crate::callgrind::{self, Counts};
-use crate::figures::{self, Figure, Figures};
+use crate::figures::{self, Figure};
 
 /// A command on many keys, so many at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,18 +39,7 @@ const COUNTED_COMMANDS: u64 = 20 * KEYS;
 #[test]
 fn commands_cost_what_is_committed() {
     let nothing = counts_of(None);
-    let (left, right) = CASES.split_at(CASES.len() / 2);
-    let count = |cases: &[(&str, Ask)]| {
-        let figures = cases.iter().map(|(name, ask)| ((*name).to_owned(), figure(nothing, *ask)));
-        figures.collect::<Figures>()
-    };
-    let measured = thread::scope(|scope| {
-        let other = scope.spawn(|| count(right));
-        let mut measured = count(left);
-        measured.extend(other.join().expect("a case failed"));
-        measured
-    });
-    figures::judge(figures::KV, &measured);
+    figures::judge(figures::KV, &figures::of_all(&CASES, |ask| figure(nothing, ask)));
 }
 
 fn figure(nothing: Counts, ask: Ask) -> Figure {

@@ -1,7 +1,7 @@
 //! The committed figures, and what is said where they no longer hold.
 
 use std::collections::BTreeMap;
-use std::{fmt, fs};
+use std::{fmt, fs, thread};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +65,23 @@ pub(crate) fn judge(file: File, measured: &Figures) {
         "what a request costs has changed: find out why (valgrind --tool=callgrind shows where), undo it, or \
          run `scripts/instructions --write` and commit the figures with the change and its reason"
     );
+}
+
+/// The figures of all cases; half of them at once, as many as a small machine has cores.
+pub(crate) fn of_all<A: Copy + Sync>(
+    cases: &[(&'static str, A)],
+    figure: impl Fn(A) -> Figure + Sync,
+) -> Figures {
+    let count = |cases: &[(&'static str, A)]| -> Figures {
+        cases.iter().map(|(name, ask)| ((*name).to_owned(), figure(*ask))).collect()
+    };
+    let (left, right) = cases.split_at(cases.len() / 2);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| count(right));
+        let mut figures = count(left);
+        figures.extend(other.join().expect("a case failed"));
+        figures
+    })
 }
 
 /// The figure of so many requests, and of nothing but the same begin and end.
