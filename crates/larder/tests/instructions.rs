@@ -10,7 +10,6 @@ mod callgrind;
 mod counted_commands;
 mod figures;
 
-
 use testkit::{Client, Larder, ScriptedOrigin};
 
 use self::callgrind::Counts;
