@@ -17,6 +17,8 @@ pub(crate) struct Connection {
     /// What the socket did not take.
     unsent: Vec<u8>,
     sent: usize,
+    /// An event told that the client sends no more: no other will, so what was read is not all until the end is read too.
+    is_ending: bool,
     /// Of its buffers, as the server knows them.
     accounted_bytes: usize,
 }
@@ -47,11 +49,16 @@ pub(crate) struct Buffers {
 impl Connection {
     pub(crate) fn new(transport: Transport, session: Session) -> Self {
         let conversation = Conversation::new(session);
-        Self { transport, conversation, unsent: Vec::new(), sent: 0, accounted_bytes: 0 }
+        Self { transport, conversation, unsent: Vec::new(), sent: 0, is_ending: false, accounted_bytes: 0 }
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.conversation.session.client
+    }
+
+    /// The client has said its last, or is gone.
+    pub(crate) fn expect_end(&mut self) {
+        self.is_ending = true;
     }
 
     /// Whether nothing is under way that was read.
@@ -102,7 +109,9 @@ impl Connection {
             Ok(bytes) => {
                 let is_full = bytes == input.len();
                 let then = self.say(&buffers.input[..bytes], context, &mut buffers.output);
-                if then == Then::Wait && is_full { Then::Again } else { then }
+                // A client that does not read its replies is waited for, whatever it has sent.
+                let is_more = (is_full || self.is_ending) && self.is_flushed();
+                if then == Then::Wait && is_more { Then::Again } else { then }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Then::Wait,
             Err(error) if error.kind() == ErrorKind::Interrupted => Then::Again,

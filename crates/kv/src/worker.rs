@@ -146,11 +146,11 @@ impl Worker {
                 self.accept(FIRST_DOOR - number, now_ms)
             }
             Token(number) => {
-                self.turn(number, Isolation::Turn, now_ms);
-                // The end may have come with the last bytes, and then no other event tells of it.
-                if event.is_read_closed() || event.is_error() {
-                    self.again.push(number);
+                let is_end = event.is_read_closed() || event.is_error();
+                if let Some(connection) = self.connections.get_mut(number).filter(|_| is_end) {
+                    connection.expect_end();
                 }
+                self.turn(number, Isolation::Turn, now_ms);
             }
         }
     }

@@ -74,6 +74,29 @@ fn requests_larger_than_a_read_wait_with_those_behind_them() {
     assert_eq!(stream.read(&mut [0]).expect("the end"), 0);
 }
 
+/// What a client sends while its command waits is read later, and with it that there is no more.
+#[test]
+fn a_client_that_leaves_while_its_command_waits_is_answered_and_gone() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]);
+    let mut other = connect(&kv);
+    let mut ask = |command: &str| {
+        other.write_all(format!("{command}\r\n").as_bytes()).expect("sent");
+        read_exactly(&mut other, if command == "PING" { b"+PONG\r\n" } else { b"+OK\r\n" });
+    };
+    ask("CLIENT PAUSE 600000 WRITE");
+    let mut leaving = connect(&kv);
+    leaving.write_all(b"PING\r\nSET key value\r\n").expect("sent");
+    // The reply says that both were read.
+    read_exactly(&mut leaving, b"+PONG\r\n");
+    leaving.write_all(b"GET key\r\n").expect("sent");
+    leaving.shutdown(Shutdown::Write).expect("half closed");
+    // Its worker has had the event of that when it answers this.
+    (0..2).for_each(|_| ask("PING"));
+    ask("CLIENT UNPAUSE");
+    read_exactly(&mut leaving, b"+OK\r\n$5\r\nvalue\r\n");
+    assert_eq!(leaving.read(&mut [0]).expect("the end"), 0);
+}
+
 #[test]
 fn what_was_asked_is_answered_when_it_ends() {
     let mut kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"]);

@@ -3,7 +3,6 @@
 #[path = "kv_talk/scenario.rs"]
 mod scenario;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use scenario::Talker;
@@ -57,16 +56,10 @@ fn transactions_of_two_workers_are_atomic() {
     let kv = two_workers();
     let mut teller = Talker::connect(kv.address());
     teller.expect("MSET one 500 two 500", "+OK\r\n");
-    let under_way = AtomicUsize::new(4);
+    let kv = &kv;
     thread::scope(|scope| {
-        for number in 0..4 {
-            let (kv, under_way) = (&kv, &under_way);
-            scope.spawn(move || {
-                transfer(kv, number);
-                under_way.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-        while under_way.load(Ordering::Relaxed) > 0 {
+        let transfers: Vec<_> = (0..4).map(|number| scope.spawn(move || transfer(kv, number))).collect();
+        while transfers.iter().any(|transfer| !transfer.is_finished()) {
             let lines = teller.lines("MULTI\r\nGET one\r\nGET two\r\nEXEC\r\nMGET one two", 3 + 5 + 5);
             let numbers: Vec<i64> = lines.iter().filter_map(|line| line.parse().ok()).collect();
             assert_eq!(numbers.len(), 4, "{lines:?}");
