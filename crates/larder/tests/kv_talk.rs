@@ -3,7 +3,9 @@
 #[path = "kv_talk/scenario.rs"]
 mod scenario;
 
+use std::collections::BTreeSet;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use scenario::Talker;
 use testkit::{Kv, Redis, wait};
@@ -245,4 +247,36 @@ fn clients_are_listed_with_what_they_do() {
         &["flags=P", "sub=2", "psub=1", "ssub=0", "multi=-1", "cmd=psubscribe", "resp=2", "redir=-1"],
     );
     has(&two.id, &["name=worker", "flags=xtB", "db=4", "multi=1", "resp=3", "redir=0", "user=default"]);
+}
+
+/// CLIENT PAUSE, with commands of many connections of both workers that wait: none goes before its end, and none is forgotten.
+#[test]
+fn commands_of_many_wait_for_the_end_of_a_pause() {
+    let (redis, kv) = (Redis::start(""), two_workers());
+    for address in [redis.address(), kv.address()] {
+        let mut other = Talker::connect(address);
+        let mut waiting: Vec<_> = (0..40).map(|_| Talker::connect(address)).collect();
+        for (pause, end) in [("60000 WRITE", Some("CLIENT UNPAUSE")), ("300 WRITE", None), ("300 ALL", None)]
+        {
+            other.expect("FLUSHALL", "+OK\r\n");
+            let begin = Instant::now();
+            other.expect(&format!("CLIENT PAUSE {pause}"), "+OK\r\n");
+            for (number, client) in waiting.iter_mut().enumerate() {
+                client.send(&format!("INCR count\r\nECHO {number:02}\r\nSET {number} 1"));
+            }
+            if let Some(end) = end {
+                other.expect("EXISTS count", ":0\r\n");
+                other.expect(end, "+OK\r\n");
+            }
+            let counts = waiting.iter_mut().enumerate().map(|(number, client)| {
+                let lines = client.lines("", 4);
+                assert_eq!(lines[1..], ["$2".to_owned(), format!("{number:02}"), "+OK".to_owned()]);
+                lines[0].clone()
+            });
+            let counts: BTreeSet<String> = counts.collect();
+            assert_eq!(counts, (1..=40).map(|count| format!(":{count}")).collect(), "{pause}");
+            let is_over = end.is_some() || begin.elapsed() >= Duration::from_millis(300);
+            assert!(is_over, "{pause}: over after {:?}", begin.elapsed());
+        }
+    }
 }
