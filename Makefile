@@ -3,10 +3,14 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 
+# Of make profile: get or set, and commands at once.
+WORKLOAD ?= get
+PIPELINE ?= 100
+
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak leaks compare deps
+.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak leaks profile compare deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +64,10 @@ soak: ## the long tests of the binary: memory at its limit, ten thousand clients
 leaks: ## clients of kv under valgrind: nothing may be definitely lost
 	@scripts/install-dependencies
 	@scripts/leaks
+
+profile: ## where kv spends its time (perf) and instructions (callgrind): make profile WORKLOAD=set PIPELINE=10
+	@scripts/install-dependencies
+	@scripts/profile $(WORKLOAD) $(PIPELINE)
 
 # What, and with how much patience: make compare WHAT="hit vary" ROUNDS=3 SECONDS_EACH=2 PEERS=larder,haproxy LARDER=path
 compare: SECONDS_EACH = 3
