@@ -2,9 +2,9 @@
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-use crate::slot::{Slot, TagPattern};
+use crate::slot::Slot;
 
-pub(crate) const SLOTS: usize = 7;
+pub(crate) const SLOTS: usize = 10;
 /// Buckets of the first block: 16 KiB.
 const FIRST_BLOCK: usize = 1 << FIRST_BLOCK_BITS;
 const FIRST_BLOCK_BITS: u32 = 8;
@@ -15,10 +15,14 @@ const PAGE: usize = 4096 / size_of::<Bucket>();
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
+    /// Of the hash of the key of each slot.
+    pub(crate) tags: [u16; SLOTS],
     pub(crate) slots: [Slot; SLOTS],
-    /// One more bucket of the same keys: its number in `overflow`, plus one; 0: there is none.
-    pub(crate) more: u64,
+    /// One more bucket of the same keys: its number among those that overflowed, plus one; 0: there is none.
+    pub(crate) more: u32,
 }
+
+const _: () = assert!(size_of::<Bucket>() == 64);
 
 /// Numbers of slots, from the first on.
 #[derive(Clone, Copy, Debug)]
@@ -35,24 +39,24 @@ pub(crate) struct Buckets {
 impl Bucket {
     /// Slots that have this tag, or are empty where the tag is zero.
     #[inline]
-    pub(crate) fn candidates(&self, tag: TagPattern) -> Candidates {
+    pub(crate) fn candidates(&self, tag: u16) -> Candidates {
         Candidates(tagged(self, tag))
     }
 }
 
 /// Without a branch for each slot: which one it is can't be predicted.
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "four slots at once: 14 instructions for 70")]
+#[expect(unsafe_code, reason = "eight tags at once: 9 instructions for 60")]
 #[inline]
-fn tagged(bucket: &Bucket, tag: TagPattern) -> u32 {
+fn tagged(bucket: &Bucket, tag: u16) -> u32 {
     // SAFETY: every processor of this architecture has SSE2.
-    unsafe { simd::equal(bucket, TagPattern::MASK, tag.bits()) }
+    unsafe { simd::equal(bucket, tag) }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-fn tagged(bucket: &Bucket, tag: TagPattern) -> u32 {
-    (0..SLOTS).fold(0, |found, number| found | u32::from(tag.is_of(bucket.slots[number])) << number)
+fn tagged(bucket: &Bucket, tag: u16) -> u32 {
+    (0..SLOTS).fold(0, |found, number| found | u32::from(bucket.tags[number] == tag) << number)
 }
 
 impl Iterator for Candidates {
@@ -109,35 +113,26 @@ fn block_of(number: usize) -> usize {
 #[cfg(target_arch = "x86_64")]
 mod simd {
     use std::arch::x86_64::{
-        __m128, __m128i, _mm_and_si128, _mm_castps_si128, _mm_cmpeq_epi32, _mm_load_ps, _mm_movemask_epi8,
-        _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_setzero_si128, _mm_shuffle_ps,
+        __m128i, _mm_cmpeq_epi16, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16,
     };
 
     use super::{Bucket, SLOTS};
 
-    const _: () = assert!(size_of::<Bucket>() == 4 * size_of::<__m128>() && align_of::<Bucket>() >= 16);
+    const _: () = assert!(size_of::<Bucket>() >= 2 * size_of::<__m128i>() && align_of::<Bucket>() >= 16);
+    const _: () = assert!(std::mem::offset_of!(Bucket, tags) == 0 && SLOTS <= 16);
 
-    /// One bit for each slot whose upper half is `wanted`, as far as `mask` goes.
-    #[expect(unsafe_code, reason = "two slots with one load: to gather them costs twice the comparison")]
+    /// One bit for each slot whose tag it is.
+    #[expect(unsafe_code, reason = "eight tags with one load: to gather them costs twice the comparison")]
     #[inline]
     #[target_feature(enable = "sse2")]
-    pub(super) fn equal(bucket: &Bucket, mask: u32, wanted: u32) -> u32 {
-        let words = std::ptr::from_ref(bucket).cast::<__m128>();
-        // SAFETY: a bucket has 64 bytes, all of them initialized (`repr(C)` of eight times eight), and is aligned, as is asserted above.
-        let [a, b, c, d] = unsafe { [0, 1, 2, 3].map(|number| _mm_load_ps(words.add(number).cast())) };
-        let (mask, wanted) = (_mm_set1_epi32(mask.cast_signed()), _mm_set1_epi32(wanted.cast_signed()));
-        let is_equal = |halves: __m128i| _mm_cmpeq_epi32(_mm_and_si128(halves, mask), wanted);
-        let found = _mm_packs_epi32(is_equal(upper_halves(a, b)), is_equal(upper_halves(c, d)));
-        let found = _mm_packs_epi16(found, _mm_setzero_si128());
-        // The eighth is none of the slots.
+    pub(super) fn equal(bucket: &Bucket, tag: u16) -> u32 {
+        let words = std::ptr::from_ref(bucket).cast::<__m128i>();
+        // SAFETY: a bucket has 64 bytes, all of them initialized (integers without gaps between them), and is aligned, as is asserted above.
+        let (first, second) = unsafe { (_mm_load_si128(words), _mm_load_si128(words.add(1))) };
+        let wanted = _mm_set1_epi16(tag.cast_signed());
+        let found = _mm_packs_epi16(_mm_cmpeq_epi16(first, wanted), _mm_cmpeq_epi16(second, wanted));
+        // What is behind the tags is none.
         _mm_movemask_epi8(found).cast_unsigned() & ((1 << SLOTS) - 1)
-    }
-
-    #[inline]
-    #[target_feature(enable = "sse2")]
-    fn upper_halves(one: __m128, other: __m128) -> __m128i {
-        const ODD: i32 = 0b11_01_11_01;
-        _mm_castps_si128(_mm_shuffle_ps::<ODD>(one, other))
     }
 }
 
@@ -167,9 +162,9 @@ mod tests {
         let mut buckets = Buckets::default();
         for number in 0..5000 {
             buckets.add();
-            buckets.at_mut(number).more = number as u64;
+            buckets.at_mut(number).more = number as u32;
         }
-        assert!((0..5000).all(|number| buckets.at(number).more == number as u64));
+        assert!((0..5000).all(|number| buckets.at(number).more == number as u32));
         assert_eq!((buckets.count(), buckets.bytes()), (5000, 5056 * 64));
         let sizes: Vec<usize> = buckets.blocks.iter().map(|block| block.len()).collect();
         assert_eq!(sizes, [256, 256, 512, 1024, 2048, 4096]);
@@ -177,15 +172,13 @@ mod tests {
 
     #[test]
     fn candidates_are_the_slots_with_the_tag() {
-        let place = Place { segment: 3, offset: 64 };
-        let other = Slot::new(place, 0xF_FFFE, 255);
-        for tag in [1, 0x5_5555, 0xF_FFFF] {
+        let slot = Slot::new(Place { segment: 3, offset: 64 });
+        for tag in [1, 0x5555, 0xFFFF] {
             for pattern in 0..1_u32 << SLOTS {
-                let slot =
-                    |number: usize| if pattern >> number & 1 == 1 { Slot::new(place, tag, 7) } else { other };
-                let bucket = Bucket { slots: std::array::from_fn(slot), more: u64::MAX };
-                let found =
-                    bucket.candidates(TagPattern::new(tag)).fold(0, |found, number| found | 1 << number);
+                let tag_of = |number: usize| if pattern >> number & 1 == 1 { tag } else { 0xFFFE };
+                let bucket =
+                    Bucket { tags: std::array::from_fn(tag_of), slots: [slot; SLOTS], more: u32::MAX };
+                let found = bucket.candidates(tag).fold(0, |found, number| found | 1 << number);
                 assert_eq!(found, pattern);
             }
         }

@@ -18,12 +18,12 @@ impl Shard {
         let mut live_bytes = vec![0; self.segments.numbers().max().map_or(0, |last| last as usize + 1)];
         let mut keys = 0;
         for home in 0..self.index.buckets() {
-            for slot in self.index.slots_of(home) {
+            for (tag, slot) in self.index.tagged_slots_of(home) {
                 let place = slot.place().ok_or("an empty slot is listed")?;
                 let item = Item::read(self.segments.at(place));
                 let hash = self.hash_of_item(item).ok_or_else(|| format!("{place:?} names no large item"))?;
                 ensure(
-                    self.index.home(hash) == home && slot.has_tag(hash.tag()),
+                    self.index.home(hash) == home && tag == hash.tag(),
                     "a slot is in a wrong place",
                     place,
                 )?;

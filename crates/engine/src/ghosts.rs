@@ -38,7 +38,7 @@ impl Ghosts {
         let age = self.age();
         let set = self.set_of(hash);
         let oldest = set.iter_mut().max_by_key(|entry| entry_age(**entry, age)).expect("a set has ways");
-        *oldest = hash.tag() << TAG_SHIFT | age;
+        *oldest = hash.ghost_tag() << TAG_SHIFT | age;
     }
 
     /// Whether it was remembered; it is forgotten now.
@@ -48,7 +48,7 @@ impl Ghosts {
         }
         let (age, oldest) = (self.age(), (self.window / self.step()) as u32);
         let is_it = |entry: &u32| {
-            *entry != 0 && *entry >> TAG_SHIFT == hash.tag() && entry_age(*entry, age) <= oldest
+            *entry != 0 && *entry >> TAG_SHIFT == hash.ghost_tag() && entry_age(*entry, age) <= oldest
         };
         let entry = self.set_of(hash).iter_mut().find(|entry| is_it(entry));
         entry.map(|entry| *entry = 0).is_some()

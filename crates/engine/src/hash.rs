@@ -16,7 +16,7 @@ pub struct Key<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Database(u8);
 
-/// 64 bits: which shard (8 bits at the top), the tag of a slot (20 bits below), which bucket (36 bits at the bottom). None
+/// 64 bits: which shard (8 bits at the top), the tag of a slot (16 bits below), which bucket (40 bits at the bottom). None
 /// of them tells anything of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hash(u64);
@@ -29,7 +29,9 @@ pub(crate) struct Hasher {
 
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 8;
-pub(crate) const TAG_BITS: u32 = 20;
+const TAG_BITS: u32 = 16;
+/// Of a key that is only remembered: with four of the bits that are there for buckets, which no table needs.
+const GHOST_TAG_BITS: u32 = TAG_BITS + 4;
 const BUCKET_BITS: u32 = u64::BITS - SHARD_BITS - TAG_BITS;
 
 impl Database {
@@ -72,8 +74,13 @@ impl Hash {
     }
 
     #[inline]
-    pub(crate) fn tag(self) -> u32 {
-        (self.0 >> BUCKET_BITS) as u32 & ((1 << TAG_BITS) - 1)
+    pub(crate) fn tag(self) -> u16 {
+        (self.0 >> BUCKET_BITS) as u16
+    }
+
+    /// 20 bits.
+    pub(crate) fn ghost_tag(self) -> u32 {
+        (self.0 >> (u64::BITS - SHARD_BITS - GHOST_TAG_BITS)) as u32 & ((1 << GHOST_TAG_BITS) - 1)
     }
 
     #[inline]

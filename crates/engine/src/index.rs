@@ -1,16 +1,16 @@
 //! The index of a shard: from a hash to slots, growing one bucket at a time.
 //!
 //! Linear hashing (Litwin, VLDB 1980): with every few insertions the next bucket in line is split in two, so that there is
-//! never a moment in which the whole table moves. A bucket is one cache line of seven slots and a link to one more of the kind, for
+//! never a moment in which the whole table moves. A bucket is one cache line of ten slots and a link to one more of the kind, for
 //! the few that overflow.
 
 use crate::bucket::{Bucket, Buckets};
 use crate::hash::Hash;
-use crate::slot::{Slot, TagPattern};
+use crate::slot::Slot;
 
-/// Keys per bucket, times 2, from which on the table grows: 4.5 of 7 slots taken, since buckets that are still to be split
-/// hold more than others.
-const KEYS_PER_TWO_BUCKETS: usize = 9;
+/// Keys per bucket, times 2, from which on the table grows: 6.5 of 10 slots taken, since buckets that are still to be split
+/// hold more than others. One key in twenty overflows; with 7.5, one in thirteen would for a byte less per key.
+const KEYS_PER_TWO_BUCKETS: usize = 13;
 
 /// Where a slot is. Valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,16 +31,16 @@ pub(crate) struct Index {
     buckets: Buckets,
     /// The power of two above the number of buckets, less one.
     mask: usize,
-    overflow: Vec<Bucket>,
-    /// Overflow buckets that nobody uses.
-    spare: Vec<usize>,
+    overflow: Buckets,
+    /// The first of the overflow buckets that nobody uses, plus one; each has the next as its link.
+    spare: u32,
     keys: usize,
 }
 
 impl Index {
     pub(crate) fn new() -> Self {
-        let (buckets, overflow, spare) = (Buckets::default(), Vec::new(), Vec::new());
-        let mut index = Self { buckets, mask: 0, overflow, spare, keys: 0 };
+        let (buckets, overflow) = (Buckets::default(), Buckets::default());
+        let mut index = Self { buckets, mask: 0, overflow, spare: 0, keys: 0 };
         index.add_bucket();
         index
     }
@@ -64,9 +64,7 @@ impl Index {
 
     /// Heap memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.buckets.bytes()
-            + self.overflow.capacity() * size_of::<Bucket>()
-            + self.spare.capacity() * size_of::<usize>()
+        self.buckets.bytes() + self.overflow.bytes()
     }
 
     /// The bucket that a hash belongs to as long as the table has this size.
@@ -81,7 +79,7 @@ impl Index {
     /// The slot with the tag of this hash which `is_it` recognises.
     #[inline]
     pub(crate) fn find(&self, hash: Hash, mut is_it: impl FnMut(Slot) -> bool) -> Option<(SlotAt, Slot)> {
-        let tag = TagPattern::new(hash.tag());
+        let tag = hash.tag();
         let mut at = BucketAt::Home(self.home(hash));
         loop {
             let bucket = self.bucket(at);
@@ -105,7 +103,7 @@ impl Index {
     #[inline]
     pub(crate) fn first_candidate(&self, hash: Hash) -> Option<Slot> {
         let bucket = self.home_bucket(hash);
-        bucket.candidates(TagPattern::new(hash.tag())).next().map(|slot| bucket.slots[slot])
+        bucket.candidates(hash.tag()).next().map(|slot| bucket.slots[slot])
     }
 
     pub(crate) fn put(&mut self, at: SlotAt, content: Slot) {
@@ -115,7 +113,7 @@ impl Index {
 
     /// Adds a slot; `hash_of` tells the hash of one that is there, when the table grows.
     pub(crate) fn insert(&mut self, hash: Hash, content: Slot, hash_of: impl Fn(Slot) -> Hash) {
-        self.place(self.home(hash), content);
+        self.place(self.home(hash), hash.tag(), content);
         self.keys += 1;
         if self.keys * 2 > self.buckets.count() * KEYS_PER_TWO_BUCKETS {
             self.split(hash_of);
@@ -123,43 +121,50 @@ impl Index {
     }
 
     pub(crate) fn remove(&mut self, at: SlotAt) {
-        self.bucket_mut(at.bucket).slots[at.slot] = Slot::EMPTY;
+        let bucket = self.bucket_mut(at.bucket);
+        (bucket.tags[at.slot], bucket.slots[at.slot]) = (0, Slot::EMPTY);
         self.keys -= 1;
     }
 
     /// The slots of a home bucket and what overflowed from it.
     pub(crate) fn slots_of(&self, home: usize) -> impl Iterator<Item = Slot> {
+        self.tagged_slots_of(home).map(|(_, slot)| slot)
+    }
+
+    /// The same with the tag of each.
+    pub(crate) fn tagged_slots_of(&self, home: usize) -> impl Iterator<Item = (u16, Slot)> {
         let mut at = Some(BucketAt::Home(home));
         let buckets = std::iter::from_fn(move || {
             let bucket = self.bucket(at?);
             at = bucket.more.checked_sub(1).map(|number| BucketAt::Overflow(number as usize));
             Some(bucket)
         });
-        buckets.flat_map(|bucket| bucket.slots).filter(|slot| !slot.is_empty())
+        let slots = buckets.flat_map(|bucket| bucket.tags.into_iter().zip(bucket.slots));
+        slots.filter(|(_, slot)| !slot.is_empty())
     }
 
     #[inline]
     fn bucket(&self, at: BucketAt) -> &Bucket {
         match at {
             BucketAt::Home(number) => self.buckets.at(number),
-            BucketAt::Overflow(number) => &self.overflow[number],
+            BucketAt::Overflow(number) => self.overflow.at(number),
         }
     }
 
     fn bucket_mut(&mut self, at: BucketAt) -> &mut Bucket {
         match at {
             BucketAt::Home(number) => self.buckets.at_mut(number),
-            BucketAt::Overflow(number) => &mut self.overflow[number],
+            BucketAt::Overflow(number) => self.overflow.at_mut(number),
         }
     }
 
     /// Into the first free slot of the bucket or of its overflow.
-    fn place(&mut self, home: usize, content: Slot) {
+    fn place(&mut self, home: usize, tag: u16, content: Slot) {
         let mut at = BucketAt::Home(home);
         loop {
             let bucket = self.bucket_mut(at);
-            if let Some(free) = bucket.slots.iter_mut().find(|slot| slot.is_empty()) {
-                *free = content;
+            if let Some(free) = bucket.slots.iter().position(|slot| slot.is_empty()) {
+                (bucket.tags[free], bucket.slots[free]) = (tag, content);
                 return;
             }
             at = match bucket.more.checked_sub(1) {
@@ -170,12 +175,18 @@ impl Index {
     }
 
     fn add_overflow(&mut self, behind: BucketAt) -> BucketAt {
-        let number = self.spare.pop().unwrap_or_else(|| {
-            self.overflow.push(Bucket::default());
-            self.overflow.len() - 1
-        });
-        self.bucket_mut(behind).more = number as u64 + 1;
-        BucketAt::Overflow(number)
+        let number = match self.spare.checked_sub(1) {
+            Some(number) => {
+                self.spare = std::mem::take(&mut self.overflow.at_mut(number as usize).more);
+                number
+            }
+            None => {
+                self.overflow.add();
+                self.overflow.count() as u32 - 1
+            }
+        };
+        self.bucket_mut(behind).more = number + 1;
+        BucketAt::Overflow(number as usize)
     }
 
     fn add_bucket(&mut self) {
@@ -191,9 +202,10 @@ impl Index {
         let slots = self.take_all(old);
         self.add_bucket();
         for slot in slots {
-            let home = self.home(hash_of(slot));
+            let hash = hash_of(slot);
+            let home = self.home(hash);
             debug_assert!(home == old || home == new);
-            self.place(home, slot);
+            self.place(home, hash.tag(), slot);
         }
     }
 
@@ -201,9 +213,9 @@ impl Index {
         let slots = self.slots_of(home).collect();
         let mut more = std::mem::take(self.bucket_mut(BucketAt::Home(home))).more;
         while let Some(number) = more.checked_sub(1) {
-            let number = number as usize;
-            more = std::mem::take(&mut self.overflow[number]).more;
-            self.spare.push(number);
+            let bucket = std::mem::take(self.overflow.at_mut(number as usize));
+            self.overflow.at_mut(number as usize).more = std::mem::replace(&mut self.spare, more);
+            more = bucket.more;
         }
         slots
     }

@@ -1,7 +1,7 @@
 //! The bytes of an item in a segment.
 //!
 //! ```text
-//! 8  header: 16 bits key length, 16 value length, 22 last use in seconds, 4 database, 1 expires, 1 large
+//! 8  header: 14 bits key length, 22 last use in seconds, 4 database, 1 expires, 1 large, 8 frequency, 14 value length
 //! 8  expiry in milliseconds, if it expires
 //! n  key, value; for a large item the number of what lies outside (4 bytes)
 //! 0  to 7 bytes, so that the next item is aligned
@@ -11,18 +11,23 @@ use crate::hash::Database;
 use crate::slot::ALIGNMENT;
 
 /// Keys and values together are inside a segment up to this length, outside from there on.
-pub(crate) const INLINE_BYTES_MAX: usize = 16 << 10;
+pub(crate) const INLINE_BYTES_MAX: usize = LENGTH_MASK as usize;
 
 const HEADER_BYTES: usize = 8;
 const EXPIRY_BYTES: usize = 8;
 const LARGE_BYTES: usize = 4;
 
-const VALUE_SHIFT: u32 = 16;
-const USED_SHIFT: u32 = 32;
+const LENGTH_BITS: u32 = 14;
+const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+const USED_SHIFT: u32 = LENGTH_BITS;
 const USED_BITS: u32 = 22;
 const DATABASE_SHIFT: u32 = USED_SHIFT + USED_BITS;
 const EXPIRES: u64 = 1 << (DATABASE_SHIFT + 4);
 const LARGE: u64 = 1 << (DATABASE_SHIFT + 5);
+const FREQUENCY_SHIFT: u32 = DATABASE_SHIFT + 6;
+/// At the top: with the key at the bottom, each length takes one instruction.
+const VALUE_SHIFT: u32 = FREQUENCY_SHIFT + 8;
+const _: () = assert!(VALUE_SHIFT + LENGTH_BITS == u64::BITS);
 
 /// The first eight bytes of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,8 @@ pub(crate) struct Content<'a> {
     pub(crate) body: Body<'a>,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) used_s: u32,
+    /// How often it was used, as far as the policy counts.
+    pub(crate) frequency: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +70,7 @@ impl Header {
         let expires = if content.expires_at_ms.is_some() { EXPIRES } else { 0 };
         let database = (content.database.number() as u64) << DATABASE_SHIFT;
         let lengths = key_bytes | value_bytes << VALUE_SHIFT;
-        Self(lengths | u64::from(content.used_s & USED_MASK) << USED_SHIFT | database | expires | large)
+        Self(lengths | database | expires | large).used_at(content.used_s).with_frequency(content.frequency)
     }
 
     #[inline]
@@ -73,12 +80,12 @@ impl Header {
 
     #[inline]
     fn key_bytes(self) -> usize {
-        (self.0 & 0xFFFF) as usize
+        (self.0 & LENGTH_MASK) as usize
     }
 
     #[inline]
     pub(crate) fn value_bytes(self) -> usize {
-        (self.0 >> VALUE_SHIFT & 0xFFFF) as usize
+        (self.0 >> VALUE_SHIFT) as usize
     }
 
     #[inline]
@@ -126,12 +133,23 @@ impl Header {
         Self(self.0 & others | u64::from(now_s & USED_MASK) << USED_SHIFT)
     }
 
-    /// Writes that it is used now, unless it says so already: a line of memory that is as it was need not be written back.
+    /// How often it was used, as far as the policy counts.
     #[inline]
-    pub(crate) fn write_use(self, now_s: u32, bytes: &mut [u8]) {
-        let used = self.used_at(now_s);
-        if used != self {
-            used.write(bytes);
+    pub(crate) fn frequency(self) -> u8 {
+        (self.0 >> FREQUENCY_SHIFT) as u8
+    }
+
+    #[inline]
+    pub(crate) fn with_frequency(self, frequency: u8) -> Self {
+        let others = !(0xFF << FREQUENCY_SHIFT);
+        Self(self.0 & others | u64::from(frequency) << FREQUENCY_SHIFT)
+    }
+
+    /// Writes it over what was there, unless nothing has changed: a line of memory that is as it was need not be written back.
+    #[inline]
+    pub(crate) fn write_change(self, before: Self, bytes: &mut [u8]) {
+        if self != before {
+            self.write(bytes);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Getting memory back: which segment is emptied, and which of its items live on.
 
 use crate::hash::Hash;
-use crate::item::{Body, Content, Item};
+use crate::item::{Body, Content, Header, Item};
 use crate::losses::Cause;
 use crate::policy::Policy;
 use crate::queue::Queue;
@@ -107,15 +107,16 @@ impl Shard {
         }
     }
 
-    /// A slot whose key was used once more.
-    pub(crate) fn used_once_more(&mut self, slot: Slot) -> Slot {
-        let frequency = slot.frequency();
+    /// The header of an item that was used once more.
+    #[inline]
+    pub(crate) fn used_once_more(&mut self, header: Header) -> Header {
+        let frequency = header.frequency();
         if !self.policy.is_lfu() {
-            return if frequency < FREQUENCY_MAX { slot.with_frequency(frequency + 1) } else { slot };
+            return if frequency < FREQUENCY_MAX { header.with_frequency(frequency + 1) } else { header };
         }
         let steps = u64::from(frequency.saturating_sub(LFU_START)) * LFU_FACTOR + 1;
         let is_step = frequency < u8::MAX && self.chance.next().is_multiple_of(steps);
-        if is_step { slot.with_frequency(frequency + 1) } else { slot }
+        if is_step { header.with_frequency(frequency + 1) } else { header }
     }
 
     /// Of a key that was just added.
@@ -294,20 +295,21 @@ impl Shard {
     /// Moves an item, or gives it up, if it is alive; whether it was.
     fn settle(&mut self, item: Item<'_>, place: Place, mode: Mode, now_ms: u64) -> bool {
         let Some(hash) = self.hash_of_item(item) else { return false };
-        let Some((at, slot)) = self.index.find(hash, |slot| slot.place() == Some(place)) else {
+        let Some((at, _)) = self.index.find(hash, |slot| slot.place() == Some(place)) else {
             return false;
         };
-        match self.fate(item, slot, mode, now_ms) {
+        match self.fate(item, mode, now_ms) {
             Fate::Kept(frequency) => {
                 let content = Content {
                     database: item.header.database(),
                     body: item.body(),
                     expires_at_ms: item.expires_at_ms(),
                     used_s: item.header.used_s(),
+                    frequency,
                 };
                 let queue = if let Mode::Compact(queue) = mode { queue } else { self.queue_of_kept() };
                 let moved = self.relocate(queue, &content);
-                self.index.put(at, slot.with_frequency(frequency).with_place(moved));
+                self.index.put(at, Slot::new(moved));
             }
             Fate::Lost(cause) => {
                 self.note_loss_of(item, cause);
@@ -344,8 +346,8 @@ impl Shard {
         }
     }
 
-    fn fate(&mut self, item: Item<'_>, slot: Slot, mode: Mode, now_ms: u64) -> Fate {
-        let frequency = slot.frequency();
+    fn fate(&mut self, item: Item<'_>, mode: Mode, now_ms: u64) -> Fate {
+        let frequency = item.header.frequency();
         if item.is_expired(now_ms) {
             return Fate::Lost(Cause::Expired);
         }
@@ -356,7 +358,7 @@ impl Shard {
         let is_kept = match (self.policy, queue) {
             (Policy::AllKeysS3Fifo, Queue::Small) => frequency >= PROVEN_FREQUENCY,
             (Policy::AllKeysS3Fifo, Queue::Main) => frequency > 0,
-            _ => self.rank(item, slot, now_ms) > threshold.0,
+            _ => self.rank(item, now_ms) > threshold.0,
         };
         match (is_kept, self.policy, queue) {
             (false, ..) => Fate::Lost(Cause::Evicted),
@@ -377,12 +379,7 @@ impl Shard {
             let Some(place) = slot.place() else { continue };
             let item = Item::read(self.segments.at(place));
             if !self.policy.is_volatile() || item.header.expires() {
-                ranks.push(rank(
-                    self.policy,
-                    item.header.idle_s(seconds(now_ms)),
-                    item.expires_at_ms(),
-                    slot,
-                ));
+                ranks.push(rank(self.policy, item, now_ms));
             }
             if ranks.len() == SAMPLES {
                 break;
@@ -392,10 +389,10 @@ impl Shard {
         Threshold(ranks.get(ranks.len() * SAMPLES_EVICTED / SAMPLES).copied().unwrap_or(u64::MAX))
     }
 
-    fn rank(&mut self, item: Item<'_>, slot: Slot, now_ms: u64) -> u64 {
+    fn rank(&mut self, item: Item<'_>, now_ms: u64) -> u64 {
         match self.policy {
             Policy::AllKeysRandom | Policy::VolatileRandom => self.chance.next(),
-            policy => rank(policy, item.header.idle_s(seconds(now_ms)), item.expires_at_ms(), slot),
+            policy => rank(policy, item, now_ms),
         }
     }
 
@@ -428,13 +425,14 @@ impl Shard {
 }
 
 /// What is low goes first.
-fn rank(policy: Policy, idle_s: u32, expires_at_ms: Option<u64>, slot: Slot) -> u64 {
+fn rank(policy: Policy, item: Item<'_>, now_ms: u64) -> u64 {
+    let idle_s = item.header.idle_s(seconds(now_ms));
     match policy {
         Policy::AllKeysLru | Policy::VolatileLru => u64::from(u32::MAX - idle_s),
         Policy::AllKeysLfu | Policy::VolatileLfu => {
-            u64::from(slot.frequency()).saturating_sub(u64::from(idle_s / LFU_DECAY_S))
+            u64::from(item.header.frequency()).saturating_sub(u64::from(idle_s / LFU_DECAY_S))
         }
-        Policy::VolatileTtl => expires_at_ms.unwrap_or(u64::MAX),
+        Policy::VolatileTtl => item.expires_at_ms().unwrap_or(u64::MAX),
         _ => u64::MAX / 2,
     }
 }

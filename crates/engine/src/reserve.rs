@@ -42,7 +42,8 @@ impl Need {
         let is_large = key.bytes.len() + value.len() > INLINE_BYTES_MAX;
         let body = if is_large { Body::Large(0) } else { Body::Inline { key: key.bytes, value } };
         // With an expiry, which the key may have already.
-        let content = Content { database: key.database, body, expires_at_ms: Some(0), used_s: 0 };
+        let content =
+            Content { database: key.database, body, expires_at_ms: Some(0), used_s: 0, frequency: 0 };
         self.small.add(content.item_bytes());
         self.main.iter_mut().for_each(|main| main.add(content.item_bytes()));
         if is_large {

@@ -169,14 +169,13 @@ impl Shard {
     /// What is stored under a key.
     #[inline]
     pub fn get(&mut self, key: &Key<'_>, access: Access, now_ms: u64) -> Option<Found<'_>> {
-        let (at, slot) = self.find(key, now_ms)?;
+        let (_, slot) = self.find(key, now_ms)?;
         let place = slot.place()?;
         let now_s = seconds(now_ms);
-        let bytes = self.segments.at_mut(place);
-        let header = Header::read(bytes);
+        let header = Header::read(self.segments.at(place));
         if access == Access::Use {
-            header.write_use(now_s, bytes);
-            self.count_in_slot(at, slot);
+            let used = self.used_once_more(header).used_at(now_s);
+            used.write_change(header, self.segments.at_mut(place));
         }
         let item = Item::with_header(header, self.segments.at(place));
         let value = if header.is_large() {
@@ -185,7 +184,7 @@ impl Shard {
             Value::Inline(item.value())
         };
         let idle_s = if access == Access::Use { 0 } else { header.idle_s(now_s) };
-        Some(Found { value, expires_at_ms: item.expires_at_ms(), frequency: slot.frequency(), idle_s })
+        Some(Found { value, expires_at_ms: item.expires_at_ms(), frequency: header.frequency(), idle_s })
     }
 
     /// What a key takes, with its value and its share of the index. Not a use.
@@ -222,7 +221,8 @@ impl Shard {
             return self.set_large(key, Arc::new(value.to_vec()), expires_at_ms, now_ms);
         }
         let body = Body::Inline { key: key.bytes, value };
-        let content = Content { database: key.database, body, expires_at_ms, used_s: seconds(now_ms) };
+        let used_s = seconds(now_ms);
+        let content = Content { database: key.database, body, expires_at_ms, used_s, frequency: 0 };
         if self.overwrite(old, &content) {
             return Ok(());
         }
@@ -356,19 +356,19 @@ impl Shard {
 
     /// Writes over an item of the same size and kind; whether there is one.
     fn overwrite(&mut self, old: Option<(SlotAt, Slot)>, content: &Content<'_>) -> bool {
-        let Some((at, slot)) = old else { return false };
+        let Some((_, slot)) = old else { return false };
         let Some(place) = slot.place() else { return false };
         let header = Header::read(self.segments.at(place));
         let is_same_form = header.expires() == content.expires_at_ms.is_some() && !header.is_large();
         if !is_same_form || header.item_bytes() != content.item_bytes() {
             return false;
         }
-        content.write_over(self.segments.at_mut(place));
+        let frequency = self.used_once_more(header).frequency();
+        Content { frequency, ..*content }.write_over(self.segments.at_mut(place));
         if let Some(expires_at_ms) = content.expires_at_ms {
             let segment = self.segments.get_mut(place.segment);
             segment.expires_at_ms = segment.expires_at_ms.min(expires_at_ms);
         }
-        self.count_in_slot(at, slot);
         true
     }
 
@@ -385,7 +385,8 @@ impl Shard {
         self.make_room_for(bytes, now_ms)?;
         let number = self.large.insert(large);
         let body = Body::Large(number as u32);
-        let content = Content { database: key.database, body, expires_at_ms, used_s: seconds(now_ms) };
+        let used_s = seconds(now_ms);
+        let content = Content { database: key.database, body, expires_at_ms, used_s, frequency: 0 };
         let written = self.write(key, &content, now_ms);
         if written.is_err() {
             self.large.remove(number);
@@ -396,24 +397,22 @@ impl Shard {
 
     /// Appends an item to a queue, and lets the slot of the key point to it.
     fn write(&mut self, key: &Key<'_>, content: &Content<'_>, now_ms: u64) -> Result<(), OutOfMemory> {
-        let is_known = self.find(key, now_ms).is_some();
-        let queue = if !is_known && self.ghosts.take(key.hash) { Queue::Main } else { Queue::Small };
-        let place = self.append(queue, content, now_ms)?;
+        let old = self.find(key, now_ms).and_then(|(_, slot)| slot.place());
+        let queue = if old.is_none() && self.ghosts.take(key.hash) { Queue::Main } else { Queue::Small };
+        let frequency = match old.map(|place| Header::read(self.segments.at(place))) {
+            Some(header) => self.used_once_more(header).frequency(),
+            None => self.first_frequency(),
+        };
+        let place = self.append(queue, &Content { frequency, ..*content }, now_ms)?;
         // What was there may have been moved or evicted for it.
         let (segments, large) = (&self.segments, &self.large);
-        match self.index.find(key.hash, |slot| holds(segments, large, slot, key)) {
-            Some((at, old)) => {
-                self.discard(old);
-                let used = self.used_once_more(old);
-                self.index.put(at, used.with_place(place));
-            }
-            None => self.insert(key.hash, Slot::new(place, key.hash.tag(), self.first_frequency())),
-        }
+        let old = self.index.find(key.hash, |slot| holds(segments, large, slot, key));
+        self.point(key.hash, old, Slot::new(place));
         self.counts.add(content.database, content.expires_at_ms.is_some());
         Ok(())
     }
 
-    /// Lets the slot of a key point somewhere else than until now.
+    /// Lets a key have this slot, instead of the one that was found for it.
     pub(crate) fn point(&mut self, hash: Hash, old: Option<(SlotAt, Slot)>, slot: Slot) {
         match old {
             Some((at, old)) => {
@@ -428,14 +427,6 @@ impl Shard {
         let (segments, large, hasher) = (&self.segments, &self.large, &self.hasher);
         self.index.insert(hash, slot, |slot| hash_of(segments, large, hasher, slot));
         self.charge_tables();
-    }
-
-    #[inline]
-    fn count_in_slot(&mut self, at: SlotAt, slot: Slot) {
-        let used = self.used_once_more(slot);
-        if used != slot {
-            self.index.put(at, used);
-        }
     }
 
     /// Gives up what a slot points to: its bytes are dead from now on.

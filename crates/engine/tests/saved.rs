@@ -304,7 +304,7 @@ fn each_kind_of_damage_has_its_words() {
         (Vec::new(), "its end is missing"),
         (bytes[..bytes.len() - 1].to_vec(), "its end is missing"),
         (bytes[..70].to_vec(), "its end is missing"),
-        (with(8, &[9]), "it has format 9, and this version of Larder reads format 1 only"),
+        (with(8, &[9]), "it has format 9, and this version of Larder reads format 2 only"),
         (with(20, &[9]), "it is damaged at byte 0: the begin has another checksum"),
     ];
     for (bytes, message) in cases {

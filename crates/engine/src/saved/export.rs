@@ -38,7 +38,6 @@ struct Cursor {
 struct Block {
     queue: Queue,
     items: Vec<u8>,
-    frequencies: Vec<u8>,
     large: Vec<(Box<[u8]>, Plain)>,
 }
 
@@ -156,12 +155,11 @@ impl Walk {
             }
             let item = Item::read(segment.rest(cursor.offset));
             let place = Place { segment: number, offset: cursor.offset as u32 };
-            if let Some(frequency) = shard.frequency_of(item, place).filter(|_| !item.is_expired(self.now_ms))
-            {
+            if !item.is_expired(self.now_ms) && shard.is_alive(item, place) {
                 if !self.block.has_room(item) {
                     return (cursor, Next::Flush);
                 }
-                self.block.add(shard, item, frequency);
+                self.block.add(shard, item);
                 let database = item.header.database().number();
                 self.entry.keys[database] += 1;
                 self.entry.expiring[database] += u64::from(item.header.expires());
@@ -176,7 +174,7 @@ impl Walk {
             return Ok(());
         }
         let block = std::mem::replace(&mut self.block, Block::new());
-        self.part(shard, Kind::Items(block.queue), [&block.items, &block.frequencies], out)?;
+        self.part(shard, Kind::Items(block.queue), [&block.items, &[]], out)?;
         block.large.iter().try_for_each(|(key, value)| self.part(shard, Kind::Large, [key, value], out))
     }
 
@@ -210,7 +208,7 @@ impl Cursor {
 impl Block {
     fn new() -> Self {
         let items = Vec::with_capacity(SEGMENT_BYTES);
-        Self { queue: Queue::Small, items, frequencies: Vec::new(), large: Vec::new() }
+        Self { queue: Queue::Small, items, large: Vec::new() }
     }
 
     fn is_begun(&self) -> bool {
@@ -221,9 +219,8 @@ impl Block {
         self.items.len() + item.header.item_bytes() <= SEGMENT_BYTES
     }
 
-    fn add(&mut self, shard: &Shard, item: Item<'_>, frequency: u8) {
+    fn add(&mut self, shard: &Shard, item: Item<'_>) {
         self.items.extend_from_slice(item.bytes());
-        self.frequencies.push(frequency);
         if let Body::Large(number) = item.body() {
             let large = &shard.large[number as usize];
             self.large.push((large.key.clone(), large.stored.plain()));
@@ -232,10 +229,9 @@ impl Block {
 }
 
 impl Shard {
-    /// How often an item was used; `None` for one that nobody can find.
-    fn frequency_of(&self, item: Item<'_>, place: Place) -> Option<u8> {
-        let hash = self.hash_of_item(item)?;
-        let (_, slot) = self.index.find(hash, |slot| slot.place() == Some(place))?;
-        Some(slot.frequency())
+    /// Whether anybody can find an item.
+    fn is_alive(&self, item: Item<'_>, place: Place) -> bool {
+        let Some(hash) = self.hash_of_item(item) else { return false };
+        self.index.find(hash, |slot| slot.place() == Some(place)).is_some()
     }
 }

@@ -11,7 +11,7 @@ use crate::segment::SEGMENT_BYTES;
 const MAGIC: [u8; 8] = *b"\x89LARDER\n";
 const MAGIC_OF_END: [u8; 8] = *b"\x89LARDER.";
 /// Of this page and of what an item looks like in a segment (`crate::item`): a change of either is a new number.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const PART_BYTES: usize = 48;
@@ -36,7 +36,7 @@ pub(super) struct Header {
 /// What a part holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Items of a queue, as they lie in a segment, and the frequency of each.
+    /// Items of a queue, as they lie in a segment.
     Items(Queue),
     /// Key and value of the next large item of the part of items before it.
     Large,
@@ -51,7 +51,7 @@ pub(super) struct Part {
     pub(super) kind: Kind,
     /// Items, or the key of a large one.
     pub(super) first_bytes: u64,
-    /// Frequencies, one byte each, or the value of a large item.
+    /// The value of a large item.
     pub(super) second_bytes: u64,
 }
 
@@ -218,9 +218,7 @@ impl Part {
             _ => return Err("no such kind of part"),
         };
         let is_possible = match kind {
-            Kind::Items(_) => {
-                first_bytes <= SEGMENT_BYTES as u64 && second_bytes <= first_bytes / ITEM_BYTES_MIN
-            }
+            Kind::Items(_) => first_bytes <= SEGMENT_BYTES as u64 && second_bytes == 0,
             Kind::Large => first_bytes <= STRING_BYTES_MAX && second_bytes <= STRING_BYTES_MAX,
         };
         let part = Self { number, shard, kind, first_bytes, second_bytes };

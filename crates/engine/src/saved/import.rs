@@ -17,7 +17,7 @@ use crate::packed::Stored;
 use crate::queue::Queue;
 use crate::segment::{SEGMENT_BYTES, Segment};
 use crate::shard::{Large, OutOfMemory, Shard};
-use crate::slot::{ALIGNMENT, Place, Slot};
+use crate::slot::{ALIGNMENT, Place};
 
 /// How far it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,8 +52,8 @@ struct Loading<'a> {
 struct Block {
     queue: Queue,
     segment: Segment,
+    items: usize,
     items_bytes: usize,
-    frequencies: Vec<u8>,
     large: std::vec::IntoIter<Large>,
     at: Opened,
 }
@@ -193,16 +193,12 @@ impl Loading<'_> {
         let Kind::Items(queue) = at.part.kind else { return Err(at.damaged("a value without an item")) };
         let items_bytes = at.part.first_bytes as usize;
         let mut segment = self.shard.segments.blank();
-        let mut frequencies = vec![0; at.part.second_bytes as usize];
-        saved.read(&at, &mut segment.rest_mut(0)[..items_bytes], &mut frequencies)?;
+        saved.read(&at, &mut segment.rest_mut(0)[..items_bytes], &mut [])?;
         let (items, large_items) =
             count_items(&segment.rest(0)[..items_bytes]).map_err(|what| at.damaged(what))?;
-        if items != frequencies.len() {
-            return Err(at.damaged("items are missing"));
-        }
         let large = (0..large_items).map(|_| self.read_large(&at, parts));
         let large = large.collect::<Result<Vec<_>, _>>()?.into_iter();
-        Ok(Block { queue, segment, items_bytes, frequencies, large, at })
+        Ok(Block { queue, segment, items, items_bytes, large, at })
     }
 
     fn read_large(&self, of: &Opened, parts: &mut Parts<'_>) -> Result<Large, SavedError> {
@@ -217,13 +213,13 @@ impl Loading<'_> {
 
     /// The segment of the block becomes one of the shard.
     fn adopt(&mut self, mut block: Block) -> Result<(), SavedError> {
-        self.written_keys += block.frequencies.len() as u64;
+        self.written_keys += block.items as u64;
         let Ok(number) = self.shard.adopt(block.segment, block.queue, block.items_bytes, self.pending.now_ms)
         else {
             return Ok(());
         };
         let mut offset = 0;
-        for &frequency in &block.frequencies {
+        while offset < block.items_bytes {
             let place = Place { segment: number, offset: offset as u32 };
             let header = Header::read(self.shard.segments.at(place));
             offset += header.item_bytes();
@@ -231,14 +227,14 @@ impl Loading<'_> {
                 let large = block.large.next().ok_or_else(|| block.at.damaged("a value is missing"))?;
                 self.shard.attach(large, place);
             }
-            self.index_item(place, frequency).map_err(|what| block.at.damaged(what))?;
+            self.index_item(place).map_err(|what| block.at.damaged(what))?;
         }
         self.shard.free_if_empty(number);
         Ok(())
     }
 
     /// Lets its slot point to an item, unless the item has expired.
-    fn index_item(&mut self, place: Place, frequency: u8) -> Result<(), &'static str> {
+    fn index_item(&mut self, place: Place) -> Result<(), &'static str> {
         let shard = &mut self.shard;
         let item = Item::read(shard.segments.at(place));
         let hash = shard.hash_of_item(item).ok_or("a value is missing")?;
@@ -249,14 +245,13 @@ impl Loading<'_> {
             shard.drop_large_at(place);
             return Ok(());
         }
-        let slot = Slot::new(place, hash.tag(), shard.frequency_within(frequency));
-        shard.index_loaded(hash, slot, place);
+        shard.index_loaded(hash, place);
         Ok(())
     }
 
     fn add_one_by_one(&mut self, mut block: Block) -> Result<(), SavedError> {
         let mut offset = 0;
-        for &frequency in &block.frequencies {
+        while offset < block.items_bytes {
             let item = Item::read(block.segment.rest(offset));
             offset += item.header.item_bytes();
             let large = match item.header.is_large() {
@@ -264,19 +259,13 @@ impl Loading<'_> {
                 false => None,
             };
             // Where nothing may be evicted, what has no room is left out.
-            let _ = self.add(block.queue, item, large, frequency);
+            let _ = self.add(block.queue, item, large);
         }
         self.shard.segments.give_blank(block.segment);
         Ok(())
     }
 
-    fn add(
-        &mut self,
-        queue: Queue,
-        item: Item<'_>,
-        large: Option<Large>,
-        frequency: u8,
-    ) -> Result<(), OutOfMemory> {
+    fn add(&mut self, queue: Queue, item: Item<'_>, large: Option<Large>) -> Result<(), OutOfMemory> {
         let (database, now_ms) = (item.header.database(), self.pending.now_ms);
         let key = match (&large, item.body()) {
             (Some(large), _) => large.key.to_vec(),
@@ -296,10 +285,10 @@ impl Loading<'_> {
             body: item.body(),
             expires_at_ms: item.expires_at_ms(),
             used_s: item.header.used_s(),
+            frequency: self.shard.frequency_within(item.header.frequency()),
         };
-        let frequency = self.shard.frequency_within(frequency);
         let key = Key { bytes: &key, database, hash };
-        self.shard.add_loaded(queue, &key, content, large, frequency, now_ms)
+        self.shard.add_loaded(queue, &key, content, large, now_ms)
     }
 
     /// When not all of it fits, each shard gives some up: else those that come last would have to give all.

@@ -1,7 +1,7 @@
 //! What a shard does while it is loaded: parts of a file become its segments, items get their slots.
 
 use crate::hash::{Hash, Key};
-use crate::item::{Body, Content, Item};
+use crate::item::{Body, Content, Header, Item};
 use crate::queue::Queue;
 use crate::reclaim::{FREQUENCY_MAX, LFU_START};
 use crate::segment::{SEGMENT_BYTES, Segment};
@@ -54,7 +54,10 @@ impl Shard {
     }
 
     /// The item at this place is alive from now on, instead of another with its key.
-    pub(super) fn index_loaded(&mut self, hash: Hash, slot: Slot, place: Place) {
+    pub(super) fn index_loaded(&mut self, hash: Hash, place: Place) {
+        let read = Header::read(self.segments.at(place));
+        let counted = read.with_frequency(self.frequency_within(read.frequency()));
+        counted.write_change(read, self.segments.at_mut(place));
         let item = Item::read(self.segments.at(place));
         let (header, expires_at_ms) = (item.header, item.expires_at_ms());
         let bytes = match item.body() {
@@ -66,7 +69,7 @@ impl Shard {
         let old = self.index.find(hash, |slot| holds(segments, large, slot, &key));
         self.segments.get_mut(place.segment).note_live(header.item_bytes(), expires_at_ms);
         self.counts.add(header.database(), header.expires());
-        self.point(hash, old, slot);
+        self.point(hash, old, Slot::new(place));
     }
 
     /// Writes an item of another shard as a new one.
@@ -76,7 +79,6 @@ impl Shard {
         key: &Key<'_>,
         content: Content<'_>,
         large: Option<Large>,
-        frequency: u8,
         now_ms: u64,
     ) -> Result<(), OutOfMemory> {
         let mut content = content;
@@ -98,7 +100,7 @@ impl Shard {
         self.counts.add(content.database, content.expires_at_ms.is_some());
         let (segments, large) = (&self.segments, &self.large);
         let old = self.index.find(key.hash, |slot| holds(segments, large, slot, key));
-        self.point(key.hash, old, Slot::new(place, key.hash.tag(), frequency));
+        self.point(key.hash, old, Slot::new(place));
         Ok(())
     }
 }

@@ -99,18 +99,19 @@ fn a_table_that_promises_too_much_is_refused() {
 }
 
 #[test]
-fn an_item_looks_as_format_1_says() {
+fn an_item_looks_as_format_2_says() {
     let content = Content {
         database: Database::new(3).expect("it is below 16"),
         body: Body::Inline { key: b"key", value: b"value" },
         expires_at_ms: Some(0x1122_3344_5566_7788),
         used_s: 0x2A_BBCC,
+        frequency: 7,
     };
     let mut bytes = vec![0; content.item_bytes()];
     content.write(&mut bytes);
-    // 0x4EABBCC is database 3 above 22 bits of seconds, and the bit of expiry above both.
-    let expected =
-        [&[3, 0, 5, 0, 0xCC, 0xBB, 0xEA, 0x04][..], &0x1122_3344_5566_7788_u64.to_le_bytes(), b"keyvalue"];
+    // The key's length, seconds, the database, the bit of expiry, the frequency, the value's length.
+    let header: u64 = 3 | 0x2A_BBCC << 14 | 3 << 36 | 1 << 40 | 7 << 42 | 5 << 50;
+    let expected = [&header.to_le_bytes()[..], &0x1122_3344_5566_7788_u64.to_le_bytes(), b"keyvalue"];
     assert_eq!(bytes, expected.concat(), "another layout of items is another FORMAT");
 }
 
