@@ -28,17 +28,49 @@ fn coalescing_runs_judges_and_leaves_its_files() {
     }
 }
 
+/// Runs suites of poor-man-s-cache, and gives the runs and what was expected of them.
+fn suites(arguments: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
+    let output = experiment(&[&["kv", "--quiet", "--json", "-"], arguments].concat()).succeeded();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let runs = report["runs"].as_array().expect("runs").clone();
+    assert!(runs.iter().all(|run| run["errors"]["wrong"] == 0 && run["requests"].as_u64() > Some(100)));
+    let told = report["expectations"].as_array().expect("expectations").iter();
+    (runs, told.map(|line| format!("{}: {}", line["what"], line["measured"])).collect())
+}
+
 #[test]
 fn the_suites_of_poor_mans_cache_pass() {
-    let output = experiment(&["kv", "-n", "3000", "-c", "8", "--quiet", "--json", "-"]).succeeded();
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let runs = report["runs"].as_array().expect("runs");
+    let (runs, told) = suites(&["-n", "3000", "-c", "8"]);
     assert_eq!(runs.len(), 27);
-    assert!(runs.iter().all(|run| run["errors"]["wrong"] == 0 && run["requests"].as_u64() > Some(100)));
-    let cores = report["expectations"].as_array().expect("expectations").iter();
-    assert!(
-        cores.filter(|line| line["what"].as_str().is_some_and(|what| what.contains("cores for"))).count() > 3
+    let count = |part: &str| told.iter().filter(|line| line.contains(part)).count();
+    assert_eq!((count(" 0 failures"), count("5 of 5"), count("poor-man-s-cache")), (27, 9, 9), "{told:#?}");
+    let workflows =
+        runs.iter().filter(|run| run["name"].as_str().is_some_and(|name| name.starts_with("workflow:")));
+    assert!(workflows.clone().all(|run| run["requests"] == 9000), "three for each key");
+    assert_eq!(workflows.count(), 3);
+}
+
+#[test]
+fn flags_of_the_test_of_poor_mans_cache_choose() {
+    #[track_caller]
+    fn check(arguments: &[&str], expected: &[&str]) {
+        let (runs, _) = suites(&[&["-n", "2000", "-c", "4"], arguments].concat());
+        let names: Vec<&str> = runs.iter().filter_map(|run| run["name"].as_str()).collect();
+        assert_eq!(names, expected);
+        let pipeline = runs[0]["load"].as_str().expect("words");
+        assert!(
+            pipeline.contains(if arguments.contains(&"-p") { "pipeline 16," } else { "pipeline 1," }),
+            "{pipeline}"
+        );
+    }
+    check(
+        &["-p", "-b", "16", "--resp"],
+        &["SET in batches", "GET in batches", "DEL in batches", "workflow in batches"]
+            .map(|name| format!("{name}: Larder, RESP"))
+            .each_ref()
+            .map(String::as_str),
     );
+    check(&["--one-by-one", "--redis"], &["SET: Redis", "GET: Redis", "DEL: Redis", "workflow: Redis"]);
 }
 
 #[test]
@@ -62,4 +94,5 @@ fn bad_arguments_are_told() {
     );
     check(&["coalescing", "-d", "0"], "0 is not in 1..=900");
     check(&["coalescing", "-d", "901"], "901 is not in 1..=900");
+    check(&["kv", "--redis", "--resp"], "cannot be used with");
 }

@@ -25,6 +25,7 @@ use crate::resp::RespError;
 use crate::result::{Expectation, Report, Run};
 use crate::server::ServerError;
 
+pub use kv::{Servers, Suites, Ways};
 use stage::Stage;
 
 /// What can be run.
@@ -107,6 +108,8 @@ pub struct Settings {
     pub requests: Option<u64>,
     /// At the same time, where the experiment can have any number.
     pub connections: Option<usize>,
+    /// Of the experiment `kv`.
+    pub suites: Suites,
     pub progress: Style,
 }
 

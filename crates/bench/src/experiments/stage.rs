@@ -16,7 +16,7 @@ use crate::result::{Machine, Report, Run, SCHEMA};
 use crate::server::{Ready, ServerCommand, ServerProbe, ServerProcess};
 use crate::told::Told;
 
-use super::{ExperimentError, Findings, Settings};
+use super::{ExperimentError, Findings, Settings, Suites};
 
 /// See the file.
 pub(super) struct Stage<'a> {
@@ -58,6 +58,10 @@ impl<'a> Stage<'a> {
 
     pub(super) fn connections(&self, usual: usize) -> usize {
         self.settings.connections.unwrap_or(usual)
+    }
+
+    pub(super) fn suites(&self) -> Suites {
+        self.settings.suites
     }
 
     pub(super) fn larder(&self) -> &Path {

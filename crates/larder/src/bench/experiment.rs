@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bench::experiments::{self, Experiment, Settings};
+use bench::experiments::{self, Experiment, Servers, Settings, Suites, Ways};
 use bench::progress::Style;
 use bench::result::Report;
 use clap::Args;
@@ -31,12 +31,60 @@ pub(crate) struct ExperimentArguments {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: Option<u16>,
 
+    #[command(flatten)]
+    suites: SuiteArguments,
+
     /// Tell no progress
     #[arg(short, long)]
     quiet: bool,
 
     #[command(flatten)]
     outputs: OutputArguments,
+}
+
+/// As of the test of poor-man-s-cache.
+#[derive(Args, Debug)]
+struct SuiteArguments {
+    /// Only the suites in batches (kv)
+    #[arg(short, long, conflicts_with = "one_by_one")]
+    pipeline: bool,
+
+    /// Only the suites one by one (kv)
+    #[arg(long)]
+    one_by_one: bool,
+
+    /// Commands in a batch (kv); 100 without
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    batch_size: Option<u16>,
+
+    /// Only Larder in the text protocol (kv)
+    #[arg(long, group = "server")]
+    text: bool,
+
+    /// Only Larder in the protocol of Redis (kv)
+    #[arg(long, group = "server")]
+    resp: bool,
+
+    /// Only Redis (kv)
+    #[arg(long, group = "server")]
+    redis: bool,
+}
+
+impl SuiteArguments {
+    fn suites(&self) -> Suites {
+        let ways = match (self.pipeline, self.one_by_one) {
+            (true, _) => Ways::Batches,
+            (_, true) => Ways::OneByOne,
+            _ => Ways::All,
+        };
+        let chosen = [(self.text, Servers::Text), (self.resp, Servers::Resp), (self.redis, Servers::Redis)];
+        let servers = chosen.into_iter().find(|(is_chosen, _)| *is_chosen);
+        Suites {
+            ways,
+            batch: self.batch_size.map(usize::from),
+            servers: servers.map_or(Servers::All, |(_, servers)| servers),
+        }
+    }
 }
 
 pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
@@ -49,6 +97,7 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
         duration: arguments.duration.map(Duration::from_secs),
         requests: arguments.requests,
         connections: arguments.connections.map(usize::from),
+        suites: arguments.suites.suites(),
         progress: if arguments.quiet { Style::Quiet } else { Style::of_stderr() },
     };
     let mut report = experiments::run(experiment, &settings)?;

@@ -1,0 +1,127 @@
+//! The suites of poor-man-s-cache: set all keys, get all, delete all, store some JSON documents, then SET, GET and GET of a missing key in
+//! turn, which count as three; one by one, in batches, and with a connection for each request. On Larder in both of its protocols, and on
+//! Redis.
+//!
+//! The published figures stand beside ours: other machines, other clients. Its own test has as many processes as it has connections, and rests
+//! between the suites; here one thread has all connections and never rests, so that the generator and not the server may be what limits a rate.
+//! What the server spends says more.
+
+mod contender;
+mod documents;
+mod suite;
+
+use crate::result::{Expectation, Run};
+
+use super::stage::{Server, Stage};
+use super::{ExperimentError, Findings};
+
+use contender::Contender;
+use suite::{SUITES, Suite, Way};
+
+/// Which of the suites are to run, and on whom.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Suites {
+    pub ways: Ways,
+    /// Commands in a batch; none for those of the published figures.
+    pub batch: Option<usize>,
+    pub servers: Servers,
+}
+
+/// How commands are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ways {
+    #[default]
+    All,
+    /// One by one on connections that stay.
+    OneByOne,
+    Batches,
+}
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Servers {
+    #[default]
+    All,
+    /// Larder in the protocol of poor-man-s-cache.
+    Text,
+    /// Larder as clients of Redis speak to it.
+    Resp,
+    Redis,
+}
+
+impl Suites {
+    fn contenders(self) -> Vec<Contender> {
+        match self.servers {
+            Servers::All => vec![Contender::LarderText, Contender::LarderResp, Contender::Redis],
+            Servers::Text => vec![Contender::LarderText],
+            Servers::Resp => vec![Contender::LarderResp],
+            Servers::Redis => vec![Contender::Redis],
+        }
+    }
+
+    fn has(self, suite: &Suite) -> bool {
+        match self.ways {
+            Ways::All => true,
+            Ways::OneByOne => suite.way == Way::OneByOne,
+            Ways::Batches => suite.way == Way::Batches,
+        }
+    }
+}
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
+    let suites = stage.suites();
+    let servers: Vec<(Contender, Server)> = suites
+        .contenders()
+        .into_iter()
+        .map(|contender| Ok((contender, contender.start(stage)?)))
+        .collect::<Result<_, ExperimentError>>()?;
+    let mut findings = Findings {
+        title: "The suites of poor-man-s-cache",
+        description: "Keys and values of key{i} and value{i} size; rates are the client's, by the clock, the time of client and server, and a \
+                      workflow counts as three. Published figures are of other machines with 96 processes."
+            .to_owned(),
+        runs: Vec::new(),
+        charts: Vec::new(),
+        expectations: Vec::new(),
+    };
+    for suite in SUITES.iter().filter(|suite| suites.has(suite)) {
+        play(suite, stage, &servers, &mut findings)?;
+    }
+    Ok(findings)
+}
+
+/// A suite on all servers, one after the other.
+fn play(
+    suite: &Suite,
+    stage: &Stage<'_>,
+    servers: &[(Contender, Server)],
+    findings: &mut Findings,
+) -> Result<(), ExperimentError> {
+    let mut runs = Vec::new();
+    for (contender, server) in servers {
+        if suite.is_workflow() {
+            documents::store(*contender, server.address)?;
+        }
+        let run = suite.run(stage, *contender, server)?;
+        findings.expectations.push(suite::told(&run));
+        if suite.is_workflow() {
+            findings.expectations.push(documents::still_there(&run.name, *contender, server.address)?);
+        }
+        runs.push(run);
+    }
+    findings.expectations.push(beside_published(suite, servers, &runs));
+    findings.runs.extend(runs);
+    Ok(())
+}
+
+fn beside_published(suite: &Suite, servers: &[(Contender, Server)], runs: &[Run]) -> Expectation {
+    let rates = servers.iter().zip(runs);
+    let rates: Vec<String> = rates
+        .map(|((contender, _), run)| format!("{} {:.0}/s", contender.name(), run.requests_per_s))
+        .collect();
+    Expectation {
+        what: format!("{}: poor-man-s-cache {}", suite.name, suite.published),
+        measured: rates.join(", "),
+        holds: runs.iter().all(|run| run.errors.total() == 0),
+    }
+}
