@@ -6,6 +6,7 @@ mod crowd;
 mod identical;
 mod pressure;
 
+use std::process::Command;
 use std::time::Duration;
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -30,4 +31,12 @@ fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
 #[test]
 fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
     churn::run(Duration::from_secs(600), 1 << 30);
+}
+
+/// As poor-man-s-cache has published its figures; half an hour.
+#[test]
+fn ten_million_requests_of_the_suites_of_poor_mans_cache_have_no_failure() {
+    let arguments = ["bench", "experiment", "kv", "-n", "10000000", "-c", "96"];
+    let status = Command::new(LARDER).args(arguments).status().expect("it starts");
+    assert!(status.success());
 }
