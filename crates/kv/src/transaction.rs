@@ -16,7 +16,17 @@ pub(crate) struct Queue {
     requests: Vec<u8>,
     commands: usize,
     has_writes: bool,
+    slots: Slots,
     pub(crate) state: State,
+}
+
+/// Which slots of a cluster the keys of a transaction have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Slots {
+    #[default]
+    None,
+    One(u16),
+    Several,
 }
 
 /// What EXEC will do.
@@ -54,7 +64,7 @@ impl Queue {
 
     /// EXEC is to refuse: what is queued is of no use.
     pub(crate) fn abort(&mut self) {
-        *self = Self { state: State::Aborted, ..Self::default() };
+        *self = Self { state: State::Aborted, slots: self.slots, ..Self::default() };
     }
 
     /// One of the commands writes.
@@ -64,6 +74,19 @@ impl Queue {
 
     pub(crate) fn has_writes(&self) -> bool {
         self.has_writes
+    }
+
+    /// A key of one of the commands has this slot.
+    pub(crate) fn note_slot(&mut self, slot: u16) {
+        self.slots = match self.slots {
+            Slots::None => Slots::One(slot),
+            Slots::One(other) if other == slot => return,
+            _ => Slots::Several,
+        };
+    }
+
+    pub(crate) fn slots(&self) -> Slots {
+        self.slots
     }
 
     /// How many commands wait.

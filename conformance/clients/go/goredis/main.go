@@ -257,6 +257,22 @@ func cluster() {
 	Good(client.MSet(ctx, "{tag}a", "1", "{tag}b", "2").Err())
 	Equal(Get(client.MGet(ctx, "{tag}a", "{tag}b").Result()), []any{"1", "2"})
 	Fails(client.MGet(ctx, "a", "b").Err(), "Keys in request don't hash to the same slot")
+	transaction := client.TxPipeline()
+	transaction.Set(ctx, "{tag}a", 3, 0)
+	sum := transaction.IncrBy(ctx, "{tag}a", 4)
+	Get(transaction.Exec(ctx))
+	Equal(sum.Val(), int64(7))
+	for number := range 10 {
+		channel := fmt.Sprint("shard-", number)
+		listener := client.SSubscribe(ctx, channel)
+		receive(listener)
+		Equal(Get(client.SPublish(ctx, channel, number).Result()), int64(1))
+		Equal(receive(listener).(*redis.Message).Payload, strconv.Itoa(number))
+		Good(listener.SUnsubscribe(ctx, channel))
+		receive(listener)
+		Equal(Get(client.SPublish(ctx, channel, number).Result()), int64(0))
+		Good(listener.Close())
+	}
 	masters := make(chan string, 10)
 	Good(client.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 		masters <- master.Options().Addr

@@ -7,6 +7,7 @@ use resp::{SLOTS, hash_slot};
 use super::{Call, Command, Outcome, Refusal};
 use crate::cluster::{Cluster, ClusterNode, Place};
 use crate::reply::Reply;
+use crate::transaction::Slots;
 
 impl Call<'_> {
     /// Whether this server has the keys of a command.
@@ -16,8 +17,23 @@ impl Call<'_> {
             Place::Here => Ok(()),
             Place::There(slot, node) => Err(Refusal::Moved(format!("{slot} {}:{}", node.host, node.port))),
             Place::Nowhere => Err(Refusal::Other("CLUSTERDOWN Hash slot not served")),
-            Place::Apart => Err(Refusal::Other("CROSSSLOT Keys in request don't hash to the same slot")),
+            Place::Apart => Err(Refusal::CrossSlot),
         }
+    }
+
+    /// All keys of a transaction must have one slot: this server might have several of theirs, but that may change.
+    pub(super) fn check_slots_of_queue(&self, command: &Command) -> Outcome {
+        let queue = self.session.queue.as_ref().filter(|_| command.name == "exec");
+        match queue.map(|queue| queue.slots()) {
+            Some(Slots::Several) => Err(Refusal::CrossSlot),
+            _ => Ok(()),
+        }
+    }
+
+    /// The slot of a command's keys in a cluster, which is one for all of them.
+    pub(super) fn first_slot(&self, command: &Command) -> Option<u16> {
+        self.shared.cluster.as_ref()?;
+        self.keys_of(command).next().map(hash_slot)
     }
 
     /// Refuses what a cluster has no second database for, in these words.

@@ -12,6 +12,7 @@ use crate::reply::Reply;
 use crate::session::{Caching, Gates, Session};
 use crate::shared::Shared;
 use crate::tracking::Mode;
+use crate::transaction::State;
 
 impl<'a> Call<'a> {
     /// As [`Call::run`] for a client of whom something else is to be looked at first, in the order of Redis.
@@ -22,7 +23,7 @@ impl<'a> Call<'a> {
             Err(refusal) => return Err(self.refused(name, refusal)),
         };
         let outcome = if self.session.gates.is_closed(Gates::QUEUE) && !command.goes_before_exec() {
-            self.queue(reply)
+            self.queue(command, reply)
         } else {
             self.perform(command, reply)
         };
@@ -55,6 +56,7 @@ impl<'a> Call<'a> {
         }
         if gates.is_closed(Gates::CLUSTER) {
             self.check_slots(command)?;
+            self.check_slots_of_queue(command)?;
         }
         if gates.is_closed(Gates::QUEUE) && command.has("no_multi") {
             return Err(Refusal::Other("ERR Command not allowed inside a transaction"));
@@ -94,7 +96,7 @@ impl<'a> Call<'a> {
     fn refused(&mut self, name: &[u8], refusal: Refusal) -> Refusal {
         match &mut self.session.queue {
             Some(_) if refusal == Refusal::NotNow => refusal,
-            Some(_) if name.eq_ignore_ascii_case(b"exec") => transactions::abort(self, &refusal),
+            Some(_) if name.eq_ignore_ascii_case(b"exec") => transactions::abort(self, refusal),
             Some(queue) => {
                 queue.abort();
                 refusal
@@ -103,13 +105,16 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn queue(&mut self, reply: &mut Reply<'_>) -> Outcome {
+    fn queue(&mut self, command: &Command, reply: &mut Reply<'_>) -> Outcome {
         let bytes_max = self.shared.limits().query_bytes_max;
-        let command = self.session.command;
+        let slot = self.first_slot(command);
         let Some(queue) = &mut self.session.queue else { return Ok(()) };
         queue.push(&self.arguments, bytes_max).map_err(|error| Refusal::Told(error.to_string()))?;
-        if command.is_some_and(Command::may_write) {
+        if command.may_write() {
             queue.note_write();
+        }
+        if queue.state == State::Ready {
+            slot.into_iter().for_each(|slot| queue.note_slot(slot));
         }
         reply.simple("QUEUED");
         Ok(())

@@ -89,6 +89,8 @@ pub(crate) enum Refusal {
     /// Another server of the cluster has the slot: its number and the address.
     #[error("MOVED {0}")]
     Moved(String),
+    #[error("CROSSSLOT Keys in request don't hash to the same slot")]
+    CrossSlot,
     #[error("ERR Unknown node {0}")]
     UnknownNode(String),
     #[error("ERR no such key")]

@@ -72,8 +72,11 @@ pub(super) fn exec(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 /// EXEC itself can't be executed: the transaction is over as well.
-pub(super) fn abort(call: &mut Call<'_>, refusal: &Refusal) -> Refusal {
+pub(super) fn abort(call: &mut Call<'_>, refusal: Refusal) -> Refusal {
     call.session.discard(call.shared);
+    if refusal == Refusal::CrossSlot {
+        return refusal;
+    }
     let text = refusal.to_string();
     let text = text.strip_prefix("ERR ").unwrap_or(&text);
     Refusal::Told(format!("EXECABORT Transaction discarded because of: {text}"))
@@ -119,6 +122,10 @@ impl Call<'_> {
     fn perform_queued(&mut self, reply: &mut Reply<'_>) {
         let begin = reply.out.len();
         let command = self.find(self.argument(0)).and_then(|command| self.part(command));
+        let command = command.and_then(|command| match command.name {
+            "ssubscribe" => Err(Refusal::Other("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")),
+            _ => Ok(command),
+        });
         if let Err(refusal) = command.and_then(|command| self.perform(command, reply)) {
             reply.out.truncate(begin);
             reply.error(&refusal.to_string());

@@ -80,7 +80,7 @@ fn told(nodes: &[SocketAddr], node: SocketAddr, command: &str) -> String {
 }
 
 /// One after the other is said to each node. "foo" has slot 12182, "bar" 5061, "c" 7365.
-const CONVERSATION: [&str; 35] = [
+const CONVERSATION: [&str; 62] = [
     "SET foo 1",
     "SET bar 2",
     "SET c 3",
@@ -116,6 +116,34 @@ const CONVERSATION: [&str; 35] = [
     "CLUSTER GETKEYSINSLOT x 1",
     "CLUSTER REPLICAS nobody",
     "CLUSTER SLOTS x",
+    "MULTI\r\nSET foo 1\r\nGET {foo}more\r\nEXEC",
+    "MULTI\r\nSET bar 1\r\nGET {bar}more\r\nPING\r\nEXEC\r\nGET bar",
+    // "one" has slot 9084, another one of the middle third.
+    "MULTI\r\nSET c 1\r\nSET one 1\r\nGET c\r\nEXEC\r\nEXEC\r\nGET c",
+    "MULTI\r\nSET c 1\r\nSET one 1\r\nNOPE\r\nSET {c}x 1\r\nEXEC\r\nPING",
+    "MULTI\r\nNOPE\r\nSET c 1\r\nSET one 1\r\nEXEC\r\nPING",
+    "MULTI\r\nMGET c one\r\nSET c 1\r\nEXEC\r\nPING",
+    "MULTI\r\nPING\r\nEXEC",
+    "MULTI\r\nSET c 1\r\nDISCARD\r\nMULTI\r\nSET one 1\r\nEXEC",
+    "MULTI\r\nSET c 1\r\nSET one 1\r\nRESET\r\nEXEC",
+    "WATCH c one",
+    "WATCH c\r\nMULTI\r\nSET c 2\r\nEXEC\r\nGET c",
+    "WATCH c\r\nWATCH one\r\nMULTI\r\nGET {c}\r\nEXEC",
+    "SSUBSCRIBE foo",
+    "SSUBSCRIBE {foo}a {foo}b\r\nPING\r\nSUNSUBSCRIBE {foo}b {foo}a\r\nSUNSUBSCRIBE",
+    "SSUBSCRIBE foo bar",
+    "SSUBSCRIBE c\r\nSSUBSCRIBE one\r\nSPUBLISH c x\r\nSUNSUBSCRIBE c\r\nGET c",
+    "SUNSUBSCRIBE",
+    "SUNSUBSCRIBE foo",
+    "SUNSUBSCRIBE foo bar",
+    "SPUBLISH foo x",
+    "MULTI\r\nSPUBLISH foo x\r\nEXEC",
+    "MULTI\r\nSPUBLISH c x\r\nSPUBLISH one x\r\nEXEC",
+    "MULTI\r\nSSUBSCRIBE c\r\nEXEC\r\nPING",
+    "SUBSCRIBE foo bar\r\nSSUBSCRIBE c\r\nUNSUBSCRIBE foo bar",
+    "PUBLISH bar x",
+    "PUBSUB SHARDCHANNELS\r\nPUBSUB SHARDNUMSUB foo bar",
+    "HELLO 3 AUTH\r\nSPUBLISH c",
 ];
 
 #[test]
@@ -163,10 +191,26 @@ fn redis_cli_follows() {
         }
         assert_eq!(cli(&["GET", "key-49"]), "49\n");
         assert!(cli(&["MGET", "a", "b"]).starts_with("CROSSSLOT "));
+        listen_and_publish(&nodes);
         for node in &nodes {
             let keys = ask(*node, "DBSIZE");
             assert!(keys.trim() != ":0", "each node has some of the keys: {keys}");
         }
+    }
+}
+
+/// Shard channels of each node, which redis-cli looks for at the first.
+fn listen_and_publish(nodes: &[SocketAddr]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let port = nodes[0].port().to_string();
+    for channel in ["foo", "bar", "c"] {
+        let mut command = Command::new("redis-cli");
+        command.args(["-c", "-p", &port, "SSUBSCRIBE", channel]);
+        let listener = Service::start(&mut command, folder.path(), channel);
+        wait::until_true("it listens", || listener.stdout().contains("ssubscribe"));
+        let told = run("redis-cli", ["-c", "-p", &port, "SPUBLISH", channel, "told"]).succeeded().text();
+        assert_eq!(told, "1\n", "{channel}");
+        wait::until_true("it hears", || listener.stdout().contains("told"));
     }
 }
 
