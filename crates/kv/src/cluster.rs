@@ -87,6 +87,11 @@ impl Cluster {
         Ok(Self { nodes, ids, me, owners })
     }
 
+    /// Whether this server has a key.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.owners[usize::from(hash_slot(key))].map(usize::from) == Some(self.me)
+    }
+
     pub(crate) fn place<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Place<'_> {
         let mut slots = keys.into_iter().map(hash_slot);
         let Some(slot) = slots.next() else { return Place::Here };

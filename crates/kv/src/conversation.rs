@@ -167,12 +167,16 @@ impl Conversation {
     /// Executes the requests with which `input` begins, as far as they are plain; how many bytes they had.
     fn execute_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
         let mut batch = context.shared.engine.batch();
+        let cluster = context.shared.cluster.as_ref();
         let mut at = 0;
-        while self.session.gates.are_open() {
+        while self.session.gates.are_open_for_plain() {
             let ahead = self.look_ahead(&input[at..], &mut batch);
             for plain in ahead.iter().flatten() {
                 let mut reply = Reply { out: output, version: self.session.version };
                 if reply.out.len() >= context.output_bytes_max {
+                    return at;
+                }
+                if cluster.is_some_and(|cluster| !cluster.has(plain.key.bytes())) {
                     return at;
                 }
                 match plain.execute(&mut batch, &mut self.session, &mut reply, context) {

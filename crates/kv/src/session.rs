@@ -99,6 +99,11 @@ impl Gates {
         self.0 == 0
     }
 
+    /// Whether GET and SET of keys that this server has need no other look.
+    pub(crate) fn are_open_for_plain(self) -> bool {
+        self.0 & !Self::CLUSTER.0 == 0
+    }
+
     pub(crate) fn is_closed(self, gate: Self) -> bool {
         self.0 & gate.0 != 0
     }

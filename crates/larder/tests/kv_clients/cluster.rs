@@ -169,6 +169,26 @@ fn nodes_answer_as_those_of_redis() {
     }
 }
 
+/// GET and SET take the short way where the key is here, and only there.
+#[test]
+fn plain_requests_in_a_row_are_answered_or_moved_one_by_one() {
+    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
+    let (larder, redis) = (larder.addresses(), of_redis(&redis));
+    let request = |words: &[&str]| {
+        let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+        format!("*{}\r\n{bulks}", words.len())
+    };
+    let key = |number: usize| format!("key-{{{}}}", number % 20);
+    let set = |number| request(&["SET", &key(number), &number.to_string()]);
+    let requests = (0..100).map(|number| set(number) + &request(&["GET", &key(number + 7)]));
+    let requests: String = requests.collect();
+    for number in 0..SLOTS.len() {
+        let given = told(&larder, larder[number], &requests);
+        assert!(given.contains("-MOVED") && given.contains("+OK"), "{given}");
+        assert_eq!(given, told(&redis, redis[number], &requests), "said to node {number}");
+    }
+}
+
 #[test]
 fn without_a_cluster_its_commands_are_refused() {
     let (larder, redis) = (Kv::start(LARDER, &["--workers", "1"]), testkit::Redis::start(""));
