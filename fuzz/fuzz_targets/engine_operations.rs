@@ -181,7 +181,7 @@ impl Beside {
 
     fn save_and_restore(&mut self) {
         let mut bytes = Vec::new();
-        self.engine.export(1, self.now_ms, &mut bytes).expect("a vector takes all");
+        self.engine.export(1, self.now_ms, &|| 0, &mut bytes).expect("a vector takes all");
         let saved = Arc::new(Saved::open(bytes).expect("it was written whole"));
         // Room for all: what is brought back is not to be evicted at once.
         let settings = Settings { bytes_max: 64 << 20, ..self.settings };

@@ -55,9 +55,12 @@ fn fill(engine: &Engine, keys: usize) -> Model {
     model
 }
 
+/// Of a server; the engine gives it back.
+const NOTE: u64 = 0xFEDC_BA98_7654_3201;
+
 fn exported(engine: &Engine) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let exported = engine.export(99, NOW_MS, &mut bytes).expect("a vector takes all");
+    let exported = engine.export(99, NOW_MS, &|| NOTE, &mut bytes).expect("a vector takes all");
     assert_eq!(exported.bytes, bytes.len() as u64);
     bytes
 }
@@ -89,6 +92,7 @@ fn what_was_written_comes_back() {
         let model = fill(&before, 5000);
         let (after, saved) = restored(&exported(&before), &settings);
         assert_eq!((saved.keys(), keys(&after)), (model.len() as u64, model.len() as u64));
+        assert_eq!(saved.note(), NOTE);
         (0..saved.shards()).try_for_each(|shard| saved.verify(shard)).expect("it is in order");
         assert!(model.iter().all(|(name, entry)| found(&after, name).as_ref() == Some(entry)));
         check(&after);
@@ -187,7 +191,7 @@ fn what_lives_while_it_is_written_is_written() {
         writes += 1;
     };
     let mut to = Meanwhile { bytes: Vec::new(), happens };
-    engine.export(1, NOW_MS, &mut to).expect("it takes all");
+    engine.export(1, NOW_MS, &|| 0, &mut to).expect("it takes all");
     let bytes = to.bytes;
     assert!(writes > 30, "each key changed meanwhile");
     let (after, saved) = restored(&bytes, &settings);

@@ -19,6 +19,22 @@ impl Default for Databases {
 }
 
 impl Databases {
+    /// For [`Databases::restore`].
+    pub(crate) fn note(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// As they were when this was noted; whether that is possible. Nobody else may be executing commands.
+    pub(crate) fn restore(&self, note: u64) -> bool {
+        let is_named =
+            |number: u64| (0..Database::COUNT).any(|chosen| note >> (chosen * BITS) & MASK == number);
+        let is_possible = (0..Database::COUNT as u64).all(is_named);
+        if is_possible {
+            self.0.store(note, Relaxed);
+        }
+        is_possible
+    }
+
     /// The one of the engine.
     pub(crate) fn of_engine(&self, chosen: Database) -> Database {
         let number = self.0.load(Relaxed) >> (chosen.number() * BITS) & MASK;
@@ -58,8 +74,13 @@ mod tests {
         databases.swap(three, three);
         assert_eq!((numbers()[0], numbers()[3], numbers()[15]), (15, 0, 3));
         assert!(all().all(|database| databases.of_clients(databases.of_engine(database)) == database));
+        let note = databases.note();
         databases.swap(fifteen, three);
         databases.swap(zero, fifteen);
         assert_eq!(numbers(), before);
+        assert!(!databases.restore(0x1EDC_BA98_7654_3210), "two are the same");
+        assert_eq!(numbers(), before);
+        assert!(databases.restore(note));
+        assert_eq!((numbers()[0], numbers()[3], numbers()[15]), (15, 0, 3));
     }
 }

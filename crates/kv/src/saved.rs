@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::background;
+use crate::databases::Databases;
 use crate::worker::now_ms;
 
 /// Checksums are compared for so long before the server begins; what is left then is looked at when it is loaded.
@@ -38,6 +39,8 @@ pub struct SaveFile {
     is_cancelled: AtomicBool,
     background: Mutex<Option<JoinHandle<()>>>,
     state: Mutex<State>,
+    /// Those of the server: which is which is in the file too.
+    databases: Arc<Databases>,
 }
 
 #[derive(Debug)]
@@ -68,6 +71,15 @@ struct Background {
     began: Option<Instant>,
     took: Option<Duration>,
     has_failed: bool,
+}
+
+/// Why a file is not taken.
+#[derive(Debug, Error)]
+enum RefusedFile {
+    #[error(transparent)]
+    Damaged(#[from] SavedError),
+    #[error("its databases are not numbered from 0 to 15")]
+    Databases,
 }
 
 /// Why the data set was not written.
@@ -133,6 +145,7 @@ impl SaveFile {
             is_cancelled: AtomicBool::new(false),
             background: Mutex::new(None),
             state: Mutex::new(state),
+            databases: Arc::default(),
         }
     }
 
@@ -160,14 +173,17 @@ impl SaveFile {
         Engine::new(settings)
     }
 
-    fn open(&self) -> Result<Option<Saved>, SavedError> {
+    fn open(&self) -> Result<Option<Saved>, RefusedFile> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            opened => opened?,
+            opened => opened.map_err(SavedError::from)?,
         };
-        let bytes = file.metadata()?.len();
+        let bytes = file.metadata().map_err(SavedError::from)?.len();
         let saved = Saved::open(FileSource { file, bytes })?;
         verify(&saved, Instant::now() + VERIFY_WITHIN)?;
+        if !self.databases.restore(saved.note()) {
+            return Err(RefusedFile::Databases);
+        }
         Ok(Some(saved))
     }
 
@@ -265,7 +281,7 @@ impl SaveFile {
         let to = Cancellable { to: &file, is_cancelled: &self.is_cancelled };
         let mut writer = BufWriter::with_capacity(BUFFER_BYTES, to);
         let id = RandomState::new().hash_one(saved_at_ms);
-        let exported = engine.export(id, saved_at_ms, &mut writer)?;
+        let exported = engine.export(id, saved_at_ms, &|| self.databases.note(), &mut writer)?;
         writer.flush()?;
         file.sync_all()?;
         fs::rename(part_path, &self.path)?;
@@ -297,6 +313,10 @@ impl SaveFile {
     /// The server is to stop, and has just been saved after so many changes.
     pub(crate) fn is_up_to_date(&self, changes: u64) {
         self.state.lock().at_stop = AtStop::WriteBeyond(changes);
+    }
+
+    pub(crate) fn databases(&self) -> &Arc<Databases> {
+        &self.databases
     }
 
     pub(crate) fn saved_at_s(&self) -> u64 {

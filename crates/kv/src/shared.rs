@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) save_file: Option<Arc<SaveFile>>,
     pub(crate) text: TextProtocol,
     pub(crate) clients: Clients,
-    pub(crate) databases: Databases,
+    pub(crate) databases: Arc<Databases>,
     pub(crate) interests: Interests,
     pub(crate) cluster: Option<Cluster>,
     pub(crate) access: RwLock<Access>,
@@ -64,6 +64,7 @@ impl Shared {
         workers: usize,
     ) -> Self {
         let table = Table::new();
+        let databases = save_file.as_ref().map(|file| Arc::clone(file.databases())).unwrap_or_default();
         Self {
             engine,
             statistics: (0..workers).map(|_| Statistics::new(table.with_parts().len())).collect(),
@@ -76,7 +77,7 @@ impl Shared {
             save_file,
             text: TextProtocol::default(),
             clients: Clients::default(),
-            databases: Databases::default(),
+            databases,
             interests: Interests::default(),
             cluster: None,
             access: RwLock::default(),

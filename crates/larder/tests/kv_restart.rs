@@ -110,6 +110,26 @@ fn a_stopped_server_comes_back_as_it_was() {
 }
 
 #[test]
+fn swapped_databases_stay_swapped() {
+    let place = Place::new();
+    let gets = ["GET key", "SELECT 9", "GET key", "SELECT 15", "GET key"];
+    let mut kv = place.start(&[]);
+    let fill = ["SET key zero", "SELECT 9", "SET key nine", "SWAPDB 0 9", "SWAPDB 15 0"];
+    assert_eq!(kv.ask(&fill), "+OK\r\n".repeat(5));
+    let expected = "$-1\r\n+OK\r\n$4\r\nzero\r\n+OK\r\n$4\r\nnine\r\n";
+    assert_eq!(kv.ask(&gets), expected);
+    for _ in 0..2 {
+        end(kv, Signal::TERM);
+        kv = place.start(&[]);
+        assert_eq!(kv.ask(&gets), expected);
+    }
+    assert_eq!(kv.ask(&["SWAPDB 0 15", "SAVE"]), "+OK\r\n".repeat(2));
+    end(kv, Signal::KILL);
+    let kv = place.start(&["--maxmemory", "256MiB"]);
+    assert_eq!(kv.ask(&gets), "$4\r\nnine\r\n+OK\r\n$4\r\nzero\r\n+OK\r\n$-1\r\n");
+}
+
+#[test]
 fn a_killed_server_comes_back_empty_and_says_so() {
     let (place, _) = saved();
     let kv = place.start(&[]);

@@ -72,11 +72,18 @@ impl Engine {
     /// Writes all that has not expired.
     ///
     /// Others go on meanwhile: each key is as it was at some moment between begin and end. Who needs one moment for all has to keep others
-    /// away. `id` is to be different each time.
+    /// away. `id` is to be different each time. `note` is for the caller, who gets it back from [`Saved::note`](super::Saved::note): it is
+    /// asked for at the end, and so it suits whatever has lived all the time.
     ///
     /// # Errors
     /// Those of the writer. What was written then is not complete, and is refused by [`Saved::open`](super::Saved::open).
-    pub fn export(&self, id: u64, now_ms: u64, to: &mut dyn Write) -> io::Result<Exported> {
+    pub fn export(
+        &self,
+        id: u64,
+        now_ms: u64,
+        note: &dyn Fn() -> u64,
+        to: &mut dyn Write,
+    ) -> io::Result<Exported> {
         let mut out = Out { to, id, bytes: 0 };
         let shards = self.shards_count();
         let header = Header { id, seed: self.seed(), saved_at_ms: now_ms, shards: shards as u32 };
@@ -87,7 +94,7 @@ impl Engine {
         let table: Vec<u8> = entries.iter().flat_map(ShardEntry::encode).collect();
         out.put(&table)?;
         let table_checksum = Checksum::new(id).add(&table).finish();
-        out.put(&Trailer { table_offset, table_checksum }.encode(id))?;
+        out.put(&Trailer { table_offset, table_checksum, note: note() }.encode(id))?;
         let keys = entries.iter().flat_map(|entry| entry.keys).sum();
         Ok(Exported { keys, bytes: out.bytes })
     }

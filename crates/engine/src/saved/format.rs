@@ -70,6 +70,8 @@ pub(super) struct ShardEntry {
 pub(super) struct Trailer {
     pub(super) table_offset: u64,
     pub(super) table_checksum: u64,
+    /// Of the server.
+    pub(super) note: u64,
 }
 
 /// Of bytes that may come in pieces.
@@ -176,6 +178,7 @@ impl Trailer {
         writer.put(&id.to_le_bytes());
         writer.put(&self.table_offset.to_le_bytes());
         writer.put(&self.table_checksum.to_le_bytes());
+        writer.put(&self.note.to_le_bytes());
         seal(writer.bytes)
     }
 
@@ -183,7 +186,7 @@ impl Trailer {
     pub(super) fn decode(bytes: &[u8; TRAILER_BYTES], id: u64) -> Option<Self> {
         let mut reader = Reader(bytes);
         let is_it = reader.array() == MAGIC_OF_END && reader.u64() == id && is_sealed(bytes);
-        is_it.then(|| Self { table_offset: reader.u64(), table_checksum: reader.u64() })
+        is_it.then(|| Self { table_offset: reader.u64(), table_checksum: reader.u64(), note: reader.u64() })
     }
 }
 

@@ -17,6 +17,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 pub struct Saved {
     source: Box<dyn Source>,
     header: Header,
+    note: u64,
     shards: Vec<ShardEntry>,
     pub(super) loaded_shards: AtomicU64,
     pub(super) loaded_keys: AtomicU64,
@@ -55,11 +56,13 @@ impl Saved {
     /// When this is something else, of another version, incomplete or damaged.
     pub fn open(source: impl Source + 'static) -> Result<Self, SavedError> {
         let header = read_header(&source)?;
-        let shards = read_table(&source, &header)?;
+        let trailer = read_trailer(&source, &header)?;
+        let shards = read_table(&source, &header, &trailer)?;
         let (loaded_shards, loaded_keys, left_out_keys) = Default::default();
         let failure = Mutex::new(None);
         let source = Box::new(source);
-        Ok(Self { source, header, shards, loaded_shards, loaded_keys, left_out_keys, failure })
+        let note = trailer.note;
+        Ok(Self { source, header, note, shards, loaded_shards, loaded_keys, left_out_keys, failure })
     }
 
     /// Reads all of a shard, and compares the checksums.
@@ -95,6 +98,12 @@ impl Saved {
     #[must_use]
     pub fn saved_at_ms(&self) -> u64 {
         self.header.saved_at_ms
+    }
+
+    /// What the server has added for itself.
+    #[must_use]
+    pub fn note(&self) -> u64 {
+        self.note
     }
 
     /// How many keys were written.
@@ -184,8 +193,7 @@ impl Opened {
     }
 
     fn compare(&self, found: &Checksum) -> Result<(), SavedError> {
-        let is_same = found.finish() == self.checksum;
-        if is_same { Ok(()) } else { Err(self.damaged("a part has another checksum")) }
+        if found.finish() == self.checksum { Ok(()) } else { Err(self.damaged("a part has another checksum")) }
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> SavedError {
@@ -202,12 +210,23 @@ fn read_header(source: &impl Source) -> Result<Header, SavedError> {
     Header::decode(&bytes)
 }
 
-/// The table stands between the last part and the trailer, and is exactly as long as that.
-fn read_table(source: &impl Source, header: &Header) -> Result<Vec<ShardEntry>, SavedError> {
-    let trailer_offset = source.bytes().checked_sub(TRAILER_BYTES as u64).ok_or(SavedError::Incomplete)?;
+fn trailer_offset(source: &impl Source) -> Result<u64, SavedError> {
+    source.bytes().checked_sub(TRAILER_BYTES as u64).ok_or(SavedError::Incomplete)
+}
+
+fn read_trailer(source: &impl Source, header: &Header) -> Result<Trailer, SavedError> {
     let mut bytes = [0; TRAILER_BYTES];
-    source.read_at(trailer_offset, &mut bytes)?;
-    let trailer = Trailer::decode(&bytes, header.id).ok_or(SavedError::Incomplete)?;
+    source.read_at(trailer_offset(source)?, &mut bytes)?;
+    Trailer::decode(&bytes, header.id).ok_or(SavedError::Incomplete)
+}
+
+/// The table stands between the last part and the trailer, and is exactly as long as that.
+fn read_table(
+    source: &impl Source,
+    header: &Header,
+    trailer: &Trailer,
+) -> Result<Vec<ShardEntry>, SavedError> {
+    let trailer_offset = trailer_offset(source)?;
     let mut table = vec![0; header.shards as usize * SHARD_BYTES];
     if trailer.table_offset.checked_add(table.len() as u64) != Some(trailer_offset) {
         return Err(SavedError::Incomplete);

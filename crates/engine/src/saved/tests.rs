@@ -28,7 +28,7 @@ fn sample() -> Vec<u8> {
         engine.lock(&key).set(&key, &value, expiry, NOW_MS).expect("there is room");
     }
     let mut bytes = Vec::new();
-    engine.export(5, NOW_MS, &mut bytes).expect("a vector takes all");
+    engine.export(5, NOW_MS, &|| 0, &mut bytes).expect("a vector takes all");
     bytes
 }
 
@@ -52,7 +52,7 @@ fn mend(bytes: &mut [u8]) {
     }
     let trailer_at = bytes.len() - TRAILER_BYTES;
     let table_checksum = Checksum::new(header.id).add(&bytes[table_at..trailer_at]).finish();
-    let trailer = Trailer { table_offset: table_at as u64, table_checksum }.encode(header.id);
+    let trailer = Trailer { table_offset: table_at as u64, table_checksum, note: 0 }.encode(header.id);
     bytes[trailer_at..].copy_from_slice(&trailer);
 }
 
