@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed, Ordering::SeqCst};
 
-use engine::{Cause, Database, Engine, Removals};
+use engine::{Cause, Cleared, Database, Engine, Removals};
 use parking_lot::Mutex;
 
 use crate::clients::Client;
@@ -151,6 +151,14 @@ impl Shared {
         if self.interests.flags().has(Flags::TRACKED) {
             invalidation::tell_of_flush(self);
         }
+    }
+
+    /// Removes all keys. Nobody else may be executing commands.
+    pub(crate) fn clear(&self, now_ms: u64) -> Cleared {
+        let watched = self.watched(None, now_ms);
+        let cleared = self.engine.clear();
+        self.flushed(&watched);
+        cleared
     }
 
     /// SWAPDB. What is watched in one of both changes if it is there before or after. Redis does not tell client-side caches, and leaves

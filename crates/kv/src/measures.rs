@@ -24,6 +24,8 @@ pub struct Measures {
     pub misses: u64,
     /// Those that were called.
     pub commands: Vec<CommandMeasures>,
+    /// Save files that were of no use at the start.
+    pub saves_refused: u64,
     /// Replies that were errors, by the first word of each.
     pub errors_by_code: BTreeMap<String, u64>,
 }
@@ -71,6 +73,7 @@ impl Control {
             output_bytes: total(|worker| worker.output_bytes.get()),
             hits: total(|worker| worker.hits.get()),
             misses: total(|worker| worker.misses.get()),
+            saves_refused: shared.save_file.as_ref().map_or(0, |file| u64::from(file.is_refused())),
             commands: commands.filter(|command| command.calls > 0).collect(),
             errors_by_code: shared.errors.all(),
         }

@@ -18,9 +18,11 @@ use thiserror::Error;
 
 use crate::background;
 use crate::databases::Databases;
+use crate::shared::Shared;
 use crate::worker::now_ms;
 
-/// Checksums are compared for so long before the server begins; what is left then is looked at when it is loaded.
+/// Checksums are compared for so long before the server begins; what is left then is looked at when it is loaded, and if that is
+/// damaged, all keys go.
 const VERIFY_WITHIN: Duration = Duration::from_millis(200);
 /// Threads that compare checksums.
 const VERIFIERS_MAX: usize = 8;
@@ -38,6 +40,7 @@ pub struct SaveFile {
     /// Whoever writes it shall stop.
     is_cancelled: AtomicBool,
     background: Mutex<Option<JoinHandle<()>>>,
+    load: Mutex<Option<JoinHandle<()>>>,
     state: Mutex<State>,
     /// Those of the server: which is which is in the file too.
     databases: Arc<Databases>,
@@ -48,6 +51,8 @@ struct State {
     /// What is being loaded.
     loading: Option<Arc<Saved>>,
     loaded: Progress,
+    /// The file with which the server was to begin was of no use.
+    is_refused: bool,
     saved_at_ms: u64,
     /// Changes until then; none without a file of this server.
     saved_changes: Option<u64>,
@@ -133,6 +138,7 @@ impl SaveFile {
         let state = State {
             loading: None,
             loaded: Progress::default(),
+            is_refused: false,
             saved_at_ms: now_ms(),
             saved_changes: None,
             saves: 0,
@@ -144,6 +150,7 @@ impl SaveFile {
             is_busy: AtomicBool::new(false),
             is_cancelled: AtomicBool::new(false),
             background: Mutex::new(None),
+            load: Mutex::new(None),
             state: Mutex::new(state),
             databases: Arc::default(),
         }
@@ -159,7 +166,8 @@ impl SaveFile {
         match self.open() {
             Ok(None) => tracing::info!(%path, "starts empty: there is no saved data"),
             Err(error) => {
-                tracing::error!(%path, reason = %Chain(&error), "starts empty: the saved data is refused")
+                self.state.lock().is_refused = true;
+                tracing::error!(%path, reason = %Chain(&error), "starts empty: the saved data is refused");
             }
             Ok(Some(saved)) => {
                 let (keys, bytes, saved_at_ms) = (saved.keys(), saved.bytes(), saved.saved_at_ms());
@@ -188,7 +196,7 @@ impl SaveFile {
     }
 
     /// The server serves: the file has done its duty, and what is not loaded yet follows in the background.
-    pub(crate) fn began(self: &Arc<Self>, engine: &Arc<Engine>) -> io::Result<()> {
+    pub(crate) fn began(self: &Arc<Self>, shared: &Arc<Shared>) -> io::Result<()> {
         if self.state.lock().loading.is_none() {
             return Ok(());
         }
@@ -196,23 +204,43 @@ impl SaveFile {
             let path = self.path.display();
             tracing::warn!(%path, %error, "the saved data can't be removed: after a crash it would come back");
         }
-        let (file, engine) = (Arc::clone(self), Arc::clone(engine));
-        background::spawn("kv-load", move || file.load(&engine))?;
+        let (file, shared) = (Arc::clone(self), Arc::clone(shared));
+        let thread = background::spawn("kv-load", move || file.load(&shared))?;
+        *self.load.lock() = Some(thread);
         Ok(())
     }
 
-    fn load(&self, engine: &Engine) {
-        (0..engine.shards_count()).for_each(|number| engine.load(number));
-        let mut state = self.state.lock();
-        let Some(saved) = state.loading.take() else { return };
-        state.loaded = saved.progress();
-        let Progress { keys, left_out_keys, .. } = state.loaded;
-        match &state.loaded.failure {
-            None => tracing::info!(keys, left_out_keys, "all saved data is loaded"),
-            Some(reason) => {
-                tracing::error!(%reason, keys, "saved data is refused from here on; what was loaded stays");
-            }
+    fn load(&self, shared: &Shared) {
+        let Some(saved) = self.state.lock().loading.clone() else { return };
+        let engine = &shared.engine;
+        // A worker that needs a shard loads it too, and may be the one that finds damage.
+        let is_whole = (0..engine.shards_count()).all(|number| {
+            engine.load(number);
+            !saved.is_refused()
+        });
+        let loaded = saved.progress();
+        let Progress { keys, left_out_keys, .. } = loaded;
+        if is_whole {
+            tracing::info!(keys, left_out_keys, "all saved data is loaded");
+        } else {
+            let (path, reason) = (self.path.display(), loaded.failure.as_deref().unwrap_or_default());
+            tracing::error!(%path, reason, "the saved data is refused: the server goes on empty, with none of its keys");
+            let mut cleared = {
+                let _turns = shared.all_turns();
+                shared.clear(now_ms())
+            };
+            while cleared.free_some() {}
         }
+        let mut state = self.state.lock();
+        state.is_refused |= !is_whole;
+        state.loaded = loaded;
+        state.loading = None;
+    }
+
+    /// Whether the file with which the server was to begin was of no use.
+    pub(crate) fn is_refused(&self) -> bool {
+        let state = self.state.lock();
+        state.is_refused || state.loading.as_ref().is_some_and(|saved| saved.is_refused())
     }
 
     /// Writes the data set, beside those who go on. `changes`: how many there were.
@@ -276,6 +304,7 @@ impl SaveFile {
 
     /// Nobody ever sees half of it: it gets its name when all of it is on disk.
     fn write_to(&self, part_path: &Path, engine: &Engine, saved_at_ms: u64) -> io::Result<Exported> {
+        let was_refused = self.state.lock().is_refused;
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(MODE).open(part_path)?;
         let to = Cancellable { to: &file, is_cancelled: &self.is_cancelled };
@@ -283,6 +312,9 @@ impl SaveFile {
         let id = RandomState::new().hash_one(saved_at_ms);
         let exported = engine.export(id, saved_at_ms, &|| self.databases.note(), &mut writer)?;
         writer.flush()?;
+        if self.is_refused() && !was_refused {
+            return Err(io::Error::other("what was being loaded meanwhile is damaged"));
+        }
         file.sync_all()?;
         fs::rename(part_path, &self.path)?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -298,6 +330,9 @@ impl SaveFile {
             let _ = thread.join();
         }
         self.is_cancelled.store(false, SeqCst);
+        if let Some(thread) = self.load.lock().take() {
+            let _ = thread.join();
+        }
         let at_stop = self.state.lock().at_stop;
         if at_stop != AtStop::Skip && at_stop != AtStop::WriteBeyond(changes) {
             // What went wrong is logged; there is nobody else to tell.
@@ -383,5 +418,87 @@ impl std::fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)?;
         self.0.source().map_or(Ok(()), |source| write!(f, ": {}", Chain(source)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Access, Database, Expiry, Policy, Settings};
+
+    use super::*;
+
+    const SETTINGS: Settings =
+        Settings { bytes_max: 64 << 20, policy: Policy::AllKeysS3Fifo, seed: 1, threads: 2 };
+    const KEYS: usize = 1000;
+
+    fn begin(path: &Path) -> Arc<Shared> {
+        let file = Arc::new(SaveFile::new(path.to_owned()));
+        let engine = Arc::new(file.restore(&SETTINGS));
+        Arc::new(Shared::new(engine, Some(file), "test".to_owned(), 2))
+    }
+
+    fn file(shared: &Shared) -> &Arc<SaveFile> {
+        shared.save_file.as_ref().expect("it has one")
+    }
+
+    fn value(shared: &Shared, number: usize) -> Option<Vec<u8>> {
+        let name = format!("key-{number}");
+        let key = shared.engine.key(Database::default(), name.as_bytes());
+        shared.engine.lock(&key).get(&key, Access::Use, now_ms()).map(|found| found.value.bytes().to_vec())
+    }
+
+    fn set(shared: &Shared, number: usize, value: &[u8]) {
+        let name = format!("key-{number}");
+        let key = shared.engine.key(Database::default(), name.as_bytes());
+        shared.engine.lock(&key).set(&key, value, Expiry::Never, now_ms()).expect("there is room");
+    }
+
+    /// A server that has begun with a file in which all was in order then, and is not any more.
+    fn damaged_later(path: &Path) -> Arc<Shared> {
+        let before = begin(path);
+        (0..KEYS).for_each(|number| set(&before, number, &[7; 5000]));
+        file(&before).write(&before.engine, 0).expect("there is a disk");
+        let shared = begin(path);
+        assert!(!file(&shared).is_refused());
+        let written = File::options().write(true).open(path).expect("a file");
+        let bytes = written.metadata().expect("it is there").len();
+        // In one of the last shards; those before it are in order.
+        written.write_all_at(b"?", bytes - 100_000).expect("there is a disk");
+        shared
+    }
+
+    fn keys(shared: &Shared) -> u64 {
+        shared.engine.counts().keys.iter().sum()
+    }
+
+    #[test]
+    fn damage_that_is_found_late_costs_all_keys() {
+        let folder = std::env::temp_dir().join(format!("larder-kv-saved-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("late");
+        let shared = damaged_later(&path);
+        assert_eq!(keys(&shared), KEYS as u64, "nobody knows yet");
+        file(&shared).began(&shared).expect("a thread");
+        file(&shared).load.lock().take().expect("it was begun").join().expect("it does not panic");
+        assert_eq!((keys(&shared), shared.engine.shards().count()), (0, 8));
+        assert!(file(&shared).is_refused());
+        assert!((0..KEYS).all(|number| value(&shared, number).is_none()));
+        set(&shared, 5, b"works");
+        file(&shared).write(&shared.engine, 0).expect("it was refused before");
+        drop(shared);
+        let after = begin(&path);
+        assert_eq!((value(&after, 5), keys(&after)), (Some(b"works".to_vec()), 1));
+        fs::remove_dir_all(&folder).expect("it is ours");
+    }
+
+    #[test]
+    fn what_is_damaged_is_not_saved_again() {
+        let folder = std::env::temp_dir().join(format!("larder-kv-again-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let shared = damaged_later(&folder.join("again"));
+        // It loads every shard, and comes to the damage before the thread that would.
+        let error = file(&shared).write(&shared.engine, 0).expect_err("a part is missing");
+        assert!(Chain(&error).to_string().contains("what was being loaded meanwhile is damaged"), "{error}");
+        fs::remove_dir_all(&folder).expect("it is ours");
     }
 }

@@ -129,7 +129,7 @@ impl Server {
         let addresses = listen.iter().map(|listen| listen.address).collect();
         let server = Self { addresses, shared, workers };
         if let Some(file) = &server.shared.save_file {
-            file.began(&server.shared.engine)?;
+            file.began(&server.shared)?;
         }
         Ok(server)
     }

@@ -1,10 +1,10 @@
 //! `larder kv --save-file`: what is there after the server was stopped, killed, or its file was damaged.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use testkit::{Kv, Signal, wait};
+use testkit::{Kv, KvService, Signal, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 const KEYS: usize = 3000;
@@ -183,6 +183,42 @@ fn a_damaged_file_is_refused_as_a_whole() {
         assert_empty(&kv, says);
         assert_says(&kv, "starts empty");
     }
+}
+
+/// So large that its checksums take longer than a start may, unless the machine is quick; either way nothing of it stays.
+#[test]
+fn damage_at_the_end_of_a_large_file_costs_all_of_it() {
+    let place = Place::new();
+    let arguments = ["--maxmemory", "1GiB"];
+    let kv = place.start(&arguments);
+    let sets: Vec<String> =
+        (0..300).map(|number| format!("SETRANGE long-{number} 500000 {number}")).collect();
+    kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+    fill(&kv);
+    end(kv, Signal::TERM);
+    let file = fs::File::options().write(true).open(place.file()).expect("a file");
+    let bytes = file.metadata().expect("it is there").len();
+    assert!(bytes > 150_000_000, "{bytes}");
+    file.write_all_at(b"?", bytes - 400_000).expect("there is a disk");
+    let kv = place.start(&arguments);
+    assert_says(&kv, "the saved data is refused");
+    wait::until_true("all keys are gone", || {
+        kv.ask(&["DBSIZE", "SELECT 9", "DBSIZE"]) == ":0\r\n+OK\r\n:0\r\n"
+    });
+    assert_empty(&kv, "a part has another checksum");
+    end(kv, Signal::TERM);
+    assert_eq!(place.start(&[]).ask(&["GET key-1", "DBSIZE"]), "$5\r\nworks\r\n:1\r\n");
+}
+
+#[test]
+fn a_metric_counts_files_of_no_use() {
+    let place = Place::new();
+    let options = format!("save_file = {:?}", place.file());
+    let refused =
+        || KvService::start(LARDER, &options).metric("larder_kv_saves_refused_total").expect("it is there");
+    assert_eq!(refused(), 0.0);
+    fs::write(place.file(), b"REDIS0009".repeat(100)).expect("a file");
+    assert_eq!(refused(), 1.0);
 }
 
 #[test]

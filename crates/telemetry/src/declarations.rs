@@ -145,6 +145,8 @@ metrics! {
         "Keys that clients of Redis asked for and that were not there.";
     KvReceivedBytesTotal "larder_kv_received_bytes_total" Counter Bytes [],
         "Bytes received from clients of Redis.";
+    KvSavesRefusedTotal "larder_kv_saves_refused_total" Counter Count [],
+        "Save files that were damaged or foreign: the server went on without any of their keys.";
     KvSentBytesTotal "larder_kv_sent_bytes_total" Counter Bytes [],
         "Bytes of replies to clients of Redis.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],

@@ -142,7 +142,9 @@ impl Saved {
         self.failure.lock().get_or_insert_with(|| super::text(why));
     }
 
-    pub(super) fn is_refused(&self) -> bool {
+    /// Whether damage was found while it was loaded.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
         self.failure.lock().is_some()
     }
 
@@ -193,7 +195,11 @@ impl Opened {
     }
 
     fn compare(&self, found: &Checksum) -> Result<(), SavedError> {
-        if found.finish() == self.checksum { Ok(()) } else { Err(self.damaged("a part has another checksum")) }
+        if found.finish() == self.checksum {
+            Ok(())
+        } else {
+            Err(self.damaged("a part has another checksum"))
+        }
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> SavedError {

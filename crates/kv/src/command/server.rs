@@ -13,11 +13,9 @@ pub(super) fn dbsize(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     check_flush(call)?;
     call.alone()?;
-    let watched = call.shared.watched(None, call.now_ms);
-    let mut cleared = call.engine().clear();
+    let mut cleared = call.shared.clear(call.now_ms);
     // Where there is no thread, it is freed here and now.
     let _ = background::spawn("kv-free", move || while cleared.free_some() {});
-    call.shared.flushed(&watched);
     reply.ok();
     Ok(())
 }
