@@ -1,58 +1,26 @@
-//! Any bytes from two clients of a server in memory: it answers each in whole replies, as often as there are commands, the same
-//! however the bytes are split, and the invariants of its engine hold. The first byte says how the bytes are split.
+//! Any bytes as a script of several clients of a server in memory: each is answered in whole replies, one for each command, the same
+//! however the bytes are split; whoever tracks or watches keys learns of every change; and the invariants of the engine hold.
+//!
+//! The first byte says how the bytes are split and how lines become requests (see `Form`). The rest is a scenario as in
+//! `conformance/resp`, with times: `dispatch/script.rs` reads it.
 
 #![no_main]
 
-use std::sync::Arc;
+mod dispatch;
 
-use engine::{Engine, Policy, Settings};
-use kv::Offline;
+use dispatch::{Form, Play};
 use libfuzzer_sys::fuzz_target;
-use resp::{Limits, Scanner};
-
-const NOW_MS: u64 = 1_700_000_000_000;
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&piece, bytes)) = input.split_first() else { return };
-    let whole = replies(bytes, bytes.len().max(1));
-    let split = replies(bytes, usize::from(piece).max(1));
-    if !depends_on_chance_or_clock(bytes) {
-        assert_eq!(whole.escape_ascii().to_string(), split.escape_ascii().to_string());
+    let Some((&first, script)) = input.split_first() else { return };
+    if dispatch::is_harmful(script) {
+        return;
+    }
+    let form = Form::of(first);
+    let whole = Play::new(script, Form { piece_bytes: usize::MAX, ..form }).run();
+    let split = Play::new(script, form).run();
+    // What buffers take is taken from keys: with memory full, other keys are evicted.
+    if !dispatch::depends_on_chance_or_clock(script) && !whole.has_evicted && !split.has_evicted {
+        assert_eq!(whole.text(), split.text());
     }
 });
-
-/// Replies to these differ from one run to the next.
-fn depends_on_chance_or_clock(bytes: &[u8]) -> bool {
-    let text = bytes.to_ascii_lowercase();
-    let words: [&[u8]; 8] =
-        [b"random", b"time", b"info", b"slowlog", b"latency", b"client", b"memory", b"hello"];
-    words.iter().any(|word| text.windows(word.len()).any(|window| window == *word))
-}
-
-fn replies(bytes: &[u8], piece: usize) -> Vec<u8> {
-    let settings = Settings { bytes_max: 2 << 20, policy: Policy::default(), seed: 7, threads: 1 };
-    let engine = Arc::new(Engine::new(&settings));
-    let server = Offline::new(Arc::clone(&engine)).expect("an event queue");
-    let (mut first, mut second) = (server.connect(NOW_MS), server.connect(NOW_MS));
-    // Somebody whom pub/sub and tracking may tell.
-    let mut told = Vec::new();
-    second.hear(b"HELLO 3\r\nSUBSCRIBE a\r\n", NOW_MS, &mut told);
-    let mut replies = Vec::new();
-    for piece in bytes.chunks(piece) {
-        if first.hear(piece, NOW_MS, &mut replies).is_none() {
-            break;
-        }
-    }
-    second.hear(b"", NOW_MS, &mut told);
-    assert_whole(&replies);
-    assert_whole(&told);
-    engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
-    replies
-}
-
-fn assert_whole(mut replies: &[u8]) {
-    while !replies.is_empty() {
-        let length = Scanner::new(Limits::default()).scan(replies).expect("replies are RESP");
-        replies = &replies[length.expect("replies are whole")..];
-    }
-}

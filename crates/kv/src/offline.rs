@@ -10,6 +10,7 @@ use mio::{Poll, Waker};
 use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
+use crate::separated::TextProtocol;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::WAKE;
@@ -31,15 +32,33 @@ pub struct OfflineClient {
 }
 
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
+const ITEMS_AT_ONCE: usize = 10_000;
 
 impl Offline {
     /// # Errors
     /// When the system gives no event queue.
-    pub fn new(engine: Arc<Engine>) -> io::Result<Self> {
+    pub fn new(engine: Arc<Engine>, text: TextProtocol) -> io::Result<Self> {
         let poll = Poll::new()?;
         let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
-        let shared = Arc::new(Shared::new(engine, None, "offline".to_owned(), 1));
-        Ok(Self { shared, calls, _poll: poll })
+        let mut shared = Shared::new(engine, None, "offline".to_owned(), 1);
+        shared.text = text;
+        Ok(Self { shared: Arc::new(shared), calls, _poll: poll })
+    }
+
+    /// What a worker does now and then: ends what is over, and gives up what has expired.
+    pub fn tick(&self, now_ms: u64) {
+        let shared = &self.shared;
+        shared.sample(now_ms);
+        if shared.interests.pauses.end_if_over(now_ms) {
+            shared.interests.refresh(&shared.engine);
+        }
+        if shared.is_expiry_active() {
+            let mut from = Some(0);
+            while let Some(shard) = from {
+                from = shared.engine.expire(shard, ITEMS_AT_ONCE, now_ms);
+            }
+        }
+        shared.end_batch();
     }
 
     /// A client that has just connected.
@@ -65,6 +84,10 @@ impl OfflineClient {
             let mut output = Vec::new();
             let pause = self.conversation.hear(bytes, &context, &mut output);
             replies.append(&mut output);
+            if let Some(value) = self.conversation.take_value() {
+                replies.extend_from_slice(&value);
+                replies.extend_from_slice(b"\r\n");
+            }
             bytes = &[];
             let client = &self.conversation.session.client;
             if client.has_mail() {
@@ -96,12 +119,43 @@ mod tests {
     fn clients_in_memory_are_answered() {
         let engine =
             Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
-        let server = Offline::new(Arc::new(engine)).expect("an event queue");
+        let server = Offline::new(Arc::new(engine), TextProtocol::Inline).expect("an event queue");
         let (mut one, mut other) = (server.connect(1), server.connect(1));
         let mut replies = Vec::new();
         assert_eq!(one.hear(b"SET a 1 PX 10\r\nGE", 1, &mut replies), Some(()));
         assert_eq!(other.hear(b"GET a\r\n", 10, &mut replies), Some(()));
         assert_eq!(one.hear(b"T a\r\nQUIT\r\n", 11, &mut replies), None);
         assert_eq!(replies, b"+OK\r\n$1\r\n1\r\n$-1\r\n+OK\r\n");
+    }
+
+    #[test]
+    fn what_has_expired_is_gone_after_a_tick() {
+        let engine =
+            Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
+        let engine = Arc::new(engine);
+        let server = Offline::new(Arc::clone(&engine), TextProtocol::UnitSeparator).expect("an event queue");
+        let mut client = server.connect(1);
+        let mut replies = Vec::new();
+        assert_eq!(client.hear(b"SET a 1\x1fSET b 2\x1f", 1, &mut replies), Some(()));
+        assert_eq!(client.hear(b"*3\r\n$7\r\nPEXPIRE\r\n$1\r\na\r\n$2\r\n10\r\n", 1, &mut replies), Some(()));
+        server.tick(10);
+        assert_eq!(engine.counts().keys.iter().sum::<u64>(), 2);
+        server.tick(11);
+        assert_eq!(engine.counts().keys.iter().sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn a_large_value_comes_whole() {
+        let engine =
+            Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
+        let server = Offline::new(Arc::new(engine), TextProtocol::Inline).expect("an event queue");
+        let mut client = server.connect(1);
+        let (mut replies, value) = (Vec::new(), "v".repeat(100_000));
+        let set = format!("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n{value}\r\n");
+        assert_eq!(client.hear(set.as_bytes(), 1, &mut replies), Some(()));
+        let get = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n".repeat(2);
+        assert_eq!(client.hear(&get, 1, &mut replies), Some(()));
+        let reply = format!("$100000\r\n{value}\r\n");
+        assert_eq!(String::from_utf8_lossy(&replies), format!("+OK\r\n{reply}{reply}"));
     }
 }

@@ -96,6 +96,11 @@ impl Checksum {
     pub(super) fn finish(&self) -> u64 {
         std::hash::Hasher::finish(&self.0)
     }
+
+    /// Whether this is what was written.
+    pub(super) fn is(&self, written: u64) -> bool {
+        self.finish() == written || ARE_TRUSTED
+    }
 }
 
 /// Fills a record from its begin.
@@ -265,5 +270,8 @@ fn seal<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
 }
 
 fn is_sealed<const N: usize>(bytes: &[u8; N]) -> bool {
-    seal(*bytes) == *bytes
+    seal(*bytes) == *bytes || ARE_TRUSTED
 }
+
+/// A fuzzer finds no checksum by chance, and what stands behind them has to hold without them.
+const ARE_TRUSTED: bool = cfg!(fuzzing);

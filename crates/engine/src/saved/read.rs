@@ -195,11 +195,7 @@ impl Opened {
     }
 
     fn compare(&self, found: &Checksum) -> Result<(), SavedError> {
-        if found.finish() == self.checksum {
-            Ok(())
-        } else {
-            Err(self.damaged("a part has another checksum"))
-        }
+        if found.is(self.checksum) { Ok(()) } else { Err(self.damaged("a part has another checksum")) }
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> SavedError {
@@ -238,7 +234,7 @@ fn read_table(
         return Err(SavedError::Incomplete);
     }
     source.read_at(trailer.table_offset, &mut table)?;
-    if Checksum::new(header.id).add(&table).finish() != trailer.table_checksum {
+    if !Checksum::new(header.id).add(&table).is(trailer.table_checksum) {
         return Err(SavedError::damaged(trailer.table_offset, "the table has another checksum"));
     }
     let shards: Vec<_> = table.chunks_exact(SHARD_BYTES).map(ShardEntry::decode).collect();
