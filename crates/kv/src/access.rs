@@ -19,11 +19,22 @@ pub enum ProtectedMode {
     Off,
 }
 
+/// Who may use DEBUG, with which a client can stop a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DebugCommands {
+    #[default]
+    No,
+    Yes,
+    /// Clients of this machine.
+    Local,
+}
+
 /// Who may use the server.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     pub passwords: Passwords,
     pub protected_mode: ProtectedMode,
+    pub debug_commands: DebugCommands,
 }
 
 impl Passwords {
@@ -59,9 +70,21 @@ impl fmt::Debug for Passwords {
 impl Access {
     /// Whether a client from there may connect at all.
     pub(crate) fn admits(&self, client: SocketAddr) -> bool {
-        let is_here = client.ip().to_canonical().is_loopback();
-        is_here || !self.passwords.is_empty() || self.protected_mode == ProtectedMode::Off
+        is_here(client) || !self.passwords.is_empty() || self.protected_mode == ProtectedMode::Off
     }
+
+    /// Whether a client from there may use DEBUG.
+    pub(crate) fn permits_debug(&self, client: SocketAddr) -> bool {
+        match self.debug_commands {
+            DebugCommands::No => false,
+            DebugCommands::Yes => true,
+            DebugCommands::Local => is_here(client),
+        }
+    }
+}
+
+fn is_here(client: SocketAddr) -> bool {
+    client.ip().to_canonical().is_loopback()
 }
 
 #[cfg(test)]
@@ -83,7 +106,7 @@ mod tests {
     fn others_need_a_password_or_an_open_door() {
         let check = |passwords: &[&str], protected_mode, client: &str, admitted| {
             let passwords = Passwords::new(passwords.iter().map(|password| password.as_bytes().to_vec()));
-            let access = Access { passwords, protected_mode };
+            let access = Access { passwords, protected_mode, ..Access::default() };
             assert_eq!(access.admits(client.parse().expect("an address")), admitted, "{client}");
         };
         check(&[], ProtectedMode::On, "127.0.0.1:1", true);
@@ -92,5 +115,20 @@ mod tests {
         check(&[], ProtectedMode::On, "192.0.2.1:1", false);
         check(&[], ProtectedMode::Off, "192.0.2.1:1", true);
         check(&["secret"], ProtectedMode::On, "[2001:db8::1]:1", true);
+    }
+
+    #[test]
+    fn debug_is_for_those_who_are_named() {
+        let check = |debug_commands, client: &str, permitted| {
+            let access = Access { debug_commands, ..Access::default() };
+            assert_eq!(access.permits_debug(client.parse().expect("an address")), permitted, "{client}");
+        };
+        for (client, is_local) in
+            [("127.0.0.1:1", true), ("[::ffff:127.0.0.1]:1", true), ("192.0.2.1:1", false)]
+        {
+            check(DebugCommands::No, client, false);
+            check(DebugCommands::Yes, client, true);
+            check(DebugCommands::Local, client, is_local);
+        }
     }
 }

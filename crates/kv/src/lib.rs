@@ -43,7 +43,7 @@ mod transaction;
 mod transport;
 mod worker;
 
-pub use access::{Access, Passwords, ProtectedMode};
+pub use access::{Access, DebugCommands, Passwords, ProtectedMode};
 pub use cluster::{Cluster, ClusterError, ClusterNode};
 pub use command::commands_markdown;
 pub use limits::Limits;

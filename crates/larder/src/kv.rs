@@ -96,6 +96,7 @@ impl KvControl {
     /// Takes over what can change while it runs; the check of the configuration has put the rest back.
     pub(crate) fn apply(&self, settings: &KvSettings) {
         self.engine.set_bytes_max(settings.bytes_max);
+        self.engine.set_policy(settings.policy);
         self.engine.set_pack_from_bytes(settings.pack_from_bytes);
         self.server.set_access(settings.access.clone());
         self.server.set_limits(settings.limits);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::arguments::parse_integer;
 use super::info::unlimited_as_zero;
 use super::{Call, Outcome, Refusal};
-use crate::access::ProtectedMode;
+use crate::access::{DebugCommands, ProtectedMode};
 use crate::glob;
 use crate::limits::Limits;
 use crate::notify::Events;
@@ -45,6 +45,14 @@ const SETTINGS: &[Setting] = &[
     ),
     fixed("cluster-enabled", |shared| if shared.cluster.is_some() { "yes" } else { "no" }.to_owned()),
     fixed("databases", |_| engine::Database::COUNT.to_string()),
+    fixed("enable-debug-command", |shared| {
+        match shared.access.read().debug_commands {
+            DebugCommands::No => "no",
+            DebugCommands::Yes => "yes",
+            DebugCommands::Local => "local",
+        }
+        .to_owned()
+    }),
     fixed("hz", |_| "10".to_owned()),
     fixed("io-threads", |shared| shared.statistics.len().to_string()),
     free(

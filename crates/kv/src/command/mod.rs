@@ -91,6 +91,10 @@ pub(crate) enum Refusal {
     Moved(String),
     #[error("CROSSSLOT Keys in request don't hash to the same slot")]
     CrossSlot,
+    #[error(
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server."
+    )]
+    Debug,
     #[error("ERR Unknown node {0}")]
     UnknownNode(String),
     #[error("ERR no such key")]
@@ -188,8 +192,15 @@ impl<'a> Call<'a> {
             self.rejected(command);
             return Err(Refusal::Arity(command.name.to_ascii_lowercase()));
         }
+        if command.name == "debug" && !self.permits_debug() {
+            return Err(Refusal::Debug);
+        }
         self.session.command = Some(command);
         Ok(command)
+    }
+
+    fn permits_debug(&self) -> bool {
+        self.shared.access.read().permits_debug(self.session.client.ends.client)
     }
 
     /// What a command begins with that must see, or show, all keys at one moment.

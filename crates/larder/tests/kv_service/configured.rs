@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::{KvService, Signal, wait};
+use testkit::{KvService, Redis, Signal, converse, wait};
 
 use crate::LARDER;
 
@@ -27,6 +27,46 @@ fn a_reload_changes_what_can_change_and_names_the_rest() {
     assert_eq!(parameter(&kv, "maxmemory"), (16 << 20).to_string());
     let log = kv.service.stderr();
     assert!(log.contains("kv.workers: changed, but a reload can't change it"), "{log}");
+}
+
+/// Whatever the reference says a reload changes, beside passwords and certificates.
+#[test]
+fn a_reload_changes_policy_limits_and_access() {
+    let kv = KvService::start(LARDER, "enable_debug_command = \"local\"");
+    let redis = Redis::start("enable-debug-command local");
+    let debug = "DEBUG SLEEP 0\r\nDEBUG ERROR x\r\nDEBUG SET-ACTIVE-EXPIRE 1\r\n";
+    let answer = |address| String::from_utf8_lossy(&converse(address, debug.as_bytes(), 100)).into_owned();
+    assert_eq!(answer(kv.address()), answer(redis.address()));
+    // What CONFIG SET has said ends with a reload, also where the file is as before.
+    assert_eq!(kv.ask("CONFIG SET timeout 77 maxmemory-policy allkeys-random\r\n"), "+OK\r\n");
+    assert_eq!(kv.reload("enable_debug_command = \"local\"").status(), 200);
+    assert_eq!([parameter(&kv, "timeout"), parameter(&kv, "maxmemory-policy")], ["0", "allkeys-s3fifo"]);
+    let changed = "maxmemory_policy = \"volatile-ttl\"
+protected_mode = false
+[kv.limits]
+clients_max = 77
+idle_timeout = \"11s\"
+keepalive = \"12s\"
+request_bytes_max = \"2MiB\"
+messages_bytes_max = \"1MiB\"
+buffers_bytes_max = \"3MiB\"";
+    assert_eq!(kv.reload(changed).status(), 200);
+    for (name, value) in [
+        ("maxmemory-policy", "volatile-ttl"),
+        ("protected-mode", "no"),
+        ("enable-debug-command", "no"),
+        ("maxclients", "77"),
+        ("timeout", "11"),
+        ("tcp-keepalive", "12"),
+        ("client-query-buffer-limit", "2097152"),
+        ("client-output-buffer-limit", "normal 0 0 0 slave 0 0 0 pubsub 1048576 8388608 60"),
+        ("maxmemory-clients", "3145728"),
+    ] {
+        assert_eq!(parameter(&kv, name), value, "{name}");
+    }
+    assert!(answer(kv.address()).starts_with("-ERR DEBUG command not allowed."));
+    let log = kv.service.stderr();
+    assert!(!log.contains("a reload can't change it"), "{log}");
 }
 
 #[test]

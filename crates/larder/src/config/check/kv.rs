@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use engine::Policy;
 use kv::{
-    Access, Cluster, ClusterNode, Limits, Listen, Passwords, ProtectedMode, SLOTS, Security, Sockets,
-    TextProtocol,
+    Access, Cluster, ClusterNode, DebugCommands, Limits, Listen, Passwords, ProtectedMode, SLOTS, Security,
+    Sockets, TextProtocol,
 };
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
@@ -111,6 +111,11 @@ fn access(scope: &mut Scope<'_>, table: &Table) -> Access {
     let secrets: Vec<Secret> = files.iter().filter_map(|node| scope.secret_at(node)).collect();
     Access {
         passwords: Passwords::new(secrets.iter().map(|secret| secret.reveal().as_bytes().to_vec())),
+        debug_commands: match table.text("enable_debug_command") {
+            Some("yes") => DebugCommands::Yes,
+            Some("local") => DebugCommands::Local,
+            _ => DebugCommands::No,
+        },
         protected_mode: if table.flag("protected_mode") { ProtectedMode::On } else { ProtectedMode::Off },
     }
 }
