@@ -7,6 +7,7 @@ use std::time::Instant;
 use engine::{Access, Database, Engine, Expiry, Policy, Settings};
 
 const NOW_MS: u64 = 1_000_000;
+const AT_ONCE: u64 = 32;
 
 fn main() {
     for keys in [10_000, 1_000_000, 10_000_000] {
@@ -33,6 +34,8 @@ fn measure(keys: u64) {
     let engine =
         Engine::new(&Settings { bytes_max: 4 << 30, policy: Policy::default(), seed: 7, threads: 1 });
     let empty_bytes = engine.used_bytes();
+    let preparer = engine.preparer();
+    let preparing = std::thread::spawn(move || preparer.run());
     let value = [b'v'; 16];
     let set = |number: u64| {
         let name = name(number);
@@ -50,6 +53,24 @@ fn measure(keys: u64) {
     println!("{keys} keys: {bytes:.1} bytes beside key and value");
     time(&format!("{keys} keys: SET again"), 3_000_000, |step| set(scattered(step, keys)));
     time(&format!("{keys} keys: GET"), 5_000_000, |step| get(scattered(step, keys)));
+    let begin = Instant::now();
+    (0..5_000_000 / AT_ONCE).for_each(|round| get_together(&engine, round * AT_ONCE, keys));
+    println!("{keys} keys: GET, {AT_ONCE} at a time: {:.1} ns", begin.elapsed().as_nanos() as f64 / 5e6);
+    drop(engine);
+    preparing.join().expect("it ends with the engine");
+}
+
+/// As a worker does it with a batch of commands.
+fn get_together(engine: &Engine, begin: u64, keys: u64) {
+    let names: [_; AT_ONCE as usize] = std::array::from_fn(|step| name(scattered(begin + step as u64, keys)));
+    let keys = names.each_ref().map(|name| engine.key(Database::default(), name));
+    let mut batch = engine.batch();
+    keys.iter().for_each(|key| batch.prefetch(key));
+    keys.iter().for_each(|key| batch.prefetch_item(key));
+    for key in &keys {
+        let found = batch.shard(key).get(key, Access::Use, NOW_MS);
+        black_box(found.map(|found| found.value.bytes().len()));
+    }
 }
 
 fn time(what: &str, count: u64, mut run: impl FnMut(u64)) {

@@ -1,15 +1,14 @@
-//! Buckets of slots: one cache line each, in blocks that double and never move.
+//! Buckets of slots: one cache line each, in blocks that never move.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::sync::Arc;
 
+use crate::chunks::{CHUNK_BYTES, Chunks, Piece};
 use crate::slot::Slot;
 
 pub(crate) const SLOTS: usize = 10;
-/// Buckets of the first block: 16 KiB.
-const FIRST_BLOCK: usize = 1 << FIRST_BLOCK_BITS;
-const FIRST_BLOCK_BITS: u32 = 8;
-/// Buckets of one page: memory is used from one end to the other, and what was never touched takes none.
-const PAGE: usize = 4096 / size_of::<Bucket>();
+/// Small enough that a shard with few keys takes little, and that the table of all blocks stays in a cache near the processor.
+pub(crate) const BLOCK_BYTES: usize = 32 << 10;
+const BLOCK: usize = BLOCK_BYTES / size_of::<Bucket>();
 
 /// All zero is an empty one.
 #[derive(Clone, Debug, Default)]
@@ -29,12 +28,16 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 pub(crate) struct Candidates(u32);
 
 /// Buckets by number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Buckets {
-    /// The first, one of the same size, and then each as large as all before it.
-    blocks: Vec<Box<[Bucket]>>,
+    blocks: Vec<Block>,
     count: usize,
+    chunks: Arc<Chunks<BLOCK_BYTES>>,
 }
+
+/// Memory that is seen as buckets.
+#[derive(Debug)]
+struct Block(Piece<BLOCK_BYTES>);
 
 impl Bucket {
     /// Slots that have this tag, or are empty where the tag is zero.
@@ -74,40 +77,59 @@ impl Iterator for Candidates {
 }
 
 impl Buckets {
+    pub(crate) fn new(chunks: Arc<Chunks<BLOCK_BYTES>>) -> Self {
+        Self { blocks: Vec::new(), count: 0, chunks }
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Memory that was touched.
     pub(crate) fn bytes(&self) -> usize {
-        self.count.next_multiple_of(PAGE) * size_of::<Bucket>()
+        self.blocks.len() * BLOCK_BYTES
     }
 
     /// One more, at the end.
     pub(crate) fn add(&mut self) {
-        let block = block_of(self.count);
-        if block == self.blocks.len() {
-            self.blocks.push(zeroed(self.count.max(FIRST_BLOCK)));
+        if self.count == self.blocks.len() * BLOCK {
+            self.blocks.push(Block::new(self.chunks.piece()));
         }
         self.count += 1;
     }
 
     #[inline]
     pub(crate) fn at(&self, number: usize) -> &Bucket {
-        let block = &*self.blocks[block_of(number)];
-        &block[number & (block.len() - 1)]
+        &self.blocks[number / BLOCK].buckets()[number % BLOCK]
     }
 
     #[inline]
     pub(crate) fn at_mut(&mut self, number: usize) -> &mut Bucket {
-        let block = &mut *self.blocks[block_of(number)];
-        &mut block[number & (block.len() - 1)]
+        &mut self.blocks[number / BLOCK].buckets_mut()[number % BLOCK]
     }
 }
 
-#[inline]
-fn block_of(number: usize) -> usize {
-    ((number | (FIRST_BLOCK - 1)).ilog2() + 1 - FIRST_BLOCK_BITS) as usize
+const _: () =
+    assert!(CHUNK_BYTES.is_multiple_of(BLOCK_BYTES) && BLOCK_BYTES.is_multiple_of(align_of::<Bucket>()));
+
+#[expect(unsafe_code, reason = "buckets in memory that no allocator knows")]
+impl Block {
+    /// With empty buckets.
+    fn new(mut piece: Piece<BLOCK_BYTES>) -> Self {
+        piece.bytes_mut().fill(0);
+        Self(piece)
+    }
+
+    #[inline]
+    fn buckets(&self) -> &[Bucket; BLOCK] {
+        // SAFETY: a piece has the bytes of so many buckets, and begins at a multiple of its length, and so of theirs. Any bytes are a valid bucket: integers.
+        unsafe { &*self.0.bytes().as_ptr().cast() }
+    }
+
+    #[inline]
+    fn buckets_mut(&mut self) -> &mut [Bucket; BLOCK] {
+        // SAFETY: as above; and any bucket is valid bytes, since it has no gaps.
+        unsafe { &mut *self.0.bytes_mut().as_mut_ptr().cast() }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -136,22 +158,6 @@ mod simd {
     }
 }
 
-/// Empty buckets whose memory the system gives page by page, when it is touched: a large block takes no longer than a small one.
-#[expect(unsafe_code, reason = "a block of 64 MiB takes 20 ms when each bucket is written")]
-fn zeroed(count: usize) -> Box<[Bucket]> {
-    let layout = Layout::array::<Bucket>(count).expect("a table that fits into memory has a size");
-    assert!(layout.size() > 0, "a block has buckets");
-    // SAFETY: the layout is not empty, as is asserted above. Memory of this layout from the allocator is what a boxed slice of so
-    // many buckets owns, and all zero is a valid bucket: integers, and slots that are one.
-    unsafe {
-        let memory = alloc_zeroed(layout).cast::<Bucket>();
-        if memory.is_null() {
-            handle_alloc_error(layout);
-        }
-        Box::from_raw(std::ptr::slice_from_raw_parts_mut(memory, count))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,15 +165,14 @@ mod tests {
 
     #[test]
     fn each_bucket_is_where_it_was_put() {
-        let mut buckets = Buckets::default();
+        let mut buckets = Buckets::new(Chunks::new(Arc::default()));
         for number in 0..5000 {
             buckets.add();
+            assert_eq!(buckets.at(number).more, 0);
             buckets.at_mut(number).more = number as u32;
         }
         assert!((0..5000).all(|number| buckets.at(number).more == number as u32));
-        assert_eq!((buckets.count(), buckets.bytes()), (5000, 5056 * 64));
-        let sizes: Vec<usize> = buckets.blocks.iter().map(|block| block.len()).collect();
-        assert_eq!(sizes, [256, 256, 512, 1024, 2048, 4096]);
+        assert_eq!((buckets.count(), buckets.bytes()), (5000, 10 * BLOCK_BYTES));
     }
 
     #[test]

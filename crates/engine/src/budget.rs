@@ -1,9 +1,16 @@
 //! What all shards together may take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::segment::{SEGMENT_BYTES, Spares};
+use crate::bucket::BLOCK_BYTES;
+use crate::chunks::{CHUNK_BYTES, Chunks, Supply};
+use crate::segment::{SEGMENT_BYTES, SPARES_MAX, Spares};
+
+/// From this limit on, memory comes in huge pages: what may lie idle for it is 3 % then.
+const HUGE_FROM_BYTES: u64 = 192 << 20;
+/// A chunk that is ready, one that segments and one that the index have begun with, and emptied segments that are kept.
+const IDLE_BYTES: usize = 3 * CHUNK_BYTES + SPARES_MAX * SEGMENT_BYTES;
 
 /// Bytes in use, and how many there may be. What can be refused is asked for first; what can't, such as the growth of an index,
 /// is taken, and made up for by eviction.
@@ -13,21 +20,32 @@ pub(crate) struct Budget {
     bytes_max: AtomicU64,
     /// Of those in use, what eviction can't give back.
     fixed_bytes: AtomicU64,
+    pub(crate) supply: Arc<Supply>,
+    pub(crate) segments: Arc<Chunks<SEGMENT_BYTES>>,
+    pub(crate) blocks: Arc<Chunks<BLOCK_BYTES>>,
     pub(crate) spares: Arc<Spares>,
+    /// Whether [`IDLE_BYTES`] are among what is in use.
+    has_idle: AtomicBool,
     /// Large values from this length on are kept compressed.
     pack_from_bytes: AtomicUsize,
 }
 
 impl Budget {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        let (used_bytes, fixed_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self {
-            used_bytes,
-            bytes_max: AtomicU64::new(bytes_max),
-            fixed_bytes,
+        let supply = Arc::<Supply>::default();
+        let budget = Self {
+            used_bytes: AtomicU64::new(0),
+            bytes_max: AtomicU64::new(0),
+            fixed_bytes: AtomicU64::new(0),
+            segments: Chunks::new(Arc::clone(&supply)),
+            blocks: Chunks::new(Arc::clone(&supply)),
+            supply,
             spares: Arc::default(),
+            has_idle: AtomicBool::new(false),
             pack_from_bytes: AtomicUsize::new(usize::MAX),
-        }
+        };
+        budget.set_bytes_max(bytes_max);
+        budget
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -40,6 +58,19 @@ impl Budget {
 
     pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
         self.bytes_max.store(bytes_max, Relaxed);
+        let has_idle = bytes_max >= HUGE_FROM_BYTES;
+        match (self.has_idle.swap(has_idle, Relaxed), has_idle) {
+            (false, true) => {
+                self.take_anyway(IDLE_BYTES);
+                self.fix(0, IDLE_BYTES);
+            }
+            (true, false) => {
+                self.give_back(IDLE_BYTES);
+                self.fix(IDLE_BYTES, 0);
+            }
+            _ => return,
+        }
+        self.supply.want_huge(has_idle);
     }
 
     pub(crate) fn pack_from_bytes(&self) -> usize {

@@ -13,6 +13,9 @@ impl Shard {
         if self.pending.is_some() {
             return Ok(());
         }
+        self.budget.segments.check()?;
+        self.budget.blocks.check()?;
+        self.index.check()?;
         let mut counts =
             Counts { evicted: self.counts.evicted, expired: self.counts.expired, ..Counts::default() };
         let mut live_bytes = vec![0; self.segments.numbers().max().map_or(0, |last| last as usize + 1)];

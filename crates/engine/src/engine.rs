@@ -6,6 +6,7 @@ use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::budget::Budget;
 use crate::chance::Chance;
+use crate::chunks::Preparer;
 use crate::hash::{Database, Hasher, Key, SHARDS_MAX};
 use crate::losses::{Losses, Removal, Removals};
 use crate::policy::Policy;
@@ -68,14 +69,17 @@ pub struct Batch<'a> {
 
 /// A shard has at least so many segments when memory is full: a tenth of them is the small queue.
 const SEGMENTS_PER_SHARD: u64 = 32;
+/// With fewer, two threads would want the same too often.
+const SHARDS_PER_THREAD: u64 = 16;
+/// What a shard has of the memory at most, as far as there may be so many shards. Each fills a segment of its own; but to load a shard from a
+/// file and to choose what is evicted takes the longer, the more is in it.
+const SHARD_BYTES: u64 = 64 << 20;
 
 impl Engine {
     /// An empty one.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
-        let count = settings.bytes_max / (SEGMENT_BYTES as u64 * SEGMENTS_PER_SHARD);
-        let count = usize::try_from(count).unwrap_or(SHARDS_MAX).clamp(1, SHARDS_MAX);
-        let count = 1 << count.ilog2();
+        let count = shards_count(settings.bytes_max, settings.threads);
         let mut chance = Chance::new(settings.seed);
         let hasher = Hasher::new(chance.next());
         let budget = Arc::new(Budget::new(settings.bytes_max));
@@ -146,6 +150,12 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// What makes memory ready before it is needed, on a thread of its own. It ends when the engine is dropped.
+    #[must_use]
+    pub fn preparer(&self) -> Preparer {
+        Preparer::new(Arc::clone(&self.budget.supply))
     }
 
     /// How many shards there are.
@@ -327,6 +337,20 @@ impl<'a> Batch<'a> {
         // The one that is held is given back before: two who change from one to the other would wait for each other.
         self.locked = None;
         self.locked = Some((group, self.engine.groups[group].0.lock()));
+    }
+}
+
+/// A power of two.
+fn shards_count(bytes_max: u64, threads: usize) -> usize {
+    let wanted = (bytes_max / SHARD_BYTES).max((threads as u64).saturating_mul(SHARDS_PER_THREAD));
+    let possible = bytes_max / (SEGMENT_BYTES as u64 * SEGMENTS_PER_SHARD);
+    let count = wanted.min(possible).clamp(1, SHARDS_MAX as u64);
+    1 << count.ilog2()
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.budget.supply.close();
     }
 }
 

@@ -4,7 +4,10 @@
 //! never a moment in which the whole table moves. A bucket is one cache line of ten slots and a link to one more of the kind, for
 //! the few that overflow.
 
-use crate::bucket::{Bucket, Buckets};
+use std::sync::Arc;
+
+use crate::bucket::{BLOCK_BYTES, Bucket, Buckets};
+use crate::chunks::Chunks;
 use crate::hash::Hash;
 use crate::slot::Slot;
 
@@ -38,16 +41,16 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    pub(crate) fn new() -> Self {
-        let (buckets, overflow) = (Buckets::default(), Buckets::default());
+    pub(crate) fn new(chunks: &Arc<Chunks<BLOCK_BYTES>>) -> Self {
+        let [buckets, overflow] = [(); 2].map(|()| Buckets::new(Arc::clone(chunks)));
         let mut index = Self { buckets, mask: 0, overflow, spare: 0, keys: 0 };
         index.add_bucket();
         index
     }
 
     /// One that need not grow for so many keys.
-    pub(crate) fn with_room_for(keys: usize) -> Self {
-        let mut index = Self::new();
+    pub(crate) fn with_room_for(keys: usize, chunks: &Arc<Chunks<BLOCK_BYTES>>) -> Self {
+        let mut index = Self::new(chunks);
         while keys * 2 > index.buckets.count() * KEYS_PER_TWO_BUCKETS {
             index.add_bucket();
         }
@@ -58,11 +61,34 @@ impl Index {
         self.keys
     }
 
+    /// Says what is wrong with the buckets, for tests.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut known = vec![false; self.overflow.count()];
+        let links = (0..self.buckets.count()).map(|home| self.buckets.at(home).more).chain([self.spare]);
+        for mut more in links {
+            while let Some(number) = more.checked_sub(1) {
+                if std::mem::replace(&mut known[number as usize], true) {
+                    return Err(format!("overflow bucket {number} has two places"));
+                }
+                more = self.overflow.at(number as usize).more;
+            }
+        }
+        if known.contains(&false) {
+            return Err("an overflow bucket is lost".to_owned());
+        }
+        let all = (0..self.buckets.count()).map(|number| self.buckets.at(number));
+        let all = all.chain((0..self.overflow.count()).map(|number| self.overflow.at(number)));
+        let is_odd = |bucket: &Bucket| {
+            bucket.slots.iter().zip(bucket.tags).any(|(slot, tag)| slot.is_empty() && tag != 0)
+        };
+        if all.into_iter().any(is_odd) { Err("an empty slot has a tag".to_owned()) } else { Ok(()) }
+    }
+
     pub(crate) fn buckets(&self) -> usize {
         self.buckets.count()
     }
 
-    /// Heap memory.
+    /// Memory.
     pub(crate) fn bytes(&self) -> usize {
         self.buckets.bytes() + self.overflow.bytes()
     }

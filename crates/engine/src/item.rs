@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! 8  header: 14 bits key length, 22 last use in seconds, 4 database, 1 expires, 1 large, 8 frequency, 14 value length
-//! 8  expiry in milliseconds, if it expires
+//! 6  expiry in milliseconds, if it expires
 //! n  key, value; for a large item the number of what lies outside (4 bytes)
-//! 0  to 7 bytes, so that the next item is aligned
+//! 0  or 1 byte, so that the next item is aligned
 //! ```
 
 use crate::hash::Database;
@@ -13,8 +13,10 @@ use crate::slot::ALIGNMENT;
 /// Keys and values together are inside a segment up to this length, outside from there on.
 pub(crate) const INLINE_BYTES_MAX: usize = LENGTH_MASK as usize;
 
-const HEADER_BYTES: usize = 8;
-const EXPIRY_BYTES: usize = 8;
+pub(crate) const HEADER_BYTES: usize = 8;
+const EXPIRY_BYTES: usize = 6;
+/// The year 10889. What is to expire later does not expire before.
+const EXPIRY_MAX_MS: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 const LARGE_BYTES: usize = 4;
 
 const LENGTH_BITS: u32 = 14;
@@ -70,7 +72,9 @@ impl Header {
         let expires = if content.expires_at_ms.is_some() { EXPIRES } else { 0 };
         let database = (content.database.number() as u64) << DATABASE_SHIFT;
         let lengths = key_bytes | value_bytes << VALUE_SHIFT;
-        Self(lengths | database | expires | large).used_at(content.used_s).with_frequency(content.frequency)
+        let used = u64::from(content.used_s & USED_MASK) << USED_SHIFT;
+        let frequency = u64::from(content.frequency) << FREQUENCY_SHIFT;
+        Self(lengths | used | database | expires | large | frequency)
     }
 
     #[inline]
@@ -170,19 +174,25 @@ impl Content<'_> {
 
     /// Writes the item to the begin of `bytes`.
     pub(crate) fn write(&self, bytes: &mut [u8]) {
+        let header = Header::of(self);
         if let Body::Inline { key, .. } = self.body {
-            let key_at = Header::of(self).key_at();
+            let key_at = header.key_at();
             copy(key, &mut bytes[key_at..key_at + key.len()]);
         }
-        self.write_over(bytes);
+        self.write_over(header, bytes);
     }
 
-    /// Writes the item over one of the same key that has an expiry if this has, and is not large if this is not.
-    pub(crate) fn write_over(&self, bytes: &mut [u8]) {
-        let header = Header::of(self);
+    pub(crate) fn header(&self) -> Header {
+        Header::of(self)
+    }
+
+    /// Writes the item, with this header, over one of the same key that has an expiry if this has, and is not large if this is not.
+    #[inline]
+    pub(crate) fn write_over(&self, header: Header, bytes: &mut [u8]) {
         header.write(bytes);
         if let Some(expires_at_ms) = self.expires_at_ms {
-            bytes[HEADER_BYTES..HEADER_BYTES + EXPIRY_BYTES].copy_from_slice(&expires_at_ms.to_le_bytes());
+            let expiry = expires_at_ms.min(EXPIRY_MAX_MS).to_le_bytes();
+            bytes[HEADER_BYTES..HEADER_BYTES + EXPIRY_BYTES].copy_from_slice(&expiry[..EXPIRY_BYTES]);
         }
         let body = &mut bytes[header.key_at()..];
         match self.body {
@@ -240,7 +250,11 @@ impl<'a> Item<'a> {
 
     #[inline]
     pub(crate) fn expires_at_ms(self) -> Option<u64> {
-        self.header.expires().then(|| read_u64(&self.bytes[HEADER_BYTES..]))
+        self.header.expires().then(|| {
+            let mut expiry = [0; 8];
+            expiry[..EXPIRY_BYTES].copy_from_slice(&self.bytes[HEADER_BYTES..HEADER_BYTES + EXPIRY_BYTES]);
+            u64::from_le_bytes(expiry)
+        })
     }
 
     #[inline]
@@ -281,4 +295,36 @@ impl<'a> Item<'a> {
 #[inline]
 fn read_u64(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes.first_chunk().expect("items lie in their segment as a whole"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            (key_bytes, value_bytes) in (0..=INLINE_BYTES_MAX).prop_flat_map(|key| (Just(key), 0..=INLINE_BYTES_MAX - key)),
+            database in 0..Database::COUNT,
+            expires_at_ms in any::<Option<u64>>(),
+            (used_s, frequency) in any::<(u32, u8)>(),
+        ) {
+            let (key, value) = (vec![b'k'; key_bytes], vec![b'v'; value_bytes]);
+            let database = Database::new(database).expect("it is below the count");
+            let body = Body::Inline { key: &key, value: &value };
+            let content = Content { database, body, expires_at_ms, used_s, frequency };
+            let mut bytes = vec![0xFF; content.item_bytes()];
+            content.write(&mut bytes);
+            let item = Item::read(&bytes);
+            prop_assert_eq!(item.bytes().len(), bytes.len());
+            prop_assert!(item.key() == key && item.value() == value);
+            prop_assert_eq!(item.expires_at_ms(), expires_at_ms.map(|at_ms| at_ms.min(EXPIRY_MAX_MS)));
+            let header = item.header;
+            prop_assert_eq!((header.database(), header.used_s(), header.frequency()), (database, used_s & USED_MASK, frequency));
+            let changed = header.with_frequency(!frequency).used_at(!used_s);
+            prop_assert_eq!(changed.with_frequency(frequency).used_at(used_s), header);
+        }
+    }
 }

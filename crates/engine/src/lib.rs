@@ -25,6 +25,7 @@ mod bucket;
 mod budget;
 mod chance;
 mod check;
+mod chunks;
 mod engine;
 mod expire;
 mod ghosts;
@@ -44,6 +45,7 @@ mod segment;
 mod shard;
 mod slot;
 
+pub use chunks::Preparer;
 pub use engine::{Batch, Cleared, Engine, Guard, Locked, Settings};
 pub use hash::{Database, Key};
 pub use losses::{Cause, Removal, Removals};

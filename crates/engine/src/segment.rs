@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::chunks::{Chunks, Piece};
 use crate::item::Content;
 use crate::slot::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 
@@ -13,7 +14,7 @@ const _: () = assert!(SEGMENT_BYTES <= SEGMENT_BYTES_MAX);
 
 #[derive(Debug)]
 pub(crate) struct Segment {
-    bytes: Box<[u8]>,
+    piece: Piece<SEGMENT_BYTES>,
     used_bytes: usize,
     /// Higher than that of any that was begun before.
     serial: u64,
@@ -24,9 +25,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    fn new() -> Self {
-        let bytes = vec![0; SEGMENT_BYTES].into_boxed_slice();
-        Self { bytes, used_bytes: 0, serial: 0, live_bytes: 0, expires_at_ms: u64::MAX }
+    fn new(piece: Piece<SEGMENT_BYTES>) -> Self {
+        Self { piece, used_bytes: 0, serial: 0, live_bytes: 0, expires_at_ms: u64::MAX }
     }
 
     fn reset(&mut self) {
@@ -54,18 +54,18 @@ impl Segment {
     /// Everything from `offset` on.
     #[inline]
     pub(crate) fn rest(&self, offset: usize) -> &[u8] {
-        &self.bytes[offset..]
+        &self.piece.bytes()[offset..]
     }
 
     #[inline]
     pub(crate) fn rest_mut(&mut self, offset: usize) -> &mut [u8] {
-        &mut self.bytes[offset..]
+        &mut self.piece.bytes_mut()[offset..]
     }
 
     /// Writes an item behind the others; there must be room.
     pub(crate) fn append(&mut self, content: &Content<'_>) -> usize {
         let offset = self.used_bytes;
-        content.write(&mut self.bytes[offset..]);
+        content.write(&mut self.piece.bytes_mut()[offset..]);
         self.used_bytes += content.item_bytes();
         self.live_bytes += content.item_bytes();
         self.expires_at_ms = self.expires_at_ms.min(content.expires_at_ms.unwrap_or(u64::MAX));
@@ -78,7 +78,7 @@ impl Segment {
 pub(crate) struct Spares(Mutex<Vec<Segment>>);
 
 /// The system has the others.
-const SPARES_MAX: usize = 2;
+pub(crate) const SPARES_MAX: usize = 2;
 
 impl Spares {
     fn take(&self) -> Option<Segment> {
@@ -101,13 +101,14 @@ pub(crate) struct Segments {
     /// Numbers without a segment.
     vacant: Vec<u32>,
     spares: Arc<Spares>,
+    chunks: Arc<Chunks<SEGMENT_BYTES>>,
     /// Of the youngest segment.
     serial: u64,
 }
 
 impl Segments {
-    pub(crate) fn new(spares: Arc<Spares>) -> Self {
-        Self { slots: Vec::new(), vacant: Vec::new(), spares, serial: 0 }
+    pub(crate) fn new(spares: Arc<Spares>, chunks: Arc<Chunks<SEGMENT_BYTES>>) -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new(), spares, chunks, serial: 0 }
     }
 
     /// Whether this is still the segment that had this serial.
@@ -133,7 +134,7 @@ impl Segments {
 
     /// An empty one, which has no number yet.
     pub(crate) fn blank(&mut self) -> Segment {
-        self.spares.take().unwrap_or_else(Segment::new)
+        self.spares.take().unwrap_or_else(|| Segment::new(self.chunks.piece()))
     }
 
     /// One that was not used.

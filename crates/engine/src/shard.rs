@@ -143,8 +143,8 @@ impl Shard {
         seed: u64,
     ) -> Self {
         let mut shard = Self {
-            index: Index::new(),
-            segments: Segments::new(Arc::clone(&budget.spares)),
+            index: Index::new(&budget.blocks),
+            segments: Segments::new(Arc::clone(&budget.spares), Arc::clone(&budget.segments)),
             large: Slab::new(),
             queues: Queues::default(),
             ghosts: Ghosts::default(),
@@ -360,11 +360,12 @@ impl Shard {
         let Some(place) = slot.place() else { return false };
         let header = Header::read(self.segments.at(place));
         let is_same_form = header.expires() == content.expires_at_ms.is_some() && !header.is_large();
-        if !is_same_form || header.item_bytes() != content.item_bytes() {
+        let new = content.header();
+        if !is_same_form || header.item_bytes() != new.item_bytes() {
             return false;
         }
-        let frequency = self.used_once_more(header).frequency();
-        Content { frequency, ..*content }.write_over(self.segments.at_mut(place));
+        let new = new.with_frequency(self.used_once_more(header).frequency());
+        content.write_over(new, self.segments.at_mut(place));
         if let Some(expires_at_ms) = content.expires_at_ms {
             let segment = self.segments.get_mut(place.segment);
             segment.expires_at_ms = segment.expires_at_ms.min(expires_at_ms);

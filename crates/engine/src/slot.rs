@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-/// Packed: 17 bits of segment, 15 of offset. All zero is an empty slot.
+/// Packed: 15 bits of segment, 17 of offset. All zero is an empty slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Slot(Option<NonZero<u32>>);
@@ -16,13 +16,13 @@ pub(crate) struct Place {
 }
 
 /// Of items.
-pub(crate) const ALIGNMENT: usize = 8;
+pub(crate) const ALIGNMENT: usize = 2;
 /// Items begin below this offset.
 pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGNMENT << OFFSET_BITS;
-/// Segments of a shard.
+/// Segments of a shard: 8 GiB.
 pub(crate) const SEGMENTS_MAX: usize = (1 << SEGMENT_BITS) - 1;
 
-const OFFSET_BITS: u32 = 15;
+const OFFSET_BITS: u32 = 17;
 const SEGMENT_BITS: u32 = u32::BITS - OFFSET_BITS;
 
 impl Slot {

@@ -114,6 +114,9 @@ impl Server {
         shared.text = text;
         shared.cluster = cluster;
         let shared = Arc::new(shared);
+        let preparer = shared.engine.preparer();
+        // As urgent as the workers: where one of them has all of a processor, it would otherwise come too late. It ends with the engine.
+        thread::Builder::new().name("kv-memory".to_owned()).spawn(move || preparer.run())?;
         shared.set_limits(limits);
         shared.set_tls(tls);
         *shared.access.write() = access;

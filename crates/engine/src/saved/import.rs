@@ -12,12 +12,12 @@ use super::{Saved, SavedError};
 use crate::engine::{Engine, Settings};
 use crate::hash::Key;
 use crate::index::Index;
-use crate::item::{Body, Content, Header, Item};
+use crate::item::{Body, Content, HEADER_BYTES, Header, Item};
 use crate::packed::Stored;
 use crate::queue::Queue;
 use crate::segment::{SEGMENT_BYTES, Segment};
 use crate::shard::{Large, OutOfMemory, Shard};
-use crate::slot::{ALIGNMENT, Place};
+use crate::slot::Place;
 
 /// How far it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl Pending {
 impl Loading<'_> {
     fn run(&mut self) -> Result<(), SavedError> {
         let saved = Arc::clone(&self.pending.saved);
-        self.shard.index = Index::with_room_for(self.pending.keys_expected());
+        self.shard.index = Index::with_room_for(self.pending.keys_expected(), &self.shard.budget.blocks);
         for file_shard in self.pending.file_shards() {
             let mut parts = saved.parts(file_shard);
             while let Some(opened) = parts.next()? {
@@ -308,7 +308,7 @@ impl Loading<'_> {
 fn count_items(bytes: &[u8]) -> Result<(usize, usize), &'static str> {
     let (mut rest, mut items, mut large) = (bytes, 0, 0);
     while !rest.is_empty() {
-        if rest.len() < ALIGNMENT {
+        if rest.len() < HEADER_BYTES {
             return Err("half an item");
         }
         let header = Header::read(rest);

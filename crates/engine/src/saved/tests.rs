@@ -103,7 +103,7 @@ fn an_item_looks_as_format_2_says() {
     let content = Content {
         database: Database::new(3).expect("it is below 16"),
         body: Body::Inline { key: b"key", value: b"value" },
-        expires_at_ms: Some(0x1122_3344_5566_7788),
+        expires_at_ms: Some(0x3344_5566_7788),
         used_s: 0x2A_BBCC,
         frequency: 7,
     };
@@ -111,7 +111,7 @@ fn an_item_looks_as_format_2_says() {
     content.write(&mut bytes);
     // The key's length, seconds, the database, the bit of expiry, the frequency, the value's length.
     let header: u64 = 3 | 0x2A_BBCC << 14 | 3 << 36 | 1 << 40 | 7 << 42 | 5 << 50;
-    let expected = [&header.to_le_bytes()[..], &0x1122_3344_5566_7788_u64.to_le_bytes(), b"keyvalue"];
+    let expected = [&header.to_le_bytes()[..], &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33], b"keyvalue"];
     assert_eq!(bytes, expected.concat(), "another layout of items is another FORMAT");
 }
 

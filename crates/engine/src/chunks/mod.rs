@@ -1,0 +1,351 @@
+//! Memory for segments and for the index: pieces of one size, from chunks of 2 MiB.
+//!
+//! An allocator gives freed memory back when it has time for it, which is late where the processors are busy. Here it goes back with the
+//! piece: what the process has is what is in use, and three chunks at most beside it. Chunks are aligned, so that one entry of the processor's address translation can stand for all of one: among more keys than that
+//! has entries, nearly every look-up would miss it twice.
+//!
+//! The system clears a huge page as a whole when it is first touched, which takes 0.2 ms and may take several. A [`Preparer`] does it ahead, on
+//! a thread that nobody waits for; who needs a chunk before it is ready gets one of small pages.
+
+mod mapping;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+pub(crate) use mapping::CHUNK_BYTES;
+use mapping::{Mapping, Pages};
+
+/// Where chunks come from and go to, those of all sizes of pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Supply {
+    state: Mutex<Stock>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    /// With nothing in them, and no memory behind them where the system takes that back.
+    idle: Vec<Mapping>,
+    /// A huge page.
+    ready: Option<Mapping>,
+    /// Huge pages are wanted, and not known to be refused.
+    wants_huge: bool,
+    is_closed: bool,
+}
+
+/// Makes chunks ready before they are needed.
+#[derive(Debug)]
+pub struct Preparer(Arc<Supply>);
+
+/// Pieces of one size.
+#[derive(Debug)]
+pub(crate) struct Chunks<const PIECE_BYTES: usize> {
+    supply: Arc<Supply>,
+    used: Mutex<Used>,
+}
+
+/// Chunks with pieces in use, by address.
+#[derive(Debug, Default)]
+struct Used {
+    chunks: BTreeMap<usize, Chunk>,
+    /// Those that have free pieces. The lowest is taken first, so that the highest become free as a whole.
+    open: BTreeSet<usize>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    mapping: Mapping,
+    /// One bit for each piece.
+    free: u64,
+    pages: Pages,
+}
+
+/// Memory of its own, until it is dropped. It holds what was last written to it, by whomever.
+#[derive(Debug)]
+pub(crate) struct Piece<const BYTES: usize> {
+    begin: NonNull<[u8; BYTES]>,
+    chunks: Arc<Chunks<BYTES>>,
+}
+
+impl Supply {
+    /// Whether chunks shall be made ready, from now on.
+    pub(crate) fn want_huge(&self, wants_huge: bool) {
+        self.state.lock().wants_huge = wants_huge;
+        self.changed.notify_all();
+    }
+
+    /// Nobody is to make anything ready any more.
+    pub(crate) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    fn take(&self) -> Chunk {
+        let mut stock = self.state.lock();
+        let (ready, idle) = (stock.ready.take(), stock.idle.pop());
+        let (mapping, pages, spare) = match (ready, idle) {
+            (Some(ready), idle) => (ready, Pages::Huge, idle),
+            (None, idle) => (idle.unwrap_or_else(Mapping::new), Pages::Small, None),
+        };
+        stock.idle.extend(spare);
+        drop(stock);
+        self.changed.notify_all();
+        Chunk { mapping, free: 0, pages }
+    }
+
+    fn give(&self, mut mapping: Mapping) {
+        mapping.release(0, CHUNK_BYTES);
+        mapping.advise(Pages::Small);
+        if cfg!(target_os = "linux") {
+            self.state.lock().idle.push(mapping);
+        }
+    }
+}
+
+impl Preparer {
+    pub(crate) fn new(supply: Arc<Supply>) -> Self {
+        Self(supply)
+    }
+
+    /// Makes chunks ready, as they are needed, until the engine is dropped.
+    pub fn run(&self) {
+        while self.prepare() {}
+    }
+
+    /// Waits for a chunk to be wanted, and makes it ready; whether that went well.
+    fn prepare(&self) -> bool {
+        let mut stock = self.0.state.lock();
+        while !stock.is_closed && (stock.ready.is_some() || !stock.wants_huge) {
+            self.0.changed.wait(&mut stock);
+        }
+        if stock.is_closed {
+            return false;
+        }
+        let idle = stock.idle.pop();
+        drop(stock);
+        // Outside the lock: this is what takes long.
+        let mapping = idle.unwrap_or_else(Mapping::new);
+        let is_huge = mapping.advise(Pages::Huge);
+        if is_huge {
+            touch(&mapping);
+        }
+        let mut stock = self.0.state.lock();
+        match is_huge {
+            true => stock.ready = Some(mapping),
+            false => stock.idle.push(mapping),
+        }
+        is_huge
+    }
+}
+
+impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
+    const PIECES: usize = CHUNK_BYTES / PIECE_BYTES;
+    const ALL_FREE: u64 = u64::MAX >> (u64::BITS as usize - Self::PIECES);
+
+    pub(crate) fn new(supply: Arc<Supply>) -> Arc<Self> {
+        const { assert!(CHUNK_BYTES.is_multiple_of(PIECE_BYTES) && Self::PIECES <= u64::BITS as usize) };
+        Arc::new(Self { supply, used: Mutex::default() })
+    }
+
+    /// One more.
+    pub(crate) fn piece(self: &Arc<Self>) -> Piece<PIECE_BYTES> {
+        let begin = self.take();
+        Piece { begin: begin.cast(), chunks: Arc::clone(self) }
+    }
+
+    fn take(&self) -> NonNull<u8> {
+        let mut used = self.used.lock();
+        let address = used.open.first().copied().unwrap_or_else(|| self.add_chunk(&mut used));
+        let chunk = used.chunks.get_mut(&address).expect("an open chunk is one of those in use");
+        let number = chunk.free.trailing_zeros() as usize;
+        chunk.free &= chunk.free - 1;
+        let begin = chunk.at::<PIECE_BYTES>(number);
+        if chunk.free == 0 {
+            // Where it is full, nothing speaks against a huge page; the system may make one in its own time.
+            if chunk.pages == Pages::Small {
+                chunk.mapping.advise(Pages::Huge);
+            }
+            used.open.remove(&address);
+        }
+        begin
+    }
+
+    /// Says what is wrong with the lists, for tests.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let used = self.used.lock();
+        let open = used.chunks.iter().filter(|(_, chunk)| chunk.free != 0).map(|(address, _)| address);
+        if !open.eq(&used.open) {
+            return Err(format!("{:?} are not the chunks with free pieces", used.open));
+        }
+        let is_odd = |chunk: &Chunk| chunk.free & !Self::ALL_FREE != 0 || chunk.free == Self::ALL_FREE;
+        match used.chunks.iter().find(|(_, chunk)| is_odd(chunk)) {
+            Some((address, chunk)) => Err(format!("chunk {address:x} has free pieces {:x}", chunk.free)),
+            None => Ok(()),
+        }
+    }
+
+    fn add_chunk(&self, used: &mut Used) -> usize {
+        let chunk = Chunk { free: Self::ALL_FREE, ..self.supply.take() };
+        let address = chunk.mapping.begin().addr().get();
+        used.chunks.insert(address, chunk);
+        used.open.insert(address);
+        address
+    }
+
+    fn give(&self, begin: NonNull<u8>) {
+        let (address, offset) = (begin.addr().get() & !(CHUNK_BYTES - 1), begin.addr().get() % CHUNK_BYTES);
+        let mut used = self.used.lock();
+        let chunk = used.chunks.get_mut(&address).expect("a piece is of a chunk that is in use");
+        let was_full = chunk.free == 0;
+        chunk.free |= 1 << (offset / PIECE_BYTES);
+        if chunk.free == Self::ALL_FREE {
+            let chunk = used.chunks.remove(&address);
+            used.open.remove(&address);
+            drop(used);
+            self.supply.give(chunk.expect("it was found just now").mapping);
+            return;
+        }
+        // The system would fill the gap again, to have a huge page.
+        if was_full || chunk.pages == Pages::Huge {
+            chunk.mapping.advise(Pages::Small);
+            chunk.pages = Pages::Small;
+        }
+        chunk.mapping.release(offset, PIECE_BYTES);
+        used.open.insert(address);
+    }
+}
+
+impl Chunk {
+    #[expect(unsafe_code, reason = "pieces lie in chunks")]
+    fn at<const PIECE_BYTES: usize>(&self, number: usize) -> NonNull<u8> {
+        assert!(number < CHUNK_BYTES / PIECE_BYTES, "a chunk has no such piece");
+        // SAFETY: it is within the chunk, as is asserted above.
+        unsafe { self.mapping.begin().add(number * PIECE_BYTES) }
+    }
+}
+
+// SAFETY: nobody else has its memory, which is plain bytes.
+#[expect(unsafe_code, reason = "a pointer to memory of its own")]
+unsafe impl<const BYTES: usize> Send for Piece<BYTES> {}
+// SAFETY: as for a box: who shares it can only read.
+#[expect(unsafe_code, reason = "a pointer to memory of its own")]
+unsafe impl<const BYTES: usize> Sync for Piece<BYTES> {}
+
+impl<const BYTES: usize> Piece<BYTES> {
+    #[expect(unsafe_code, reason = "memory that no allocator knows")]
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8; BYTES] {
+        // SAFETY: so many bytes of a mapping belong to this piece alone until it is dropped, and are initialized: by the system, or by whoever had them before.
+        unsafe { self.begin.as_ref() }
+    }
+
+    #[expect(unsafe_code, reason = "memory that no allocator knows")]
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8; BYTES] {
+        // SAFETY: as above, and `&mut self` says that nobody else reads it now.
+        unsafe { self.begin.as_mut() }
+    }
+}
+
+impl<const BYTES: usize> Drop for Piece<BYTES> {
+    fn drop(&mut self) {
+        self.chunks.give(self.begin.cast());
+    }
+}
+
+#[expect(unsafe_code, reason = "the system gives memory to what is written")]
+fn touch(mapping: &Mapping) {
+    // SAFETY: the first byte of memory that nobody else has.
+    unsafe { mapping.begin().write_volatile(0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BYTES: usize = 256 << 10;
+    const CASES: u32 = if cfg!(miri) { 2 } else { 64 };
+
+    fn mark(piece: &mut Piece<BYTES>, number: usize) {
+        for byte in [0, BYTES / 2, BYTES - 1] {
+            piece.bytes_mut()[byte] = number as u8;
+        }
+    }
+
+    fn is_marked(piece: &Piece<BYTES>, number: usize) -> bool {
+        [0, BYTES / 2, BYTES - 1].iter().all(|byte| piece.bytes()[*byte] == number as u8)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(CASES))]
+
+        #[test]
+        fn pieces_are_apart_and_come_back(
+            steps in prop::collection::vec(any::<(bool, prop::sample::Index)>(), 1..150),
+            is_prepared: bool,
+        ) {
+            let supply = Arc::<Supply>::default();
+            supply.want_huge(is_prepared);
+            let preparer = Preparer::new(Arc::clone(&supply));
+            let chunks = Chunks::<BYTES>::new(supply);
+            let mut pieces: Vec<(usize, Piece<BYTES>)> = Vec::new();
+            for (number, (is_added, which)) in steps.iter().enumerate() {
+                if *is_added || pieces.is_empty() {
+                    if is_prepared && chunks.supply.state.lock().ready.is_none() {
+                        preparer.prepare();
+                    }
+                    let mut piece = chunks.piece();
+                    mark(&mut piece, number);
+                    pieces.push((number, piece));
+                } else {
+                    let (number, piece) = pieces.swap_remove(which.index(pieces.len()));
+                    prop_assert!(is_marked(&piece, number));
+                }
+                prop_assert_eq!(chunks.check(), Ok(()));
+            }
+            prop_assert!(pieces.iter().all(|(number, piece)| is_marked(piece, *number)));
+            let in_use = pieces.len();
+            let free: u32 = chunks.used.lock().chunks.values().map(|chunk| chunk.free.count_ones()).sum();
+            prop_assert_eq!((in_use + free as usize) % Chunks::<BYTES>::PIECES, 0);
+            drop(pieces);
+            prop_assert!(chunks.used.lock().chunks.is_empty());
+        }
+    }
+
+    /// Pages that were given back come as zeros.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn what_is_free_takes_no_memory() {
+        let chunks = Chunks::<BYTES>::new(Arc::default());
+        let mut pieces: Vec<_> = (0..10).map(|_| chunks.piece()).collect();
+        pieces.iter_mut().for_each(|piece| mark(piece, 7));
+        // One of a chunk in use, and all of the other.
+        drop((pieces.remove(3), pieces.split_off(7)));
+        let again: Vec<_> = (0..3).map(|_| chunks.piece()).collect();
+        assert!(
+            again.iter().all(|piece| is_marked(piece, 0)) && pieces.iter().all(|piece| is_marked(piece, 7))
+        );
+    }
+
+    #[test]
+    fn a_chunk_is_ready_before_it_is_needed() {
+        let supply = Arc::<Supply>::default();
+        let chunks = Chunks::<BYTES>::new(Arc::clone(&supply));
+        supply.want_huge(true);
+        let preparer = Preparer::new(Arc::clone(&supply));
+        // Where the system has no huge pages, it says so once.
+        let pages = if preparer.prepare() { Pages::Huge } else { Pages::Small };
+        assert_eq!(supply.state.lock().ready.is_some(), pages == Pages::Huge);
+        let piece = chunks.piece();
+        assert_eq!(chunks.used.lock().chunks.values().next().map(|chunk| chunk.pages), Some(pages));
+        let thread = std::thread::spawn(move || preparer.run());
+        supply.close();
+        thread.join().expect("it ends");
+        drop(piece);
+    }
+}
