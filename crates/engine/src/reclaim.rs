@@ -29,6 +29,9 @@ const LFU_DECAY_S: u32 = 60;
 /// Bytes that are looked at in the segment that is being emptied for each byte that is written: it is ready before the
 /// segment is full that is being filled, also if a second one has to follow, and no single write waits for all of it.
 const EMPTIED_PER_BYTE: usize = 3;
+/// The same while there is more than there may be. Of all keys a third goes at least, whatever the policy: so many give more back than
+/// what lives on takes.
+const MADE_UP_PER_BYTE: usize = 12;
 /// It begins when this is left in the segment that is being filled: not earlier, because what is evicted could have been asked for.
 const EMPTIED_FROM: usize = SEGMENT_BYTES / 2;
 
@@ -70,13 +73,36 @@ impl Shard {
         now_ms: u64,
     ) -> Result<Place, OutOfMemory> {
         let item_bytes = content.item_bytes();
-        if self.is_short && self.room(queue) < EMPTIED_FROM {
-            self.empty_some(item_bytes * EMPTIED_PER_BYTE, now_ms);
+        if self.is_short {
+            self.keep_memory(queue, item_bytes, now_ms);
         }
         if !self.has_room(queue, item_bytes) {
             self.open_segment(queue, item_bytes, now_ms)?;
         }
         Ok(self.append_here(queue, content))
+    }
+
+    /// The share of a write in emptying a segment. What lives on takes segments whether or not there is room: where that is most, what is
+    /// moved fills one segment after the other, and nobody has to ask the budget for another one. It is made up for here.
+    fn keep_memory(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
+        if !self.budget.is_exceeded() {
+            self.lent_segments = 0;
+            if self.room(queue) < EMPTIED_FROM {
+                self.empty_some(item_bytes * EMPTIED_PER_BYTE, now_ms);
+            }
+            return;
+        }
+        self.empty_some(item_bytes * MADE_UP_PER_BYTE, now_ms);
+        // The one that is being emptied makes up for one.
+        if self.lent_segments <= 1 || self.is_reserved {
+            return;
+        }
+        for _ in 0..self.rounds_max() {
+            let is_done = self.lent_segments <= 1 || !self.budget.is_exceeded();
+            if is_done || self.empty_one(now_ms).is_err() {
+                return;
+            }
+        }
     }
 
     /// Evicts until the budget has room for bytes outside of segments, and takes them.
@@ -289,6 +315,7 @@ impl Shard {
         if is_done {
             self.queues.remove_sealed(number);
             self.free(number);
+            self.lent_segments = self.lent_segments.saturating_sub(1);
         }
     }
 
@@ -326,6 +353,7 @@ impl Shard {
     fn relocate(&mut self, queue: Queue, content: &Content<'_>) -> Place {
         if !self.has_room(queue, content.item_bytes()) {
             self.budget.take_anyway(SEGMENT_BYTES);
+            self.lent_segments += 1;
             self.install(queue).expect("the number of the emptied segment is not in use");
         }
         self.append_here(queue, content)

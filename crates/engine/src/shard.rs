@@ -124,6 +124,8 @@ pub struct Shard {
     pub(crate) emptying: Option<Emptying>,
     /// There is no segment left for when the open ones are full.
     pub(crate) is_short: bool,
+    /// Segments for what lived on, taken without asking, for which none was freed yet.
+    pub(crate) lent_segments: usize,
     /// Taken from the budget for what is about to be written.
     pub(crate) reserved_bytes: usize,
     /// Somebody counts on the room that open segments have.
@@ -156,6 +158,7 @@ impl Shard {
             sweep: None,
             emptying: None,
             is_short: false,
+            lent_segments: 0,
             reserved_bytes: 0,
             is_reserved: false,
             counts: Counts::default(),
