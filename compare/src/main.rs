@@ -3,6 +3,7 @@
 //! Decides which figure goes into the table; never what a figure means for the product. How peers are configured and
 //! started is in `bench::peers`; a figure is the middle of several rounds, in which the servers take turns.
 
+mod calm;
 mod coalescing;
 mod core_time;
 mod generators;
@@ -60,11 +61,15 @@ struct Options {
     #[arg(long, value_delimiter = ',', value_name = "SERVER,...", value_parser = peer_names())]
     peers: Vec<Peer>,
 
+    /// Of the rows of kv, only those whose title has this in it
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+
     /// Write latest.json and latest.md to this folder, or kv.json and kv.md for rows of kv; print only without
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 
-    /// Keep those rows in the results that were measured before, at the same commit
+    /// Keep those rows in the results that were measured before, on the same processor
     #[arg(long, requires = "results")]
     add: bool,
 
@@ -74,7 +79,7 @@ struct Options {
 }
 
 /// How long and how often.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Effort {
     rounds: u32,
     seconds_each: u32,
@@ -105,7 +110,10 @@ fn run(mut options: Options) -> anyhow::Result<()> {
     for what in &options.what {
         let measured = match what {
             What::Generators => generators::measure(&options.larder, effort)?,
-            what if what.is_kv() => kv::measure(&options.larder, *what, effort)?,
+            what if what.is_kv() => kv::measure(
+                &kv::Wish { larder: &options.larder, effort, only: options.only.as_deref() },
+                *what,
+            )?,
             _ => measure(&theatre, *what, &wanted(*what, &options.peers), effort)?,
         };
         measured.iter().for_each(|row| output::result(&report::row_table(row)));

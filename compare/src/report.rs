@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Effort;
 use crate::machine::Machine;
 use crate::plan::What;
-use crate::row::{Measure, Row, Series};
+use crate::row::{Measure, Measured, Row, Series};
 use crate::statistics::Summary;
 use crate::verdict::{Verdict, verdicts};
 
@@ -33,19 +33,26 @@ impl Report {
         Self { schema: SCHEMA.to_owned(), machine, effort, rows, verdicts }
     }
 
-    /// With the rows that a file has beside, if they are of the same commit and machine: a run in several parts.
+    /// With the rows that a file has beside, if they are of the same processor: a run in several parts. Those of another commit say so.
     pub(crate) fn with_rows_of(mut self, file: &Path) -> Self {
         let before = fs::read_to_string(file).ok().and_then(|text| serde_json::from_str::<Self>(&text).ok());
-        let of_same = |before: &Self| {
-            (&before.machine.commit, &before.machine.processor)
-                == (&self.machine.commit, &self.machine.processor)
+        let Some(before) = before.filter(|before| before.machine.processor == self.machine.processor) else {
+            return self;
         };
-        let Some(before) = before.filter(of_same) else { return self };
+        let Machine { date, commit, versions, .. } = before.machine;
+        let measured = Measured { date, commit, effort: before.effort };
         let is_new = |row: &Row| self.rows.iter().all(|own| own.title != row.title);
-        let kept: Vec<Row> = before.rows.into_iter().filter(is_new).collect();
-        for version in before.machine.versions {
-            if !self.machine.versions.contains(&version) {
-                self.machine.versions.push(version);
+        let kept = before.rows.into_iter().filter(is_new).map(|mut row| {
+            let own = row.measured.get_or_insert_with(|| measured.clone());
+            if own.commit == self.machine.commit && own.effort == self.effort {
+                row.measured = None;
+            }
+            row
+        });
+        let kept: Vec<Row> = kept.collect();
+        for (title, version) in versions {
+            if !self.machine.versions.iter().any(|(known, _)| *known == title) {
+                self.machine.versions.push((title, version));
             }
         }
         self.rows.extend(kept);
@@ -108,29 +115,30 @@ pub(crate) fn between_marks(page: &str, text: &str) -> Option<String> {
 pub(crate) fn row_table(row: &Row) -> String {
     let mut text = format!("\n**{}**\n\n", row.title);
     let names = row.measures.iter().map(|measure| measure.name.clone());
+    if let Some(Measured { date, commit, effort: Effort { rounds, seconds_each } }) = &row.measured {
+        text.push_str(&format!("{date}, commit {commit}, {rounds} rounds of {seconds_each} s.\n\n"));
+    }
     let who = if row.what == What::Generators { "generator" } else { "server" };
     let mut head = vec![who.to_owned()];
     head.extend(names);
     head.insert(2, "to Larder".to_owned());
     line(&mut text, &head);
     text.push_str(&format!("|{}\n", "---|".repeat(head.len())));
-    let larder = row.own().and_then(|series| series.figures.first());
     for series in &row.series {
-        line(&mut text, &cells(row, series, larder));
+        line(&mut text, &cells(row, series));
     }
     text
 }
 
-fn cells(row: &Row, series: &Series, larder: Option<&Summary>) -> Vec<String> {
+fn cells(row: &Row, series: &Series) -> Vec<String> {
     let errors = if series.errors == 0 { String::new() } else { format!(" ({} errors)", series.errors) };
     let mut cells = vec![format!("{}{errors}", series.subject.title())];
     cells.extend(series.figures.iter().zip(&row.measures).map(|(figure, measure)| cell(figure, measure)));
     // Differences may be negative, and then a ratio says nothing.
-    let has_ratio = |(own, larder): &(&Summary, &Summary)| own.median > 0.0 && larder.median > 0.0;
-    let ratio = series.figures.first().zip(larder).filter(has_ratio);
-    let ratio =
-        ratio.map_or_else(|| "-".to_owned(), |(own, larder)| format!("{:.2}", own.median / larder.median));
-    cells.insert(2, ratio);
+    let is_ratio = |series: &Series| series.figures.first().is_some_and(|figure| figure.median > 0.0);
+    let larder = row.own().filter(|larder| is_ratio(larder) && is_ratio(series));
+    let ratio = larder.and_then(|larder| series.ratio_to(larder, 0));
+    cells.insert(2, ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
     cells
 }
 
@@ -175,6 +183,40 @@ mod tests {
         assert_eq!(once, format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
         assert_eq!(between_marks(&once, "new\n"), Some(once));
         assert_eq!(between_marks("no marks", "new"), None);
+    }
+
+    #[test]
+    fn rows_of_another_run_stay_and_say_of_which() {
+        let machine = |commit: &str| Machine {
+            date: "today".into(),
+            commit: commit.into(),
+            processor: "one".into(),
+            cores: 2,
+            kernel: String::new(),
+            system: String::new(),
+            versions: vec![("Larder".into(), commit.into())],
+        };
+        let report = |commit: &str, title: &str| {
+            let rows = vec![Row::new(What::Hit, title, &[("time", "µs")])];
+            Report::new(machine(commit), Effort { rounds: 3, seconds_each: 1 }, rows)
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("kv.json");
+        let told = |commit: &str, title: &str| {
+            let report = report(commit, title).with_rows_of(&file);
+            fs::write(&file, report.json().expect("JSON")).expect("it can be written");
+            let commit = |row: &Row| row.measured.as_ref().map(|measured| measured.commit.clone());
+            report.rows.iter().map(|row| (row.title.clone(), commit(row))).collect::<Vec<_>>()
+        };
+        assert_eq!(told("a", "one"), [("one".to_owned(), None)]);
+        assert_eq!(told("a", "two"), [("two".to_owned(), None), ("one".to_owned(), None)]);
+        let of = |commit: &str| Some(commit.to_owned());
+        assert_eq!(told("b", "two"), [("two".to_owned(), None), ("one".to_owned(), of("a"))]);
+        assert_eq!(told("c", "three").iter().filter(|(_, commit)| commit.is_some()).count(), 2);
+        let mut row = Row::new(What::Hit, "one", &[("time", "µs")]);
+        let effort = Effort { rounds: 3, seconds_each: 1 };
+        row.measured = Some(Measured { date: "today".into(), commit: "a".into(), effort });
+        assert!(row_table(&row).contains("\n\ntoday, commit a, 3 rounds of 1 s.\n\n|"));
     }
 
     #[test]

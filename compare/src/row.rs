@@ -6,6 +6,7 @@ use std::process::Command;
 use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
+use crate::Effort;
 use crate::generators::Generator;
 use crate::kv::{Eviction, Store};
 use crate::plan::What;
@@ -19,6 +20,17 @@ pub(crate) struct Row {
     /// Name and unit of each figure; budgets refer to the first unless they say otherwise.
     pub(crate) measures: Vec<Measure>,
     pub(crate) series: Vec<Series>,
+    /// Of a row that was measured in another run than those beside it.
+    #[serde(default)]
+    pub(crate) measured: Option<Measured>,
+}
+
+/// When a row was measured, and how patiently.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) date: String,
+    pub(crate) commit: String,
+    pub(crate) effort: Effort,
 }
 
 /// A figure that each server has.
@@ -55,11 +67,25 @@ pub(crate) enum Subject {
     Eviction(Eviction),
 }
 
+impl Series {
+    /// A figure over that of another: the median of what the rounds say, since what disturbs a round disturbs all turns in it. Where
+    /// there are not the same rounds of both, the ratio of the medians.
+    pub(crate) fn ratio_to(&self, other: &Self, measure: usize) -> Option<f64> {
+        if self.rounds.len() != other.rounds.len() {
+            return Some(self.figures.get(measure)?.median / other.figures.get(measure)?.median);
+        }
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        let ratios: Option<Vec<f64>> =
+            pairs.map(|(own, other)| Some(own.get(measure)? / other.get(measure)?)).collect();
+        Some(Summary::of(&ratios?)?.median)
+    }
+}
+
 impl Row {
     pub(crate) fn new(what: What, title: &str, measures: &[(&str, &str)]) -> Self {
         let measure = |(name, unit): &(&str, &str)| Measure { name: (*name).into(), unit: (*unit).into() };
         let measures = measures.iter().map(measure).collect();
-        Self { what, title: title.to_owned(), measures, series: Vec::new() }
+        Self { what, title: title.to_owned(), measures, series: Vec::new(), measured: None }
     }
 
     pub(crate) fn of(&self, subject: Subject) -> Option<&Series> {
@@ -141,6 +167,10 @@ mod tests {
         row.add(Subject::PlainHit, vec![9.0, 90.0], 0);
         row.add(larder, vec![5.0, 10.0], 2);
         let series = row.of(larder).expect("it was measured");
+        assert_eq!(series.ratio_to(row.of(Subject::PlainHit).expect("too"), 0), Some(4.0 / 9.0));
+        row.add(Subject::PlainHit, vec![1.0, 40.0], 0);
+        let [series, beside] = [larder, Subject::PlainHit].map(|subject| row.of(subject).expect("measured"));
+        assert_eq!(series.ratio_to(beside, 1), Some(f64::midpoint(30.0 / 90.0, 10.0 / 40.0)));
         let medians: Vec<f64> = series.figures.iter().map(|summary| summary.median).collect();
         assert_eq!((medians, series.errors, series.rounds.len()), (vec![4.0, 20.0], 3, 2));
         assert_eq!(row.series.len(), 2);

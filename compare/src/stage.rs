@@ -17,6 +17,19 @@ pub(crate) const SERVER_CORE: usize = 0;
 /// The core of the load generator, the origin and this program.
 pub(crate) const CLIENT_CORE: usize = 1;
 
+/// For servers of rows that are not about time.
+pub(crate) const BOTH_CORES: [usize; 2] = [SERVER_CORE, CLIENT_CORE];
+
+/// Lets this thread run on the server's core too.
+///
+/// # Errors
+/// When there are no two cores.
+pub(crate) fn use_both_cores() -> anyhow::Result<()> {
+    let mut cores = CpuSet::new();
+    BOTH_CORES.iter().for_each(|core| cores.set(*core));
+    sched_setaffinity(None, &cores).context("the comparison needs two cores")
+}
+
 /// All that a row needs.
 pub(crate) struct Theatre {
     pub(crate) origin: Origin,

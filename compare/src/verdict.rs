@@ -1,4 +1,5 @@
-//! Whether Larder keeps its budgets: by the medians of one run.
+//! Whether Larder keeps its budgets: by the medians of one run, and where it is compared with another, by the median of the ratios
+//! of each round.
 
 use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
@@ -23,13 +24,18 @@ pub(crate) fn verdicts(row: &Row) -> Vec<Verdict> {
 
 fn verdict(row: &Row, budget: Budget) -> Option<Verdict> {
     let median = |series: &Series| series.figures.get(budget.measure).map(|summary| summary.median);
-    let larder = median(row.own()?)?;
+    let own = row.own()?;
+    let larder = median(own)?;
     let measure = row.measures.get(budget.measure)?;
     let (measured, limit, text) = match budget.limit {
         Limit::AtMost(limit) => (larder, limit, format!("at most {limit} {}", measure.unit)),
         Limit::Times(limit, reference) => {
             let reference = find(row, reference, median)?;
-            (larder / median(reference)?, limit, format!("at most {limit} x {}", reference.subject.title()))
+            (
+                own.ratio_to(reference, budget.measure)?,
+                limit,
+                format!("at most {limit} x {}", reference.subject.title()),
+            )
         }
     };
     let budget = format!("{}: {} {}", row.title, measure.name, text.trim_end());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bench::resp::{self, Client, Expiry, Preload, RespLoad, Until, Workload};
 
+use super::Wish;
 use super::store::{Running, Store, Wanted};
 use crate::memory::memory_bytes;
 use crate::origin::pause;
@@ -37,9 +38,10 @@ pub(super) fn budgets(title: &str) -> Vec<Budget> {
     vec![Budget { measure: 0, limit: Limit::AtMost(bytes) }]
 }
 
-pub(super) fn measure(larder: &Path) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
     let cases = [(NO_TTL, Expiry::Never), (TTL, Expiry::AfterSeconds(86_400))];
-    cases.into_iter().map(|(title, expiry)| row(larder, title, expiry)).collect()
+    let wanted = cases.into_iter().filter(|(title, _)| wish.has(title));
+    wanted.map(|(title, expiry)| row(wish.larder, title, expiry)).collect()
 }
 
 fn row(larder: &Path, title: &str, expiry: Expiry) -> anyhow::Result<Row> {

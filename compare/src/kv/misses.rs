@@ -4,16 +4,19 @@
 //! many keys as Larder had with S3-FIFO: what a key takes beyond its bytes is measured elsewhere.
 
 use std::path::Path;
+use std::thread;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use bench::resp::Client;
 use bench::trace::{S3Fifo, Scans, Trace, TraceSettings};
 use serde::{Deserialize, Serialize};
 
+use super::Wish;
 use super::store::{Running, Store, Wanted};
 use crate::output;
 use crate::plan::{Budget, Limit, Reference, What};
 use crate::row::{Row, Subject};
+use crate::stage::{self, BOTH_CORES};
 
 /// Who decides what goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +31,9 @@ pub(crate) enum Eviction {
     Model,
 }
 
-const RIVALS: [Eviction; 5] =
-    [Eviction::LarderLru, Eviction::LarderLfu, Eviction::RedisLru, Eviction::RedisLfu, Eviction::Model];
+/// Have the memory of the case. The first says how many keys the others get.
+const OWN: [Eviction; 3] = [Eviction::LarderS3Fifo, Eviction::LarderLru, Eviction::LarderLfu];
+const RIVALS: [Eviction; 3] = [Eviction::RedisLru, Eviction::RedisLfu, Eviction::Model];
 
 impl Eviction {
     pub(crate) fn title(self) -> &'static str {
@@ -104,8 +108,9 @@ pub(super) fn budgets(title: &str) -> Vec<Budget> {
     if is_one { vec![times(1.01, Eviction::Model), times(1.0, Eviction::RedisLru)] } else { Vec::new() }
 }
 
-pub(super) fn measure(larder: &Path) -> anyhow::Result<Vec<Row>> {
-    CASES.iter().map(|case| case.measure(larder)).collect()
+pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
+    let cases = CASES.iter().filter(|case| wish.has(case.title));
+    cases.map(|case| case.measure(wish.larder)).collect()
 }
 
 /// What came of a trace.
@@ -119,20 +124,34 @@ struct Played {
 impl Case {
     fn measure(self, larder: &Path) -> anyhow::Result<Row> {
         let mut row = Row::new(What::MissRatio, self.title, &[("missed", "%"), ("keys", "")]);
-        let first = self.played_by(Eviction::LarderS3Fifo, larder, None)?;
-        let mut add = |eviction, played: Played| {
+        let own = self.played_by_all(OWN, larder, None)?;
+        let keys = own[0].1.keys;
+        for (eviction, played) in own.into_iter().chain(self.played_by_all(RIVALS, larder, Some(keys))?) {
             let figures = vec![played.missed_percent, played.keys as f64];
             row.add(Subject::Eviction(eviction), figures, 0);
-        };
-        add(Eviction::LarderS3Fifo, first);
-        for eviction in RIVALS {
-            let played = match eviction {
-                Eviction::Model => self.simulated(first.keys),
-                _ => self.played_by(eviction, larder, Some(first.keys))?,
-            };
-            add(eviction, played);
         }
         Ok(row)
+    }
+
+    /// At the same time: what is missed does not depend on when, and there is more than one core.
+    fn played_by_all(
+        self,
+        evictions: [Eviction; 3],
+        larder: &Path,
+        room: Option<usize>,
+    ) -> anyhow::Result<Vec<(Eviction, Played)>> {
+        thread::scope(|scope| {
+            let play = |eviction| {
+                let playing = move || {
+                    stage::use_both_cores()?;
+                    self.played_by(eviction, larder, room).map(|played| (eviction, played))
+                };
+                scope.spawn(playing)
+            };
+            let playing = evictions.map(play);
+            let ended = playing.map(|one| one.join().map_err(|_| anyhow!("a player panicked"))?);
+            ended.into_iter().collect()
+        })
     }
 
     fn trace(self) -> Trace {
@@ -152,9 +171,15 @@ impl Case {
 
     fn played_by(self, eviction: Eviction, larder: &Path, room: Option<usize>) -> anyhow::Result<Played> {
         output::progress(&format!("{}: {}", self.title, eviction.title()));
-        let store = eviction.store().context("a server")?;
-        let wanted =
-            Wanted { memory_mib: self.memory_mib, policy: Some(eviction.policy()), ..Wanted::default() };
+        let Some(store) = eviction.store() else {
+            return Ok(self.simulated(room.context("the room of a server")?));
+        };
+        let wanted = Wanted {
+            memory_mib: self.memory_mib,
+            policy: Some(eviction.policy()),
+            cores: &BOTH_CORES,
+            ..Wanted::default()
+        };
         let server = store.start(larder, &wanted)?;
         let mut client = Client::connect(server.address)?;
         if let Some(keys) = room.filter(|_| server.store == Store::Redis) {

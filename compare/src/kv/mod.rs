@@ -18,7 +18,10 @@ pub(crate) use store::Store;
 
 use std::path::Path;
 
+use anyhow::Context as _;
+
 use crate::Effort;
+use crate::calm::Turn;
 use crate::plan::What;
 use crate::row::Row;
 
@@ -26,16 +29,46 @@ use crate::row::Row;
 ///
 /// # Errors
 /// When a server gives wrong replies, or the generator fails.
-pub(crate) fn measure(larder: &Path, what: What, effort: Effort) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
     match what {
-        What::KvGet | What::KvSet | What::KvValues | What::KvKeys => speed::measure(larder, what, effort),
-        What::KvMemory => memory::measure(larder),
-        What::KvWorkers => Ok(vec![workers::measure(larder, effort)?]),
-        What::KvTail => tail::measure(larder, effort),
-        What::KvTools => tools::measure(larder, effort),
-        What::MissRatio => misses::measure(larder),
+        What::KvGet | What::KvSet | What::KvValues | What::KvKeys => speed::measure(wish, what),
+        What::KvMemory => memory::measure(wish),
+        What::KvWorkers => workers::measure(wish),
+        What::KvTail => tail::measure(wish),
+        What::KvTools => tools::measure(wish),
+        What::MissRatio => misses::measure(wish),
         _ => Ok(Vec::new()),
     }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) larder: &'a Path,
+    pub(crate) effort: Effort,
+    /// Rows with this in their title.
+    pub(crate) only: Option<&'a str>,
+}
+
+impl Wish<'_> {
+    fn has(&self, title: &str) -> bool {
+        self.only.is_none_or(|text| title.contains(text))
+    }
+}
+
+/// What a turn says, for rows of speed.
+const MEASURES: [(&str, &str); 4] = [
+    ("CPU time per command", "µs"),
+    ("core time per command", "µs"),
+    ("commands/s", ""),
+    ("others", "% of a core"),
+];
+
+/// The figures of a turn with so many commands, as [`MEASURES`] has them.
+fn figures<T>(turn: &Turn<T>, commands: u64, per_second: f64) -> anyhow::Result<Vec<f64>> {
+    let own_us = turn.spent.process_cpu_us.context("the process was watched")?;
+    let core_us = turn.spent.core_busy_us.context("the core was watched")?;
+    Ok(vec![own_us / commands as f64, core_us / commands as f64, per_second, turn.others_percent])
 }
 
 /// Where keys are few enough to stay in the processor's caches.

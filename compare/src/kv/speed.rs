@@ -7,13 +7,13 @@ use anyhow::{Context as _, ensure};
 use bench::resp::{self, Preload, RespLoad, Until, Workload};
 use bench::server::ServerProbe;
 
-use super::HOT_KEYS;
 use super::store::{self, Running, Store, Wanted};
-use crate::Effort;
+use super::{HOT_KEYS, MEASURES, Wish, figures};
 use crate::output;
 use crate::plan::{Budget, Limit, Reference, What};
 use crate::row::{Row, Subject};
 use crate::stage::SERVER_CORE;
+use crate::{Effort, calm};
 
 /// A row.
 struct Case {
@@ -94,8 +94,9 @@ pub(super) fn budgets(title: &str) -> Vec<Budget> {
     limits.iter().map(budget).collect()
 }
 
-pub(super) fn measure(larder: &Path, what: What, effort: Effort) -> anyhow::Result<Vec<Row>> {
-    CASES.iter().filter(|case| case.what == what).map(|case| case.measure(larder, effort)).collect()
+pub(super) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
+    let cases = CASES.iter().filter(|case| case.what == what && wish.has(case.title));
+    cases.map(|case| case.measure(wish.larder, wish.effort)).collect()
 }
 
 /// A server and what it is asked in this row.
@@ -113,7 +114,7 @@ impl Case {
             let load = RespLoad { warm_up: Some(WARM_UP), ..entrant.load.clone() };
             resp::prepare(&load).with_context(|| entrant.subject.title())?;
         }
-        let mut row = Row::new(self.what, self.title, &[("core time per command", "µs"), ("commands/s", "")]);
+        let mut row = Row::new(self.what, self.title, &MEASURES);
         for round in 1..=effort.rounds {
             output::progress(&format!("{}: round {round} of {}", self.title, effort.rounds));
             for entrant in &entrants {
@@ -161,16 +162,14 @@ impl Entrant {
             until: Until::Elapsed(Duration::from_secs(effort.seconds_each.into())),
             ..self.load.clone()
         };
-        let measuring = ServerProbe::new(&[self.server.pid()], Some(SERVER_CORE))?.begin()?;
-        let outcome = resp::run(&load, &mut ())?;
-        let spent = measuring.end()?.core_busy_us.context("the core was watched")?;
-        ensure!(outcome.run.requests > 0, "not one command was answered");
-        let errors = outcome.run.errors.total();
-        if let Some(problem) = outcome.first_problem {
+        let probe = ServerProbe::new(&[self.server.pid()], Some(SERVER_CORE))?;
+        let turn = calm::turn(&probe, || Ok(resp::run(&load, &mut ())?))?;
+        let run = &turn.outcome.run;
+        ensure!(run.requests > 0, "not one command was answered");
+        if let Some(problem) = &turn.outcome.first_problem {
             output::progress(&format!("{}: {problem}", self.subject.title()));
         }
-        let us = spent / outcome.run.requests as f64;
-        row.add(self.subject, vec![us, outcome.run.requests_per_s], errors);
+        row.add(self.subject, figures(&turn, run.requests, run.requests_per_s)?, run.errors.total());
         Ok(())
     }
 }

@@ -24,6 +24,13 @@ pub(crate) enum Store {
     Memcached,
 }
 
+/// Whether a server can write what it has to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Saves {
+    No,
+    Yes,
+}
+
 /// How a server is to run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
@@ -34,13 +41,21 @@ pub(crate) struct Wanted {
     pub(crate) workers: u32,
     /// What goes when memory is full; as the server has it without.
     pub(crate) policy: Option<&'static str>,
-    /// It has this core for itself; any without.
-    pub(crate) core: Option<usize>,
+    pub(crate) cores: &'static [usize],
+    /// Where it may save.
+    pub(crate) saves: Saves,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { value_bytes: 12, memory_mib: 4096, workers: 1, policy: None, core: Some(SERVER_CORE) }
+        Self {
+            value_bytes: 12,
+            memory_mib: 4096,
+            workers: 1,
+            policy: None,
+            cores: &[SERVER_CORE],
+            saves: Saves::No,
+        }
     }
 }
 
@@ -82,7 +97,7 @@ impl Store {
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let address = free_address()?;
         let command = self.command(larder, wanted, address, folder.path());
-        let process = ServerCommand::new(command, Ready::Listens(address)).on_core(wanted.core).start();
+        let process = ServerCommand::new(command, Ready::Listens(address)).on_cores(wanted.cores).start();
         let process = process.with_context(|| self.title())?;
         Ok(Running { store: self, address, process, _folder: folder })
     }
@@ -95,7 +110,7 @@ impl Store {
             Self::Larder => {
                 (larder, format!("kv --listen {address} --maxmemory {memory_mib}MiB --workers {workers}"))
             }
-            // No disk; one thread, as it is by default.
+            // No disk, unless it is told to; one thread, as it is by default.
             Self::Redis => (
                 Path::new("redis-server"),
                 format!("--bind {host} --port {port} --save --appendonly no --maxmemory {memory_mib}mb"),
@@ -107,6 +122,9 @@ impl Store {
         };
         let mut command = Command::new(program);
         command.args(arguments.split_whitespace()).current_dir(folder);
+        if wanted.saves == Saves::Yes && self == Self::Larder {
+            command.arg("--save-file").arg(folder.join("saved"));
+        }
         if let Some(policy) = wanted.policy {
             command.args(["--maxmemory-policy", policy]);
         }

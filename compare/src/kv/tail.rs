@@ -13,8 +13,8 @@ use bench::resp::{self, Choice, Client, Expiry, Pace, Preload, RespLoad, Until, 
 use bench::result::{Interval, Run};
 use rustix::process::nice;
 
-use super::HOT_KEYS;
-use super::store::{Running, Store, Wanted};
+use super::store::{Running, Saves, Store, Wanted};
+use super::{HOT_KEYS, Wish};
 use crate::Effort;
 use crate::origin::pause;
 use crate::output;
@@ -47,8 +47,9 @@ pub(super) fn budgets(title: &str) -> Vec<Budget> {
     if is_one { vec![budget] } else { Vec::new() }
 }
 
-pub(super) fn measure(larder: &Path, effort: Effort) -> anyhow::Result<Vec<Row>> {
-    EVENTS.into_iter().map(|event| event.measure(larder, effort)).collect()
+pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
+    let events = EVENTS.into_iter().filter(|event| wish.has(event.title()));
+    events.map(|event| event.measure(wish.larder, wish.effort)).collect()
 }
 
 impl Event {
@@ -68,7 +69,8 @@ impl Event {
         for round in 1..=rounds {
             for store in [Store::Larder, Store::Redis] {
                 output::progress(&format!("{}: {}, round {round} of {rounds}", self.title(), store.title()));
-                let server = store.start(larder, &Wanted { memory_mib: 8192, ..Wanted::default() })?;
+                let saves = if self == Self::Save { Saves::Yes } else { Saves::No };
+                let server = store.start(larder, &Wanted { memory_mib: 8192, saves, ..Wanted::default() })?;
                 let Some((quiet, run)) = self.watch(&server).with_context(|| store.title())? else {
                     output::progress(&format!("left out: {} does not save", store.title()));
                     continue;

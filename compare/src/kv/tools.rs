@@ -1,20 +1,19 @@
 //! The same servers under `redis-benchmark`: another generator has to say what ours says.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use bench::resp;
 use bench::server::ServerProbe;
 
-use super::HOT_KEYS;
 use super::store::{self, Running, Store, Wanted};
-use crate::Effort;
+use super::{HOT_KEYS, MEASURES, Wish, figures};
 use crate::generators::of_redis_benchmark;
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::SERVER_CORE;
+use crate::{Effort, calm};
 
 /// Memcached speaks another protocol.
 const STORES: [Store; 3] = [Store::Null, Store::Larder, Store::Redis];
@@ -49,12 +48,16 @@ const CASES: [Case; 4] = [
     Case { title: "kv by redis-benchmark: GET, P=1", test: "get", pipeline: 1, commands_per_second: 80_000 },
 ];
 
-pub(super) fn measure(larder: &Path, effort: Effort) -> anyhow::Result<Vec<Row>> {
-    let servers = store::start_all(larder, &STORES, &Wanted::default());
+pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
+    let cases: Vec<&Case> = CASES.iter().filter(|case| wish.has(case.title)).collect();
+    if cases.is_empty() {
+        return Ok(Vec::new());
+    }
+    let servers = store::start_all(wish.larder, &STORES, &Wanted::default());
     for server in servers.iter().filter(|server| server.store != Store::Null) {
         fill(server)?;
     }
-    CASES.iter().map(|case| case.measure(&servers, effort)).collect()
+    cases.into_iter().map(|case| case.measure(&servers, wish.effort)).collect()
 }
 
 /// The tool asks for keys of its own names: set once by the tool itself.
@@ -66,16 +69,16 @@ fn fill(server: &Running) -> anyhow::Result<()> {
 
 impl Case {
     fn measure(&self, servers: &[Running], effort: Effort) -> anyhow::Result<Row> {
-        let mut row =
-            Row::new(What::KvTools, self.title, &[("core time per command", "µs"), ("commands/s", "")]);
+        let mut row = Row::new(What::KvTools, self.title, &MEASURES);
         for round in 1..=effort.rounds {
             output::progress(&format!("{}: round {round} of {}", self.title, effort.rounds));
             for server in servers {
                 let commands = effort.seconds_each * self.commands_per_second;
-                let measuring = ServerProbe::new(&[], Some(SERVER_CORE))?.begin()?;
-                let per_second = self.run(server, commands).with_context(|| server.store.title())?;
-                let spent = measuring.end()?.core_busy_us.context("the core was watched")?;
-                row.add(Subject::Store(server.store), vec![spent / f64::from(commands), per_second], 0);
+                let probe = ServerProbe::new(&[server.pid()], Some(SERVER_CORE))?;
+                let turn =
+                    calm::turn(&probe, || self.run(server, commands).with_context(|| server.store.title()))?;
+                let figures = figures(&turn, commands.into(), turn.outcome)?;
+                row.add(Subject::Store(server.store), figures, 0);
             }
         }
         Ok(row)

@@ -23,7 +23,8 @@ pub struct ServerCommand {
     command: Command,
     /// For messages.
     text: String,
-    core: Option<usize>,
+    /// Any, where there is none.
+    cores: Vec<usize>,
     ready: Ready,
     patience: Duration,
 }
@@ -52,7 +53,7 @@ impl ServerCommand {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
         let text = words.join(" ");
-        Self { command, text, core: None, ready, patience: PATIENCE }
+        Self { command, text, cores: Vec::new(), ready, patience: PATIENCE }
     }
 
     /// A line for the shell, as of `--server-cmd`.
@@ -66,7 +67,13 @@ impl ServerCommand {
     /// Lets it run on this core only, with all processes and threads that it starts.
     #[must_use]
     pub fn on_core(self, core: Option<usize>) -> Self {
-        Self { core, ..self }
+        Self { cores: core.into_iter().collect(), ..self }
+    }
+
+    /// The same for several cores.
+    #[must_use]
+    pub fn on_cores(self, cores: &[usize]) -> Self {
+        Self { cores: cores.to_vec(), ..self }
     }
 
     /// Gives it another time than 30 seconds to become ready.
@@ -82,7 +89,7 @@ impl ServerCommand {
     pub fn start(mut self) -> Result<ServerProcess, ServerError> {
         self.command.process_group(0);
         self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = spawn_on(&mut self.command, self.core)
+        let mut child = spawn_on(&mut self.command, &self.cores)
             .map_err(|source| ServerError::Start { command: self.text.clone(), source })?;
         let output = Output::of(&mut child);
         let group = Pid::from_child(&child);
@@ -169,15 +176,19 @@ pub(crate) fn kill_tree(group: Pid) {
 
 /// Starts a command on a core: from a thread that is there itself, since a child inherits it. Not from this one, which
 /// would then stay there, and not with taskset(1), which may be missing.
-fn spawn_on(command: &mut Command, core: Option<usize>) -> io::Result<Child> {
-    let Some(core) = core else { return command.spawn() };
+fn spawn_on(command: &mut Command, cores: &[usize]) -> io::Result<Child> {
+    if cores.is_empty() {
+        return command.spawn();
+    }
     let spawn = || {
-        let mut cores = CpuSet::new();
-        if core >= CpuSet::MAX_CPU {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no core {core}")));
+        let mut set = CpuSet::new();
+        for core in cores {
+            if *core >= CpuSet::MAX_CPU {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no core {core}")));
+            }
+            set.set(*core);
         }
-        cores.set(core);
-        sched_setaffinity(None, &cores)?;
+        sched_setaffinity(None, &set)?;
         command.spawn()
     };
     thread::scope(|scope| scope.spawn(spawn).join()).expect("it does not panic")

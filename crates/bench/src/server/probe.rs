@@ -25,6 +25,7 @@ pub struct ServerProbe {
 pub struct Measuring {
     core: Option<usize>,
     core_ticks: u64,
+    others_ticks: u64,
     family: Option<Watched>,
 }
 
@@ -37,6 +38,8 @@ pub struct Spent {
     pub core_busy_us: Option<f64>,
     /// Highest sum of resident memory.
     pub peak_rss_bytes: Option<u64>,
+    /// Time of everybody else on the machine: of processes that neither are watched nor descend from this one, and what the host took.
+    pub others_cpu_us: Option<f64>,
 }
 
 impl ServerProbe {
@@ -58,8 +61,9 @@ impl ServerProbe {
     /// When a process has ended.
     pub fn begin(&self) -> Result<Measuring, ServerError> {
         let family = if self.pids.is_empty() { None } else { Some(Watched::begin(&self.pids)?) };
+        let others_ticks = family.as_ref().map_or(Ok(0), |watched| others_ticks(&watched.roots))?;
         let core_ticks = self.core.map_or(Ok(0), core_ticks)?;
-        Ok(Measuring { core: self.core, core_ticks, family })
+        Ok(Measuring { core: self.core, core_ticks, others_ticks, family })
     }
 }
 
@@ -72,11 +76,13 @@ impl Measuring {
         // First, since reading the others costs time of a core, maybe of this one.
         let core_busy_us =
             self.core.map(core_ticks).transpose()?.map(|ticks| us(ticks.saturating_sub(self.core_ticks)));
+        let others = self.family.as_ref().map(|watched| others_ticks(&watched.roots)).transpose()?;
         let family = self.family.map(Watched::end).transpose()?;
         Ok(Spent {
             process_cpu_us: family.map(|(cpu_us, _)| cpu_us),
             core_busy_us,
             peak_rss_bytes: family.map(|(_, peak_bytes)| peak_bytes),
+            others_cpu_us: others.map(|ticks| us(ticks.saturating_sub(self.others_ticks))),
         })
     }
 }
@@ -140,6 +146,13 @@ fn spent_ticks(begin: &BTreeMap<u32, ProcessStat>, end: &[ProcessStat]) -> u64 {
     let sum_begin: u64 = begin.values().map(|process| process.cpu_ticks).sum();
     let sum_end: u64 = end.iter().map(|process| process.cpu_ticks).sum();
     sum_end.saturating_sub(sum_begin)
+}
+
+/// Ticks of everybody else, and of the host.
+fn others_ticks(roots: &[u32]) -> Result<u64, ServerError> {
+    let own = roots.iter().copied().chain([std::process::id()]).collect();
+    let others = proc_text::others_ticks(&all_processes()?, &own);
+    Ok(others + proc_text::steal_ticks(&stat_text()?).unwrap_or(0))
 }
 
 /// What the sampler has seen so far.
@@ -219,11 +232,15 @@ fn high_water_bytes(pid: u32) -> Option<u64> {
 }
 
 fn core_ticks(core: usize) -> Result<u64, ServerError> {
-    let text = fs::read_to_string("/proc/stat").map_err(|source| unreadable("/proc/stat", source))?;
+    let text = stat_text()?;
     proc_text::core_busy_ticks(&text, core).ok_or_else(|| {
         let cores = text.lines().filter(|line| line.starts_with("cpu")).count();
         ServerError::NoCore { core, last: cores.saturating_sub(2) }
     })
+}
+
+fn stat_text() -> Result<String, ServerError> {
+    fs::read_to_string("/proc/stat").map_err(|source| unreadable("/proc/stat", source))
 }
 
 fn unreadable(path: impl AsRef<Path>, source: io::Error) -> ServerError {
@@ -251,6 +268,7 @@ mod tests {
         assert!(spent.process_cpu_us >= Some(us(10)), "{spent:?}");
         assert!(spent.core_busy_us.is_some());
         assert!(spent.peak_rss_bytes > Some(1 << 20), "{spent:?}");
+        assert!(spent.others_cpu_us.is_some());
         let cost = spent.per_request(10);
         assert_eq!(cost.process_cpu_us_per_request, spent.process_cpu_us.map(|us| us / 10.0));
         assert_eq!(spent.per_request(0).process_cpu_us_per_request, None);

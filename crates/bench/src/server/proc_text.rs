@@ -45,6 +45,20 @@ pub(crate) fn core_busy_ticks(text: &str, core: usize) -> Option<u64> {
     Some(user + nice + system + irq + softirq + steal)
 }
 
+/// Clock ticks that the host had for others while a core of this machine had work, by the content of `/proc/stat`.
+pub(crate) fn steal_ticks(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    line.split_ascii_whitespace().nth(7)?.parse().ok()
+}
+
+/// The time of those who are neither in `own` nor descendants of theirs. A process that ends between two readings stands in the
+/// time of the parent that waited for it.
+pub(crate) fn others_ticks(processes: &[ProcessStat], own: &BTreeSet<u32>) -> u64 {
+    let own = family(processes, own);
+    let others = processes.iter().filter(|process| !own.contains(&process.pid));
+    others.map(|process| process.cpu_ticks).sum()
+}
+
 /// Highest resident memory that a process ever had, by the content of `/proc/PID/status`. None for a zombie, which
 /// has no memory.
 pub(crate) fn high_water_bytes(text: &str) -> Option<u64> {
@@ -110,6 +124,12 @@ mod tests {
     }
 
     #[test]
+    fn steal_is_that_of_all_cores() {
+        assert_eq!(steal_ticks(STAT), Some(8));
+        assert_eq!(steal_ticks("cpu0 1 2 3 4 5 6 7 8"), None);
+    }
+
+    #[test]
     fn high_water_mark_is_read() {
         assert_eq!(high_water_bytes("Name:\tx\nVmPeak:\t  70 kB\nVmHWM:\t   14084 kB\n"), Some(14084 * 1024));
         assert_eq!(high_water_bytes("Name:\tx\nState:\tZ (zombie)\n"), None);
@@ -122,5 +142,8 @@ mod tests {
         let processes = [process(3, 9), process(9, 5), process(5, 1), process(6, 1), process(7, 3)];
         assert_eq!(family(&processes, &BTreeSet::from([5])), BTreeSet::from([3, 5, 7, 9]));
         assert_eq!(family(&processes, &BTreeSet::from([6, 7])), BTreeSet::from([6, 7]));
+        let spent = processes.map(|process| ProcessStat { cpu_ticks: 1 << process.pid, ..process });
+        assert_eq!(others_ticks(&spent, &BTreeSet::from([5])), 1 << 6);
+        assert_eq!(others_ticks(&spent, &BTreeSet::from([6, 9])), 1 << 5);
     }
 }
