@@ -87,8 +87,13 @@ impl Budget {
 
     /// Whether something of this length could have room at all, with a segment for what points to it.
     pub(crate) fn could_hold(&self, bytes: usize) -> bool {
-        let others = self.fixed_bytes.load(Relaxed) + SEGMENT_BYTES as u64;
-        self.bytes_max().checked_sub(others).is_some_and(|room| bytes as u64 <= room)
+        self.could_free(bytes + SEGMENT_BYTES)
+    }
+
+    /// Whether there are so many bytes that are not taken, or that eviction could give back.
+    pub(crate) fn could_free(&self, bytes: usize) -> bool {
+        let room = self.bytes_max().checked_sub(self.fixed_bytes.load(Relaxed));
+        room.is_some_and(|room| bytes as u64 <= room)
     }
 
     /// The share of what was taken that eviction can't give back changes.

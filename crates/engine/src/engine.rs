@@ -248,11 +248,16 @@ impl Engine {
         self.budget.could_hold(value_bytes)
     }
 
+    pub(crate) fn could_free(&self, bytes: usize) -> bool {
+        self.budget.could_free(bytes)
+    }
+
     /// Counts memory that is not the engine's own, such as buffers of clients, as taken: what took `before_bytes` takes
     /// `now_bytes` now. Keys make room for it with the next writes.
     pub fn lend(&self, before_bytes: usize, now_bytes: usize) {
         self.budget.take_anyway(now_bytes);
         self.budget.give_back(before_bytes);
+        self.budget.fix(before_bytes, now_bytes);
     }
 
     /// Changes the limit; what is over it is evicted with the next writes.

@@ -1,6 +1,6 @@
 //! Several keys set at once: all of them, or none.
 
-use crate::engine::Locked;
+use crate::engine::{Engine, Locked};
 use crate::hash::Key;
 use crate::item::{Body, Content, INLINE_BYTES_MAX};
 use crate::policy::Policy;
@@ -26,6 +26,9 @@ struct Need {
     main: Option<Packing>,
     large_bytes: usize,
 }
+
+/// More than an item takes beside its key and value.
+const ITEM_BYTES_MORE: usize = 64;
 
 impl Packing {
     fn add(&mut self, item_bytes: usize) {
@@ -54,6 +57,28 @@ impl Need {
     fn bytes(self) -> usize {
         let segments = self.small.segments + self.main.map_or(0, |main| main.segments);
         segments * SEGMENT_BYTES + self.large_bytes
+    }
+}
+
+/// What these entries take at the least in an engine of so many shards, when all else has been evicted.
+fn least_bytes(entries: &[Entry<'_>], policy: Policy, shards: usize) -> usize {
+    // The open segment of a queue is there already, and empty at best.
+    let empty = Packing { room_bytes: SEGMENT_BYTES, segments: 0 };
+    let main = (policy == Policy::AllKeysS3Fifo).then_some(empty);
+    let mut needs = vec![Need { small: empty, main, large_bytes: 0 }; shards];
+    entries.iter().for_each(|entry| needs[entry.0.hash.shard(shards)].add(entry));
+    needs.into_iter().map(Need::bytes).sum()
+}
+
+impl Engine {
+    /// Whether these entries could have room together if all else were evicted. If not, nothing need be evicted to find out.
+    #[must_use]
+    pub fn could_hold_all(&self, entries: &[Entry<'_>]) -> bool {
+        let item_bytes = |(key, value, _): &Entry<'_>| key.bytes.len() + value.len() + ITEM_BYTES_MORE;
+        let bytes: usize = entries.iter().map(item_bytes).sum();
+        // Twice for two queues, and each of them with what does not fit into the ends of segments.
+        self.could_free(bytes * 4)
+            || self.could_free(least_bytes(entries, self.policy(), self.shards_count()))
     }
 }
 
@@ -168,6 +193,26 @@ mod tests {
             check(policy, 30, 100_000, true);
             check(policy, 5000, 1000, false);
             check(policy, 50, 100_000, false);
+        }
+    }
+
+    #[test]
+    fn nothing_is_evicted_for_what_has_no_room() {
+        for policy in Policy::ALL {
+            let engine = engine(policy);
+            assert!(set_all(&engine, 1000, 1000));
+            let refused = |count: usize, value_bytes: usize| {
+                let names: Vec<String> = (0..count).map(|number| format!("other-{number}")).collect();
+                let value = vec![b'v'; value_bytes];
+                let keys = names.iter().map(|name| engine.key(Database::default(), name.as_bytes()));
+                let entries: Vec<_> = keys.map(|key| (key, &value[..], Expiry::Never)).collect();
+                !engine.could_hold_all(&entries)
+            };
+            assert!(refused(5000, 1000) && refused(50, 100_000), "{policy}");
+            assert!(!refused(1000, 1000) && !refused(30, 100_000), "{policy}");
+            // Buffers of clients are no room.
+            engine.lend(0, 3 << 20);
+            assert!(refused(1500, 1000) && !refused(100, 1000), "{policy}");
         }
     }
 

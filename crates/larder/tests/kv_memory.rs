@@ -67,3 +67,24 @@ fn compressed_values_are_the_same_and_take_less() {
     let whole = kv.ask(&["GET long"]);
     assert!(whole.starts_with("$100010\r\n\0\0\0\0\0here\0") && whole.ends_with("z0123456789\r\n"));
 }
+
+/// Of 8 MiB. A request of more than half of it has no room for its values beside itself.
+#[test]
+fn nothing_is_evicted_for_a_request_that_has_no_room() {
+    for policy in ["allkeys-s3fifo", "allkeys-lru"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "8MiB", "--maxmemory-policy", policy, "--workers", "1"]);
+        churn::fill(&kv, 20_000, 100..1000);
+        let before = kv.ask(&["DBSIZE"]);
+        for (command, count) in [("MSET", 10), ("MSET", 1000), ("MSETNX", 100), ("SET", 1)] {
+            let value = "v".repeat((5 << 20) / count);
+            let pairs =
+                (0..count).map(|number| format!("$8\r\nkey-{number:04}\r\n${}\r\n{value}\r\n", value.len()));
+            let pairs: String = pairs.collect();
+            let request = format!("*{}\r\n${}\r\n{command}\r\n{pairs}", 1 + 2 * count, command.len());
+            let given = testkit::converse(kv.address(), request.as_bytes(), 1 << 20);
+            let given = String::from_utf8_lossy(&given).into_owned();
+            assert!(given.starts_with("-OOM "), "{policy} {command} {count}: {given}");
+            assert_eq!(kv.ask(&["DBSIZE"]), before, "{policy} {command} {count}");
+        }
+    }
+}

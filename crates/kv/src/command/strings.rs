@@ -202,7 +202,9 @@ pub(super) fn set_all(
     condition: Condition<'_>,
 ) -> Result<bool, Refusal> {
     let Some((first, ..)) = entries.first() else { return Ok(false) };
-    call.check_size(entries.iter().map(|(key, value, _)| key.bytes().len() + value.len()).sum())?;
+    if !call.engine().could_hold_all(entries) {
+        return Err(Refusal::OutOfMemory);
+    }
     let is_set = call.with_room(first, || {
         let mut locked = call.engine().lock_all(entries.iter().map(|(key, ..)| *key));
         let is_met =
