@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use engine::Engine;
-use mio::{Poll, Waker};
+use mio::Poll;
 
 use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
@@ -13,6 +13,7 @@ use crate::conversation::{Context, Conversation, Pause};
 use crate::separated::TextProtocol;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::sync::Waker;
 use crate::worker::WAKE;
 
 /// A server whose clients are in memory. It has one worker: the thread that asks.
@@ -76,6 +77,9 @@ impl OfflineClient {
     /// Executes what is whole of the bytes so far; what is said in reply, or to this client otherwise. `None` when the
     /// server would have closed the connection, after what `replies` got.
     pub fn hear(&mut self, bytes: &[u8], now_ms: u64, replies: &mut Vec<u8>) -> Option<()> {
+        if self.conversation.session.client.is_killed() {
+            return None;
+        }
         let (shared, output_bytes_max) = (&self.shared, OUTPUT_BYTES_MAX);
         let (isolation, statistics) = (Isolation::Alone, &shared.statistics[0]);
         let context = Context { shared, statistics, isolation, output_bytes_max, now_ms };

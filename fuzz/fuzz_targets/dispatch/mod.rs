@@ -14,8 +14,10 @@ pub fn is_harmful(script: &[u8]) -> bool {
 
 /// Replies to these differ from one run to the next, or with the pieces that the bytes came in.
 pub fn depends_on_chance_or_clock(script: &[u8]) -> bool {
-    let words =
-        ["random", "time", "info", "slowlog", "latency", "list", "memory", "stats", "doctor", "debug"];
+    let words = [
+        "random", "time", "info", "slowlog", "latency", "list", "memory", "stats", "doctor", "debug",
+        "channels",
+    ];
     // Broadcasts tell at once of all that changed with the same bytes.
     has_word(script, &words) || has_word(script, &["bcast"])
 }
