@@ -1,11 +1,11 @@
 //! What all shards together may take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::bucket::BLOCK_BYTES;
 use crate::chunks::{CHUNK_BYTES, Chunks, Supply};
 use crate::segment::{SEGMENT_BYTES, SPARES_MAX, Spares};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// From this limit on, memory comes in huge pages: what may lie idle for it is 3 % then.
 const HUGE_FROM_BYTES: u64 = 192 << 20;

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
-
 use crate::budget::Budget;
 use crate::chance::Chance;
 use crate::chunks::Preparer;
@@ -12,6 +10,7 @@ use crate::losses::{Losses, Removal, Removals};
 use crate::policy::Policy;
 use crate::segment::SEGMENT_BYTES;
 use crate::shard::{Counts, Shard};
+use crate::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 /// How an engine begins.
 #[derive(Clone, Copy, Debug)]

@@ -44,6 +44,7 @@ mod scan;
 mod segment;
 mod shard;
 mod slot;
+mod sync;
 
 pub use chunks::Preparer;
 pub use engine::{Batch, Cleared, Engine, Guard, Locked, Settings};

@@ -1,10 +1,8 @@
 //! Keys that are gone although nobody removed them, for those who want to know.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-
-use parking_lot::Mutex;
-
 use crate::hash::Database;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Why a key is gone that nobody removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::chunks::{Chunks, Piece};
 use crate::item::Content;
 use crate::slot::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
+use crate::sync::Mutex;
 
 /// 256 KiB: few enough bytes that all items of one are looked at in a fraction of a millisecond.
 pub(crate) const SEGMENT_BYTES: usize = 256 << 10;

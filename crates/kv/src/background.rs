@@ -1,7 +1,9 @@
 //! Threads that clients must not notice.
 
 use std::io;
-use std::thread::{Builder, JoinHandle};
+
+use crate::sync::thread::Builder;
+pub(crate) use crate::sync::thread::JoinHandle;
 
 /// The least that the system knows: who has something to do for clients comes first.
 const NICE: i32 = 19;

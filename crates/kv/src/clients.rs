@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
-
-use mio::Waker;
-use parking_lot::Mutex;
 
 use crate::limits::Limits;
 use crate::reply::Version;
 use crate::subscriptions::Receiver;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use crate::sync::{Mutex, Waker};
 
 /// Clients of all workers, by number.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! Which database of the engine a client means by a number: SWAPDB lets two numbers change places.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use engine::Database;
+
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A number of the engine for each number of clients, four bits each, so that both change places at once.
 #[derive(Debug)]

@@ -3,10 +3,8 @@
 //! One word says whether there is any of them. A command that changes a key looks at it once, and goes on if it is zero.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed, Ordering::SeqCst};
 
 use engine::{Cause, Cleared, Database, Engine, Removals};
-use parking_lot::Mutex;
 
 use crate::clients::Client;
 use crate::invalidation;
@@ -15,6 +13,8 @@ use crate::pause::Pauses;
 use crate::pubsub;
 use crate::shared::Shared;
 use crate::subscriptions::Subscriptions;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed, Ordering::SeqCst};
 use crate::tracking::Tracking;
 use crate::transaction::Watches;
 

@@ -30,6 +30,8 @@ mod pubsub;
 mod rates;
 mod reply;
 mod saved;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 mod separated;
 mod server;
 mod session;
@@ -37,6 +39,7 @@ mod shared;
 mod slow;
 mod statistics;
 mod subscriptions;
+mod sync;
 mod system;
 mod tracking;
 mod transaction;

@@ -1,6 +1,6 @@
 //! CLIENT PAUSE: commands that wait.
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 /// Which commands wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,14 +9,14 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use engine::{Engine, Exported, Progress, Saved, SavedError, Source};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::background;
+use crate::background::{self, JoinHandle};
 use crate::databases::Databases;
 use crate::shared::Shared;
 use crate::worker::now_ms;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use engine::Engine;
+use mio::Poll;
 use mio::net::TcpListener;
-use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
@@ -18,6 +18,7 @@ use crate::limits::Limits;
 use crate::saved::SaveFile;
 use crate::separated::TextProtocol;
 use crate::shared::Shared;
+use crate::sync::Waker;
 use crate::worker::{WAKE, Worker};
 
 /// How a server begins.

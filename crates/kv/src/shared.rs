@@ -1,10 +1,8 @@
 //! What all connections of all workers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use engine::Engine;
-use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::access::Access;
 use crate::clients::{Client, Clients};
@@ -19,6 +17,8 @@ use crate::separated::TextProtocol;
 use crate::session::Gates;
 use crate::slow::Slow;
 use crate::statistics::{Errors, Statistics};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 
 #[derive(Debug)]
 pub(crate) struct Shared {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use parking_lot::RwLock;
 use thiserror::Error;
 
 use crate::glob;
+use crate::sync::RwLock;
 
 /// To what a client subscribes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

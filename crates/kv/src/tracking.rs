@@ -8,12 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
+
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use crate::sync::{Mutex, RwLock};
 
 /// Which keys are tracked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

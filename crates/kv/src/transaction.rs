@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 use engine::Database;
 use foldhash::fast::RandomState;
-use parking_lot::RwLock;
 use resp::{Arguments, encode_command};
 use thiserror::Error;
+
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 /// What follows MULTI, as a client would send it.
 #[derive(Debug, Default)]

@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
-
 pub(crate) use mapping::CHUNK_BYTES;
 use mapping::{Mapping, Pages};
+
+use crate::sync::{Condvar, Mutex};
 
 /// Where chunks come from and go to, those of all sizes of pieces.
 #[derive(Debug, Default)]

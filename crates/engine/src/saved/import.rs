@@ -4,7 +4,6 @@
 //! item. Either way nothing is taken over that was not looked at.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::format::Kind;
 use super::read::{Opened, Parts};
@@ -18,6 +17,7 @@ use crate::queue::Queue;
 use crate::segment::{SEGMENT_BYTES, Segment};
 use crate::shard::{Large, OutOfMemory, Shard};
 use crate::slot::Place;
+use crate::sync::atomic::Ordering::Relaxed;
 
 /// How far it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,14 +1,13 @@
 //! Reading what was saved, as parts whose checksums are right.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use parking_lot::Mutex;
 
 use super::format::{
     Checksum, HEADER_BYTES, Header, PART_BYTES, Part, SHARD_BYTES, ShardEntry, TRAILER_BYTES, Trailer,
 };
 use super::{Progress, SavedError, Source};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Read at once where nothing is kept.
 const PIECE_BYTES: u64 = 256 << 10;

@@ -1,0 +1,43 @@
+//! Locks and atomics: with the feature `shuttle` those of a scheduler that decides at each of them who goes on.
+
+#[cfg(feature = "shuttle")]
+pub(crate) use {
+    condvar::Condvar,
+    shuttle::sync::atomic,
+    shuttle_parking_lot::{MappedMutexGuard, Mutex, MutexGuard},
+};
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use {
+    parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard},
+    std::sync::atomic,
+};
+
+/// As that of parking_lot, which the scheduler does not have.
+#[cfg(feature = "shuttle")]
+mod condvar {
+    use shuttle::sync;
+
+    use super::MutexGuard;
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Condvar {
+        calls: sync::Mutex<u64>,
+        changed: sync::Condvar,
+    }
+
+    impl Condvar {
+        pub(crate) fn notify_all(&self) {
+            *self.calls.lock().expect("nobody panics meanwhile") += 1;
+            self.changed.notify_all();
+        }
+
+        /// Gives the lock back until the next call.
+        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            let before = *self.calls.lock().expect("nobody panics meanwhile");
+            MutexGuard::unlocked(guard, || {
+                let calls = self.calls.lock().expect("nobody panics meanwhile");
+                drop(self.changed.wait_while(calls, |calls| *calls == before));
+            });
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Clients of several workers, in orders that a scheduler draws by lot: it decides at each lock and each atomic who goes on.
+//!
+//! `SCHEDULES=20000 cargo test -p kv --features shuttle --lib schedules` tries more of them. A failure prints a schedule, which
+//! `shuttle::replay` plays again.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use engine::{Engine, Policy, Settings};
+use resp::{Limits, Scanner, Value};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::thread;
+
+use crate::clients::{Calls, Ends, Place};
+use crate::command::Isolation;
+use crate::conversation::{Context, Conversation, Pause};
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::sync::Waker;
+
+const NOW_MS: u64 = 1_700_000_000_000;
+const WORKERS: usize = 3;
+
+/// As many orders as the environment says.
+fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
+    let orders = std::env::var("SCHEDULES").ok().and_then(|orders| orders.parse().ok()).unwrap_or(100);
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    // Which orders of memory suffice is not looked at: every atomic is the strictest here.
+    config.silence_warnings = true;
+    let run = Arc::new(move || {
+        let settings = Settings { bytes_max: 17 << 20, policy: Policy::default(), seed: 3, threads: WORKERS };
+        let engine = Arc::new(Engine::new(&settings));
+        let shared = Arc::new(Shared::new(Arc::clone(&engine), None, "test".to_owned(), WORKERS));
+        body(&shared);
+        engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+        assert!(shared.interests.flags().are_indifferent(), "all are gone");
+        assert_eq!((shared.buffers_bytes(), shared.clients.count()), (0, 0));
+    });
+    // One draws anew at every step, the other lets threads run on, but for a few changes at places that it draws.
+    let again = Arc::clone(&run);
+    shuttle::Runner::new(RandomScheduler::new(orders), config.clone()).run(move || again());
+    shuttle::Runner::new(PctScheduler::new(CHANGES, orders), config).run(move || run());
+}
+
+const CHANGES: usize = 3;
+
+/// A client with a worker of its own, which does as `worker` does.
+struct Talk {
+    shared: Arc<Shared>,
+    worker: usize,
+    calls: Arc<Calls>,
+    waker: Waker,
+    conversation: Conversation,
+    told: Vec<u8>,
+}
+
+impl Talk {
+    fn new(shared: &Arc<Shared>, worker: usize) -> Self {
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let waker = Waker::default();
+        let calls = Arc::new(Calls::new(waker.clone()));
+        let place = Place { worker: Arc::clone(&calls), number: 0 };
+        let client = shared.clients.add(Ends { client: here, server: here }, place, NOW_MS);
+        let conversation = Conversation::new(Session::new(client, shared.first_gates()));
+        Self { shared: Arc::clone(shared), worker, calls, waker, conversation, told: Vec::new() }
+    }
+
+    /// One turn, or all turns where a command needs them.
+    fn hear(&mut self, request: &str) {
+        let shared = Arc::clone(&self.shared);
+        let mut bytes = request.as_bytes();
+        loop {
+            let pause = {
+                let _turn = shared.turn(self.worker);
+                self.go_on(bytes, Isolation::Turn)
+            };
+            bytes = &[];
+            if pause == Pause::Alone {
+                let _turns = shared.all_turns();
+                self.go_on(bytes, Isolation::Alone);
+            }
+            if !self.conversation.has_rest() {
+                return;
+            }
+        }
+    }
+
+    fn go_on(&mut self, bytes: &[u8], isolation: Isolation) -> Pause {
+        let (shared, statistics) = (&*self.shared, &self.shared.statistics[self.worker]);
+        let context = Context { shared, statistics, isolation, output_bytes_max: 1 << 20, now_ms: NOW_MS };
+        let pause = self.conversation.hear(bytes, &context, &mut self.told);
+        let client = &self.conversation.session.client;
+        if client.has_mail() {
+            shared.take_mail(client, &mut self.told);
+        }
+        pause
+    }
+
+    /// Sleeps until somebody calls, as often as it takes.
+    fn listen_until(&mut self, is_enough: impl Fn(&[u8]) -> bool) {
+        let mut called = Vec::new();
+        while !is_enough(&self.told) {
+            if self.calls.may_sleep() {
+                self.waker.sleep();
+            }
+            self.calls.take(&mut called);
+            if !called.is_empty() {
+                called.clear();
+                self.hear("");
+            }
+        }
+    }
+
+    /// What it is told in reply, and otherwise until then.
+    fn ask(&mut self, request: &str) -> String {
+        self.told.clear();
+        self.hear(&format!("{request}\r\n"));
+        String::from_utf8_lossy(&self.told).replace("\r\n", " ")
+    }
+
+    fn leave(mut self) {
+        self.conversation.session.leave(&self.shared);
+        self.shared.forget(&self.conversation.session.client);
+    }
+}
+
+fn together(threads: Vec<thread::JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+}
+
+/// A client of this worker that asks these one after the other, and leaves.
+fn client(shared: &Arc<Shared>, worker: usize, requests: &'static [&'static str]) -> thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || {
+        let mut talk = Talk::new(&shared, worker);
+        for request in requests {
+            let reply = talk.ask(request);
+            assert!(!reply.starts_with('-'), "{request}: {reply}");
+        }
+        talk.leave();
+    })
+}
+
+#[test]
+fn whoever_sleeps_is_woken_for_each_message() {
+    try_orders(|shared| {
+        let mut listener = Talk::new(shared, 0);
+        listener.hear("SUBSCRIBE news\r\n");
+        let listener = thread::spawn(move || {
+            let count = |told: &[u8]| told.windows(7).filter(|window| window == b"message").count();
+            listener.listen_until(|told| count(told) == 6);
+            let text = String::from_utf8_lossy(&listener.told).into_owned();
+            let places = ["a1", "a2", "a3"].map(|message| text.find(message).expect("it was sent"));
+            assert!(places.is_sorted(), "{text}");
+            listener.leave();
+        });
+        together(vec![
+            listener,
+            client(shared, 1, &["PUBLISH news a1", "PUBLISH news a2\r\nPUBLISH news a3"]),
+            client(shared, 2, &["PUBLISH news b1", "PUBLISH news b2", "PUBLISH news b3"]),
+        ]);
+    });
+}
+
+#[test]
+fn whoever_leaves_takes_its_mail_along() {
+    try_orders(|shared| {
+        let mut listener = Talk::new(shared, 0);
+        listener.hear("HELLO 3\r\nSUBSCRIBE news\r\nCLIENT TRACKING ON\r\nMGET a b\r\n");
+        let listener = thread::spawn(move || listener.leave());
+        together(vec![
+            listener,
+            client(shared, 1, &["PUBLISH news a1", "SET a 1", "CLIENT KILL TYPE PUBSUB"]),
+            client(shared, 2, &["SET b 1", "PUBLISH news b1", "CLIENT LIST"]),
+        ]);
+    });
+}
+
+/// What a client of RESP3 believes after it was told all this.
+fn believed(mut told: &[u8], key: &str) -> Option<Vec<u8>> {
+    let mut believed = None;
+    while !told.is_empty() {
+        let length = Scanner::new(Limits::default()).scan(told).expect("it is RESP").expect("it is whole");
+        match Value::parse(&told[..length], &Limits::default()).expect("it is RESP") {
+            Value::Push(message) if message.contains(&Value::Array(vec![Value::Bulk(key.as_bytes())])) => {
+                believed = None;
+            }
+            Value::Push(message) => assert!(message.contains(&Value::Null), "{message:?}"),
+            Value::Bulk(value) => believed = Some(value.to_vec()),
+            _ => {}
+        }
+        told = &told[length..];
+    }
+    believed
+}
+
+#[test]
+fn a_client_side_cache_learns_of_every_change() {
+    try_orders(|shared| {
+        let mut cache = Talk::new(shared, 0);
+        cache.hear("SET k 0\r\nHELLO 3\r\nCLIENT TRACKING ON\r\n");
+        let cache = thread::spawn(move || {
+            cache.told.clear();
+            (0..2).for_each(|_| cache.hear("GET k\r\n"));
+            cache
+        });
+        let others = vec![client(shared, 1, &["SET k 1"]), client(shared, 2, &["APPEND k 5"])];
+        let mut cache = cache.join().expect("it does not panic");
+        together(others);
+        cache.hear("");
+        if let Some(value) = believed(&cache.told, "k") {
+            let told = std::mem::take(&mut cache.told);
+            cache.hear("GET k\r\n");
+            assert_eq!(Some(value), believed(&cache.told, "k"), "{}", told.escape_ascii());
+        }
+        cache.leave();
+    });
+}
+
+/// Counts up with WATCH and EXEC; how often EXEC went through.
+fn count_up(shared: &Arc<Shared>, worker: usize) -> usize {
+    let mut talk = Talk::new(shared, worker);
+    let mut executed = 0;
+    for _ in 0..3 {
+        let reply = talk.ask("WATCH n\r\nGET n");
+        let number: u64 = reply.split(' ').nth(2).and_then(|text| text.parse().ok()).expect("a number");
+        let reply = talk.ask(&format!("MULTI\r\nSET n {}\r\nEXEC", number + 1));
+        executed += usize::from(reply == "+OK +QUEUED *1 +OK ");
+        talk.ask("WATCH other\r\nUNWATCH");
+    }
+    talk.leave();
+    executed
+}
+
+#[test]
+fn exec_goes_through_only_where_nothing_has_changed() {
+    try_orders(|shared| {
+        let mut observer = Talk::new(shared, 0);
+        observer.ask("SET n 0");
+        let counters = [1, 2].map(|worker| {
+            let shared = Arc::clone(shared);
+            thread::spawn(move || count_up(&shared, worker))
+        });
+        let executed: usize = counters.map(|counter| counter.join().expect("it does not panic")).iter().sum();
+        let reply = observer.ask("GET n");
+        assert_eq!(reply, format!("$1 {executed} "));
+        assert!(executed >= 3, "one of both always goes on");
+        observer.leave();
+    });
+}
+
+#[test]
+fn nobody_sees_half_of_a_command_of_many_keys() {
+    const LOOKS: &[&str] = &["MGET a b c", "MULTI\r\nGET a\r\nGET b\r\nGET c\r\nEXEC", "MGET c b a"];
+    try_orders(|shared| {
+        let looker = {
+            let shared = Arc::clone(shared);
+            thread::spawn(move || {
+                let mut talk = Talk::new(&shared, 0);
+                for look in LOOKS {
+                    let reply = talk.ask(look);
+                    let mut values = BTreeMap::new();
+                    let words = reply.rsplit('*').next().unwrap_or_default().split(' ').skip(1);
+                    words.filter(|word| !word.is_empty() && *word != "$1").for_each(|word| {
+                        *values.entry(word.to_owned()).or_insert(0) += 1;
+                    });
+                    assert_eq!(values.into_values().collect::<Vec<_>>(), [3], "{reply}");
+                }
+                talk.leave();
+            })
+        };
+        together(vec![
+            looker,
+            client(shared, 1, &["MSET a 1 b 1 c 1", "MSET c 2 a 2 b 2", "FLUSHALL"]),
+            client(
+                shared,
+                2,
+                &["SWAPDB 0 1", "MULTI\r\nSET b 3\r\nSET c 3\r\nSET a 3\r\nEXEC", "SWAPDB 1 0"],
+            ),
+        ]);
+    });
+}
