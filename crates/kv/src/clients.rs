@@ -59,6 +59,8 @@ pub(crate) struct Facts {
     pub(crate) subscribed: [AtomicUsize; 3],
     /// Not closed when buffers take too much: CLIENT NO-EVICT.
     pub(crate) is_kept: AtomicBool,
+    /// It has said MONITOR.
+    pub(crate) is_monitor: AtomicBool,
     /// Commands that wait for EXEC; above all numbers: no transaction.
     pub(crate) queued: AtomicUsize,
 }
@@ -231,9 +233,10 @@ impl Client {
         self.facts.unsent_bytes.load(Relaxed) + self.mailbox.lock().bytes.capacity()
     }
 
-    /// Whether it has said nothing for so long.
+    /// Whether it has said nothing for so long, and does not listen either.
     pub(crate) fn is_idle(&self, idle_ms: u64, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.facts.seen_ms.load(Relaxed)) >= idle_ms
+        let listens = self.is_subscribed() || self.facts.is_monitor.load(Relaxed);
+        !listens && now_ms.saturating_sub(self.facts.seen_ms.load(Relaxed)) >= idle_ms
     }
 
     /// Ends the connection, as soon as its worker comes to it.

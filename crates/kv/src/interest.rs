@@ -8,6 +8,7 @@ use engine::{Cause, Cleared, Database, Engine, Removals};
 
 use crate::clients::Client;
 use crate::invalidation;
+use crate::monitor::Monitors;
 use crate::notify::{Change, Events};
 use crate::pause::Pauses;
 use crate::pubsub;
@@ -28,6 +29,7 @@ pub(crate) struct Interests {
     pub(crate) tracking: Tracking,
     pub(crate) subscriptions: Subscriptions<Client>,
     pub(crate) pauses: Pauses,
+    pub(crate) monitors: Monitors,
     events: AtomicU16,
 }
 
@@ -46,6 +48,7 @@ impl Flags {
     /// Those that need a look at keys before a command.
     pub(crate) const LOOK_BEFORE: Self = Self(1 << 3);
     pub(crate) const PAUSED: Self = Self(1 << 4);
+    pub(crate) const MONITORED: Self = Self(1 << 5);
     /// Of those, what concerns changes of keys.
     const CHANGES: u8 = Self::WATCHED.0 | Self::TRACKED.0 | Self::EVENTS.0;
 
@@ -85,7 +88,8 @@ impl Interests {
             | of(self.tracking.has_trackers(), Flags::TRACKED)
             | of(events.is_any(), Flags::EVENTS)
             | of(looks_before, Flags::LOOK_BEFORE)
-            | of(self.pauses.is_any(), Flags::PAUSED);
+            | of(self.pauses.is_any(), Flags::PAUSED)
+            | of(!self.monitors.is_empty(), Flags::MONITORED);
         let before = self.flags.swap(flags, SeqCst);
         let is_collected = |flags: u8| !Flags(flags).are_indifferent();
         if is_collected(before) != is_collected(flags) {

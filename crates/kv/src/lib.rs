@@ -23,6 +23,7 @@ mod lcs;
 mod limits;
 mod mail;
 mod measures;
+mod monitor;
 mod notify;
 mod offline;
 mod pause;

@@ -42,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) subscribed: Option<Box<Own>>,
     /// CLIENT TRACKING.
     pub(crate) tracking: Option<Mode>,
+    /// MONITOR.
+    pub(crate) is_monitor: bool,
     pub(crate) caching: Caching,
     /// Keys that were not there when the command began, if somebody wants to know.
     pub(crate) missing: RefCell<BTreeSet<Box<[u8]>>>,
@@ -89,10 +91,13 @@ impl Gates {
     pub(crate) const PAUSE: Self = Self(1 << 6);
     /// Other servers have some of the keys. Never opened.
     pub(crate) const CLUSTER: Self = Self(1 << 7);
+    /// Somebody sees every command.
+    pub(crate) const MONITORED: Self = Self(1 << 8);
 
     /// Those that concern messages of the 0x1F protocol.
     pub(crate) fn for_text(self) -> Self {
-        Self(self.0 & (Self::PASSWORD.0 | Self::LOOK_BEFORE.0 | Self::PAUSE.0))
+        let gates = [Self::PASSWORD, Self::LOOK_BEFORE, Self::PAUSE, Self::MONITORED];
+        Self(self.0 & gates.iter().fold(0, |gates, gate| gates | gate.0))
     }
 
     pub(crate) fn are_open(self) -> bool {
@@ -140,6 +145,7 @@ impl Session {
             watching: None,
             subscribed: None,
             tracking: None,
+            is_monitor: false,
             caching: Caching::default(),
             missing: RefCell::default(),
         }
@@ -160,6 +166,11 @@ impl Session {
         if self.tracking.take().is_some() {
             interests.tracking.stop(self.client.id);
             interests.refresh(&shared.engine);
+        }
+        if std::mem::take(&mut self.is_monitor) {
+            interests.monitors.remove(self.client.id);
+            interests.refresh(&shared.engine);
+            self.client.facts.is_monitor.store(false, Relaxed);
         }
         self.discard(shared);
         self.client.set_subscribed([0; 3]);
@@ -192,6 +203,7 @@ impl Session {
     pub(crate) fn see(&mut self, flags: Flags) {
         self.gates.close_if(flags.has(Flags::LOOK_BEFORE), Gates::LOOK_BEFORE);
         self.gates.close_if(flags.has(Flags::PAUSED), Gates::PAUSE);
+        self.gates.close_if(flags.has(Flags::MONITORED), Gates::MONITORED);
     }
 
     /// What waits for EXEC, in memory.

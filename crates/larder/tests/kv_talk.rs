@@ -4,6 +4,7 @@
 mod scenario;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -279,4 +280,97 @@ fn commands_of_many_wait_for_the_end_of_a_pause() {
             assert!(is_over, "{pause}: over after {:?}", begin.elapsed());
         }
     }
+}
+
+/// As two clients say it, one after the other.
+const SHOWN: [&str; 34] = [
+    "SET key \"a\\n\\r\\t\\a\\b\\\"\\\\\\x00\\xff end\"",
+    "get key",
+    "GET",
+    "NOSUCH x",
+    "INCR key",
+    "AUTH secret",
+    "auth user secret",
+    "HELLO 2 AUTH default secret SETNAME name",
+    "hello 2 setname name auth default secret",
+    "HELLO 2 AUTH secret",
+    "HELLO 4 AUTH default secret",
+    "CONFIG GET port",
+    "CONFIG SET maxclients 10000",
+    "MULTI",
+    "GET key",
+    "INCR count",
+    "EXEC",
+    "MULTI",
+    "SET key",
+    "EXEC",
+    "WATCH key",
+    "MULTI",
+    "DISCARD",
+    "SELECT 1",
+    "GET key",
+    "CLIENT ID",
+    "CLIENT KILL ID 999999",
+    "SLOWLOG LEN",
+    "COMMAND COUNT",
+    "OBJECT ENCODING key",
+    "SUBSCRIBE channel",
+    "UNSUBSCRIBE channel",
+    "FLUSHALL",
+    "RESET",
+];
+
+#[test]
+fn monitors_see_what_they_see_with_redis() {
+    let redis = Redis::start("");
+    let mut expected = seen_by_a_monitor(redis.address());
+    // Where HELLO fails, Redis shows what was said to it.
+    for line in &mut expected {
+        *line = line.replace("\"default\" \"secret\"", "\"(redacted)\" \"(redacted)\"");
+        *line = line.replace("\"secret\"", "\"(redacted)\"");
+    }
+    for workers in ["1", "2"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", workers]);
+        assert_eq!(seen_by_a_monitor(kv.address()), expected);
+    }
+}
+
+/// Without times and ports.
+fn seen_by_a_monitor(address: SocketAddr) -> Vec<String> {
+    let mut monitor = Talker::connect(address);
+    monitor.expect("MONITOR", "+OK\r\n");
+    for name in ["one", "other"] {
+        let commands: String = SHOWN.iter().map(|command| format!("{command}\r\n")).collect();
+        let end = format!("ECHO {name}\r\n");
+        let replies = testkit::converse(address, (commands + &end).as_bytes(), usize::MAX);
+        assert!(replies.ends_with(name.as_bytes()) || !replies.is_empty());
+    }
+    let mut seen = Vec::new();
+    while !seen.iter().any(|line: &String| line.ends_with("\"ECHO\" \"other\"")) {
+        let line = monitor.lines("", 1).remove(0);
+        let (time, shown) = line.split_once(" [").expect("a time");
+        let (origin, command) = shown.split_once("] ").expect("a client");
+        assert!(
+            time.starts_with('+') && time.split_once('.').is_some_and(|(_, micros)| micros.len() == 6),
+            "{line}"
+        );
+        let database = origin.split_once(" 127.0.0.1:").expect("an address").0;
+        seen.push(format!("{database} {command}"));
+    }
+    seen
+}
+
+/// A monitor that does not read is closed, and others are served.
+#[test]
+fn a_monitor_that_does_not_read_is_closed() {
+    let kv = two_workers();
+    let mut other = Talker::connect(kv.address());
+    other.expect("CONFIG SET client-output-buffer-limit \"pubsub 1mb 0 0\"", "+OK\r\n");
+    let mut monitor = Talker::connect(kv.address());
+    monitor.expect("MONITOR", "+OK\r\n");
+    let sets = [format!("SET key {}", "v".repeat(60_000)), "PING".to_owned()].join("\r\n");
+    wait::until_true("the monitor is closed", || {
+        assert_eq!(other.lines(&sets, 2), ["+OK", "+PONG"]);
+        !kv.ask(&["CLIENT LIST"]).contains("flags=O")
+    });
 }

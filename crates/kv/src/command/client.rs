@@ -322,6 +322,7 @@ fn line(shared: &Shared, client: &Client, now_ms: u64) -> String {
 /// A letter for each that applies, in the order of Redis.
 fn flags(client: &Client, queued: i64, tracker: Option<&Tracker>) -> String {
     let letters = [
+        ('O', client.facts.is_monitor.load(Relaxed)),
         ('P', client.is_subscribed()),
         ('x', queued >= 0),
         ('t', tracker.is_some()),

@@ -38,9 +38,24 @@ pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.session.leave(call.shared);
     call.flush_mail(reply);
     call.session.reset(call.shared.first_gates());
+    call.session.see(call.shared.interests.flags());
     call.session.choose(Database::default(), &call.shared.databases);
     call.set_version(Version::default(), reply);
     reply.simple("RESET");
+    Ok(())
+}
+
+/// MONITOR. Said again, it has no reply, as in Redis.
+pub(super) fn monitor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if std::mem::replace(&mut call.session.is_monitor, true) {
+        return Ok(());
+    }
+    let interests = &call.shared.interests;
+    call.session.client.facts.is_monitor.store(true, Relaxed);
+    interests.monitors.add(&call.session.client);
+    interests.refresh(call.engine());
+    call.session.see(interests.flags());
+    reply.ok();
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use engine::Key;
 
+use super::measured::is_put_off;
 use super::table::Command;
 use super::{Call, Outcome, Refusal, transactions};
 use crate::invalidation;
@@ -43,6 +44,10 @@ impl<'a> Call<'a> {
             self.look_before(command);
         }
         let outcome = self.measure(command, reply);
+        let is_shown = self.session.gates.is_closed(Gates::MONITORED) && !is_put_off(&outcome);
+        if is_shown && !command.has("admin") {
+            self.show(command);
+        }
         self.session.missing.get_mut().clear();
         outcome
     }
@@ -57,6 +62,9 @@ impl<'a> Call<'a> {
         if gates.is_closed(Gates::CLUSTER) {
             self.check_slots(command)?;
             self.check_slots_of_queue(command)?;
+        }
+        if self.session.is_monitor && (command.has("readonly") || command.may_write()) {
+            return Err(Refusal::Other("ERR Replica can't interact with the keyspace"));
         }
         if gates.is_closed(Gates::QUEUE) && command.has("no_multi") {
             return Err(Refusal::Other("ERR Command not allowed inside a transaction"));
@@ -79,6 +87,22 @@ impl<'a> Call<'a> {
         let part = table.find_subcommand(command, self.argument(1));
         let part = part.ok_or_else(|| self.unknown_part(command))?;
         if part.takes(self.length()) { Ok(part) } else { Err(Refusal::Arity(part.name.to_owned())) }
+    }
+
+    /// To monitors. Passwords are nobody's business.
+    fn show(&self, command: &Command) {
+        let secret = match command.name {
+            "auth" => 1..usize::MAX,
+            "hello" => {
+                let place = (1..self.length()).find(|place| self.is_word(*place, "auth"));
+                place.map_or(0..0, |place| place + 1..place + 3)
+            }
+            _ => 0..0,
+        };
+        let shown = self.from(0).enumerate();
+        let shown =
+            shown.map(|(place, word)| if secret.contains(&place) { &b"(redacted)"[..] } else { word });
+        self.shared.tell_monitors(&self.session.client, self.session.chosen, shown);
     }
 
     fn waits(&self, command: &Command) -> bool {

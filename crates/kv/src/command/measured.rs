@@ -63,6 +63,6 @@ impl Call<'_> {
 }
 
 /// Whether it was not executed, and will be.
-fn is_put_off(outcome: &Outcome) -> bool {
+pub(super) fn is_put_off(outcome: &Outcome) -> bool {
     matches!(outcome, Err(Refusal::NotAlone | Refusal::NotNow))
 }

@@ -359,6 +359,7 @@ static COMMANDS: &[Command] = commands! {
     "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Tells what memory is used for, in numbers.", "", "", "There are fewer numbers.";
     "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Tells how many bytes a key takes with its value.", "key [SAMPLES count]", "", "It is what Larder takes for it: less than Redis.";
     "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Gives several values.", "key [key ...]";
+    "monitor" 1 ADMIN NONE "server" "1.0.0" connection::monitor, "Shows every command of every client, but for passwords and commands that manage the server.", "", "", "A monitor that does not read is closed, as a subscriber is.";
     "move" 3 REMOVE ONE "generic" "1.0.0" keyspace::r#move, "Moves a key to another database.", "key db";
     "mset" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::mset, "Sets several values at once.", "key value [key value ...]";
     "msetex" -4 WRITE_SLOW NUMBERED "string" "8.4.0" conditional::msetex, "Sets several values at once, with one expiry.", "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]", "O(N) for N keys";

@@ -123,6 +123,7 @@ impl Call<'_> {
         let begin = reply.out.len();
         let command = self.find(self.argument(0)).and_then(|command| self.part(command));
         let command = command.and_then(|command| match command.name {
+            "monitor" => Err(Refusal::Other("ERR MONITOR isn't allowed for DENY BLOCKING client")),
             "ssubscribe" => Err(Refusal::Other("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")),
             _ => Ok(command),
         });
