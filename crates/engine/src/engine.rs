@@ -6,6 +6,7 @@ use crate::budget::Budget;
 use crate::chance::Chance;
 use crate::chunks::Preparer;
 use crate::hash::{Database, Hasher, Key, SHARDS_MAX};
+use crate::index::Hint;
 use crate::losses::{Losses, Removal, Removals};
 use crate::policy::Policy;
 use crate::segment::SEGMENT_BYTES;
@@ -62,8 +63,12 @@ pub type Guard<'a> = MappedMutexGuard<'a, Shard>;
 #[derive(Debug)]
 pub struct Batch<'a> {
     engine: &'a Engine,
-    /// The number of a group and the group.
-    locked: Option<(usize, MutexGuard<'a, Box<[Shard]>>)>,
+    /// Which bits of the number of a shard are that of its group, and which its place there.
+    group_mask: usize,
+    place_mask: usize,
+    /// The number of the group that is locked; above all numbers: none.
+    locked: usize,
+    guard: Option<MutexGuard<'a, Box<[Shard]>>>,
 }
 
 /// A shard has at least so many segments when memory is full: a tenth of them is the small queue.
@@ -117,7 +122,10 @@ impl Engine {
     /// For calls that follow each other at once. While it lives, nothing else of this thread may lock a shard.
     #[must_use]
     pub fn batch(&self) -> Batch<'_> {
-        Batch { engine: self, locked: None }
+        let (groups, shards) = (self.groups.len(), self.shards);
+        let place_mask = if groups == 1 { shards - 1 } else { 0 };
+        let (group_mask, locked) = (groups - 1, usize::MAX);
+        Batch { engine: self, group_mask, place_mask, locked, guard: None }
     }
 
     /// One shard after the other, each under its lock.
@@ -315,32 +323,33 @@ impl<'a> Batch<'a> {
 
     /// Tells the processor that this key will be looked for in about a hundred nanoseconds.
     #[inline]
-    pub fn prefetch(&mut self, key: &Key<'_>) {
-        self.shard_as_is(key).prefetch_bucket(key.hash);
+    pub fn prefetch(&mut self, key: &Key<'_>) -> Hint {
+        self.shard_as_is(key).prefetch_bucket(key.hash)
     }
 
     /// The same for what lies where the bucket of the key points to: another hundred nanoseconds later.
     #[inline]
-    pub fn prefetch_item(&mut self, key: &Key<'_>) {
-        self.shard_as_is(key).prefetch_item(key.hash);
+    pub fn prefetch_item(&mut self, key: &Key<'_>, hint: &mut Hint) {
+        self.shard_as_is(key).prefetch_item(key.hash, hint);
     }
 
     #[inline]
     fn shard_as_is(&mut self, key: &Key<'_>) -> &mut Shard {
-        let number = key.hash.shard(self.engine.shards);
-        let group = self.engine.group_of(number);
-        if !matches!(self.locked, Some((locked, _)) if locked == group) {
+        let number = key.hash.shard(SHARDS_MAX);
+        let group = number & self.group_mask;
+        if self.locked != group {
             self.change_to(group);
         }
-        let (_, shards) = self.locked.as_mut().expect("it was locked just now");
-        &mut shards[self.engine.place_in_group(number)]
+        let shards = self.guard.as_mut().expect("it was locked just now");
+        &mut shards[number & self.place_mask]
     }
 
     #[cold]
     fn change_to(&mut self, group: usize) {
         // The one that is held is given back before: two who change from one to the other would wait for each other.
-        self.locked = None;
-        self.locked = Some((group, self.engine.groups[group].0.lock()));
+        self.guard = None;
+        self.guard = Some(self.engine.groups[group].0.lock());
+        self.locked = group;
     }
 }
 

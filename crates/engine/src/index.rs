@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::bucket::{BLOCK_BYTES, Bucket, Buckets};
+use crate::bucket::{BLOCK_BYTES, Bucket, Buckets, SLOTS};
 use crate::chunks::Chunks;
 use crate::hash::Hash;
 use crate::slot::Slot;
@@ -26,6 +26,14 @@ pub(crate) struct SlotAt {
 enum BucketAt {
     Home(usize),
     Overflow(usize),
+}
+
+/// Where a key seemed to be when it was looked at ahead of its use. It may be wrong by then: whoever uses it compares the key.
+#[derive(Clone, Copy, Debug)]
+pub struct Hint {
+    home: u32,
+    /// The number of a slot; [`SLOTS`]: none.
+    slot: u32,
 }
 
 #[derive(Debug)]
@@ -121,15 +129,32 @@ impl Index {
 
     /// Where the search for a hash begins.
     #[inline]
-    pub(crate) fn home_bucket(&self, hash: Hash) -> &Bucket {
-        self.buckets.at(self.home(hash))
+    pub(crate) fn hint(&self, hash: Hash) -> (Hint, &Bucket) {
+        let home = self.home(hash);
+        // A shard of 2^32 buckets does not fit into any memory; a hint that is cut off is wrong, and nothing worse.
+        (Hint { home: home as u32, slot: SLOTS as u32 }, self.buckets.at(home))
     }
 
-    /// The first slot in that bucket that may be it.
+    /// The first slot there that may be it, from now on part of the hint.
     #[inline]
-    pub(crate) fn first_candidate(&self, hash: Hash) -> Option<Slot> {
-        let bucket = self.home_bucket(hash);
-        bucket.candidates(hash.tag()).next().map(|slot| bucket.slots[slot])
+    pub(crate) fn look_closer(&self, hash: Hash, hint: &mut Hint) -> Option<Slot> {
+        let bucket = self.home_bucket(*hint)?;
+        let slot = bucket.candidates(hash.tag()).next()?;
+        hint.slot = slot as u32;
+        bucket.slots.get(slot).copied()
+    }
+
+    /// The slot that was seen; by now it may be that of another key.
+    #[inline]
+    pub(crate) fn seen(&self, hint: Hint) -> Option<Slot> {
+        self.home_bucket(hint)?.slots.get(hint.slot as usize).copied()
+    }
+
+    /// None: the index has become smaller since.
+    #[inline]
+    fn home_bucket(&self, hint: Hint) -> Option<&Bucket> {
+        let home = hint.home as usize;
+        (home < self.buckets.count()).then(|| self.buckets.at(home))
     }
 
     pub(crate) fn put(&mut self, at: SlotAt, content: Slot) {

@@ -7,6 +7,8 @@
 //! 0  or 1 byte, so that the next item is aligned
 //! ```
 
+use std::ops::Range;
+
 use crate::hash::Database;
 use crate::slot::ALIGNMENT;
 
@@ -157,6 +159,29 @@ impl Header {
         }
     }
 
+    /// Where the value is, if the item that `bytes` begin with has this key, never expires and is not large: as most are, and one
+    /// comparison tells it.
+    #[inline]
+    pub(crate) fn value_if_plain(self, database: Database, key: &[u8], bytes: &[u8]) -> Option<Range<usize>> {
+        const FORM: u64 = LENGTH_MASK | 0xF << DATABASE_SHIFT | EXPIRES | LARGE;
+        if self.0 & FORM != key.len() as u64 | (database.number() as u64) << DATABASE_SHIFT {
+            return None;
+        }
+        let begin = HEADER_BYTES + key.len();
+        is_same(bytes.get(HEADER_BYTES..begin)?, key).then_some(begin..begin + self.value_bytes())
+    }
+
+    /// For a value of another length, if the item takes as many bytes with it.
+    #[inline]
+    pub(crate) fn with_value_bytes(self, value_bytes: usize) -> Option<Self> {
+        let body_bytes = self.key_bytes() + value_bytes;
+        let key_at = self.key_at();
+        let fits = body_bytes <= INLINE_BYTES_MAX
+            && (key_at + body_bytes).next_multiple_of(ALIGNMENT) == self.item_bytes();
+        let others = (1 << VALUE_SHIFT) - 1;
+        fits.then_some(Self(self.0 & others | (value_bytes as u64) << VALUE_SHIFT))
+    }
+
     #[inline]
     pub(crate) fn write(self, bytes: &mut [u8]) {
         bytes[..HEADER_BYTES].copy_from_slice(&self.0.to_le_bytes());
@@ -202,9 +227,28 @@ impl Content<'_> {
     }
 }
 
+/// Whether two slices are equal: for lengths as keys have them without the call of a function for any length.
+#[inline]
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    match one.len() {
+        8..=16 => {
+            one.first_chunk::<8>() == other.first_chunk::<8>()
+                && one.last_chunk::<8>() == other.last_chunk::<8>()
+        }
+        17..=32 => {
+            one.first_chunk::<16>() == other.first_chunk::<16>()
+                && one.last_chunk::<16>() == other.last_chunk::<16>()
+        }
+        _ => one == other,
+    }
+}
+
 /// As `copy_from_slice`, for lengths that keys and values have without the call of a function for any length.
 #[inline]
-fn copy(from: &[u8], to: &mut [u8]) {
+pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     match from.len() {
         8..=16 => copy_ends::<8>(from, to),
         17..=32 => copy_ends::<16>(from, to),

@@ -49,6 +49,7 @@ mod sync;
 pub use chunks::Preparer;
 pub use engine::{Batch, Cleared, Engine, Guard, Locked, Settings};
 pub use hash::{Database, Key};
+pub use index::Hint;
 pub use losses::{Cause, Removal, Removals};
 pub use policy::{Policy, UnknownPolicy};
 pub use reserve::Entry;

@@ -10,7 +10,7 @@ use crate::expire::Sweep;
 use crate::ghosts::Ghosts;
 use crate::hash::{Database, Hash, Hasher, Key};
 use crate::index::{Index, SlotAt};
-use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item};
+use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item, is_same};
 use crate::losses::{Cause, Losses};
 use crate::packed::Stored;
 use crate::policy::Policy;
@@ -548,6 +548,7 @@ const INDEX_BYTES_MAX: usize = 64;
 /// Two allocations, the counts and the vector behind the value, an entry in the table.
 const LARGE_OVERHEAD_BYTES: usize = 112;
 
+#[inline]
 pub(crate) fn seconds(now_ms: u64) -> u32 {
     (now_ms / 1000) as u32
 }
@@ -560,25 +561,6 @@ pub(crate) fn holds(segments: &Segments, large: &Slab<Large>, slot: Slot, key: &
         return *large[item.large() as usize].key == *key.bytes && item.header.database() == key.database;
     }
     is_same(item.key(), key.bytes) && item.header.database() == key.database
-}
-
-/// Whether two slices are equal: for lengths as keys have them without the call of a function for any length.
-#[inline]
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    if one.len() != other.len() {
-        return false;
-    }
-    match one.len() {
-        8..=16 => {
-            one.first_chunk::<8>() == other.first_chunk::<8>()
-                && one.last_chunk::<8>() == other.last_chunk::<8>()
-        }
-        17..=32 => {
-            one.first_chunk::<16>() == other.first_chunk::<16>()
-                && one.last_chunk::<16>() == other.last_chunk::<16>()
-        }
-        _ => one == other,
-    }
 }
 
 fn hash_of(segments: &Segments, large: &Slab<Large>, hasher: &Hasher, slot: Slot) -> Hash {

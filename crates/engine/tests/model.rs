@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Access, Cause, Database, Engine, Expiry, OutOfMemory, Policy, Removals, Settings};
+use engine::{Access, Cause, Database, Engine, Expiry, Hint, OutOfMemory, Policy, Removals, Settings};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ type Name = (Database, Vec<u8>);
 struct Beside {
     engine: Engine,
     model: BTreeMap<Name, Entry>,
+    /// Where keys were seen.
+    hints: BTreeMap<usize, Hint>,
     now_ms: u64,
     steps: u64,
 }
@@ -59,7 +61,7 @@ impl Beside {
     fn new(policy: Policy, bytes_max: u64, threads: usize) -> Self {
         let engine = Engine::new(&Settings { bytes_max, policy, seed: 42, threads });
         engine.collect_removals(Removals::Collected);
-        Self { engine, model: BTreeMap::new(), now_ms: 1, steps: 0 }
+        Self { engine, model: BTreeMap::new(), hints: BTreeMap::new(), now_ms: 1, steps: 0 }
     }
 
     fn forget_expired(&mut self) {
@@ -82,7 +84,12 @@ impl Beside {
         let name = name(number);
         let value = vec![(self.steps % 251) as u8; value_bytes];
         let key = self.engine.key(name.0, &name.1);
-        let set = if value_bytes.is_multiple_of(2) {
+        let seen = self.hints.get(&number).filter(|_| expiry == Expiry::Never);
+        let is_over =
+            seen.is_some_and(|hint| self.engine.lock(&key).overwrite_seen(&key, *hint, &value, self.now_ms));
+        let set = if is_over {
+            Ok(())
+        } else if value_bytes.is_multiple_of(2) {
             self.engine.lock(&key).set(&key, &value, expiry, self.now_ms)
         } else {
             self.engine.lock(&key).set_shared(&key, Arc::new(value.clone()), expiry, self.now_ms)
@@ -111,8 +118,15 @@ impl Beside {
         let name = name(number);
         let key = self.engine.key(name.0, &name.1);
         let mut batch = self.engine.batch();
-        batch.prefetch(&key);
-        batch.prefetch_item(&key);
+        let mut hint = batch.prefetch(&key);
+        batch.prefetch_item(&key, &mut hint);
+        // What was seen long ago is as good as what was seen just now.
+        for hint in self.hints.insert(number, hint).into_iter().chain([hint]) {
+            if let Some(value) = batch.shard(&key).get_seen(&key, hint, self.now_ms) {
+                let seen = Entry { value: value.to_vec(), expires_at_ms: None };
+                assert_eq!(Some(&seen), self.model.get(&name));
+            }
+        }
         let found = batch.shard(&key).get(&key, Access::Use, self.now_ms);
         let found = found
             .map(|found| Entry { value: found.value.bytes().to_vec(), expires_at_ms: found.expires_at_ms });

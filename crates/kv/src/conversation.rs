@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use engine::Batch;
-use resp::{DecodeError, Limits, Problem, RequestScanner};
+use arrayvec::ArrayVec;
+use engine::{Batch, Database};
+use resp::{DecodeError, Limits, Problem, RequestScanner, ShortScanner};
 
 use crate::command::{self, Done, Executed, Isolation, Plain};
 use crate::reply::Reply;
@@ -166,12 +167,13 @@ impl Conversation {
 
     /// Executes the requests with which `input` begins, as far as they are plain; how many bytes they had.
     fn execute_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
+        let Some(scanner) = self.scanner.short() else { return 0 };
         let mut batch = context.shared.engine.batch();
         let cluster = context.shared.cluster.as_ref();
-        let mut at = 0;
+        let (mut ahead, mut at) = (ArrayVec::new(), 0);
         while self.session.gates.are_open_for_plain() {
-            let ahead = self.look_ahead(&input[at..], &mut batch);
-            for plain in ahead.iter().flatten() {
+            look_ahead(&input[at..], scanner, self.session.database, &mut batch, &mut ahead);
+            for plain in &ahead {
                 let mut reply = Reply { out: output, version: self.session.version };
                 if reply.out.len() >= context.output_bytes_max {
                     return at;
@@ -189,29 +191,11 @@ impl Conversation {
                 }
                 self.take_mail(context, output);
             }
-            if ahead[AHEAD - 1].is_none() {
+            if !ahead.is_full() {
                 break;
             }
         }
         at
-    }
-
-    /// The plain requests with which `input` begins, whose keys are on their way into the caches.
-    #[inline]
-    fn look_ahead<'a>(&self, input: &'a [u8], batch: &mut Batch<'_>) -> [Option<Plain<'a>>; AHEAD] {
-        let mut ahead = [const { None }; AHEAD];
-        let (mut count, mut at) = (0, 0);
-        for place in &mut ahead {
-            let Some(short) = self.scanner.scan_short(&input[at..]) else { break };
-            let Some(plain) = Plain::of(&short, batch.engine(), self.session.database) else { break };
-            at += plain.bytes;
-            count += 1;
-            batch.prefetch(&place.insert(plain).key);
-        }
-        if count > 1 {
-            ahead.iter().flatten().for_each(|plain| batch.prefetch_item(&plain.key));
-        }
-        ahead
     }
 
     /// What others have sent, or the command to its own client.
@@ -235,6 +219,25 @@ impl Conversation {
 /// Requests that are looked at before the first of them is executed: enough for their keys to arrive meanwhile, few enough for
 /// what arrives to stay.
 const AHEAD: usize = 32;
+
+/// The plain requests with which `input` begins, whose keys are on their way into the caches.
+#[inline]
+fn look_ahead<'a>(
+    mut input: &'a [u8],
+    scanner: ShortScanner,
+    database: Database,
+    batch: &mut Batch<'_>,
+    ahead: &mut ArrayVec<Plain<'a>, AHEAD>,
+) {
+    ahead.clear();
+    while !ahead.is_full() {
+        let Some(short) = scanner.scan(input) else { break };
+        let Some(plain) = Plain::of(&short, batch, database) else { break };
+        input = &input[plain.bytes..];
+        ahead.push(plain);
+    }
+    ahead.iter_mut().for_each(|plain| plain.prefetch_item(batch));
+}
 
 /// Whether the next message is one of the 0x1F protocol: what begins with `*` is of the Redis protocol.
 fn is_text(input: &[u8], context: &Context<'_>) -> bool {

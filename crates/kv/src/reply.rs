@@ -60,19 +60,7 @@ impl Reply<'_> {
 
     #[inline]
     pub(crate) fn bulk(&mut self, bytes: &[u8]) {
-        match LENGTHS.get(bytes.len()) {
-            Some((line, line_bytes)) => {
-                let begin = self.out.len();
-                self.out.extend_from_slice(line);
-                self.out.truncate(begin + line_bytes);
-                extend_short(self.out, bytes);
-            }
-            None => {
-                self.announce(bytes.len());
-                self.out.extend_from_slice(bytes);
-            }
-        }
-        self.out.extend_from_slice(b"\r\n");
+        resp::append_bulk(self.out, bytes);
     }
 
     /// The line before a bulk string.
@@ -142,59 +130,5 @@ impl Reply<'_> {
         self.out.push(kind);
         self.out.extend_from_slice(text);
         self.out.extend_from_slice(b"\r\n");
-    }
-}
-
-/// The line before a short bulk string, and how many of these bytes it has.
-static LENGTHS: [([u8; 8], usize); 100] = {
-    let mut lines = [([0; 8], 0); 100];
-    let mut length = 0;
-    while length < lines.len() {
-        let (tens, ones) = (b'0' + (length / 10) as u8, b'0' + (length % 10) as u8);
-        lines[length] = if length < 10 { (*b"$0\r\n\0\0\0\0", 4) } else { (*b"$00\r\n\0\0\0", 5) };
-        if length >= 10 {
-            lines[length].0[1] = tens;
-        }
-        lines[length].0[if length < 10 { 1 } else { 2 }] = ones;
-        length += 1;
-    }
-    lines
-};
-
-/// As `extend_from_slice`, for lengths that most values have without the call of a function for any length.
-#[inline]
-fn extend_short(out: &mut Vec<u8>, bytes: &[u8]) {
-    match bytes.len() {
-        4..8 => extend_by_ends::<4>(out, bytes),
-        8..=16 => extend_by_ends::<8>(out, bytes),
-        17..=32 => extend_by_ends::<16>(out, bytes),
-        33..=64 => extend_by_ends::<32>(out, bytes),
-        _ => out.extend_from_slice(bytes),
-    }
-}
-
-/// The first N bytes and the last N, which overlap.
-#[inline]
-fn extend_by_ends<const N: usize>(out: &mut Vec<u8>, bytes: &[u8]) {
-    let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return };
-    let begin = out.len();
-    out.extend_from_slice(first);
-    out.truncate(begin + bytes.len() - N);
-    out.extend_from_slice(last);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Reply, Version};
-
-    #[test]
-    fn bulk_strings_of_any_length_are_whole() {
-        let bytes: Vec<u8> = (0..200).collect();
-        for length in 0..=bytes.len() {
-            let mut out = b"+OK\r\n".to_vec();
-            Reply { out: &mut out, version: Version::Resp2 }.bulk(&bytes[..length]);
-            let line = format!("+OK\r\n${length}\r\n");
-            assert_eq!(out, [line.as_bytes(), &bytes[..length], b"\r\n"].concat());
-        }
     }
 }

@@ -33,6 +33,7 @@
 //! # Ok::<(), resp::DecodeError>(())
 //! ```
 
+mod append;
 mod error;
 mod line;
 mod parse;
@@ -43,8 +44,9 @@ pub mod separator;
 mod slot;
 mod value;
 
+pub use append::append_bulk;
 pub use error::{DecodeError, Problem};
-pub use quick::Short;
+pub use quick::{Short, ShortScanner};
 pub use request::{Arguments, RequestScanner, encode_command};
 pub use scan::Scanner;
 pub use slot::{SLOTS, hash_slot};

@@ -20,55 +20,68 @@ pub struct Short<'a> {
     pub value: Option<&'a [u8]>,
 }
 
+/// Finds requests of that form. It keeps nothing from one to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct ShortScanner {
+    bulk_bytes_max: usize,
+}
+
 /// How requests of two and three arguments begin, as numbers: eight bytes are compared at once.
 const TWO: u64 = u64::from_le_bytes(*b"*2\r\n$3\r\n");
 const THREE: u64 = u64::from_le_bytes(*b"*3\r\n$3\r\n");
-/// The line of a bulk string whose length has two digits, without the digits; and which bytes of eight these are.
-const TWO_DIGITS: u64 = u64::from_le_bytes(*b"$\0\0\r\n\0\0\0");
-const AROUND_DIGITS: u64 = u64::from_le_bytes([0xFF, 0, 0, 0xFF, 0xFF, 0, 0, 0]);
+/// The line of a bulk string whose length has two digits, as a number: which of its bits are the same for all digits, and what they are.
+const AROUND_DIGITS: u64 = u64::from_le_bytes([0xFF, 0xF0, 0xF0, 0xFF, 0xFF, 0, 0, 0]);
+const TWO_DIGITS: u64 = u64::from_le_bytes([b'$', 0x30, 0x30, b'\r', b'\n', 0, 0, 0]);
+/// What makes of each digit up to nine another byte with these bits, and not of the six bytes behind.
+const SIX_MORE: u64 = u64::from_le_bytes([0, 6, 6, 0, 0, 0, 0, 0]);
+const TWO_DIGITS_LINE_BYTES: usize = 5;
 /// Digits of the lengths that are read here.
 const DIGITS_MAX: usize = 4;
 /// As long as the shortest line with such a length and a bulk string of one byte: what is read at once.
 const WORD: usize = 8;
-const NAME_AT: usize = 8;
-const KEY_AT: usize = NAME_AT + 5;
+/// All that stands before the key.
+const HEAD_BYTES: usize = 13;
+const LINE_END: &[u8; 2] = b"\r\n";
 
-impl<'a> Short<'a> {
-    /// The request with which `bytes` begin.
+impl ShortScanner {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { bulk_bytes_max: limits.bulk_bytes_max }
+    }
+
+    /// The request with which `bytes` begin. None says nothing: [`RequestScanner::scan`](crate::RequestScanner::scan) is to be asked then.
     #[inline]
-    pub(crate) fn scan(bytes: &'a [u8], limits: &Limits) -> Option<Self> {
-        let head: &[u8; KEY_AT] = bytes.first_chunk()?;
-        let has_value = match u64::from_le_bytes(*head.first_chunk::<NAME_AT>()?) {
-            TWO => false,
-            THREE => true,
+    #[must_use]
+    pub fn scan<'a>(self, bytes: &'a [u8]) -> Option<Short<'a>> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+        let [name @ .., b'\r', b'\n'] = *head.last_chunk::<5>()? else { return None };
+        let (key, rest) = bulk(rest, self.bulk_bytes_max)?;
+        let (value, rest) = match u64::from_le_bytes(*head.first_chunk()?) {
+            TWO => (None, rest),
+            THREE => {
+                let (value, rest) = bulk(rest, self.bulk_bytes_max)?;
+                (Some(value), rest)
+            }
             _ => return None,
         };
-        let [.., a, b, c, b'\r', b'\n'] = *head else { return None };
-        let key = bulk(bytes, KEY_AT, limits)?;
-        let mut end = key.end + 2;
-        let mut value = None;
-        if has_value {
-            let range = bulk(bytes, end, limits)?;
-            end = range.end + 2;
-            value = Some(&bytes[range]);
-        }
-        Some(Self { bytes: end, name: [a, b, c], key: &bytes[key], value })
+        Some(Short { bytes: bytes.len() - rest.len(), name, key, value })
     }
 }
 
 /// The arguments of the request with which `bytes` begin, and how many bytes it has.
 pub(crate) fn array(bytes: &[u8], limits: &Limits, ranges: &mut Vec<Range<usize>>) -> Option<usize> {
     ranges.clear();
-    let (count, mut at) = length(bytes, 0, b'*')?;
+    let (count, begin) = length(bytes, b'*')?;
     if count > limits.elements_max {
         return None;
     }
+    let mut rest = bytes.get(begin..)?;
     for _ in 0..count {
-        let argument = bulk(bytes, at, limits)?;
-        at = argument.end + 2;
-        ranges.push(argument);
+        let (argument, next) = bulk(rest, limits.bulk_bytes_max)?;
+        let end = bytes.len() - next.len() - LINE_END.len();
+        ranges.push(end - argument.len()..end);
+        rest = next;
     }
-    Some(at)
+    Some(bytes.len() - rest.len())
 }
 
 /// Whether lines as short as those that are read here are within the limits.
@@ -76,29 +89,36 @@ pub(crate) fn is_within(limits: &Limits) -> bool {
     limits.line_bytes_max >= DIGITS_MAX
 }
 
-/// The bulk string that begins at `at`, without its line end.
-#[inline]
-fn bulk(bytes: &[u8], at: usize, limits: &Limits) -> Option<Range<usize>> {
-    let word: [u8; WORD] = *bytes.get(at..)?.first_chunk()?;
-    let (tens, ones) = (word[1].wrapping_sub(b'0'), word[2].wrapping_sub(b'0'));
-    let is_usual = u64::from_le_bytes(word) & AROUND_DIGITS == TWO_DIGITS && tens < 10 && ones < 10;
-    let (length, begin) =
-        if is_usual { (usize::from(tens * 10 + ones), at + 5) } else { length(bytes, at, b'$')? };
+/// The bulk string with which `bytes` begin, and what follows it.
+#[inline(always)]
+fn bulk(bytes: &[u8], bulk_bytes_max: usize) -> Option<(&[u8], &[u8])> {
+    let word = u64::from_le_bytes(*bytes.first_chunk()?);
+    let has_frame = |word: u64| word & AROUND_DIGITS == TWO_DIGITS;
+    let (length, begin) = if has_frame(word) && has_frame(word.wrapping_add(SIX_MORE)) {
+        let (tens, ones) = (word >> 8 & 0xF, word >> 16 & 0xF);
+        ((tens * 10 + ones) as usize, TWO_DIGITS_LINE_BYTES)
+    } else {
+        length(bytes, b'$')?
+    };
     let end = begin + length;
-    let is_whole = length <= limits.bulk_bytes_max && bytes.get(end..end + 2)? == b"\r\n";
-    is_whole.then_some(begin..end)
+    if length > bulk_bytes_max || bytes.len() < end + LINE_END.len() {
+        return None;
+    }
+    let (string, rest) = (&bytes[begin..end], &bytes[end..]);
+    let (line_end, rest) = rest.split_first_chunk()?;
+    (line_end == LINE_END).then_some((string, rest))
 }
 
-/// The number in the line at `at`, which begins with `kind`, and where the next line begins.
+/// The number in the line with which `bytes` begin, of this kind, and where the next line begins.
 #[inline]
-fn length(bytes: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
-    let word: [u8; WORD] = *bytes.get(at..)?.first_chunk()?;
+fn length(bytes: &[u8], kind: u8) -> Option<(usize, usize)> {
+    let word: [u8; WORD] = *bytes.first_chunk()?;
     let digit = |byte: u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
     let mut number = digit(word[1]).filter(|_| word[0] == kind)?;
     for digits in 1..=DIGITS_MAX {
         let next = word[digits + 1];
         if next == b'\r' {
-            return (word[digits + 2] == b'\n').then_some((number, at + digits + 3));
+            return (word[digits + 2] == b'\n').then_some((number, digits + 3));
         }
         number = number * 10 + digit(next)?;
     }
@@ -115,7 +135,7 @@ mod tests {
     const LIMITS: Limits = Limits { depth_max: 1, elements_max: 4, bulk_bytes_max: 1200, line_bytes_max: 8 };
 
     fn short(bytes: &[u8]) -> Option<Short<'_>> {
-        Short::scan(bytes, &LIMITS)
+        ShortScanner::new(&LIMITS).scan(bytes)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::line::{self, Length, LineScan};
-use crate::quick::{self, Short};
+use crate::quick::{self, ShortScanner};
 use crate::{DecodeError, Limits, Problem, value};
 
 /// Appends a command as an array of bulk strings.
@@ -94,15 +94,11 @@ impl RequestScanner {
         Ok(length.map(|bytes| Arguments { bytes, source, ranges: &self.ranges }))
     }
 
-    /// The same for requests such as GET and SET in their plainest form, and for less. None says nothing, and changes nothing:
-    /// [`RequestScanner::scan`] is to be asked then.
-    #[inline]
+    /// For requests such as GET and SET in their plainest form; none while a request has begun, and its end is missing.
     #[must_use]
-    pub fn scan_short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>> {
-        if !self.is_at_begin() || !quick::is_within(&self.limits) || self.limits.elements_max < 3 {
-            return None;
-        }
-        Short::scan(bytes, &self.limits)
+    pub fn short(&self) -> Option<ShortScanner> {
+        let may = self.is_at_begin() && quick::is_within(&self.limits) && self.limits.elements_max >= 3;
+        may.then(|| ShortScanner::new(&self.limits))
     }
 
     /// Whether no request has begun.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Access, Batch, Database, Engine, Expiry, Key, Value};
+use engine::{Access, Batch, Database, Expiry, Hint, Key, Shard, Value};
 use resp::Short;
 
 use super::{Change, Command, Table, changed, table};
@@ -16,6 +16,8 @@ pub(crate) struct Plain<'a> {
     /// Of the request.
     pub(crate) bytes: usize,
     pub(crate) key: Key<'a>,
+    /// Where it seems to be.
+    hint: Hint,
     /// To be set.
     value: Option<&'a [u8]>,
 }
@@ -39,13 +41,21 @@ static GET_COMMAND: &Command = table::named("get");
 static SET_COMMAND: &Command = table::named("set");
 
 impl<'a> Plain<'a> {
-    /// None: it is another command.
+    /// None: it is another command. The bucket of the key is on its way into the caches.
     #[inline]
-    pub(crate) fn of(short: &Short<'a>, engine: &Engine, database: Database) -> Option<Self> {
+    pub(crate) fn of(short: &Short<'a>, batch: &mut Batch<'_>, database: Database) -> Option<Self> {
         let name = u32::from_le_bytes([short.name[0], short.name[1], short.name[2], 0]) | LOWER;
-        let is_plain = name == if short.value.is_none() { GET } else { SET };
-        let (bytes, value) = (short.bytes, short.value);
-        is_plain.then(|| Self { bytes, key: engine.key(database, short.key), value })
+        if name != if short.value.is_none() { GET } else { SET } {
+            return None;
+        }
+        let key = batch.engine().key(database, short.key);
+        Some(Self { bytes: short.bytes, key, hint: batch.prefetch(&key), value: short.value })
+    }
+
+    /// The item of the key is on its way too.
+    #[inline]
+    pub(crate) fn prefetch_item(&mut self, batch: &mut Batch<'_>) {
+        batch.prefetch_item(&self.key, &mut self.hint);
     }
 
     /// Executes it and replies to it, for a session whose gates are open.
@@ -61,30 +71,42 @@ impl<'a> Plain<'a> {
         let shard = batch.shard(&self.key);
         let Some(value) = self.value else {
             session.command = Some(GET_COMMAND);
-            match shard.get(&self.key, Access::Use, now_ms).map(|found| found.value) {
-                Some(Value::Inline(value)) => {
-                    reply.bulk(value);
-                    session.tally.hits += 1;
-                }
-                Some(large @ (Value::Shared(_) | Value::Unpacked(_))) => {
-                    let value = large.to_shared();
-                    reply.announce(value.len());
-                    session.tally.hits += 1;
-                    return Executed::Announced(value);
-                }
-                None => {
-                    reply.null();
-                    session.tally.misses += 1;
-                }
+            if let Some(value) = shard.get_seen(&self.key, self.hint, now_ms) {
+                reply.bulk(value);
+                session.tally.hits += 1;
+                return Executed::Yes;
             }
-            return Executed::Yes;
+            return self.get(shard, session, reply, now_ms);
         };
-        if shard.set(&self.key, value, Expiry::Never, now_ms).is_err() {
+        let is_set = shard.overwrite_seen(&self.key, self.hint, value, now_ms)
+            || shard.set(&self.key, value, Expiry::Never, now_ms).is_ok();
+        if !is_set {
             return Executed::No;
         }
         reply.ok();
         session.command = Some(SET_COMMAND);
         changed(session, context.shared, &self.key, Change::Set);
+        Executed::Yes
+    }
+
+    /// GET of a key that may be anywhere or nowhere.
+    fn get(&self, shard: &mut Shard, session: &mut Session, reply: &mut Reply<'_>, now_ms: u64) -> Executed {
+        match shard.get(&self.key, Access::Use, now_ms).map(|found| found.value) {
+            Some(Value::Inline(value)) => {
+                reply.bulk(value);
+                session.tally.hits += 1;
+            }
+            Some(large @ (Value::Shared(_) | Value::Unpacked(_))) => {
+                let value = large.to_shared();
+                reply.announce(value.len());
+                session.tally.hits += 1;
+                return Executed::Announced(value);
+            }
+            None => {
+                reply.null();
+                session.tally.misses += 1;
+            }
+        }
         Executed::Yes
     }
 }
