@@ -4,8 +4,17 @@ use std::fs;
 
 /// Memory that is in RAM.
 pub(crate) fn resident_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// Of that, without pages of files: the program itself, of which the kernel may hold more or less.
+pub(crate) fn resident_data_bytes() -> Option<u64> {
+    status_bytes("RssAnon:")
+}
+
+fn status_bytes(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }

@@ -140,9 +140,10 @@ fn memory_of_a_key_is_told() {
     kv.ask(&["SET small 1", &format!("SET large {}", "v".repeat(50_000))]);
     let usage = |key: &str| -> usize {
         let reply = kv.ask(&[&format!("MEMORY USAGE {key}")]);
-        reply.trim().trim_start_matches(':').parse().expect("a number")
+        reply.trim().trim_start_matches(':').parse().unwrap_or_else(|_| panic!("{key}: {reply:?}"))
     };
-    assert!((10..200).contains(&usage("small")) && (50_000..70_000).contains(&usage("large")));
+    let (small, large) = (usage("small"), usage("large"));
+    assert!((10..200).contains(&small) && (50_000..70_000).contains(&large), "{small} {large}");
     let stats = kv.ask(&["MEMORY STATS", "MEMORY DOCTOR", "OBJECT HELP"]);
     for part in ["keys.count\r\n:2\r\n", "Nothing is wrong", "+FREQ key\r\n+    Tells"] {
         assert!(stats.contains(part), "{part}: {stats}");

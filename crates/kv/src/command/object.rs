@@ -113,7 +113,7 @@ const INDEX_BYTES_PER_KEY: i64 = 14;
 
 pub(super) fn memory_doctor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (used, max) = (call.engine().used_bytes(), call.engine().bytes_max());
-    let resident = system::resident_bytes().unwrap_or(used);
+    let resident = system::resident_data_bytes().unwrap_or(used);
     let text = match () {
         () if resident > used.saturating_mul(2) && resident > DOCTOR_BYTES_MIN => {
             "Resident memory is more than twice what keys and values take: buffers of clients, or a limit that was lowered.\n"
@@ -127,7 +127,7 @@ pub(super) fn memory_doctor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// Below this, what the program itself takes says nothing about its data.
+/// Below this, what threads and buffers take says nothing about the data.
 const DOCTOR_BYTES_MIN: u64 = 64 << 20;
 
 pub(super) fn memory_malloc_stats(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
