@@ -5,12 +5,13 @@ use std::sync::Arc;
 use crate::bucket::BLOCK_BYTES;
 use crate::chunks::{CHUNK_BYTES, Chunks, Supply};
 use crate::segment::{SEGMENT_BYTES, SPARES_MAX, Spares};
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// From this limit on, memory comes in huge pages: what may lie idle for it is 3 % then.
 const HUGE_FROM_BYTES: u64 = 192 << 20;
-/// A chunk that is ready, one that segments and one that the index have begun with, and emptied segments that are kept.
-const IDLE_BYTES: usize = 3 * CHUNK_BYTES + SPARES_MAX * SEGMENT_BYTES;
+/// There is one more chunk ready for so much of the limit: shards that fill up at the same pace need new segments at the same time.
+const READY_PER_BYTES: u64 = 512 << 20;
+const READY_MAX: u64 = 8;
 
 /// Bytes in use, and how many there may be. What can be refused is asked for first; what can't, such as the growth of an index,
 /// is taken, and made up for by eviction.
@@ -24,8 +25,8 @@ pub(crate) struct Budget {
     pub(crate) segments: Arc<Chunks<SEGMENT_BYTES>>,
     pub(crate) blocks: Arc<Chunks<BLOCK_BYTES>>,
     pub(crate) spares: Arc<Spares>,
-    /// Whether [`IDLE_BYTES`] are among what is in use.
-    has_idle: AtomicBool,
+    /// Among what is in use: what huge pages may take beside it.
+    idle_bytes: AtomicUsize,
     /// Large values from this length on are kept compressed.
     pack_from_bytes: AtomicUsize,
 }
@@ -41,7 +42,7 @@ impl Budget {
             blocks: Chunks::new(Arc::clone(&supply)),
             supply,
             spares: Arc::default(),
-            has_idle: AtomicBool::new(false),
+            idle_bytes: AtomicUsize::new(0),
             pack_from_bytes: AtomicUsize::new(usize::MAX),
         };
         budget.set_bytes_max(bytes_max);
@@ -58,19 +59,16 @@ impl Budget {
 
     pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
         self.bytes_max.store(bytes_max, Relaxed);
-        let has_idle = bytes_max >= HUGE_FROM_BYTES;
-        match (self.has_idle.swap(has_idle, Relaxed), has_idle) {
-            (false, true) => {
-                self.take_anyway(IDLE_BYTES);
-                self.fix(0, IDLE_BYTES);
-            }
-            (true, false) => {
-                self.give_back(IDLE_BYTES);
-                self.fix(IDLE_BYTES, 0);
-            }
-            _ => return,
-        }
-        self.supply.want_huge(has_idle);
+        let ready = match bytes_max {
+            0..HUGE_FROM_BYTES => 0,
+            _ => (bytes_max / READY_PER_BYTES).clamp(1, READY_MAX) as usize,
+        };
+        let now = idle_bytes(ready);
+        let before = self.idle_bytes.swap(now, Relaxed);
+        self.take_anyway(now);
+        self.give_back(before);
+        self.fix(before, now);
+        self.supply.want_ready(ready);
     }
 
     pub(crate) fn pack_from_bytes(&self) -> usize {
@@ -122,4 +120,10 @@ impl Budget {
     pub(crate) fn give_back(&self, bytes: usize) {
         self.used_bytes.fetch_sub(bytes as u64, Relaxed);
     }
+}
+
+/// Beside the chunks that are ready: what segments and the index have begun with, and emptied segments that are kept. Small pages take
+/// no memory before they are used.
+fn idle_bytes(ready: usize) -> usize {
+    if ready == 0 { 0 } else { (ready + 2) * CHUNK_BYTES + SPARES_MAX * SEGMENT_BYTES }
 }

@@ -1,7 +1,7 @@
 //! Memory for segments and for the index: pieces of one size, from chunks of 2 MiB.
 //!
 //! An allocator gives freed memory back when it has time for it, which is late where the processors are busy. Here it goes back with the
-//! piece: what the process has is what is in use, and three chunks at most beside it. Chunks are aligned, so that one entry of the processor's address translation can stand for all of one: among more keys than that
+//! piece: what the process has is what is in use, and a few chunks at most beside it. Chunks are aligned, so that one entry of the processor's address translation can stand for all of one: among more keys than that
 //! has entries, nearly every look-up would miss it twice.
 //!
 //! The system clears a huge page as a whole when it is first touched, which takes 0.2 ms and may take several. A [`Preparer`] does it ahead, on
@@ -29,10 +29,10 @@ pub(crate) struct Supply {
 struct Stock {
     /// With nothing in them, and no memory behind them where the system takes that back.
     idle: Vec<Mapping>,
-    /// A huge page.
-    ready: Option<Mapping>,
-    /// Huge pages are wanted, and not known to be refused.
-    wants_huge: bool,
+    /// Huge pages.
+    ready: Vec<Mapping>,
+    /// How many of these there should be.
+    ready_wanted: usize,
     is_closed: bool,
 }
 
@@ -71,9 +71,14 @@ pub(crate) struct Piece<const BYTES: usize> {
 }
 
 impl Supply {
-    /// Whether chunks shall be made ready, from now on.
-    pub(crate) fn want_huge(&self, wants_huge: bool) {
-        self.state.lock().wants_huge = wants_huge;
+    /// So many chunks shall be ready, from now on.
+    pub(crate) fn want_ready(&self, chunks: usize) {
+        let mut stock = self.state.lock();
+        stock.ready_wanted = chunks;
+        let kept = stock.ready.len().min(chunks);
+        let superfluous = stock.ready.split_off(kept);
+        drop(stock);
+        superfluous.into_iter().for_each(|mapping| self.give(mapping));
         self.changed.notify_all();
     }
 
@@ -85,15 +90,13 @@ impl Supply {
 
     fn take(&self) -> Chunk {
         let mut stock = self.state.lock();
-        let (ready, idle) = (stock.ready.take(), stock.idle.pop());
-        let (mapping, pages, spare) = match (ready, idle) {
-            (Some(ready), idle) => (ready, Pages::Huge, idle),
-            (None, idle) => (idle.unwrap_or_else(Mapping::new), Pages::Small, None),
+        let Some(mapping) = stock.ready.pop() else {
+            let mapping = stock.idle.pop().unwrap_or_else(Mapping::new);
+            return Chunk { mapping, free: 0, pages: Pages::Small };
         };
-        stock.idle.extend(spare);
         drop(stock);
         self.changed.notify_all();
-        Chunk { mapping, free: 0, pages }
+        Chunk { mapping, free: 0, pages: Pages::Huge }
     }
 
     fn give(&self, mut mapping: Mapping) {
@@ -118,7 +121,7 @@ impl Preparer {
     /// Waits for a chunk to be wanted, and makes it ready; whether that went well.
     fn prepare(&self) -> bool {
         let mut stock = self.0.state.lock();
-        while !stock.is_closed && (stock.ready.is_some() || !stock.wants_huge) {
+        while !stock.is_closed && stock.ready.len() >= stock.ready_wanted {
             self.0.changed.wait(&mut stock);
         }
         if stock.is_closed {
@@ -134,7 +137,7 @@ impl Preparer {
         }
         let mut stock = self.0.state.lock();
         match is_huge {
-            true => stock.ready = Some(mapping),
+            true => stock.ready.push(mapping),
             false => stock.idle.push(mapping),
         }
         is_huge
@@ -164,10 +167,6 @@ impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
         chunk.free &= chunk.free - 1;
         let begin = chunk.at::<PIECE_BYTES>(number);
         if chunk.free == 0 {
-            // Where it is full, nothing speaks against a huge page; the system may make one in its own time.
-            if chunk.pages == Pages::Small {
-                chunk.mapping.advise(Pages::Huge);
-            }
             used.open.remove(&address);
         }
         begin
@@ -199,7 +198,6 @@ impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
         let (address, offset) = (begin.addr().get() & !(CHUNK_BYTES - 1), begin.addr().get() % CHUNK_BYTES);
         let mut used = self.used.lock();
         let chunk = used.chunks.get_mut(&address).expect("a piece is of a chunk that is in use");
-        let was_full = chunk.free == 0;
         chunk.free |= 1 << (offset / PIECE_BYTES);
         if chunk.free == Self::ALL_FREE {
             let chunk = used.chunks.remove(&address);
@@ -209,7 +207,7 @@ impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
             return;
         }
         // The system would fill the gap again, to have a huge page.
-        if was_full || chunk.pages == Pages::Huge {
+        if chunk.pages == Pages::Huge {
             chunk.mapping.advise(Pages::Small);
             chunk.pages = Pages::Small;
         }
@@ -290,13 +288,13 @@ mod tests {
             is_prepared: bool,
         ) {
             let supply = Arc::<Supply>::default();
-            supply.want_huge(is_prepared);
+            supply.want_ready(usize::from(is_prepared));
             let preparer = Preparer::new(Arc::clone(&supply));
             let chunks = Chunks::<BYTES>::new(supply);
             let mut pieces: Vec<(usize, Piece<BYTES>)> = Vec::new();
             for (number, (is_added, which)) in steps.iter().enumerate() {
                 if *is_added || pieces.is_empty() {
-                    if is_prepared && chunks.supply.state.lock().ready.is_none() {
+                    if is_prepared && chunks.supply.state.lock().ready.is_empty() {
                         preparer.prepare();
                     }
                     let mut piece = chunks.piece();
@@ -336,11 +334,11 @@ mod tests {
     fn a_chunk_is_ready_before_it_is_needed() {
         let supply = Arc::<Supply>::default();
         let chunks = Chunks::<BYTES>::new(Arc::clone(&supply));
-        supply.want_huge(true);
+        supply.want_ready(1);
         let preparer = Preparer::new(Arc::clone(&supply));
         // Where the system has no huge pages, it says so once.
         let pages = if preparer.prepare() { Pages::Huge } else { Pages::Small };
-        assert_eq!(supply.state.lock().ready.is_some(), pages == Pages::Huge);
+        assert_eq!(!supply.state.lock().ready.is_empty(), pages == Pages::Huge);
         let piece = chunks.piece();
         assert_eq!(chunks.used.lock().chunks.values().next().map(|chunk| chunk.pages), Some(pages));
         let thread = std::thread::spawn(move || preparer.run());
