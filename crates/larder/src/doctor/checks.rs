@@ -73,11 +73,15 @@ pub(crate) fn findings(facts: &Facts, needs: &Needs) -> Vec<Finding> {
 }
 
 fn huge_pages(word: &str) -> Finding {
-    let advice = Advice { set: "madvise".to_owned(), why: HUGE_PAGES };
+    let why = match word {
+        "always" => Some(HUGE_PAGES),
+        "never" => Some(SMALL_PAGES),
+        _ => None,
+    };
     Finding {
         setting: "/sys/kernel/mm/transparent_hugepage/enabled",
         found: word.to_owned(),
-        advice: (word == "always").then_some(advice),
+        advice: why.map(|why| Advice { set: "madvise".to_owned(), why }),
     }
 }
 
@@ -124,6 +128,8 @@ const FILES: &str = "every client takes one, and who finds none is not accepted"
 const RECEIVE_BUFFER: &str = "large values arrive in small pieces, one round trip each";
 const SEND_BUFFER: &str = "large values leave in small pieces, one round trip each";
 const HUGE_PAGES: &str = "memory comes in pieces of 2 MiB, so that more of it is resident than is used";
+const SMALL_PAGES: &str =
+    "keys and values lie in small pages: among millions, each look-up waits twice for where they are";
 const OVERCOMMIT: &str = "memory that is there is refused, and a server whose tables grow ends";
 const MEMORY: &str =
     "buffers of clients need memory too, and what does not fit is swapped, or the server is killed";
@@ -174,6 +180,7 @@ mod tests {
         check(|facts| facts.receive_buffer_bytes_max = Some(212_992), "tcp_rmem");
         check(|facts| facts.send_buffer_bytes_max = Some(212_992), "tcp_wmem");
         check(|facts| facts.huge_pages = Some("always".to_owned()), "hugepage");
+        check(|facts| facts.huge_pages = Some("never".to_owned()), "hugepage");
         check(|facts| facts.overcommit = Some(2), "overcommit");
         check(|facts| facts.memory_bytes = Some(1 << 30), "memory");
     }

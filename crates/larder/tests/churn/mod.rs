@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,25 +25,22 @@ pub(crate) fn run(duration: Duration, bytes_max: u64) {
         Kv::start(env!("CARGO_BIN_EXE_larder"), &["--maxmemory", &bytes_max.to_string(), "--workers", "2"]);
     let empty = kv.service.resident_bytes();
     assert!(empty < EMPTY_BYTES_MAX, "{empty} bytes without a key");
-    let end = Instant::now() + duration;
     let mut seen: Vec<u64> = Vec::new();
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Says nothing; it closes when the last client has ended.
-        let (running, ended) = mpsc::sync_channel::<()>(0);
+        // Also when this thread panics: the clients would go on for ever.
+        let over = Over(&is_over);
         for seed in 0..CLIENTS {
-            let (kv, running) = (&kv, running.clone());
-            scope.spawn(move || {
-                churn(kv, seed, end);
-                drop(running);
-            });
+            let (kv, is_over) = (&kv, &is_over);
+            scope.spawn(move || churn(kv, seed, is_over));
         }
-        drop(running);
-        wait::until_true("it is full", || {
-            kv.ask(&["INFO stats"]).contains("evicted_keys:") && evicted(&kv) > 0
-        });
-        while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        wait::until_true("it is full", || evicted(&kv) > 0);
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
             seen.push(kv.service.resident_bytes());
+            thread::park_timeout(LOOK_EVERY);
         }
+        drop(over);
     });
     seen.sort_unstable();
     let of = |part: usize| seen[(seen.len() - 1) * part / 100];
@@ -57,6 +54,15 @@ pub(crate) fn run(duration: Duration, bytes_max: u64) {
     assert!(least as f64 >= limit * (1.0 - TOLERANCE), "{least} of {bytes_max}");
 }
 
+/// Tells the clients to end when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 fn evicted(kv: &Kv) -> u64 {
     let text = kv.ask(&["INFO stats"]);
     let line = text.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
@@ -64,11 +70,11 @@ fn evicted(kv: &Kv) -> u64 {
 }
 
 /// Small, middle and large values in turn, under keys that are used again with another size.
-fn churn(kv: &Kv, seed: u64, end: Instant) {
+fn churn(kv: &Kv, seed: u64, is_over: &AtomicBool) {
     let mut random = Random::new(seed);
     let mut connection = Connection::open(kv);
     let kinds = [(1..300, 30_000), (1..300, 30_000), (300..16_000, 1500), (16_000..300_000, 150)];
-    while Instant::now() < end {
+    while !is_over.load(Relaxed) {
         let (sizes, count) = kinds[random.below(kinds.len())].clone();
         for _ in 0..count {
             let key = random.below(400_000);
