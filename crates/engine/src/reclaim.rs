@@ -162,7 +162,7 @@ impl Shard {
 
     fn open_segment(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
         let mut rounds = self.rounds_max();
-        while !self.take(SEGMENT_BYTES) {
+        while self.segments.are_exhausted() || !self.take(SEGMENT_BYTES) {
             let is_stuck = rounds == 0 || self.empty_one(now_ms).is_err();
             // What was moved may have left room in the segment that is open now.
             if self.has_room(queue, item_bytes) {

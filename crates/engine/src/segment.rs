@@ -197,6 +197,11 @@ impl Segments {
         self.get_mut(place.segment).rest_mut(place.offset as usize)
     }
 
+    /// Whether there are as many as a slot can tell apart, except for one that is needed while another is emptied.
+    pub(crate) fn are_exhausted(&self) -> bool {
+        self.slots.len() - self.vacant.len() >= SEGMENTS_MAX - 1
+    }
+
     /// All numbers are below this.
     pub(crate) fn numbers_max(&self) -> usize {
         self.slots.len()

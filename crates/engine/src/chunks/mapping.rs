@@ -50,7 +50,10 @@ mod mapped {
             unmap(begin, before);
             // SAFETY: a chunk behind that, and thus within the same memory or at its end.
             unmap(unsafe { chunk.add(CHUNK_BYTES) }, CHUNK_BYTES - before);
-            Self(NonNull::new(chunk).expect("nothing is mapped at zero"))
+            let mapping = Self(NonNull::new(chunk).expect("nothing is mapped at zero"));
+            // Whatever the system does of its own accord.
+            mapping.advise(Pages::Small);
+            mapping
         }
 
         /// Gives the memory of a part, in which no piece is in use, back to the system at once. What it holds is lost: zeros, or as it was.
