@@ -24,6 +24,7 @@ fuzz_target!(|input: &[u8]| {
     }
     beside.compare_all();
     beside.save_and_restore();
+    beside.give_everything_back();
 });
 
 type Name = (Database, Vec<u8>);
@@ -47,6 +48,8 @@ struct Beside {
     engine: Engine,
     model: BTreeMap<Name, Entry>,
     now_ms: u64,
+    /// What it takes without any key.
+    empty_bytes: u64,
 }
 
 /// Keys of several lengths in two databases, one of them longer than a segment takes.
@@ -70,7 +73,8 @@ impl Beside {
     fn new(settings: &Settings) -> Self {
         let engine = Engine::new(settings);
         engine.collect_removals(Removals::Collected);
-        Self { settings: *settings, engine, model: BTreeMap::new(), now_ms: 1000 }
+        let empty_bytes = engine.used_bytes();
+        Self { settings: *settings, engine, model: BTreeMap::new(), now_ms: 1000, empty_bytes }
     }
 
     fn expiry(&self, byte: u8) -> Expiry {
@@ -177,6 +181,11 @@ impl Beside {
         (0..=u8::MAX).for_each(|number| self.get(number));
         let keys: u64 = self.engine.counts().keys.iter().sum();
         assert!(keys >= self.model.len() as u64, "{keys} keys, {} in the model", self.model.len());
+    }
+
+    fn give_everything_back(&mut self) {
+        drop(self.engine.clear());
+        assert_eq!(self.engine.used_bytes(), self.empty_bytes);
     }
 
     fn save_and_restore(&mut self) {
