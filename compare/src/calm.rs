@@ -18,8 +18,8 @@ pub(crate) struct Turn<T> {
     pub(crate) others_percent: f64,
 }
 
-/// With more than this for others, a turn is made again.
-const OTHERS_PERCENT_MAX: f64 = 3.0;
+/// With more than this for others, a turn is made again. Half of it is what an idle machine of this kind has.
+const OTHERS_PERCENT_MAX: f64 = 20.0;
 const TRIES: u32 = 3;
 
 /// Makes a turn, again while others disturb it, and gives the calmest: which one it is does not depend on its figures.

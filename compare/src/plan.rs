@@ -47,6 +47,8 @@ pub(crate) enum What {
     KvKeys,
     KvMemory,
     KvWorkers,
+    /// One, two and three instances
+    KvCluster,
     /// p99.9 during mass expiry, growth and a save
     KvTail,
     /// redis-benchmark instead of our generator
@@ -144,13 +146,14 @@ impl What {
     ];
 
     /// The rows of the kv server.
-    pub(crate) const KV: [Self; 9] = [
+    pub(crate) const KV: [Self; 10] = [
         Self::KvGet,
         Self::KvSet,
         Self::KvValues,
         Self::KvKeys,
         Self::KvMemory,
         Self::KvWorkers,
+        Self::KvCluster,
         Self::KvTail,
         Self::KvTools,
         Self::MissRatio,

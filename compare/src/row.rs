@@ -64,6 +64,8 @@ pub(crate) enum Subject {
     HotKeys,
     /// Larder kv with one worker, beside one with two.
     OneWorker,
+    /// Larder kv, so many that share the slots of a cluster.
+    Instances(usize),
     Eviction(Eviction),
 }
 
@@ -98,7 +100,7 @@ impl Row {
             Subject::Peer(peer) => peer == Peer::Larder,
             Subject::Store(store) => store == Store::Larder,
             Subject::Eviction(eviction) => eviction == Eviction::LarderS3Fifo,
-            Subject::PlainHit | Subject::HotKeys | Subject::OneWorker => false,
+            Subject::PlainHit | Subject::HotKeys | Subject::OneWorker | Subject::Instances(_) => false,
             Subject::Generator(generator) => generator.is_own(),
         };
         self.series.iter().find(|series| is_own(series.subject))
@@ -135,7 +137,9 @@ impl Subject {
             }
             Self::Store(store) => store.version(larder),
             Self::Eviction(eviction) => eviction.store()?.version(larder),
-            Self::PlainHit | Self::Generator(_) | Self::HotKeys | Self::OneWorker => return None,
+            Self::PlainHit | Self::Generator(_) | Self::HotKeys | Self::OneWorker | Self::Instances(_) => {
+                return None;
+            }
         };
         let mut command = Command::new(program);
         command.args(arguments);
@@ -150,6 +154,9 @@ impl Subject {
             Self::Store(store) => store.title(),
             Self::HotKeys => "Larder kv, 100,000 keys beside",
             Self::OneWorker => "Larder kv, one worker beside",
+            Self::Instances(1) => "one instance that has all slots",
+            Self::Instances(2) => "two instances",
+            Self::Instances(_) => "three instances",
             Self::Eviction(eviction) => eviction.title(),
         }
     }

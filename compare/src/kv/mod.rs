@@ -4,6 +4,7 @@
 //! and take turns; what counts is how long the server's core was not idle.
 
 mod budgets;
+mod cluster;
 mod memory;
 mod misses;
 mod speed;
@@ -34,6 +35,7 @@ pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
         What::KvGet | What::KvSet | What::KvValues | What::KvKeys => speed::measure(wish, what),
         What::KvMemory => memory::measure(wish),
         What::KvWorkers => workers::measure(wish),
+        What::KvCluster => cluster::measure(wish),
         What::KvTail => tail::measure(wish),
         What::KvTools => tools::measure(wish),
         What::MissRatio => misses::measure(wish),

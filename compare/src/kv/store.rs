@@ -161,7 +161,7 @@ impl Running {
 }
 
 /// Somebody else may take the port before the server does; it then says so and fails.
-fn free_address() -> anyhow::Result<SocketAddr> {
+pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     bound.context("no free port on this machine")
 }

@@ -1,0 +1,109 @@
+//! One, two and three instances that share the slots of a cluster, and one that is none.
+//!
+//! All of them and the generator share two cores here, so that commands per second can't grow with instances. What a command costs
+//! in CPU time can: instances don't speak to each other, so that it should be the same with three as with one, and three times as many cores
+//! serve three times as many commands.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bench::resp::{self, RespLoad, Topology, Until};
+use bench::server::{Ready, ServerCommand, ServerProbe, ServerProcess};
+use tempfile::TempDir;
+
+use super::store::{Store, Wanted, free_address};
+use super::{HOT_KEYS, Wish};
+use crate::calm;
+use crate::output;
+use crate::plan::What;
+use crate::row::{Row, Subject};
+use crate::stage::BOTH_CORES;
+
+const CASES: [(&str, usize); 2] =
+    [("kv: instances of a cluster, GET, P=1", 1), ("kv: instances of a cluster, GET, P=100", 100)];
+const SLOTS: usize = 16_384;
+const CONNECTIONS: usize = 50;
+
+/// Instances that know each other's slots. Stopped when dropped.
+struct Cluster {
+    addresses: Vec<SocketAddr>,
+    processes: Vec<ServerProcess>,
+    _folder: TempDir,
+}
+
+pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
+    let cases = CASES.iter().filter(|(title, _)| wish.has(title));
+    cases.map(|(title, pipeline)| row(wish, title, *pipeline)).collect()
+}
+
+fn row(wish: &Wish<'_>, title: &str, pipeline: usize) -> anyhow::Result<Row> {
+    let alone = Store::Larder.start(wish.larder, &Wanted { cores: &BOTH_CORES, ..Wanted::default() })?;
+    let load = RespLoad { pipeline, connections: CONNECTIONS, keys: HOT_KEYS, ..alone.load() };
+    let clusters = [1, 2, 3].map(|instances| Cluster::start(wish.larder, instances));
+    let clusters = clusters.into_iter().collect::<anyhow::Result<Vec<Cluster>>>()?;
+    let mut entrants = vec![(Subject::Store(Store::Larder), vec![alone.pid()], load.clone())];
+    entrants.extend(clusters.iter().map(|cluster| {
+        let instances = cluster.processes.len();
+        let pids = cluster.processes.iter().map(ServerProcess::pid).collect();
+        // Each instance gets as many at a time as one alone.
+        let load = RespLoad {
+            address: cluster.addresses[0],
+            topology: Topology::Cluster,
+            pipeline: pipeline * instances,
+            ..load.clone()
+        };
+        (Subject::Instances(instances), pids, load)
+    }));
+    let mut row = Row::new(
+        What::KvCluster,
+        title,
+        &[("CPU time per command", "µs"), ("commands/s", ""), ("others", "% of a core")],
+    );
+    entrants.iter().try_for_each(|(_, _, load)| resp::prepare(load))?;
+    for round in 1..=wish.effort.rounds {
+        output::progress(&format!("{title}: round {round} of {}", wish.effort.rounds));
+        for (subject, pids, load) in &entrants {
+            let until = Until::Elapsed(Duration::from_secs(wish.effort.seconds_each.into()));
+            let load = RespLoad { until, ..load.clone() };
+            let turn = calm::turn(&ServerProbe::new(pids, None)?, || Ok(resp::run(&load, &mut ())?.run))?;
+            let spent = turn.spent.process_cpu_us.context("the processes were watched")?;
+            let run = &turn.outcome;
+            let figures = vec![spent / run.requests as f64, run.requests_per_s, turn.others_percent];
+            row.add(*subject, figures, run.errors.total());
+        }
+    }
+    Ok(row)
+}
+
+impl Cluster {
+    fn start(larder: &Path, instances: usize) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let addresses = (0..instances).map(|_| free_address()).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut map = "[kv.cluster]\n".to_owned();
+        for (number, address) in addresses.iter().enumerate() {
+            let (first, end) = (number * SLOTS / instances, (number + 1) * SLOTS / instances);
+            let slots = format!("{first}-{}", end - 1);
+            // Writing to a String cannot fail.
+            write!(
+                map,
+                "[[kv.cluster.nodes]]\nname = \"{number}\"\naddress = \"{address}\"\nslots = [\"{slots}\"]\n"
+            )
+            .ok();
+        }
+        let file = folder.path().join("cluster.toml");
+        fs::write(&file, map)?;
+        let start = |(number, address): (usize, &SocketAddr)| {
+            let mut command = Command::new(larder);
+            command.args(["kv", "--maxmemory", "1GiB", "--workers", "1", "--config"]).arg(&file);
+            command.args(["--listen", &address.to_string(), "--cluster-node", &number.to_string()]);
+            ServerCommand::new(command, Ready::Listens(*address)).on_cores(&BOTH_CORES).start()
+        };
+        let processes = addresses.iter().enumerate().map(start).collect::<Result<_, _>>()?;
+        Ok(Self { addresses, processes, _folder: folder })
+    }
+}

@@ -1,0 +1,119 @@
+//! Whether two threads on one engine do twice what one does: `cargo bench -p engine --bench threads`, on two cores with nothing else to do.
+//!
+//! No network, no protocol: what is left of a server is where its workers meet. As workers do, each takes batches of keys, with memory
+//! fetched ahead, so that a lock is taken as often as there.
+#![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings};
+
+const NOW_MS: u64 = 1_000_000;
+const KEYS: u64 = 100_000;
+const BATCH: usize = 100;
+/// Looked at together before the first is executed.
+const AHEAD: usize = 32;
+const ROUNDS: usize = 9;
+
+fn main() {
+    // What cargo says to a bench, and not to a test.
+    let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let batches = if is_bench { 50_000 } else { 50 };
+    for work in [Work::Get, Work::Set, Work::Mixed] {
+        let (one, other, shared) = (engine(1), engine(1), engine(8));
+        let (mut alone, mut apart, mut together, mut in_turn) = (vec![], vec![], vec![], vec![]);
+        for _ in 0..ROUNDS {
+            let ns = nanoseconds(&[&one], work, batches);
+            alone.push(ns);
+            apart.push(2.0 * ns / nanoseconds(&[&one, &other], work, batches));
+            together.push(2.0 * ns / nanoseconds(&[&shared, &shared], work, batches));
+            in_turn.push(2.0 * ns / nanoseconds(&[&one, &one], work, batches));
+        }
+        println!(
+            "{work:?}: {:.1} ns by one thread; two do {:.2} times as many on an engine each, {:.2} times on one \
+             engine with many locks, {:.2} times with one",
+            median(&mut alone),
+            median(&mut apart),
+            median(&mut together),
+            median(&mut in_turn),
+        );
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Work {
+    Get,
+    Set,
+    /// One SET among ten.
+    Mixed,
+}
+
+fn engine(threads: usize) -> Engine {
+    let engine = Engine::new(&Settings { bytes_max: 1 << 30, policy: Policy::default(), seed: 7, threads });
+    for number in 0..KEYS {
+        let name = name(number);
+        let key = engine.key(Database::default(), &name);
+        engine.lock(&key).set(&key, b"twelve bytes", Expiry::Never, NOW_MS).expect("there is room");
+    }
+    engine
+}
+
+/// For each call of each thread, one on each of the engines.
+fn nanoseconds(engines: &[&Engine], work: Work, batches: usize) -> f64 {
+    let begin = Barrier::new(engines.len());
+    let run = |thread: usize| {
+        begin.wait();
+        let started = Instant::now();
+        (0..batches).for_each(|batch| play(engines[thread], work, (thread * batches + batch) as u64));
+        started.elapsed().as_nanos() as f64
+    };
+    let longest = thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> = (0..engines.len()).map(|thread| scope.spawn(move || run(thread))).collect();
+        running.into_iter().map(|one| one.join().expect("it does not panic")).fold(0.0, f64::max)
+    });
+    longest / (batches * BATCH) as f64
+}
+
+fn play(engine: &Engine, work: Work, number: u64) {
+    let names: [[u8; 16]; BATCH] =
+        std::array::from_fn(|at| name(scattered(number * BATCH as u64 + at as u64)));
+    let keys: [Key<'_>; BATCH] = std::array::from_fn(|at| engine.key(Database::default(), &names[at]));
+    let mut batch = engine.batch();
+    for (at, key) in keys.iter().enumerate() {
+        if at % AHEAD == 0 {
+            let ahead = &keys[at..BATCH.min(at + AHEAD)];
+            ahead.iter().for_each(|key| batch.prefetch(key));
+            ahead.iter().for_each(|key| batch.prefetch_item(key));
+        }
+        let shard = batch.shard(key);
+        if work == Work::Set || (work == Work::Mixed && at % 10 == 0) {
+            shard.set(key, b"twelve bytes", Expiry::Never, NOW_MS).expect("there is room");
+        } else {
+            black_box(shard.get(key, Access::Use, NOW_MS).map(|found| found.value.bytes().len()));
+        }
+    }
+}
+
+fn name(number: u64) -> [u8; 16] {
+    let mut name = *b"key:000000000000";
+    let mut rest = number;
+    for digit in name[4..].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    name
+}
+
+/// A different key each time, far from the one before.
+fn scattered(step: u64) -> u64 {
+    ((u128::from(step.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * u128::from(KEYS)) >> 64) as u64
+}
