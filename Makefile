@@ -10,7 +10,7 @@ PIPELINE ?= 100
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak leaks profile compare deps
+.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ fuzz: ## each fuzz target for SECONDS_EACH (60) seconds
 
 soak: ## the long tests of the binary: memory at its limit, ten thousand clients of kv, origin killed, reload under load
 	@scripts/soak
+
+miri: ## the engine's unsafe code under Miri, in a few minutes
+	@scripts/miri
 
 leaks: ## clients of kv under valgrind: nothing may be definitely lost
 	@scripts/install-dependencies
