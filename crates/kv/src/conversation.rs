@@ -117,8 +117,11 @@ impl Conversation {
                 break Pause::Full;
             }
             at += self.run_plain(&input[at..], context, output);
+            if at == input.len() {
+                break Pause::Drained;
+            }
             if self.value.is_some() {
-                break if at == input.len() { Pause::Drained } else { Pause::Full };
+                break Pause::Full;
             }
             if is_text(&input[at..], context) {
                 let Some(message) = self.messages.scan(&input[at..]) else { break Pause::Drained };

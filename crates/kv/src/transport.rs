@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::Arc;
 
 use mio::net::TcpStream;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::{ServerConfig, ServerConnection};
 
 #[derive(Debug)]
@@ -36,7 +37,9 @@ impl Transport {
     /// As [`Read::read`]; fewer bytes than `buffer` has room for mean that there is nothing more for now.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => socket.read(buffer),
+            // Not through the C library: its calls that may wait are points at which a thread can be cancelled, which nobody does here, and
+            // each pays two locked exchanges for it.
+            Self::Plain(socket) => Ok(recv(socket, buffer, RecvFlags::empty())?.0),
             Self::Tls(tls) => tls.read(buffer),
         }
     }
@@ -44,7 +47,7 @@ impl Transport {
     /// As [`Write::write`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => socket.write(bytes),
+            Self::Plain(socket) => Ok(send(socket, bytes, SendFlags::NOSIGNAL)?),
             Self::Tls(tls) => tls.write(bytes),
         }
     }
