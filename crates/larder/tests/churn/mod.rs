@@ -16,6 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const BATCH_BYTES: usize = 256 << 10;
 /// How far resident memory may be from the limit.
 const TOLERANCE: f64 = 0.1;
+/// Of values that make memory full in the beginning.
+const FILL_BYTES: Range<usize> = 12_000..16_000;
 /// What a process takes that stores nothing.
 const EMPTY_BYTES_MAX: u64 = 40 << 20;
 
@@ -25,6 +27,8 @@ pub(crate) fn run(duration: Duration, bytes_max: u64) {
         Kv::start(env!("CARGO_BIN_EXE_larder"), &["--maxmemory", &bytes_max.to_string(), "--workers", "2"]);
     let empty = kv.service.resident_bytes();
     assert!(empty < EMPTY_BYTES_MAX, "{empty} bytes without a key");
+    // With few large steps: the clients alone take longer than anybody waits, where the processors are busy.
+    fill(&kv, bytes_max as usize / FILL_BYTES.start, FILL_BYTES);
     let mut seen: Vec<u64> = Vec::new();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
