@@ -24,6 +24,8 @@ use crate::worker::now_ms;
 /// Checksums are compared for so long before the server begins; what is left then is looked at when it is loaded, and if that is
 /// damaged, all keys go.
 const VERIFY_WITHIN: Duration = Duration::from_millis(200);
+/// Up to this length all are, however long it takes: that is a few hundredths of a second, or as long as the machine has other things to do.
+const VERIFIED_WHOLE_BYTES: u64 = 32 << 20;
 /// Threads that compare checksums.
 const VERIFIERS_MAX: usize = 8;
 /// Only who runs the server may read what clients have stored.
@@ -389,11 +391,12 @@ impl SaveFile {
     }
 }
 
-/// Compares checksums, as many as there is time for.
+/// Compares checksums: of a small file all, of others as many as there is time for.
 fn verify(saved: &Saved, until: Instant) -> Result<(), SavedError> {
     let next = AtomicUsize::new(0);
+    let is_small = saved.bytes() <= VERIFIED_WHOLE_BYTES;
     let verify = || {
-        while Instant::now() < until {
+        while is_small || Instant::now() < until {
             let shard = next.fetch_add(1, Relaxed);
             if shard >= saved.shards() {
                 break;
