@@ -1,6 +1,5 @@
 //! Keys that come, change their sizes and go, for as long as wanted.
 
-use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
@@ -85,7 +84,7 @@ fn churn(kv: &Kv, seed: u64, is_over: &AtomicBool) {
             match random.below(20) {
                 0 => connection.send(&format!("DEL key-{key}\r\n"), &[]),
                 1 => connection.send(&format!("APPEND key-{} 0123456789\r\n", random.below(1000)), &[]),
-                _ => connection.set(key, &value(&mut random, &sizes), None),
+                _ => connection.set(key, &value(&mut random, &sizes)),
             }
         }
     }
@@ -96,17 +95,14 @@ fn churn(kv: &Kv, seed: u64, is_over: &AtomicBool) {
 pub(crate) fn fill(kv: &Kv, keys: usize, sizes: Range<usize>) {
     let mut random = Random::new(1);
     let mut connection = Connection::open(kv);
-    (0..keys).for_each(|key| connection.set(key, &value(&mut random, &sizes), None));
+    (0..keys).for_each(|key| connection.set(key, &value(&mut random, &sizes)));
     connection.finish();
 }
 
-/// So many keys that expire together.
-pub(crate) fn fill_expiring(kv: &Kv, keys: usize, value_bytes: usize, after_ms: u64) {
-    let mut random = Random::new(1);
+/// The keys of [`fill`] expire at once.
+pub(crate) fn expire(kv: &Kv, keys: usize) {
     let mut connection = Connection::open(kv);
-    (0..keys).for_each(|key| {
-        connection.set(key, &value(&mut random, &(value_bytes..value_bytes + 1)), Some(after_ms));
-    });
+    (0..keys).for_each(|key| connection.send(&format!("PEXPIRE key-{key} 1\r\n"), &[]));
     connection.finish();
 }
 
@@ -129,16 +125,11 @@ impl Connection {
         Self { stream, batch: Vec::new(), unanswered: 0 }
     }
 
-    fn set(&mut self, key: usize, value: &[u8], after_ms: Option<u64>) {
+    fn set(&mut self, key: usize, value: &[u8]) {
         let key = format!("key-{key}");
-        let mut head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len());
-        let mut tail = "\r\n".to_owned();
-        if let Some(after_ms) = after_ms.map(|after_ms| after_ms.to_string()) {
-            head.replace_range(..2, "*5");
-            let _ = write!(tail, "$2\r\nPX\r\n${}\r\n{after_ms}\r\n", after_ms.len());
-        }
+        let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len());
         self.batch.extend_from_slice(head.as_bytes());
-        self.send(&tail, value);
+        self.send("\r\n", value);
     }
 
     /// Text behind a value.
