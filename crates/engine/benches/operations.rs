@@ -65,8 +65,8 @@ fn get_together(engine: &Engine, begin: u64, keys: u64) {
     let names: [_; AT_ONCE as usize] = std::array::from_fn(|step| name(scattered(begin + step as u64, keys)));
     let keys = names.each_ref().map(|name| engine.key(Database::default(), name));
     let mut batch = engine.batch();
-    keys.iter().for_each(|key| batch.prefetch(key));
-    keys.iter().for_each(|key| batch.prefetch_item(key));
+    let mut hints = keys.each_ref().map(|key| batch.prefetch(key));
+    keys.iter().zip(&mut hints).for_each(|(key, hint)| batch.prefetch_item(key, hint));
     for key in &keys {
         let found = batch.shard(key).get(key, Access::Use, NOW_MS);
         black_box(found.map(|found| found.value.bytes().len()));
