@@ -89,3 +89,28 @@ fn nothing_is_evicted_for_a_request_that_has_no_room() {
         }
     }
 }
+
+/// Keys that do not expire stay, however many others come; without others, writes are refused.
+#[test]
+fn volatile_policies_evict_what_expires_alone() {
+    let value = "v".repeat(10_000);
+    let sets = |name: &str, count: usize, options: &str| -> Vec<String> {
+        (0..count).map(|number| format!("SET {name}-{number} {value} {options}")).collect()
+    };
+    let ask =
+        |kv: &Kv, commands: Vec<String>| kv.ask(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+    let names: Vec<String> = (0..100).map(|number| format!("staying-{number}")).collect();
+    let count = [format!("EXISTS {}", names.join(" "))];
+    for policy in ["volatile-lru", "volatile-ttl"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "4MiB", "--maxmemory-policy", policy, "--workers", "1"]);
+        assert!(!ask(&kv, sets("staying", 100, "")).contains("OOM"), "{policy}");
+        for round in 0..5 {
+            let sets = sets(&format!("expiring-{round}"), 100, "EX 10000");
+            assert!(!ask(&kv, sets).contains("OOM"), "{policy}");
+        }
+        assert_eq!(ask(&kv, count.to_vec()), ":100\r\n", "{policy}");
+        let is_refused = |round: usize| ask(&kv, sets(&format!("more-{round}"), 100, "")).contains("OOM");
+        assert!((0..10).any(is_refused), "{policy}: nothing else may be evicted");
+        assert_eq!(ask(&kv, count.to_vec()), ":100\r\n", "{policy}");
+    }
+}
