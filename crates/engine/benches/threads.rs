@@ -91,8 +91,8 @@ fn play(engine: &Engine, work: Work, number: u64) {
     for (at, key) in keys.iter().enumerate() {
         if at % AHEAD == 0 {
             let ahead = &keys[at..BATCH.min(at + AHEAD)];
-            ahead.iter().for_each(|key| batch.prefetch(key));
-            ahead.iter().for_each(|key| batch.prefetch_item(key));
+            let mut hints: Vec<_> = ahead.iter().map(|key| batch.prefetch(key)).collect();
+            ahead.iter().zip(&mut hints).for_each(|(key, hint)| batch.prefetch_item(key, hint));
         }
         let shard = batch.shard(key);
         if work == Work::Set || (work == Work::Mixed && at % 10 == 0) {
