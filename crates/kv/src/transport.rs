@@ -86,7 +86,8 @@ impl Tls {
                 Ok(more) => bytes += more,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match self.receive() {
                     Ok(()) => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock && bytes > 0 => break,
+                    // What came before the end counts, also where the client has not said goodbye; the end is read the next time.
+                    Err(error) if bytes > 0 && is_no_more(error.kind()) => break,
                     Err(error) => return Err(error),
                 },
                 Err(error) => return Err(error),
@@ -124,4 +125,8 @@ impl Tls {
         }
         Ok(())
     }
+}
+
+fn is_no_more(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::UnexpectedEof)
 }

@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use testkit::{Authority, Identity, KvService, KvSetup, Redis, converse, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -235,4 +238,45 @@ fn both_kinds_of_listeners_serve_the_same_keys() {
     let authority = authority.file().display().to_string();
     let output = testkit::run("redis-cli", ["--tls", "-p", &port, "--cacert", &authority, "GET", "a"]);
     assert_eq!(output.text(), "b\n");
+}
+
+/// A session of TLS whose handshake is done.
+fn shake_hands(address: SocketAddr, authority: &Authority) -> (rustls::ClientConnection, TcpStream) {
+    let mut roots = rustls::RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_file(authority.file()).expect("a certificate");
+    roots.add(certificate).expect("one that can sign");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions that the provider has")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().expect("a name");
+    let mut session = rustls::ClientConnection::new(Arc::new(config), name).expect("a session");
+    let mut stream = connect(address);
+    rustls::Stream::new(&mut session, &mut stream).write_all(b"PING\r\n").expect("it reads");
+    let mut reply = [0; 7];
+    rustls::Stream::new(&mut session, &mut stream).read_exact(&mut reply).expect("it answers");
+    assert_eq!(&reply, b"+PONG\r\n");
+    (session, stream)
+}
+
+/// The connection ends with its command, and both are there when the worker comes to it.
+#[test]
+fn the_last_command_of_a_client_that_ends_without_notice_counts() {
+    let authority = Authority::new();
+    let identity = authority.identity(&["localhost", "127.0.0.1"]);
+    let settings = tls(&identity, "").replacen("[]", "[\"127.0.0.1:0\"]", 1);
+    let kv = KvService::start(LARDER, &format!("workers = 1\nenable_debug_command = \"local\"\n{settings}"));
+    let tls_address = kv.addresses()[1];
+    let (mut session, mut leaving) = shake_hands(tls_address, &authority);
+    let mut other = connect(kv.address());
+    other.write_all(b"DEBUG SLEEP 0.5\r\n").expect("it reads");
+    rustls::Stream::new(&mut session, &mut leaving).write_all(b"SET last word\r\n").expect("it is sent");
+    leaving.shutdown(Shutdown::Write).expect("half closed");
+    other.read_exact(&mut [0; 5]).expect("it has slept");
+    wait::until_true("its end is seen", || {
+        kv.ask("CLIENT LIST\r\n").lines().filter(|line| line.contains("id=")).count() == 2
+    });
+    assert_eq!(kv.ask("GET last\r\n"), "$4\r\nword\r\n");
 }
