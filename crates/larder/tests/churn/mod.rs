@@ -99,13 +99,6 @@ pub(crate) fn fill(kv: &Kv, keys: usize, sizes: Range<usize>) {
     connection.finish();
 }
 
-/// The keys of [`fill`] expire at once.
-pub(crate) fn expire(kv: &Kv, keys: usize) {
-    let mut connection = Connection::open(kv);
-    (0..keys).for_each(|key| connection.send(&format!("PEXPIRE key-{key} 1\r\n"), &[]));
-    connection.finish();
-}
-
 fn value(random: &mut Random, sizes: &Range<usize>) -> Vec<u8> {
     let length = sizes.start + random.below(sizes.len());
     vec![b'v'; length]
