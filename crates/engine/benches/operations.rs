@@ -1,10 +1,15 @@
 //! Nanoseconds per operation of one thread, and bytes per key: `cargo bench -p engine`.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
+mod names;
+mod scattered;
+
 use std::hint::black_box;
 use std::time::Instant;
 
 use engine::{Access, Database, Engine, Expiry, Policy, Settings};
+use names::name;
+use scattered::scattered;
 
 const NOW_MS: u64 = 1_000_000;
 const AT_ONCE: u64 = 32;
@@ -13,21 +18,6 @@ fn main() {
     for keys in [10_000, 1_000_000, 20_000_000] {
         measure(keys);
     }
-}
-
-fn name(number: u64) -> [u8; 16] {
-    let mut name = *b"key:000000000000";
-    let mut rest = number;
-    for digit in name[4..].iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    name
-}
-
-/// A different key each time, far from the one before.
-fn scattered(step: u64, keys: u64) -> u64 {
-    ((u128::from(step.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * u128::from(keys)) >> 64) as u64
 }
 
 fn measure(keys: u64) {

@@ -4,10 +4,13 @@
 //! A virtual machine stands still now and then by itself. How often a loop that only reads the clock does is beside.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
+mod names;
+
 use std::hint::black_box;
 use std::time::Instant;
 
 use engine::{Access, Database, Engine, Expiry, Policy, Settings};
+use names::name;
 
 const NOW_MS: u64 = 1_000_000;
 const KEYS: u64 = 1_000_000;
@@ -103,14 +106,4 @@ fn get(engine: &Engine, number: u64, now_ms: u64) {
     let name = name(number);
     let key = engine.key(Database::default(), &name);
     black_box(engine.lock(&key).get(&key, Access::Use, now_ms).map(|found| found.value.bytes().len()));
-}
-
-fn name(number: u64) -> [u8; 16] {
-    let mut name = *b"key:000000000000";
-    let mut rest = number;
-    for digit in name[4..].iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    name
 }

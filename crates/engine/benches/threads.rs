@@ -4,12 +4,17 @@
 //! fetched ahead, so that a lock is taken as often as there.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
+mod names;
+mod scattered;
+
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
 use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings};
+use names::name;
+use scattered::scattered;
 
 const NOW_MS: u64 = 1_000_000;
 const KEYS: u64 = 100_000;
@@ -85,7 +90,7 @@ fn nanoseconds(engines: &[&Engine], work: Work, batches: usize) -> f64 {
 
 fn play(engine: &Engine, work: Work, number: u64) {
     let names: [[u8; 16]; BATCH] =
-        std::array::from_fn(|at| name(scattered(number * BATCH as u64 + at as u64)));
+        std::array::from_fn(|at| name(scattered(number * BATCH as u64 + at as u64, KEYS)));
     let keys: [Key<'_>; BATCH] = std::array::from_fn(|at| engine.key(Database::default(), &names[at]));
     let mut batch = engine.batch();
     for (at, key) in keys.iter().enumerate() {
@@ -101,19 +106,4 @@ fn play(engine: &Engine, work: Work, number: u64) {
             black_box(shard.get(key, Access::Use, NOW_MS).map(|found| found.value.bytes().len()));
         }
     }
-}
-
-fn name(number: u64) -> [u8; 16] {
-    let mut name = *b"key:000000000000";
-    let mut rest = number;
-    for digit in name[4..].iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    name
-}
-
-/// A different key each time, far from the one before.
-fn scattered(step: u64) -> u64 {
-    ((u128::from(step.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * u128::from(KEYS)) >> 64) as u64
 }
