@@ -18,7 +18,7 @@ pub(crate) struct Turn<T> {
     pub(crate) others_percent: f64,
 }
 
-/// With more than this for others, a turn is made again. Half of it is what an idle machine of this kind has.
+/// With more than this for others, a turn is made again. On a machine with nothing else to do they had 1 to 3.
 const OTHERS_PERCENT_MAX: f64 = 20.0;
 const TRIES: u32 = 3;
 
