@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::observe::Observer;
 use crate::progress::{Done, Live, Progress, Style};
-use crate::result::Interval;
+use crate::result::{Interval, Latencies};
 use crate::until::Until;
 
 /// The progress of a load, fed by what its observer is told.
@@ -27,7 +27,7 @@ impl Told {
     /// For the load.
     pub fn observer(&self) -> impl Observer + use<> {
         let live = self.live.clone();
-        move |interval: &Interval| {
+        move |interval: &Interval, _: &Latencies| {
             #[expect(
                 clippy::cast_precision_loss,
                 reason = "a tenth of a second has fewer than 2^52 requests"

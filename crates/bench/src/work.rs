@@ -152,8 +152,8 @@ impl Slices {
         while let Ok((worker, slice)) = receiver.recv() {
             self.take(worker, slice);
             while self.told.iter().all(|told| *told > self.complete) {
-                let interval = self.close_first(SLICE);
-                if observer.observe(&interval).is_break() {
+                let (interval, slice) = self.close_first(SLICE);
+                if observer.observe(&interval, &slice.latencies).is_break() {
                     is_enough.store(true, Ordering::Relaxed);
                 }
             }
@@ -172,11 +172,11 @@ impl Slices {
         }
     }
 
-    fn close_first(&mut self, length: Duration) -> Interval {
+    fn close_first(&mut self, length: Duration) -> (Interval, Slice) {
         let slice = self.open.pop_front().unwrap_or_default();
         self.complete += 1;
         self.latencies.add(&slice.latencies);
-        self.timeline.add(&slice.latencies, slice.errors, length)
+        (self.timeline.add(&slice.latencies, slice.errors, length), slice)
     }
 
     fn finish(mut self, elapsed: Duration) -> (Latencies, Timeline) {

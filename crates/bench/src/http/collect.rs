@@ -68,8 +68,8 @@ struct Remembering<'a> {
 }
 
 impl Observer for Remembering<'_> {
-    fn observe(&mut self, interval: &Interval) -> ControlFlow<()> {
-        let flow = self.observer.observe(interval);
+    fn observe(&mut self, interval: &Interval, latencies: &Latencies) -> ControlFlow<()> {
+        let flow = self.observer.observe(interval, latencies);
         self.is_over |= flow.is_break();
         flow
     }
