@@ -105,8 +105,8 @@ pub(crate) enum Reference {
     Store(Store),
     /// Larder kv with few keys in the same run.
     HotKeys,
-    /// Larder kv with one worker in the same run.
-    OneWorker,
+    /// So many instances of Larder kv in the same run.
+    Instances(usize),
     /// Another policy on the same trace.
     Eviction(Eviction),
 }

@@ -48,7 +48,7 @@ fn find(row: &Row, reference: Reference, median: impl Fn(&Series) -> Option<f64>
         Reference::PlainHit => row.of(Subject::PlainHit),
         Reference::Store(store) => row.of(Subject::Store(store)),
         Reference::HotKeys => row.of(Subject::HotKeys),
-        Reference::OneWorker => row.of(Subject::OneWorker),
+        Reference::Instances(count) => row.of(Subject::Instances(count)),
         Reference::Eviction(eviction) => row.of(Subject::Eviction(eviction)),
         Reference::BestPeer => {
             let rivals = row.series.iter().filter(|series| is_rival(series.subject));
