@@ -11,6 +11,7 @@ mod speed;
 mod store;
 mod tail;
 mod tools;
+mod watch;
 mod workers;
 
 pub(crate) use budgets::of as budgets;

@@ -3,18 +3,17 @@
 //! A slow open loop of GETs looks on. Each event has its own quiet time beside it: the same load without the event,
 //! so that what is added is the event's.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
-use bench::resp::{self, Choice, Client, Expiry, Pace, Preload, RespLoad, Until, Workload};
-use bench::result::{Interval, Run};
+use bench::resp::{self, Choice, Client, Expiry, Preload, RespLoad, Until, Workload};
 use rustix::process::nice;
 
+use super::Wish;
 use super::store::{Running, Saves, Store, Wanted};
-use super::{HOT_KEYS, Wish};
+use super::watch::{Seen, Watch};
 use crate::Effort;
 use crate::origin::pause;
 use crate::output;
@@ -31,13 +30,13 @@ enum Event {
 
 const EVENTS: [Event; 3] = [Event::Expiry, Event::Growth, Event::Save];
 
-const WATCHED_PER_SECOND: f64 = 20_000.0;
-const WATCHING_CONNECTIONS: usize = 10;
 const KEYS: u64 = 1_000_000;
 const GROWN_KEYS: u64 = 20_000_000;
 /// Of the watch over an event that takes no time of its own.
 const WATCH: Duration = Duration::from_secs(4);
 const LEAD: Duration = Duration::from_secs(1);
+/// Each takes a minute or two.
+const ROUNDS_MAX: u32 = 3;
 /// Added by the event, in microseconds.
 const ADDED_US_MAX: f64 = 1000.0;
 
@@ -62,47 +61,48 @@ impl Event {
     }
 
     fn measure(self, larder: &Path, effort: Effort) -> anyhow::Result<Row> {
-        let measures = [("p99.9 added", "µs"), ("p99.9", "µs"), ("p99.9 without", "µs"), ("longest", "µs")];
-        let mut row = Row::new(What::KvTail, self.title(), &measures);
-        // Growth takes long, and looks at its own rounds: the table doubles several times.
-        let rounds = if self == Self::Growth { 1 } else { effort.rounds.min(3) };
+        let mut row = Row::new(What::KvTail, self.title(), &MEASURES);
+        let rounds = effort.rounds.min(ROUNDS_MAX);
         for round in 1..=rounds {
             for store in [Store::Larder, Store::Redis] {
                 output::progress(&format!("{}: {}, round {round} of {rounds}", self.title(), store.title()));
-                let saves = if self == Self::Save { Saves::Yes } else { Saves::No };
-                let server = store.start(larder, &Wanted { memory_mib: 8192, saves, ..Wanted::default() })?;
-                let Some((quiet, run)) = self.watch(&server).with_context(|| store.title())? else {
+                let Some((quiet, seen)) = self.watch(larder, store).with_context(|| store.title())? else {
                     output::progress(&format!("left out: {} does not save", store.title()));
                     continue;
                 };
-                let us = |run: &Run| run.latency.p999_us as f64;
-                let figures = vec![us(&run) - us(&quiet), us(&run), us(&quiet), run.latency.max_us as f64];
-                row.add(Subject::Store(store), figures, quiet.errors.total() + run.errors.total());
+                row.add(Subject::Store(store), figures(&quiet, &seen), quiet.errors + seen.errors);
             }
         }
         Ok(row)
     }
 
-    /// The watch without the event and the one with it; nothing when the server knows no such event.
-    fn watch(self, server: &Running) -> anyhow::Result<Option<(Run, Run)>> {
-        resp::prepare(&watched(server, WATCH))?;
+    /// What was seen without the event and with it; nothing when the server knows no such event.
+    fn watch(self, larder: &Path, store: Store) -> anyhow::Result<Option<(Seen, Seen)>> {
+        let saves = if self == Self::Save { Saves::Yes } else { Saves::No };
+        let server = store.start(larder, &Wanted { memory_mib: 8192, saves, ..Wanted::default() })?;
+        let watch = Watch::new(larder, &server)?;
         match self {
-            Self::Expiry => expiry(server).map(Some),
-            Self::Growth => growth(server).map(Some),
-            Self::Save => save(server),
+            Self::Expiry => expiry(&watch).map(Some),
+            Self::Growth => growth(&watch).map(Some),
+            Self::Save => save(&watch),
         }
     }
 }
 
-/// The GETs that look on: of keys that no event touches.
-fn watched(server: &Running, duration: Duration) -> RespLoad {
-    RespLoad {
-        keys: HOT_KEYS,
-        connections: WATCHING_CONNECTIONS,
-        pace: Pace::Open { per_second: WATCHED_PER_SECOND },
-        until: Until::Elapsed(duration),
-        ..server.load()
-    }
+const MEASURES: [(&str, &str); 6] = [
+    ("p99.9 added", "µs"),
+    ("p99.9", "µs"),
+    ("p99.9 without", "µs"),
+    ("longest", "µs"),
+    ("left out", "% of the time"),
+    ("left out without", "% of the time"),
+];
+
+fn figures(quiet: &Seen, seen: &Seen) -> Vec<f64> {
+    let p999_us = |seen: &Seen| seen.latencies.percentile_us(99.9) as f64;
+    let (without, with) = (p999_us(quiet), p999_us(seen));
+    let longest_us = seen.latencies.max_us() as f64;
+    vec![with - without, with, without, longest_us, seen.left_out_percent, quiet.left_out_percent]
 }
 
 /// SETs of other keys than the watched ones, by their length.
@@ -120,37 +120,36 @@ fn others(server: &Running, keys: u64) -> RespLoad {
     }
 }
 
-fn expiry(server: &Running) -> anyhow::Result<(Run, Run)> {
-    let quiet = resp::run(&watched(server, WATCH), &mut ())?.run;
+fn expiry(watch: &Watch<'_>) -> anyhow::Result<(Seen, Seen)> {
+    let quiet = watch.look(WATCH, &|| false)?;
     // Late enough that all are set by then.
     let at = SystemTime::now().duration_since(UNIX_EPOCH)? + Duration::from_secs(4);
     let at_ms = u64::try_from(at.as_millis())?;
-    resp::run(&RespLoad { expiry: Expiry::AtUnixMs(at_ms), ..others(server, KEYS) }, &mut ())?;
+    let expiring = RespLoad { expiry: Expiry::AtUnixMs(at_ms), ..others(watch.server, KEYS) };
+    resp::run(&expiring, &mut ())?;
     let left = at.saturating_sub(SystemTime::now().duration_since(UNIX_EPOCH)?);
     pause(left.saturating_sub(LEAD));
-    let run = resp::run(&watched(server, LEAD + WATCH), &mut ())?.run;
-    Ok((quiet, run))
+    Ok((quiet, watch.look(LEAD + WATCH, &|| false)?))
 }
 
-fn growth(server: &Running) -> anyhow::Result<(Run, Run)> {
-    let few = others(server, KEYS);
+fn growth(watch: &Watch<'_>) -> anyhow::Result<(Seen, Seen)> {
+    let few = others(watch.server, KEYS);
     resp::run(&few, &mut ())?;
     // The same SETs, but of keys that are there.
     let again = RespLoad { until: Until::Elapsed(2 * WATCH), ..few };
-    let quiet = watched_during(server, &again)?;
-    let run = watched_during(server, &others(server, GROWN_KEYS))?;
-    Ok((quiet, run))
+    let quiet = look_during(watch, &again)?;
+    Ok((quiet, look_during(watch, &others(watch.server, GROWN_KEYS))?))
 }
 
-fn save(server: &Running) -> anyhow::Result<Option<(Run, Run)>> {
-    resp::run(&others(server, SAVED_KEYS), &mut ())?;
-    let quiet = resp::run(&watched(server, WATCH), &mut ())?.run;
-    let mut client = Client::connect(server.address)?;
+fn save(watch: &Watch<'_>) -> anyhow::Result<Option<(Seen, Seen)>> {
+    resp::run(&others(watch.server, SAVED_KEYS), &mut ())?;
+    let quiet = watch.look(WATCH, &|| false)?;
+    let mut client = Client::connect(watch.server.address)?;
     if client.ask(&[b"BGSAVE"])?.first() == Some(&b'-') {
         return Ok(None);
     }
-    let run = watched_while(server, || wait_for_save(&mut client))?;
-    Ok(Some((quiet, run)))
+    let seen = look_while(watch, || wait_for_save(&mut client))?;
+    Ok(Some((quiet, seen)))
 }
 
 fn wait_for_save(client: &mut Client) -> anyhow::Result<()> {
@@ -164,8 +163,8 @@ fn wait_for_save(client: &mut Client) -> anyhow::Result<()> {
 const SAVED_KEYS: u64 = 5_000_000;
 const POLL: Duration = Duration::from_millis(20);
 
-fn watched_during(server: &Running, load: &RespLoad) -> anyhow::Result<Run> {
-    watched_while(server, || {
+fn look_during(watch: &Watch<'_>, load: &RespLoad) -> anyhow::Result<Seen> {
+    look_while(watch, || {
         // Both share a core: who looks on comes first. Where it may not be, the figures are too high, not too low.
         nice(19).ok();
         resp::run(load, &mut ())?;
@@ -174,18 +173,15 @@ fn watched_during(server: &Running, load: &RespLoad) -> anyhow::Result<Run> {
 }
 
 /// What GETs notice as long as something else goes on.
-fn watched_while(
-    server: &Running,
+fn look_while(
+    watch: &Watch<'_>,
     something: impl FnOnce() -> anyhow::Result<()> + Send,
-) -> anyhow::Result<Run> {
+) -> anyhow::Result<Seen> {
     thread::scope(|scope| {
         let going_on = scope.spawn(something);
-        let mut watch = |_: &Interval| {
-            if going_on.is_finished() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let run = resp::run(&watched(server, LONGEST), &mut watch)?.run;
+        let seen = watch.look(LONGEST, &|| going_on.is_finished())?;
         going_on.join().map_err(|_| anyhow!("the generator panicked"))??;
-        Ok(run)
+        Ok(seen)
     })
 }
 
