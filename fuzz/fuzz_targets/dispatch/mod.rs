@@ -16,7 +16,7 @@ pub fn is_harmful(script: &[u8]) -> bool {
 pub fn depends_on_chance_or_clock(script: &[u8]) -> bool {
     let words = [
         "random", "time", "info", "slowlog", "latency", "list", "memory", "stats", "doctor", "debug",
-        "channels",
+        "channels", "monitor",
     ];
     // Broadcasts tell at once of all that changed with the same bytes.
     has_word(script, &words) || has_word(script, &["bcast"])
