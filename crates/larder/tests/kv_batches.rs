@@ -126,6 +126,29 @@ fn large_values_stand_between_small_ones() {
 }
 
 #[test]
+fn all_of_a_pipeline_is_counted() {
+    let mut script = Script::default();
+    for number in 0..50 {
+        script.set(&format!("counted:{number}"), b"some value");
+    }
+    for number in 0..70 {
+        script.get(&format!("counted:{number}"), (number < 50).then_some(&b"some value"[..]));
+    }
+    let kv = start();
+    check(&converse(kv.address(), &script.requests, usize::MAX), &script);
+    let told = kv.ask(&["INFO everything"]);
+    for line in [
+        "cmdstat_set:calls=50,",
+        "cmdstat_get:calls=70,",
+        "keyspace_hits:50\r",
+        "keyspace_misses:20\r",
+        "total_commands_processed:120\r",
+    ] {
+        assert!(told.contains(line), "{line} {told}");
+    }
+}
+
+#[test]
 fn pipelines_beyond_all_buffers_are_answered() {
     let mut script = Script::default();
     script.set("some", &value(1, 500));

@@ -84,6 +84,7 @@ impl<'a> Plain<'a> {
             return Executed::No;
         }
         reply.ok();
+        session.tally.sets += 1;
         session.command = Some(SET_COMMAND);
         changed(session, context.shared, &self.key, Change::Set);
         Executed::Yes
