@@ -1,5 +1,6 @@
 //! What is said on a connection, without the socket: bytes in, replies out.
 
+use std::array::from_fn;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -161,9 +162,9 @@ impl Conversation {
         let (begin, before) = (context.statistics.begin_run(), self.session.tally);
         let bytes = self.execute_plain(input, context, output);
         if let Some(begin) = begin {
-            let (tally, [get, set]) = (self.session.tally, command::plain_numbers(&context.shared.table));
-            let run = [(get, tally.gets() - before.gets()), (set, tally.sets - before.sets)];
-            context.statistics.end_run(begin, run);
+            let (before, after) = (before.calls(), self.session.tally.calls());
+            let number = |at: usize| context.shared.table.number(command::PLAIN_COMMANDS[at]);
+            context.statistics.end_run(begin, from_fn(|at| (number(at), after[at] - before[at])));
         }
         bytes
     }
@@ -185,10 +186,10 @@ impl Conversation {
                     return at;
                 }
                 match plain.execute(&mut batch, &mut self.session, &mut reply, context) {
-                    Executed::Yes => at += plain.bytes,
+                    Executed::Yes => at += plain.bytes(),
                     Executed::Announced(value) => {
                         self.value = Some(value);
-                        return at + plain.bytes;
+                        return at + plain.bytes();
                     }
                     Executed::No => return at,
                 }
@@ -211,10 +212,7 @@ impl Conversation {
     fn publish(&mut self, context: &Context<'_>) {
         context.shared.changed(self.session.changes.take());
         let tally = std::mem::take(&mut self.session.tally);
-        if tally.gets() + tally.sets > 0 {
-            let [get, set] = command::plain_numbers(&context.shared.table);
-            context.statistics.count_plain(tally, [get, set]);
-        }
+        context.statistics.count_plain(tally, |at| context.shared.table.number(command::PLAIN_COMMANDS[at]));
         self.session.publish(|command| context.shared.table.number(command), context.now_ms);
     }
 }
@@ -236,7 +234,7 @@ fn look_ahead<'a>(
     while !ahead.is_full() {
         let Some(short) = scanner.scan(input) else { break };
         let Some(plain) = Plain::of(&short, batch, database) else { break };
-        input = &input[plain.bytes..];
+        input = &input[plain.bytes()..];
         ahead.push(plain);
     }
     ahead.iter_mut().for_each(|plain| plain.prefetch_item(batch));

@@ -1,6 +1,6 @@
 //! What the server counts: commands, their time, hits and errors.
 //!
-//! Each worker counts for itself, in counters that nobody else writes, and whoever asks adds them up: no worker waits for another. Plain GET and SET are
+//! Each worker counts for itself, in counters that nobody else writes, and whoever asks adds them up: no worker waits for another. Plain GET, SET and DEL are
 //! counted in the session and added once per batch; of their time, one run of them in [`RUNS_PER_SAMPLE`] is taken, and shared equally by
 //! its commands. Of other quick commands the time of one in [`CALLS_PER_SAMPLE`] is taken, of all others each. What a sample tells stands for
 //! the calls that were not taken.
@@ -51,12 +51,16 @@ const STEPS_PER_OCTAVE: usize = 8;
 /// Up to 2^40 ns, eighteen minutes.
 const STEPS: usize = 41 * STEPS_PER_OCTAVE;
 
-/// Plain GETs and SETs of a session, until the batch ends.
+/// How many commands are executed past the dispatcher.
+pub(crate) const PLAIN: usize = 3;
+
+/// Plain GETs, SETs and DELs of a session, until the batch ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) sets: u64,
+    pub(crate) dels: u64,
 }
 
 /// What all workers have counted of one command.
@@ -92,8 +96,9 @@ impl Counter {
 }
 
 impl Tally {
-    pub(crate) fn gets(self) -> u64 {
-        self.hits + self.misses
+    /// Of GET, SET and DEL.
+    pub(crate) fn calls(self) -> [u64; PLAIN] {
+        [self.hits + self.misses, self.sets, self.dels]
     }
 }
 
@@ -131,8 +136,8 @@ impl Statistics {
         counter.add(1);
     }
 
-    /// A run of so many plain GETs and SETs, which have these numbers, is over.
-    pub(crate) fn end_run(&self, begin: Instant, commands: [(usize, u64); 2]) {
+    /// A run of plain commands is over: their numbers, and how many there were of each.
+    pub(crate) fn end_run(&self, begin: Instant, commands: [(usize, u64); PLAIN]) {
         let count: u64 = commands.iter().map(|(_, calls)| calls).sum();
         if count == 0 {
             return;
@@ -143,10 +148,13 @@ impl Statistics {
         }
     }
 
-    /// Plain GETs and SETs, which have these numbers.
-    pub(crate) fn count_plain(&self, tally: Tally, [get, set]: [usize; 2]) {
-        self.command(get).calls.add(tally.gets());
-        self.command(set).calls.add(tally.sets);
+    /// Plain commands; `number` tells that of the first, the second and so on.
+    pub(crate) fn count_plain(&self, tally: Tally, number: impl Fn(usize) -> usize) {
+        for (at, calls) in tally.calls().into_iter().enumerate() {
+            if calls > 0 {
+                self.command(number(at)).calls.add(calls);
+            }
+        }
         self.hits.add(tally.hits);
         self.misses.add(tally.misses);
     }
@@ -316,7 +324,7 @@ mod tests {
         let statistics = Statistics::new(2);
         let taken = (0..RUNS_PER_SAMPLE * 3).filter_map(|_| statistics.begin_run()).count();
         assert_eq!(taken, 3);
-        statistics.end_run(Instant::now(), [(0, 3), (1, 0)]);
+        statistics.end_run(Instant::now(), [(0, 3), (1, 0), (1, 0)]);
         assert_eq!(statistics.command(0).samples.get(), 3);
         assert_eq!(statistics.command(1).samples.get(), 0);
     }

@@ -1,4 +1,4 @@
-//! Batches of GET and SET: replies in order, whatever is read ahead, sent without a copy, or has to wait for a slow reader.
+//! Batches of GET, SET and DEL: replies in order, whatever is read ahead, sent without a copy, or has to wait for a slow reader.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -38,6 +38,11 @@ impl Script {
             Some(value) => bulk(&mut self.replies, value),
             None => self.replies.extend(b"$-1\r\n"),
         }
+    }
+
+    fn del(&mut self, key: &str, removed: usize) {
+        self.request(&[b"del", key.as_bytes()]);
+        self.replies.extend(format!(":{removed}\r\n").bytes());
     }
 
     fn ping(&mut self) {
@@ -95,6 +100,11 @@ fn each_request_sees_what_those_before_it_did() {
             script.set(&key, &value(round, bytes));
             script.get(&key, Some(&value(round, bytes)));
             script.get(&format!("none:{round}:{number}"), None);
+            if (round + number) % 5 == 0 {
+                script.del(&key, 1);
+                script.get(&key, None);
+                script.del(&key, 0);
+            }
         }
         if round % 9 == 0 {
             script.ping();
@@ -120,6 +130,10 @@ fn large_values_stand_between_small_ones() {
         }
         script.ping();
     }
+    for number in 0..sizes.len() {
+        script.del(&format!("large:{number}"), 1);
+        script.get(&format!("large:{number}"), None);
+    }
     let kv = start();
     check(&converse(kv.address(), &script.requests, usize::MAX), &script);
     check(&converse(kv.address(), &script.requests, 30_011), &script);
@@ -134,18 +148,23 @@ fn all_of_a_pipeline_is_counted() {
     for number in 0..70 {
         script.get(&format!("counted:{number}"), (number < 50).then_some(&b"some value"[..]));
     }
+    for number in 0..60 {
+        script.del(&format!("counted:{number}"), usize::from(number < 50));
+    }
     let kv = start();
     check(&converse(kv.address(), &script.requests, usize::MAX), &script);
     let told = kv.ask(&["INFO everything"]);
     for line in [
         "cmdstat_set:calls=50,",
         "cmdstat_get:calls=70,",
+        "cmdstat_del:calls=60,",
         "keyspace_hits:50\r",
         "keyspace_misses:20\r",
-        "total_commands_processed:120\r",
+        "total_commands_processed:180\r",
     ] {
         assert!(told.contains(line), "{line} {told}");
     }
+    assert!(!told.contains("db0:"), "{told}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ use engine::{Database, Engine, Key, OutOfMemory};
 use resp::Arguments;
 use thiserror::Error;
 
-pub(crate) use plain::{Executed, Plain, plain_numbers};
+pub(crate) use plain::{Executed, PLAIN_COMMANDS, Plain};
 pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
 

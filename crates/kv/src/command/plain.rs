@@ -1,25 +1,35 @@
-//! GET and SET as nearly all clients send them, without what other commands need: a table, a list of arguments, room for refusals.
+//! GET, SET and DEL as nearly all clients send them, without what other commands need: a table, a list of arguments, room for refusals.
 
 use std::sync::Arc;
 
 use engine::{Access, Batch, Database, Expiry, Hint, Key, Shard, Value};
 use resp::Short;
 
-use super::{Change, Command, Table, changed, table};
+use super::{Change, Command, changed, table};
 use crate::conversation::Context;
 use crate::reply::Reply;
 use crate::session::Session;
+use crate::statistics::PLAIN;
 
-/// GET of a key, or SET of a value without options.
+/// GET or DEL of a key, or SET of a value without options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain<'a> {
-    /// Of the request.
-    pub(crate) bytes: usize,
+    /// Of the request, which is short. With one byte for the verb beside them, all of this has 64.
+    bytes: u32,
+    verb: Verb,
     pub(crate) key: Key<'a>,
     /// Where it seems to be.
     hint: Hint,
-    /// To be set.
-    value: Option<&'a [u8]>,
+    /// To be set; nothing for another verb.
+    value: &'a [u8],
+}
+
+/// What is to be done with the key.
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Get,
+    Set,
+    Del,
 }
 
 /// What became of a request.
@@ -36,20 +46,31 @@ pub(crate) enum Executed {
 const LOWER: u32 = 0x0020_2020;
 const GET: u32 = u32::from_le_bytes(*b"get\0");
 const SET: u32 = u32::from_le_bytes(*b"set\0");
+const DEL: u32 = u32::from_le_bytes(*b"del\0");
 
 static GET_COMMAND: &Command = table::named("get");
 static SET_COMMAND: &Command = table::named("set");
+static DEL_COMMAND: &Command = table::named("del");
 
 impl<'a> Plain<'a> {
     /// None: it is another command. The bucket of the key is on its way into the caches.
     #[inline]
     pub(crate) fn of(short: &Short<'a>, batch: &mut Batch<'_>, database: Database) -> Option<Self> {
         let name = u32::from_le_bytes([short.name[0], short.name[1], short.name[2], 0]) | LOWER;
-        if name != if short.value.is_none() { GET } else { SET } {
-            return None;
-        }
+        let (verb, value) = match (name, short.value) {
+            (GET, None) => (Verb::Get, &[][..]),
+            (SET, Some(value)) => (Verb::Set, value),
+            (DEL, None) => (Verb::Del, &[][..]),
+            _ => return None,
+        };
         let key = batch.engine().key(database, short.key);
-        Some(Self { bytes: short.bytes, key, hint: batch.prefetch(&key), value: short.value })
+        Some(Self { bytes: short.bytes as u32, verb, key, hint: batch.prefetch(&key), value })
+    }
+
+    /// Of the request.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes as usize
     }
 
     /// The item of the key is on its way too.
@@ -67,19 +88,36 @@ impl<'a> Plain<'a> {
         reply: &mut Reply<'_>,
         context: &Context<'_>,
     ) -> Executed {
-        let now_ms = context.now_ms;
         let shard = batch.shard(&self.key);
-        let Some(value) = self.value else {
-            session.command = Some(GET_COMMAND);
-            if let Some(value) = shard.get_seen(&self.key, self.hint, now_ms) {
-                reply.bulk(value);
-                session.tally.hits += 1;
-                return Executed::Yes;
-            }
-            return self.get(shard, session, reply, now_ms);
+        match self.verb {
+            Verb::Get => self.get(shard, session, reply, context.now_ms),
+            Verb::Set => self.set(shard, session, reply, context),
+            Verb::Del => self.del(shard, session, reply, context),
+        }
+    }
+
+    #[inline]
+    fn get(&self, shard: &mut Shard, session: &mut Session, reply: &mut Reply<'_>, now_ms: u64) -> Executed {
+        session.command = Some(GET_COMMAND);
+        let Some(value) = shard.get_seen(&self.key, self.hint, now_ms) else {
+            return self.get_anywhere(shard, session, reply, now_ms);
         };
-        let is_set = shard.overwrite_seen(&self.key, self.hint, value, now_ms)
-            || shard.set(&self.key, value, Expiry::Never, now_ms).is_ok();
+        reply.bulk(value);
+        session.tally.hits += 1;
+        Executed::Yes
+    }
+
+    #[inline]
+    fn set(
+        &self,
+        shard: &mut Shard,
+        session: &mut Session,
+        reply: &mut Reply<'_>,
+        context: &Context<'_>,
+    ) -> Executed {
+        let now_ms = context.now_ms;
+        let is_set = shard.overwrite_seen(&self.key, self.hint, self.value, now_ms)
+            || shard.set(&self.key, self.value, Expiry::Never, now_ms).is_ok();
         if !is_set {
             return Executed::No;
         }
@@ -90,8 +128,31 @@ impl<'a> Plain<'a> {
         Executed::Yes
     }
 
+    fn del(
+        &self,
+        shard: &mut Shard,
+        session: &mut Session,
+        reply: &mut Reply<'_>,
+        context: &Context<'_>,
+    ) -> Executed {
+        let is_removed = shard.remove(&self.key, context.now_ms);
+        reply.count(usize::from(is_removed));
+        session.tally.dels += 1;
+        session.command = Some(DEL_COMMAND);
+        if is_removed {
+            changed(session, context.shared, &self.key, Change::Del);
+        }
+        Executed::Yes
+    }
+
     /// GET of a key that may be anywhere or nowhere.
-    fn get(&self, shard: &mut Shard, session: &mut Session, reply: &mut Reply<'_>, now_ms: u64) -> Executed {
+    fn get_anywhere(
+        &self,
+        shard: &mut Shard,
+        session: &mut Session,
+        reply: &mut Reply<'_>,
+        now_ms: u64,
+    ) -> Executed {
         match shard.get(&self.key, Access::Use, now_ms).map(|found| found.value) {
             Some(Value::Inline(value)) => {
                 reply.bulk(value);
@@ -112,21 +173,19 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// The numbers of GET and SET.
-pub(crate) fn plain_numbers(table: &Table) -> [usize; 2] {
-    [GET_COMMAND, SET_COMMAND].map(|command| table.number(command))
-}
+/// The commands that are executed here.
+pub(crate) static PLAIN_COMMANDS: [&Command; PLAIN] = [GET_COMMAND, SET_COMMAND, DEL_COMMAND];
 
 #[cfg(test)]
 mod tests {
-    use super::{GET, GET_COMMAND, LOWER, SET, SET_COMMAND};
+    use super::{DEL, DEL_COMMAND, GET, GET_COMMAND, LOWER, SET, SET_COMMAND};
 
     #[test]
     fn names_are_those_of_the_commands_and_no_others() {
-        assert_eq!((GET_COMMAND.name, SET_COMMAND.name), ("get", "set"));
-        let all = (0..1_u32 << 24).filter(|name| [GET, SET].contains(&(name | LOWER)));
+        assert_eq!((GET_COMMAND.name, SET_COMMAND.name, DEL_COMMAND.name), ("get", "set", "del"));
+        let all = (0..1_u32 << 24).filter(|name| [GET, SET, DEL].contains(&(name | LOWER)));
         let names: Vec<Vec<u8>> = all.map(|name| name.to_le_bytes()[..3].to_ascii_lowercase()).collect();
-        assert_eq!(names.len(), 16);
-        assert!(names.iter().all(|name| name == b"get" || name == b"set"));
+        assert_eq!(names.len(), 24);
+        assert!(names.iter().all(|name| [b"get", b"set", b"del"].iter().any(|known| name == known)));
     }
 }
