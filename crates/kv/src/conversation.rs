@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use engine::{Batch, Database};
-use resp::{DecodeError, Limits, Problem, RequestScanner, ShortScanner};
+use resp::{DecodeError, Limits, Problem, RequestScanner};
 
-use crate::command::{self, Done, Executed, Isolation, Plain};
+use crate::command::{self, Done, Executed, Form, Isolation, Plain};
 use crate::reply::Reply;
-use crate::separated::{self, MessageScanner, TextProtocol};
+use crate::separated::{self, MessageScanner, Text, TextProtocol};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::statistics::Statistics;
@@ -160,7 +160,11 @@ impl Conversation {
             return 0;
         }
         let (begin, before) = (context.statistics.begin_run(), self.session.tally);
-        let bytes = self.execute_plain(input, context, output);
+        let bytes = if is_text(input, context) {
+            if self.messages.is_at_begin() { self.execute_plain(&Text, input, context, output) } else { 0 }
+        } else {
+            self.scanner.short().map_or(0, |scanner| self.execute_plain(&scanner, input, context, output))
+        };
         if let Some(begin) = begin {
             let (before, after) = (before.calls(), self.session.tally.calls());
             let number = |at: usize| context.shared.table.number(command::PLAIN_COMMANDS[at]);
@@ -170,22 +174,26 @@ impl Conversation {
     }
 
     /// Executes the requests with which `input` begins, as far as they are plain; how many bytes they had.
-    fn execute_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
-        let Some(scanner) = self.scanner.short() else { return 0 };
+    fn execute_plain<F: Form>(
+        &mut self,
+        form: &F,
+        input: &[u8],
+        context: &Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> usize {
         let mut batch = context.shared.engine.batch();
         let cluster = context.shared.cluster.as_ref();
         let (mut ahead, mut at) = (ArrayVec::new(), 0);
         while self.session.gates.are_open_for_plain() {
-            look_ahead(&input[at..], scanner, self.session.database, &mut batch, &mut ahead);
+            look_ahead(&input[at..], form, self.session.database, &mut batch, &mut ahead);
             for plain in &ahead {
-                let mut reply = Reply { out: output, version: self.session.version };
-                if reply.out.len() >= context.output_bytes_max {
+                if output.len() >= context.output_bytes_max {
                     return at;
                 }
                 if cluster.is_some_and(|cluster| !cluster.has(plain.key.bytes())) {
                     return at;
                 }
-                match plain.execute(&mut batch, &mut self.session, &mut reply, context) {
+                match plain.execute::<F>(&mut batch, &mut self.session, output, context) {
                     Executed::Yes => at += plain.bytes(),
                     Executed::Announced(value) => {
                         self.value = Some(value);
@@ -225,14 +233,14 @@ const AHEAD: usize = 32;
 #[inline]
 fn look_ahead<'a>(
     mut input: &'a [u8],
-    scanner: ShortScanner,
+    form: &impl Form,
     database: Database,
     batch: &mut Batch<'_>,
     ahead: &mut ArrayVec<Plain<'a>, AHEAD>,
 ) {
     ahead.clear();
     while !ahead.is_full() {
-        let Some(short) = scanner.scan(input) else { break };
+        let Some(short) = form.short(input) else { break };
         let Some(plain) = Plain::of(&short, batch, database) else { break };
         input = &input[plain.bytes()..];
         ahead.push(plain);
@@ -241,6 +249,7 @@ fn look_ahead<'a>(
 }
 
 /// Whether the next message is one of the 0x1F protocol: what begins with `*` is of the Redis protocol.
+#[inline]
 fn is_text(input: &[u8], context: &Context<'_>) -> bool {
     context.shared.text == TextProtocol::UnitSeparator && input.first().is_some_and(|first| *first != b'*')
 }

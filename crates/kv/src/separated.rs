@@ -4,9 +4,9 @@
 //! none. Only a password that is missing keeps them out.
 
 use resp::separator::{self, ERROR_PREFIX, NIL, NO_KEY, OK, Request, RequestError, SEPARATOR};
-use resp::{Arguments, Limits};
+use resp::{Arguments, Limits, Short};
 
-use crate::command::{self, Done};
+use crate::command::{self, Done, Form, Large};
 use crate::conversation::Context;
 use crate::reply::{Reply, Version};
 use crate::session::Session;
@@ -33,6 +33,11 @@ const PERF: &[u8] = b"PERF";
 const NOT_POSSIBLE: &[u8] = b"Internal error";
 
 impl MessageScanner {
+    /// Whether no message has begun.
+    pub(crate) fn is_at_begin(self) -> bool {
+        self.seen == 0
+    }
+
     /// The message with which `bytes` begin, without its separator; none while that is missing.
     pub(crate) fn scan<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let length = separator::message_length(bytes, self.seen);
@@ -40,6 +45,41 @@ impl MessageScanner {
         length.map(|length| &bytes[..length])
     }
 }
+
+/// Messages that are short.
+pub(crate) struct Text;
+
+impl Form for Text {
+    const LARGE: Large = Large::Copied;
+
+    /// The message must be whole, and none of the Redis protocol.
+    #[inline]
+    fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>> {
+        if bytes.first() == Some(&b'*') {
+            return None;
+        }
+        let length = separator::message_length(&bytes[..bytes.len().min(SHORT_BYTES_MAX)], 0)?;
+        let (name, key, value) = match Request::parse(&bytes[..length]).ok()? {
+            Request::Get { key } => (*b"GET", key, None),
+            Request::Set { key, value } => (*b"SET", key, Some(value)),
+            Request::Del { key } => (*b"DEL", key, None),
+        };
+        Some(Short { bytes: length + 1, name, key, value })
+    }
+
+    #[inline]
+    fn version(_session: &Session) -> Version {
+        Version::Resp2
+    }
+
+    #[inline]
+    fn finish(out: &mut Vec<u8>, begin: usize) {
+        to_text(out, begin);
+    }
+}
+
+/// What is longer is looked through once while it arrives.
+const SHORT_BYTES_MAX: usize = 16 << 10;
 
 /// Executes a message and replies to it. Empty ones are none.
 pub(crate) fn execute(
@@ -110,7 +150,7 @@ fn run(
     done
 }
 
-/// Makes a text of the reply that begins there.
+/// Makes a text of the reply that begins there, in version 2 of the Redis protocol.
 fn to_text(out: &mut Vec<u8>, begin: usize) {
     let reply = &out[begin..];
     let line_bytes = memchr::memchr(b'\r', reply).unwrap_or(reply.len());

@@ -34,7 +34,7 @@ use engine::{Database, Engine, Key, OutOfMemory};
 use resp::Arguments;
 use thiserror::Error;
 
-pub(crate) use plain::{Executed, PLAIN_COMMANDS, Plain};
+pub(crate) use plain::{Executed, Form, Large, PLAIN_COMMANDS, Plain};
 pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
 

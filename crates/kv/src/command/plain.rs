@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use engine::{Access, Batch, Database, Expiry, Hint, Key, Shard, Value};
-use resp::Short;
+use resp::{Short, ShortScanner};
 
 use super::{Change, Command, changed, table};
 use crate::conversation::Context;
-use crate::reply::Reply;
+use crate::reply::{Reply, Version};
 use crate::session::Session;
 use crate::statistics::PLAIN;
 
 /// GET or DEL of a key, or SET of a value without options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain<'a> {
-    /// Of the request, which is short. With one byte for the verb beside them, all of this has 64.
+    /// Of the request, which is short. With a byte for the verb beside them, all of this has 64.
     bytes: u32,
     verb: Verb,
     pub(crate) key: Key<'a>,
@@ -22,6 +22,48 @@ pub(crate) struct Plain<'a> {
     hint: Hint,
     /// To be set; nothing for another verb.
     value: &'a [u8],
+}
+
+/// The protocol in which requests come, and their replies go. Each has its own copy of the code: to ask for every request would cost a tenth of it.
+pub(crate) trait Form {
+    /// What is done with a large value.
+    const LARGE: Large;
+
+    /// The request with which `bytes` begin. None says nothing.
+    fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>>;
+
+    /// In which version of the Redis protocol a reply is written.
+    fn version(session: &Session) -> Version;
+
+    /// Makes of the reply that begins there what the client is to see.
+    fn finish(out: &mut Vec<u8>, begin: usize);
+}
+
+/// How a large value goes to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Large {
+    /// See [`Executed::Announced`].
+    Announced,
+    /// Among the replies: its bytes are to be looked at, so that they can as well be copied.
+    Copied,
+}
+
+/// The Redis protocol.
+impl Form for ShortScanner {
+    const LARGE: Large = Large::Announced;
+
+    #[inline]
+    fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>> {
+        self.scan(bytes)
+    }
+
+    #[inline]
+    fn version(session: &Session) -> Version {
+        session.version
+    }
+
+    #[inline]
+    fn finish(_out: &mut Vec<u8>, _begin: usize) {}
 }
 
 /// What is to be done with the key.
@@ -54,7 +96,7 @@ static DEL_COMMAND: &Command = table::named("del");
 
 impl<'a> Plain<'a> {
     /// None: it is another command. The bucket of the key is on its way into the caches.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(short: &Short<'a>, batch: &mut Batch<'_>, database: Database) -> Option<Self> {
         let name = u32::from_le_bytes([short.name[0], short.name[1], short.name[2], 0]) | LOWER;
         let (verb, value) = match (name, short.value) {
@@ -80,34 +122,46 @@ impl<'a> Plain<'a> {
     }
 
     /// Executes it and replies to it, for a session whose gates are open.
-    #[inline]
-    pub(crate) fn execute(
+    #[inline(always)]
+    pub(crate) fn execute<F: Form>(
         &self,
         batch: &mut Batch<'_>,
         session: &mut Session,
-        reply: &mut Reply<'_>,
+        out: &mut Vec<u8>,
         context: &Context<'_>,
     ) -> Executed {
+        let (begin, version) = (out.len(), F::version(session));
+        let reply = &mut Reply { out, version };
         let shard = batch.shard(&self.key);
-        match self.verb {
-            Verb::Get => self.get(shard, session, reply, context.now_ms),
+        let executed = match self.verb {
+            Verb::Get => self.get::<F>(shard, session, reply, context.now_ms),
             Verb::Set => self.set(shard, session, reply, context),
             Verb::Del => self.del(shard, session, reply, context),
+        };
+        if matches!(executed, Executed::Yes) {
+            F::finish(reply.out, begin);
         }
+        executed
     }
 
-    #[inline]
-    fn get(&self, shard: &mut Shard, session: &mut Session, reply: &mut Reply<'_>, now_ms: u64) -> Executed {
+    #[inline(always)]
+    fn get<F: Form>(
+        &self,
+        shard: &mut Shard,
+        session: &mut Session,
+        reply: &mut Reply<'_>,
+        now_ms: u64,
+    ) -> Executed {
         session.command = Some(GET_COMMAND);
         let Some(value) = shard.get_seen(&self.key, self.hint, now_ms) else {
-            return self.get_anywhere(shard, session, reply, now_ms);
+            return self.get_anywhere(F::LARGE, shard, session, reply, now_ms);
         };
         reply.bulk(value);
         session.tally.hits += 1;
         Executed::Yes
     }
 
-    #[inline]
+    #[inline(always)]
     fn set(
         &self,
         shard: &mut Shard,
@@ -148,6 +202,7 @@ impl<'a> Plain<'a> {
     /// GET of a key that may be anywhere or nowhere.
     fn get_anywhere(
         &self,
+        how: Large,
         shard: &mut Shard,
         session: &mut Session,
         reply: &mut Reply<'_>,
@@ -156,6 +211,10 @@ impl<'a> Plain<'a> {
         match shard.get(&self.key, Access::Use, now_ms).map(|found| found.value) {
             Some(Value::Inline(value)) => {
                 reply.bulk(value);
+                session.tally.hits += 1;
+            }
+            Some(large) if how == Large::Copied => {
+                reply.bulk(large.bytes());
                 session.tally.hits += 1;
             }
             Some(large @ (Value::Shared(_) | Value::Unpacked(_))) => {

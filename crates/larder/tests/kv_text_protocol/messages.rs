@@ -107,3 +107,38 @@ fn replies_of_the_redis_protocol_are_not_silenced_for_text() {
     let requests = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\nSET a 1\x1fGET a\x1f";
     assert_eq!(text(&converse(kv.address(), requests, usize::MAX)), text(b"OK\x1f1\x1f"));
 }
+
+#[test]
+fn batches_are_answered_in_order() {
+    let large = "v".repeat(20_000);
+    let set_odd = "*3\r\n$3\r\nSET\r\n$3\r\nodd\r\n$11\r\nhalf\x1fhalf56\r\n";
+    let (mut requests, mut replies) = (String::new(), String::new());
+    let mut say = |request: &str, reply: &str| {
+        requests.push_str(request);
+        replies.push_str(reply);
+    };
+    for round in 0..50 {
+        // As many as are looked at together, and one more or less.
+        for number in 0..10 + round % 3 {
+            say(&format!("SET key:{number} value {round}\x1f"), "OK\x1f");
+            say(&format!("GET key:{number} and more\x1f"), &format!("value {round}\x1f"));
+            say(&format!("DEL key:{number}\x1f"), "OK\x1f");
+            say(&format!("GET key:{number}\x1f"), "(nil)\x1f");
+            say(&format!("DEL key:{number}\x1f\x1f"), "ERROR: Key does not exist\x1f");
+        }
+        say(&format!("SET large {large}\x1f"), "OK\x1f");
+        say("GET large\x1f", &format!("{large}\x1f"));
+        say("*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n", &format!("$20000\r\n{large}\r\n"));
+        say(set_odd, "+OK\r\n");
+        say("GET odd\x1f", "ERROR: Internal error\x1f");
+        say("*2\r\n$3\r\nDEL\r\n$3\r\nodd\r\n", ":1\r\n");
+        say("GET\x1f", "ERROR: Unable to parse request\x1f");
+    }
+    let kv = KvService::start(LARDER, UNIT_SEPARATOR);
+    for piece_bytes in [usize::MAX, 4096, 97] {
+        let given = converse(kv.address(), requests.as_bytes(), piece_bytes);
+        let same = given.iter().zip(replies.as_bytes()).take_while(|(one, other)| one == other).count();
+        let around = |bytes: &[u8]| text(&bytes[same.saturating_sub(20)..bytes.len().min(same + 40)]);
+        assert!(given == replies.as_bytes(), "{} for {}", around(&given), around(replies.as_bytes()));
+    }
+}
