@@ -180,3 +180,42 @@ fn pipelines_beyond_all_buffers_are_answered() {
     }
     check(&exchange(start().address(), &script.requests), &script);
 }
+
+/// Reads until the bytes are there.
+fn read_to(stream: &mut TcpStream, end: &[u8]) -> String {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    while !bytes.ends_with(end) {
+        let length = stream.read(&mut piece).expect("it comes in time");
+        assert!(length > 0, "closed after {}", String::from_utf8_lossy(&bytes));
+        bytes.extend_from_slice(&piece[..length]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn others_learn_of_each_change_of_a_batch() {
+    let kv = start();
+    let mut other = TcpStream::connect(kv.address()).expect("it listens");
+    other.set_read_timeout(Some(DEADLINE)).expect("a time limit");
+    let begin =
+        "CONFIG SET notify-keyspace-events EA\r\nSUBSCRIBE __keyevent@0__:set __keyevent@0__:del end\r\n";
+    other.write_all(begin.as_bytes()).expect("it reads");
+    read_to(&mut other, b":3\r\n");
+    let mut script = Script::default();
+    script.set("first:key", b"a value");
+    script.set("second:key", b"a value");
+    script.get("first:key", Some(b"a value"));
+    script.del("first:key", 1);
+    script.del("first:key", 0);
+    script.set("first:key", b"another");
+    check(&converse(kv.address(), &script.requests, usize::MAX), &script);
+    assert_eq!(kv.ask(&["PUBLISH end end"]), ":1\r\n");
+    let told = read_to(&mut other, b"$3\r\nend\r\n$3\r\nend\r\n");
+    let events: Vec<&str> = told.split("*3\r\n$7\r\nmessage\r\n").skip(1).collect();
+    let event =
+        |name: &str, key: &str| format!("$18\r\n__keyevent@0__:{name}\r\n${}\r\n{key}\r\n", key.len());
+    let expected = [("set", "first:key"), ("set", "second:key"), ("del", "first:key"), ("set", "first:key")];
+    let expected: Vec<String> = expected.iter().map(|(name, key)| event(name, key)).collect();
+    assert_eq!(events[..events.len() - 1], expected);
+}
