@@ -21,7 +21,7 @@ use crate::plan::{Budget, Limit, Reference, What};
 use crate::row::{Row, Subject};
 use crate::stage::BOTH_CORES;
 
-const TITLE: &str = "kv: two workers against one, GET, P=100";
+const TITLE: &str = "kv: two workers, GET, P=100";
 const RATIO_MAX: f64 = 1.11;
 /// Of each of the two halves of the load.
 const CONNECTIONS: usize = 25;
