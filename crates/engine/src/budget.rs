@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::bucket::BLOCK_BYTES;
 use crate::chunks::{CHUNK_BYTES, Chunks, Supply};
-use crate::segment::{SEGMENT_BYTES, SPARES_MAX, Spares};
+use crate::segment::{Commons, SEGMENT_BYTES, SPARES_MAX};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// From this limit on, memory comes in huge pages: what may lie idle for it is 3 % then.
@@ -24,7 +24,7 @@ pub(crate) struct Budget {
     pub(crate) supply: Arc<Supply>,
     pub(crate) segments: Arc<Chunks<SEGMENT_BYTES>>,
     pub(crate) blocks: Arc<Chunks<BLOCK_BYTES>>,
-    pub(crate) spares: Arc<Spares>,
+    pub(crate) commons: Arc<Commons>,
     /// Among what is in use: what huge pages may take beside it.
     idle_bytes: AtomicUsize,
     /// Large values from this length on are kept compressed.
@@ -32,7 +32,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new(bytes_max: u64) -> Self {
+    pub(crate) fn new(bytes_max: u64, shards: usize) -> Self {
         let supply = Arc::<Supply>::default();
         let budget = Self {
             used_bytes: AtomicU64::new(0),
@@ -41,7 +41,7 @@ impl Budget {
             segments: Chunks::new(Arc::clone(&supply)),
             blocks: Chunks::new(Arc::clone(&supply)),
             supply,
-            spares: Arc::default(),
+            commons: Arc::new(Commons::new(shards)),
             idle_bytes: AtomicUsize::new(0),
             pack_from_bytes: AtomicUsize::new(usize::MAX),
         };
@@ -100,15 +100,15 @@ impl Budget {
         self.fixed_bytes.fetch_sub(before_bytes as u64, Relaxed);
     }
 
-    /// Whether a shard that needs a segment would have to empty one.
-    pub(crate) fn lacks_segment(&self) -> bool {
-        self.used_bytes() + SEGMENT_BYTES as u64 > self.bytes_max()
+    /// Whether a segment has no room, beside so many bytes that are left for others.
+    pub(crate) fn lacks_segment(&self, left_bytes: usize) -> bool {
+        self.used_bytes() + (SEGMENT_BYTES + left_bytes) as u64 > self.bytes_max()
     }
 
-    /// Whether there was room.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
-        let bytes = bytes as u64;
-        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max());
+    /// Whether there was room for `bytes`, beside so many that are left for others.
+    pub(crate) fn take_beside(&self, left_bytes: usize, bytes: usize) -> bool {
+        let (bytes, bytes_max) = (bytes as u64, self.bytes_max().saturating_sub(left_bytes as u64));
+        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= bytes_max);
         self.used_bytes.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 

@@ -86,7 +86,7 @@ impl Engine {
         let count = shards_count(settings.bytes_max, settings.threads);
         let mut chance = Chance::new(settings.seed);
         let hasher = Hasher::new(chance.next());
-        let budget = Arc::new(Budget::new(settings.bytes_max));
+        let budget = Arc::new(Budget::new(settings.bytes_max, count));
         let losses = Arc::new(Losses::default());
         let mut shard = || {
             let (budget, losses) = (Arc::clone(&budget), Arc::clone(&losses));

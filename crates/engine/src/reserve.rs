@@ -85,7 +85,7 @@ impl Engine {
 impl Shard {
     /// Takes all that these entries can need before the first is written.
     fn reserve(&mut self, entries: &[&Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
-        let mut rounds = self.rounds_max();
+        let mut search = self.search();
         loop {
             // Anew each time: what is moved to make room fills the open segments.
             let mut need = Need {
@@ -94,13 +94,12 @@ impl Shard {
                 large_bytes: 0,
             };
             entries.iter().for_each(|entry| need.add(entry));
-            if need.bytes() == 0 || self.budget.take(need.bytes()) {
+            if need.bytes() == 0 || self.take(&search, need.bytes()) {
                 self.reserved_bytes = need.bytes();
                 self.is_reserved = true;
                 return Ok(());
             }
-            rounds = rounds.checked_sub(1).ok_or(OutOfMemory)?;
-            self.empty_one(now_ms)?;
+            self.go_on(&mut search, now_ms)?;
         }
     }
 

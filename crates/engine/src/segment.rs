@@ -6,6 +6,7 @@ use crate::chunks::{Chunks, Piece};
 use crate::item::Content;
 use crate::slot::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// 256 KiB: few enough bytes that all items of one are looked at in a fraction of a millisecond.
 pub(crate) const SEGMENT_BYTES: usize = 256 << 10;
@@ -72,21 +73,31 @@ impl Segment {
     }
 }
 
-/// Segments that were emptied, for whichever shard needs one next: where memory is full, one goes when another comes.
-#[derive(Debug, Default)]
-pub(crate) struct Spares(Mutex<Vec<Segment>>);
+/// What shards know of each other's segments.
+#[derive(Debug)]
+pub(crate) struct Commons {
+    shards: usize,
+    /// Segments of all shards.
+    in_use: AtomicUsize,
+    /// Those that were emptied, for whichever shard needs one next: where memory is full, one goes when another comes.
+    spares: Mutex<Vec<Segment>>,
+}
 
 /// The system has the others.
 pub(crate) const SPARES_MAX: usize = 2;
 
-impl Spares {
-    fn take(&self) -> Option<Segment> {
-        self.0.lock().pop()
+impl Commons {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self { shards, in_use: AtomicUsize::new(0), spares: Mutex::default() }
     }
 
-    fn give(&self, mut segment: Segment) {
+    fn take_spare(&self) -> Option<Segment> {
+        self.spares.lock().pop()
+    }
+
+    fn give_spare(&self, mut segment: Segment) {
         segment.reset();
-        let mut spares = self.0.lock();
+        let mut spares = self.spares.lock();
         if spares.len() < SPARES_MAX {
             spares.push(segment);
         }
@@ -99,15 +110,15 @@ pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
     /// Numbers without a segment.
     vacant: Vec<u32>,
-    spares: Arc<Spares>,
+    commons: Arc<Commons>,
     chunks: Arc<Chunks<SEGMENT_BYTES>>,
     /// Of the youngest segment.
     serial: u64,
 }
 
 impl Segments {
-    pub(crate) fn new(spares: Arc<Spares>, chunks: Arc<Chunks<SEGMENT_BYTES>>) -> Self {
-        Self { slots: Vec::new(), vacant: Vec::new(), spares, chunks, serial: 0 }
+    pub(crate) fn new(commons: Arc<Commons>, chunks: Arc<Chunks<SEGMENT_BYTES>>) -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new(), commons, chunks, serial: 0 }
     }
 
     /// Whether this is still the segment that had this serial.
@@ -128,17 +139,18 @@ impl Segments {
         segment.used_bytes = used_bytes;
         segment.serial = self.next_serial();
         self.slots[number as usize] = Some(segment);
+        self.commons.in_use.fetch_add(1, Relaxed);
         Some(number)
     }
 
     /// An empty one, which has no number yet.
     pub(crate) fn blank(&mut self) -> Segment {
-        self.spares.take().unwrap_or_else(|| Segment::new(self.chunks.piece()))
+        self.commons.take_spare().unwrap_or_else(|| Segment::new(self.chunks.piece()))
     }
 
     /// One that was not used.
     pub(crate) fn give_blank(&mut self, segment: Segment) {
-        self.spares.give(segment);
+        self.commons.give_spare(segment);
     }
 
     fn next_serial(&mut self) -> u64 {
@@ -154,7 +166,8 @@ impl Segments {
 
     pub(crate) fn remove(&mut self, number: u32) {
         if let Some(segment) = self.slots[number as usize].take() {
-            self.spares.give(segment);
+            self.commons.give_spare(segment);
+            self.commons.in_use.fetch_sub(1, Relaxed);
             self.vacant.push(number);
         }
     }
@@ -199,7 +212,17 @@ impl Segments {
 
     /// Whether there are as many as a slot can tell apart, except for one that is needed while another is emptied.
     pub(crate) fn are_exhausted(&self) -> bool {
-        self.slots.len() - self.vacant.len() >= SEGMENTS_MAX - 1
+        self.count() >= SEGMENTS_MAX - 1
+    }
+
+    /// Whether there are more of them than a shard has on average.
+    pub(crate) fn are_above_average(&self) -> bool {
+        self.count() * self.commons.shards > self.commons.in_use.load(Relaxed)
+    }
+
+    /// How many there are, with one that was taken out for a while.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len() - self.vacant.len()
     }
 
     /// All numbers are below this.
@@ -210,5 +233,11 @@ impl Segments {
     /// Numbers of those that exist.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.slots.iter().enumerate().filter_map(|(number, slot)| slot.as_ref().map(|_| number as u32))
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        self.commons.in_use.fetch_sub(self.count(), Relaxed);
     }
 }

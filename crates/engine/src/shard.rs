@@ -146,7 +146,7 @@ impl Shard {
     ) -> Self {
         let mut shard = Self {
             index: Index::new(&budget.blocks),
-            segments: Segments::new(Arc::clone(&budget.spares), Arc::clone(&budget.segments)),
+            segments: Segments::new(Arc::clone(&budget.commons), Arc::clone(&budget.segments)),
             large: Slab::new(),
             queues: Queues::default(),
             ghosts: Ghosts::default(),
@@ -481,21 +481,12 @@ impl Shard {
         self.budget.fix(self.tables_bytes, bytes);
         self.tables_bytes = bytes;
     }
-
-    /// Takes bytes of what was reserved, or of the budget; whether there was room.
-    pub(crate) fn take(&mut self, bytes: usize) -> bool {
-        if let Some(rest) = self.reserved_bytes.checked_sub(bytes) {
-            self.reserved_bytes = rest;
-            return true;
-        }
-        self.budget.take(bytes)
-    }
 }
 
 impl Drop for Shard {
     fn drop(&mut self) {
         let large_bytes: usize = self.large.iter().map(|(_, large)| large.bytes()).sum();
-        let segments_bytes = self.segments.numbers().count() * crate::segment::SEGMENT_BYTES;
+        let segments_bytes = self.segments.count() * crate::segment::SEGMENT_BYTES;
         self.budget.fix(self.tables_bytes, 0);
         self.budget.give_back(self.tables_bytes + large_bytes + segments_bytes);
     }

@@ -41,6 +41,27 @@ fn memory_is_no_more_than_it_may_be() {
     }
 }
 
+/// What one gives back another may take. If that were left to chance, one had three times as much as another after so many writes.
+#[test]
+fn shards_keep_their_share_of_the_memory() {
+    for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
+        let engine = Engine::new(&Settings { bytes_max: 64 << 20, policy, seed: 7, threads: 1 });
+        let value = vec![b'v'; 4000];
+        for number in 0..160_000_u32 {
+            let name = number.to_be_bytes();
+            let key = engine.key(Database::default(), &name);
+            engine
+                .lock(&key)
+                .set(&key, &value, Expiry::Never, 0)
+                .expect("there is always something to evict");
+        }
+        let keys: Vec<u64> = engine.shards().map(|shard| shard.counts().keys.iter().sum()).collect();
+        let average = keys.iter().sum::<u64>() / keys.len() as u64;
+        let is_fair = |keys: &u64| (average * 3 / 4..=average * 5 / 4).contains(keys);
+        assert!(keys.len() == 8 && keys.iter().all(is_fair), "{policy}: {keys:?}");
+    }
+}
+
 struct Memory {
     bytes_max: u64,
     value_bytes: usize,
