@@ -15,6 +15,7 @@ reason_codes! {
         TooLarge = "object-too-large", "", "The body is larger than `object_bytes_max` or than the store takes.";
         MemoryFull = "memory-full", "", "Fills in progress and readers hold the memory.";
         StoreFull = "store-full", "", "The store did not take the response.";
+        Outdated = "outdated", "RFC 9111 section 4", "A purge, an invalidation or a newer response came while this one was on its way.";
         UnknownTransferCoding = "unknown-transfer-coding", "RFC 9112 section 6.3", "The response has a transfer coding that nobody can undo: where it ends is a guess.";
         MaxStale = "max-stale", "RFC 9111 section 5.2.1.2", "The request takes a stale response.";
         StaleWhileRevalidate = "stale-while-revalidate", "RFC 5861 section 3", "Stale, and a validation runs behind.";

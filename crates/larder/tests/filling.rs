@@ -60,6 +60,37 @@ fn a_thousand_requests_for_a_cold_url_are_one_forward() {
     assert!(larder.get("/").is_hit());
 }
 
+/// The body of the first response is still on its way when a reload brings a newer one.
+//= RFC 9111 section 4: the most recent of several
+#[test]
+fn a_slow_body_does_not_replace_a_newer_response() {
+    for tags in [["\"a\"", "\"b\""], ["W/\"a\"", "W/\"a\""]] {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let number = exchange.request.earlier;
+            let fields =
+                format!("Content-Length: 10\r\nCache-Control: max-age=60\r\nETag: {}\r\n", tags[number]);
+            exchange.head("200 OK", &fields).send(format!("body{number}"));
+            if number == 0 {
+                released.pass();
+            }
+            exchange.send(format!("tail{number}"));
+        });
+        let larder = in_front_of(&origin);
+        let mut slow = larder.client();
+        slow.send(request("/"));
+        assert_eq!(slow.head().status(), 200);
+        assert_eq!(slow.bytes(5), b"body0");
+        assert_eq!(larder.ask("GET", "/", "Cache-Control: no-cache\r\n").text(), "body1tail1");
+        gate.open();
+        assert_eq!(slow.bytes(5), b"tail0");
+        let now = larder.get("/");
+        assert_eq!((now.text().as_str(), now.is_hit()), ("body1tail1", true), "{tags:?}");
+        assert_eq!(larder.metric("larder_not_stored_total", &["outdated"]), 1.0);
+    }
+}
+
 /// However many ask, each expiry costs the origin one request.
 #[test]
 fn a_hot_url_is_one_forward_per_expiry() {

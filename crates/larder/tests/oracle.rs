@@ -28,6 +28,7 @@ fn converse(seed: u64) {
     let larder = Setup::origin(LARDER, &origin.url()).start();
     let mut dice = Dice::new(seed);
     let mut seen = Seen::default();
+    let mut story = Vec::new();
     for number in 0..REQUESTS {
         if dice.one_in(12) {
             file.lock().expect("no holder of this lock panics").version += 1;
@@ -36,8 +37,12 @@ fn converse(seed: u64) {
         let request = Request::random(&mut dice, current);
         let mut client = Client::connect(larder.address());
         let response = client.ask(request.method, &request.path, &request.fields());
-        let problem = request.judge(&response, current, &mut seen).err();
-        assert_eq!(problem, None, "seed {seed}, request {number}: {request:?}\n{:?}", response.head);
+        let judged = request.judge(&response, current, &mut seen);
+        story.push(format!("{number}: {request:?}, {:?}: {:?}", response.end, response.head));
+        if let Err(problem) = judged {
+            story.retain(|told| told.contains(&format!("{:?}", request.path)));
+            panic!("seed {seed}: {problem}\n{}", story.join("\n"));
+        }
     }
 }
 

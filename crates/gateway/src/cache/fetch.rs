@@ -406,15 +406,16 @@ impl Job {
             Some(part) => publication.store_part(&filling.head, part, body),
             None => publication.store(&filling.head, body),
         };
+        let refused = if pilot.flight().is_doomed() { Reason::Outdated } else { Reason::StoreFull };
         match stored {
             Ok(()) if filling.part.is_some() => self.worker.recorder.part_stored(),
             Ok(()) => {}
-            Err(_) => self.not_stored(Reason::StoreFull.into()),
+            Err(_) => self.not_stored(refused.into()),
         }
         let says = if filling.part.is_some() { "stored as a part" } else { "complete, and stored" };
         self.note(|| match stored {
             Ok(()) => Finding::new("store", says, "RFC 9111 section 3.3"),
-            Err(_) => findings::because("store", "not stored", Reason::StoreFull.into()),
+            Err(_) => findings::because("store", "not stored", refused.into()),
         });
         Storing::Done
     }

@@ -93,7 +93,12 @@ pub(crate) struct Flights {
     dooms: Box<[AtomicU64]>,
     hasher: foldhash::quality::RandomState,
     lone: AtomicU64,
+    turns: AtomicU64,
 }
+
+/// The order in which forwards begin and are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn(u64);
 
 type Shard = Mutex<HashMap<Box<[u8]>, Arc<Flight>, foldhash::quality::RandomState>>;
 
@@ -101,6 +106,7 @@ type Shard = Mutex<HashMap<Box<[u8]>, Arc<Flight>, foldhash::quality::RandomStat
 pub(crate) struct Flight {
     key: Box<[u8]>,
     primary_bytes: usize,
+    began: Turn,
     progress: Mutex<Progress>,
     changed: Notify,
     participants: Arc<AtomicUsize>,
@@ -111,6 +117,7 @@ pub(crate) struct Flight {
 struct Progress {
     interims: Vec<Arc<Interim>>,
     answer: Option<Answer>,
+    answered: Turn,
 }
 
 /// How a request takes part in a forward.
@@ -134,7 +141,13 @@ impl Flights {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let dooms = (0..DOOMS).map(|_| AtomicU64::new(0)).collect();
-        Self { shards, dooms, hasher: foldhash::quality::RandomState::default(), lone: AtomicU64::new(0) }
+        let hasher = foldhash::quality::RandomState::default();
+        Self { shards, dooms, hasher, lone: AtomicU64::new(0), turns: AtomicU64::new(0) }
+    }
+
+    /// The next turn. To be taken before a request is sent for a forward that is listed only once its response is there.
+    pub(crate) fn turn(&self) -> Turn {
+        Turn(self.turns.fetch_add(1, Ordering::AcqRel))
     }
 
     /// Joins the forward for `primary` + `variant`, or becomes the one that starts it.
@@ -147,7 +160,7 @@ impl Flights {
             }
             return Join::Wait(Participant::new(flight));
         }
-        let flight = Arc::new(Flight::new(key.into_boxed_slice(), primary.len()));
+        let flight = Arc::new(Flight::new(key.into_boxed_slice(), primary.len(), self.turn()));
         shard.insert(flight.key.clone(), Arc::clone(&flight));
         Join::Lead(Participant::new(&flight))
     }
@@ -165,10 +178,14 @@ impl Flights {
 
     /// A forward that nobody can join. It is listed all the same, so that it can be doomed.
     pub(crate) fn alone(&self, primary: &[u8]) -> Participant {
+        self.list_alone(primary, self.turn())
+    }
+
+    fn list_alone(&self, primary: &[u8], began: Turn) -> Participant {
         let number = self.lone.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         // No variant begins so: it would be longer than any memory.
         let key = [primary, &[0xff; 8], &number].concat().into_boxed_slice();
-        let flight = Arc::new(Flight::new(key, primary.len()));
+        let flight = Arc::new(Flight::new(key, primary.len(), began));
         self.shard(primary).lock().insert(flight.key.clone(), Arc::clone(&flight));
         Participant::new(&flight)
     }
@@ -178,10 +195,10 @@ impl Flights {
         Dooms(self.doom_count(primary).load(Ordering::Acquire))
     }
 
-    /// A forward that nobody can join, which began when the dooms were these.
-    pub(crate) fn alone_since(&self, primary: &[u8], began: Dooms) -> Participant {
-        let participant = self.alone(primary);
-        if self.dooms(primary) != began {
+    /// A forward that nobody can join, which began at this turn, when the dooms were these.
+    pub(crate) fn alone_since(&self, primary: &[u8], began: Turn, dooms: Dooms) -> Participant {
+        let participant = self.list_alone(primary, began);
+        if self.dooms(primary) != dooms {
             participant.flight.doomed.store(true, Ordering::Release);
         }
         participant
@@ -195,7 +212,7 @@ impl Flights {
         let before = shard.len();
         shard.retain(|_, flight| {
             let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.flight, flight));
-            let hit = &flight.key[..flight.primary_bytes] == primary && !is_spared;
+            let hit = flight.primary() == primary && !is_spared;
             if hit {
                 flight.doomed.store(true, Ordering::Release);
             }
@@ -204,13 +221,28 @@ impl Flights {
         before - shard.len()
     }
 
+    /// The same for those that a newer response replaces: they were answered before the request was sent that brought it, and their
+    /// bodies are still on the way. A client that has read from both has seen the newer one last, and must not get the older one again.
+    //= RFC 9111 section 4: the most recent of several
+    pub(crate) fn supersede(&self, by: &Flight, is_replaced: impl Fn(&Arc<StoredHead>) -> bool) {
+        let mut shard = self.shard(by.primary()).lock();
+        shard.retain(|_, flight| {
+            let is_other = flight.primary() == by.primary() && !std::ptr::eq(&raw const **flight, by);
+            let is_superseded = is_other && flight.was_answered_before(by.began, &is_replaced);
+            if is_superseded {
+                flight.doomed.store(true, Ordering::Release);
+            }
+            !is_superseded
+        });
+    }
+
     /// Forwards in progress whose answer may be stored.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
     fn remove(&self, flight: &Arc<Flight>) {
-        let mut shard = self.shard(&flight.key[..flight.primary_bytes]).lock();
+        let mut shard = self.shard(flight.primary()).lock();
         if shard.get(&flight.key).is_some_and(|present| Arc::ptr_eq(present, flight)) {
             shard.remove(&flight.key);
         }
@@ -226,10 +258,11 @@ impl Flights {
 }
 
 impl Flight {
-    fn new(key: Box<[u8]>, primary_bytes: usize) -> Self {
+    fn new(key: Box<[u8]>, primary_bytes: usize, began: Turn) -> Self {
         Self {
             key,
             primary_bytes,
+            began,
             progress: Mutex::default(),
             changed: Notify::new(),
             participants: Arc::default(),
@@ -237,7 +270,17 @@ impl Flight {
         }
     }
 
-    /// Whether a purge or an invalidation came since the forward began.
+    fn primary(&self) -> &[u8] {
+        &self.key[..self.primary_bytes]
+    }
+
+    fn was_answered_before(&self, turn: Turn, is_such: impl Fn(&Arc<StoredHead>) -> bool) -> bool {
+        let progress = self.progress.lock();
+        let Some(Answer::Filling(filling)) = &progress.answer else { return false };
+        progress.answered < turn && is_such(&filling.head)
+    }
+
+    /// Whether a purge, an invalidation or a newer response came since the forward began.
     pub(crate) fn is_doomed(&self) -> bool {
         self.doomed.load(Ordering::Acquire)
     }
@@ -258,10 +301,10 @@ impl Flight {
         }
     }
 
-    fn settle(&self, answer: Answer) {
+    fn settle(&self, answer: Answer, turn: Turn) {
         let mut progress = self.progress.lock();
         if progress.answer.is_none() {
-            progress.answer = Some(answer);
+            (progress.answer, progress.answered) = (Some(answer), turn);
         }
         drop(progress);
         self.changed.notify_waiters();
@@ -285,7 +328,7 @@ impl Pilot {
 
     /// Announces the answer; the flight stays open for others to join.
     pub(crate) fn announce(&self, answer: Answer) {
-        self.flight.settle(answer);
+        self.flight.settle(answer, self.flights.turn());
     }
 
     /// Hides the flight from requests that come later; those who wait still get the answer.
@@ -296,14 +339,14 @@ impl Pilot {
     /// Announces the answer and closes the flight: who comes later looks into the store or forwards anew.
     pub(crate) fn land(self, answer: Answer) {
         self.flights.remove(&self.flight);
-        self.flight.settle(answer);
+        self.flight.settle(answer, self.flights.turn());
     }
 }
 
 impl Drop for Pilot {
     fn drop(&mut self) {
         self.flights.remove(&self.flight);
-        self.flight.settle(Answer::GivenUp);
+        self.flight.settle(Answer::GivenUp, self.flights.turn());
     }
 }
 

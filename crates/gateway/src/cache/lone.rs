@@ -9,7 +9,7 @@ use super::ask::Ask;
 use super::collapse;
 use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
-use super::flight::{Dooms, FailureCause, Pilot};
+use super::flight::{Dooms, FailureCause, Pilot, Turn};
 use super::stored::Uncacheable;
 use crate::exchange::{Interims, PassReason, Plan};
 use crate::forward::{self, OriginCall};
@@ -25,7 +25,8 @@ pub(super) struct Lone<'a> {
     plan: &'a Plan,
     job: Job,
     known: Uncacheable,
-    /// Of the key, when the origin was asked.
+    /// When the origin was asked, and the dooms of the key then.
+    began: Turn,
     dooms: Dooms,
 }
 
@@ -37,8 +38,9 @@ impl<'a> Lone<'a> {
         if !is_plain || !matches!(fetch.ask, Ask::Whole) {
             return None;
         }
-        let dooms = worker.shared.flights.dooms(&fetch.key);
-        Some(Self { plan, job: Job::new(worker, plan, Arc::clone(fetch)), known, dooms })
+        let flights = &worker.shared.flights;
+        let (began, dooms) = (flights.turn(), flights.dooms(&fetch.key));
+        Some(Self { plan, job: Job::new(worker, plan, Arc::clone(fetch)), known, began, dooms })
     }
 
     pub(super) async fn run(self, interims: &Interims) -> Reply {
@@ -84,10 +86,10 @@ impl<'a> Lone<'a> {
 
     /// Goes on as a forward that others may follow. What was invalidated since the origin was asked is not stored.
     async fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes, interims: &Interims) -> Reply {
-        let Self { plan, job, dooms, .. } = self;
+        let Self { plan, job, began, dooms, .. } = self;
         let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
         let flights = &worker.shared.flights;
-        let participant = flights.alone_since(&fetch.key, dooms);
+        let participant = flights.alone_since(&fetch.key, began, dooms);
         let pilot = Pilot::new(&participant, flights);
         drop(tokio::spawn(async move { job.take(response, times, pilot).await }));
         collapse::follow(&worker, plan, &fetch, participant, interims).await

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, Storable, StorageFilter, Timestamp, VaryUnusable};
 use smallvec::SmallVec;
 use store::{Applied, Change, OverBudget, SegmentPut};
@@ -119,6 +120,9 @@ impl Publication<'_> {
             Replaced::Selected => other.is_selected_by(selecting),
         };
         let is_replaced = |other: &Arc<StoredHead>| other.is_same_variant(&new_head) || is_in_place(other);
+        self.job.worker.shared.flights.supersede(self.flight, |other| {
+            is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
+        });
         let kept = current.map(|primary| primary.variants()).unwrap_or_default();
         let others = kept.iter().filter(|variant| !is_replaced(&variant.head)).cloned();
         let variants_max = self.job.live.config.variants_max;
