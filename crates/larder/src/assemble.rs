@@ -124,9 +124,10 @@ impl Planes {
     }
 }
 
-/// The level of the process; events of sites go by the level of their site.
+/// The level of the process; events of sites go by the level of their site. None of theirs is below `debug`, and to ask for more would
+/// make each start of a release build say that it has no more.
 pub(crate) fn log_levels(settings: &LogSettings) -> String {
-    format!("{},{}=trace", settings.level, gateway::events::TARGET)
+    format!("{},{}=debug", settings.level, gateway::events::TARGET)
 }
 
 async fn wait_for_stop(signals: &mut Signals, process: &Arc<Process>) {
