@@ -84,6 +84,8 @@ impl OfflineClient {
         let (isolation, statistics) = (Isolation::Alone, &shared.statistics[0]);
         let context = Context { shared, statistics, isolation, output_bytes_max, now_ms };
         let mut bytes = bytes;
+        // As a connection does: what was sent before comes before the replies.
+        self.take_mail(replies);
         loop {
             let mut output = Vec::new();
             let pause = self.conversation.hear(bytes, &context, &mut output);
@@ -93,15 +95,21 @@ impl OfflineClient {
                 replies.extend_from_slice(b"\r\n");
             }
             bytes = &[];
-            let client = &self.conversation.session.client;
-            if client.has_mail() {
-                shared.take_mail(client, replies);
-            }
+            self.take_mail(replies);
             match pause {
-                Pause::Drained | Pause::Waiting => return (!client.is_killed()).then_some(()),
+                Pause::Drained | Pause::Waiting => {
+                    return (!self.conversation.session.client.is_killed()).then_some(());
+                }
                 Pause::Full | Pause::Alone => {}
                 Pause::Over => return None,
             }
+        }
+    }
+
+    fn take_mail(&self, out: &mut Vec<u8>) {
+        let client = &self.conversation.session.client;
+        if client.has_mail() {
+            self.shared.take_mail(client, out);
         }
     }
 }
@@ -130,6 +138,21 @@ mod tests {
         assert_eq!(other.hear(b"GET a\r\n", 10, &mut replies), Some(()));
         assert_eq!(one.hear(b"T a\r\nQUIT\r\n", 11, &mut replies), None);
         assert_eq!(replies, b"+OK\r\n$1\r\n1\r\n$-1\r\n+OK\r\n");
+    }
+
+    #[test]
+    fn messages_come_before_replies_to_what_was_asked_after_them() {
+        let engine =
+            Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
+        let server = Offline::new(Arc::new(engine), TextProtocol::Inline).expect("an event queue");
+        let (mut one, mut other) = (server.connect(1), server.connect(1));
+        let (mut told, mut replies) = (Vec::new(), Vec::new());
+        assert_eq!(one.hear(b"SUBSCRIBE a\r\n", 1, &mut Vec::new()), Some(()));
+        assert_eq!(other.hear(b"PUBLISH a x\r\n", 1, &mut replies), Some(()));
+        assert_eq!(one.hear(b"PING\r\n", 1, &mut told), Some(()));
+        assert_eq!(replies, b":1\r\n");
+        let expected = "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n*2\r\n$4\r\npong\r\n$0\r\n\r\n";
+        assert_eq!(String::from_utf8_lossy(&told), expected);
     }
 
     #[test]
