@@ -3,7 +3,7 @@
 use crate::hash::Hash;
 use crate::reclaim::SMALL_SHARE;
 
-/// With 4, one ghost in twelve is replaced before its time; 16 give nothing more.
+/// With 4, one ghost in eleven is replaced before its time, with 8 one in thirty; 16 give nothing more.
 const WAYS: usize = 8;
 const TAG_SHIFT: u32 = 12;
 /// Steps of age in which as many are added as there is room for.

@@ -44,9 +44,9 @@ pub(crate) struct Emptying {
     mode: Mode,
 }
 
-/// On the way to room for something.
+/// How much further an attempt to find room goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Search {
+pub(crate) struct RoomSearch {
     /// So many segments may still be emptied for it.
     rounds: usize,
     /// For other shards.
@@ -119,9 +119,9 @@ impl Shard {
         if !self.budget.could_hold(bytes) {
             return Err(OutOfMemory);
         }
-        let mut search = self.search();
+        let mut search = self.room_search();
         while !self.take(&search, bytes) {
-            self.go_on(&mut search, now_ms)?;
+            self.empty_for(&mut search, now_ms)?;
         }
         Ok(())
     }
@@ -169,9 +169,9 @@ impl Shard {
     }
 
     fn open_segment(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
-        let mut search = self.search();
+        let mut search = self.room_search();
         while self.segments.are_exhausted() || !self.take(&search, SEGMENT_BYTES) {
-            self.go_on(&mut search, now_ms)?;
+            self.empty_for(&mut search, now_ms)?;
             // What was moved may have left room in the segment that is open now.
             if self.has_room(queue, item_bytes) {
                 return Ok(());
@@ -183,7 +183,7 @@ impl Shard {
     }
 
     /// Who has more segments than others leaves the last one to them, and empties two for the next. Otherwise any shard could take what any
-    /// has given, and their sizes would drift apart by chance: to a third and to two times the average within two million requests, where up
+    /// has given, and their sizes would drift apart by chance: to a third and to 1.7 times the average within two million requests, where up
     /// to 2 % more are missed than with equal ones.
     fn left_bytes(&self) -> usize {
         if self.segments.are_above_average() { SEGMENT_BYTES } else { 0 }
@@ -211,12 +211,12 @@ impl Shard {
         Ok(())
     }
 
-    pub(crate) fn search(&self) -> Search {
-        Search { rounds: self.rounds_max(), left_bytes: self.left_bytes() }
+    pub(crate) fn room_search(&self) -> RoomSearch {
+        RoomSearch { rounds: self.rounds_max(), left_bytes: self.left_bytes() }
     }
 
     /// Takes bytes of what was reserved, or of the budget; whether there was room.
-    pub(crate) fn take(&mut self, search: &Search, bytes: usize) -> bool {
+    pub(crate) fn take(&mut self, search: &RoomSearch, bytes: usize) -> bool {
         if let Some(rest) = self.reserved_bytes.checked_sub(bytes) {
             self.reserved_bytes = rest;
             return true;
@@ -225,14 +225,14 @@ impl Shard {
     }
 
     /// Empties one more segment; where none can be, what was left for others is room too.
-    pub(crate) fn go_on(&mut self, search: &mut Search, now_ms: u64) -> Result<(), OutOfMemory> {
+    pub(crate) fn empty_for(&mut self, search: &mut RoomSearch, now_ms: u64) -> Result<(), OutOfMemory> {
         let is_emptied = search.rounds > 0 && self.empty_one(now_ms).is_ok();
         *search = match (is_emptied, search.left_bytes) {
             (true, left_bytes) => {
-                Search { rounds: search.rounds - 1, left_bytes: left_bytes.min(self.left_bytes()) }
+                RoomSearch { rounds: search.rounds - 1, left_bytes: left_bytes.min(self.left_bytes()) }
             }
             (false, 0) => return Err(OutOfMemory),
-            (false, _) => Search { left_bytes: 0, ..*search },
+            (false, _) => RoomSearch { left_bytes: 0, ..*search },
         };
         Ok(())
     }

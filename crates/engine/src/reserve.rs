@@ -85,7 +85,7 @@ impl Engine {
 impl Shard {
     /// Takes all that these entries can need before the first is written.
     fn reserve(&mut self, entries: &[&Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
-        let mut search = self.search();
+        let mut search = self.room_search();
         loop {
             // Anew each time: what is moved to make room fills the open segments.
             let mut need = Need {
@@ -99,7 +99,7 @@ impl Shard {
                 self.is_reserved = true;
                 return Ok(());
             }
-            self.go_on(&mut search, now_ms)?;
+            self.empty_for(&mut search, now_ms)?;
         }
     }
 

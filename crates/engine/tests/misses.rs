@@ -2,7 +2,7 @@
 //!
 //! What S3-FIFO misses object by object, and Redis, is beside in `make compare WHAT=miss-ratio`.
 
-use engine::{Access, Database, Engine, Expiry, Policy, Settings};
+use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings, Shard};
 
 const REQUESTS: u32 = 100_000;
 const REQUESTS_PER_S: u64 = 200;
@@ -60,6 +60,32 @@ fn shards_keep_their_share_of_the_memory() {
         let is_fair = |keys: &u64| (average * 3 / 4..=average * 5 / 4).contains(keys);
         assert!(keys.len() == 8 && keys.iter().all(is_fair), "{policy}: {keys:?}");
     }
+}
+
+/// What a large shard leaves to others is not lost where nothing may be evicted: also if it alone grows, a write is refused only
+/// when no segment is left at all.
+#[test]
+fn the_last_segment_is_for_anybody() {
+    let value = vec![b'v'; 4000];
+    check_last_segment(|engine, key| engine.lock(key).set(key, &value, Expiry::Never, 0).is_err());
+    check_last_segment(|engine, key| {
+        engine.lock_all([*key]).set_all(&[(*key, &value[..], Expiry::Never)], 0).is_err()
+    });
+}
+
+fn check_last_segment(is_refused: impl Fn(&Engine, &Key<'_>) -> bool) {
+    let engine =
+        Engine::new(&Settings { bytes_max: 64 << 20, policy: Policy::NoEviction, seed: 7, threads: 1 });
+    let place = |key: &Key<'_>| std::ptr::from_ref::<Shard>(&engine.lock(key));
+    let large = place(&engine.key(Database::default(), b"first"));
+    let is_end = |number: u32| {
+        let name = number.to_be_bytes();
+        let key = engine.key(Database::default(), &name);
+        place(&key) == large && is_refused(&engine, &key)
+    };
+    assert!((0..).any(is_end));
+    let left_bytes = engine.bytes_max() - engine.used_bytes();
+    assert!(left_bytes < LENT_BYTES, "{left_bytes} bytes are left");
 }
 
 struct Memory {

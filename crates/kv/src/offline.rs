@@ -127,11 +127,18 @@ mod tests {
 
     use super::*;
 
+    fn engine() -> Arc<Engine> {
+        let policy = Policy::default();
+        Arc::new(Engine::new(&Settings { bytes_max: 4 << 20, policy, seed: 1, threads: 1 }))
+    }
+
+    fn server(engine: &Arc<Engine>, text: TextProtocol) -> Offline {
+        Offline::new(Arc::clone(engine), text).expect("an event queue")
+    }
+
     #[test]
     fn clients_in_memory_are_answered() {
-        let engine =
-            Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
-        let server = Offline::new(Arc::new(engine), TextProtocol::Inline).expect("an event queue");
+        let server = server(&engine(), TextProtocol::Inline);
         let (mut one, mut other) = (server.connect(1), server.connect(1));
         let mut replies = Vec::new();
         assert_eq!(one.hear(b"SET a 1 PX 10\r\nGE", 1, &mut replies), Some(()));
@@ -142,9 +149,7 @@ mod tests {
 
     #[test]
     fn messages_come_before_replies_to_what_was_asked_after_them() {
-        let engine =
-            Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
-        let server = Offline::new(Arc::new(engine), TextProtocol::Inline).expect("an event queue");
+        let server = server(&engine(), TextProtocol::Inline);
         let (mut one, mut other) = (server.connect(1), server.connect(1));
         let (mut told, mut replies) = (Vec::new(), Vec::new());
         assert_eq!(one.hear(b"SUBSCRIBE a\r\n", 1, &mut Vec::new()), Some(()));
@@ -157,10 +162,8 @@ mod tests {
 
     #[test]
     fn what_has_expired_is_gone_after_a_tick() {
-        let engine =
-            Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
-        let engine = Arc::new(engine);
-        let server = Offline::new(Arc::clone(&engine), TextProtocol::UnitSeparator).expect("an event queue");
+        let engine = engine();
+        let server = server(&engine, TextProtocol::UnitSeparator);
         let mut client = server.connect(1);
         let mut replies = Vec::new();
         assert_eq!(client.hear(b"SET a 1\x1fSET b 2\x1f", 1, &mut replies), Some(()));
@@ -173,9 +176,7 @@ mod tests {
 
     #[test]
     fn a_large_value_comes_whole() {
-        let engine =
-            Engine::new(&Settings { bytes_max: 4 << 20, policy: Policy::default(), seed: 1, threads: 1 });
-        let server = Offline::new(Arc::new(engine), TextProtocol::Inline).expect("an event queue");
+        let server = server(&engine(), TextProtocol::Inline);
         let mut client = server.connect(1);
         let (mut replies, value) = (Vec::new(), "v".repeat(100_000));
         let set = format!("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n{value}\r\n");
