@@ -41,7 +41,7 @@ const GET: Case = Case {
     budgets: &[],
 };
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     Case { title: "kv: GET, P=100", pipeline: 100, budgets: &[(2.0, NULL), (0.22, REDIS)], ..GET },
     Case { title: "kv: GET, P=10", pipeline: 10, budgets: &[(0.65, REDIS)], ..GET },
     Case { title: "kv: GET, P=1, 50 connections", budgets: &[(0.9, REDIS)], ..GET },
@@ -69,6 +69,14 @@ const CASES: [Case; 9] = [
         value_bytes: 64 << 10,
         keys: 1000,
         budgets: &[(0.85, REDIS)],
+        ..GET
+    },
+    Case {
+        what: What::KvValues,
+        title: "kv: SET of 64 KiB, P=1",
+        workload: Workload::Set,
+        value_bytes: 64 << 10,
+        keys: 1000,
         ..GET
     },
     Case {

@@ -42,8 +42,6 @@ pub(crate) enum Then {
 pub(crate) struct Buffers {
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
-    /// Read at once, at most.
-    pub(crate) input_bytes_max: usize,
 }
 
 impl Connection {
@@ -103,14 +101,22 @@ impl Connection {
     }
 
     fn read(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {
-        let input = &mut buffers.input[..buffers.input_bytes_max];
-        match self.transport.read(input) {
+        let Buffers { input, output } = buffers;
+        let input = &mut input[..context.input_bytes_max];
+        let (read, room, shared) = match self.conversation.room(input.len()) {
+            Some(unread) => {
+                let room = unread.capacity() - unread.len();
+                (self.transport.read_behind(unread), room, &[][..])
+            }
+            None => (self.transport.read(input), input.len(), &*input),
+        };
+        match read {
             Ok(0) => Then::Close,
             Ok(bytes) => {
-                let is_full = bytes == input.len();
-                let then = self.say(&buffers.input[..bytes], context, &mut buffers.output);
+                context.statistics.input_bytes.add(bytes as u64);
+                let then = self.say(&shared[..bytes.min(shared.len())], context, output);
                 // A client that does not read its replies is waited for, whatever it has sent.
-                let is_more = (is_full || self.is_ending) && self.is_flushed();
+                let is_more = (bytes == room || self.is_ending) && self.is_flushed();
                 if then == Then::Wait && is_more { Then::Again } else { then }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Then::Wait,
@@ -127,7 +133,6 @@ impl Connection {
             None => self.send(&[output]),
             Some(value) => self.send(&[output, &value, b"\r\n"]),
         };
-        context.statistics.input_bytes.add(input.len() as u64);
         context.statistics.output_bytes.add(output.len() as u64);
         if !is_sent {
             return Then::Close;

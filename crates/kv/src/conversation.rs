@@ -1,12 +1,14 @@
 //! What is said on a connection, without the socket: bytes in, replies out.
 
 use std::array::from_fn;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use engine::{Batch, Database};
-use resp::{DecodeError, Limits, Problem, RequestScanner};
+use resp::{Arguments, DecodeError, Limits, Problem, RequestScanner};
 
+use crate::body::Body;
 use crate::command::{self, Done, Executed, Form, Isolation, Plain};
 use crate::reply::Reply;
 use crate::separated::{self, MessageScanner, Text, TextProtocol};
@@ -21,6 +23,8 @@ pub(crate) struct Conversation {
     messages: MessageScanner,
     /// Read, but not executed: the begin of a request whose end is missing, or requests that wait.
     unread: Vec<u8>,
+    /// A long argument of the first request that is unread, from which the scanner has left it out: its head at least is there.
+    body: Option<Body>,
     /// Why they wait.
     pause: Pause,
     /// The end of the last reply, but for its line end: see [`Conversation::take_value`].
@@ -52,6 +56,10 @@ pub(crate) struct Context<'a> {
     pub(crate) isolation: Isolation,
     /// From here on nothing more is executed before the replies were sent.
     pub(crate) output_bytes_max: usize,
+    /// Bytes that are read at once, at most.
+    pub(crate) input_bytes_max: usize,
+    /// An argument of the command that has memory of its own: it can stay there.
+    pub(crate) body: Option<&'a Arc<Vec<u8>>>,
     pub(crate) now_ms: u64,
 }
 
@@ -63,6 +71,7 @@ impl Conversation {
             scanner,
             messages: MessageScanner::default(),
             unread: Vec::new(),
+            body: None,
             pause: Pause::Drained,
             value: None,
         }
@@ -73,17 +82,13 @@ impl Conversation {
         // Another client may have changed it with SWAPDB, but nobody does while this one has its turn.
         self.session.choose(self.session.chosen, &context.shared.databases);
         self.session.see(context.shared.interests.flags());
-        let mut unread = std::mem::take(&mut self.unread);
-        if unread.is_empty() {
+        if self.unread.is_empty() {
             let executed = self.execute_all(input, context, output);
-            self.unread.extend_from_slice(&input[executed..]);
-        } else {
-            unread.extend_from_slice(input);
-            let executed = self.execute_all(&unread, context, output);
-            if executed < unread.len() {
-                unread.drain(..executed);
-                self.unread = unread;
+            if executed < input.len() {
+                self.keep(&input[executed..], context);
             }
+        } else {
+            self.hear_rest(input, context, output);
         }
         if !context.shared.interests.flags().are_indifferent() {
             context.shared.end_batch();
@@ -91,6 +96,11 @@ impl Conversation {
         }
         self.publish(context);
         self.pause
+    }
+
+    /// Where to read to while a long argument is on its way.
+    pub(crate) fn room(&mut self, read_bytes_max: usize) -> Option<&mut Vec<u8>> {
+        self.body.as_mut()?.room(read_bytes_max)
     }
 
     /// Whether there may be requests that wait.
@@ -104,7 +114,42 @@ impl Conversation {
     }
 
     pub(crate) fn unread_bytes(&self) -> usize {
-        self.unread.capacity() + self.session.queued_bytes()
+        let body_bytes = self.body.as_ref().map_or(0, |body| body.bytes.capacity());
+        self.unread.capacity() + body_bytes + self.session.queued_bytes()
+    }
+
+    /// As [`Self::hear`], where something is unread.
+    fn hear_rest(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) {
+        let rest = self.body.as_mut().map_or(input, |body| body.take(input));
+        if self.body.as_ref().is_some_and(|body| body.missing() > 0) {
+            return;
+        }
+        let mut unread = std::mem::take(&mut self.unread);
+        unread.extend_from_slice(rest);
+        let executed = self.execute_all(&unread, context, output);
+        if executed < unread.len() {
+            unread.drain(..executed);
+            let elsewhere = self.begin_body(&unread, context);
+            unread.drain(elsewhere);
+            self.unread = unread;
+        }
+    }
+
+    /// Keeps what is behind the last request that is whole.
+    fn keep(&mut self, rest: &[u8], context: &Context<'_>) {
+        let elsewhere = self.begin_body(rest, context);
+        self.unread.extend_from_slice(&rest[..elsewhere.start]);
+        self.unread.extend_from_slice(&rest[elsewhere.end..]);
+    }
+
+    /// Gives a long argument that has begun memory of its own; where in `request` was what is there of it.
+    fn begin_body(&mut self, request: &[u8], context: &Context<'_>) -> Range<usize> {
+        let begun = self.scanner.begun().filter(|begun| Body::is_wanted(begun, context.input_bytes_max));
+        let (None, Some(begun)) = (&self.body, begun) else { return 0..0 };
+        let (body, there) = Body::begin(begun, request, context.input_bytes_max);
+        self.scanner.detach();
+        self.body = Some(body);
+        there
     }
 
     /// Executes every whole request; how many bytes they had.
@@ -133,25 +178,50 @@ impl Conversation {
                 }
                 continue;
             }
-            match self.scanner.scan(&input[at..]) {
-                Ok(None) => break Pause::Drained,
-                Ok(Some(arguments)) => {
-                    let mut reply = Reply { out: output, version: self.session.version };
-                    match command::execute(&arguments, &mut self.session, context, &mut reply) {
-                        Done::Yes => at += arguments.bytes,
-                        Done::NotAlone => break Pause::Alone,
-                        Done::NotNow => break Pause::Waiting,
-                    }
-                }
-                Err(error) => {
-                    let mut reply = Reply { out: output, version: self.session.version };
-                    reply.error(&protocol_error(&error, &input[at..]));
-                    self.session.is_over = true;
-                }
+            match self.execute_request(&input[at..], context, output) {
+                Ok(bytes) => at += bytes,
+                Err(pause) => break pause,
             }
             self.take_mail(context, output);
         };
         if self.session.is_over { input.len() } else { at }
+    }
+
+    /// Executes the request with which `input` begins; its bytes there, or why it waits.
+    fn execute_request(
+        &mut self,
+        input: &[u8],
+        context: &Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Result<usize, Pause> {
+        let mut reply = Reply { out: output, version: self.session.version };
+        let (bytes, done) = match self.scanner.scan(input) {
+            Ok(None) => return Err(Pause::Drained),
+            Ok(Some(arguments)) => {
+                let (session, body) = (&mut self.session, &mut self.body);
+                (arguments.bytes, execute_with(body, arguments, session, context, &mut reply))
+            }
+            Err(error) => {
+                reply.error(&protocol_error(&error, input));
+                self.session.is_over = true;
+                return Ok(0);
+            }
+        };
+        match done {
+            Done::Yes => Ok(bytes),
+            Done::NotAlone => Err(self.wait(input, Pause::Alone)),
+            Done::NotNow => Err(self.wait(input, Pause::Waiting)),
+        }
+    }
+
+    /// The request is to be scanned again, and its long argument to be left out again.
+    fn wait(&mut self, request: &[u8], pause: Pause) -> Pause {
+        if let Some(body) = &self.body {
+            let scanned = self.scanner.scan(&request[..body.begun.at]);
+            debug_assert!(matches!(scanned, Ok(None)), "its argument is not there");
+            self.scanner.detach();
+        }
+        pause
     }
 
     /// As [`Self::execute_plain`], with a look at the clock now and then.
@@ -223,6 +293,27 @@ impl Conversation {
         context.statistics.count_plain(tally, |at| context.shared.table.number(command::PLAIN_COMMANDS[at]));
         self.session.publish(|command| context.shared.table.number(command), context.now_ms);
     }
+}
+
+/// Executes a request whose long argument is kept elsewhere, if it has such: the argument is gone then, or a value.
+fn execute_with(
+    body: &mut Option<Body>,
+    arguments: Arguments<'_>,
+    session: &mut Session,
+    context: &Context<'_>,
+    reply: &mut Reply<'_>,
+) -> Done {
+    let Some(Body { begun, bytes }) = body.take() else {
+        return command::execute(&arguments, session, context, reply);
+    };
+    let bytes = Arc::new(bytes);
+    let arguments = arguments.with(begun.index, &bytes);
+    let context = Context { body: Some(&bytes), ..*context };
+    let done = command::execute(&arguments, session, &context, reply);
+    if done != Done::Yes {
+        *body = Some(Body { begun, bytes: Arc::unwrap_or_clone(bytes) });
+    }
+    done
 }
 
 /// Requests that are looked at before the first of them is executed: enough for their keys to arrive meanwhile, few enough for

@@ -10,6 +10,7 @@
 mod accept;
 mod access;
 mod background;
+mod body;
 mod clients;
 mod cluster;
 mod command;

@@ -33,6 +33,8 @@ pub struct OfflineClient {
 }
 
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Little: so that what is done for long arguments is done for those that are at hand.
+const INPUT_BYTES_MAX: usize = 256;
 const ITEMS_AT_ONCE: usize = 10_000;
 
 impl Offline {
@@ -82,7 +84,9 @@ impl OfflineClient {
         }
         let (shared, output_bytes_max) = (&self.shared, OUTPUT_BYTES_MAX);
         let (isolation, statistics) = (Isolation::Alone, &shared.statistics[0]);
-        let context = Context { shared, statistics, isolation, output_bytes_max, now_ms };
+        let input_bytes_max = INPUT_BYTES_MAX;
+        let context =
+            Context { shared, statistics, isolation, output_bytes_max, input_bytes_max, body: None, now_ms };
         let mut bytes = bytes;
         // As a connection does: what was sent before comes before the replies.
         self.take_mail(replies);
@@ -185,5 +189,23 @@ mod tests {
         assert_eq!(client.hear(&get, 1, &mut replies), Some(()));
         let reply = format!("$100000\r\n{value}\r\n");
         assert_eq!(String::from_utf8_lossy(&replies), format!("+OK\r\n{reply}{reply}"));
+    }
+
+    #[test]
+    fn a_long_value_waits_for_the_end_of_a_pause() {
+        let server = server(&engine(), TextProtocol::Inline);
+        let (mut one, mut other) = (server.connect(1), server.connect(1));
+        let (mut replies, value) = (Vec::new(), "v".repeat(100_000));
+        let requests = format!("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n{value}\r\nGET a\r\n");
+        assert_eq!(other.hear(b"CLIENT PAUSE 1000 WRITE\r\n", 1, &mut Vec::new()), Some(()));
+        for piece in requests.as_bytes().chunks(1000) {
+            assert_eq!(one.hear(piece, 1, &mut replies), Some(()));
+        }
+        assert!(replies.is_empty());
+        assert_eq!(one.hear(b"PING\r\n", 2, &mut replies), Some(()));
+        assert!(replies.is_empty());
+        assert_eq!(other.hear(b"CLIENT UNPAUSE\r\n", 3, &mut Vec::new()), Some(()));
+        assert_eq!(one.hear(b"", 3, &mut replies), Some(()));
+        assert_eq!(String::from_utf8_lossy(&replies), format!("+OK\r\n$100000\r\n{value}\r\n+PONG\r\n"));
     }
 }

@@ -89,7 +89,15 @@ impl Talk {
 
     fn go_on(&mut self, bytes: &[u8], isolation: Isolation) -> Pause {
         let (shared, statistics) = (&*self.shared, &self.shared.statistics[self.worker]);
-        let context = Context { shared, statistics, isolation, output_bytes_max: 1 << 20, now_ms: NOW_MS };
+        let context = Context {
+            shared,
+            statistics,
+            isolation,
+            output_bytes_max: 1 << 20,
+            input_bytes_max: 1 << 20,
+            body: None,
+            now_ms: NOW_MS,
+        };
         let pause = self.conversation.hear(bytes, &context, &mut self.told);
         let client = &self.conversation.session.client;
         if client.has_mail() {

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::Arc;
 
 use mio::net::TcpStream;
+use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::{ServerConfig, ServerConnection};
 
@@ -41,6 +42,20 @@ impl Transport {
             // each pays two locked exchanges for it.
             Self::Plain(socket) => Ok(recv(socket, buffer, RecvFlags::empty())?.0),
             Self::Tls(tls) => tls.read(buffer),
+        }
+    }
+
+    /// As [`Self::read`], to where `buffer` has capacity to spare.
+    pub(crate) fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => Ok(recv(socket, spare_capacity(buffer), RecvFlags::empty())?.0),
+            Self::Tls(tls) => {
+                let begin = buffer.len();
+                buffer.resize(buffer.capacity(), 0);
+                let read = tls.read(&mut buffer[begin..]);
+                buffer.truncate(begin + read.as_ref().copied().unwrap_or_default());
+                read
+            }
         }
     }
 

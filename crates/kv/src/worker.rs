@@ -24,7 +24,8 @@ use crate::transport::Transport;
 const EVENTS: usize = 1024;
 pub(crate) const WAKE: Token = Token(usize::MAX);
 /// Read at once. A batch that is larger goes on after the others.
-const INPUT_BYTES: usize = 64 << 10;
+/// So that a request with a value of 64 KiB is read at once.
+const INPUT_BYTES: usize = 128 << 10;
 const OUTPUT_BYTES: usize = 64 << 10;
 /// Where the buffers of all clients take half of what they may: what keeps each from taking more.
 const INPUT_BYTES_SCARCE: usize = 4 << 10;
@@ -71,11 +72,7 @@ impl Worker {
         for (number, door) in doors.iter_mut().enumerate() {
             poll.registry().register(&mut door.listener, Token(FIRST_DOOR - number), Interest::READABLE)?;
         }
-        let buffers = Buffers {
-            input: vec![0; INPUT_BYTES],
-            output: Vec::with_capacity(OUTPUT_BYTES),
-            input_bytes_max: INPUT_BYTES,
-        };
+        let buffers = Buffers { input: vec![0; INPUT_BYTES], output: Vec::with_capacity(OUTPUT_BYTES) };
         let limits = shared.limits();
         let (connections, again, alone, later) = (Slab::new(), Vec::new(), Vec::new(), Vec::new());
         Ok(Self {
@@ -214,11 +211,12 @@ impl Worker {
     fn turn(&mut self, number: usize, isolation: Isolation, now_ms: u64) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         let is_scarce = self.shared.buffers_bytes() > self.limits.buffers_bytes_max / 2;
-        self.buffers.input_bytes_max = if is_scarce { INPUT_BYTES_SCARCE } else { INPUT_BYTES };
-        let output_bytes_max = if is_scarce { OUTPUT_BYTES_SCARCE } else { OUTPUT_BYTES };
+        let (input_bytes_max, output_bytes_max) =
+            if is_scarce { (INPUT_BYTES_SCARCE, OUTPUT_BYTES_SCARCE) } else { (INPUT_BYTES, OUTPUT_BYTES) };
         let isolation = if self.shared.is_single() { Isolation::Alone } else { isolation };
         let (shared, statistics) = (&*self.shared, &self.shared.statistics[self.number]);
-        let context = Context { shared, statistics, isolation, output_bytes_max, now_ms };
+        let context =
+            Context { shared, statistics, isolation, output_bytes_max, input_bytes_max, body: None, now_ms };
         match connection.turn(&context, &mut self.buffers, &self.limits) {
             // Events come on edges: only an answer of the socket that there is no more ends a turn for good.
             Then::Wait => {}
@@ -236,7 +234,15 @@ impl Worker {
         let connection = self.connections.remove(number);
         let (shared, statistics) = (&*self.shared, &self.shared.statistics[self.number]);
         let isolation = Isolation::Turn;
-        let context = Context { shared, statistics, isolation, output_bytes_max: 0, now_ms };
+        let context = Context {
+            shared,
+            statistics,
+            isolation,
+            output_bytes_max: 0,
+            input_bytes_max: 0,
+            body: None,
+            now_ms,
+        };
         connection.release(&context);
     }
 

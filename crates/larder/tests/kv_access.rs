@@ -261,6 +261,27 @@ fn shake_hands(address: SocketAddr, authority: &Authority) -> (rustls::ClientCon
     (session, stream)
 }
 
+/// Their rest is read to where their begin is, one record after the other.
+#[test]
+fn large_values_come_whole_through_tls() {
+    let authority = Authority::new();
+    let identity = authority.identity(&["localhost", "127.0.0.1"]);
+    let settings = tls(&identity, "").replacen("[]", "[\"127.0.0.1:0\"]", 1);
+    let kv = KvService::start(LARDER, &format!("workers = 1\n{settings}"));
+    let (mut session, mut stream) = shake_hands(kv.addresses()[1], &authority);
+    let mut stream = rustls::Stream::new(&mut session, &mut stream);
+    for bytes in [65_536, 200_000, 1_000_003] {
+        let value: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        let argument = [format!("${bytes}\r\n").as_bytes(), &value, b"\r\n"].concat();
+        let set = [&b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n"[..], &argument, b"GET k\r\n"].concat();
+        stream.write_all(&set).expect("it reads");
+        let expected = [&b"+OK\r\n"[..], &argument].concat();
+        let mut given = vec![0; expected.len()];
+        stream.read_exact(&mut given).expect("it answers");
+        assert!(given == expected, "{bytes} bytes");
+    }
+}
+
 /// The connection ends with its command, and both are there when the worker comes to it.
 #[test]
 fn the_last_command_of_a_client_that_ends_without_notice_counts() {

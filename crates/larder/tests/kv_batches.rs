@@ -66,14 +66,17 @@ fn start() -> Kv {
 }
 
 /// Writes and reads at the same time, as much as the sockets take.
-fn exchange(address: SocketAddr, requests: &[u8]) -> Vec<u8> {
+fn exchange(address: SocketAddr, requests: &[u8], piece_bytes: usize) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nodelay(true).expect("a socket option");
     stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
     stream.set_write_timeout(Some(DEADLINE)).expect("a time limit");
     let mut writer = stream.try_clone().expect("a second handle");
     thread::scope(|scope| {
         scope.spawn(move || {
-            writer.write_all(requests).expect("the server reads");
+            for piece in requests.chunks(piece_bytes) {
+                writer.write_all(piece).expect("the server reads");
+            }
             writer.shutdown(std::net::Shutdown::Write).expect("it is open");
         });
         let mut replies = Vec::new();
@@ -178,7 +181,7 @@ fn pipelines_beyond_all_buffers_are_answered() {
             script.get("much", Some(&value(2, 90_000)));
         }
     }
-    check(&exchange(start().address(), &script.requests), &script);
+    check(&exchange(start().address(), &script.requests, usize::MAX), &script);
 }
 
 /// Reads until the bytes are there.
@@ -218,4 +221,58 @@ fn others_learn_of_each_change_of_a_batch() {
     let expected = [("set", "first:key"), ("set", "second:key"), ("del", "first:key"), ("set", "first:key")];
     let expected: Vec<String> = expected.iter().map(|(name, key)| event(name, key)).collect();
     assert_eq!(events[..events.len() - 1], expected);
+}
+
+/// Each command that takes a value, with one that is longer than what is read at once, and others behind it.
+fn long_values(script: &mut Script, bytes: usize) {
+    let (value, other) = (value(bytes, bytes), value(bytes + 1, bytes));
+    script.set("long", &value);
+    script.get("long", Some(&value));
+    script.request(&[b"SET", b"long", &other, b"EX", b"100"]);
+    script.replies.extend(b"+OK\r\n");
+    script.request(&[b"SET", b"long", &value, b"NX"]);
+    script.replies.extend(b"$-1\r\n");
+    script.get("long", Some(&other));
+    script.request(&[b"SETEX", b"long", b"100", &value]);
+    script.replies.extend(b"+OK\r\n");
+    script.request(&[b"GETSET", b"long", &other]);
+    bulk(&mut script.replies, &value);
+    script.request(&[b"MSET", b"one", &value, b"two", &other, &value, b"its key is long"]);
+    script.replies.extend(b"+OK\r\n");
+    script.request(&[b"MGET", b"one", b"two", &value]);
+    script.replies.extend(b"*3\r\n");
+    for part in [&value, &other, &b"its key is long"[..]] {
+        bulk(&mut script.replies, part);
+    }
+    script.request(&[b"MULTI"]);
+    script.request(&[b"SET", b"long", &value]);
+    script.request(&[b"APPEND", b"long", &other]);
+    script.request(&[b"EXEC"]);
+    script.replies.extend(format!("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n:{}\r\n", 2 * bytes).bytes());
+    script.get("long", Some(&[&value[..], &other].concat()));
+    script.request(&[b"ECHO", &value]);
+    bulk(&mut script.replies, &value);
+    // Two that are stored from memory of their own, and share nothing.
+    script.request(&[b"COPY", b"one", b"long", b"REPLACE"]);
+    script.replies.extend(b":1\r\n");
+    script.request(&[b"SETRANGE", b"one", b"0", b"changed"]);
+    script.replies.extend(format!(":{bytes}\r\n").bytes());
+    script.get("long", Some(&value));
+    for key in ["one", "two", "long"] {
+        script.del(key, 1);
+    }
+}
+
+#[test]
+fn long_values_are_taken_by_every_command() {
+    let mut script = Script::default();
+    for bytes in [40_000, 131_072, 200_001, 1_500_000] {
+        long_values(&mut script, bytes);
+    }
+    let kv = start();
+    for piece_bytes in [usize::MAX, 200_000, 10_007] {
+        check(&exchange(kv.address(), &script.requests, piece_bytes), &script);
+    }
+    let keys = converse(kv.address(), b"*1\r\n$6\r\nDBSIZE\r\n*1\r\n$4\r\nQUIT\r\n", usize::MAX);
+    assert_eq!(String::from_utf8_lossy(&keys), ":4\r\n+OK\r\n", "the keys that are long");
 }

@@ -47,7 +47,7 @@ mod value;
 pub use append::append_bulk;
 pub use error::{DecodeError, Problem};
 pub use quick::{Short, ShortScanner};
-pub use request::{Arguments, RequestScanner, encode_command};
+pub use request::{Arguments, Begun, RequestScanner, encode_command};
 pub use scan::Scanner;
 pub use slot::{SLOTS, hash_slot};
 pub use value::Value;

@@ -39,13 +39,38 @@ pub struct Arguments<'a> {
     pub bytes: usize,
     source: &'a [u8],
     ranges: &'a [Range<usize>],
+    /// See [`Self::with`].
+    detached: Option<(usize, &'a [u8])>,
+}
+
+/// An argument that is not there as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Which argument of the request, 0 the name of the command.
+    pub index: usize,
+    /// Where it begins in the request.
+    pub at: usize,
+    /// How many bytes it is to have.
+    pub length: usize,
 }
 
 impl<'a> Arguments<'a> {
     /// What stands at these places of `source`, for a request that was read by other rules.
     #[must_use]
     pub fn at_places(source: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
-        Self { bytes: source.len(), source, ranges }
+        Self { bytes: source.len(), source, ranges, detached: None }
+    }
+
+    /// With this argument in the place of one that was kept elsewhere: see [`RequestScanner::detach`].
+    #[must_use]
+    pub fn with(self, index: usize, argument: &'a [u8]) -> Self {
+        Self { detached: Some((index, argument)), ..self }
+    }
+
+    /// Bytes of the request with those that were kept elsewhere.
+    #[must_use]
+    pub fn bytes_everywhere(&self) -> usize {
+        self.bytes + self.detached.map_or(0, |(_, argument)| argument.len())
     }
 
     /// How many there are, the name of the command among them.
@@ -63,13 +88,16 @@ impl<'a> Arguments<'a> {
     /// One of them, 0 the name of the command.
     #[must_use]
     pub fn at(&self, index: usize) -> Option<&'a [u8]> {
-        self.ranges.get(index).map(|range| &self.source[range.clone()])
+        match self.detached {
+            Some((detached, argument)) if detached == index => Some(argument),
+            _ => self.ranges.get(index).map(|range| &self.source[range.clone()]),
+        }
     }
 
     /// All in order.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let source = self.source;
-        self.ranges.iter().map(move |range| &source[range.clone()])
+        let arguments = *self;
+        (0..self.len()).filter_map(move |index| arguments.at(index))
     }
 }
 
@@ -91,7 +119,7 @@ impl RequestScanner {
         let found = if quick { quick::array(bytes, &self.limits, &mut self.ranges) } else { None };
         let length = if found.is_some() { found } else { self.advance(bytes)? };
         let source = if bytes.first() == Some(&b'*') { bytes } else { &self.unquoted };
-        Ok(length.map(|bytes| Arguments { bytes, source, ranges: &self.ranges }))
+        Ok(length.map(|bytes| Arguments { bytes, source, ranges: &self.ranges, detached: None }))
     }
 
     /// For requests such as GET and SET in their plainest form; none while a request has begun, and its end is missing.
@@ -99,6 +127,23 @@ impl RequestScanner {
     pub fn short(&self) -> Option<ShortScanner> {
         let may = self.is_at_begin() && quick::is_within(&self.limits) && self.limits.elements_max >= 3;
         may.then(|| ShortScanner::new(&self.limits))
+    }
+
+    /// The argument of an array that has begun, and whose end is missing.
+    #[must_use]
+    pub fn begun(&self) -> Option<Begun> {
+        match self.state {
+            State::Bulk { length, .. } => Some(Begun { index: self.ranges.len(), at: self.at, length }),
+            State::Begin | State::Arguments { .. } => None,
+        }
+    }
+
+    /// The argument that has begun is kept elsewhere: in the buffer, its line end follows where it would begin. In the
+    /// request it is empty, until it has its place by [`Arguments::with`].
+    pub fn detach(&mut self) {
+        if let State::Bulk { length, .. } = &mut self.state {
+            *length = 0;
+        }
     }
 
     /// Whether no request has begun.

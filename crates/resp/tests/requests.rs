@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use resp::separator::{self, EncodeError, Request, RequestError};
-use resp::{DecodeError, Limits, Problem, RequestScanner, encode_command};
+use resp::{Begun, DecodeError, Limits, Problem, RequestScanner, encode_command};
 
 const LIMITS: Limits = Limits { depth_max: 1, elements_max: 8, bulk_bytes_max: 64, line_bytes_max: 32 };
 
@@ -47,6 +47,31 @@ fn requests_are_read() {
         let expected =
             expected.iter().map(|request| request.iter().map(|word| word.as_bytes().to_vec()).collect());
         assert_eq!(read(bytes, &[]), (expected.collect(), None), "{}", bytes.escape_ascii());
+    }
+}
+
+/// Where each argument of `SET key 0123456789 NX` has begun, and with one of them elsewhere.
+#[test]
+fn an_argument_may_be_kept_elsewhere() {
+    let words: [&[u8]; 4] = [b"SET", b"key", b"0123456789", b"NX"];
+    let mut request = Vec::new();
+    encode_command(&mut request, &words);
+    for cut in 0..request.len() {
+        let mut scanner = RequestScanner::new(LIMITS);
+        assert!(scanner.scan(&request[..cut]).is_ok_and(|found| found.is_none()), "{cut}");
+        let Some(Begun { index, at, length }) = scanner.begun() else { continue };
+        assert!(at <= cut && cut < at + length + 2, "{cut}");
+        let (word, rest) = (&request[at..at + length], &request[at + length..]);
+        assert_eq!(word, words[index], "{cut}");
+        scanner.detach();
+        assert_eq!(scanner.scan(&request[..at]).map(|found| found.is_some()), Ok(false));
+        let buffer = [&request[..at], rest].concat();
+        let arguments = scanner.scan(&buffer).expect("a request").expect("as a whole");
+        assert_eq!(arguments.at(index), Some(&b""[..]), "{cut}");
+        let arguments = arguments.with(index, word);
+        assert!(arguments.iter().eq(words), "{cut}");
+        assert_eq!((arguments.bytes, arguments.bytes_everywhere()), (buffer.len(), request.len()));
+        assert_eq!(scanner.begun(), None);
     }
 }
 

@@ -72,6 +72,7 @@ pub fn converse(address: SocketAddr, bytes: &[u8], piece_bytes: usize) -> Vec<u8
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_nodelay(true).expect("a socket option");
     stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    stream.set_write_timeout(Some(wait::DEADLINE)).expect("a time limit");
     for piece in bytes.chunks(piece_bytes) {
         // A server that has seen enough may be gone already.
         if stream.write_all(piece).is_err() {

@@ -30,7 +30,9 @@ mod table;
 mod tracking;
 mod transactions;
 
-use engine::{Database, Engine, Key, OutOfMemory};
+use std::sync::Arc;
+
+use engine::{Database, Engine, Expiry, Key, OutOfMemory, Shard};
 use resp::Arguments;
 use thiserror::Error;
 
@@ -72,6 +74,8 @@ pub(crate) struct Call<'a> {
     shared: &'a Shared,
     statistics: &'a Statistics,
     isolation: Isolation,
+    /// An argument that has memory of its own.
+    body: Option<&'a Arc<Vec<u8>>>,
     now_ms: u64,
 }
 
@@ -158,8 +162,8 @@ pub(crate) fn execute(
 ) -> Done {
     let Some(name) = arguments.at(0) else { return Done::Yes };
     let begin = reply.out.len();
-    let Context { shared, statistics, isolation, now_ms, .. } = *context;
-    let mut call = Call { arguments: *arguments, session, shared, statistics, isolation, now_ms };
+    let Context { shared, statistics, isolation, body, now_ms, .. } = *context;
+    let mut call = Call { arguments: *arguments, session, shared, statistics, isolation, body, now_ms };
     let are_gates_open = call.session.gates.are_open();
     let outcome = if are_gates_open { call.run(name, reply) } else { call.run_gated(name, reply) };
     if let Err(refusal) = outcome {
@@ -252,6 +256,21 @@ impl<'a> Call<'a> {
         &self.shared.engine
     }
 
+    /// Stores an argument as the value of a key. One that has memory of its own stays there.
+    fn store(
+        &self,
+        shard: &mut Shard,
+        key: &Key<'_>,
+        index: usize,
+        expiry: Expiry,
+    ) -> Result<(), OutOfMemory> {
+        let value = self.argument(index);
+        match self.body.filter(|body| std::ptr::eq(body.as_slice(), value)) {
+            Some(body) => shard.set_shared(key, Arc::clone(body), expiry, self.now_ms),
+            None => shard.set(key, value, expiry, self.now_ms),
+        }
+    }
+
     /// Refuses what could not be held even if all else were evicted for it.
     fn check_size(&self, bytes: usize) -> Outcome {
         if self.engine().could_hold(bytes) { Ok(()) } else { Err(Refusal::OutOfMemory) }
@@ -267,7 +286,7 @@ impl<'a> Call<'a> {
         loop {
             match write() {
                 Ok(done) => return Ok(done),
-                Err(OutOfMemory) if !self.engine().could_hold(self.arguments.bytes) => {
+                Err(OutOfMemory) if !self.engine().could_hold(self.arguments.bytes_everywhere()) => {
                     return Err(Refusal::OutOfMemory);
                 }
                 Err(OutOfMemory) if self.engine().relieve(key, self.now_ms) => {}

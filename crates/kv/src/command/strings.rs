@@ -51,7 +51,7 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             reply.null();
         }
         if is_set {
-            shard.set(&key, call.argument(2), expiry, call.now_ms)?;
+            call.store(&mut shard, &key, 2, expiry)?;
         }
         Ok(is_met)
     })??;
@@ -80,7 +80,7 @@ pub(super) fn setnx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         let mut shard = call.engine().lock(&key);
         let is_set = !shard.contains(&key, call.now_ms);
         if is_set {
-            shard.set(&key, call.argument(2), Expiry::Never, call.now_ms)?;
+            call.store(&mut shard, &key, 2, Expiry::Never)?;
         }
         Ok(is_set)
     })?;
@@ -102,7 +102,7 @@ pub(super) fn psetex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 fn set_expiring(call: &Call<'_>, reply: &mut Reply<'_>, unit: Unit, command: &'static str) -> Outcome {
     let expiry = relative(call.integer(2)?, unit, call.now_ms, command)?;
     let key = call.key(1);
-    call.with_room(&key, || call.engine().lock(&key).set(&key, call.argument(3), expiry, call.now_ms))?;
+    call.with_room(&key, || call.store(&mut call.engine().lock(&key), &key, 3, expiry))?;
     changed_by_set(call, &key, expiry);
     reply.ok();
     Ok(())
@@ -115,7 +115,7 @@ pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.out.truncate(begin);
         let mut shard = call.engine().lock(&key);
         reply_value(call, &mut shard, &key, reply);
-        shard.set(&key, call.argument(2), Expiry::Never, call.now_ms)
+        call.store(&mut shard, &key, 2, Expiry::Never)
     })?;
     call.changed(&key, Change::Set);
     Ok(())

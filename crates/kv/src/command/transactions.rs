@@ -107,6 +107,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
             shared: call.shared,
             statistics: call.statistics,
             isolation: call.isolation,
+            body: None,
             now_ms: call.now_ms,
         };
         one.perform_queued(reply);
