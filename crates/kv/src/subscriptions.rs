@@ -3,7 +3,6 @@
 //! Decides who receives a message; how it looks, and how it gets there, `pubsub` decides. A publisher takes a lock that publishers share,
 //! who subscribes takes it alone.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -48,7 +47,8 @@ pub(crate) struct Subscriptions<R> {
     shards: RwLock<Topics<R>>,
 }
 
-type Topics<R> = HashMap<Name, Vec<Arc<R>>, RandomState>;
+/// A list too: those whose patterns match a message get it in an order that does not change from one run to the next.
+type Topics<R> = IndexMap<Name, Vec<Arc<R>>, RandomState>;
 
 /// Of one client, in the order in which it subscribed.
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ impl<R: Receiver> Subscriptions<R> {
             receivers.remove(at);
         }
         if receivers.is_empty() {
-            topics.remove(name);
+            topics.swap_remove(name);
         }
     }
 
@@ -285,6 +285,17 @@ mod tests {
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
             assert_eq!(all.count(kind), 0);
         }
+    }
+
+    #[test]
+    fn patterns_come_in_the_order_in_which_they_were_subscribed_to() {
+        let (all, client, mut own) = (Subscriptions::default(), Arc::new(Client(1)), Own::default());
+        let patterns: Vec<_> = (0..20).map(|stars| format!("n{}", "*".repeat(20 - stars))).collect();
+        for pattern in &patterns {
+            assert!(all.add(Kind::Pattern, pattern.as_bytes(), &client, &mut own));
+        }
+        let received = received(&all, "news");
+        assert!(received.iter().map(|(pattern, _)| pattern).eq(&patterns), "{received:?}");
     }
 
     #[test]

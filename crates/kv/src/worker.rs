@@ -23,8 +23,7 @@ use crate::transport::Transport;
 
 const EVENTS: usize = 1024;
 pub(crate) const WAKE: Token = Token(usize::MAX);
-/// Read at once. A batch that is larger goes on after the others.
-/// So that a request with a value of 64 KiB is read at once.
+/// Read at once: a request with a value of 64 KiB, and no second read for it. A batch that is larger goes on after the others.
 const INPUT_BYTES: usize = 128 << 10;
 const OUTPUT_BYTES: usize = 64 << 10;
 /// Where the buffers of all clients take half of what they may: what keeps each from taking more.
