@@ -1,11 +1,11 @@
-//! Any bytes as requests, of RESP and of the 0x1F text protocol. RESP says the same however the bytes are split. The
-//! first four bytes are the lengths of the pieces, again and again.
+//! Any bytes as requests, of RESP and of the 0x1F text protocol. RESP says the same however the bytes are split, and with
+//! arguments that are kept elsewhere while they arrive. The first four bytes are the lengths of the pieces, again and again.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use resp::separator::{self, Request};
-use resp::{DecodeError, Limits, RequestScanner};
+use resp::{Begun, DecodeError, Limits, RequestScanner};
 
 const LIMITS: Limits = Limits { depth_max: 1, elements_max: 64, bulk_bytes_max: 512, line_bytes_max: 128 };
 
@@ -17,7 +17,9 @@ fuzz_target!(|input: &[u8]| {
         *end += usize::from(piece).max(1);
         (*end < bytes.len()).then_some(*end)
     });
-    assert_eq!(requests(bytes, ends), requests(bytes, std::iter::empty()));
+    let whole = requests(bytes, std::iter::empty());
+    assert_eq!(requests(bytes, ends.clone()), whole);
+    assert_eq!(Apart::default().requests(bytes, ends), whole);
     check_separator(bytes);
 });
 
@@ -39,6 +41,80 @@ fn requests(bytes: &[u8], cuts: impl Iterator<Item = usize>) -> Requests {
         }
     }
     (requests, None)
+}
+
+/// Reads requests, and keeps each argument of which a part is missing apart from them.
+struct Apart {
+    scanner: RequestScanner,
+    unread: Vec<u8>,
+    argument: Option<(Begun, Vec<u8>)>,
+    found: Vec<Vec<Vec<u8>>>,
+}
+
+impl Default for Apart {
+    fn default() -> Self {
+        let (scanner, unread, found) = (RequestScanner::new(LIMITS), Vec::new(), Vec::new());
+        Self { scanner, unread, argument: None, found }
+    }
+}
+
+impl Apart {
+    fn requests(mut self, bytes: &[u8], cuts: impl Iterator<Item = usize>) -> Requests {
+        let mut at = 0;
+        for cut in cuts.chain([bytes.len()]) {
+            if let Err(error) = self.hear(&bytes[at..cut]) {
+                return (self.found, Some(error));
+            }
+            at = cut;
+        }
+        (self.found, None)
+    }
+
+    fn hear(&mut self, mut piece: &[u8]) -> Result<(), DecodeError> {
+        if let Some((begun, argument)) = &mut self.argument {
+            let (own, rest) = piece.split_at(piece.len().min(begun.length - argument.len()));
+            argument.extend_from_slice(own);
+            piece = rest;
+            if argument.len() < begun.length {
+                return Ok(());
+            }
+        }
+        self.unread.extend_from_slice(piece);
+        while !self.unread.is_empty() && self.take_request()? {}
+        Ok(())
+    }
+
+    /// Takes the first request; whether it is there.
+    fn take_request(&mut self) -> Result<bool, DecodeError> {
+        let apart = self.argument.as_ref().map_or(0, |(_, argument)| argument.len());
+        match self.scanner.scan(&self.unread) {
+            Ok(Some(arguments)) => {
+                let arguments = match &self.argument {
+                    Some((begun, argument)) => arguments.with(begun.index, argument),
+                    None => arguments,
+                };
+                let bytes = arguments.bytes;
+                assert_eq!(arguments.bytes_everywhere(), bytes + apart);
+                self.found.push(arguments.iter().map(<[u8]>::to_vec).collect());
+                self.unread.drain(..bytes);
+                self.argument = None;
+                Ok(true)
+            }
+            Ok(None) => {
+                self.set_apart();
+                Ok(false)
+            }
+            // Where in the request it is: what was set apart stands before it, for nothing behind it was read until then.
+            Err(error) => Err(DecodeError { at: error.at + apart, ..error }),
+        }
+    }
+
+    fn set_apart(&mut self) {
+        let (None, Some(begun)) = (&self.argument, self.scanner.begun()) else { return };
+        let end = self.unread.len().min(begun.at + begun.length);
+        self.scanner.detach();
+        self.argument = Some((begun, self.unread.drain(begun.at..end).collect()));
+    }
 }
 
 fn check_separator(mut bytes: &[u8]) {
