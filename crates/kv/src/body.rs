@@ -8,7 +8,7 @@ use resp::Begun;
 const LONG_PART: usize = 4;
 /// What is missing is read with what stands behind it, and copied, when it is less.
 const MISSING_BYTES_MIN: usize = 16 << 10;
-/// Memory is taken for so many reads at once, or for as much again as there is: what a client announces takes none before it comes.
+/// Memory is taken for so many reads at once, or for as much again as there is: what a client only announces takes no more.
 const READS_AHEAD: usize = 8;
 
 /// One argument of the first request that is unread.
@@ -20,6 +20,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
+    /// Whether an argument is worth memory of its own.
     pub(crate) fn is_wanted(begun: &Begun, read_bytes_max: usize) -> bool {
         begun.length >= read_bytes_max / LONG_PART
     }
