@@ -8,7 +8,7 @@ use crate::clients::Client;
 use crate::conversation::{Context, Conversation, Pause};
 use crate::limits::Limits;
 use crate::session::Session;
-use crate::transport::Transport;
+use crate::transport::{self, Transport};
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -103,10 +103,12 @@ impl Connection {
     fn read(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {
         let Buffers { input, output } = buffers;
         let input = &mut input[..context.input_bytes_max];
-        let (read, room, shared) = match self.conversation.room(input.len()) {
-            Some(unread) => {
-                let room = unread.capacity() - unread.len();
-                (self.transport.read_behind(unread), room, &[][..])
+        let body =
+            self.transport.plain().and_then(|socket| Some((socket, self.conversation.room(input.len())?)));
+        let (read, room, shared) = match body {
+            Some((socket, body)) => {
+                let room = body.capacity() - body.len();
+                (transport::read_behind(socket, body), room, &[][..])
             }
             None => (self.transport.read(input), input.len(), &*input),
         };

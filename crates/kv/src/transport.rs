@@ -45,17 +45,11 @@ impl Transport {
         }
     }
 
-    /// As [`Self::read`], to where `buffer` has capacity to spare.
-    pub(crate) fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    /// The socket, if what it gives is what the client sent.
+    pub(crate) fn plain(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(socket) => Ok(recv(socket, spare_capacity(buffer), RecvFlags::empty())?.0),
-            Self::Tls(tls) => {
-                let begin = buffer.len();
-                buffer.resize(buffer.capacity(), 0);
-                let read = tls.read(&mut buffer[begin..]);
-                buffer.truncate(begin + read.as_ref().copied().unwrap_or_default());
-                read
-            }
+            Self::Plain(socket) => Some(socket),
+            Self::Tls(_) => None,
         }
     }
 
@@ -90,6 +84,11 @@ impl Transport {
             Self::Tls(tls) => !tls.session.wants_write(),
         }
     }
+}
+
+/// As [`Transport::read`], to where `buffer` has capacity to spare.
+pub(crate) fn read_behind(socket: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    Ok(recv(socket, spare_capacity(buffer), RecvFlags::empty())?.0)
 }
 
 impl Tls {

@@ -261,7 +261,7 @@ fn shake_hands(address: SocketAddr, authority: &Authority) -> (rustls::ClientCon
     (session, stream)
 }
 
-/// Their rest is read to where their begin is, one record after the other.
+/// Their begin is kept while the rest comes, one record after the other.
 #[test]
 fn large_values_come_whole_through_tls() {
     let authority = Authority::new();
