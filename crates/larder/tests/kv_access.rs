@@ -230,14 +230,21 @@ fn clients_may_need_certificates() {
 
 #[test]
 fn both_kinds_of_listeners_serve_the_same_keys() {
-    let authority = Authority::new();
-    let identity = authority.identity(&["localhost", "127.0.0.1"]);
-    let kv = KvService::start(LARDER, &tls(&identity, "").replacen("[]", "[\"127.0.0.1:0\"]", 1));
+    let (authority, kv) = start_beside_tls("");
     assert_eq!(kv.ask("SET a b\r\n"), "+OK\r\n");
     let port = kv.addresses()[1].port().to_string();
     let authority = authority.file().display().to_string();
     let output = testkit::run("redis-cli", ["--tls", "-p", &port, "--cacert", &authority, "GET", "a"]);
     assert_eq!(output.text(), "b\n");
+}
+
+/// A server with a listener beside that for TLS, which is its second.
+fn start_beside_tls(more: &str) -> (Authority, KvService) {
+    let authority = Authority::new();
+    let identity = authority.identity(&["localhost", "127.0.0.1"]);
+    let settings = tls(&identity, "").replacen("[]", "[\"127.0.0.1:0\"]", 1);
+    let kv = KvService::start(LARDER, &format!("{more}\n{settings}"));
+    (authority, kv)
 }
 
 /// A session of TLS whose handshake is done.
@@ -264,10 +271,7 @@ fn shake_hands(address: SocketAddr, authority: &Authority) -> (rustls::ClientCon
 /// Their begin is kept while the rest comes, one record after the other.
 #[test]
 fn large_values_come_whole_through_tls() {
-    let authority = Authority::new();
-    let identity = authority.identity(&["localhost", "127.0.0.1"]);
-    let settings = tls(&identity, "").replacen("[]", "[\"127.0.0.1:0\"]", 1);
-    let kv = KvService::start(LARDER, &format!("workers = 1\n{settings}"));
+    let (authority, kv) = start_beside_tls("workers = 1");
     let (mut session, mut stream) = shake_hands(kv.addresses()[1], &authority);
     let mut stream = rustls::Stream::new(&mut session, &mut stream);
     for bytes in [65_536, 200_000, 1_000_003] {
@@ -285,10 +289,7 @@ fn large_values_come_whole_through_tls() {
 /// The connection ends with its command, and both are there when the worker comes to it.
 #[test]
 fn the_last_command_of_a_client_that_ends_without_notice_counts() {
-    let authority = Authority::new();
-    let identity = authority.identity(&["localhost", "127.0.0.1"]);
-    let settings = tls(&identity, "").replacen("[]", "[\"127.0.0.1:0\"]", 1);
-    let kv = KvService::start(LARDER, &format!("workers = 1\nenable_debug_command = \"local\"\n{settings}"));
+    let (authority, kv) = start_beside_tls("workers = 1\nenable_debug_command = \"local\"");
     let tls_address = kv.addresses()[1];
     let (mut session, mut leaving) = shake_hands(tls_address, &authority);
     let mut other = connect(kv.address());

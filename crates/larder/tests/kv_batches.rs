@@ -244,6 +244,13 @@ fn long_values(script: &mut Script, bytes: usize) {
     for part in [&value, &other, &b"its key is long"[..]] {
         bulk(&mut script.replies, part);
     }
+    // The key has memory of its own, and not the value.
+    script.request(&[b"SET", &other, b"this one too"]);
+    script.replies.extend(b"+OK\r\n");
+    script.request(&[b"GET", &other]);
+    bulk(&mut script.replies, b"this one too");
+    script.request(&[b"DEL", &other]);
+    script.replies.extend(b":1\r\n");
     script.request(&[b"MULTI"]);
     script.request(&[b"SET", b"long", &value]);
     script.request(&[b"APPEND", b"long", &other]);

@@ -74,6 +74,43 @@ fn requests_larger_than_a_read_wait_with_those_behind_them() {
     assert_eq!(stream.read(&mut [0]).expect("the end"), 0);
 }
 
+/// A number of `INFO` or `CLIENT LIST`: what stands behind its name.
+fn number(text: &str, name: &str) -> u64 {
+    let (_, behind) = text.split_once(name).unwrap_or_else(|| panic!("no {name} in {text}"));
+    let digits = behind.split(|other: char| !other.is_ascii_digit()).next().unwrap_or_default();
+    digits.parse().unwrap_or_else(|_| panic!("{name} is no number in {text}"))
+}
+
+#[test]
+fn a_value_that_is_only_announced_takes_little_memory() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
+    let mut stream = connect(&kv);
+    let begin = "CLIENT SETNAME sender\r\n*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n$100000000\r\n";
+    stream.write_all(format!("{begin}{}", "v".repeat(200_000)).as_bytes()).expect("sent");
+    read_exactly(&mut stream, b"+OK\r\n");
+    let kept = || {
+        let clients = testkit::converse(kv.address(), b"CLIENT LIST\r\nQUIT\r\n", usize::MAX);
+        let clients = String::from_utf8_lossy(&clients).into_owned();
+        let sender = clients.lines().find(|line| line.contains("name=sender")).map(str::to_owned);
+        number(&sender.expect("it is there"), "qbuf=")
+    };
+    wait::until_true("what it has sent is kept", || kept() >= 200_000);
+    assert!(kept() <= 2 << 20, "{} bytes for 200,000", kept());
+}
+
+#[test]
+fn bytes_of_long_values_are_counted() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]);
+    let received = || {
+        let stats = testkit::converse(kv.address(), b"INFO stats\r\nQUIT\r\n", usize::MAX);
+        number(&String::from_utf8_lossy(&stats), "total_net_input_bytes:")
+    };
+    let before = received();
+    set_big(&kv, 3_000_000);
+    let more = received() - before;
+    assert!((3_000_000..3_001_000).contains(&more), "{more} bytes");
+}
+
 /// What a client sends while its command waits is read later, and with it that there is no more.
 #[test]
 fn a_client_that_leaves_while_its_command_waits_is_answered_and_gone() {
