@@ -49,6 +49,27 @@ impl Budget {
         budget
     }
 
+    /// For what is not to count here yet, out of the same memory.
+    pub(crate) fn beside(&self, bytes_max: u64) -> Self {
+        Self {
+            used_bytes: AtomicU64::new(0),
+            bytes_max: AtomicU64::new(bytes_max),
+            fixed_bytes: AtomicU64::new(0),
+            segments: Arc::clone(&self.segments),
+            blocks: Arc::clone(&self.blocks),
+            supply: Arc::clone(&self.supply),
+            commons: Arc::clone(&self.commons),
+            idle_bytes: AtomicUsize::new(0),
+            pack_from_bytes: AtomicUsize::new(self.pack_from_bytes()),
+        }
+    }
+
+    /// From now on this counts what counted there.
+    pub(crate) fn take_over(&self, beside: &Self) {
+        self.used_bytes.fetch_add(beside.used_bytes.swap(0, Relaxed), Relaxed);
+        self.fixed_bytes.fetch_add(beside.fixed_bytes.swap(0, Relaxed), Relaxed);
+    }
+
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
     }

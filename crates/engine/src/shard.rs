@@ -287,8 +287,20 @@ impl Shard {
 
     /// One of the same kind.
     pub(crate) fn empty_copy(&mut self) -> Self {
-        let (budget, losses) = (Arc::clone(&self.budget), Arc::clone(&self.losses));
+        self.empty_copy_within(Arc::clone(&self.budget))
+    }
+
+    /// One that counts elsewhere.
+    pub(crate) fn empty_copy_within(&mut self, budget: Arc<Budget>) -> Self {
+        let losses = Arc::clone(&self.losses);
         Self::new(self.policy, self.hasher.clone(), budget, losses, self.chance.next())
+    }
+
+    /// One that was made elsewhere becomes one of the same kind.
+    pub(crate) fn adapt(&self, other: &mut Self) {
+        self.budget.take_over(&other.budget);
+        other.budget = Arc::clone(&self.budget);
+        other.policy = self.policy;
     }
 
     /// Takes over what another has.

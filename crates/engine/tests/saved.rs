@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use engine::{Access, Database, Engine, Expiry, Policy, Saved, SavedError, Settings};
+use engine::{Access, Database, Engine, Expiry, Policy, Saved, SavedError, Settings, Source};
 use proptest::prelude::*;
 
 const NOW_MS: u64 = 1_000_000;
@@ -127,6 +127,68 @@ fn a_server_of_another_size_takes_what_fits() {
             assert!(if bytes_max > 20 * MIB { there == model.len() } else { there > 100 });
         }
     }
+}
+
+type Happens = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// Gives bytes; something happens before those at the end of the last part.
+struct Interrupted {
+    bytes: Vec<u8>,
+    happens: Happens,
+}
+
+impl Source for Interrupted {
+    fn bytes(&self) -> u64 {
+        self.bytes.bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if offset * 10 > self.bytes() * 9 {
+            let happens = self.happens.lock().expect("nobody panics meanwhile").take();
+            happens.into_iter().for_each(|happens| happens());
+        }
+        self.bytes.read_at(offset, buffer)
+    }
+}
+
+/// A single shard that has room once; what happens while it is loaded in the background.
+fn interrupted(happens: impl FnOnce(&Engine) + Send + 'static) -> (Arc<Engine>, Model) {
+    let before = Engine::new(&settings(8 * MIB, Policy::default()));
+    let model = fill(&before, 2500);
+    let place = Happens::default();
+    let source = Interrupted { bytes: exported(&before), happens: Arc::clone(&place) };
+    let saved = Arc::new(Saved::open(source).expect("it is in order"));
+    let after = Arc::new(Engine::restored(&settings(2 * MIB, Policy::default()), &saved, NOW_MS));
+    let engine = Arc::clone(&after);
+    *place.lock().expect("nobody panics meanwhile") = Some(Box::new(move || happens(&engine)));
+    after.load(0);
+    assert!(place.lock().expect("nobody panics meanwhile").is_none(), "it happened");
+    check(&after);
+    (after, model)
+}
+
+/// Who serves a client does not wait for the thread in the background, and loads the shard too.
+#[test]
+fn a_shard_that_is_needed_while_it_is_loaded_is_there_whole() {
+    let (after, model) = interrupted(|engine| {
+        engine.shards().for_each(|shard| assert!(shard.counts().keys[0] > 100));
+    });
+    assert!(model.iter().all(|(name, entry)| found(&after, name).as_ref() == Some(entry)));
+    assert!(after.used_bytes() < 2 * MIB, "{}", after.used_bytes());
+    after.shards_as_they_are().for_each(|mut shard| shard.clear());
+    assert!(after.used_bytes() < MIB, "{}", after.used_bytes());
+}
+
+#[test]
+fn a_policy_set_while_a_shard_is_loaded_stays_set() {
+    let (after, _) = interrupted(|engine| engine.set_policy(Policy::NoEviction));
+    let mut writes = 0..100_000;
+    let is_refused = writes.any(|number| {
+        let name = format!("more-{number}");
+        let key = after.key(database(1), name.as_bytes());
+        after.lock(&key).set(&key, &[b'a'; 1000], Expiry::Never, NOW_MS).is_err()
+    });
+    assert!(is_refused);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::format::Kind;
 use super::read::{Opened, Parts};
 use super::{Saved, SavedError};
+use crate::budget::Budget;
 use crate::engine::{Engine, Settings};
 use crate::hash::Key;
 use crate::index::Index;
@@ -75,11 +76,10 @@ impl Engine {
     /// Loads a shard, unless it is loaded or another thread is at it.
     pub fn load(&self, number: usize) {
         // Not under its lock: who needs the shard in the meantime is not kept waiting by this thread.
-        let Some(pending) = self.shard_as_is(number).pending().cloned() else { return };
-        let like = self.shard_as_is(number).empty_copy();
-        let loaded = pending.load(like);
+        let Some((pending, empty)) = self.shard_as_is(number).loadable() else { return };
+        let loaded = pending.load(empty);
         let mut shard = self.shard_as_is(number);
-        if shard.pending().is_some() {
+        if shard.pending.is_some() {
             pending.count(&loaded);
             shard.begin_with(loaded);
         }
@@ -105,20 +105,25 @@ impl Shard {
         self.pending = Some(Box::new(pending));
     }
 
-    fn pending(&self) -> Option<&Pending> {
-        self.pending.as_deref()
+    /// What it waits for, and where to load that to: beside the budget, which two threads that load the same shard would use up, and then
+    /// each would evict what it has for the sake of the other.
+    fn loadable(&mut self) -> Option<(Pending, Self)> {
+        let pending = self.pending.as_deref().cloned()?;
+        let budget = Arc::new(self.budget.beside(pending.bytes_max(&self.budget)));
+        Some((pending, self.empty_copy_within(budget)))
     }
 
     /// Loads what it waits for.
     #[cold]
     pub(crate) fn load(&mut self) {
-        let Some(pending) = self.pending.take() else { return };
-        let loaded = pending.load(self.empty_copy());
+        let Some((pending, empty)) = self.loadable() else { return };
+        let loaded = pending.load(empty);
         pending.count(&loaded);
         self.begin_with(loaded);
     }
 
-    fn begin_with(&mut self, loaded: Loaded) {
+    fn begin_with(&mut self, mut loaded: Loaded) {
+        self.adapt(&mut loaded.shard);
         self.replace(loaded.shard);
     }
 }
@@ -152,6 +157,19 @@ impl Pending {
         self.saved.loaded_shards.fetch_add(1, Relaxed);
         self.saved.loaded_keys.fetch_add(keys, Relaxed);
         self.saved.left_out_keys.fetch_add(loaded.written_keys.saturating_sub(keys), Relaxed);
+    }
+
+    /// What there is for this shard. When not all of the file fits, each shard gives some up: else those that come last would have to give
+    /// all.
+    fn bytes_max(&self, budget: &Budget) -> u64 {
+        let bytes_max = u128::from(budget.bytes_max());
+        let shards = self.saved.loaded_shards.load(Relaxed) + 1;
+        let so_far = if self.saved.bytes() > budget.bytes_max() {
+            bytes_max * u128::from(shards) / self.shards as u128
+        } else {
+            bytes_max
+        };
+        (so_far as u64).saturating_sub(budget.used_bytes())
     }
 
     /// About as many.
@@ -291,16 +309,8 @@ impl Loading<'_> {
         self.shard.add_loaded(queue, &key, content, large, now_ms)
     }
 
-    /// When not all of it fits, each shard gives some up: else those that come last would have to give all.
     fn keep_to_share(&mut self) {
-        let (budget, saved) = (Arc::clone(&self.shard.budget), &self.pending.saved);
-        let share = if saved.bytes() > budget.bytes_max() {
-            let shards = saved.loaded_shards.load(Relaxed) + 1;
-            (budget.bytes_max() as u128 * u128::from(shards) / self.pending.shards as u128) as u64
-        } else {
-            budget.bytes_max()
-        };
-        while budget.used_bytes() > share && self.shard.relieve(self.pending.now_ms) {}
+        while self.shard.budget.is_exceeded() && self.shard.relieve(self.pending.now_ms) {}
     }
 }
 
