@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::error::OriginError;
 use super::resolve::Resolver;
@@ -19,9 +21,28 @@ use crate::config::{AddressFamily, OriginConfig, OriginEndpoint, OriginProtocol}
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Any byte stream: TCP or Unix socket, with TLS or without.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {
+    /// The socket at the bottom.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
 
-impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for T {}
+impl Socket for TcpStream {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl Socket for UnixStream {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl Socket for TlsStream<Stream> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.get_ref().0.descriptor()
+    }
+}
 
 pub(super) type Stream = Box<dyn Socket>;
 

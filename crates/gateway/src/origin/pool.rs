@@ -264,8 +264,8 @@ impl Idle {
             return Usefulness::Gone;
         }
         match self.connection.readiness() {
-            Readiness::Ready => Usefulness::Ready,
-            Readiness::Busy => Usefulness::Later,
+            Readiness::Ready if self.connection.is_quiet() => Usefulness::Ready,
+            Readiness::Ready | Readiness::Busy => Usefulness::Later,
             Readiness::Closed => Usefulness::Gone,
         }
     }

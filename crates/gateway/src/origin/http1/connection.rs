@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf};
 use tokio::runtime::{Handle, Id};
 use tokio::task::JoinHandle;
@@ -56,7 +58,7 @@ type Upload = JoinHandle<Option<WriteHalf<Stream>>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Readiness {
     Ready,
-    /// The last exchange isn't quite over.
+    /// The last exchange isn't quite over, or something has come that is still to be looked at.
     Busy,
     Closed,
 }
@@ -77,7 +79,7 @@ impl Http1Connection {
         self.home
     }
 
-    /// Whether it can carry a request, by what has arrived on it until now. Nothing may arrive on an idle connection:
+    /// Whether it can carry a request, by what events have told of it until now. Nothing may arrive on an idle connection:
     /// bytes behind a response are not the next one.
     //= RFC 9112 section 6.3: bytes after the response are not its
     pub(in super::super) fn readiness(&mut self) -> Readiness {
@@ -97,6 +99,15 @@ impl Http1Connection {
             Poll::Pending => quiet,
             Poll::Ready(_) => Readiness::Closed,
         }
+    }
+
+    /// Whether nothing has come that no event has told of yet: the runtime of a worker that has other things to do does not
+    /// know of it, and a read would not even try.
+    //= RFC 9112 section 6.3: bytes after the response are not its
+    pub(in super::super) fn is_quiet(&self) -> bool {
+        let Io::Whole(stream) = &self.io else { return false };
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        recv(stream.descriptor(), &mut [0; 1], flags).is_err_and(|error| error == Errno::AGAIN)
     }
 
     /// Makes one stream of the two halves when the request body has ended.

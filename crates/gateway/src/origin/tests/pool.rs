@@ -1,5 +1,8 @@
 //! Which connections are used again, and when a request is sent twice.
 
+use std::io::{self, BufRead as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -11,7 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
 use super::scripted::*;
-use crate::config::OriginConfig;
+use crate::config::{OriginConfig, OriginEndpoint};
 use crate::origin::{BodyFrame, Origin, OriginError, Origins, RequestBody};
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -205,6 +208,49 @@ fn workers_borrow_each_others_idle_connections() {
     assert_eq!((server.connections(), origin.stats().connections_reused), (1, 1));
     drop(stop);
     worker.join().unwrap();
+}
+
+/// Answers on two connections; on the first, it goes on without being asked when it is told to, and hangs up the
+/// channel after that.
+fn serve_unasked(listener: UnixListener, told: mpsc::Receiver<()>, unasked: fn(&mut UnixStream)) {
+    let answer = |stream: &mut UnixStream| {
+        let lines = io::BufReader::new(&mut *stream).lines().map(Result::unwrap);
+        assert!(lines.take_while(|line| !line.is_empty()).count() > 1);
+        stream.write_all(OK.as_bytes()).unwrap();
+    };
+    thread::spawn(move || {
+        let mut first = listener.accept().unwrap().0;
+        answer(&mut first);
+        told.recv().unwrap();
+        unasked(&mut first);
+        drop(told);
+        answer(&mut listener.accept().unwrap().0);
+    });
+}
+
+/// The worker at home has other things to do, and no event has told it yet of what came on its connection.
+//= RFC 9112 section 6.3: bytes after the response are not its
+#[test]
+fn what_comes_unasked_is_noticed_before_an_event_tells_of_it() {
+    const POISON: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+    let cases: [fn(&mut UnixStream); 2] =
+        [|stream| stream.write_all(POISON).unwrap(), |stream| stream.shutdown(Shutdown::Write).unwrap()];
+    for unasked in cases {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("origin.sock");
+        let (tell, told) = mpsc::sync_channel(0);
+        serve_unasked(UnixListener::bind(&path).unwrap(), told, unasked);
+        let (background, server) = server(Vec::new());
+        let mut config = config(server.address);
+        config.endpoint = OriginEndpoint::Unix(path);
+        let origin = Origins::new(background).origin(&config);
+        let home = runtime();
+        home.block_on(async { fetch(&origin, get()).await.unwrap() });
+        tell.send(()).unwrap();
+        tell.send(()).unwrap_err();
+        runtime().block_on(async { assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok") });
+        assert_eq!((origin.stats().connections_opened, origin.stats().retries), (2, 0));
+    }
 }
 
 #[test]
