@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use testkit::{Client, Exchange, Larder, Response, ScriptedOrigin, Setup};
+use testkit::{Client, Exchange, Response, ScriptedOrigin, Setup};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -62,6 +62,7 @@ const PAGES: [Page; 12] = [
 
 const USERS: usize = 8;
 const ROUNDS: usize = 30;
+const ROUNDS_PER_URI: usize = 5;
 
 #[test]
 fn nobody_gets_what_was_made_for_somebody_else() {
@@ -69,20 +70,19 @@ fn nobody_gets_what_was_made_for_somebody_else() {
     let origin =
         ScriptedOrigin::start(move |exchange| answer(exchange, turns.fetch_add(1, Ordering::Relaxed)));
     let larder = Setup::origin(LARDER, &origin.url()).start();
-    let collapsed: usize = thread::scope(|scope| {
-        let visit = |user: usize| User { name: format!("u{user}"), larder: &larder }.visit();
-        let users: Vec<_> = (0..USERS).map(|user| scope.spawn(move || visit(user))).collect();
-        users.into_iter().map(|user| user.join().expect("nobody got what is not his")).sum()
-    });
+    let mut users: Vec<_> =
+        (0..USERS).map(|user| User { name: format!("u{user}"), client: larder.client() }).collect();
+    let visits = (0..ROUNDS).flat_map(|round| PAGES.iter().map(move |page| (round, page)));
+    let collapsed: usize = visits.map(|(round, page)| visit_together(&mut users, page, round)).sum();
     assert!(collapsed > 0, "users met");
-    assert!(larder.get("/field").is_hit(), "what is for everybody is stored");
+    assert!(larder.get("/field?0").is_hit(), "what is for everybody is stored");
 }
 
 /// Sometimes late, so that requests meet; sometimes broken, so that stale responses are used.
 fn answer(exchange: &mut Exchange<'_>, turn: u64) {
     let user = exchange.request.field("x-user").to_owned();
-    let page =
-        PAGES.iter().find(|page| exchange.request.target() == page.path).expect("only pages are asked for");
+    let path = exchange.request.target().split('?').next().expect("there is a path");
+    let page = PAGES.iter().find(|page| path == page.path).expect("only pages are asked for");
     exchange.delay_ms(turn % 5);
     let fields = format!("{}\r\nX-User: {user}\r\n", page.says.replace('@', &user));
     if turn.is_multiple_of(11) {
@@ -97,31 +97,37 @@ fn answer(exchange: &mut Exchange<'_>, turn: u64) {
     }
 }
 
-struct User<'a> {
-    name: String,
-    larder: &'a Larder,
+/// All ask for it at the same time; says how many waited for another's forward.
+fn visit_together(users: &mut [User], page: &Page, round: usize) -> usize {
+    thread::scope(|scope| {
+        let visits: Vec<_> =
+            users.iter_mut().map(|user| scope.spawn(move || user.visit(page, round))).collect();
+        let collapsed = visits.into_iter().map(|visit| visit.join().expect("nobody got what is not his"));
+        collapsed.filter(|collapsed| *collapsed).count()
+    })
 }
 
-impl User<'_> {
-    /// Says how often this user waited for another's forward.
-    fn visit(&self) -> usize {
-        let mut collapsed = 0;
-        let mut client = Client::connect(self.larder.address());
-        for round in 0..ROUNDS {
-            for page in &PAGES {
-                let mut fields = format!("X-User: {}\r\n", self.name);
-                if page.path.starts_with("/authorization") {
-                    fields.push_str(&format!("Authorization: {}\r\n", self.name));
-                }
-                if round % 7 == 3 {
-                    fields.push_str("Cache-Control: no-cache\r\n");
-                }
-                let response = client.ask(if round % 9 == 5 { "HEAD" } else { "GET" }, page.path, &fields);
-                self.judge(page, &response);
-                collapsed += usize::from(response.cache_status().contains("collapsed"));
-            }
+struct User {
+    name: String,
+    client: Client,
+}
+
+impl User {
+    /// Says whether this user waited for another's forward.
+    fn visit(&mut self, page: &Page, round: usize) -> bool {
+        let mut fields = format!("X-User: {}\r\n", self.name);
+        if page.path.starts_with("/authorization") {
+            fields.push_str(&format!("Authorization: {}\r\n", self.name));
         }
-        collapsed
+        if round % 7 == 3 {
+            fields.push_str("Cache-Control: no-cache\r\n");
+        }
+        let method = if round % 9 == 5 { "HEAD" } else { "GET" };
+        // What a response says is known after the first: only before that, who asks at the same time waits for it.
+        let target = format!("{}?{}", page.path, round / ROUNDS_PER_URI);
+        let response = self.client.ask(method, &target, &fields);
+        self.judge(page, &response);
+        response.cache_status().contains("collapsed")
     }
 
     fn judge(&self, page: &Page, response: &Response) {

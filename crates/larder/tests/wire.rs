@@ -58,14 +58,16 @@ fn check(method: &'static str, cases: &'static [Case]) {
     }
 }
 
-/// What an origin says on a connection before it is asked answers nobody: a farewell, or an attack.
+/// What an origin says on a connection before it is asked answers nobody: a farewell, or an attack. Through a Unix socket,
+/// which has what was sent as soon as it was sent.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[test]
 fn bytes_before_a_request() {
     const FAREWELL: &str = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     for early in [POISON, FAREWELL, "\r\n", "x"] {
         let (told, outcome) = std::sync::mpsc::sync_channel(1);
-        let origin = ScriptedOrigin::start(move |exchange| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let origin = ScriptedOrigin::start_unix(&folder.path().join("origin"), move |exchange| {
             let target = exchange.request.target().to_owned();
             exchange.respond("200 OK", "Cache-Control: no-store\r\n", &target);
             if target == "/first" {
