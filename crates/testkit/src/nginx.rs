@@ -77,9 +77,10 @@ http {{
     sendfile on;
     keepalive_requests 100000;
     server {{
+        {directives}
+        # It listens on one after the other, and this is the one that is waited for.
         listen {address};
         root {folder}/root;
-        {directives}
     }}
 }}
 "
