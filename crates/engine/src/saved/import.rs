@@ -73,7 +73,7 @@ impl Engine {
         engine
     }
 
-    /// Loads a shard, unless it is loaded or another thread is at it.
+    /// Loads a shard, unless it is loaded. Who needs it meanwhile loads it too, and this is dropped then.
     pub fn load(&self, number: usize) {
         // Not under its lock: who needs the shard in the meantime is not kept waiting by this thread.
         let Some((pending, empty)) = self.shard_as_is(number).loadable() else { return };
