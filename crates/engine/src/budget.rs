@@ -21,53 +21,69 @@ pub(crate) struct Budget {
     bytes_max: AtomicU64,
     /// Of those in use, what eviction can't give back.
     fixed_bytes: AtomicU64,
-    pub(crate) supply: Arc<Supply>,
-    pub(crate) segments: Arc<Chunks<SEGMENT_BYTES>>,
-    pub(crate) blocks: Arc<Chunks<BLOCK_BYTES>>,
-    pub(crate) commons: Arc<Commons>,
+    /// What the allocator has got back since the begin.
+    freed_bytes: AtomicU64,
+    pub(crate) pools: Pools,
     /// Among what is in use: what huge pages may take beside it.
     idle_bytes: AtomicUsize,
     /// Large values from this length on are kept compressed.
     pack_from_bytes: AtomicUsize,
 }
 
-impl Budget {
-    pub(crate) fn new(bytes_max: u64, shards: usize) -> Self {
+/// Where the pieces come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Pools {
+    pub(crate) supply: Arc<Supply>,
+    pub(crate) segments: Arc<Chunks<SEGMENT_BYTES>>,
+    pub(crate) blocks: Arc<Chunks<BLOCK_BYTES>>,
+    pub(crate) commons: Arc<Commons>,
+}
+
+impl Pools {
+    fn new(shards: usize) -> Self {
         let supply = Arc::<Supply>::default();
-        let budget = Self {
-            used_bytes: AtomicU64::new(0),
-            bytes_max: AtomicU64::new(0),
-            fixed_bytes: AtomicU64::new(0),
+        Self {
             segments: Chunks::new(Arc::clone(&supply)),
             blocks: Chunks::new(Arc::clone(&supply)),
             supply,
             commons: Arc::new(Commons::new(shards)),
-            idle_bytes: AtomicUsize::new(0),
-            pack_from_bytes: AtomicUsize::new(usize::MAX),
-        };
+        }
+    }
+}
+
+impl Budget {
+    pub(crate) fn new(bytes_max: u64, shards: usize) -> Self {
+        let budget = Self::of(Pools::new(shards));
         budget.set_bytes_max(bytes_max);
         budget
     }
 
-    /// For what is not to count here yet, out of the same memory.
-    pub(crate) fn beside(&self, bytes_max: u64) -> Self {
+    /// Nothing, and no room.
+    fn of(pools: Pools) -> Self {
         Self {
             used_bytes: AtomicU64::new(0),
-            bytes_max: AtomicU64::new(bytes_max),
+            bytes_max: AtomicU64::new(0),
             fixed_bytes: AtomicU64::new(0),
-            segments: Arc::clone(&self.segments),
-            blocks: Arc::clone(&self.blocks),
-            supply: Arc::clone(&self.supply),
-            commons: Arc::clone(&self.commons),
+            freed_bytes: AtomicU64::new(0),
+            pools,
             idle_bytes: AtomicUsize::new(0),
-            pack_from_bytes: AtomicUsize::new(self.pack_from_bytes()),
+            pack_from_bytes: AtomicUsize::new(usize::MAX),
         }
+    }
+
+    /// For what is not to count here yet, out of the same memory.
+    pub(crate) fn beside(&self, bytes_max: u64) -> Self {
+        let budget = Self::of(self.pools.clone());
+        budget.bytes_max.store(bytes_max, Relaxed);
+        budget.set_pack_from_bytes(self.pack_from_bytes());
+        budget
     }
 
     /// From now on this counts what counted there.
     pub(crate) fn take_over(&self, beside: &Self) {
         self.used_bytes.fetch_add(beside.used_bytes.swap(0, Relaxed), Relaxed);
         self.fixed_bytes.fetch_add(beside.fixed_bytes.swap(0, Relaxed), Relaxed);
+        self.freed_bytes.fetch_add(beside.freed_bytes.swap(0, Relaxed), Relaxed);
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -89,7 +105,7 @@ impl Budget {
         self.take_anyway(now);
         self.give_back(before);
         self.fix(before, now);
-        self.supply.want_ready(ready);
+        self.pools.supply.want_ready(ready);
     }
 
     pub(crate) fn pack_from_bytes(&self) -> usize {
@@ -140,6 +156,16 @@ impl Budget {
 
     pub(crate) fn give_back(&self, bytes: usize) {
         self.used_bytes.fetch_sub(bytes as u64, Relaxed);
+    }
+
+    /// Gives back what was memory of the allocator.
+    pub(crate) fn free(&self, bytes: usize) {
+        self.give_back(bytes);
+        self.freed_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn freed_bytes(&self) -> u64 {
+        self.freed_bytes.load(Relaxed)
     }
 }
 

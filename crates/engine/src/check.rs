@@ -13,8 +13,8 @@ impl Shard {
         if self.pending.is_some() {
             return Ok(());
         }
-        self.budget.segments.check()?;
-        self.budget.blocks.check()?;
+        self.budget.pools.segments.check()?;
+        self.budget.pools.blocks.check()?;
         self.index.check()?;
         let mut counts =
             Counts { evicted: self.counts.evicted, expired: self.counts.expired, ..Counts::default() };

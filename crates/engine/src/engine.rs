@@ -162,7 +162,7 @@ impl Engine {
     /// What makes memory ready before it is needed, on a thread of its own. It ends when the engine is dropped.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
-        Preparer::new(Arc::clone(&self.budget.supply))
+        Preparer::new(Arc::clone(&self.budget.pools.supply))
     }
 
     /// How many shards there are.
@@ -249,6 +249,13 @@ impl Engine {
         self.budget.bytes_max()
     }
 
+    /// Bytes that the allocator has got back, all since the begin: of large values that are gone, and of what was lent. It may keep them for a
+    /// while.
+    #[must_use]
+    pub fn freed_bytes(&self) -> u64 {
+        self.budget.freed_bytes()
+    }
+
     /// Whether a value of this length has room when all else is evicted.
     #[must_use]
     pub fn could_hold(&self, value_bytes: usize) -> bool {
@@ -263,7 +270,7 @@ impl Engine {
     /// `now_bytes` now. Keys make room for it with the next writes.
     pub fn lend(&self, before_bytes: usize, now_bytes: usize) {
         self.budget.take_anyway(now_bytes);
-        self.budget.give_back(before_bytes);
+        self.budget.free(before_bytes);
         self.budget.fix(before_bytes, now_bytes);
     }
 
@@ -363,7 +370,7 @@ fn shards_count(bytes_max: u64, threads: usize) -> usize {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.budget.supply.close();
+        self.budget.pools.supply.close();
     }
 }
 

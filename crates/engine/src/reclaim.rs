@@ -403,7 +403,7 @@ impl Shard {
     pub(crate) fn give_up_large(&mut self, item: Item<'_>) {
         if let Body::Large(number) = item.body() {
             let large = self.large.remove(number as usize);
-            self.budget.give_back(large.bytes());
+            self.budget.free(large.bytes());
         }
     }
 

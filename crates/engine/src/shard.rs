@@ -145,8 +145,8 @@ impl Shard {
         seed: u64,
     ) -> Self {
         let mut shard = Self {
-            index: Index::new(&budget.blocks),
-            segments: Segments::new(Arc::clone(&budget.commons), Arc::clone(&budget.segments)),
+            index: Index::new(&budget.pools.blocks),
+            segments: Segments::new(Arc::clone(&budget.pools.commons), Arc::clone(&budget.pools.segments)),
             large: Slab::new(),
             queues: Queues::default(),
             ghosts: Ghosts::default(),
@@ -406,7 +406,7 @@ impl Shard {
         let written = self.write(key, &content, now_ms);
         if written.is_err() {
             self.large.remove(number);
-            self.budget.give_back(bytes);
+            self.budget.free(bytes);
         }
         written
     }
@@ -452,7 +452,7 @@ impl Shard {
         let (header, body) = (item.header, item.body());
         if let Body::Large(number) = body {
             let large = self.large.remove(number as usize);
-            self.budget.give_back(large.bytes());
+            self.budget.free(large.bytes());
         }
         self.uncount(header);
         let segment = self.segments.get_mut(place.segment);
@@ -500,7 +500,8 @@ impl Drop for Shard {
         let large_bytes: usize = self.large.iter().map(|(_, large)| large.bytes()).sum();
         let segments_bytes = self.segments.count() * crate::segment::SEGMENT_BYTES;
         self.budget.fix(self.tables_bytes, 0);
-        self.budget.give_back(self.tables_bytes + large_bytes + segments_bytes);
+        self.budget.give_back(self.tables_bytes + segments_bytes);
+        self.budget.free(large_bytes);
     }
 }
 

@@ -78,6 +78,42 @@ fn all_memory_is_used_and_given_back() {
     assert_eq!((count(&engine, KEYS, NOW_MS), engine.used_bytes()), (0, empty_bytes));
 }
 
+/// With what the allocator takes beside them: up to an eighth, a page and two small allocations.
+#[test]
+fn what_large_values_give_back_is_counted() {
+    let engine = Engine::new(&SETTINGS);
+    let large = |count: u64| count * 100_000..count * 119_000 + 1;
+    let key = engine.key(Database::default(), b"key");
+    let set = |length: usize| {
+        let value = vec![7; length];
+        engine.lock(&key).set(&key, &value, Expiry::Never, NOW_MS).expect("there is room");
+    };
+    for (name, length, freed) in [
+        ("nothing was there", 100_000, 0),
+        ("another was there", 100_000, 1),
+        ("a small one comes", 10, 2),
+        ("a small one was there", 100_000, 2),
+    ] {
+        set(length);
+        assert!(large(freed).contains(&engine.freed_bytes()), "{name}: {}", engine.freed_bytes());
+    }
+    assert!(engine.lock(&key).remove(&key, NOW_MS));
+    assert!(large(3).contains(&engine.freed_bytes()), "it is removed");
+    set(100_000);
+    drop(engine.clear());
+    assert!(large(4).contains(&engine.freed_bytes()), "all is removed");
+    engine.lend(0, 100_000);
+    engine.lend(100_000, 0);
+    assert!(large(5).contains(&engine.freed_bytes()), "what was lent comes back");
+    let before = engine.freed_bytes();
+    (0..12).for_each(|number| {
+        let name = number.to_string();
+        let key = engine.key(Database::default(), name.as_bytes());
+        engine.lock(&key).set(&key, &[7; 100_000], Expiry::Never, NOW_MS).expect("something goes for it");
+    });
+    assert!(engine.freed_bytes() > before, "some were evicted");
+}
+
 #[test]
 fn an_index_that_grows_finds_every_key() {
     // More than the first buckets take, several times over.

@@ -187,7 +187,8 @@ impl Pending {
 impl Loading<'_> {
     fn run(&mut self) -> Result<(), SavedError> {
         let saved = Arc::clone(&self.pending.saved);
-        self.shard.index = Index::with_room_for(self.pending.keys_expected(), &self.shard.budget.blocks);
+        self.shard.index =
+            Index::with_room_for(self.pending.keys_expected(), &self.shard.budget.pools.blocks);
         for file_shard in self.pending.file_shards() {
             let mut parts = saved.parts(file_shard);
             while let Some(opened) = parts.next()? {

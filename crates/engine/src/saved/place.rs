@@ -38,7 +38,7 @@ impl Shard {
     pub(super) fn drop_large_at(&mut self, place: Place) {
         if let Body::Large(number) = Item::read(self.segments.at(place)).body() {
             let large = self.large.remove(number as usize);
-            self.budget.give_back(large.bytes());
+            self.budget.free(large.bytes());
         }
     }
 
@@ -94,7 +94,7 @@ impl Shard {
         let place = appended.inspect_err(|_| {
             if let Some((number, bytes)) = outside {
                 self.large.remove(number);
-                self.budget.give_back(bytes);
+                self.budget.free(bytes);
             }
         })?;
         self.counts.add(content.database, content.expires_at_ms.is_some());
