@@ -46,6 +46,7 @@ mod system;
 mod tracking;
 mod transaction;
 mod transport;
+mod trim;
 mod worker;
 
 pub use access::{Access, DebugCommands, Passwords, ProtectedMode};
@@ -58,3 +59,4 @@ pub use resp::SLOTS;
 pub use saved::SaveFile;
 pub use separated::TextProtocol;
 pub use server::{Control, Listen, Security, Server, ServerError, Settings, Sockets};
+pub use trim::Trim;

@@ -24,6 +24,8 @@ pub struct Measures {
     pub misses: u64,
     /// Those that were called.
     pub commands: Vec<CommandMeasures>,
+    /// Freed memory that was given back to the system at once, because resident memory would have passed its limit.
+    pub trimmed_bytes: u64,
     /// Save files that were of no use at the start.
     pub saves_refused: u64,
     /// Replies that were errors, by the first word of each.
@@ -73,6 +75,7 @@ impl Control {
             output_bytes: total(|worker| worker.output_bytes.get()),
             hits: total(|worker| worker.hits.get()),
             misses: total(|worker| worker.misses.get()),
+            trimmed_bytes: shared.trimming.trimmed_bytes(),
             saves_refused: shared.save_file.as_ref().map_or(0, |file| u64::from(file.is_refused())),
             commands: commands.filter(|command| command.calls > 0).collect(),
             errors_by_code: shared.errors.all(),

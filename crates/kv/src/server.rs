@@ -19,6 +19,7 @@ use crate::saved::SaveFile;
 use crate::separated::TextProtocol;
 use crate::shared::Shared;
 use crate::sync::Waker;
+use crate::trim::{Trim, Trimming};
 use crate::worker::{WAKE, Worker};
 
 /// How a server begins.
@@ -41,6 +42,8 @@ pub struct Settings {
     pub save_file: Option<Arc<SaveFile>>,
     /// Where this server has some of the slots, and others have the rest.
     pub cluster: Option<Cluster>,
+    /// What has the allocator give back freed memory, where it keeps some.
+    pub trim: Option<Trim>,
 }
 
 /// How listeners are made.
@@ -108,12 +111,24 @@ impl Server {
     /// # Errors
     /// When an address can't be bound, or the system refuses threads or event queues.
     pub fn start(settings: Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
-        let Settings { mut listen, workers, version, access, limits, text, sockets, tls, save_file, cluster } =
-            settings;
+        let Settings {
+            mut listen,
+            workers,
+            version,
+            access,
+            limits,
+            text,
+            sockets,
+            tls,
+            save_file,
+            cluster,
+            trim,
+        } = settings;
         let count = workers.max(1);
         let mut shared = Shared::new(engine, save_file, version, count);
         shared.text = text;
         shared.cluster = cluster;
+        shared.trimming = Trimming::new(trim);
         let shared = Arc::new(shared);
         let preparer = shared.engine.preparer();
         // As urgent as the workers: where one of them has all of a processor, it would otherwise come too late. It ends with the engine.

@@ -19,6 +19,7 @@ use crate::slow::Slow;
 use crate::statistics::{Errors, Statistics};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Mutex, MutexGuard, RwLock};
+use crate::trim::Trimming;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) rates: Rates,
     is_expiry_passive: AtomicBool,
     pub(crate) slow: Slow,
+    pub(crate) trimming: Trimming,
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     is_stopping: AtomicBool,
@@ -72,6 +74,7 @@ impl Shared {
             rates: Rates::default(),
             is_expiry_passive: AtomicBool::new(false),
             slow: Slow::default(),
+            trimming: Trimming::default(),
             table,
             version,
             save_file,

@@ -224,6 +224,7 @@ impl Worker {
             Then::Later => self.later.push(number),
             Then::Close => self.close(number, now_ms),
         }
+        self.shared.trimming.look(&self.shared.engine);
         if is_scarce && self.shared.buffers_bytes() > self.limits.buffers_bytes_max {
             self.shared.close_largest();
         }

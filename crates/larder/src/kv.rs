@@ -8,6 +8,7 @@ use clap::Args;
 use engine::Engine;
 use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 
+use crate::allocator;
 use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
 use crate::doctor;
 
@@ -125,11 +126,7 @@ impl KvControl {
 pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)> {
     doctor::raise_open_files();
     doctor::warn(settings);
-    // Otherwise freed memory goes back when a thousand others are allocated: late under load, never when idle.
-    #[cfg(feature = "jemalloc")]
-    if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
-        tracing::warn!(%error, "freed memory is given back to the system late");
-    }
+    allocator::give_back_soon();
     let begin = engine::Settings {
         bytes_max: settings.bytes_max,
         policy: settings.policy,
@@ -151,6 +148,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         tls: settings.tls.clone(),
         save_file,
         cluster: settings.cluster.clone(),
+        trim: allocator::TRIM,
     };
     let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
     let control = KvControl { engine, server: server.control(), text: settings.text };

@@ -3,6 +3,7 @@
 //! Decides what runs and with which settings; never touches a request. Only this crate reads arguments and
 //! configuration files. Main types: [`cli::Cli`], [`config::Settings`], [`lifecycle::Event`].
 
+mod allocator;
 mod assemble;
 mod bench;
 mod cli;

@@ -30,6 +30,7 @@ fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
     sample.add(Metric::KvSentBytesTotal, &[], measures.output_bytes);
     sample.add(Metric::KvHitsTotal, &[], measures.hits);
     sample.add(Metric::KvMissesTotal, &[], measures.misses);
+    sample.add(Metric::KvMemoryTrimmedBytesTotal, &[], measures.trimmed_bytes);
     sample.add(Metric::KvSavesRefusedTotal, &[], measures.saves_refused);
     for command in &measures.commands {
         sample.add(Metric::KvCommandsTotal, &[command.name], command.calls);

@@ -13,6 +13,21 @@ fn memory_stays_at_its_limit() {
     churn::run(Duration::from_secs(15), 192 << 20);
 }
 
+/// The memory of one kind fits none of the other, so that the allocator would keep both. Without being told to give it back, it had
+/// 150 % of the limit.
+#[test]
+fn values_of_another_size_take_no_more_memory() {
+    const BYTES_MAX: usize = 64 << 20;
+    let kv = Kv::start(LARDER, &["--maxmemory", &BYTES_MAX.to_string(), "--workers", "2"]);
+    let empty = kv.service.peak_bytes();
+    for _ in 0..3 {
+        churn::fill(&kv, BYTES_MAX / 20_000, 16_500..24_000);
+        churn::fill(&kv, BYTES_MAX / 1_000_000, 900_000..1_100_000);
+    }
+    let peak = kv.service.peak_bytes();
+    assert!(peak - empty < (BYTES_MAX + BYTES_MAX / 10) as u64, "{peak}, {empty} of it without a key");
+}
+
 /// Each with as little as it takes, which is one shard of a few segments.
 #[test]
 fn the_least_memory_works_under_every_policy() {

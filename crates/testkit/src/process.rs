@@ -357,9 +357,23 @@ impl Service {
     }
 
     fn mapped_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most that was resident at any time, without anonymous files.
+    ///
+    /// # Panics
+    /// When the process is gone.
+    #[track_caller]
+    pub fn peak_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    #[track_caller]
+    fn status_bytes(&self, name: &str) -> u64 {
         let status =
             fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says so");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux says so");
         let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().expect("it is a number");
         kibibytes << 10
     }

@@ -136,8 +136,8 @@ pub(super) fn memory_malloc_stats(call: &mut Call<'_>, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-/// There is nothing to purge: what is not used is given back at once.
-pub(super) fn memory_purge(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn memory_purge(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    call.shared.trimming.trim(0);
     reply.ok();
     Ok(())
 }

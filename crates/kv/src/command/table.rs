@@ -355,7 +355,7 @@ static COMMANDS: &[Command] = commands! {
     "memory" -2 READ_SLOW NONE "server" "4.0.0" super::container, "Tells what memory is used for.";
     "memory|doctor" 2 READ_SLOW NONE "server" "4.0.0" object::memory_doctor, "Tells what is wrong with memory.";
     "memory|malloc-stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_malloc_stats, "Tells of the allocator.";
-    "memory|purge" 2 READ_SLOW NONE "server" "4.0.0" object::memory_purge, "Gives unused memory back, which always is.";
+    "memory|purge" 2 READ_SLOW NONE "server" "4.0.0" object::memory_purge, "Gives memory back that was freed and is kept for the next values.";
     "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Tells what memory is used for, in numbers.", "", "", "There are fewer numbers.";
     "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Tells how many bytes a key takes with its value.", "key [SAMPLES count]", "", "It is what Larder takes for it: less than Redis.";
     "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Gives several values.", "key [key ...]";
