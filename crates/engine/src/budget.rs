@@ -137,6 +137,11 @@ impl Budget {
         self.fixed_bytes.fetch_sub(before_bytes as u64, Relaxed);
     }
 
+    /// What may be in use, so that there is room for so many bytes.
+    pub(crate) fn used_bytes_beside(&self, bytes: usize) -> u64 {
+        self.bytes_max().saturating_sub(bytes as u64)
+    }
+
     /// Whether a segment has no room, beside so many bytes that are left for others.
     pub(crate) fn lacks_segment(&self, left_bytes: usize) -> bool {
         self.used_bytes() + (SEGMENT_BYTES + left_bytes) as u64 > self.bytes_max()

@@ -48,6 +48,11 @@ impl Shard {
     }
 
     fn check_segments(&self, live_bytes: &[usize]) -> Result<(), String> {
+        let (known, found) =
+            (self.segments.outside_bytes(), self.large.iter().map(|(_, large)| large.bytes()).sum::<usize>());
+        if known != found {
+            return Err(format!("large values have {found} bytes, not {known}"));
+        }
         let open = [self.queues.small.open, self.queues.main.open];
         let mut queued: Vec<u32> = self.queues.sealed().chain(open.into_iter().flatten()).collect();
         queued.sort_unstable();

@@ -32,6 +32,7 @@ mod ghosts;
 mod hash;
 mod index;
 mod item;
+mod large;
 mod losses;
 mod packed;
 mod policy;

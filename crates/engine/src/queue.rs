@@ -57,6 +57,15 @@ impl Queues {
         })
     }
 
+    /// Takes a segment out, full or not.
+    pub(crate) fn remove(&mut self, segment: u32) {
+        if !self.remove_sealed(segment) {
+            for order in [&mut self.small, &mut self.main] {
+                order.open = order.open.filter(|open| *open != segment);
+            }
+        }
+    }
+
     /// Full segments of both queues.
     pub(crate) fn sealed(&self) -> impl Iterator<Item = u32> {
         self.small.sealed.iter().chain(&self.main.sealed).copied()

@@ -4,7 +4,7 @@ use crate::hash::Hash;
 use crate::item::{Body, Content, Header, Item};
 use crate::losses::Cause;
 use crate::policy::Policy;
-use crate::queue::Queue;
+use crate::queue::{Order, Queue};
 use crate::segment::SEGMENT_BYTES;
 use crate::shard::{OutOfMemory, Shard, seconds};
 use crate::slot::{Place, Slot};
@@ -40,7 +40,6 @@ const EMPTIED_FROM: usize = SEGMENT_BYTES / 2;
 pub(crate) struct Emptying {
     number: u32,
     serial: u64,
-    offset: usize,
     mode: Mode,
 }
 
@@ -49,8 +48,18 @@ pub(crate) struct Emptying {
 pub(crate) struct RoomSearch {
     /// So many segments may still be emptied for it.
     rounds: usize,
-    /// For other shards.
+    /// For other shards, if this has more than they.
+    unit_bytes: usize,
     left_bytes: usize,
+}
+
+/// How far a segment is emptied at once.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// Of the segment.
+    bytes: usize,
+    /// It ends when no more is in use: a segment may point to large values of many times its own size.
+    used_bytes_max: u64,
 }
 
 /// What becomes of an item whose segment is emptied.
@@ -108,7 +117,7 @@ impl Shard {
         }
         for _ in 0..self.rounds_max() {
             let is_done = self.lent_segments <= 1 || !self.budget.is_exceeded();
-            if is_done || self.empty_one(now_ms).is_err() {
+            if is_done || self.empty_one(self.budget.bytes_max(), now_ms).is_err() {
                 return;
             }
         }
@@ -119,16 +128,17 @@ impl Shard {
         if !self.budget.could_hold(bytes) {
             return Err(OutOfMemory);
         }
-        let mut search = self.room_search();
+        let mut search = self.room_search(bytes);
         while !self.take(&search, bytes) {
-            self.empty_for(&mut search, now_ms)?;
+            self.empty_for(&mut search, bytes, now_ms)?;
         }
         Ok(())
     }
 
-    /// Gives memory back, one segment at most; whether there was one to give.
+    /// Gives memory back, as much as a segment or less; whether there was something to give.
     pub(crate) fn relieve(&mut self, now_ms: u64) -> bool {
-        self.empty_one(now_ms).is_ok()
+        let used_bytes_max = self.budget.used_bytes().saturating_sub(SEGMENT_BYTES as u64);
+        self.empty_one(used_bytes_max, now_ms).is_ok()
     }
 
     /// A segment that holds nothing any more, and is not being filled.
@@ -169,9 +179,11 @@ impl Shard {
     }
 
     fn open_segment(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
-        let mut search = self.room_search();
+        let mut search = self.room_search(SEGMENT_BYTES);
         while self.segments.are_exhausted() || !self.take(&search, SEGMENT_BYTES) {
-            self.empty_for(&mut search, now_ms)?;
+            // Where the number of segments is what lacks, one has to go whatever the budget has.
+            let bytes = if self.segments.are_exhausted() { usize::MAX } else { SEGMENT_BYTES };
+            self.empty_for(&mut search, bytes, now_ms)?;
             // What was moved may have left room in the segment that is open now.
             if self.has_room(queue, item_bytes) {
                 return Ok(());
@@ -182,15 +194,15 @@ impl Shard {
         Ok(())
     }
 
-    /// Who has more segments than others leaves the last one to them, and empties two for the next. Otherwise any shard could take what any
-    /// has given, and their sizes would drift apart by chance: to a third and to 1.7 times the average within two million requests, where up
-    /// to 2 % more are missed than with equal ones.
-    fn left_bytes(&self) -> usize {
-        if self.segments.are_above_average() { SEGMENT_BYTES } else { 0 }
+    /// Who has more than others leaves the last segment (or room for a value like his) to them, and gives up two for the next. Otherwise any
+    /// shard could take what any has given, and their sizes would drift apart by chance: to a third and to 1.7 times the average within two
+    /// million requests, where up to 2 % more are missed than with equal ones.
+    fn left_bytes(&self, unit_bytes: usize) -> usize {
+        if self.segments.are_above_average() { unit_bytes } else { 0 }
     }
 
     fn lacks_segment(&self) -> bool {
-        self.budget.lacks_segment(self.left_bytes())
+        self.budget.lacks_segment(self.left_bytes(SEGMENT_BYTES))
     }
 
     /// Bytes that can be written before another segment is needed.
@@ -199,7 +211,7 @@ impl Shard {
     }
 
     fn emptying_of(&self, number: u32, mode: Mode) -> Emptying {
-        Emptying { number, serial: self.segments.get(number).serial(), offset: 0, mode }
+        Emptying { number, serial: self.segments.get(number).serial(), mode }
     }
 
     /// Puts a new segment, which the budget knows of, where items are written.
@@ -211,8 +223,9 @@ impl Shard {
         Ok(())
     }
 
-    pub(crate) fn room_search(&self) -> RoomSearch {
-        RoomSearch { rounds: self.rounds_max(), left_bytes: self.left_bytes() }
+    /// For something of this size.
+    pub(crate) fn room_search(&self, unit_bytes: usize) -> RoomSearch {
+        RoomSearch { rounds: self.rounds_max(), unit_bytes, left_bytes: self.left_bytes(unit_bytes) }
     }
 
     /// Takes bytes of what was reserved, or of the budget; whether there was room.
@@ -224,12 +237,19 @@ impl Shard {
         self.budget.take_beside(search.left_bytes, bytes)
     }
 
-    /// Empties one more segment; where none can be, what was left for others is room too.
-    pub(crate) fn empty_for(&mut self, search: &mut RoomSearch, now_ms: u64) -> Result<(), OutOfMemory> {
-        let is_emptied = search.rounds > 0 && self.empty_one(now_ms).is_ok();
+    /// Empties one more segment, or as much of it as makes room for `bytes`; where none can be, what was left for others is room too.
+    pub(crate) fn empty_for(
+        &mut self,
+        search: &mut RoomSearch,
+        bytes: usize,
+        now_ms: u64,
+    ) -> Result<(), OutOfMemory> {
+        let used_bytes_max = self.budget.used_bytes_beside(search.left_bytes.saturating_add(bytes));
+        let is_emptied = search.rounds > 0 && self.empty_one(used_bytes_max, now_ms).is_ok();
         *search = match (is_emptied, search.left_bytes) {
             (true, left_bytes) => {
-                RoomSearch { rounds: search.rounds - 1, left_bytes: left_bytes.min(self.left_bytes()) }
+                let left_bytes = left_bytes.min(self.left_bytes(search.unit_bytes));
+                RoomSearch { rounds: search.rounds - 1, left_bytes, ..*search }
             }
             (false, 0) => return Err(OutOfMemory),
             (false, _) => RoomSearch { left_bytes: 0, ..*search },
@@ -242,21 +262,27 @@ impl Shard {
         (self.segments.count() + 1) * (usize::from(FREQUENCY_MAX) + 1)
     }
 
-    /// Empties one segment.
-    pub(crate) fn empty_one(&mut self, now_ms: u64) -> Result<(), OutOfMemory> {
-        if self.begun().is_none() {
-            let (victim, mode) = self.victim(now_ms).ok_or(OutOfMemory)?;
-            self.emptying = Some(self.emptying_of(victim, mode));
-        }
-        while let Some(emptying) = self.begun() {
-            self.empty_on(emptying, usize::MAX, now_ms);
-        }
+    /// Empties one segment, or as much of it as it takes until no more is in use.
+    fn empty_one(&mut self, used_bytes_max: u64, now_ms: u64) -> Result<(), OutOfMemory> {
+        let emptying = self.begun().or_else(|| self.victim(now_ms)).ok_or(OutOfMemory)?;
+        self.empty_on(emptying, Step { bytes: usize::MAX, used_bytes_max }, now_ms);
         Ok(())
     }
 
     /// The segment that is being emptied, unless all of it was given up meanwhile.
     fn begun(&self) -> Option<Emptying> {
-        self.emptying.filter(|emptying| self.segments.is_same(emptying.number, emptying.serial))
+        let is_same = |emptying: &Emptying| self.segments.is_same(emptying.number, emptying.serial);
+        self.emptying.filter(is_same).filter(|emptying| self.is_in_turn(emptying.mode))
+    }
+
+    /// Whether it is to go on: of a segment with thousands of large values only so many are evicted that the other queue has too much.
+    fn is_in_turn(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Evict(queue, _) if self.policy == Policy::AllKeysS3Fifo && !self.large.is_empty() => {
+                self.is_turn_of_small() == (queue == Queue::Small)
+            }
+            _ => true,
+        }
     }
 
     /// A step of emptying a segment, so that writes share the work; another one is chosen where that was not enough.
@@ -269,14 +295,15 @@ impl Shard {
             self.is_short = false;
             return;
         };
-        self.empty_on(emptying, bytes, now_ms);
+        let used_bytes_max = self.budget.used_bytes_beside(self.left_bytes(SEGMENT_BYTES) + SEGMENT_BYTES);
+        self.empty_on(emptying, Step { bytes, used_bytes_max }, now_ms);
         self.is_short = self.emptying.is_some() || self.lacks_segment();
     }
 
     /// Nothing is sealed early for it.
     fn next_emptying(&mut self, now_ms: u64) -> Option<Emptying> {
         self.queues.sealed().next()?;
-        self.victim(now_ms).map(|(number, mode)| self.emptying_of(number, mode))
+        self.victim(now_ms)
     }
 
     fn free(&mut self, number: u32) {
@@ -285,19 +312,18 @@ impl Shard {
     }
 
     /// Which segment is to be emptied, and how.
-    fn victim(&mut self, now_ms: u64) -> Option<(u32, Mode)> {
-        let dead_bytes = |number: &u32| SEGMENT_BYTES - self.segments.get(*number).live_bytes;
+    fn victim(&mut self, now_ms: u64) -> Option<Emptying> {
+        let dead_bytes = |number: &u32| self.segments.get(*number).dead_bytes();
         let most_dead = self.queues.sealed().max_by_key(dead_bytes);
         if let Some(number) = most_dead.filter(|number| dead_bytes(number) >= self.worth_compacting()) {
-            return Some((number, Mode::Compact(self.queues.queue_of(number)?)));
+            return Some(self.emptying_of(number, Mode::Compact(self.queues.queue_of(number)?)));
         }
         if self.policy == Policy::NoEviction {
             return None;
         }
-        let queue = self.queue_in_turn().or_else(|| self.seal_open())?;
+        let (queue, number) = self.oldest()?;
         let threshold = self.threshold(now_ms);
-        let number = *self.queues.of(queue).sealed.front()?;
-        Some((number, Mode::Evict(queue, threshold)))
+        Some(self.emptying_of(number, Mode::Evict(queue, threshold)))
     }
 
     /// Dead bytes that make it better to move what is alive than to evict.
@@ -308,25 +334,41 @@ impl Shard {
         }
     }
 
-    fn queue_in_turn(&self) -> Option<Queue> {
-        let (small, main) = (self.queues.small.sealed.len(), self.queues.main.sealed.len());
-        match (small, main) {
-            (0, 0) => None,
-            (0, _) => Some(Queue::Main),
-            (_, 0) => Some(Queue::Small),
-            // There are keys in it only if the policy was S3-FIFO before.
-            _ if self.policy != Policy::AllKeysS3Fifo => Some(Queue::Main),
-            _ => Some(if small * SMALL_SHARE > small + main { Queue::Small } else { Queue::Main }),
+    /// The segment from which is evicted. It is one that is being filled, where no other is; also where there are large values, of which it
+    /// may have thousands.
+    fn oldest(&mut self) -> Option<(Queue, u32)> {
+        let queues = match self.is_turn_of_small() {
+            true => [Queue::Small, Queue::Main],
+            false => [Queue::Main, Queue::Small],
+        };
+        let sealed =
+            queues.map(|queue| self.queues.order(queue).sealed.front().map(|number| (queue, *number)));
+        match self.large.is_empty() {
+            true => sealed.into_iter().flatten().next().or_else(|| self.oldest_open(queues)),
+            false => sealed[0].or_else(|| self.oldest_open(queues)).or(sealed[1]),
         }
     }
 
-    /// Where no segment is full, what is to be evicted are large values: a segment that is being filled may point to thousands of them.
-    fn seal_open(&mut self) -> Option<Queue> {
-        [Queue::Small, Queue::Main].into_iter().find(|queue| {
-            let order = self.queues.of(*queue);
-            let open = order.open.take_if(|open| self.segments.get(*open).live_bytes > 0);
-            order.sealed.extend(open);
-            open.is_some()
+    /// Whether new keys have more than their share. Under the policies of Redis there are keys in main only from before.
+    fn is_turn_of_small(&self) -> bool {
+        let live_bytes = |queue| {
+            let Order { sealed, open } = self.queues.order(queue);
+            sealed.iter().chain(open).map(|number| self.segments.get(*number).live_bytes).sum::<usize>()
+        };
+        let (small, main) = (live_bytes(Queue::Small), live_bytes(Queue::Main));
+        self.policy == Policy::AllKeysS3Fifo && small * SMALL_SHARE > small + main
+    }
+
+    /// It is sealed, unless what lives on goes elsewhere.
+    fn oldest_open(&mut self, queues: [Queue; 2]) -> Option<(Queue, u32)> {
+        let kept = self.queue_of_kept();
+        queues.into_iter().find_map(|queue| {
+            let order = self.queues.of(queue);
+            let open = order.open.filter(|open| self.segments.get(*open).live_bytes > 0)?;
+            if queue == kept {
+                order.sealed.extend(order.open.take());
+            }
+            Some((queue, open))
         })
     }
 
@@ -335,13 +377,14 @@ impl Shard {
         if self.policy == Policy::AllKeysS3Fifo { Queue::Main } else { Queue::Small }
     }
 
-    /// Moves the items that live on, among the next `bytes` of the segment. It is freed when it is at its end.
-    fn empty_on(&mut self, emptying: Emptying, bytes: usize, now_ms: u64) {
-        let Emptying { number, mode, mut offset, .. } = emptying;
+    /// Moves the items that live on, in the next part of the segment. It is freed when it is at its end.
+    fn empty_on(&mut self, emptying: Emptying, step: Step, now_ms: u64) {
+        let Emptying { number, mode, .. } = emptying;
         // The segment leaves the table while it is read, so that others can be written to.
         let mut segment = self.segments.take(number);
-        let end = offset.saturating_add(bytes).min(segment.used_bytes());
-        while offset < end {
+        let mut offset = segment.emptied_bytes;
+        let end = offset.saturating_add(step.bytes).min(segment.used_bytes());
+        while offset < end && self.budget.used_bytes() > step.used_bytes_max {
             let item = Item::read(segment.rest(offset));
             let place = Place { segment: number, offset: offset as u32 };
             let item_bytes = item.header.item_bytes();
@@ -350,11 +393,12 @@ impl Shard {
                 segment.live_bytes -= item_bytes;
             }
         }
+        segment.emptied_bytes = offset;
         let is_done = segment.live_bytes == 0 || offset >= segment.used_bytes();
         self.segments.put_back(number, segment);
-        self.emptying = (!is_done).then_some(Emptying { offset, ..emptying });
+        self.emptying = (!is_done).then_some(emptying);
         if is_done {
-            self.queues.remove_sealed(number);
+            self.queues.remove(number);
             self.free(number);
             self.lent_segments = self.lent_segments.saturating_sub(1);
         }
@@ -402,8 +446,7 @@ impl Shard {
 
     pub(crate) fn give_up_large(&mut self, item: Item<'_>) {
         if let Body::Large(number) = item.body() {
-            let large = self.large.remove(number as usize);
-            self.budget.free(large.bytes());
+            self.drop_large(number);
         }
     }
 

@@ -3,10 +3,11 @@
 use crate::engine::{Engine, Locked};
 use crate::hash::Key;
 use crate::item::{Body, Content, INLINE_BYTES_MAX};
+use crate::large::Large;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
-use crate::shard::{Expiry, Large, OutOfMemory, Shard};
+use crate::shard::{Expiry, OutOfMemory, Shard};
 
 /// A key, what is to be stored under it, and when it is to expire.
 pub type Entry<'a> = (Key<'a>, &'a [u8], Expiry);
@@ -85,7 +86,7 @@ impl Engine {
 impl Shard {
     /// Takes all that these entries can need before the first is written.
     fn reserve(&mut self, entries: &[&Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
-        let mut search = self.room_search();
+        let mut search = self.room_search(SEGMENT_BYTES);
         loop {
             // Anew each time: what is moved to make room fills the open segments.
             let mut need = Need {
@@ -99,7 +100,7 @@ impl Shard {
                 self.is_reserved = true;
                 return Ok(());
             }
-            self.empty_for(&mut search, now_ms)?;
+            self.empty_for(&mut search, need.bytes(), now_ms)?;
         }
     }
 

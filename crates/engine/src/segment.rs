@@ -20,17 +20,20 @@ pub(crate) struct Segment {
     serial: u64,
     /// Of items that the index knows.
     pub(crate) live_bytes: usize,
+    /// Items before this were evicted or moved.
+    pub(crate) emptied_bytes: usize,
     /// None of its items expires earlier.
     pub(crate) expires_at_ms: u64,
 }
 
 impl Segment {
     fn new(piece: Piece<SEGMENT_BYTES>) -> Self {
-        Self { piece, used_bytes: 0, serial: 0, live_bytes: 0, expires_at_ms: u64::MAX }
+        Self { piece, used_bytes: 0, serial: 0, live_bytes: 0, emptied_bytes: 0, expires_at_ms: u64::MAX }
     }
 
     fn reset(&mut self) {
-        (self.used_bytes, self.live_bytes, self.expires_at_ms) = (0, 0, u64::MAX);
+        (self.used_bytes, self.live_bytes, self.emptied_bytes) = (0, 0, 0);
+        self.expires_at_ms = u64::MAX;
     }
 
     pub(crate) fn has_room(&self, item_bytes: usize) -> bool {
@@ -49,6 +52,11 @@ impl Segment {
 
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes
+    }
+
+    /// Between items that are alive.
+    pub(crate) fn dead_bytes(&self) -> usize {
+        self.used_bytes - self.emptied_bytes - self.live_bytes
     }
 
     /// Everything from `offset` on.
@@ -77,8 +85,8 @@ impl Segment {
 #[derive(Debug)]
 pub(crate) struct Commons {
     shards: usize,
-    /// Segments of all shards.
-    in_use: AtomicUsize,
+    /// Of the segments of all shards, and of their large values.
+    bytes: AtomicUsize,
     /// Those that were emptied, for whichever shard needs one next: where memory is full, one goes when another comes.
     spares: Mutex<Vec<Segment>>,
 }
@@ -88,7 +96,7 @@ pub(crate) const SPARES_MAX: usize = 2;
 
 impl Commons {
     pub(crate) fn new(shards: usize) -> Self {
-        Self { shards, in_use: AtomicUsize::new(0), spares: Mutex::default() }
+        Self { shards, bytes: AtomicUsize::new(0), spares: Mutex::default() }
     }
 
     fn take_spare(&self) -> Option<Segment> {
@@ -110,6 +118,8 @@ pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
     /// Numbers without a segment.
     vacant: Vec<u32>,
+    /// Of large values, to which items point.
+    outside_bytes: usize,
     commons: Arc<Commons>,
     chunks: Arc<Chunks<SEGMENT_BYTES>>,
     /// Of the youngest segment.
@@ -118,7 +128,7 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub(crate) fn new(commons: Arc<Commons>, chunks: Arc<Chunks<SEGMENT_BYTES>>) -> Self {
-        Self { slots: Vec::new(), vacant: Vec::new(), commons, chunks, serial: 0 }
+        Self { slots: Vec::new(), vacant: Vec::new(), outside_bytes: 0, commons, chunks, serial: 0 }
     }
 
     /// Whether this is still the segment that had this serial.
@@ -139,7 +149,7 @@ impl Segments {
         segment.used_bytes = used_bytes;
         segment.serial = self.next_serial();
         self.slots[number as usize] = Some(segment);
-        self.commons.in_use.fetch_add(1, Relaxed);
+        self.commons.bytes.fetch_add(SEGMENT_BYTES, Relaxed);
         Some(number)
     }
 
@@ -167,7 +177,7 @@ impl Segments {
     pub(crate) fn remove(&mut self, number: u32) {
         if let Some(segment) = self.slots[number as usize].take() {
             self.commons.give_spare(segment);
-            self.commons.in_use.fetch_sub(1, Relaxed);
+            self.commons.bytes.fetch_sub(SEGMENT_BYTES, Relaxed);
             self.vacant.push(number);
         }
     }
@@ -215,9 +225,29 @@ impl Segments {
         self.count() >= SEGMENTS_MAX - 1
     }
 
-    /// Whether there are more of them than a shard has on average.
+    /// A large value belongs to the shard.
+    pub(crate) fn take_outside(&mut self, bytes: usize) {
+        self.outside_bytes += bytes;
+        self.commons.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn give_outside(&mut self, bytes: usize) {
+        self.outside_bytes -= bytes;
+        self.commons.bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    pub(crate) fn outside_bytes(&self) -> usize {
+        self.outside_bytes
+    }
+
+    /// With what lies outside.
+    fn bytes(&self) -> usize {
+        self.count() * SEGMENT_BYTES + self.outside_bytes
+    }
+
+    /// Whether they take more than those of a shard do on average.
     pub(crate) fn are_above_average(&self) -> bool {
-        self.count() * self.commons.shards > self.commons.in_use.load(Relaxed)
+        self.bytes() * self.commons.shards > self.commons.bytes.load(Relaxed)
     }
 
     /// How many there are, with one that was taken out for a while.
@@ -238,6 +268,6 @@ impl Segments {
 
 impl Drop for Segments {
     fn drop(&mut self) {
-        self.commons.in_use.fetch_sub(self.count(), Relaxed);
+        self.commons.bytes.fetch_sub(self.bytes(), Relaxed);
     }
 }

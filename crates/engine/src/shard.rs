@@ -11,6 +11,7 @@ use crate::ghosts::Ghosts;
 use crate::hash::{Database, Hash, Hasher, Key};
 use crate::index::{Index, SlotAt};
 use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item, is_same};
+use crate::large::Large;
 use crate::losses::{Cause, Losses};
 use crate::packed::Stored;
 use crate::policy::Policy;
@@ -95,13 +96,6 @@ impl Counts {
         add(&mut self.keys, keys);
         add(&mut self.expiring, expiring);
     }
-}
-
-/// A key or a value that is too long for a segment.
-#[derive(Debug)]
-pub(crate) struct Large {
-    pub(crate) key: Box<[u8]>,
-    pub(crate) stored: Stored,
 }
 
 /// See the module.
@@ -397,16 +391,14 @@ impl Shard {
     ) -> Result<(), OutOfMemory> {
         let stored = Stored::new(value, self.budget.pack_from_bytes());
         let large = Large { key: key.bytes.into(), stored };
-        let bytes = large.bytes();
-        self.make_room_for(bytes, now_ms)?;
-        let number = self.large.insert(large);
-        let body = Body::Large(number as u32);
+        self.make_room_for(large.bytes(), now_ms)?;
+        let number = self.add_large(large);
+        let body = Body::Large(number);
         let used_s = seconds(now_ms);
         let content = Content { database: key.database, body, expires_at_ms, used_s, frequency: 0 };
         let written = self.write(key, &content, now_ms);
         if written.is_err() {
-            self.large.remove(number);
-            self.budget.free(bytes);
+            self.drop_large(number);
         }
         written
     }
@@ -451,8 +443,7 @@ impl Shard {
         let item = Item::read(self.segments.at(place));
         let (header, body) = (item.header, item.body());
         if let Body::Large(number) = body {
-            let large = self.large.remove(number as usize);
-            self.budget.free(large.bytes());
+            self.drop_large(number);
         }
         self.uncount(header);
         let segment = self.segments.get_mut(place.segment);
@@ -527,30 +518,8 @@ impl Value<'_> {
     }
 }
 
-impl Large {
-    /// With what the allocator and the table of large items need for it.
-    pub(crate) fn bytes(&self) -> usize {
-        Self::bytes_of(self.key.len(), self.stored.bytes())
-    }
-
-    pub(crate) fn bytes_of(key_bytes: usize, value_bytes: usize) -> usize {
-        allocated_bytes(key_bytes) + allocated_bytes(value_bytes) + LARGE_OVERHEAD_BYTES
-    }
-}
-
-/// What jemalloc takes for so many bytes: there are four sizes between a power of two and the next, and from 16 KiB on a page more, over which it
-/// spreads where allocations begin.
-fn allocated_bytes(bytes: usize) -> usize {
-    let step = (bytes.next_power_of_two() / 8).max(16);
-    let page = if bytes > 14 << 10 { 4 << 10 } else { 0 };
-    bytes.next_multiple_of(step) + page
-}
-
 /// A bucket of an index that is nearly empty is not laid to the charge of a single key.
 const INDEX_BYTES_MAX: usize = 64;
-
-/// Two allocations, the counts and the vector behind the value, an entry in the table.
-const LARGE_OVERHEAD_BYTES: usize = 112;
 
 #[inline]
 pub(crate) fn seconds(now_ms: u64) -> u32 {

@@ -13,10 +13,11 @@ use crate::engine::{Engine, Settings};
 use crate::hash::Key;
 use crate::index::Index;
 use crate::item::{Body, Content, HEADER_BYTES, Header, Item};
+use crate::large::Large;
 use crate::packed::Stored;
 use crate::queue::Queue;
 use crate::segment::{SEGMENT_BYTES, Segment};
-use crate::shard::{Large, OutOfMemory, Shard};
+use crate::shard::{OutOfMemory, Shard};
 use crate::slot::Place;
 use crate::sync::atomic::Ordering::Relaxed;
 

@@ -2,10 +2,11 @@
 
 use crate::hash::{Hash, Key};
 use crate::item::{Body, Content, Header, Item};
+use crate::large::Large;
 use crate::queue::Queue;
 use crate::reclaim::{FREQUENCY_MAX, LFU_START};
 use crate::segment::{SEGMENT_BYTES, Segment};
-use crate::shard::{Large, OutOfMemory, Shard, holds};
+use crate::shard::{OutOfMemory, Shard, holds};
 use crate::slot::{Place, Slot};
 
 impl Shard {
@@ -31,14 +32,13 @@ impl Shard {
     /// Keeps what a large item has outside, and tells the item where.
     pub(super) fn attach(&mut self, large: Large, place: Place) {
         self.budget.take_anyway(large.bytes());
-        let number = self.large.insert(large) as u32;
+        let number = self.add_large(large);
         Item::write_large(self.segments.at_mut(place), number);
     }
 
     pub(super) fn drop_large_at(&mut self, place: Place) {
         if let Body::Large(number) = Item::read(self.segments.at(place)).body() {
-            let large = self.large.remove(number as usize);
-            self.budget.free(large.bytes());
+            self.drop_large(number);
         }
     }
 
@@ -84,17 +84,15 @@ impl Shard {
         let mut content = content;
         let mut outside = None;
         if let Some(large) = large {
-            let bytes = large.bytes();
-            self.make_room_for(bytes, now_ms)?;
-            let number = self.large.insert(large);
-            outside = Some((number, bytes));
-            content.body = Body::Large(number as u32);
+            self.make_room_for(large.bytes(), now_ms)?;
+            let number = self.add_large(large);
+            outside = Some(number);
+            content.body = Body::Large(number);
         }
         let appended = self.append(queue, &content, now_ms);
         let place = appended.inspect_err(|_| {
-            if let Some((number, bytes)) = outside {
-                self.large.remove(number);
-                self.budget.free(bytes);
+            if let Some(number) = outside {
+                self.drop_large(number);
             }
         })?;
         self.counts.add(content.database, content.expires_at_ms.is_some());
