@@ -35,12 +35,10 @@ impl Shard {
     }
 }
 
-/// What jemalloc takes for so many bytes: there are four sizes between a power of two and the next, and from 16 KiB on a page more, over which it
-/// spreads where allocations begin.
+/// What jemalloc takes for so many bytes: there are four sizes between a power of two and the next. (`cache_oblivious:true` would take a page
+/// more from 16 KiB on, see `.cargo/config.toml`.)
 fn allocated_bytes(bytes: usize) -> usize {
-    let step = (bytes.next_power_of_two() / 8).max(16);
-    let page = if bytes > 14 << 10 { 4 << 10 } else { 0 };
-    bytes.next_multiple_of(step) + page
+    bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
 }
 
 /// Two allocations, the counts and the vector behind the value, an entry in the table.
