@@ -128,6 +128,7 @@ impl Shard {
         if !self.budget.could_hold(bytes) {
             return Err(OutOfMemory);
         }
+        self.leave_if_not_in_turn();
         let mut search = self.room_search(bytes);
         while !self.take(&search, bytes) {
             self.empty_for(&mut search, bytes, now_ms)?;
@@ -271,17 +272,17 @@ impl Shard {
 
     /// The segment that is being emptied, unless all of it was given up meanwhile.
     fn begun(&self) -> Option<Emptying> {
-        let is_same = |emptying: &Emptying| self.segments.is_same(emptying.number, emptying.serial);
-        self.emptying.filter(is_same).filter(|emptying| self.is_in_turn(emptying.mode))
+        self.emptying.filter(|emptying| self.segments.is_same(emptying.number, emptying.serial))
     }
 
-    /// Whether it is to go on: of a segment with thousands of large values only so many are evicted that the other queue has too much.
-    fn is_in_turn(&self, mode: Mode) -> bool {
-        match mode {
-            Mode::Evict(queue, _) if self.policy == Policy::AllKeysS3Fifo && !self.large.is_empty() => {
-                self.is_turn_of_small() == (queue == Queue::Small)
-            }
-            _ => true,
+    /// Of a segment with thousands of large values only so many are evicted that the other queue has too much. It is gone on with where it was
+    /// left when its queue is in turn again.
+    fn leave_if_not_in_turn(&mut self) {
+        if let Some(Emptying { mode: Mode::Evict(queue, _), .. }) = self.emptying
+            && self.policy == Policy::AllKeysS3Fifo
+            && self.is_turn_of_small() != (queue == Queue::Small)
+        {
+            self.emptying = None;
         }
     }
 
@@ -313,8 +314,10 @@ impl Shard {
 
     /// Which segment is to be emptied, and how.
     fn victim(&mut self, now_ms: u64) -> Option<Emptying> {
-        let dead_bytes = |number: &u32| self.segments.get(*number).dead_bytes();
-        let most_dead = self.queues.sealed().max_by_key(dead_bytes);
+        let dead_bytes = |number: &u32| SEGMENT_BYTES - self.segments.get(*number).live_bytes;
+        // What is alive in one that was left stays at the front of its queue.
+        let whole = self.queues.sealed().filter(|number| self.segments.get(*number).emptied_bytes == 0);
+        let most_dead = whole.max_by_key(dead_bytes);
         if let Some(number) = most_dead.filter(|number| dead_bytes(number) >= self.worth_compacting()) {
             return Some(self.emptying_of(number, Mode::Compact(self.queues.queue_of(number)?)));
         }

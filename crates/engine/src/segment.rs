@@ -54,11 +54,6 @@ impl Segment {
         self.used_bytes
     }
 
-    /// Between items that are alive.
-    pub(crate) fn dead_bytes(&self) -> usize {
-        self.used_bytes - self.emptied_bytes - self.live_bytes
-    }
-
     /// Everything from `offset` on.
     #[inline]
     pub(crate) fn rest(&self, offset: usize) -> &[u8] {
