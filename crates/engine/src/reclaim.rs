@@ -344,12 +344,15 @@ impl Shard {
             true => [Queue::Small, Queue::Main],
             false => [Queue::Main, Queue::Small],
         };
-        let sealed =
-            queues.map(|queue| self.queues.order(queue).sealed.front().map(|number| (queue, *number)));
-        match self.large.is_empty() {
-            true => sealed.into_iter().flatten().next().or_else(|| self.oldest_open(queues)),
-            false => sealed[0].or_else(|| self.oldest_open(queues)).or(sealed[1]),
+        let whole = queues.into_iter().find_map(|queue| self.oldest_sealed(queue));
+        if self.large.is_empty() && whole.is_some() {
+            return whole;
         }
+        queues.into_iter().find_map(|queue| self.oldest_sealed(queue).or_else(|| self.oldest_open(queue)))
+    }
+
+    fn oldest_sealed(&self, queue: Queue) -> Option<(Queue, u32)> {
+        Some((queue, *self.queues.order(queue).sealed.front()?))
     }
 
     /// Whether new keys have more than their share. Under the policies of Redis there are keys in main only from before.
@@ -362,17 +365,15 @@ impl Shard {
         self.policy == Policy::AllKeysS3Fifo && small * SMALL_SHARE > small + main
     }
 
-    /// It is sealed, unless what lives on goes elsewhere.
-    fn oldest_open(&mut self, queues: [Queue; 2]) -> Option<(Queue, u32)> {
-        let kept = self.queue_of_kept();
-        queues.into_iter().find_map(|queue| {
-            let order = self.queues.of(queue);
-            let open = order.open.filter(|open| self.segments.get(*open).live_bytes > 0)?;
-            if queue == kept {
-                order.sealed.extend(order.open.take());
-            }
-            Some((queue, open))
-        })
+    /// The segment that is being filled. It is sealed, unless what lives on goes elsewhere.
+    fn oldest_open(&mut self, queue: Queue) -> Option<(Queue, u32)> {
+        let is_for_kept = self.queue_of_kept() == queue;
+        let order = self.queues.of(queue);
+        let open = order.open.filter(|open| self.segments.get(*open).live_bytes > 0)?;
+        if is_for_kept {
+            order.sealed.extend(order.open.take());
+        }
+        Some((queue, open))
     }
 
     /// Where items go that live on. The policies of Redis know one queue, in which all segments come up.
