@@ -72,6 +72,8 @@ fn no_more_large_values_go_than_need_be() {
 fn the_least_memory_takes_every_key() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
         misses(policy, Scans::None, &SMALL);
+        misses(policy, Scans::None, &Memory { bytes_max: 2 << 20, ..MIXED });
+        misses(policy, Scans::None, &MIXED);
     }
 }
 
