@@ -48,8 +48,9 @@ pub(crate) struct Emptying {
 pub(crate) struct RoomSearch {
     /// So many segments may still be emptied for it.
     rounds: usize,
-    /// For other shards, if this has more than they.
+    /// What is left for other shards, if this has more than they.
     unit_bytes: usize,
+    /// What is left for them now.
     left_bytes: usize,
 }
 

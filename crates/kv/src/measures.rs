@@ -24,7 +24,7 @@ pub struct Measures {
     pub misses: u64,
     /// Those that were called.
     pub commands: Vec<CommandMeasures>,
-    /// Freed memory that was given back to the system at once, because resident memory would have passed its limit.
+    /// Freed memory that was given back to the system at once: resident memory would have passed its limit, or a client asked.
     pub trimmed_bytes: u64,
     /// Save files that were of no use at the start.
     pub saves_refused: u64,

@@ -142,7 +142,7 @@ metrics! {
     KvMemoryBytesMax "larder_kv_memory_bytes_max" Gauge Bytes [],
         "The limit for keys, values and their index: `maxmemory`.";
     KvMemoryTrimmedBytesTotal "larder_kv_memory_trimmed_bytes_total" Counter Bytes [],
-        "Freed memory that the allocator was told to give back, so that resident memory stays within `maxmemory` and 10 %.";
+        "Freed memory that the allocator was told to give back: so that resident memory stays within `maxmemory` and 10 %, or by `MEMORY PURGE`.";
     KvMissesTotal "larder_kv_misses_total" Counter Count [],
         "Keys that clients of Redis asked for and that were not there.";
     KvReceivedBytesTotal "larder_kv_received_bytes_total" Counter Bytes [],

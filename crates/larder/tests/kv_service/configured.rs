@@ -87,6 +87,21 @@ fn metrics_tell_what_is_kept() {
     assert!(kv.metric("larder_kv_memory_bytes").is_some_and(|bytes| bytes > 0.0));
 }
 
+/// Far from its limit, the server leaves what was freed to the next values, for 0.1 s: a busy machine may take that long for one round.
+#[test]
+fn memory_purge_gives_back_what_was_freed() {
+    let kv = KvService::start(LARDER, "maxmemory = \"1GiB\"\nworkers = 1");
+    let trimmed = || kv.metric("larder_kv_memory_trimmed_bytes_total").expect("it is there");
+    let fill_and_remove = |last: &str| kv.ask(&format!("SETRANGE key 4000000 z\r\nDEL key\r\n{last}\r\n"));
+    fill_and_remove("PING");
+    assert!(trimmed() < 1.0, "nobody has asked for it");
+    wait::until_true("it is given back at once", || {
+        let before = trimmed();
+        assert_eq!(fill_and_remove("MEMORY PURGE"), ":4000001\r\n:1\r\n+OK\r\n");
+        trimmed() > before + 1e6
+    });
+}
+
 #[test]
 fn metrics_tell_what_clients_do() {
     let kv = KvService::start(LARDER, "workers = 2\n[kv.limits]\nclients_max = 1");
