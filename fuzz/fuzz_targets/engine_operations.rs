@@ -98,6 +98,7 @@ impl Beside {
             14 => {
                 let name = name(key);
                 self.engine.relieve(&self.engine.key(name.0, &name.1), self.now_ms);
+                self.engine.make_up(self.now_ms);
             }
             // Not below what the first tables take.
             _ => self.engine.set_bytes_max((1 << 20) + (u64::from(a) << 16)),

@@ -11,6 +11,7 @@ use crate::losses::{Losses, Removal, Removals};
 use crate::policy::Policy;
 use crate::segment::SEGMENT_BYTES;
 use crate::shard::{Counts, Shard};
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 /// How an engine begins.
@@ -38,6 +39,8 @@ pub struct Engine {
     budget: Arc<Budget>,
     losses: Arc<Losses>,
     policy: Mutex<Policy>,
+    /// Counts on: which shard is the next to make room for what was lent.
+    gives_next: AtomicUsize,
 }
 
 /// What was in an engine, and takes memory until this is dropped.
@@ -103,6 +106,7 @@ impl Engine {
             budget,
             losses,
             policy: Mutex::new(settings.policy),
+            gives_next: AtomicUsize::new(0),
         }
     }
 
@@ -217,7 +221,8 @@ impl Engine {
         let others = (1..self.shards).map(|step| (own + step) % self.shards);
         let mut gave = false;
         for other in others {
-            gave |= self.shard_as_is(other).relieve(now_ms);
+            let used_bytes_max = self.used_bytes().saturating_sub(SEGMENT_BYTES as u64);
+            gave |= self.shard_as_is(other).relieve(used_bytes_max, now_ms);
             if gave && !self.budget.is_exceeded() {
                 break;
             }
@@ -267,11 +272,24 @@ impl Engine {
     }
 
     /// Counts memory that is not the engine's own, such as buffers of clients, as taken: what took `before_bytes` takes
-    /// `now_bytes` now. Keys make room for it with the next writes.
+    /// `now_bytes` now. Keys make room for it with the next writes, or for [`Engine::make_up`].
     pub fn lend(&self, before_bytes: usize, now_bytes: usize) {
         self.budget.take_anyway(now_bytes);
         self.budget.free(before_bytes);
         self.budget.fix(before_bytes, now_bytes);
+    }
+
+    /// Evicts from one shard after the other, until no more is in use than may be; each gives once at most. For who has lent much: what
+    /// all have lent until the next write would have to be evicted for that one alone, and would have taken memory beside the keys until
+    /// then. No guard may be held.
+    pub fn make_up(&self, now_ms: u64) {
+        for _ in 0..self.shards {
+            if !self.budget.is_exceeded() {
+                return;
+            }
+            let number = self.gives_next.fetch_add(1, Relaxed) % self.shards;
+            self.shard_as_is(number).relieve(self.bytes_max(), now_ms);
+        }
     }
 
     /// Changes the limit; what is over it is evicted with the next writes.

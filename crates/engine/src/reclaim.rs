@@ -118,7 +118,7 @@ impl Shard {
         }
         for _ in 0..self.rounds_max() {
             let is_done = self.lent_segments <= 1 || !self.budget.is_exceeded();
-            if is_done || self.empty_one(self.budget.bytes_max(), now_ms).is_err() {
+            if is_done || !self.relieve(self.budget.bytes_max(), now_ms) {
                 return;
             }
         }
@@ -135,12 +135,6 @@ impl Shard {
             self.empty_for(&mut search, bytes, now_ms)?;
         }
         Ok(())
-    }
-
-    /// Gives memory back, as much as a segment or less; whether there was something to give.
-    pub(crate) fn relieve(&mut self, now_ms: u64) -> bool {
-        let used_bytes_max = self.budget.used_bytes().saturating_sub(SEGMENT_BYTES as u64);
-        self.empty_one(used_bytes_max, now_ms).is_ok()
     }
 
     /// A segment that holds nothing any more, and is not being filled.
@@ -247,7 +241,7 @@ impl Shard {
         now_ms: u64,
     ) -> Result<(), OutOfMemory> {
         let used_bytes_max = self.budget.used_bytes_beside(search.left_bytes.saturating_add(bytes));
-        let is_emptied = search.rounds > 0 && self.empty_one(used_bytes_max, now_ms).is_ok();
+        let is_emptied = search.rounds > 0 && self.relieve(used_bytes_max, now_ms);
         *search = match (is_emptied, search.left_bytes) {
             (true, left_bytes) => {
                 let left_bytes = left_bytes.min(self.left_bytes(search.unit_bytes));
@@ -264,11 +258,13 @@ impl Shard {
         (self.segments.count() + 1) * (usize::from(FREQUENCY_MAX) + 1)
     }
 
-    /// Empties one segment, or as much of it as it takes until no more is in use.
-    fn empty_one(&mut self, used_bytes_max: u64, now_ms: u64) -> Result<(), OutOfMemory> {
-        let emptying = self.begun().or_else(|| self.victim(now_ms)).ok_or(OutOfMemory)?;
-        self.empty_on(emptying, Step { bytes: usize::MAX, used_bytes_max }, now_ms);
-        Ok(())
+    /// Empties one segment, or as much of it as it takes until no more is in use; whether there was one.
+    pub(crate) fn relieve(&mut self, used_bytes_max: u64, now_ms: u64) -> bool {
+        let emptying = self.begun().or_else(|| self.victim(now_ms));
+        if let Some(emptying) = emptying {
+            self.empty_on(emptying, Step { bytes: usize::MAX, used_bytes_max }, now_ms);
+        }
+        emptying.is_some()
     }
 
     /// The segment that is being emptied, unless all of it was given up meanwhile.

@@ -139,3 +139,31 @@ fn an_index_that_grows_finds_every_key() {
     assert_eq!((0..KEYS).filter(is_there).count(), KEYS / 2);
     check(&engine);
 }
+
+/// Buffers of clients, of a sixth of the memory. Keys are as many as it takes, and none where nothing may be evicted.
+#[test]
+fn keys_make_room_for_what_was_lent() {
+    const LENT_BYTES: usize = 3 << 20;
+    for (policy, is_evicting) in [(Policy::AllKeysS3Fifo, true), (Policy::NoEviction, false)] {
+        let engine = Engine::new(&Settings { bytes_max: 17 << 20, policy, ..SETTINGS });
+        let mut numbers = (3..).step_by(LENGTHS.len());
+        let last = numbers.find(|number| {
+            set(&engine, *number, Expiry::Never);
+            engine.used_bytes() + (LENT_BYTES / 4) as u64 > engine.bytes_max()
+        });
+        last.expect("there is an end of memory");
+        let keys = || engine.counts().keys.iter().sum::<u64>();
+        let before = keys();
+        engine.make_up(NOW_MS);
+        assert_eq!(keys(), before, "{policy}: nothing was lent");
+        engine.lend(0, LENT_BYTES);
+        engine.make_up(NOW_MS);
+        let left_bytes = engine.bytes_max().checked_sub(engine.used_bytes());
+        if is_evicting {
+            assert!(keys() < before && left_bytes.is_some_and(|left| left < 120_000), "{left_bytes:?}");
+        } else {
+            assert_eq!((keys(), left_bytes), (before, None));
+        }
+        check(&engine);
+    }
+}

@@ -175,6 +175,7 @@ fn memory_stays_within_its_limit_while_all_fill_it() {
             thread::spawn(move || {
                 engine.expire(0, 10, NOW_MS + 10);
                 engine.set_bytes_max(BYTES_MAX / 2);
+                engine.make_up(NOW_MS);
                 drop(engine.take_removed());
                 engine.set_bytes_max(BYTES_MAX);
                 drop(engine.clear());

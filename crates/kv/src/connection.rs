@@ -10,6 +10,12 @@ use crate::limits::Limits;
 use crate::session::Session;
 use crate::transport::{self, Transport};
 
+/// Growth of what is unread for which keys make room at once: that of a long value. What is less can wait for the next write, which is nearer.
+const MADE_UP_FROM: usize = 64 << 10;
+/// A request that takes more than one in so many bytes of the limit waits for the next write too: it may be refused for its size, and nothing is
+/// to be evicted for it then.
+const MADE_UP_SHARE: u64 = 128;
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     transport: Transport,
@@ -182,11 +188,16 @@ impl Connection {
 
     /// Tells the server how much memory it takes.
     fn account(&mut self, bytes: usize, context: &Context<'_>) {
+        let unread_bytes = self.conversation.unread_bytes();
         let facts = &self.client().facts;
-        facts.unread_bytes.store(self.conversation.unread_bytes(), Relaxed);
+        let unread_before_bytes = facts.unread_bytes.swap(unread_bytes, Relaxed);
         facts.unsent_bytes.store(self.unsent.len() - self.sent, Relaxed);
         context.shared.account(self.accounted_bytes, bytes);
         self.accounted_bytes = bytes;
+        let is_large = unread_bytes as u64 > context.shared.engine.bytes_max() / MADE_UP_SHARE;
+        if unread_bytes >= unread_before_bytes + MADE_UP_FROM && !is_large {
+            context.shared.make_up(context.now_ms);
+        }
     }
 
     /// The connection ends: its memory is free again.

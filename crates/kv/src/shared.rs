@@ -202,6 +202,12 @@ impl Shared {
         self.buffers_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
     }
 
+    /// Evicts for buffers that have grown by much, without waiting for the next write.
+    pub(crate) fn make_up(&self, now_ms: u64) {
+        self.engine.make_up(now_ms);
+        self.end_batch();
+    }
+
     /// Sends what is no reply. A client that has too much to read already is closed instead.
     pub(crate) fn post(&self, client: &Client, message: &[u8]) {
         if client.post(message, &self.limits(), |more_bytes| self.account(0, more_bytes)).is_err() {

@@ -2,6 +2,8 @@
 
 mod churn;
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use testkit::{Kv, wait};
@@ -26,6 +28,31 @@ fn values_of_another_size_take_no_more_memory() {
     }
     let peak = kv.service.peak_bytes();
     assert!(peak - empty < (BYTES_MAX + BYTES_MAX / 10) as u64, "{peak}, {empty} of it without a key");
+}
+
+/// Half of a value each: nobody writes, and what they take would be beside the keys until somebody does.
+#[test]
+fn keys_make_room_for_what_clients_are_sending() {
+    const BYTES_MAX: u64 = 64 << 20;
+    const VALUE_BYTES: usize = 256 << 10;
+    let kv = Kv::start(LARDER, &["--maxmemory", &BYTES_MAX.to_string(), "--workers", "2"]);
+    churn::fill(&kv, 100_000, 800..1000);
+    let half = format!("*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${VALUE_BYTES}\r\n{}", "v".repeat(VALUE_BYTES / 2));
+    let clients = (0..80).map(|_| {
+        let mut client = TcpStream::connect(kv.address()).expect("it listens");
+        client.write_all(half.as_bytes()).expect("it reads");
+        client
+    });
+    let clients: Vec<_> = clients.collect();
+    let fact = |name: &str| -> u64 {
+        let text = kv.ask(&["INFO memory"]);
+        let number = text.lines().find_map(|line| line.strip_prefix(name));
+        number.and_then(|number| number.trim_start_matches(':').parse().ok()).expect("it is told")
+    };
+    let sent_bytes = (clients.len() * VALUE_BYTES / 2) as u64;
+    wait::until_true("all is read", || fact("mem_clients_normal") >= sent_bytes);
+    assert!(fact("used_memory") <= BYTES_MAX, "{} and keys beside", fact("mem_clients_normal"));
+    assert_eq!(kv.ask(&["SET short 1"]), "+OK\r\n");
 }
 
 /// Each with as little as it takes, which is one shard of a few segments.

@@ -312,7 +312,8 @@ impl Loading<'_> {
     }
 
     fn keep_to_share(&mut self) {
-        while self.shard.budget.is_exceeded() && self.shard.relieve(self.pending.now_ms) {}
+        let bytes_max = self.shard.budget.bytes_max();
+        while self.shard.budget.is_exceeded() && self.shard.relieve(bytes_max, self.pending.now_ms) {}
     }
 }
 

@@ -73,7 +73,7 @@ fn exercise(bytes: Vec<u8>, bytes_max: u64) {
     }
     engine.shards().for_each(|mut shard| {
         shard.expire(usize::MAX, NOW_MS + 10);
-        while shard.relieve(NOW_MS) {}
+        while shard.relieve(0, NOW_MS) {}
     });
     engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
 }
