@@ -7,8 +7,9 @@ use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Has the allocator give all that it keeps of freed memory back to the system, where that is more than so many bytes; how many it gave.
 pub type Trim = fn(kept_bytes_max: u64) -> u64;
 
-/// What may be kept when memory is full, as a share of the limit: two thirds of what resident memory may be over it.
-const KEPT_SHARE: u64 = 16;
+/// What may be kept when memory is full, as a share of the limit: a third of what resident memory may be over it. Half as much again can come
+/// until it is looked at, and the buffers of a worker.
+const KEPT_SHARE: u64 = 32;
 /// Where the limit is small. What a process takes that stores nothing varies by as much.
 const KEPT_BYTES_MIN: u64 = 2 << 20;
 /// Where the limit is large: a worker is not to be stopped for long by what it gives back at once.
@@ -102,12 +103,12 @@ mod tests {
     fn it_looks_when_it_could_be_too_much() {
         // Nothing is freed.
         check(96 * MIB, 40, 40, &[]);
-        // Three are freed each time: half of what may be kept, which is 6 MiB and what is free.
-        check(96 * MIB, 1, 9, &[100, 100]);
-        check(96 * MIB, 2, 9, &[99, 99]);
+        // Two are freed each time: half of what may be kept, which is 3 MiB and what is free.
+        check(96 * MIB, 1, 7, &[97, 97, 97]);
+        check(96 * MIB, 2, 7, &[96, 96]);
         // The larger the limit, the more, up to 32 MiB.
-        check(384 * MIB, 1, 12, &[]);
-        check(384 * MIB, 1, 13, &[399]);
+        check(384 * MIB, 1, 6, &[]);
+        check(384 * MIB, 1, 7, &[387]);
         check(2048 * MIB, 1, 16, &[]);
         check(2048 * MIB, 1, 17, &[2065]);
     }
