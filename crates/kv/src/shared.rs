@@ -202,10 +202,12 @@ impl Shared {
         self.buffers_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
     }
 
-    /// Evicts for buffers that have grown by much, without waiting for the next write.
+    /// Evicts for buffers that have grown by much, without waiting for the next write; but for CLIENT PAUSE, during which no key goes.
     pub(crate) fn make_up(&self, now_ms: u64) {
-        self.engine.make_up(now_ms);
-        self.end_batch();
+        if self.interests.pauses.now(now_ms).is_none() {
+            self.engine.make_up(now_ms);
+            self.end_batch();
+        }
     }
 
     /// Sends what is no reply. A client that has too much to read already is closed instead.

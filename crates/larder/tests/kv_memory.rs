@@ -30,29 +30,48 @@ fn values_of_another_size_take_no_more_memory() {
     assert!(peak - empty < (BYTES_MAX + BYTES_MAX / 10) as u64, "{peak}, {empty} of it without a key");
 }
 
-/// Half of a value each: nobody writes, and what they take would be beside the keys until somebody does.
+/// Nobody writes, and what they take would be beside the keys until somebody does.
 #[test]
 fn keys_make_room_for_what_clients_are_sending() {
-    const BYTES_MAX: u64 = 64 << 20;
-    const VALUE_BYTES: usize = 256 << 10;
-    let kv = Kv::start(LARDER, &["--maxmemory", &BYTES_MAX.to_string(), "--workers", "2"]);
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"]);
     churn::fill(&kv, 100_000, 800..1000);
+    let _clients = sending(&kv);
+    wait::until_true("keys have made room", || memory_fact(&kv, "used_memory") <= 64 << 20);
+    assert_eq!(kv.ask(&["SET short 1"]), "+OK\r\n");
+}
+
+/// As in Redis: CLIENT PAUSE freezes what is stored.
+#[test]
+fn no_key_goes_during_a_pause() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"]);
+    churn::fill(&kv, 100_000, 800..1000);
+    let before = kv.ask(&["DBSIZE"]);
+    assert_eq!(kv.ask(&["CLIENT PAUSE 100000 WRITE"]), "+OK\r\n");
+    let _clients = sending(&kv);
+    assert_eq!(kv.ask(&["DBSIZE"]), before);
+    assert_eq!(kv.ask(&["CLIENT UNPAUSE", "SET short 1"]), "+OK\r\n+OK\r\n");
+}
+
+/// Clients that have sent half of a value each, of which the server knows.
+fn sending(kv: &Kv) -> Vec<TcpStream> {
+    const CLIENTS: usize = 80;
+    const VALUE_BYTES: usize = 256 << 10;
     let half = format!("*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${VALUE_BYTES}\r\n{}", "v".repeat(VALUE_BYTES / 2));
-    let clients = (0..80).map(|_| {
+    let clients = (0..CLIENTS).map(|_| {
         let mut client = TcpStream::connect(kv.address()).expect("it listens");
         client.write_all(half.as_bytes()).expect("it reads");
         client
     });
-    let clients: Vec<_> = clients.collect();
-    let fact = |name: &str| -> u64 {
-        let text = kv.ask(&["INFO memory"]);
-        let number = text.lines().find_map(|line| line.strip_prefix(name));
-        number.and_then(|number| number.trim_start_matches(':').parse().ok()).expect("it is told")
-    };
-    let sent_bytes = (clients.len() * VALUE_BYTES / 2) as u64;
-    wait::until_true("all is read", || fact("mem_clients_normal") >= sent_bytes);
-    assert!(fact("used_memory") <= BYTES_MAX, "{} and keys beside", fact("mem_clients_normal"));
-    assert_eq!(kv.ask(&["SET short 1"]), "+OK\r\n");
+    let clients = clients.collect();
+    let all_bytes = (CLIENTS * VALUE_BYTES) as u64;
+    wait::until_true("there is memory for all", || memory_fact(kv, "mem_clients_normal") >= all_bytes);
+    clients
+}
+
+fn memory_fact(kv: &Kv, name: &str) -> u64 {
+    let text = kv.ask(&["INFO memory"]);
+    let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    number.and_then(|number| number.parse().ok()).expect("it is told")
 }
 
 /// Each with as little as it takes, which is one shard of a few segments.
