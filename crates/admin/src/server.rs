@@ -87,7 +87,7 @@ pub enum AdminError {
         bytes_min: usize,
     },
     /// The address is taken, or not of this machine.
-    #[error("the admin listener cannot be bound to {address}: {source}")]
+    #[error("the admin API can't listen on {address}")]
     AddressNotBound {
         /// The address asked for.
         address: SocketAddr,

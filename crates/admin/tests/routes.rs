@@ -316,8 +316,11 @@ async fn a_taken_address_is_a_clear_error() {
     let running = start(config()).await;
     let taken = AdminConfig { listen: running.admin.address, ..config() };
     let error = serve(taken, running.control.clone(), Telemetry::new(1), std::future::pending()).await;
-    let text = error.expect_err("taken").to_string();
-    assert!(text.contains(&running.admin.address.to_string()) && text.contains("in use"), "{text}");
+    let error = error.expect_err("taken");
+    let told = format!("the admin API can't listen on {}", running.admin.address);
+    assert_eq!(error.to_string(), told);
+    let cause = std::error::Error::source(&error).expect("the system's reason");
+    assert!(cause.to_string().contains("in use"), "{cause}");
     running.stop().await;
 }
 

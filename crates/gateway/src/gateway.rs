@@ -23,7 +23,8 @@ use crate::config::{Config, ListenerConfig};
 use crate::explain::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
 use crate::origin::{OriginStats, Origins};
 use crate::route::{LiveSite, Routes};
-use crate::server::{listener, tls};
+use crate::server::listener::{self, Claim};
+use crate::server::tls;
 use crate::worker::{Drain, Live, Shared, Worker, now};
 
 /// What a gateway is started with.
@@ -43,7 +44,7 @@ pub struct Start<'a> {
 #[non_exhaustive]
 pub enum StartError {
     /// An address can't be bound.
-    #[error("can't listen on {address}: {source}")]
+    #[error("can't listen on {address}")]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -240,12 +241,16 @@ struct Duties {
 
 type Bound = (SocketAddr, Vec<std::net::TcpListener>);
 
+/// Listeners of one process may have a port in common: `0.0.0.0:80` beside `[::]:80`.
 fn bind_all(listeners: &[ListenerConfig], workers: usize) -> Result<Vec<Bound>, StartError> {
-    let bind = |listener: &ListenerConfig| {
-        let address = listener.address;
-        listener::bind(address, workers).map_err(|source| StartError::Bind { address, source })
-    };
-    listeners.iter().map(bind).collect()
+    let mut all: Vec<Bound> = Vec::with_capacity(listeners.len());
+    for ListenerConfig { address, .. } in listeners {
+        let is_ours = all.iter().any(|(ours, _)| ours.port() == address.port());
+        let claim = if is_ours { Claim::Joins } else { Claim::First };
+        let bound = listener::bind(*address, workers, claim);
+        all.push(bound.map_err(|source| StartError::Bind { address: *address, source })?);
+    }
+    Ok(all)
 }
 
 fn spawn_worker(

@@ -80,7 +80,7 @@ pub enum Security {
 #[non_exhaustive]
 pub enum ServerError {
     /// The address is taken, or not one of this machine.
-    #[error("can't listen at {address}")]
+    #[error("can't listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
     /// No thread, no event queue.
     #[error("the system does not let a worker run")]
@@ -138,7 +138,7 @@ impl Server {
         *shared.access.write() = access;
         let mut workers = Vec::with_capacity(count);
         for number in 0..count {
-            let listeners = listen.iter_mut().map(|listen| listen.open(sockets)).collect::<Result<_, _>>()?;
+            let listeners = open_all(&mut listen, sockets, number)?;
             let poll = Poll::new()?;
             let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
             let worker = Worker::new(number, poll, Arc::clone(&calls), listeners, Arc::clone(&shared))?;
@@ -212,21 +212,48 @@ impl Drop for Server {
     }
 }
 
+/// Whom a listener shares its port with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// With listeners of this server that come after it.
+    First,
+    /// With those of this server that are there already.
+    Joins,
+}
+
+/// The listeners of a worker. Two addresses may have a port in common: `0.0.0.0:6379` and `[::]:6379`.
+fn open_all(
+    listen: &mut [Listen],
+    sockets: Sockets,
+    worker: usize,
+) -> Result<Vec<(TcpListener, Security)>, ServerError> {
+    let mut listeners = Vec::with_capacity(listen.len());
+    for at in 0..listen.len() {
+        let (ours, rest) = listen.split_at_mut(at);
+        let is_ours = worker > 0 || ours.iter().any(|ours| ours.address.port() == rest[0].address.port());
+        listeners.push(rest[0].open(sockets, if is_ours { Claim::Joins } else { Claim::First })?);
+    }
+    Ok(listeners)
+}
+
 impl Listen {
     /// One of several listeners at an address: the kernel spreads connections among them. All others listen where the first
     /// does, also when its port was free to choose.
-    fn open(&mut self, sockets: Sockets) -> Result<(TcpListener, Security), ServerError> {
+    fn open(&mut self, sockets: Sockets, claim: Claim) -> Result<(TcpListener, Security), ServerError> {
         let address = self.address;
-        let listener = listen(address, sockets).map_err(|source| ServerError::Listen { address, source })?;
+        let listener =
+            listen(address, sockets, claim).map_err(|source| ServerError::Listen { address, source })?;
         self.address = listener.local_addr()?;
         Ok((listener, self.security))
     }
 }
 
-fn listen(address: SocketAddr, sockets: Sockets) -> io::Result<TcpListener> {
+/// Any process of the same user may join a port with `SO_REUSEPORT`, a second server too. So the first listener does without
+/// it until it listens: the kernel then refuses the port to whoever comes second, even at the same moment.
+fn listen(address: SocketAddr, sockets: Sockets, claim: Claim) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(claim == Claim::Joins)?;
     socket.set_nonblocking(true)?;
     if let Some(bytes) = sockets.buffer_bytes {
         // What is accepted takes them over.
@@ -235,5 +262,6 @@ fn listen(address: SocketAddr, sockets: Sockets) -> io::Result<TcpListener> {
     }
     socket.bind(&address.into())?;
     socket.listen(sockets.backlog.try_into().unwrap_or(i32::MAX))?;
+    socket.set_reuse_port(true)?;
     Ok(TcpListener::from_std(socket.into()))
 }

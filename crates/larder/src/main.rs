@@ -84,7 +84,7 @@ fn finish(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::failure(&format!("{error:#}"));
+            output::failure(&output::causes(&error));
             ExitCode::FAILURE
         }
     }

@@ -20,6 +20,19 @@ pub(crate) fn failure(text: &str) {
     eprintln!("larder: {text}");
 }
 
+/// An error with its causes, in one line.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    error.chain().map(cause).collect::<Vec<_>>().join(": ")
+}
+
+/// The system's words, except where they leave open what to look for.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) if error.kind() == ErrorKind::AddrInUse => "address in use by another process".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// What the user should know beside the result.
 pub(crate) fn note(text: &str) {
     eprintln!("larder: {text}");

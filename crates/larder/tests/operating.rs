@@ -1,8 +1,10 @@
 //! What operators do to the running binary: purge, reload, stop.
 
+use std::net::TcpStream;
 use std::process::{Command, Output};
 
-use testkit::{Larder, Port, ScriptedOrigin, Setup, Signal, wait};
+use tempfile::TempDir;
+use testkit::{Gate, Larder, Port, ScriptedOrigin, Service, Setup, Signal, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -97,4 +99,120 @@ fn a_stop_ends_with_status_0() {
         larder.signal(signal);
         assert_eq!(larder.service().end().code(), Some(0));
     }
+}
+
+/// One more process; killed when dropped.
+struct Another {
+    service: Service,
+    _folder: TempDir,
+}
+
+impl Another {
+    fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let service = Service::start(Command::new(LARDER).args(arguments), folder.path(), "larder");
+        Self { service, _folder: folder }
+    }
+
+    /// That it ends, or has ended, because somebody else listens there.
+    #[track_caller]
+    fn assert_refused(mut self, address: &str) {
+        let status = self.service.end();
+        let text = self.service.stderr();
+        assert_eq!(status.code(), Some(1), "{text}");
+        let told = format!("can't listen on {address}: address in use by another process");
+        assert!(text.contains(&told), "{text}");
+    }
+}
+
+#[test]
+fn an_address_is_for_one_process() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let text = format!("workers = 2\n[kv]\nlisten = [\"@kv@\"]\nworkers = 2\n{}", config(&origin, ""));
+    let kv = Port::reserve();
+    let larder = Setup::config(LARDER, &text.replace("@kv@", &kv.address().to_string())).start();
+    let (listen, admin, kv) =
+        (larder.address().to_string(), larder.admin().to_string(), kv.address().to_string());
+    let at_all = |address: &str| address.replace("127.0.0.1", "0.0.0.0");
+    let url = origin.url();
+    for address in [&listen, &kv, &admin] {
+        for address in [address.clone(), at_all(address), at_all(address).replace("0.0.0.0", "[::]")] {
+            let serve = ["serve", "--origin", &url, "--admin", "127.0.0.1:0", "--listen", &address];
+            for arguments in [&["kv", "--listen", &address][..], &["origin", "--listen", &address], &serve] {
+                Another::start(arguments).assert_refused(&address);
+            }
+        }
+        let arguments = ["serve", "--origin", &url, "--listen", "127.0.0.1:0", "--admin", address];
+        Another::start(&arguments).assert_refused(address);
+    }
+    for _ in 0..20 {
+        assert_eq!(larder.get("/").text(), "body", "all connections reach the first one");
+    }
+}
+
+/// Whoever comes first: one of them runs, the others are told.
+#[test]
+fn of_processes_that_start_at_once_one_gets_the_address() {
+    for command in ["kv", "serve"] {
+        let port = Port::reserve();
+        let address = port.address().to_string();
+        let more: &[&str] =
+            if command == "kv" { &[] } else { &["--origin", "http://a", "--admin", "127.0.0.1:0"] };
+        let arguments = [&[command, "--workers", "2", "--listen", &address], more].concat();
+        let mut all: Vec<_> = (0..6).map(|_| Another::start(&arguments)).collect();
+        wait::until_true("all but one have ended", || {
+            all.iter_mut().filter_map(|one| one.service.status()).count() >= 5
+        });
+        let (ended, running): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .map(|mut one| (one.service.status(), one))
+            .partition(|(status, _)| status.is_some());
+        assert_eq!((ended.len(), running.len()), (5, 1), "{command}");
+        ended.into_iter().for_each(|(_, one)| one.assert_refused(&address));
+        TcpStream::connect(port.address()).expect("it listens");
+    }
+}
+
+/// Clients of the one that stops are still being answered, and connections that have ended wait for late packets.
+#[test]
+fn the_next_process_gets_the_address_while_the_last_drains() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.head("200 OK", "Content-Length: 10\r\n").send("hello");
+        released.pass();
+        exchange.send("world");
+    });
+    let mut first = Setup::config(LARDER, &config(&origin, "")).start();
+    let address = first.address();
+    let mut client = first.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.head();
+    first.signal(Signal::TERM);
+    wait::until_true("it takes no connections", || TcpStream::connect(address).is_err());
+    first.service().assert_runs();
+    let listen = address.to_string();
+    let arguments = ["serve", "--origin", "http://a", "--admin", "127.0.0.1:0", "--listen", &listen];
+    let mut next = Another::start(&arguments);
+    wait::until_true("the next one listens", || {
+        next.service.assert_runs();
+        TcpStream::connect(address).is_ok()
+    });
+    gate.open();
+    assert_eq!(client.bytes(10), b"helloworld");
+    assert!(first.service().end().success());
+}
+
+/// One process may have a port for itself in several ways, and all its workers share it.
+#[test]
+fn workers_and_addresses_of_one_process_share_a_port() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let port = Port::reserve().address().port();
+    let listen = format!("listen = [\"@listen@\", \"0.0.0.0:{port}\", \"[::]:{port}\"]\nworkers = 3\n");
+    let larder = Setup::config(LARDER, &(listen + &config(&origin, ""))).start();
+    let listeners = |port: u16| {
+        let sockets = testkit::run("ss", ["-tlnH", &format!("sport = :{port}")]).succeeded().text();
+        sockets.lines().count()
+    };
+    assert_eq!((listeners(larder.address().port()), listeners(port)), (3, 6));
 }

@@ -316,15 +316,23 @@ impl Service {
     /// When it has.
     #[track_caller]
     pub fn assert_runs(&mut self) {
-        if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+        if let Some(status) = self.status() {
             panic!("it ended ({status}); it wrote:\n{}{}", self.stdout(), self.stderr());
         }
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Panics
+    /// When the system does not know it.
+    pub fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
     }
 
     /// Waits until it has ended by itself.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
-        wait::until("the process ends", || self.child.try_wait().expect("a child can be waited for"))
+        wait::until("the process ends", || self.status())
     }
 
     /// Sends a signal.

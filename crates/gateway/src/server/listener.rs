@@ -34,30 +34,47 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// RFC 9113 section 3.4.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Whom a listener shares its port with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// With listeners of this process that come after it.
+    First,
+    /// With those of this process that are there already.
+    Joins,
+}
+
 /// Binds an address once per worker; the kernel spreads connections over them.
 ///
 /// # Errors
-/// The address can't be bound.
-pub(crate) fn bind(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
-    let first = bind_one(address)?;
+/// The address can't be bound: another process has it, for example.
+pub(crate) fn bind(
+    address: SocketAddr,
+    workers: usize,
+    claim: Claim,
+) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
+    let first = bind_one(address, claim)?;
     let bound = first.local_addr()?;
     let mut listeners = vec![first];
     for _ in 1..workers {
-        listeners.push(bind_one(bound)?);
+        listeners.push(bind_one(bound, Claim::Joins)?);
     }
     Ok((bound, listeners))
 }
 
 /// What is set here, accepted connections inherit: so it costs them nothing.
-fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
+///
+/// Any process of the same user may join a port with `SO_REUSEPORT`, a second gateway too. So the first listener does
+/// without it until it listens: the kernel then refuses the port to whoever comes second, even at the same moment.
+fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(claim == Claim::Joins)?;
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
+    socket.set_reuse_port(true)?;
     Ok(socket.into())
 }
 

@@ -42,8 +42,8 @@ use super::{
 #[non_exhaustive]
 pub(crate) enum OriginError {
     /// The address is in use, not of this machine, or needs more rights.
-    #[error("cannot listen on {address}: {cause}")]
-    Bind { address: SocketAddr, cause: io::Error },
+    #[error("can't listen on {address}")]
+    Bind { address: SocketAddr, source: io::Error },
     /// Certificate or key.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -142,7 +142,7 @@ impl Listener {
             let address = socket.local_addr()?;
             Ok(Self { socket, address, transport })
         };
-        bind().map_err(|cause| OriginError::Bind { address, cause })
+        bind().map_err(|source| OriginError::Bind { address, source })
     }
 
     fn kind(&self) -> Kind {

@@ -59,21 +59,17 @@ pub(super) fn build(
 ) -> Option<Settings> {
     let mut scope = Scope { sources, problems };
     let log = server::log(&mut scope, tree.table("log"));
+    let has_admin = match program {
+        Program::Serve => true,
+        Program::Kv => tree.given("admin").is_some() || tree.table("admin").given("listen").is_some(),
+    };
     let admin = server::admin(&mut scope, tree.table("admin"));
-    server::check_addresses(&mut scope, &tree);
+    server::check_addresses(&mut scope, &tree, has_admin.then(|| tree.table("admin")));
     let gateway = gateway(&mut scope, &tree, &log);
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
-    let settings = match program {
-        Program::Serve => {
-            Settings { gateway: has_gateway(&tree).then_some(gateway), kv, admin: Some(admin?), log, tree }
-        }
-        Program::Kv => {
-            let is_asked_for = tree.given("admin").is_some() || tree.table("admin").given("listen").is_some();
-            let admin = if is_asked_for { Some(admin?) } else { None };
-            Settings { gateway: None, kv, admin, log, tree }
-        }
-    };
-    Some(settings)
+    let gateway = (program == Program::Serve && has_gateway(&tree)).then_some(gateway);
+    let admin = if has_admin { Some(admin?) } else { None };
+    Some(Settings { gateway, kv, admin, log, tree })
 }
 
 /// Whether there is anything for a gateway to do.

@@ -103,28 +103,50 @@ pub(super) fn level(table: &Table, key: &str) -> Option<tracing::Level> {
     table.text(key)?.parse().ok()
 }
 
-/// Checks what takes part in more than one listening address.
-pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table) {
-    let admin = tree.table("admin");
+/// Checks what takes part in more than one listening address: each address is there once, and what listens on all addresses leaves its port
+/// to no other part of the process.
+pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, admin: Option<&Table>) {
     let gateway = if super::has_gateway(tree) { Some(tree) } else { None };
     let listeners = gateway
         .into_iter()
         .flat_map(|tree| tree.tables("listen"))
-        .filter_map(|listener| Some((listener.node("address")?, listener.text("address")?)));
+        .filter_map(|listener| Some((Part::Gateway, listener.node("address")?, listener.text("address")?)));
     let kv = tree.optional_table("kv");
     let tables = [kv, kv.and_then(|kv| kv.optional_table("tls"))];
     let kv = tables.into_iter().flatten().flat_map(|table| table.list("listen"));
-    let kv = kv.map(|node| (node, node.as_text()));
-    let rest =
-        ["listen", "probes_listen"].into_iter().filter_map(|key| Some((admin.node(key)?, admin.text(key)?)));
-    let mut seen: Vec<(SocketAddr, &Node)> = Vec::new();
-    for (node, text) in listeners.chain(kv).chain(rest) {
+    let kv = kv.map(|node| (Part::Kv, node, node.as_text()));
+    let rest = [(Part::Admin, "listen"), (Part::Probes, "probes_listen")]
+        .into_iter()
+        .filter_map(|(part, key)| Some((part, admin?.node(key)?, admin?.text(key)?)));
+    let mut seen: Vec<(Part, SocketAddr, &Node)> = Vec::new();
+    for (part, node, text) in listeners.chain(kv).chain(rest) {
         let Ok(address) = text.parse::<SocketAddr>() else { continue };
-        match seen.iter().find(|(other, _)| *other == address && address.port() != 0) {
-            Some((_, other)) => scope.error(node, format!("{address} is taken by `{}` already", other.path)),
-            None => seen.push((address, node)),
+        let clashes = |(other_part, other, _): &&(Part, SocketAddr, &Node)| {
+            *other == address && address.port() != 0 || *other_part != part && overlap(*other, address)
+        };
+        match seen.iter().find(clashes) {
+            Some((_, _, other)) => {
+                scope.error(node, format!("{address} is taken by `{}` already", other.path))
+            }
+            None => seen.push((part, address, node)),
         }
     }
+}
+
+/// What listens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Gateway,
+    Kv,
+    Admin,
+    Probes,
+}
+
+/// Whether connections to one of two addresses could be meant for the other. `[::]` takes those of IPv4 too.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
+    let (a, b) = (one.ip(), other.ip());
+    one.port() == other.port() && one.port() != 0 && (a == b || covers(a, b) || covers(b, a))
 }
 
 /// An IP address with a port.
