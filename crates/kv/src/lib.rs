@@ -56,7 +56,7 @@ pub use limits::Limits;
 pub use measures::{CommandMeasures, Measures};
 pub use offline::{Offline, OfflineClient};
 pub use resp::SLOTS;
-pub use saved::SaveFile;
+pub use saved::{ReserveError, SaveError, SaveFile};
 pub use separated::TextProtocol;
 pub use server::{Control, Listen, Security, Server, ServerError, Settings, Sockets};
 pub use trim::Trim;

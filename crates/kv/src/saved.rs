@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use engine::{Engine, Exported, Progress, Saved, SavedError, Source};
 use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::background::{self, JoinHandle};
@@ -37,6 +39,8 @@ const BUFFER_BYTES: usize = 32 << 10;
 #[derive(Debug)]
 pub struct SaveFile {
     path: PathBuf,
+    /// Locked as long as it is open.
+    _lock: File,
     /// Somebody writes it.
     is_busy: AtomicBool,
     /// Whoever writes it shall stop.
@@ -89,9 +93,21 @@ enum RefusedFile {
     Databases,
 }
 
+/// Why a file can't be the place of a data set.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// Two servers would write one file, and the one that stops last would win.
+    #[error("the save file {} is in use by another process", path.display())]
+    InUse { path: PathBuf },
+    #[error("the save file {} can't be locked", path.display())]
+    Lock { path: PathBuf, source: io::Error },
+}
+
 /// Why the data set was not written.
 #[derive(Debug, Error)]
-pub(crate) enum SaveError {
+#[non_exhaustive]
+pub enum SaveError {
     #[error("another save is under way")]
     Busy,
     #[error("{} can't be written: {source}", path.display())]
@@ -133,9 +149,15 @@ impl<W: Write> Write for Cancellable<'_, W> {
 }
 
 impl SaveFile {
-    /// Touches nothing yet.
-    #[must_use]
-    pub fn new(path: PathBuf) -> Self {
+    /// Takes the place of the file for this process, by a lock on a file beside it: the file itself is replaced again and again.
+    ///
+    /// # Errors
+    /// Another process has it, or the folder takes no files.
+    pub fn reserve(path: PathBuf) -> Result<Self, ReserveError> {
+        let lock = lock(&beside(&path, ".lock")).map_err(|source| match Errno::from_io_error(&source) {
+            Some(Errno::WOULDBLOCK) => ReserveError::InUse { path: path.clone() },
+            _ => ReserveError::Lock { path: path.clone(), source },
+        })?;
         let background = Background { began: None, took: None, has_failed: false };
         let state = State {
             loading: None,
@@ -147,15 +169,16 @@ impl SaveFile {
             background,
             at_stop: AtStop::Write,
         };
-        Self {
+        Ok(Self {
             path,
+            _lock: lock,
             is_busy: AtomicBool::new(false),
             is_cancelled: AtomicBool::new(false),
             background: Mutex::new(None),
             load: Mutex::new(None),
             state: Mutex::new(state),
             databases: Arc::default(),
-        }
+        })
     }
 
     /// An engine that begins with what the file has, or an empty one. What became of it is logged.
@@ -325,7 +348,7 @@ impl SaveFile {
     }
 
     /// The last write, after all workers have ended.
-    pub(crate) fn stop(&self, engine: &Engine, changes: u64) {
+    pub(crate) fn stop(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
         self.is_cancelled.store(true, SeqCst);
         if let Some(thread) = self.background.lock().take() {
             // A panic of it was reported, and nothing depends on it.
@@ -336,9 +359,10 @@ impl SaveFile {
             let _ = thread.join();
         }
         let at_stop = self.state.lock().at_stop;
-        if at_stop != AtStop::Skip && at_stop != AtStop::WriteBeyond(changes) {
-            // What went wrong is logged; there is nobody else to tell.
-            let _ = self.write(engine, changes);
+        match at_stop {
+            AtStop::Skip => Ok(()),
+            AtStop::WriteBeyond(saved) if saved == changes => Ok(()),
+            AtStop::Write | AtStop::WriteBeyond(_) => self.write(engine, changes),
         }
     }
 
@@ -385,10 +409,21 @@ impl SaveFile {
     }
 
     fn part_path(&self) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(".part");
-        name.into()
+        beside(&self.path, ".part")
     }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(ending);
+    name.into()
+}
+
+/// The file stays when the lock goes: who removed it could remove that of the next process.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(MODE).open(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }
 
 /// Compares checksums: of a small file all, of others as many as there is time for.
@@ -435,7 +470,7 @@ mod tests {
     const KEYS: usize = 1000;
 
     fn begin(path: &Path) -> Arc<Shared> {
-        let file = Arc::new(SaveFile::new(path.to_owned()));
+        let file = Arc::new(SaveFile::reserve(path.to_owned()).expect("nobody else has it"));
         let engine = Arc::new(file.restore(&SETTINGS));
         Arc::new(Shared::new(engine, Some(file), "test".to_owned(), 2))
     }
@@ -461,6 +496,7 @@ mod tests {
         let before = begin(path);
         (0..KEYS).for_each(|number| set(&before, number, &[7; 5000]));
         file(&before).write(&before.engine, 0).expect("there is a disk");
+        drop(before);
         let shared = begin(path);
         assert!(!file(&shared).is_refused());
         let written = File::options().write(true).open(path).expect("a file");

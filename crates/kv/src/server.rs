@@ -15,7 +15,7 @@ use crate::access::Access;
 use crate::clients::Calls;
 use crate::cluster::Cluster;
 use crate::limits::Limits;
-use crate::saved::SaveFile;
+use crate::saved::{SaveError, SaveFile};
 use crate::separated::TextProtocol;
 use crate::shared::Shared;
 use crate::sync::Waker;
@@ -167,10 +167,14 @@ impl Server {
 
     /// Ends it: what clients have asked is answered, as far as they read it within two seconds. Then the data set is
     /// written, if there is a file for it.
-    pub fn stop(mut self) {
+    ///
+    /// # Errors
+    /// The data set could not be written.
+    pub fn stop(mut self) -> Result<(), SaveError> {
         self.end();
-        if let Some(file) = &self.shared.save_file {
-            file.stop(&self.shared.engine, self.shared.changes());
+        match &self.shared.save_file {
+            Some(file) => file.stop(&self.shared.engine, self.shared.changes()),
+            None => Ok(()),
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::kv::Server;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use gateway::{Gateway, Start};
 use telemetry::logging::{self, LogLevels};
 use telemetry::{AccessLog, AccessLogOptions, BuildInfo, Redaction, Telemetry};
@@ -35,6 +35,7 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     // Before anything listens: a signal that comes while starting must not kill the process half-way.
     let mut signals = Signals::listen().context("signals can't be handled")?;
     let program = running.overrides.program;
+    let keeps_data = running.settings.kv.as_ref().is_some_and(|kv| kv.save_file.is_some());
     let workers = running.settings.gateway.as_ref().map_or(0, |gateway| gateway.workers);
     let telemetry = Telemetry::with_build(workers, BUILD);
     let access = access_log(&running.settings.log, workers, &telemetry)?;
@@ -61,16 +62,22 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     wait_for_stop(&mut signals, &process).await;
     tracing::info!("stopping: requests in flight may finish");
     process.drain();
-    tokio::select! {
-        _ = tokio::task::spawn_blocking(|| planes.join()) => tracing::info!("stopped"),
-        () = signals.stopped() => tracing::warn!("stopped at once: asked a second time"),
-    }
+    let stopped = tokio::select! {
+        joined = tokio::task::spawn_blocking(|| planes.join()) => {
+            tracing::info!("stopped");
+            joined.context("the stop broke off").flatten()
+        }
+        () = signals.stopped() => {
+            tracing::warn!("stopped at once: asked a second time");
+            if keeps_data { Err(anyhow!("stopped before the data set was saved")) } else { Ok(()) }
+        }
+    };
     drop(stop_admin);
     if let Some(admin) = admin {
         admin.finished().await;
     }
     process.flush_logs();
-    Ok(())
+    stopped
 }
 
 /// What serves clients: at least one of the two.
@@ -113,14 +120,13 @@ impl Planes {
         }
     }
 
-    /// Waits until requests in flight have finished.
-    fn join(self) {
-        if let Some((server, _)) = self.kv {
-            server.stop();
-        }
+    /// Waits until requests in flight have finished, and the data set is saved where there is a file for it.
+    fn join(self) -> anyhow::Result<()> {
+        let saved = self.kv.map_or(Ok(()), |(server, _)| server.stop());
         if let Some(gateway) = self.gateway {
             gateway.join();
         }
+        saved.map_err(|error| anyhow!("the data set is not saved: {error}"))
     }
 }
 

@@ -133,7 +133,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         seed: seed(),
         threads: settings.workers,
     };
-    let save_file = settings.save_file.clone().map(|path| Arc::new(SaveFile::new(path)));
+    let save_file = settings.save_file.clone().map(SaveFile::reserve).transpose()?.map(Arc::new);
     let engine = save_file.as_ref().map_or_else(|| Engine::new(&begin), |file| file.restore(&begin));
     engine.set_pack_from_bytes(settings.pack_from_bytes);
     let engine = Arc::new(engine);

@@ -316,14 +316,84 @@ fn a_full_disk_costs_the_save_and_nothing_else() {
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
 }
 
+/// What the binary says about its configuration, and with which status.
+fn told(arguments: &[&str]) -> (i32, String) {
+    let output = testkit::run(LARDER, arguments);
+    let text = format!("{}{}", output.text(), output.stderr);
+    (output.status, text)
+}
+
+/// Data would be lost at the end, so it is said at the start.
 #[test]
-fn a_folder_that_is_not_there_is_told_of() {
+fn a_place_that_takes_no_file_is_refused() {
     let place = Place::new();
-    let mut kv = start(&place.folder.path().join("none/saved"), &[]);
+    let folder = place.folder.path();
+    fs::write(folder.join("file"), "").expect("a file");
+    for (path, reason) in [
+        ("none/saved", "none doesn't exist"),
+        ("file/saved", "file doesn't exist"),
+        (".", "is a directory"),
+        // Whom the system lets write anywhere learns that there is no room.
+        ("/proc/saved", "/proc"),
+    ] {
+        let path = folder.join(path).display().to_string();
+        let config = folder.join("larder.toml");
+        fs::write(&config, format!("[kv]\nlisten = [\"127.0.0.1:0\"]\nsave_file = \"{path}\"\n"))
+            .expect("a file");
+        let config = config.display().to_string();
+        for arguments in [
+            &["check", &config][..],
+            &["kv", "--config", &config],
+            &["kv", "--listen", "127.0.0.1:0", "--save-file", &path],
+        ] {
+            let (status, text) = told(arguments);
+            assert_eq!(status, 1, "{arguments:?}: {text}");
+            assert!(text.contains("error: kv.save_file: ") && text.contains(reason), "{arguments:?}: {text}");
+        }
+    }
+}
+
+/// More than there is on any disk.
+#[test]
+fn too_little_room_is_a_warning() {
+    let place = Place::new();
+    let config = place.folder.path().join("larder.toml");
+    fs::write(&config, "[kv]\nmaxmemory = \"16384GiB\"\nsave_file = \"saved\"\n").expect("a file");
+    let (status, text) = told(&["check", &config.display().to_string()]);
+    assert!(
+        status == 0 && text.contains("warning: kv.save_file: ") && text.contains("has room for"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_file_belongs_to_one_server() {
+    let place = Place::new();
+    let mut kv = place.start(&[]);
     fill(&kv);
-    assert_eq!(kv.ask(&["SAVE"]), "-ERR\r\n");
-    assert_says(&kv, "No such file or directory");
+    let file = place.file().display().to_string();
+    let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &file]);
+    assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
     kv.service.signal(Signal::TERM);
     assert!(kv.service.end().success());
-    assert!(kv.service.stderr().contains("the data set is not saved"));
+    assert_filled(&place.start(&[]));
+}
+
+#[test]
+fn data_that_is_lost_at_the_end_is_a_failure() {
+    let lose = |signals: &[Signal], message: &str, hinder: &dyn Fn(&Place)| {
+        let place = Place::new();
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        hinder(&place);
+        signals.iter().for_each(|signal| kv.service.signal(*signal));
+        assert_eq!(kv.service.end().code(), Some(1), "{message}");
+        assert_says(&kv, message);
+    };
+    lose(&[Signal::TERM], "larder: the data set is not saved: ", &|place| {
+        fs::remove_dir_all(place.folder.path()).expect("it is ours");
+    });
+    lose(&[Signal::TERM], "No space left on device", &|place| {
+        symlink("/dev/full", place.folder.path().join("saved.part")).expect("a link");
+    });
 }

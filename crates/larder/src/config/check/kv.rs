@@ -15,6 +15,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::listener::{certified, chain};
+use super::save_file::save_file;
 use super::server::{socket_address, workers};
 use super::{Scope, Secret};
 use crate::config::tree::Table;
@@ -62,7 +63,7 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
         access: access(scope, table),
         limits: limits(table.table("limits")),
         tls,
-        save_file: scope.path(table, "save_file"),
+        save_file: save_file(scope, table),
         cluster: cluster(scope, table),
         pack_from_bytes: match table.text("compression") {
             Some("lz4") => table.number("compress_from"),

@@ -5,6 +5,7 @@ mod kv;
 mod listener;
 mod origin;
 mod rule;
+mod save_file;
 mod server;
 mod site;
 

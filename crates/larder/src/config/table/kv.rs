@@ -54,7 +54,7 @@ pub(crate) static KV: Section = Section {
             Preset::Absent("nothing is written to disk"),
             Reload::No,
             "Where the data set is written when the server stops, and read from when it starts.",
-            "The folder must be writable: the file is written beside its name and renamed, and removed when a server has begun with it.",
+            "The folder must exist and take files: the file is written beside its name and renamed, and removed when a server has begun with it. It belongs to one server, which locks `NAME.lock` beside it.",
         ),
         row(
             "text_protocol",
