@@ -12,6 +12,7 @@ use crate::cache::stored::Hit;
 use crate::config::ErrorExposure;
 use crate::fields::PackedFields;
 use crate::origin::{OriginError, OriginErrorKind};
+use crate::reason::Reason;
 use crate::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
 use crate::route::LiveSite;
 use crate::worker::Worker;
@@ -40,6 +41,12 @@ impl Problem {
     //= RFC 9111 section 5.2.1.7: only-if-cached
     pub(crate) fn only_if_cached() -> Self {
         Self::new(504, "only-if-cached", "the request wants a stored response, and none can be used")
+    }
+
+    /// The forward that a request waited for ended in this server error, whose response is for somebody else.
+    pub(crate) fn shared(status: u16) -> Self {
+        let text = format!("the origin answered {status} to the request that this one waited for");
+        Self::new(status, Reason::CollapseFailed.as_str(), text)
     }
 
     /// The request comes back again and again: an origin server is this gateway, or forwards to it.

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use testkit::{Client, End, Exchange, Gate, Larder, Random, ScriptedOrigin, Setup, sha256, wait};
 
+mod herd;
+
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
 fn in_front_of(origin: &ScriptedOrigin) -> Larder {

@@ -8,24 +8,24 @@ use caching::{
     ContentRange, FieldLine, NotReused, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, reuse,
 };
 use telemetry::CacheResult;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until};
 
 use super::ask::{Ask, Hole};
 use super::assemble::{Arriving, Assembly};
 use super::driven::Driven;
 use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
-use super::flight::{Answer, FailureCause, Filling, Join, News, Participant, Pilot};
+use super::flight::{Answer, Failed, FailureCause, Filling, Join, News, Participant, Pilot};
 use super::lone::Lone;
 use super::lookup::Lookup;
+use super::relief::{Happened, Next, Waiter};
 use super::serve::{Serving, Use};
 use super::stored::{Hit, StoredHead};
-use crate::config::{Collapse, CollapseLimits, LeaderFailure};
+use crate::config::{Collapse, CollapseLimits};
 use crate::exchange::{Interims, PassReason, Plan};
 use crate::explain::{Record, note};
 use crate::forward;
 use crate::head::RequestHead;
-use crate::origin::OriginError;
 use crate::reason::{Detail, Reason};
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
@@ -51,6 +51,8 @@ enum Again {
     Ask(Ask),
     /// Forward as it is: the answer won't be stored.
     Pass { detail: Detail },
+    /// The forward failed, and what comes next depends on what else this request waits for.
+    Failed(Failed),
 }
 
 /// A request on its way to a shared response.
@@ -61,6 +63,23 @@ struct Seeker<'a> {
     interims: &'a Interims,
     /// Those of the request, but without preconditions.
     unconditional: RequestFacts,
+}
+
+/// The forwards that one request waits for.
+struct Places {
+    first: Place,
+    relief: Option<Place>,
+}
+
+struct Place {
+    participant: Participant,
+    state: PlaceState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlaceState {
+    UnderWay,
+    Answered,
 }
 
 /// Gets a response for `plan` that may be shared with others.
@@ -91,6 +110,7 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, i
                 detail = why;
                 break;
             }
+            Err(Again::Failed(failed)) => return seeker.failure(&failed, Role::Waiter),
         }
     }
     let reason = PassReason { fwd: fetch.reason.fwd(), detail };
@@ -109,7 +129,7 @@ pub(crate) async fn follow(
     interims: &Interims,
 ) -> Reply {
     let seeker = Seeker::new(worker, plan, fetch, interims);
-    let answer = seeker.answer(&mut participant, Role::Leader, None).await;
+    let answer = seeker.answer(&mut participant, None).await;
     // The participant keeps its place until its reader stands, so that nothing is let go before.
     seeker.reply(answer, Role::Leader).unwrap_or_else(|_| seeker.given_up())
 }
@@ -142,17 +162,55 @@ impl<'a> Seeker<'a> {
 
 impl Seeker<'_> {
     async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Reply, Again> {
-        let (mut participant, role, job) = self.take_part(sharing, variant);
-        let answer = match (role, self.limits()) {
-            (Role::Waiter, Some(limits)) => {
-                let _gauge = self.worker.recorder.collapsed();
-                let wait = timeout(limits.wait_max, self.answer(&mut participant, role, None));
-                wait.await.map_err(|_| Again::Alone)?
-            }
-            _ => self.answer(&mut participant, role, job).await,
-        };
+        let (participant, role) = self.take_part(sharing, variant);
+        match (role, self.limits()) {
+            (Role::Waiter, Some(limits)) => self.wait(participant, limits).await,
+            _ => self.lead(participant).await,
+        }
+    }
+
+    /// Leads a forward to its answer.
+    async fn lead(&self, mut participant: Participant) -> Result<Reply, Again> {
+        let job = self.begin(&participant);
+        let answer = self.answer(&mut participant, job).await;
         // The participant keeps its place until its reader stands, so that nothing is let go before.
-        self.reply(answer, role)
+        self.reply(answer, Role::Leader)
+    }
+
+    /// Waits for the forward of another request, and for the one that relieves it if it fails or is late.
+    async fn wait(&self, participant: Participant, limits: CollapseLimits) -> Result<Reply, Again> {
+        self.tell("it waits for the forward of another request, which is under way");
+        let gauge = self.worker.recorder.collapsed();
+        let mut waiter = Waiter::of(participant.order(), limits.on_failure);
+        let mut late_at = Instant::now().checked_add(limits.wait_max);
+        let mut places = Places { first: Place::of(participant), relief: None };
+        loop {
+            let (happened, failed) = match self.learn(&mut places, late_at).await {
+                Some(answer) => match self.reply(answer, Role::Waiter) {
+                    Err(Again::Failed(failed)) => (Happened::Failed, Some(failed)),
+                    settled => return settled,
+                },
+                None => (Happened::Late, None),
+            };
+            if happened == Happened::Late {
+                late_at = None;
+            }
+            match (waiter.learns(happened), failed) {
+                (Next::Relieve, _) => match self.worker.shared.flights.relieve(&places.first.participant) {
+                    Join::Lead(relief) => {
+                        self.tell(
+                            "that failed, or takes too long: this request is forwarded, for all who wait",
+                        );
+                        drop(gauge);
+                        return self.lead(relief).await;
+                    }
+                    Join::Wait(relief) => places.relief = Some(Place::of(relief)),
+                    Join::Full => unreachable!("those who wait are not counted again"),
+                },
+                (Next::WaitOn, _) | (Next::SeeFailure, None) => {}
+                (Next::SeeFailure, Some(failed)) => return Err(Again::Failed(failed)),
+            }
+        }
     }
 
     fn limits(&self) -> Option<CollapseLimits> {
@@ -162,23 +220,31 @@ impl Seeker<'_> {
         }
     }
 
-    /// A place in the forward, and its job where this request is the one to start it.
-    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Participant, Role, Option<Driven>) {
-        let job = self.job();
-        let (participant, role) = match sharing {
-            Sharing::Joined => board(&job, variant),
+    /// The next answer of those that are waited for; `None` where it is late.
+    async fn learn(&self, places: &mut Places, late_at: Option<Instant>) -> Option<Answer> {
+        loop {
+            let news = tokio::select! {
+                biased;
+                news = places.news() => news,
+                () = passed(late_at) => return None,
+            };
+            match news {
+                News::Answer(answer) => return Some(answer),
+                // A cookie is for the request that led the forward.
+                News::Interim(interim) if interim.fields.value("set-cookie").is_some() => {}
+                News::Interim(interim) => self.interims.push(interim),
+            }
+        }
+    }
+
+    /// A place in the forward.
+    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Participant, Role) {
+        match sharing {
+            Sharing::Joined => board(&self.job(), variant),
             Sharing::Alone | Sharing::Unlikely(_) => {
                 (self.worker.shared.flights.alone(&self.fetch.key), Role::Leader)
             }
-        };
-        let driven = match role {
-            Role::Leader => self.lead(job, &participant),
-            Role::Waiter => {
-                self.tell("it waits for the forward of another request, which is under way");
-                None
-            }
-        };
-        (participant, role, driven)
+        }
     }
 
     /// Goes on with a request for other bytes.
@@ -187,7 +253,8 @@ impl Seeker<'_> {
         self.fetch = Arc::new(Fetch { reason, ..self.fetch.asking(ask) });
     }
 
-    fn lead(&self, job: Job, participant: &Participant) -> Option<Driven> {
+    /// The job of a forward that this request leads.
+    fn begin(&self, participant: &Participant) -> Option<Driven> {
         let pilot = Pilot::new(participant, &self.worker.shared.flights);
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
@@ -195,7 +262,7 @@ impl Seeker<'_> {
             pilot.land(Answer::Found(hit));
             return None;
         }
-        Some(Driven::new(job, pilot))
+        Some(Driven::new(self.job(), pilot))
     }
 
     fn job(&self) -> Job {
@@ -229,7 +296,8 @@ impl Seeker<'_> {
             && !head.is_invalidated(&self.worker.shared.epochs)
     }
 
-    async fn answer(&self, participant: &mut Participant, role: Role, job: Option<Driven>) -> Answer {
+    /// The answer of the forward that this request leads.
+    async fn answer(&self, participant: &mut Participant, job: Option<Driven>) -> Answer {
         let mut news = match job {
             Some(job) => job.first_news(participant).await,
             None => participant.news().await,
@@ -237,9 +305,6 @@ impl Seeker<'_> {
         loop {
             match news {
                 News::Answer(answer) => return answer,
-                // A cookie is for the request that led the forward.
-                News::Interim(interim)
-                    if role == Role::Waiter && interim.fields.value("set-cookie").is_some() => {}
                 News::Interim(interim) => self.interims.push(interim),
             }
             news = participant.news().await;
@@ -254,7 +319,10 @@ impl Seeker<'_> {
                 let used = self.asked(role, Some(304), CacheResult::Revalidated);
                 self.take_stored(&hit, used, role)
             }
-            Answer::Stale(hit, cause) => Ok(self.take_stale(&hit, cause, role)?),
+            Answer::Stale(hit, cause, failed) => self.take_stale(&hit, cause, failed, role),
+            Answer::Private(answer) if role == Role::Waiter && is_server_error(answer.status) => {
+                Err(Again::Failed(Failed::Status(answer.status)))
+            }
             Answer::Private(answer) => {
                 let response = if role == Role::Leader { answer.response.lock().take() } else { None };
                 let response = response.filter(|response| self.may_have(response.status.as_u16()));
@@ -263,7 +331,8 @@ impl Seeker<'_> {
                 Ok(forward::private_reply(self.plan, response, reason))
             }
             Answer::Discarded => Err(Again::Ask(self.ask_anew())),
-            Answer::Failed(error) => self.take_failure(&error, role),
+            Answer::Failed(failed) if role == Role::Waiter => Err(Again::Failed(failed)),
+            Answer::Failed(failed) => Ok(self.failure(&failed, role)),
             Answer::GivenUp => Ok(self.given_up()),
         }
     }
@@ -362,11 +431,11 @@ impl Seeker<'_> {
         serving.stored(hit, used).ok_or_else(rest)
     }
 
-    fn take_stale(&self, hit: &Hit, cause: FailureCause, role: Role) -> Result<Reply, Again> {
+    fn take_stale(&self, hit: &Hit, cause: FailureCause, failed: Failed, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         let selected = hit.head.is_selected_by(self.selecting(&lines));
         if role == Role::Waiter && !(selected && self.takes_stale(hit, cause)) {
-            return Err(Again::Alone);
+            return Err(Again::Failed(failed));
         }
         let used = self.asked(role, cause.status, CacheResult::Stale);
         let request = self.plan.request.borrow(&lines);
@@ -382,20 +451,19 @@ impl Seeker<'_> {
         may_serve_stale(request, stored, rules, self.worker.now(), cause.failure)
     }
 
-    fn take_failure(&self, error: &OriginError, role: Role) -> Result<Reply, Again> {
-        let hands_over = self.limits().is_some_and(|limits| limits.on_failure == LeaderFailure::HandOver);
-        if role == Role::Waiter && hands_over {
-            return Err(Again::Join { variant: self.fetch.variant.clone() });
-        }
-        let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
-        let mut reply = forward::failed(
-            self.worker,
-            self.plan,
-            &Problem::origin(error, self.fetch.stale.as_ref()),
-            reason,
-        );
+    /// A reply to a request whose forward, or the one that it waited for, failed.
+    fn failure(&self, failed: &Failed, role: Role) -> Reply {
+        let (problem, detail) = match failed {
+            Failed::Error(error) => {
+                (Problem::origin(error, self.fetch.stale.as_ref()), Detail::Origin(error.reason()))
+            }
+            // The response itself is for the request that led.
+            Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
+        };
+        let reason = PassReason { fwd: self.fetch.reason.fwd(), detail };
+        let mut reply = forward::failed(self.worker, self.plan, &problem, reason);
         set_collapsed(&mut reply.cache_status.outcome, role);
-        Ok(reply)
+        reply
     }
 
     fn given_up(&self) -> Reply {
@@ -423,6 +491,51 @@ impl Seeker<'_> {
         let outcome = Outcome::Forwarded { reason, status, stored, collapsed: role == Role::Waiter };
         Use::Asked { outcome, result }
     }
+}
+
+impl Places {
+    async fn news(&mut self) -> News {
+        let relief = async {
+            match &mut self.relief {
+                Some(relief) => relief.news().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            news = self.first.news() => news,
+            news = relief => news,
+        }
+    }
+}
+
+impl Place {
+    fn of(participant: Participant) -> Self {
+        Self { participant, state: PlaceState::UnderWay }
+    }
+
+    /// Nothing more comes after the answer.
+    async fn news(&mut self) -> News {
+        if self.state == PlaceState::Answered {
+            std::future::pending().await
+        }
+        let news = self.participant.news().await;
+        if matches!(news, News::Answer(_)) {
+            self.state = PlaceState::Answered;
+        }
+        news
+    }
+}
+
+async fn passed(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn is_server_error(status: u16) -> bool {
+    status >= 500
 }
 
 /// Takes part in the forward that `job` wants, or is the one to start it.

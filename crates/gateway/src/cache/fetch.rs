@@ -16,7 +16,7 @@ use super::ask::Ask;
 use super::epochs::Stamp;
 use super::fill::{Fill, FillLimits, NotKept, Writer, Written};
 use super::findings;
-use super::flight::{Answer, FailureCause, Filling, Pilot, PrivateAnswer};
+use super::flight::{Answer, Failed, FailureCause, Filling, Pilot, PrivateAnswer};
 use super::publish::{self, Publication};
 use super::stored::{Hit, Uncacheable};
 use crate::config::{CacheRule, Collapse};
@@ -161,10 +161,11 @@ impl Job {
 
     fn failed(&self, error: OriginError, pilot: Pilot) {
         let cause = FailureCause::of_error(&error);
+        let failed = Failed::Error(Arc::new(error));
         let answer = match self.usable_stale(cause) {
-            Some(stale) => Answer::Stale(stale, cause),
+            Some(stale) => Answer::Stale(stale, cause, failed),
             //= RFC 9111 section 5.2.2.2: an error instead of a stale response
-            None => Answer::Failed(Arc::new(error)),
+            None => Answer::Failed(failed),
         };
         pilot.land(answer);
     }
@@ -236,7 +237,7 @@ impl Job {
         let status = response.status.as_u16();
         let cause = FailureCause::of_status(status);
         match self.usable_stale(cause) {
-            Some(stale) => pilot.land(Answer::Stale(stale, cause)),
+            Some(stale) => pilot.land(Answer::Stale(stale, cause, Failed::Status(status))),
             None => self.take(response, times, pilot).await,
         }
     }
@@ -287,7 +288,10 @@ impl Job {
         times: ExchangeTimes,
         pilot: Pilot,
     ) {
-        self.remember_refusal(reason, times.response, None, || pilot.flight().is_doomed());
+        // A herd on an origin in trouble must stay collapsed.
+        if !response.status.is_server_error() {
+            self.remember_refusal(reason, times.response, None, || pilot.flight().is_doomed());
+        }
         self.keep_private(response, reason, pilot);
     }
 
@@ -334,8 +338,9 @@ impl Job {
     //= RFC 9111 section 5.2.2.5: no trace in storage
     pub(super) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, pilot: Pilot) {
         self.not_stored(reason);
+        let status = response.status.as_u16();
         let response = parking_lot::Mutex::new(Some(response));
-        pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, response })));
+        pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, status, response })));
     }
 
     /// Moves the body into the fill, and the complete body into the store.
@@ -462,8 +467,7 @@ impl Job {
     }
 }
 
-/// Whether the next response for the same key is likely to be refused too, whoever asks. Failures of the origin
-/// are not: a herd on an origin in trouble must stay collapsed.
+/// Whether the next response for the same key is likely to be refused too, whoever asks.
 fn is_lasting(reason: Detail) -> bool {
     match reason {
         Detail::Store(reason) => matches!(

@@ -6,14 +6,15 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use caching::{ContentRange, Failure};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::fill::Fill;
+use super::relief::Order;
 use super::stored::{Hit, StoredHead};
 use crate::fields::PackedFields;
 use crate::origin::{Interim, OriginError, OriginResponse};
@@ -33,14 +34,14 @@ pub(crate) enum Answer {
     Freshened(Hit),
     /// Somebody else stored a fresh response just before this forward would have begun.
     Found(Hit),
-    /// A stored response that may be used stale because the origin failed.
-    Stale(Hit, FailureCause),
+    /// A stored response that may be used stale because the origin failed, and the failure for those who must not use it.
+    Stale(Hit, FailureCause, Failed),
     /// A response that isn't stored: it belongs to the request that caused the forward.
     Private(Arc<PrivateAnswer>),
     /// What the rest of a stored response was asked for turned out to be no part of it; it is stored no longer.
     Discarded,
     /// No response.
-    Failed(Arc<OriginError>),
+    Failed(Failed),
     /// The forward was given up (the process stops).
     GivenUp,
 }
@@ -80,9 +81,19 @@ impl FailureCause {
     }
 }
 
+/// How the origin failed.
+#[derive(Clone)]
+pub(crate) enum Failed {
+    /// It gave no response.
+    Error(Arc<OriginError>),
+    /// It answered with this server error.
+    Status(u16),
+}
+
 /// A response that only one request may have.
 pub(crate) struct PrivateAnswer {
     pub(crate) reason: Detail,
+    pub(crate) status: u16,
     pub(crate) response: Mutex<Option<Box<OriginResponse>>>,
 }
 
@@ -100,13 +111,17 @@ pub(crate) struct Flights {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn(u64);
 
-type Shard = Mutex<HashMap<Box<[u8]>, Arc<Flight>, foldhash::quality::RandomState>>;
+type Shard = Mutex<Listed>;
+type Listed = HashMap<Box<[u8]>, Arc<Flight>, foldhash::quality::RandomState>;
 
 /// One forward in progress.
 pub(crate) struct Flight {
     key: Box<[u8]>,
     primary_bytes: usize,
     began: Turn,
+    order: Order,
+    /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
+    relief: OnceLock<Arc<Flight>>,
     progress: Mutex<Progress>,
     changed: Notify,
     participants: Arc<AtomicUsize>,
@@ -154,15 +169,44 @@ impl Flights {
     pub(crate) fn join(&self, primary: &[u8], variant: &[u8], waiters_max: usize) -> Join {
         let key = [primary, variant].concat();
         let mut shard = self.shard(primary).lock();
-        if let Some(flight) = shard.get(key.as_slice()) {
+        if let Some(listed) = shard.get(key.as_slice()) {
+            let relief = listed.relief.get().filter(|relief| is_listed(&shard, relief));
+            let flight = relief.unwrap_or(listed);
             if flight.participants.load(Ordering::Relaxed) > waiters_max {
                 return Join::Full;
             }
             return Join::Wait(Participant::new(flight));
         }
-        let flight = Arc::new(Flight::new(key.into_boxed_slice(), primary.len(), self.turn()));
+        let flight = Arc::new(Flight::new(key.into_boxed_slice(), primary.len(), self.turn(), Order::First));
         shard.insert(flight.key.clone(), Arc::clone(&flight));
         Join::Lead(Participant::new(&flight))
+    }
+
+    /// Takes part in the forward that relieves the one of `participant`: starts it, unless another has. There is one
+    /// relief, whoever asks for it and when: it may have failed before some of those who wait learn that it began.
+    pub(crate) fn relieve(&self, participant: &Participant) -> Join {
+        let late = &participant.flight;
+        let mut shard = self.shard(late.primary()).lock();
+        if let Some(relief) = late.relief.get() {
+            return Join::Wait(Participant::new(relief));
+        }
+        let (key, joined) = match shard.get(&late.key) {
+            // It is still under way, and stays listed: who wants to join it is sent on to the relief.
+            Some(listed) if Arc::ptr_eq(listed, late) => (self.lone_key(late.primary()), None),
+            // A request that came in between has begun anew.
+            Some(other) => (late.key.clone(), Some(Arc::clone(other))),
+            None => (late.key.clone(), None),
+        };
+        let is_begun = joined.is_some();
+        let relief = joined.unwrap_or_else(|| {
+            let relief = Arc::new(Flight::new(key, late.primary_bytes, self.turn(), Order::Relief));
+            shard.insert(relief.key.clone(), Arc::clone(&relief));
+            relief
+        });
+        let participant = Participant::new(&relief);
+        // Under the lock of the shard nobody else has set it.
+        let _ = late.relief.set(relief);
+        if is_begun { Join::Wait(participant) } else { Join::Lead(participant) }
     }
 
     /// How much of a complete response a forward in progress has brought; `None` without such a forward.
@@ -182,12 +226,16 @@ impl Flights {
     }
 
     fn list_alone(&self, primary: &[u8], began: Turn) -> Participant {
-        let number = self.lone.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        // No variant begins so: it would be longer than any memory.
-        let key = [primary, &[0xff; 8], &number].concat().into_boxed_slice();
-        let flight = Arc::new(Flight::new(key, primary.len(), began));
+        let flight = Arc::new(Flight::new(self.lone_key(primary), primary.len(), began, Order::First));
         self.shard(primary).lock().insert(flight.key.clone(), Arc::clone(&flight));
         Participant::new(&flight)
+    }
+
+    /// A key that nobody else asks for.
+    fn lone_key(&self, primary: &[u8]) -> Box<[u8]> {
+        let number = self.lone.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        // No variant begins so: it would be longer than any memory.
+        [primary, &[0xff; 8], &number].concat().into_boxed_slice()
     }
 
     /// To be taken before a request is sent for a forward that is listed only once its response is there.
@@ -243,7 +291,7 @@ impl Flights {
 
     fn remove(&self, flight: &Arc<Flight>) {
         let mut shard = self.shard(flight.primary()).lock();
-        if shard.get(&flight.key).is_some_and(|present| Arc::ptr_eq(present, flight)) {
+        if is_listed(&shard, flight) {
             shard.remove(&flight.key);
         }
     }
@@ -257,12 +305,18 @@ impl Flights {
     }
 }
 
+fn is_listed(shard: &Listed, flight: &Arc<Flight>) -> bool {
+    shard.get(&flight.key).is_some_and(|listed| Arc::ptr_eq(listed, flight))
+}
+
 impl Flight {
-    fn new(key: Box<[u8]>, primary_bytes: usize, began: Turn) -> Self {
+    fn new(key: Box<[u8]>, primary_bytes: usize, began: Turn, order: Order) -> Self {
         Self {
             key,
             primary_bytes,
             began,
+            order,
+            relief: OnceLock::new(),
             progress: Mutex::default(),
             changed: Notify::new(),
             participants: Arc::default(),
@@ -368,7 +422,12 @@ impl Participant {
         Self { flight: Arc::clone(flight), interims_seen: 0 }
     }
 
-    /// The next interim response, or the answer.
+    /// Whether its forward is a relief.
+    pub(super) fn order(&self) -> Order {
+        self.flight.order
+    }
+
+    /// The next interim response, or the answer. May be dropped, and called again.
     pub(crate) async fn news(&mut self) -> News {
         let flight = Arc::clone(&self.flight);
         loop {

@@ -19,6 +19,7 @@ pub(crate) mod part;
 pub(crate) mod publish;
 pub(crate) mod purge;
 pub(crate) mod query;
+mod relief;
 pub(crate) mod segmented;
 pub(crate) mod serve;
 pub(crate) mod stand_in;

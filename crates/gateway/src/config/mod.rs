@@ -198,7 +198,7 @@ pub enum Collapse {
 /// Bounds on waiting for another request's forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollapseLimits {
-    /// Longest wait for the response head before a waiter forwards on its own.
+    /// Longest wait for the response head before one waiter forwards again, for all.
     pub wait_max: Duration,
     /// Waiters per forward; more are forwarded on their own.
     pub waiters_max: usize,
@@ -213,7 +213,7 @@ pub struct CollapseLimits {
 pub enum LeaderFailure {
     /// All get the error of the failed forward: spares an origin in trouble.
     Share,
-    /// One of them forwards again, once; the others wait for it.
+    /// One of them forwards again, once; the others wait for it, and share its failure.
     HandOver,
 }
 

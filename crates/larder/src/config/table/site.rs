@@ -132,15 +132,18 @@ pub(super) static SITE: Section = Section {
 
 static COLLAPSE_LIMITS: Section = Section {
     name: "site.collapse_limits",
-    about: "Bounds on waiting for another request's forward.",
+    about: "Bounds on waiting for another request's forward. Those who wait for one forward cost the origin one more request at \
+            most, when the first fails or is late. Requests of which the answer can't be shared (it is private, or stale at \
+            once) are forwarded side by side, within `requests_in_flight_max` of the origin.",
     options: &[
         row(
             "wait_max",
             LIMIT,
             Preset::Is("\"10s\""),
             Reload::Yes,
-            "Longest wait for the response's header section before a waiter forwards on its own.",
-            "",
+            "Longest wait for the response's header section before one waiter forwards again.",
+            "The others wait for both, and take the answer that comes first. Each forward ends by the time limits of the \
+             site, so there are two at a time at most.",
         ),
         row(
             "waiters_max",
@@ -148,15 +151,16 @@ static COLLAPSE_LIMITS: Section = Section {
             Preset::Is("10000"),
             Reload::Yes,
             "Waiters per forward; more are forwarded on their own.",
-            "",
+            "Those are bounded by `requests_in_flight_max` of the origin alone.",
         ),
         row(
             "on_failure",
             Kind::Choice(&["share", "hand_over"]),
             Preset::Is("\"hand_over\""),
             Reload::Yes,
-            "What waiters do when the forward fails.",
-            "`share`: all get its error, which spares an origin in trouble. `hand_over`: one of them forwards again, once.",
+            "What waiters do when the forward fails, by no response or by a server error (5xx) that is not stored.",
+            "`share`: all get the failure, which spares an origin in trouble. `hand_over`: one of them forwards again, and the \
+             others wait for it; should that fail too, all get the failure. Of a server error the others get the status alone.",
         ),
         row(
             "uncacheable_for",
