@@ -17,6 +17,7 @@ reason_codes! {
         MemoryFull = "memory-full", "", "Fills in progress and readers hold the memory.";
         StoreFull = "store-full", "", "The store did not take the response.";
         Outdated = "outdated", "RFC 9111 section 4", "A purge, an invalidation or a newer response came while this one was on its way.";
+        CloseDelimited = "close-delimited", "RFC 9112 section 8", "Only the end of the connection ends the body: whether it is whole, nobody can tell (`close_delimited`).";
         UnknownTransferCoding = "unknown-transfer-coding", "RFC 9112 section 6.3", "The response has a transfer coding that nobody can undo: where it ends is a guess.";
         MaxStale = "max-stale", "RFC 9111 section 5.2.1.2", "The request takes a stale response.";
         StaleWhileRevalidate = "stale-while-revalidate", "RFC 5861 section 3", "Stale, and a validation runs behind.";

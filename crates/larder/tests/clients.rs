@@ -110,6 +110,30 @@ fn curl_speaks_tls_with_alpn() {
     assert_eq!(origin.count("/"), 2, "the scheme is part of the key");
 }
 
+/// HTTP/1.0 over TLS: what breaks off does so without a farewell.
+#[test]
+fn http_1_0_over_tls_sees_that_a_body_broke_off() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.chunked_head("Cache-Control: no-store\r\n").chunk("hello");
+        match exchange.request.target() {
+            "/whole" => exchange.last_chunk(""),
+            _ => exchange.close(),
+        };
+    });
+    let secured = Secured::start(&origin, &["a.example"]);
+    let url = |path: &str| format!("https://a.example:{}{path}", secured.port.address().port());
+    let ask = |path: &str| {
+        let (url, resolve) = (url(path), format!("a.example:{}:127.0.0.1", secured.port.address().port()));
+        let authority = secured.authority.file().display().to_string();
+        curl(&["--http1.0", "--no-alpn", "--cacert", &authority, "--resolve", &resolve, &url])
+    };
+    assert_eq!(ask("/whole").succeeded().text(), "hello\n1.1 200");
+    for _ in 0..10 {
+        let output = ask("/cut");
+        assert_ne!(output.status, 0, "{}", output.text());
+    }
+}
+
 #[test]
 fn certificates_are_chosen_by_sni() {
     let origin = hello();

@@ -1,11 +1,12 @@
 //! Fills of the cache: collapsed requests, fills that break, clients that are slow or leave, objects too large.
 
+use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Client, End, Exchange, Gate, Larder, Random, ScriptedOrigin, Setup, sha256, wait};
+use testkit::{Client, End, Exchange, Gate, Larder, Random, ScriptedOrigin, Setup, Signal, sha256, wait};
 
 mod herd;
 
@@ -311,6 +312,104 @@ fn broken_bodies_that_pass_through_are_visibly_broken() {
         if let Ok(response) = client.try_response_to("GET") {
             let whole = response.status() == 200 && response.end != End::Truncated;
             assert!(!whole, "{:?} {:?}", response.head, response.text());
+        }
+    }
+}
+
+/// HTTP/1.0 ends a body of unknown length with the connection, so a body that breaks off must break the connection too:
+/// whoever cuts it, the origin, the end of the drain, or the kernel after the process was killed.
+//= RFC 9112 section 8: an incomplete response is recorded as incomplete
+#[test]
+fn http_1_0_clients_see_that_a_body_broke_off() {
+    let sent = Random::new(8).bytes(300_000);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let round: usize = exchange.request.target()[1..].parse().expect("targets are numbers");
+        let caching = if round % 2 == 0 { "max-age=60" } else { "no-store" };
+        let bytes = if round % 3 == 0 { 5 } else { sent.len() };
+        exchange.chunked_head(&format!("Cache-Control: {caching}\r\n")).chunk(&sent[..bytes]);
+        match round % 5 {
+            0 | 1 => exchange.close(),
+            2 | 3 => exchange.reset(),
+            _ => exchange.send("this is no chunk\r\n").close(),
+        };
+    });
+    for workers in [1, 4] {
+        let settings = format!("workers = {workers}\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n");
+        let larder = with(&settings, &origin);
+        let ends = (0..80).map(|round| {
+            let mut client = larder.client();
+            client.send(format!("GET /{round} HTTP/1.0\r\nHost: a\r\n\r\n"));
+            client.try_response_to("GET").map_or(End::Truncated, |response| response.end)
+        });
+        assert_eq!(ends.filter(|end| *end == End::Closed).count(), 0, "of 80 with {workers} workers");
+    }
+}
+
+#[test]
+fn http_1_0_clients_see_the_end_of_the_process() {
+    for signal in [Signal::KILL, Signal::TERM] {
+        let origin = ScriptedOrigin::start(|exchange| {
+            exchange.chunked_head("Cache-Control: no-store\r\n").chunk("hello");
+            exchange.wait_for_peer();
+        });
+        let settings = "drain_limit = \"1s\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+        let larder = with(settings, &origin);
+        let mut client = larder.client();
+        client.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head().status(), 200);
+        assert_eq!(client.bytes(5), b"hello");
+        larder.signal(signal);
+        let mut rest = Vec::new();
+        let ended = client.socket().read_to_end(&mut rest);
+        assert!(ended.is_err(), "{signal:?} ended it cleanly");
+    }
+}
+
+/// What is whole ends in order, also where much of it is still on its way.
+#[test]
+fn http_1_0_clients_get_all_of_a_whole_body() {
+    let body = Random::new(9).bytes(3 << 20);
+    let sent = body.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        in_chunks(exchange.chunked_head("Cache-Control: no-store\r\n"), &sent);
+    });
+    let larder = in_front_of(&origin);
+    for _ in 0..20 {
+        let mut client = larder.client();
+        client.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+        let response = client.response();
+        assert!(response.end == End::Closed && response.body == body, "{:?}", response.end);
+    }
+}
+
+/// A body that only the close ends: whether it is whole, nobody knows.
+//= RFC 9112 section 8: what the close ends is complete if its header section is
+#[test]
+fn bodies_that_the_close_ends_are_stored_where_that_is_asked_for() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let (version, fields) = match exchange.request.target() {
+            "/1.0" => ("1.0", ""),
+            _ => ("1.1", "Connection: close\r\n"),
+        };
+        let head = format!("HTTP/{version} 200 OK\r\nCache-Control: max-age=60\r\n{fields}\r\n");
+        exchange.send(head).send("hello").close();
+    });
+    let site = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let cases = [
+        (site.to_owned(), false),
+        (format!("profile = \"rfc9111\"\n{site}"), true),
+        (format!("{site}[[site.rule]]\nclose_delimited = \"store\"\n"), true),
+        (format!("profile = \"rfc9111\"\n{site}[[site.rule]]\nclose_delimited = \"pass\"\n"), false),
+    ];
+    for (settings, is_stored) in cases {
+        let larder = with(&settings, &origin);
+        for target in ["/1.0", "/1.1"] {
+            let first = larder.get(target);
+            let second = larder.get(target);
+            assert_eq!((first.text().as_str(), second.text().as_str()), ("hello", "hello"));
+            assert_eq!(second.is_hit(), is_stored, "{target} {settings}");
+            let says_why = first.cache_status().ends_with("detail=close-delimited");
+            assert_eq!(says_why, !is_stored, "{}", first.cache_status());
         }
     }
 }

@@ -68,7 +68,7 @@ fn http_1_0_origins() {
     let origin = ScriptedOrigin::start(|exchange| {
         exchange.send("HTTP/1.0 200 OK\r\nCache-Control: max-age=60\r\n\r\nhello").close();
     });
-    let larder = in_front_of(&origin);
+    let larder = Setup::origin(LARDER, &origin.url()).arguments(&["--profile", "rfc9111"]).start();
     let mut client = larder.client();
     for hit in [false, true] {
         let response = client.get("/");

@@ -2,10 +2,15 @@
 //! gateway and says so with the PROXY protocol.
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use testkit::{
     Accept, Authority, Client, Cut, End, FaultProxy, Faults, Gate, Larder, ScriptedOrigin, Service, Setup,
     Stall, wait,
@@ -173,6 +178,70 @@ fn origins_with_tls_are_verified() {
     ] {
         let response = ask(&settings);
         assert_eq!(response.status(), status, "{settings:?}: {:?}", response.head);
+    }
+}
+
+/// How an origin ends a connection with TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leave {
+    Farewell,
+    Silently,
+}
+
+/// Answers each connection once, with a body that only the end of the connection ends.
+fn tls_origin_that_closes(identity: &testkit::Identity, leave: Leave) -> String {
+    let certificates = CertificateDer::pem_file_iter(&identity.certificate).expect("it is a PEM file");
+    let certificates = certificates.collect::<Result<Vec<_>, _>>().expect("certificates");
+    let key = PrivateKeyDer::from_pem_file(&identity.key).expect("a private key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has them all")
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .expect("they belong together");
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let connection = rustls::ServerConnection::new(Arc::clone(&config)).expect("a configuration");
+            let mut tls = rustls::StreamOwned::new(connection, stream);
+            let mut request = [0; 4096];
+            // A handshake that fails is a matter of the gateway's, whose answer tells.
+            let _ = tls.read(&mut request);
+            let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nConnection: close\r\n\r\nhello";
+            let _ = tls.write_all(head.as_bytes());
+            if leave == Leave::Farewell {
+                tls.conn.send_close_notify();
+            }
+            let _ = tls.flush();
+        }
+    });
+    format!("https://{address}")
+}
+
+/// With TLS the end of a body can be told from an end that somebody on the way made.
+//= RFC 9112 section 8: what the close ends is complete if its header section is
+//= RFC 9112 section 8: an incomplete response is recorded as incomplete
+#[test]
+fn a_body_that_ends_without_close_notify_is_incomplete() {
+    let authority = Authority::new();
+    let identity = authority.identity(&["127.0.0.1"]);
+    for (leave, end) in [(Leave::Farewell, End::Complete), (Leave::Silently, End::Truncated)] {
+        let url = tls_origin_that_closes(&identity, leave);
+        let ca_file = authority.file();
+        let config = format!(
+            "[[origin]]\nname = \"o\"\nurl = \"{url}\"\nca_file = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"o\"\n\
+             [[site.rule]]\nclose_delimited = \"store\"\n",
+            ca_file.display()
+        );
+        let larder = Setup::config(LARDER, &config).start();
+        for is_second in [false, true] {
+            let response = larder.get("/");
+            assert_eq!((response.status(), response.end), (200, end), "{leave:?}");
+            assert_eq!(response.is_hit(), is_second && leave == Leave::Farewell, "{leave:?}");
+        }
     }
 }
 

@@ -19,13 +19,13 @@ use super::findings;
 use super::flight::{Answer, Failed, FailureCause, Filling, Pilot, PrivateAnswer};
 use super::publish::{self, Publication};
 use super::stored::{Hit, Uncacheable};
-use crate::config::{CacheRule, Collapse};
+use crate::config::{CacheRule, CloseDelimited, Collapse};
 use crate::events::{self, Event};
 use crate::exchange::Plan;
 use crate::explain::{OpenRecord, Record, note};
 use crate::forward::OriginCall;
 use crate::head::{OwnedRequest, Scheme, Version};
-use crate::origin::{BodyFrame, OriginError, OriginResponse, RequestBody};
+use crate::origin::{BodyFrame, BodyFraming, OriginError, OriginResponse, RequestBody};
 use crate::reason::{Detail, Reason};
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform::Purpose;
@@ -327,6 +327,12 @@ impl Job {
         }
         if response.unknown_transfer_coding {
             return Err(Reason::UnknownTransferCoding.into());
+        }
+        //= RFC 9112 section 8: what the close ends is complete if its header section is
+        if response.body.framing() == BodyFraming::CloseDelimited
+            && self.rule().close_delimited == CloseDelimited::Pass
+        {
+            return Err(Reason::CloseDelimited.into());
         }
         match response.body.content_length() {
             Some(bytes) if bytes > self.limits().body_bytes_max => Err(Reason::TooLarge.into()),

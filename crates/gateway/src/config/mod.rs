@@ -16,7 +16,9 @@ pub use ipnet::IpNet;
 pub use origin::{
     AddressFamily, Credentials, OriginConfig, OriginEndpoint, OriginProtocol, OriginTls, PoolConfig,
 };
-pub use rule::{CacheRule, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss};
+pub use rule::{
+    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
+};
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
 #[derive(Clone, Debug)]

@@ -26,6 +26,8 @@ pub struct CacheRule {
     pub precondition_miss: PreconditionMiss,
     /// Request fields that some origin frameworks let replace method or target, though no cache key knows them.
     pub override_fields: OverrideFields,
+    /// Responses whose body only the end of the connection ends.
+    pub close_delimited: CloseDelimited,
     /// Whether, and how, responses are stored and reused.
     pub caching: caching::Rules,
 }
@@ -79,6 +81,26 @@ impl OverrideFields {
     }
 }
 
+/// What becomes of a response whose body only the end of the connection ends, and of which nobody can tell whether it is
+/// whole: an origin server that dies ends it too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseDelimited {
+    /// It goes to the client that asked, and is not stored.
+    Pass,
+    /// It counts as complete, as RFC 9112 section 8 has it.
+    Store,
+}
+
+impl CloseDelimited {
+    /// What a profile says.
+    pub fn for_profile(profile: Profile) -> Self {
+        match profile {
+            Profile::Safe => Self::Pass,
+            Profile::Rfc9111 => Self::Store,
+        }
+    }
+}
+
 impl CacheRule {
     /// What applies where no rule of the site does: the choices of the profile, bodies of any size that the memory tier
     /// takes.
@@ -93,6 +115,7 @@ impl CacheRule {
             range_miss: RangeMiss::Part,
             precondition_miss: PreconditionMiss::for_profile(profile),
             override_fields: OverrideFields::for_profile(profile),
+            close_delimited: CloseDelimited::for_profile(profile),
             caching: caching::Rules::for_profile(profile),
         }
     }

@@ -13,7 +13,7 @@ use store::FileRange;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::wire::Stream;
+use super::wire::{Ending, Stream, end_by};
 
 /// An accepted connection, in non-blocking mode.
 pub(crate) struct ClientSocket(State);
@@ -143,6 +143,14 @@ impl AsyncWrite for ClientSocket {
 impl Stream for ClientSocket {
     const SENDS_FILES: bool = true;
     const CLOSES_SILENTLY: bool = true;
+
+    fn end_by(&self, ending: Ending) {
+        match &self.0 {
+            State::Fresh { socket, .. } => end_by(socket, ending),
+            State::Registered(stream) => end_by(stream, ending),
+            State::Lost => {}
+        }
+    }
 
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.write_fresh(bytes, SendFlags::MORE) {

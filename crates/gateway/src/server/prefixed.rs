@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use store::FileRange;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::wire::Stream;
+use super::wire::{Ending, Stream};
 
 /// Gives back `early` before it reads on.
 pub(crate) struct Prefixed<S> {
@@ -80,6 +80,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
 impl<S: Stream> Stream for Prefixed<S> {
     const SENDS_FILES: bool = S::SENDS_FILES;
     const CLOSES_SILENTLY: bool = S::CLOSES_SILENTLY;
+
+    fn end_by(&self, ending: Ending) {
+        self.io.end_by(ending);
+    }
 
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.io.poll_write_ahead(context, bytes)

@@ -14,7 +14,7 @@ use rustls::{ProtocolVersion, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::wire::Stream;
+use super::wire::{Ending, Stream};
 use crate::config::{Certificate, Http2, ListenerTls};
 use crate::head::TlsSession;
 
@@ -37,7 +37,11 @@ pub(crate) struct Accepted<S> {
     pub(crate) session: TlsSession,
 }
 
-impl<S: Stream> Stream for Box<TlsStream<S>> {}
+impl<S: Stream> Stream for Box<TlsStream<S>> {
+    fn end_by(&self, ending: Ending) {
+        self.get_ref().0.end_by(ending);
+    }
+}
 
 /// The TLS configuration of a listener: TLS 1.2 and 1.3, certificates by SNI, resumption by tickets that no state
 /// is kept for.

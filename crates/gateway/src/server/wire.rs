@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::fs::sendfile;
 use rustix::net::{SendFlags, send};
+use socket2::SockRef;
 use store::FileRange;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -23,6 +25,9 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
     /// Whether closing it says all there is to say: TLS takes its leave before.
     const CLOSES_SILENTLY: bool = false;
 
+    /// Chooses what the peer sees when this is dropped, whatever the reason: also when the process is killed.
+    fn end_by(&self, _: Ending) {}
+
     /// Writes some of `bytes`; more follows at once.
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(context, bytes)
@@ -36,6 +41,10 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
 
 impl Stream for TcpStream {
     const SENDS_FILES: bool = true;
+
+    fn end_by(&self, ending: Ending) {
+        end_by(self, ending);
+    }
 
     /// Head and first bytes of a body share a packet, which two writes would not.
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -53,6 +62,17 @@ impl Stream for TcpStream {
 #[cfg(test)]
 impl Stream for tokio::io::DuplexStream {}
 
+/// A socket that can't be told is one whose peer is gone.
+pub(super) fn end_by(socket: &impl AsFd, ending: Ending) {
+    let linger = match ending {
+        Ending::Orderly => None,
+        Ending::Reset => Some(Duration::ZERO),
+    };
+    if let Err(error) = SockRef::from(socket).set_linger(linger) {
+        tracing::debug!(%error, "the end of a connection can't be chosen");
+    }
+}
+
 fn poll_when_writable(
     stream: &TcpStream,
     context: &mut Context<'_>,
@@ -66,6 +86,15 @@ fn poll_when_writable(
             done => return Poll::Ready(done),
         }
     }
+}
+
+/// What the peer sees of the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The end of the stream, after all that was written.
+    Orderly,
+    /// A reset, for a body that nothing but the end of the stream ends: it must not look whole before it is.
+    Reset,
 }
 
 /// How a connection is to be closed.

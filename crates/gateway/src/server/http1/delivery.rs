@@ -10,7 +10,7 @@ use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use crate::account::{self, Delivered};
 use crate::head::OwnedRequest;
 use crate::reply::{Body, BrokenBody, PieceMax, Reply};
-use crate::server::wire::{Stream, WireError};
+use crate::server::wire::{Ending, Stream, WireError};
 use crate::server::{at_once, tunnel};
 use crate::worker::Live;
 
@@ -74,6 +74,10 @@ impl<'a, S: Stream> Delivery<'a, S> {
     /// Sends the body. An error means that the client must see the end of the connection in the wrong place.
     async fn body(&mut self, body: &mut Body, framing: BodyFraming) -> Next {
         let mut trailers = None;
+        //= RFC 9112 section 8: what the close ends is complete if its header section is
+        if framing == BodyFraming::Close {
+            self.connection.wire.io.end_by(Ending::Reset);
+        }
         loop {
             // The head waits for the first data only if there is some at once.
             match self.next(body, &mut trailers).await {
@@ -168,7 +172,11 @@ impl<'a, S: Stream> Delivery<'a, S> {
             _ => {}
         }
         self.connection.flush().await?;
-        Ok(if framing == BodyFraming::Close { Persistence::Close } else { Persistence::KeepAlive })
+        if framing == BodyFraming::Close {
+            self.connection.wire.io.end_by(Ending::Orderly);
+            return Ok(Persistence::Close);
+        }
+        Ok(Persistence::KeepAlive)
     }
 
     //= RFC 9110 section 6.5.1: trailers only to clients that said TE: trailers

@@ -6,7 +6,9 @@ use caching::{
     GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder, QueryParameters,
     Rules, StaleLimit, StatusMatch, StoredErrors, TtlTable,
 };
-use gateway::config::{CacheRule, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss};
+use gateway::config::{
+    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
+};
 
 use super::server::millis;
 use super::{Scope, name};
@@ -53,6 +55,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         range_miss: if table.flag("store_parts") { RangeMiss::Part } else { RangeMiss::Whole },
         precondition_miss: precondition_miss(table, profile),
         override_fields: override_fields(table, profile),
+        close_delimited: close_delimited(table, profile),
         caching: caching_rules(scope, table, profile),
     })
 }
@@ -226,6 +229,14 @@ fn precondition_miss(table: &Table, profile: Profile) -> PreconditionMiss {
         Some("forward") => PreconditionMiss::Forward,
         Some(_) => PreconditionMiss::Whole,
         None => PreconditionMiss::for_profile(profile),
+    }
+}
+
+fn close_delimited(table: &Table, profile: Profile) -> CloseDelimited {
+    match table.given("close_delimited").and_then(|_| table.text("close_delimited")) {
+        Some("store") => CloseDelimited::Store,
+        Some(_) => CloseDelimited::Pass,
+        None => CloseDelimited::for_profile(profile),
     }
 }
 

@@ -449,6 +449,14 @@ static RULE: Section = Section {
             "`normalised`: by what they mean, whatever their case, order and space. `selecting`: also by `Content-Encoding` and `Content-Language`, where these make the choice certain. Absent under `profile = \"rfc9111\"`: `selecting`.",
         ),
         row(
+            "close_delimited",
+            Kind::Choice(&["pass", "store"]),
+            Preset::Is("\"pass\""),
+            Reload::Yes,
+            "What becomes of a response without `Content-Length` and chunks, whose body only the end of the connection ends.",
+            "`pass`: it goes to the client that asked and is not stored, because an origin that dies ends it too. `store`: it counts as complete (RFC 9112 section 8), for origins that are trusted and know no better. Absent under `profile = \"rfc9111\"`: `store`. With TLS a connection that ends without `close_notify` is broken in either case.",
+        ),
+        row(
             "precondition_miss",
             Kind::Choice(&["whole", "forward"]),
             Preset::Is("\"whole\""),
