@@ -8,12 +8,16 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+mod mock;
+
+use mock::MockOrigin;
 use testkit::{
     Accept, Authority, Client, Cut, End, FaultProxy, Faults, Gate, Larder, ScriptedOrigin, Service, Setup,
-    Stall, wait,
+    Stall, run, wait,
 };
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -178,6 +182,44 @@ fn origins_with_tls_are_verified() {
     ] {
         let response = ask(&settings);
         assert_eq!(response.status(), status, "{settings:?}: {:?}", response.head);
+    }
+}
+
+/// Clients that don't read hold nothing that others need, though all share one connection to the origin.
+#[test]
+fn slow_readers_on_one_http_2_connection() {
+    let origin = MockOrigin::start();
+    for workers in [1, 4] {
+        let settings = format!(
+            "workers = {workers}\n[[origin]]\nname = \"o\"\nurl = \"@origin@\"\nprotocol = \"http2\"\n\
+             [[site]]\nname = \"a\"\norigin = \"o\"\n"
+        );
+        let larder = with(&settings, &origin.url);
+        let mut slow: Vec<Client> = (0..20).map(|_| larder.client()).collect();
+        for client in &mut slow {
+            client.send("GET /items/1?size=40000000&cc=no-store HTTP/1.1\r\nHost: test.example\r\n\r\n");
+            assert_eq!(client.head().status(), 200);
+        }
+        // The origin stands still for all of them when nothing more comes in.
+        let received = || larder.resident_bytes();
+        let mut before = 0;
+        wait::until_true("the origin is held back", || {
+            thread::park_timeout(Duration::from_millis(300));
+            received().abs_diff(std::mem::replace(&mut before, received())) < 100_000
+        });
+        for _ in 0..5 {
+            let mut client = larder.client();
+            client.wait_at_most(Duration::from_secs(15));
+            let small = client.get("/items/2?cc=no-store");
+            assert_eq!((small.status(), small.end), (200, End::Complete), "{workers} workers");
+        }
+        let output =
+            run("curl", ["--silent", "--http2-prior-knowledge", "--max-time", "20", &larder.url("/items/3")]);
+        assert!(!output.succeeded().stdout.is_empty());
+        assert!(larder.resident_bytes() < 128 << 20, "{} bytes", larder.resident_bytes());
+        // And who reads after all gets everything.
+        let mut first = slow.swap_remove(0);
+        assert_eq!(first.bytes(40_000_000).len(), 40_000_000);
     }
 }
 

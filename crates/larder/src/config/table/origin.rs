@@ -178,7 +178,7 @@ static POOL: Section = Section {
             Preset::Is("1024"),
             Reload::Yes,
             "Requests in flight; more wait in the queue.",
-            "",
+            "With HTTP/2 each may hold 256 KiB of a response that its client does not read.",
         ),
         row(
             "queue_max",
