@@ -54,8 +54,10 @@ impl Refusal {
     pub(crate) fn into_answer(self) -> Answer {
         let (status, code, message) = self.parts();
         let mut body = json!({ "error": code, "message": message });
-        if let Self::ConfigurationRefused { problems } = &self {
-            body["problems"] = json!(problems);
+        match &self {
+            Self::ConfigurationRefused { problems } => body["problems"] = json!(problems),
+            Self::Purge(PurgeError::SiteUnknown { sites }) => body["sites"] = json!(sites),
+            _ => {}
         }
         let mut answer = json(status, &body);
         if let Some((name, value)) = self.field() {
@@ -131,7 +133,7 @@ fn explain_parts(error: &ExplainError) -> (StatusCode, &'static str, String) {
 fn purge_parts(error: &PurgeError) -> (StatusCode, &'static str, String) {
     let (status, code) = match error {
         PurgeError::UrlInvalid { .. } => (StatusCode::BAD_REQUEST, "url_invalid"),
-        PurgeError::SiteUnknown => (StatusCode::NOT_FOUND, "site_unknown"),
+        PurgeError::SiteUnknown { .. } => (StatusCode::NOT_FOUND, "site_unknown"),
         PurgeError::StoreUnavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
     };
     (status, code, error.to_string())

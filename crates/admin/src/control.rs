@@ -24,9 +24,9 @@ pub trait Control: Send + Sync {
     /// Makes a request as a client would, and tells what was decided about it.
     fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>>;
 
-    /// Loads the configuration again, or returns its problems and leaves the running one in force.
-    /// The implementation counts `larder_reloads_total`, because signals lead there too.
-    fn reload(&self) -> ControlFuture<'_, Result<(), Vec<String>>>;
+    /// Loads the configuration again and returns its warnings, or returns its problems and leaves the running one in
+    /// force. The implementation counts `larder_reloads_total`, because signals lead there too.
+    fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>>;
 }
 
 /// Whether new requests are welcome.
@@ -68,7 +68,7 @@ impl PurgeMode {
 }
 
 /// What a purge found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PurgeOutcome {
     /// Cache keys of the URL that had something stored or on its way.
     pub keys_matched: u64,
@@ -76,6 +76,29 @@ pub struct PurgeOutcome {
     pub responses_purged: u64,
     /// Fills in progress whose result will not be reused.
     pub fills_doomed: u64,
+    /// Only where nothing matched.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<PurgeHints>,
+}
+
+/// What the caller may have meant whose URL matches nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct PurgeHints {
+    /// Similar URLs under which something is stored.
+    pub elsewhere: Vec<String>,
+    /// The sites there are.
+    pub sites: Vec<SiteUrls>,
+}
+
+/// Which URLs belong to a site.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SiteUrls {
+    /// Its name.
+    pub name: String,
+    /// None where it takes what no other site wants.
+    pub hosts: Vec<String>,
+    /// `/` for all paths.
+    pub path_prefix: String,
 }
 
 /// Why a purge could not be done.
@@ -90,7 +113,10 @@ pub enum PurgeError {
     },
     /// No site of the configuration takes requests for this URL.
     #[error("no site serves this URL")]
-    SiteUnknown,
+    SiteUnknown {
+        /// The sites there are.
+        sites: Vec<SiteUrls>,
+    },
     /// The store did not take the purge. The caller tries again.
     #[error("the store did not take the purge: {reason}")]
     StoreUnavailable {

@@ -29,7 +29,9 @@ mod routes;
 mod secret;
 mod server;
 
-pub use control::{Control, ControlFuture, PurgeError, PurgeMode, PurgeOutcome, Readiness};
+pub use control::{
+    Control, ControlFuture, PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Readiness, SiteUrls,
+};
 pub use explain::{ExplainError, Explanation, Finding, Question, Value};
 pub use routes::{Parameter, ROUTES, Reach, Route, admin_markdown};
 pub use secret::Secret;

@@ -131,10 +131,12 @@ pub static ROUTES: &[Route] = &[
         answers: &[
             (
                 200,
-                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0}`; zeros when nothing was stored",
+                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0}`; when nothing was stored, zeros with similar URLs \
+                 that have something, `\"elsewhere\":[\"http://..\"]`, and the \
+                 `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),
             (400, "the parameters cannot be read, one is unknown or missing, or the URL cannot be used"),
-            (404, "`site_unknown`: no site serves this URL"),
+            (404, "`site_unknown`: no site serves this URL; there are these `sites`"),
             (503, "`store_unavailable`: the store did not take the purge; try again"),
         ],
         action: Action::Purge,
@@ -158,7 +160,10 @@ pub static ROUTES: &[Route] = &[
         summary: "Loads the configuration again, without dropping a connection or the cache.",
         parameters: &[],
         answers: &[
-            (200, "`{\"reloaded\":true}`: the new configuration is in force"),
+            (
+                200,
+                "`{\"reloaded\":true,\"warnings\":[..]}`: the new configuration is in force, except for what the warnings name",
+            ),
             (422, "`configuration_refused` with all `problems`; the old configuration stays in force"),
         ],
         action: Action::Reload,

@@ -23,7 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::answer::{self, Answer, Refusal};
-use crate::control::{Control, Readiness};
+use crate::control::{Control, PurgeOutcome, Readiness};
 use crate::explain::Question;
 use crate::guard::Guard;
 use crate::purge::PurgeRequest;
@@ -335,15 +335,24 @@ impl Context {
         self.telemetry.background().purge(request.mode.as_str());
         // Queries may hold secrets, and this log has no redaction.
         let url = request.url.split('?').next();
-        tracing::info!(url, mode = request.mode.as_str(), ?outcome, "purged");
+        let PurgeOutcome { keys_matched, responses_purged, fills_doomed, .. } = outcome;
+        tracing::info!(
+            url,
+            mode = request.mode.as_str(),
+            keys_matched,
+            responses_purged,
+            fills_doomed,
+            "purged"
+        );
         Ok(answer::json(StatusCode::OK, &outcome))
     }
 
     async fn reload(&self) -> Result<Answer, Refusal> {
-        let problems = self.control.reload().await.err();
-        match problems {
-            None => Ok(answer::json(StatusCode::OK, &json!({ "reloaded": true }))),
-            Some(problems) => Err(Refusal::ConfigurationRefused { problems }),
+        match self.control.reload().await {
+            Ok(warnings) => {
+                Ok(answer::json(StatusCode::OK, &json!({ "reloaded": true, "warnings": warnings })))
+            }
+            Err(problems) => Err(Refusal::ConfigurationRefused { problems }),
         }
     }
 }

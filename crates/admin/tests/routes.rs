@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use admin::{
     Admin, AdminConfig, AdminError, AdminLimits, Control, ControlFuture, ExplainError, Explanation, Finding,
-    PurgeError, PurgeMode, PurgeOutcome, Question, ROUTES, Reach, Readiness, Secret, Value as Shown, serve,
+    PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Question, ROUTES, Reach, Readiness, Secret, SiteUrls,
+    Value as Shown, serve,
 };
 use serde_json::{Value, json};
 use telemetry::{BuildInfo, Metric, Number, Telemetry};
@@ -25,6 +26,10 @@ struct Scripted {
     purged: Mutex<Vec<(String, PurgeMode)>>,
 }
 
+fn shop() -> SiteUrls {
+    SiteUrls { name: "shop".to_owned(), hosts: vec!["a".to_owned()], path_prefix: "/".to_owned() }
+}
+
 impl Control for Scripted {
     fn readiness(&self) -> Readiness {
         *self.readiness.lock().expect("not poisoned")
@@ -38,11 +43,16 @@ impl Control for Scripted {
         Box::pin(async move {
             match url {
                 "nonsense" => Err(PurgeError::UrlInvalid { reason: "no scheme".to_owned() }),
-                "http://unknown/" => Err(PurgeError::SiteUnknown),
+                "http://unknown/" => Err(PurgeError::SiteUnknown { sites: vec![shop()] }),
+                "http://nothing/" => {
+                    let elsewhere = vec!["http://nothing:8080/".to_owned()];
+                    let hints = Some(PurgeHints { elsewhere, sites: vec![shop()] });
+                    Ok(PurgeOutcome { hints, ..PurgeOutcome::default() })
+                }
                 "http://broken/" => Err(PurgeError::StoreUnavailable { reason: "full".to_owned() }),
                 url => {
                     self.purged.lock().expect("not poisoned").push((url.to_owned(), mode));
-                    Ok(PurgeOutcome { keys_matched: 1, responses_purged: 2, fills_doomed: 3 })
+                    Ok(PurgeOutcome { keys_matched: 1, responses_purged: 2, fills_doomed: 3, hints: None })
                 }
             }
         })
@@ -65,9 +75,10 @@ impl Control for Scripted {
         })
     }
 
-    fn reload(&self) -> ControlFuture<'_, Result<(), Vec<String>>> {
+    fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>> {
         let problems = self.problems.lock().expect("not poisoned").clone();
-        Box::pin(async move { if problems.is_empty() { Ok(()) } else { Err(problems) } })
+        let warnings = vec!["c: stays".to_owned()];
+        Box::pin(async move { if problems.is_empty() { Ok(warnings) } else { Err(problems) } })
     }
 }
 
@@ -182,6 +193,13 @@ async fn routes_and_their_answers() {
             200,
             r#"{"keys_matched":1,"responses_purged":2,"fills_doomed":3}"#,
         ),
+        (
+            "POST /purge?url=http://nothing/",
+            "",
+            200,
+            r#""fills_doomed":0,"elsewhere":["http://nothing:8080/"],"sites":[{"name":"shop","hosts":["a"],"path_prefix":"/"}]}"#,
+        ),
+        ("POST /purge?url=http://unknown/", "", 404, r#""sites":[{"hosts":["a"],"name":"shop""#),
         ("POST /purge?url=http%3A//b/&mode=soft", "", 200, r#""keys_matched":1"#),
         (
             "POST /explain",
@@ -192,7 +210,7 @@ async fn routes_and_their_answers() {
         ("POST /explain", r#"{"url":"nonsense"}"#, 400, "request_invalid"),
         ("POST /explain", r#"{"url":"http://busy/"}"#, 503, "busy"),
         ("POST /explain?url=http://a/", "", 400, "not in the query"),
-        ("POST /reload", "", 200, r#"{"reloaded":true}"#),
+        ("POST /reload", "", 200, r#"{"reloaded":true,"warnings":["c: stays"]}"#),
     ];
     for (line, body, status, part) in cases {
         let reply = call(running.admin.address, line, "", body).await;

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cache::epochs::Epochs;
 use crate::cache::fill::INLINE_BODY_BYTES_MAX;
 use crate::cache::flight::Flights;
-use crate::cache::purge::{PurgeError, PurgeMode, Purged, purge_url};
+use crate::cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, purge_hints, purge_url};
 use crate::cache::stored::Primary;
 use crate::config::{Config, ListenerConfig};
 use crate::explain::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
@@ -191,6 +191,11 @@ impl GatewayControl {
     /// The URL is invalid or no site serves it.
     pub fn purge(&self, url: &str, mode: PurgeMode) -> Result<Purged, PurgeError> {
         purge_url(&self.shared, url, mode)
+    }
+
+    /// What an operator may have meant whose URL matches nothing.
+    pub fn purge_hints(&self, url: &str) -> PurgeHints {
+        purge_hints(&self.shared, url)
     }
 
     /// Makes a request as a client would, and tells what was decided about it and from which values. The request is a

@@ -34,7 +34,7 @@ mod server;
 mod transform;
 mod worker;
 
-pub use cache::purge::{PurgeError, PurgeMode, Purged};
+pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, SiteUrls};
 pub use explain::{ExplainError, Explanation, Question};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
 pub use reason::Reason;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::Overrides;
+use crate::config::{Overrides, Program};
 use crate::mock_origin::OriginOptions;
 
 /// An HTTP cache in front of origin servers.
@@ -23,10 +23,7 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     Kv(crate::kv::KvArguments),
     /// Check a configuration file and print every problem; exit status 0 or 1
-    Check {
-        /// Configuration file (TOML)
-        file: PathBuf,
-    },
+    Check(CheckArguments),
     Doctor(crate::doctor::DoctorArguments),
     /// Tell why a response was, or was not, stored and reused
     Explain(ExplainArguments),
@@ -89,6 +86,23 @@ pub(crate) struct ServeArguments {
     /// Where the access log goes: stdout, off or a file [default: off]
     #[arg(long, value_name = "TARGET")]
     access_log: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArguments {
+    /// Configuration file (TOML)
+    pub(crate) file: PathBuf,
+
+    /// Check for this node of [kv.cluster] [default: that of the file, or any]
+    #[arg(long, value_name = "NAME")]
+    cluster_node: Option<String>,
+}
+
+impl CheckArguments {
+    /// What goes over the file.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides::to_look(Program::Serve, self.cluster_node.clone())
+    }
 }
 
 /// How to reach the admin API.
@@ -200,6 +214,45 @@ mod tests {
     #[test]
     fn definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// As a shell reads a line, as far as the pages need it: quotes, and what is not for the command.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for character in line.chars() {
+            match (quote, character) {
+                (Some(open), _) if open == character => quote = None,
+                (None, '\'' | '"') => {
+                    quote = Some(character);
+                    word.get_or_insert_default();
+                }
+                (None, ' ') => words.extend(word.take()),
+                (None, '#' | '|' | '>' | '&') if word.is_none() => break,
+                _ => word.get_or_insert_default().push(character),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    /// What the pages tell people to type.
+    #[test]
+    fn commands_of_the_documentation_are_accepted() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let guides = std::fs::read_dir(root.join("docs/guide")).expect("guides");
+        let pages = guides.map(|entry| entry.expect("a guide").path()).chain([root.join("README.md")]);
+        let mut count = 0;
+        for page in pages {
+            let text = std::fs::read_to_string(&page).expect("a page");
+            let text = text.replace("\\\n", " ");
+            let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+            for line in blocks.flat_map(str::lines).filter(|line| line.starts_with("larder ")) {
+                let parsed = Cli::try_parse_from(words(line));
+                assert!(parsed.is_ok(), "{}: {line}: {}", page.display(), parsed.unwrap_err());
+                count += 1;
+            }
+        }
+        assert!(count > 20, "{count} commands");
     }
 
     #[test]

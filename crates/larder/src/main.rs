@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{CheckArguments, Cli, Command};
 use config::Overrides;
 
 /// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
@@ -40,10 +40,12 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
         Command::Kv(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
-        Command::Check { file } => return check(&file),
+        Command::Check(arguments) => return check(&arguments),
         Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
-        Command::Purge(arguments) => operate::purge(&arguments),
+        Command::Purge(arguments) => {
+            return operate::purge(&arguments).unwrap_or_else(|error| failed(&error));
+        }
         Command::Reload(arguments) => operate::reload(&arguments),
         Command::Bench { command } => bench::run(command),
         Command::Origin(options) => run_mock_origin(options),
@@ -60,8 +62,9 @@ fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
     finish(assemble::run(settings, file, overrides))
 }
 
-fn check(file: &Path) -> ExitCode {
-    let checked = config::check(Some(file), &Overrides::default());
+fn check(arguments: &CheckArguments) -> ExitCode {
+    let file = &arguments.file;
+    let checked = config::check(Some(file), &arguments.overrides());
     output::check_result(&checked);
     if checked.settings.is_none() {
         return ExitCode::FAILURE;
@@ -83,9 +86,11 @@ fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {
 fn finish(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::failure(&output::causes(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    output::failure(&output::causes(error));
+    ExitCode::FAILURE
 }

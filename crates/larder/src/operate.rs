@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -17,11 +18,17 @@ use tokio::time::timeout;
 use crate::cli::{AdminArguments, PurgeArguments};
 use crate::{lifecycle, output};
 
-/// Purges a URL and says what was purged.
-pub(crate) fn purge(arguments: &PurgeArguments) -> anyhow::Result<()> {
+/// Purges a URL and says what was purged; with a status of its own where nothing was.
+pub(crate) fn purge(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     let mode = if arguments.soft { "soft" } else { "hard" };
     let answer = post(&arguments.admin, "/purge", &json!({ "url": arguments.url, "mode": mode }))?;
     let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or_default();
+    if number("keys_matched") == 0 {
+        output::result(&format!("nothing was stored under {}", arguments.url));
+        texts(&answer, "elsewhere").for_each(|url| output::note(&format!("stored is {url}")));
+        sites(&answer).for_each(|site| output::note(&site));
+        return Ok(ExitCode::from(NOTHING_STORED));
+    }
     output::result(&format!(
         "purged {} ({mode}): stored responses {}, fills in progress {}, cache keys {}",
         arguments.url,
@@ -29,12 +36,32 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> anyhow::Result<()> {
         number("fills_doomed"),
         number("keys_matched"),
     ));
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The texts in a list of the answer.
+fn texts<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
+    list(answer, key).filter_map(Value::as_str)
+}
+
+fn list<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    answer.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// A line for each site: which URLs belong to it.
+fn sites(answer: &Value) -> impl Iterator<Item = String> {
+    list(answer, "sites").map(|site| {
+        let text = |key: &str| site.get(key).and_then(Value::as_str).unwrap_or_default();
+        let hosts: Vec<_> = texts(site, "hosts").collect();
+        let hosts = if hosts.is_empty() { "any other host".to_owned() } else { hosts.join(", ") };
+        format!("site {}: {hosts}, paths below {}", text("name"), text("path_prefix"))
+    })
 }
 
 /// Makes the process read its configuration again.
 pub(crate) fn reload(arguments: &AdminArguments) -> anyhow::Result<()> {
-    post(arguments, "/reload", &Value::Null)?;
+    let answer = post(arguments, "/reload", &Value::Null)?;
+    texts(&answer, "warnings").for_each(output::warning);
     output::result("the new configuration is in force");
     Ok(())
 }
@@ -97,14 +124,18 @@ async fn read(response: Response<Incoming>) -> anyhow::Result<Value> {
     Ok(answer)
 }
 
-/// What the API said against it: a sentence, or the problems of a configuration, one per line.
+/// What the API said against it: a sentence, and problems of a configuration or known sites, one per line.
 fn refusal(status: StatusCode, answer: &Value) -> String {
     let message = answer.get("message").and_then(Value::as_str).unwrap_or("no reason given");
-    let problems = answer.get("problems").and_then(Value::as_array);
-    let problems =
-        problems.into_iter().flatten().filter_map(Value::as_str).map(|problem| format!("\n{problem}"));
-    format!("refused ({status}): {message}{}", problems.collect::<String>())
+    let lines: String = texts(answer, "problems")
+        .map(str::to_owned)
+        .chain(sites(answer))
+        .map(|line| format!("\n{line}"))
+        .collect();
+    format!("refused ({status}): {message}{lines}")
 }
 
+/// Exit status of a purge that found nothing.
+const NOTHING_STORED: u8 = 3;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 1 << 20;

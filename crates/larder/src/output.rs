@@ -38,6 +38,11 @@ pub(crate) fn note(text: &str) {
     eprintln!("larder: {text}");
 }
 
+/// A line about something that works, but probably not as it was meant.
+pub(crate) fn warning(text: &str) {
+    eprintln!("{text}");
+}
+
 /// The problems that `check` was asked for, to standard output.
 pub(crate) fn check_result(checked: &Checked) {
     lines(checked).iter().for_each(|line| result(line));

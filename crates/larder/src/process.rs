@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use admin::{
-    ControlFuture, ExplainError, Explanation, PurgeError, PurgeMode, PurgeOutcome, Question, Readiness,
+    ControlFuture, ExplainError, Explanation, PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Question,
+    Readiness, SiteUrls,
 };
 use gateway::GatewayControl;
 use parking_lot::Mutex;
@@ -90,15 +91,17 @@ impl Process {
 
     /// Reads the configuration again, away from the runtime: files are read and patterns compiled.
     ///
+    /// What it returns are warnings, one per line.
+    ///
     /// # Errors
     /// The problems, one per line. The running configuration then stays in force.
-    pub(crate) async fn reload_in_background(self: &Arc<Self>) -> Result<(), Vec<String>> {
+    pub(crate) async fn reload_in_background(self: &Arc<Self>) -> Result<Vec<String>, Vec<String>> {
         let process = Arc::clone(self);
         let reload = tokio::task::spawn_blocking(move || process.reload_now()).await;
         reload.unwrap_or_else(|error| Err(vec![format!("the reload broke off: {error}")]))
     }
 
-    fn reload_now(&self) -> Result<(), Vec<String>> {
+    fn reload_now(&self) -> Result<Vec<String>, Vec<String>> {
         let mut running = self.running.lock();
         let checked = config::check_again(running.file.as_deref(), &running.overrides, &running.settings);
         let lines = checked.problems.iter().map(|problem| (problem.severity, problem.line(&checked.sources)));
@@ -122,7 +125,7 @@ impl Process {
             return Err(lines);
         }
         tracing::info!("the new configuration is in force");
-        Ok(())
+        Ok(lines)
     }
 
     fn apply(&self, settings: Settings, running: &mut Running) -> Result<(), gateway::StartError> {
@@ -160,8 +163,15 @@ impl admin::Control for Process {
             PurgeMode::Soft => gateway::PurgeMode::Soft,
         };
         Box::pin(async move {
-            let gateway = self.controls.gateway.as_ref().ok_or(PurgeError::SiteUnknown)?;
-            gateway.purge(url, mode).map(outcome).map_err(purge_error)
+            let gateway = self.controls.gateway.as_ref();
+            let gateway = gateway.ok_or_else(|| PurgeError::SiteUnknown { sites: Vec::new() })?;
+            match gateway.purge(url, mode) {
+                Ok(purged) => Ok(outcome(purged, || hints(gateway.purge_hints(url)))),
+                Err(gateway::PurgeError::NoSite { .. }) => {
+                    Err(PurgeError::SiteUnknown { sites: hints(gateway.purge_hints(url)).sites })
+                }
+                Err(error) => Err(PurgeError::UrlInvalid { reason: error.to_string() }),
+            }
         })
     }
 
@@ -175,7 +185,7 @@ impl admin::Control for Process {
         })
     }
 
-    fn reload(&self) -> ControlFuture<'_, Result<(), Vec<String>>> {
+    fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>> {
         // The admin API runs on the background runtime, where a few milliseconds of work delay probes only.
         Box::pin(async move { self.reload_now() })
     }
@@ -191,26 +201,30 @@ fn encode(readiness: Readiness) -> u8 {
     }
 }
 
-fn outcome(purged: gateway::Purged) -> PurgeOutcome {
+fn outcome(purged: gateway::Purged, hints: impl FnOnce() -> PurgeHints) -> PurgeOutcome {
     let (responses, fetches) = (purged.responses as u64, purged.fetches as u64);
     // A URL has one cache key here; a key counts as matched when anything was found under it.
+    let keys_matched = u64::from(responses + fetches > 0);
     PurgeOutcome {
-        keys_matched: u64::from(responses + fetches > 0),
+        keys_matched,
         responses_purged: responses,
         fills_doomed: fetches,
+        hints: (keys_matched == 0).then(hints),
     }
+}
+
+fn hints(hints: gateway::PurgeHints) -> PurgeHints {
+    let site = |site: gateway::SiteUrls| SiteUrls {
+        name: site.name,
+        hosts: site.hosts,
+        path_prefix: site.path_prefix,
+    };
+    PurgeHints { elsewhere: hints.elsewhere, sites: hints.sites.into_iter().map(site).collect() }
 }
 
 fn explain_error(error: gateway::ExplainError) -> ExplainError {
     match error {
         gateway::ExplainError::Busy => ExplainError::Busy,
         error => ExplainError::RequestInvalid { reason: error.to_string() },
-    }
-}
-
-fn purge_error(error: gateway::PurgeError) -> PurgeError {
-    match error {
-        gateway::PurgeError::NoSite { .. } => PurgeError::SiteUnknown,
-        error => PurgeError::UrlInvalid { reason: error.to_string() },
     }
 }

@@ -1,5 +1,6 @@
 //! The binary from outside: arguments, exit status, what is printed where.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -29,6 +30,82 @@ fn check_prints_problems_with_excerpts() {
                    |\n1 | drain_limt = \"5s\"\n  | ^^^^^^^^^^\n";
     check("check unknown_keys.toml", 1, excerpt, "");
     check("check no-such-file.toml", 1, "no-such-file.toml:1:1: error: can't be read", "");
+    check("check no-such-file.toml", 1, "\n1 error, 0 warnings", "");
+}
+
+/// One file is for all nodes, and `node` is for the machine to know.
+#[test]
+fn a_cluster_is_checked_for_any_node_or_for_one() {
+    let file = "../../../../config/kv-cluster.toml";
+    let guide =
+        guide_examples().into_iter().find(|(name, text)| *name == "kv-cluster.md" && text.contains("nodes"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let from_guide = folder.path().join("cluster.toml");
+    fs::write(&from_guide, guide.expect("the guide has an example").1).expect("a file");
+    for file in [file, from_guide.to_str().expect("a path in UTF-8")] {
+        check(&format!("check {file}"), 0, "usable", "");
+        check(&format!("check {file} --cluster-node cache-3"), 0, "usable", "");
+        check(&format!("check {file} --cluster-node cache-4"), 1, "cache-4", "");
+        let doctor = |more: &str| {
+            let output = larder(
+                &["doctor", "--config", file].into_iter().chain(more.split_whitespace()).collect::<Vec<_>>(),
+            );
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        };
+        assert!(doctor("").contains("net.core.somaxconn"), "{}", doctor(""));
+        assert!(doctor("--cluster-node cache-2").contains("net.core.somaxconn"), "{}", doctor(""));
+        assert!(doctor("--cluster-node cache-4").contains("cache-4"), "{}", doctor(""));
+    }
+    check(
+        "check kv.toml --cluster-node a",
+        1,
+        "--cluster-node: error: kv.cluster: the file has no such table",
+        "",
+    );
+}
+
+/// The configurations in the guides, with the names of the pages.
+fn guide_examples() -> Vec<(String, String)> {
+    let guides = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+    let mut examples = Vec::new();
+    for entry in fs::read_dir(guides).expect("guides") {
+        let path = entry.expect("a guide").path();
+        let text = fs::read_to_string(&path).expect("a guide");
+        let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        examples.extend(blocks.map(|block| (name.clone(), block.to_owned())));
+    }
+    assert!(examples.len() > 10, "{} examples", examples.len());
+    examples
+}
+
+/// A part of a file may lack its site, or the files and machines that it names; anything else is wrong.
+#[test]
+fn configurations_of_the_guides_are_accepted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("example.toml");
+    for (page, mut text) in guide_examples() {
+        if !text.contains("[[site]]") && !text.contains("[[site.rule]]") {
+            text.push_str("\n[[site]]\nname = \"added\"\norigin = \"http://127.0.0.1:1\"\n");
+        }
+        if text.contains("[[site.rule]]") && !text.contains("[[site]]") {
+            text.insert_str(0, "[[site]]\nname = \"added\"\norigin = \"http://127.0.0.1:1\"\n");
+        }
+        fs::write(&file, &text).expect("a file");
+        let output = larder(&["check", &file.display().to_string()]);
+        let told = String::from_utf8_lossy(&output.stdout);
+        let lacks = |line: &&str| {
+            ["can't be read", "doesn't exist", "has room for", "No such file"]
+                .iter()
+                .any(|lack| line.contains(lack))
+        };
+        let wrong: Vec<_> = told
+            .lines()
+            .filter(|line| line.contains("error: ") || line.contains("warning: "))
+            .filter(|line| !lacks(line))
+            .collect();
+        assert!(wrong.is_empty(), "{page}: {wrong:#?}\n{text}");
+    }
 }
 
 #[test]

@@ -40,7 +40,9 @@ fn purge_by_command() {
     assert!(larder.get("/x").cache_status().contains("fwd=uri-miss"));
     check(&operate(&larder, &["purge", "--soft", url]), 0, "(soft): stored responses 1");
     assert!(larder.get("/x").cache_status().contains("fwd=stale"));
-    check(&operate(&larder, &["purge", "http://test.example/never-asked"]), 0, "stored responses 0");
+    let nothing = operate(&larder, &["purge", "http://test.example/never-asked"]);
+    check(&nothing, 3, "nothing was stored under http://test.example/never-asked");
+    check(&nothing, 3, "site default: any other host, paths below /");
     check(&operate(&larder, &["purge", "nonsense"]), 1, "refused (400 Bad Request)");
 }
 
@@ -60,10 +62,49 @@ fn purge_with_a_token() {
         let arguments = ["purge", &url, "--admin", &admin].into_iter().chain(more.iter().copied());
         Command::new(LARDER).current_dir(larder.folder()).args(arguments).output().expect("the binary runs")
     };
-    check(&purge(&["--token-file", "token"]), 0, "stored responses 0");
+    check(&purge(&["--token-file", "token"]), 3, "nothing was stored under");
     check(&purge(&["--token-file", "wrong"]), 1, "refused (401 Unauthorized)");
     check(&purge(&[]), 1, "refused (401 Unauthorized)");
     check(&operate(&larder, &["purge", &url]), 1, "refused (404 Not Found)");
+}
+
+/// What looks like the right URL and is not is told from the one that is.
+#[test]
+fn a_purge_that_finds_nothing_says_what_there_is() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body");
+    let hosts = "hosts = [\"127.0.0.1\"]\n[[site]]\nname = \"other\"\nhosts = [\"x.example\"]\npath_prefix = \"/y\"\n";
+    let text = config(&origin, &format!("{hosts}origin = \"{}\"\n", origin.url()));
+    let larder = Setup::config(LARDER, &text).start();
+    let url = larder.url("/x");
+    let mut client = larder.client();
+    client.send(format!("GET /x HTTP/1.1\r\nHost: {}\r\n\r\n", larder.address()));
+    assert!(client.response().cache_status().contains("stored"));
+    let port = format!(":{}", larder.address().port());
+    for wrong in [url.replace(&port, ""), url.replace("http:", "https:"), url.replace(&port, ":1")] {
+        let purged = operate(&larder, &["purge", &wrong]);
+        check(&purged, 3, &format!("nothing was stored under {wrong}"));
+        check(&purged, 3, &format!("stored is {url}\n"));
+        check(&purged, 3, "site other: x.example, paths below /y\n");
+    }
+    let foreign = operate(&larder, &["purge", "http://foreign.example/"]);
+    check(&foreign, 1, "no site serves this URL\nsite a: 127.0.0.1, paths below /\nsite other:");
+    check(&operate(&larder, &["purge", &url]), 0, "stored responses 1");
+}
+
+#[test]
+fn a_reload_tells_what_it_leaves_as_it_was() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let mut larder = Setup::config(LARDER, &config(&origin, "")).start();
+    larder.write_config(&config(&origin, "[store]\nmemory = \"300MiB\"\n"));
+    let reloaded = operate(&larder, &["reload"]);
+    let stays = "warning: store.memory: changed, but a reload can't change it: the running value stays until a restart";
+    check(&reloaded, 0, stays);
+    check(&reloaded, 0, "the new configuration is in force");
+    larder.write_config(&config(&origin, "[store]\nmemory = \"1\"\n"));
+    let refused = operate(&larder, &["reload"]);
+    check(&refused, 1, "error: store.memory: expected a size");
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned() + &larder.stderr();
+    assert_eq!(told.matches("changed, but a reload").count(), 1, "only of the reload before: {told}");
 }
 
 #[test]

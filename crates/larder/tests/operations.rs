@@ -88,7 +88,8 @@ fn a_token_guards_all_but_probes() {
     let token = larder_process.folder().join("token").display().to_string();
     let refused = larder(&["purge", "http://test.example/", "--admin", &admin]);
     assert_ne!(refused.status, 0, "{}", refused.text());
-    larder(&["purge", "http://test.example/", "--admin", &admin, "--token-file", &token]).succeeded();
+    let purged = larder(&["purge", "http://test.example/", "--admin", &admin, "--token-file", &token]);
+    assert_eq!((purged.status, purged.text().contains("nothing was stored")), (3, true), "{}", purged.stderr);
     for (target, status) in [("/live", 200), ("/ready", 200), ("/metrics", 200), ("/purge", 404)] {
         let mut client = Client::connect(probes.address());
         assert_eq!(client.get(target).status(), status, "{target} on the probes listener");

@@ -60,6 +60,66 @@ pub(crate) fn purge_url(shared: &Shared, url: &str, mode: PurgeMode) -> Result<P
     Ok(purge_key(shared, &key_of(site, scheme, authority, path_and_query), mode, None))
 }
 
+/// What an operator may have meant whose URL matches nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PurgeHints {
+    /// URLs with the same path, another scheme or the port of a listener, under which something is stored.
+    pub elsewhere: Vec<String>,
+    /// The sites, up to [`SITES_SHOWN_MAX`].
+    pub sites: Vec<SiteUrls>,
+}
+
+/// Which URLs belong to a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteUrls {
+    /// Its name.
+    pub name: String,
+    /// None where it takes what no other site wants.
+    pub hosts: Vec<String>,
+    /// `/` for all paths.
+    pub path_prefix: String,
+}
+
+/// So that an answer stays readable.
+const SITES_SHOWN_MAX: usize = 50;
+
+/// Looks for what is stored under URLs that are easily taken for this one.
+pub(crate) fn purge_hints(shared: &Shared, url: &str) -> PurgeHints {
+    let live = shared.live.load_full();
+    let sites = live.config.sites.iter().take(SITES_SHOWN_MAX).map(|site| SiteUrls {
+        name: site.name.clone(),
+        hosts: site.hosts.clone(),
+        path_prefix: site.path_prefix.clone(),
+    });
+    let ports =
+        live.config.listeners.iter().map(|listener| listener.address.port()).filter(|port| *port != 0);
+    let is_stored = |url: &String| {
+        let Some((scheme, authority, path_and_query)) = split_url(url) else { return false };
+        let site = live.routes.site(authority, path_and_query);
+        site.is_some_and(|site| shared.memory.get(&key_of(site, scheme, authority, path_and_query)).is_some())
+    };
+    let elsewhere = similar(url, ports).into_iter().filter(is_stored).collect();
+    PurgeHints { elsewhere, sites: sites.collect() }
+}
+
+/// The same URL with either scheme, without port and with each of these.
+fn similar(url: &str, ports: impl Iterator<Item = u16>) -> Vec<String> {
+    let Some((_, authority, path_and_query)) = split_url(url) else { return Vec::new() };
+    let host = host_of(authority);
+    let mut authorities = vec![authority.to_owned(), host.to_owned()];
+    authorities.extend(ports.map(|port| format!("{host}:{port}")));
+    let mut urls = Vec::new();
+    for scheme in ["http", "https"] {
+        let of_scheme = authorities.iter().map(|authority| format!("{scheme}://{authority}{path_and_query}"));
+        for similar in of_scheme {
+            if similar != url && !urls.contains(&similar) {
+                urls.push(similar);
+            }
+        }
+    }
+    urls
+}
+
 /// The key under which the response to a GET is stored.
 pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
     let mut key = Vec::new();
@@ -124,6 +184,17 @@ fn split_url(url: &str) -> Option<(Scheme, &str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn similar_urls_have_other_schemes_and_ports() {
+        let ports = || [80, 8080].into_iter();
+        let of_port_80 =
+            ["http://a/x", "http://a:8080/x", "https://a:80/x", "https://a/x", "https://a:8080/x"];
+        assert_eq!(similar("http://a:80/x", ports()), of_port_80);
+        let without = ["http://[::1]:80/", "http://[::1]:8080/", "https://[::1]/", "https://[::1]:80/"];
+        assert_eq!(similar("http://[::1]/", ports())[..4], without);
+        assert_eq!(similar("nonsense", ports()), Vec::<String>::new());
+    }
 
     #[test]
     fn urls_are_split_or_refused() {

@@ -25,7 +25,7 @@ use std::path::Path;
 pub(crate) use check::{KvSettings, LogSettings, Settings};
 pub(crate) use environment::Environment;
 pub(crate) use locate::Sources;
-pub(crate) use overrides::{KvOverrides, Overrides, Program};
+pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};
 pub(crate) use problem::{Problem, Severity};
 pub(crate) use quantity::{format_size, parse_duration};
 pub(crate) use tree::Table;
@@ -69,7 +69,7 @@ fn run(file: Option<&Path>, overrides: &Overrides, running: Option<&Table>) -> C
     if let Some(running) = running {
         reload::keep_unreloadable(&mut tree, running, &mut problems);
     }
-    let settings = check::build(tree, overrides.program, &sources, &mut problems);
+    let settings = check::build(tree, overrides, &sources, &mut problems);
     let settings = settings.filter(|_| !problems.has_errors());
     Checked { sources, problems: problems.into_sorted(), settings }
 }
@@ -92,12 +92,17 @@ fn read_file(
         Err(error) => (String::new(), Some((0, format!("can't be read: {error}")))),
     };
     let source = sources.add(name, text.clone());
+    let is_unread = failure.is_some();
     if let Some((at, message)) = failure {
         problems.error(&Place::Text { source, span: at..at }, "", message);
     }
     let mut reader = Reader::of_source(source, problems);
-    let tree = reader.document(section, &text);
+    let mut tree = reader.document(section, &text);
     let hidden = std::mem::take(&mut reader.hidden);
     sources.hide(source, hidden);
+    if is_unread {
+        // Nobody knows what it lacks.
+        tree.wrong.extend(section.options.iter().map(|option| option.key));
+    }
     tree
 }

@@ -20,6 +20,16 @@ pub(crate) enum Program {
     Kv,
 }
 
+/// What becomes of the settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A process runs with them.
+    #[default]
+    Run,
+    /// Somebody wants to know whether one could: on another machine than those that the file is for, perhaps.
+    Look,
+}
+
 /// What the command line says about the server for clients of Redis.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KvOverrides {
@@ -35,6 +45,7 @@ pub(crate) struct KvOverrides {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) program: Program,
+    pub(crate) purpose: Purpose,
     /// Beneath all others.
     pub(crate) environment: Environment,
     pub(crate) kv: KvOverrides,
@@ -50,6 +61,12 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
+    /// Of somebody who looks at a file, for all nodes of a cluster or for one.
+    pub(crate) fn to_look(program: Program, cluster_node: Option<String>) -> Self {
+        let kv = KvOverrides { cluster_node, ..KvOverrides::default() };
+        Self { program, purpose: Purpose::Look, kv, ..Self::default() }
+    }
+
     /// Puts the given arguments over `tree`.
     pub(super) fn apply(&self, tree: &mut Table, problems: &mut Problems) {
         if self.program == Program::Serve {
@@ -61,6 +78,9 @@ impl Overrides {
         if self.program == Program::Kv {
             self.environment.apply(tree, problems);
             self.kv.apply(kv_table(tree), problems);
+        }
+        if let Some(name) = &self.kv.cluster_node {
+            apply_cluster_node(tree, name, problems);
         }
         if let Some(profile) = &self.profile {
             override_key(tree, "profile", "--profile", text(profile), problems);
@@ -103,14 +123,13 @@ impl KvOverrides {
         if let Some(workers) = self.workers {
             override_number(kv, "workers", "--workers", workers, problems);
         }
-        if let Some(name) = &self.cluster_node {
-            match inner_table(kv, "cluster") {
-                Some(cluster) => override_key(cluster, "node", "--cluster-node", text(name), problems),
-                None => {
-                    problems.error(&Place::Flag("--cluster-node"), "kv.cluster", "the file has no such table")
-                }
-            }
-        }
+    }
+}
+
+fn apply_cluster_node(tree: &mut Table, name: &str, problems: &mut Problems) {
+    match inner_table(tree, "kv").and_then(|kv| inner_table(kv, "cluster")) {
+        Some(cluster) => override_key(cluster, "node", "--cluster-node", text(name), problems),
+        None => problems.error(&Place::Flag("--cluster-node"), "kv.cluster", "the file has no such table"),
     }
 }
 

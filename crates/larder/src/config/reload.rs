@@ -9,14 +9,19 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, problems: &m
     let section = fresh.section;
     for option in section.options {
         let before = running.node(option.key);
+        let is_wrong = fresh.is_wrong(option.key);
         let after = fresh.entries.iter_mut().find(|(key, _)| *key == option.key).map(|(_, node)| node);
         match (option.reload, before, after) {
             (Reload::Yes, _, _) | (_, None, None) => {}
             (Reload::Inside, Some(before), Some(after)) => keep_inside(after, before, problems),
             (_, Some(before), Some(after)) if before.value.same(&after.value) => {}
+            // Not a change, but a mistake, which is reported already; what stands there is its default.
+            (_, Some(before), Some(after)) if is_wrong => after.value = before.value.clone(),
             (_, Some(before), Some(after)) => keep(after, before, problems),
             (_, Some(before), None) => {
-                warn(&fresh.place, before, problems);
+                if !is_wrong {
+                    warn(&fresh.place, before, problems);
+                }
                 fresh.entries.push((option.key, before.clone()));
             }
             (_, None, Some(after)) => {

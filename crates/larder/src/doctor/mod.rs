@@ -27,11 +27,15 @@ pub(crate) struct DoctorArguments {
     /// Configuration file whose [kv] says how many clients and how much memory there will be [default: that of an empty file]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Which node of [kv.cluster] this machine is [default: that of the file, or any]
+    #[arg(long, value_name = "NAME", requires = "config")]
+    cluster_node: Option<String>,
 }
 
 /// Prints what is found.
 pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
-    let overrides = Overrides { program: Program::Kv, ..Overrides::default() };
+    let overrides = Overrides::to_look(Program::Kv, arguments.cluster_node.clone());
     let checked = config::check(arguments.config.as_deref(), &overrides);
     output::problems(&checked);
     let Some(kv) = checked.settings.and_then(|settings| settings.kv) else { return ExitCode::FAILURE };

@@ -13,7 +13,7 @@ use caching::{
 use super::live;
 use super::message::{Message, RequestLine};
 use crate::cli::PairArguments;
-use crate::config::{self, Overrides};
+use crate::config::{self, Overrides, Program};
 use crate::output;
 
 /// The decisions, in the order in which a cache makes them.
@@ -135,7 +135,7 @@ fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules
             Told::new("route", "no configuration: the rules of the profile", "").with("profile", name, "");
         return Ok((Rules::for_profile(profile), route));
     };
-    let checked = config::check(Some(file), &Overrides::default());
+    let checked = config::check(Some(file), &Overrides::to_look(Program::Serve, None));
     output::problems(&checked);
     let Some(settings) = checked.settings else { bail!("{} can't be used", file.display()) };
     let Some(gateway) = &settings.gateway else { bail!("{} has no site", file.display()) };

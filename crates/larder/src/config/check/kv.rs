@@ -18,6 +18,7 @@ use super::listener::{certified, chain};
 use super::save_file::save_file;
 use super::server::{socket_address, workers};
 use super::{Scope, Secret};
+use crate::config::Purpose;
 use crate::config::tree::Table;
 
 /// What the server for clients of Redis runs with.
@@ -76,7 +77,9 @@ fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
     let (whole, table) = (table.node("cluster")?, table.optional_table("cluster")?);
     let nodes: Vec<_> = table.tables("nodes").map(|table| cluster_node(scope, table)).collect();
     let nodes = nodes.into_iter().collect::<Option<Vec<_>>>()?;
-    let Some(me) = table.text("node") else {
+    // Which of them it is, is often known on its machine alone; to one who looks, all are alike.
+    let first = nodes.first().map(|node| node.name.clone()).filter(|_| scope.purpose == Purpose::Look);
+    let Some(me) = table.text("node").or(first.as_deref()) else {
         scope.error(whole, "expected `node`, or `--cluster-node` of the command line");
         return None;
     };

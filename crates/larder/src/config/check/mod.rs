@@ -16,7 +16,7 @@ pub(crate) use kv::KvSettings;
 pub(crate) use server::LogSettings;
 
 use super::locate::Sources;
-use super::overrides::Program;
+use super::overrides::{Overrides, Program, Purpose};
 use super::problem::Problems;
 use super::tree::{Node, Table};
 
@@ -54,11 +54,12 @@ impl fmt::Debug for Secret {
 /// Checks everything. Settings come out only if nothing that they need is missing; the caller asks `problems` for errors.
 pub(super) fn build(
     tree: Table,
-    program: Program,
+    overrides: &Overrides,
     sources: &Sources,
     problems: &mut Problems,
 ) -> Option<Settings> {
-    let mut scope = Scope { sources, problems };
+    let Overrides { program, purpose, .. } = *overrides;
+    let mut scope = Scope { sources, problems, purpose };
     let log = server::log(&mut scope, tree.table("log"));
     let has_admin = match program {
         Program::Serve => true,
@@ -99,6 +100,7 @@ fn gateway(scope: &mut Scope<'_>, tree: &Table, log: &LogSettings) -> gateway::c
 struct Scope<'a> {
     sources: &'a Sources,
     problems: &'a mut Problems,
+    purpose: Purpose,
 }
 
 impl Scope<'_> {
