@@ -4,6 +4,7 @@
 
 use crate::{
     NominatedFields, NominatedValues, NotStored, Reuse, Selecting, Storable, StoredFacts, Timestamp, date,
+    sharing::is_credential,
 };
 
 /// One decision.
@@ -123,7 +124,8 @@ fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)
     values
 }
 
-/// Why a stored response was not selected: its nominated fields, as it has them and as the request has them.
+/// Why a stored response was not selected: its nominated fields, as it has them and as the request has them. Credentials
+/// belong to one client: nobody else is shown them.
 pub fn mismatch(
     finding: Finding,
     nominated: &NominatedFields,
@@ -134,16 +136,13 @@ pub fn mismatch(
     let pairs = nominated.describe(captured).into_iter().zip(nominated.describe(&asked));
     pairs.fold(finding, |finding, ((name, stored), (_, asked))| {
         let verdict = if stored == asked { "equal" } else { "differs" };
-        let shown = match SECRET_FIELDS.contains(&name.as_str()) {
+        let shown = match is_credential(&name) || name == "proxy-authorization" {
             true => verdict.to_owned(),
             false => format!("{verdict}: stored {stored}, request {asked}"),
         };
         finding.with(&name, shown, "RFC 9111 section 4.1")
     })
 }
-
-/// Their values belong to one client: nobody else is shown them.
-const SECRET_FIELDS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
 /// `1.5 s`
 pub fn seconds(ms: u64) -> String {

@@ -2,7 +2,7 @@
 
 use crate::directives::{DeltaSeconds, LineReader, Qualified, RequestDirectives, ResponseDirectives};
 use crate::vary::VarySummary;
-use crate::{Control, FieldLine, Rules, Timestamp, age, date, fields, vary};
+use crate::{Control, FieldLine, Rules, Timestamp, age, date, fields, sharing, vary};
 
 /// What matters to a cache about a method. Names are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,8 +57,8 @@ pub struct RequestFacts {
     pub directives: RequestDirectives,
     /// `Authorization` is present.
     pub has_authorization: bool,
-    /// `Cookie` is present.
-    pub has_cookie: bool,
+    /// A field is present that tells whose request it is, `Authorization` among them ([`crate::sharing`]).
+    pub has_credentials: bool,
     /// The request announces content.
     pub has_content: bool,
     /// `If-None-Match` or `If-Modified-Since` is present: [`crate::conditional::evaluate`] has work.
@@ -82,12 +82,21 @@ impl RequestFacts {
         facts
     }
 
+    /// The same, with the credentials that only the operator knows as such.
+    #[must_use]
+    pub fn with_credentials_of(mut self, request: &[FieldLine<'_>], rules: &Rules) -> Self {
+        if !rules.credential_fields.is_empty() && !self.has_credentials {
+            self.has_credentials = request.iter().any(|(name, _)| rules.is_credential(name));
+        }
+        self
+    }
+
     fn without_fields(method: MethodClass) -> Self {
         Self {
             method,
             directives: RequestDirectives::default(),
             has_authorization: false,
-            has_cookie: false,
+            has_credentials: false,
             has_content: false,
             has_conditions: false,
             has_origin_conditions: false,
@@ -98,7 +107,7 @@ impl RequestFacts {
     fn note(&mut self, name: &str, value: &[u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         self.has_authorization |= is("authorization");
-        self.has_cookie |= is("cookie");
+        self.has_credentials |= sharing::is_credential(name);
         self.has_content |= is("transfer-encoding") || (is("content-length") && value != b"0");
         self.has_conditions |= is("if-none-match") || is("if-modified-since");
         self.has_origin_conditions |= is("if-match") || is("if-unmodified-since");

@@ -75,7 +75,7 @@ fn heuristic_ms(
     rules: &Rules,
 ) -> Option<(LifetimeSource, u64)> {
     let heuristic = rules.heuristic?;
-    let is_anonymous = !(request.has_cookie || request.has_authorization);
+    let is_anonymous = !request.has_credentials;
     let unmodified_ms = response.date.ms_since(response.last_modified?).max(0).unsigned_abs();
     //= RFC 9111 section 5.2.2.9: public is heuristically cacheable
     let permitted = status::is_heuristic(response.status) || response.directives.public;

@@ -17,6 +17,8 @@
 //! 5. After an unsafe method, [`invalidation::invalidated`] lists what to invalidate.
 //! 6. [`CacheStatus`] writes down what happened.
 //!
+//! What may be one user's alone is never handed to another: [`sharing`].
+//!
 //! Steps 1 to 3 do not allocate (more than [`key::PARAMETERS_INLINE`] query parameters to sort and more
 //! than [`range::RANGES_INLINE`] ranges apart), so that a hit costs its caller nothing in the heap.
 //!
@@ -72,6 +74,7 @@ pub mod query;
 pub mod range;
 pub mod reuse;
 pub mod rules;
+pub mod sharing;
 pub mod status;
 pub mod stored;
 pub mod storing;
@@ -98,11 +101,11 @@ pub use reuse::{
     Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse, reuse_invalidated,
 };
 pub use rules::{
-    GroupsInvalidated, Heuristic, HeuristicFor, Profile, Rules, StaleLimit, StatusMatch, StoredErrors,
-    TtlTable,
+    GroupsInvalidated, Heuristic, HeuristicFor, Profile, Rules, StaleLimit, StatusMatch, StoredCredentialed,
+    StoredErrors, TtlTable,
 };
 pub use stored::StoredFacts;
-pub use storing::{NotStored, Storable, StorageFilter, may_store, may_store_by_directives};
+pub use storing::{NotStored, RefusalScope, Storable, StorageFilter, may_store, may_store_by_directives};
 pub use validators::{StoredValidators, Validators};
 pub use vary::{NominatedFields, NominatedValues, Selecting, VaryUnusable};
 

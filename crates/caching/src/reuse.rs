@@ -2,7 +2,7 @@
 
 use crate::cache_status::FwdReason;
 use crate::reason_codes;
-use crate::{MaxStale, NominatedFields, RequestFacts, Rules, StoredFacts, Timestamp, status};
+use crate::{MaxStale, NominatedFields, RequestFacts, Rules, StoredFacts, Timestamp, sharing, status};
 
 /// What a request may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,7 @@ reason_codes! {
         UriMiss = "uri-miss", "RFC 9111 section 4", "Nothing is stored for this URL.";
         VaryMiss = "vary-miss", "RFC 9111 section 4.1", "Nothing is stored for these nominated fields.";
         Miss = "miss", "RFC 9111 section 4", "Nothing stored fits.";
+        Credentials = "credentials", "", "The request has credentials (`Cookie`, `Authorization` and the like); what is stored answered one without, and nothing says that others may have it.";
         Partial = "partial", "RFC 9111 section 3.4", "What is stored lacks some of the bytes that are asked for.";
         OriginConditions = "origin-conditions", "RFC 9111 section 4.3.2", "`If-Match` or `If-Unmodified-Since`: for the origin to judge.";
         RequestNoCache = "request-no-cache", "RFC 9111 section 5.2.1.4", "The request says `no-cache`.";
@@ -50,7 +51,8 @@ impl NotReused {
             Self::Method => FwdReason::Method,
             Self::UriMiss => FwdReason::UriMiss,
             Self::VaryMiss => FwdReason::VaryMiss,
-            Self::Miss => FwdReason::Miss,
+            // Nothing is stored that it could use.
+            Self::Miss | Self::Credentials => FwdReason::Miss,
             Self::Partial => FwdReason::Partial,
             Self::OriginConditions | Self::RequestNoCache | Self::RequestMaxAge | Self::RequestMinFresh => {
                 FwdReason::Request
@@ -110,9 +112,9 @@ pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
 /// What to do with a stored response that was invalidated since it was stored: it is never used as it is.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 pub fn reuse_invalidated(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> Reuse {
-    let candidate = if stored.has_validator { Candidate::Validatable } else { Candidate::Bare };
     without_lookup(request, rules)
-        .unwrap_or_else(|| ask_origin(request, rules, NotReused::Invalidated, candidate))
+        .or_else(|| made_for_others(request, stored, rules))
+        .unwrap_or_else(|| ask_origin(request, rules, NotReused::Invalidated, Candidate::of(stored)))
 }
 
 /// What to do with a stored response whose key and nominated fields match the request.
@@ -121,8 +123,10 @@ pub fn reuse(request: &RequestFacts, stored: &StoredFacts, rules: &Rules, now: T
     if let Some(instead) = without_lookup(request, rules) {
         return instead;
     }
-    let candidate = if stored.has_validator { Candidate::Validatable } else { Candidate::Bare };
-    let ask = |reason| ask_origin(request, rules, reason, candidate);
+    if let Some(instead) = made_for_others(request, stored, rules) {
+        return instead;
+    }
+    let ask = |reason| ask_origin(request, rules, reason, Candidate::of(stored));
     if let Some(reason) = refused_by_request(request, stored, rules, now) {
         return ask(reason);
     }
@@ -151,6 +155,9 @@ pub fn may_serve_stale(
 ) -> bool {
     let honoured = rules.honour_request_directives;
     if !counts_as_failure(failure) || stored.no_cache || (request.directives.no_cache && honoured) {
+        return false;
+    }
+    if !sharing::may_use(request, stored, rules) {
         return false;
     }
     if stored.is_fresh(now) {
@@ -201,6 +208,18 @@ enum Candidate {
     None,
     Bare,
     Validatable,
+}
+
+impl Candidate {
+    fn of(stored: &StoredFacts) -> Self {
+        if stored.has_validator() { Self::Validatable } else { Self::Bare }
+    }
+}
+
+/// What is stored must not even be named in a validation: a 304 would hand it over.
+fn made_for_others(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> Option<Reuse> {
+    let is_for_others = !sharing::may_use(request, stored, rules);
+    is_for_others.then(|| ask_origin(request, rules, NotReused::Credentials, Candidate::None))
 }
 
 //= RFC 9111 section 5.2.1.7: only-if-cached

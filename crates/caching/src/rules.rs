@@ -1,6 +1,6 @@
 //! What the operator decided for the requests that matched.
 
-use crate::Negotiation;
+use crate::{Negotiation, sharing};
 
 /// The operator's decisions that bear on storing and reuse. The defaults are those of [`Profile::Safe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub struct Rules {
     pub targeted_fields: Box<[Box<str>]>,
     /// Which error responses are stored.
     pub errors: StoredErrors,
+    /// Which responses to requests with credentials are stored ([`crate::sharing`]).
+    pub credentialed: StoredCredentialed,
+    /// Request fields that tell whose request it is, beside those that do by convention.
+    pub credential_fields: Box<[Box<str>]>,
     /// Whether responses with `Set-Cookie` are stored, the field included.
     pub store_set_cookie: bool,
     /// Whether a response without a validator is stored that was never fresh, as `max-age=0` says: a request with
@@ -75,6 +79,7 @@ impl Rules {
                     requests: HeuristicFor::All,
                     ..Heuristic::default()
                 }),
+                credentialed: StoredCredentialed::All,
                 errors: StoredErrors::All,
                 //= RFC 9111 section 7.3: Set-Cookie does not inhibit caching
                 store_set_cookie: true,
@@ -88,6 +93,12 @@ impl Rules {
                 ..Self::safe()
             },
         }
+    }
+
+    /// Whether a request field of this name tells whose request it is.
+    pub fn is_credential(&self, name: &str) -> bool {
+        sharing::is_credential(name)
+            || self.credential_fields.iter().any(|field| field.eq_ignore_ascii_case(name))
     }
 
     /// How long past its freshness a response may be of use that names these windows, in milliseconds: stale, or to
@@ -112,6 +123,8 @@ impl Rules {
             heuristic: Some(Heuristic::default()),
             targeted_fields: Box::new(["CDN-Cache-Control".into()]),
             errors: StoredErrors::OfResource,
+            credentialed: StoredCredentialed::Explicit,
+            credential_fields: Box::default(),
             store_set_cookie: false,
             store_expired: false,
             store_post: false,
@@ -139,6 +152,16 @@ pub enum StoredErrors {
     /// key: stored, one client could break a page for all.
     OfResource,
     /// All with an explicit lifetime.
+    All,
+}
+
+/// Which responses to requests with credentials are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredCredentialed {
+    /// Those that somebody said may be shared, by `public` or a lifetime. Others may be one user's, whose origin server
+    /// forgot to say so.
+    Explicit,
+    /// All that the response doesn't forbid.
     All,
 }
 
@@ -188,7 +211,7 @@ pub struct Heuristic {
 /// Requests to whose responses a lifetime may be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeuristicFor {
-    /// Those without `Cookie`: a page made for one person that forgets to say so is the usual leak.
+    /// Those without credentials: a page made for one person that forgets to say so is the usual leak.
     Anonymous,
     /// All.
     All,

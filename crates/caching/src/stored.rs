@@ -3,6 +3,7 @@
 use crate::directives::DELTA_SECONDS_MAX;
 use crate::{
     DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, age, freshness,
+    sharing,
 };
 
 /// The facts about a stored response. Small and `Copy`; nothing here grows with the header section. There is one of
@@ -26,9 +27,13 @@ pub struct StoredFacts {
     pub must_revalidate: bool,
     /// Never to be used without validation: `no-cache`.
     pub no_cache: bool,
-    /// Whether it has `ETag` or `Last-Modified`, so that a validation can be tried.
-    pub has_validator: bool,
+    marks: u8,
 }
+
+/// It has `ETag` or `Last-Modified`.
+const HAS_VALIDATOR: u8 = 1;
+/// Somebody said that it may be shared.
+const SHAREABLE: u8 = 2;
 
 impl StoredFacts {
     /// The facts to keep of a response. Whether it may be kept is for [`crate::may_store`] to say; this
@@ -56,11 +61,31 @@ impl StoredFacts {
             //= RFC 9111 section 5.2.2.8: proxy-revalidate
             must_revalidate: directives.must_revalidate
                 || directives.proxy_revalidate
-                || directives.s_maxage.is_some(),
+                || directives.s_maxage.is_some()
+                // `public` lets it be stored; that it may be used as it is would have to be said by a lifetime.
+                || (sharing::is_personal(request, rules) && lifetime.ms == 0),
             //= RFC 8246 section 2: a stale response is validated as without
             no_cache: response.must_always_validate(),
-            has_validator: response.has_validator(),
+            marks: mark(response.has_validator(), HAS_VALIDATOR)
+                | mark(sharing::is_shareable(lifetime, response, rules), SHAREABLE),
         }
+    }
+
+    /// For the one request that it was made for, and no other: each has it validated.
+    #[must_use]
+    pub fn for_one_request(mut self) -> Self {
+        self.no_cache = true;
+        self
+    }
+
+    /// Whether it has `ETag` or `Last-Modified`, so that a validation can be tried.
+    pub fn has_validator(&self) -> bool {
+        self.marks & HAS_VALIDATOR != 0
+    }
+
+    /// Whether somebody said that it may be shared: `public`, or a lifetime ([`sharing::may_share`]).
+    pub fn is_shareable(&self) -> bool {
+        self.marks & SHAREABLE != 0
     }
 
     /// Its age when it arrived, in milliseconds.
@@ -168,6 +193,10 @@ impl Window {
         let seconds = DeltaSeconds::from_le_bytes(self.0);
         (seconds != Self::ABSENT).then(|| u64::from(seconds) * 1000)
     }
+}
+
+fn mark(is_set: bool, mark: u8) -> u8 {
+    if is_set { mark } else { 0 }
 }
 
 /// What the operator grants runs from the arrival: the origin server does not know of it, and an `Age`

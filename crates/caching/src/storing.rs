@@ -6,7 +6,7 @@ use crate::status::{self, StatusClass};
 use crate::vary::{VarySummary, VaryUnusable};
 use crate::{
     Control, FieldLine, HopByHop, LifetimeSource, Qualified, RequestFacts, ResponseDirectives, ResponseFacts,
-    Rules, StoredErrors, StoredFacts, Timestamp, hop_by_hop,
+    Rules, StoredErrors, StoredFacts, Timestamp, hop_by_hop, sharing,
 };
 
 /// What to keep with a response that may be stored.
@@ -32,6 +32,7 @@ reason_codes! {
         ResponseNoStore = "no-store", "RFC 9111 section 5.2.2.5", "The response says `no-store`.";
         Private = "private", "RFC 9111 section 5.2.2.7", "The response says `private`.";
         Authorization = "authorization", "RFC 9111 section 3.5", "The request had `Authorization`, and the response doesn't open itself to others.";
+        Credentials = "credentials", "", "The request had credentials (`Cookie`, `Authorization` and the like), and nothing says that others may have the response: no `public`, no lifetime above zero.";
         SetCookie = "set-cookie", "RFC 9111 section 7.3", "The response sets a cookie, and no rule has `store_set_cookie = true`.";
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
         VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
@@ -42,7 +43,43 @@ reason_codes! {
 impl NotStored {
     /// Whether the request is the reason, so that the same response to another request might be stored.
     pub fn is_of_request(self) -> bool {
-        matches!(self, Self::Method | Self::RequestContent | Self::RequestNoStore | Self::Authorization)
+        matches!(self, Self::Method | Self::RequestContent | Self::RequestNoStore) || self.is_of_credentials()
+    }
+
+    /// Whether the credentials of the request are the reason, so that it says nothing about requests without them.
+    pub fn is_of_credentials(self) -> bool {
+        matches!(self, Self::Authorization | Self::Credentials)
+    }
+
+    /// For which requests the same reason is likely to be met again under the same key.
+    pub fn scope(self) -> RefusalScope {
+        match self {
+            Self::Authorization => RefusalScope::Authorization,
+            Self::Credentials => RefusalScope::Credentials,
+            _ => RefusalScope::All,
+        }
+    }
+}
+
+/// Requests that a reason not to store speaks about: each scope holds those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RefusalScope {
+    /// Those with `Authorization`.
+    Authorization,
+    /// Those with credentials of any kind.
+    Credentials,
+    /// Every request.
+    All,
+}
+
+impl RefusalScope {
+    /// Whether `request` is one of them.
+    pub fn has(self, request: &RequestFacts) -> bool {
+        match self {
+            Self::Authorization => request.has_authorization,
+            Self::Credentials => request.has_credentials,
+            Self::All => true,
+        }
     }
 }
 
@@ -64,6 +101,9 @@ pub fn may_store(
     vary_permits(response)?;
     if response.has_set_cookie && !rules.store_set_cookie {
         return Err(NotStored::SetCookie);
+    }
+    if sharing::is_personal(request, rules) && !sharing::may_share(request, response, rules) {
+        return Err(NotStored::Credentials);
     }
     let facts = StoredFacts::new(request, response, rules);
     if !is_of_use(&facts, rules, now) {
@@ -159,7 +199,7 @@ fn directives_permit(
         return Err(NotStored::Private);
     }
     //= RFC 9111 section 3: Authorization
-    if request.has_authorization && !opens_to_others(directives) {
+    if !sharing::is_open(request, directives) {
         return Err(NotStored::Authorization);
     }
     Ok(())
@@ -171,7 +211,7 @@ fn directives_permit(
 //= RFC 9111 section 5.2.2.10: s-maxage permits storing after Authorization
 //= RFC 9111 section 5.2.2.8: proxy-revalidate alone permits no storing
 //= RFC 9111 section 5.2.2.2: must-revalidate permits reuse after Authorization
-fn opens_to_others(directives: &ResponseDirectives) -> bool {
+pub(crate) fn opens_to_others(directives: &ResponseDirectives) -> bool {
     directives.public || directives.must_revalidate || directives.s_maxage.is_some()
 }
 
@@ -186,7 +226,7 @@ fn vary_permits(response: &ResponseFacts) -> Result<(), NotStored> {
 /// Whether some later request could get this response, validated or not.
 //= RFC 9111 section 3: neither validator nor explicit expiration time
 fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
-    if facts.has_validator {
+    if facts.has_validator() {
         return true;
     }
     let stale_window_ms = rules

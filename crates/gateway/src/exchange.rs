@@ -168,6 +168,7 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, Some(site), started, worker));
     }
     let rule = site.rule(request.method, request.path_and_query);
+    let facts = facts.with_credentials_of(request.fields, &site.rule_at(rule).caching);
     note(request.record, || {
         Finding::new("route", "the first site and rule that fit", "")
             .with("site", site.config.name.as_str(), "")

@@ -1,6 +1,6 @@
 //! What the response to a forwarded HEAD does to what is stored.
 
-use caching::{HeadUpdate, MethodClass, head_update};
+use caching::{HeadUpdate, MethodClass, ResponseFacts, head_update, sharing};
 
 use super::{Cache, Exchange, Response, Stored};
 
@@ -8,7 +8,10 @@ impl Cache {
     //= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
     pub(super) fn update_by_head(&mut self, exchange: &Exchange<'_>, response: &Response) {
         let stored = self.stored.get(&exchange.key).cloned().unwrap_or_default();
-        let is_head = exchange.facts.method == MethodClass::Head;
+        let lines = response.message.lines();
+        let news = ResponseFacts::parse(response.status, &lines, exchange.times(), &self.rules);
+        let is_head = exchange.facts.method == MethodClass::Head
+            && sharing::may_inform(&exchange.facts, &news, &self.rules);
         for known in stored.iter().filter(|known| is_head && exchange.selects(known)) {
             match judge(exchange, response, known) {
                 HeadUpdate::Keep => {}

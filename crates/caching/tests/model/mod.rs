@@ -17,7 +17,7 @@ use caching::{
     MethodClass, Miss, Negotiation, NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts,
     ResponseFacts, Reuse, Rules, Selecting, Storable, StorageFilter, StoredFacts, StoredValidators,
     Timestamp, Validators, conditional, date, fields, invalidation, may_serve_stale, may_store, on_miss,
-    query, reuse, reuse_invalidated,
+    query, reuse, reuse_invalidated, sharing,
 };
 
 /// Fields and content.
@@ -98,11 +98,11 @@ impl Stored {
         self.validators.view(|name| first(name).map(|(_, value)| &value[..]))
     }
 
-    fn known(&self) -> Known<'_> {
+    fn known(&self, exchange: &Exchange<'_>, rules: &Rules) -> Known<'_> {
         let is_encoded = fields::contains(&self.message.lines(), "content-encoding");
         let of_codings = is_encoded || self.nominated.has("accept-encoding");
-        let of_users = ["cookie", "authorization"].iter().any(|name| self.nominated.has(name));
-        Known { validators: self.validators(), is_only_for_selected: of_codings || of_users }
+        let is_for_others = !sharing::may_name(&exchange.facts, &self.facts, &self.nominated, rules);
+        Known { validators: self.validators(), is_only_for_selected: of_codings || is_for_others }
     }
 }
 
@@ -144,7 +144,7 @@ impl Cache {
         now: Timestamp,
     ) -> Response {
         let lines = request.message.lines();
-        let facts = RequestFacts::parse(&request.method, &lines);
+        let facts = RequestFacts::parse(&request.method, &lines).with_credentials_of(&lines, &self.rules);
         let (key, negotiation) = (key_of(request), self.rules.negotiation);
         let exchange = Exchange { request, lines: &lines, facts, key, negotiation, now };
         if exchange.is_no_question() {
@@ -167,6 +167,11 @@ impl Cache {
                 response
             }
             (Reuse::Unavailable(reason), _) => exchange.generated(504, reason.as_str()),
+            (Reuse::Forward(NotReused::Credentials), Some(_))
+                if self.may_fetch(&facts, NotReused::Credentials) =>
+            {
+                self.fetch(&exchange, None, NotReused::Credentials, origin)
+            }
             (Reuse::Validate(reason) | Reuse::Forward(reason), stored) if self.may_fetch(&facts, reason) => {
                 self.fetch(&exchange, stored.as_ref(), reason, origin)
             }
@@ -330,7 +335,7 @@ impl Cache {
     fn candidates(&self, exchange: &Exchange<'_>, selected: Option<&Stored>) -> Vec<Stored> {
         let stored = self.stored.get(&exchange.key).map(|stored| &stored[..]).unwrap_or_default();
         let newest_first: Vec<&Stored> = stored.iter().rev().collect();
-        let known: Vec<_> = newest_first.iter().map(|stored| stored.known()).collect();
+        let known: Vec<_> = newest_first.iter().map(|stored| stored.known(exchange, &self.rules)).collect();
         let is_selected = |stored: &&Stored| {
             selected.is_some_and(|selected| selected.nominated_values == stored.nominated_values)
         };
@@ -381,7 +386,8 @@ impl Cache {
         let (times, lines) = (exchange.times(), stale.message.lines());
         let not_modified = not_modified.message.lines();
         let status = stale.facts.status;
-        let freshened = validation::freshen(status, &lines, &not_modified, times, &self.rules);
+        let news = sharing::news(&exchange.facts, status, &not_modified, times, &self.rules);
+        let freshened = validation::freshen(status, &lines, &news, times, &self.rules);
         let facts = StoredFacts::new(&exchange.facts, &freshened.response, &self.rules);
         let storable = may_store(&exchange.facts, &freshened.response, &self.rules, exchange.now);
         let message =

@@ -1,8 +1,8 @@
 //! The rule keys of a case file for the model.
 
 use caching::{
-    GroupsInvalidated, Heuristic, HeuristicFor, Negotiation, Profile, Rules, StatusMatch, StoredErrors,
-    TtlTable,
+    GroupsInvalidated, Heuristic, HeuristicFor, Negotiation, Profile, Rules, StatusMatch, StoredCredentialed,
+    StoredErrors, TtlTable,
 };
 use serde_json::Value;
 use testkit::conversation::{self, Case};
@@ -56,6 +56,17 @@ fn set(rules: &mut Rules, key: &str, value: &Value) -> Option<()> {
                 "of-resource" => StoredErrors::OfResource,
                 _ => return None,
             }
+        }
+        "credentials_stored" => {
+            rules.credentialed = match value.as_str()? {
+                "all" => StoredCredentialed::All,
+                "explicit" => StoredCredentialed::Explicit,
+                _ => return None,
+            }
+        }
+        "credential_fields" => {
+            let names = value.as_array()?.iter().map(Value::as_str);
+            rules.credential_fields = names.map(|name| name.map(Into::into)).collect::<Option<_>>()?;
         }
         "targeted_fields" => {
             let names = value.as_array()?.iter().map(Value::as_str);

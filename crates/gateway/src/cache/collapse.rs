@@ -230,8 +230,6 @@ impl Seeker<'_> {
             };
             match news {
                 News::Answer(answer) => return Some(answer),
-                // A cookie is for the request that led the forward.
-                News::Interim(interim) if interim.fields.value("set-cookie").is_some() => {}
                 News::Interim(interim) => self.interims.push(interim),
             }
         }
@@ -519,11 +517,20 @@ impl Place {
         if self.state == PlaceState::Answered {
             std::future::pending().await
         }
-        let news = self.participant.news().await;
-        if matches!(news, News::Answer(_)) {
-            self.state = PlaceState::Answered;
+        loop {
+            let news = self.participant.news().await;
+            match &news {
+                News::Answer(_) => self.state = PlaceState::Answered,
+                // A cookie, and what credentials brought, is for the request that led the forward.
+                News::Interim(interim)
+                    if self.participant.is_personal() || interim.fields.value("set-cookie").is_some() =>
+                {
+                    continue;
+                }
+                News::Interim(_) => {}
+            }
+            return news;
         }
-        news
     }
 }
 

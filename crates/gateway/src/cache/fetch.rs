@@ -8,7 +8,7 @@ use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
     ContentRange, ExchangeTimes, NotReused, NotStored, RequestFacts, ResponseFacts, Timestamp, Validators,
-    may_serve_stale, may_store,
+    may_serve_stale, may_store, sharing,
 };
 use store::Place;
 
@@ -153,6 +153,9 @@ impl Job {
             }
         }
         self.fetch.ask.write_fields(&self.request, &mut fields);
+        if sharing::is_personal(&self.facts, &self.rule().caching) {
+            pilot.flight().make_personal();
+        }
         let request = now();
         let mut interim = |interim| pilot.flight().push_interim(interim);
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
@@ -473,13 +476,15 @@ impl Job {
     }
 }
 
-/// Whether the next response for the same key is likely to be refused too, whoever asks.
+/// Whether the next response for the same key is likely to be refused too, to requests of the reason's scope.
 fn is_lasting(reason: Detail) -> bool {
     match reason {
         Detail::Store(reason) => matches!(
             reason,
             NotStored::ResponseNoStore
                 | NotStored::Private
+                | NotStored::Authorization
+                | NotStored::Credentials
                 | NotStored::SetCookie
                 | NotStored::VaryAny
                 | NotStored::VaryUnusable

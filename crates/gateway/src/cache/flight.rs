@@ -126,6 +126,7 @@ pub(crate) struct Flight {
     changed: Notify,
     participants: Arc<AtomicUsize>,
     doomed: AtomicBool,
+    personal: AtomicBool,
 }
 
 #[derive(Default)]
@@ -321,6 +322,7 @@ impl Flight {
             changed: Notify::new(),
             participants: Arc::default(),
             doomed: AtomicBool::new(false),
+            personal: AtomicBool::new(false),
         }
     }
 
@@ -337,6 +339,11 @@ impl Flight {
     /// Whether a purge, an invalidation or a newer response came since the forward began.
     pub(crate) fn is_doomed(&self) -> bool {
         self.doomed.load(Ordering::Acquire)
+    }
+
+    /// The answer may be one user's, until its head tells: interim responses are for the leader.
+    pub(crate) fn make_personal(&self) {
+        self.personal.store(true, Ordering::Release);
     }
 
     /// The count of requests that wait for the answer, for the fill.
@@ -425,6 +432,11 @@ impl Participant {
     /// Whether its forward is a relief.
     pub(super) fn order(&self) -> Order {
         self.flight.order
+    }
+
+    /// Whether interim responses are for the leader alone.
+    pub(crate) fn is_personal(&self) -> bool {
+        self.flight.personal.load(Ordering::Acquire)
     }
 
     /// The next interim response, or the answer. May be dropped, and called again.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts,
-    Storable, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, validation,
+    Storable, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, validation,
 };
 
 use super::epochs::{Epochs, Membership, Stamp};
@@ -50,10 +50,13 @@ impl Freshening<'_> {
         let received = response.fields.to_lines();
         let end_to_end = self.end_to_end(response, times.response);
         let news: Vec<FieldLine<'_>> = end_to_end.lines().collect();
+        let news = sharing::news(self.facts, stored.facts.status, &news, times, rules);
         let known = stored.fields.to_lines();
         let freshened = validation::freshen(stored.facts.status, &known, &news, times, rules);
         let storable = may_store(self.facts, &freshened.response, rules, times.response);
         let facts = StoredFacts::new(self.facts, &freshened.response, rules);
+        let is_for_one = storable.is_err_and(|reason| reason != NotStored::RequestNoStore);
+        let facts = if is_for_one { facts.for_one_request() } else { facts };
         let fields = PackedFields::from_lines(freshened.fields);
         let membership = match fields::contains(&received, "cache-groups") {
             true => self.membership(&received),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::head_update::{self, Stored};
-use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts};
+use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, sharing};
 use store::Change;
 
 use super::epochs::{Epochs, Membership, Stamp};
@@ -47,7 +47,7 @@ impl Asked {
     }
 
     /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD
-    /// itself is never stored: it has no content.
+    /// itself is never stored: it has no content. One that may be about one user says nothing about what others get.
     pub(crate) fn apply(
         &self,
         worker: &Worker,
@@ -56,6 +56,12 @@ impl Asked {
         times: ExchangeTimes,
     ) {
         let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
+        let rules = &plan.site.rule_at(plan.rule).caching;
+        let lines = response.fields.to_lines();
+        let news = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
+        if !sharing::may_inform(&facts, &news, rules) {
+            return;
+        }
         let epochs = &worker.shared.epochs;
         let update = Update { epochs, asked: self, plan, facts: &facts, response, times };
         let memory = &worker.shared.memory;

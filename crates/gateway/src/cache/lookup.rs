@@ -6,14 +6,14 @@ use bytes::Bytes;
 use caching::explain::{self, Finding};
 use caching::{
     FwdReason, KeyParts, MethodClass, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp,
-    key::write_key, on_miss, query, reuse, reuse_invalidated,
+    key::write_key, on_miss, query, reuse, reuse_invalidated, sharing,
 };
 
 use super::ask::Ask;
 use super::fetch::{Fetch, Sharing};
 use super::findings;
 use super::serve::{Serving, Use};
-use super::stored::{Hit, Primary};
+use super::stored::{Hit, Primary, StoredHead};
 use crate::config::PreconditionMiss;
 use crate::exchange::{PassReason, Way};
 use crate::explain::{Record, note};
@@ -121,6 +121,10 @@ impl Lookup<'_> {
             (Reuse::Stale, Some(hit)) => Found::Use(hit, Use::Stale(Reason::MaxStale)),
             (Reuse::StaleWhileRevalidate, Some(hit)) => Found::Use(hit, Use::StaleWhileRevalidate),
             (Reuse::Unavailable(reason), _) => Found::Unavailable(reason),
+            // Made for others: it is not for this request, whatever happens.
+            (Reuse::Forward(NotReused::Credentials), _) => {
+                self.fetch(NotReused::Credentials, None, primary, key)
+            }
             // A stale response without a validator is of use still: if the origin fails.
             (Reuse::Validate(reason) | Reuse::Forward(reason), stale) => {
                 self.fetch(reason, stale, primary, key)
@@ -145,7 +149,7 @@ impl Lookup<'_> {
         if self.facts.method == MethodClass::Head {
             return Found::Pass(PassReason { fwd, detail: reason.into() }, stale);
         }
-        let uncacheable = primary.and_then(|primary| primary.why_uncacheable(self.now));
+        let uncacheable = primary.and_then(|primary| primary.why_uncacheable(self.facts, self.now));
         // The origin can answer these with less than the whole, which is all that a response for one client has
         // to be. A stale response is worth more: it may be validated, or stand in for an origin that fails.
         let is_partial = self.facts.has_conditions || self.facts.has_range;
@@ -162,14 +166,17 @@ impl Lookup<'_> {
         }
         // Who asks for something newer than what others get must not be given an answer that was asked
         // for before. What was uncacheable will be so again, or not: nobody waits for it, and it is stored if it can be.
-        let is_alone = fwd == FwdReason::Request || origin_judges;
+        // What is stored for requests without credentials alone tells that nothing is shared with others.
+        let is_alone = fwd == FwdReason::Request || origin_judges || reason == NotReused::Credentials;
         let sharing = match primary.and_then(|primary| primary.uncacheable()) {
             Some(known) if uncacheable.is_some() => Sharing::Unlikely(known),
             _ if is_alone => Sharing::Alone,
             _ => Sharing::Joined,
         };
         let max = self.live.config.validation_tags_max;
-        let candidates = primary.map(|primary| primary.candidates(stale.as_ref(), max)).unwrap_or_default();
+        let may_name = |head: &StoredHead| self.may_name(head);
+        let candidates = primary.map(|primary| primary.candidates(stale.as_ref(), max, may_name));
+        let candidates = candidates.unwrap_or_default();
         let variant = self.variant_key(primary);
         let range_miss = self.site.rule_at(self.rule).range_miss;
         let ask = match &stale {
@@ -190,6 +197,12 @@ impl Lookup<'_> {
         self.facts.has_conditions
             && rule.precondition_miss == PreconditionMiss::Forward
             && primary.is_none_or(|primary| primary.variants().is_empty())
+    }
+
+    /// Whether a validation may name a stored response that this request did not select.
+    fn may_name(&self, head: &StoredHead) -> bool {
+        let rules = &self.site.rule_at(self.rule).caching;
+        sharing::may_name(self.facts, &head.facts, head.nominated(), rules)
     }
 
     fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {
@@ -253,7 +266,8 @@ impl Lookup<'_> {
                 key: key.into(),
                 variant,
                 stale: Some(hit.clone()),
-                candidates: hit.with_candidates(self.live.config.validation_tags_max),
+                candidates: hit
+                    .with_candidates(self.live.config.validation_tags_max, |head| self.may_name(head)),
                 reason: NotReused::Expired,
                 sharing: Sharing::Joined,
                 ask: Ask::Whole,

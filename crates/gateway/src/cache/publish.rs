@@ -127,7 +127,10 @@ impl Publication<'_> {
         let others = kept.iter().filter(|variant| !is_replaced(&variant.head)).cloned();
         let variants_max = self.job.live.config.variants_max;
         let variants = std::iter::once(response).chain(others).take(variants_max).collect();
-        Primary::new(self.job.worker.shared.memory.budget(), variants, None)
+        // That others are refused stays known.
+        let note = current.and_then(|primary| primary.uncacheable());
+        let note = note.filter(|note| !note.scope().has(&self.job.facts));
+        Primary::new(self.job.worker.shared.memory.budget(), variants, note)
     }
 
     fn update(
@@ -171,7 +174,8 @@ impl Publication<'_> {
     }
 
     /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
-    /// this once and is gone; where the request does, it answers this once and stays as it was.
+    /// this once and is gone; where the request does, it answers this once and stays as it was. Nobody else gets it then
+    /// ([`Freshening::freshen`]).
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(&self, stale: &Hit, response: &OriginResponse, times: ExchangeTimes) -> Option<Hit> {
         let freshened = self.freshening().freshen(&stale.head, response, times);
@@ -226,7 +230,9 @@ pub(super) fn mark_uncacheable(
     memory.update(&job.fetch.key, |current| {
         let known = current.and_then(|primary| primary.uncacheable());
         // Looked at under the key's turn: a purge that comes afterwards removes what is put now.
-        if is_outdated() || known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
+        let is_known =
+            |known: Uncacheable| known.is_renewed_enough(&note, now) || known.says_more_than(&note, now);
+        if is_outdated() || known.is_some_and(is_known) {
             return Change::Keep;
         }
         let variants = current.map(|primary| primary.variants().to_vec()).unwrap_or_default();

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use caching::validation::{self, Known};
 use caching::{
-    Matching, NominatedFields, NominatedValues, Selecting, StoredFacts, StoredValidators, Timestamp,
-    Validators,
+    Matching, NominatedFields, NominatedValues, RefusalScope, RequestFacts, Selecting, StoredFacts,
+    StoredValidators, Timestamp, Validators,
 };
 use store::{Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
@@ -225,11 +225,11 @@ impl StoredBody {
 }
 
 impl StoredResponse {
-    fn known(&self) -> Known<'_> {
+    fn known(&self, may_name: impl Fn(&StoredHead) -> bool) -> Known<'_> {
         let is_encoded = self.head.fields.value("content-encoding").is_some();
         let of_codings = is_encoded || self.head.nominated().has("accept-encoding");
-        let of_users = ["cookie", "authorization"].iter().any(|name| self.head.nominated().has(name));
-        Known { validators: self.head.validators(), is_only_for_selected: of_codings || of_users }
+        let is_only_for_selected = of_codings || !may_name(&self.head);
+        Known { validators: self.head.validators(), is_only_for_selected }
     }
 
     fn heap_bytes(&self) -> usize {
@@ -249,6 +249,19 @@ pub(crate) struct Uncacheable {
 }
 
 impl Uncacheable {
+    /// The requests that it is about.
+    pub(crate) fn scope(&self) -> RefusalScope {
+        match self.because {
+            Detail::Store(reason) => reason.scope(),
+            Detail::Reuse(_) | Detail::Here(_) | Detail::Origin(_) => RefusalScope::All,
+        }
+    }
+
+    /// Whether `note` would say less: this one holds, and is about more requests.
+    pub(crate) fn says_more_than(&self, note: &Self, now: Timestamp) -> bool {
+        now < self.until && self.scope() > note.scope()
+    }
+
     /// Whether a new note would say nothing new, for hardly any longer: not worth a new record.
     pub(crate) fn is_renewed_enough(&self, by: &Self, now: Timestamp) -> bool {
         let left_ms = |note: &Self| note.until.as_ms().saturating_sub(now.as_ms());
@@ -332,10 +345,10 @@ impl Primary {
         }
     }
 
-    /// Why responses for this key are not stored these days.
-    pub(crate) fn why_uncacheable(&self, now: Timestamp) -> Option<Detail> {
+    /// Why responses to requests like this one are not stored under this key these days.
+    pub(crate) fn why_uncacheable(&self, request: &RequestFacts, now: Timestamp) -> Option<Detail> {
         self.uncacheable()
-            .filter(|uncacheable| now < uncacheable.until)
+            .filter(|uncacheable| now < uncacheable.until && uncacheable.scope().has(request))
             .map(|uncacheable| uncacheable.because)
     }
 
@@ -361,12 +374,17 @@ impl Primary {
         best.map(|(index, _)| index)
     }
 
-    /// Which of the stored responses a validation names, the selected one first.
-    pub(crate) fn candidates(self: &Arc<Self>, selected: Option<&Hit>, max: usize) -> Vec<Hit> {
+    /// Which of the stored responses a validation names: the selected one first, then others that it may name.
+    pub(crate) fn candidates(
+        self: &Arc<Self>,
+        selected: Option<&Hit>,
+        max: usize,
+        may_name: impl Fn(&StoredHead) -> bool,
+    ) -> Vec<Hit> {
         if self.variants().is_empty() {
             return Vec::new();
         }
-        let stored: Vec<Known<'_>> = self.variants().iter().map(StoredResponse::known).collect();
+        let stored: Vec<Known<'_>> = self.variants().iter().map(|variant| variant.known(&may_name)).collect();
         let named = validation::candidates(selected.map(|hit| hit.index), &stored, max);
         named.iter().map(|index| Hit { primary: Arc::clone(self), index: *index }).collect()
     }
@@ -410,8 +428,8 @@ impl Deref for Hit {
 
 impl Hit {
     /// This one and others under the same key, as a validation names them.
-    pub(crate) fn with_candidates(&self, max: usize) -> Vec<Self> {
-        self.primary.candidates(Some(self), max)
+    pub(crate) fn with_candidates(&self, max: usize, may_name: impl Fn(&StoredHead) -> bool) -> Vec<Self> {
+        self.primary.candidates(Some(self), max, may_name)
     }
 
     /// The newest variant of a record that was just written.
@@ -432,7 +450,7 @@ impl Hit {
 
 #[cfg(test)]
 mod tests {
-    use caching::{ExchangeTimes, RequestFacts, ResponseFacts, Rules};
+    use caching::{ExchangeTimes, ResponseFacts, Rules};
     use store::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig};
 
     use super::*;

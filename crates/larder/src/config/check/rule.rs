@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use caching::{
     GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder, QueryParameters,
-    Rules, StaleLimit, StatusMatch, StoredErrors, TtlTable,
+    Rules, StaleLimit, StatusMatch, StoredCredentialed, StoredErrors, TtlTable,
 };
 use gateway::config::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
@@ -166,12 +166,18 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
         override_ttl: ttl_table(table.map("ttl_override")),
         default_ttl: ttl_table(table.map("ttl_default")),
         heuristic: heuristic(table, base.heuristic.unwrap_or_default()),
-        targeted_fields: targeted_fields(scope, table),
+        targeted_fields: field_names(scope, table, "targeted_fields"),
         errors: match table.given("errors_stored").and_then(|_| table.text("errors_stored")) {
             Some("all") => StoredErrors::All,
             Some(_) => StoredErrors::OfResource,
             None => base.errors,
         },
+        credentialed: match table.given("credentials_stored").and_then(|_| table.text("credentials_stored")) {
+            Some("all") => StoredCredentialed::All,
+            Some(_) => StoredCredentialed::Explicit,
+            None => base.credentialed,
+        },
+        credential_fields: field_names(scope, table, "credential_fields"),
         store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
         store_expired: given_flag("store_expired", base.store_expired),
         store_post: given_flag("store_post", base.store_post),
@@ -216,8 +222,8 @@ fn heuristic(table: &Table, base: Heuristic) -> Option<Heuristic> {
     (percent > 0).then_some(Heuristic { percent, max_ms, requests })
 }
 
-fn targeted_fields(scope: &mut Scope<'_>, table: &Table) -> Box<[Box<str>]> {
-    let names = scope.parsed_list(table, "targeted_fields", |text| {
+fn field_names(scope: &mut Scope<'_>, table: &Table, key: &'static str) -> Box<[Box<str>]> {
+    let names = scope.parsed_list(table, key, |text| {
         let name = http::HeaderName::from_bytes(text.as_bytes());
         name.map(|_| text.into()).map_err(|_| "not a header field name".to_owned())
     });

@@ -421,7 +421,7 @@ static RULE: Section = Section {
             Kind::Choice(&["anonymous", "all"]),
             Preset::Is("\"anonymous\""),
             Reload::Yes,
-            "To which requests' responses a lifetime is guessed: those without `Cookie` and `Authorization`, or all.",
+            "To which requests' responses a lifetime is guessed: those without credentials (`credentials_stored`), or all.",
             "A personal page that forgets `Cache-Control` is the usual leak. Absent under `profile = \"rfc9111\"`: `all`.",
         ),
         row(
@@ -439,6 +439,22 @@ static RULE: Section = Section {
             Reload::Yes,
             "Whether 226, 407, 408, 412, 413, 416, 417, 425 and 426 are stored when they carry a lifetime.",
             "One client's odd header fields cause these: stored, they break the page for all. Absent under `profile = \"rfc9111\"`: `all`.",
+        ),
+        row(
+            "credentials_stored",
+            Kind::Choice(&["explicit", "all"]),
+            Preset::Is("\"explicit\""),
+            Reload::Yes,
+            "Which responses to requests with credentials are stored: those that say `public` or have a lifetime above zero, from the origin or from `ttl_override` and `ttl_default`; or all that RFC 9111 permits.",
+            "Credentials are `Authorization`, `Cookie`, `X-API-Key`, `API-Key`, `X-Auth-Token`, `X-Access-Token`, `X-Session-Token`, `Private-Token` and `credential_fields`. Absent under `profile = \"rfc9111\"`: `all`. See docs/guide/profiles.md.",
+        ),
+        row(
+            "credential_fields",
+            FIELD_NAMES,
+            Preset::Is("[]"),
+            Reload::Yes,
+            "More request fields that tell whose request it is.",
+            "Name here what your origin knows its users by, such as `X-User` or `X-Client-Certificate`, if it isn't among those of `credentials_stored`.",
         ),
         row(
             "negotiation",

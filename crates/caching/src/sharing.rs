@@ -1,0 +1,139 @@
+//! Who may have a response that was made for one client.
+//!
+//! A request has *credentials* if it names its user: `Authorization`, `Cookie`, a usual field for API keys, or one that the
+//! operator names. (`Proxy-Authorization` is for this proxy alone and never reaches an origin server.) What answers such a
+//! request may be that user's alone, and origin servers often forget to say so. So with [`StoredCredentialed::Explicit`]
+//!
+//! - it is stored only where somebody said that it may be shared ([`may_share`]);
+//! - what answered a request without credentials, and nobody gave a lifetime, stays for requests without them ([`may_use`]);
+//! - a 304 or an answer to HEAD brings news of what is stored only where it may be shared itself ([`may_inform`]).
+//!
+//! What each combination comes to stands in `tests/sharing.txt`.
+
+use crate::freshness;
+use crate::storing::opens_to_others;
+use crate::{
+    ExchangeTimes, FieldLine, HeuristicFor, Lifetime, LifetimeSource, NominatedFields, RequestFacts,
+    ResponseDirectives, ResponseFacts, Rules, StoredCredentialed, StoredFacts,
+};
+
+/// Whether a field of this name tells whose request it is, by convention. Costs a comparison of lengths for most names.
+pub fn is_credential(name: &str) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        6 => is("cookie"),
+        7 => is("api-key"),
+        9 => is("x-api-key"),
+        12 => is("x-auth-token"),
+        13 => is("authorization") || is("private-token"),
+        14 => is("x-access-token"),
+        15 => is("x-session-token"),
+        _ => false,
+    }
+}
+
+/// Whether the origin server or the operator said that a response may be shared: `public`, or a lifetime above zero
+/// during which it may be used as it is. A lifetime that is guessed for requests without credentials alone says nothing
+/// to others.
+pub fn may_share(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> bool {
+    is_shareable(freshness::lifetime(request, response, rules), response, rules)
+}
+
+pub(crate) fn is_shareable(lifetime: Lifetime, response: &ResponseFacts, rules: &Rules) -> bool {
+    let is_for_anonymous = || {
+        lifetime.source == LifetimeSource::Heuristic
+            && rules.heuristic.is_some_and(|heuristic| heuristic.requests == HeuristicFor::Anonymous)
+    };
+    let has_lifetime = lifetime.ms > 0 && !response.must_always_validate() && !is_for_anonymous();
+    has_lifetime || response.directives.public
+}
+
+/// Whether the answer to this request may be one user's, unless it says otherwise.
+pub fn is_personal(request: &RequestFacts, rules: &Rules) -> bool {
+    request.has_credentials && rules.credentialed == StoredCredentialed::Explicit
+}
+
+/// Whether a request may get a stored response at all: fresh, stale, or by a validation that names it.
+pub fn may_use(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
+    stored.is_shareable() || !is_personal(request, rules)
+}
+
+/// Whether the response to this request says anything about what others get.
+//= RFC 9111 section 3.5: responses to requests with Authorization
+pub fn may_inform(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> bool {
+    !is_personal(request, rules)
+        || (may_share(request, response, rules) && is_open(request, &response.directives))
+}
+
+//= RFC 9111 section 3: Authorization
+pub(crate) fn is_open(request: &RequestFacts, directives: &ResponseDirectives) -> bool {
+    !request.has_authorization || opens_to_others(directives)
+}
+
+/// Whether a validation of this request may name a stored response that the request did not select: one that is selected
+/// by credentials is for whoever has them.
+pub fn may_name(
+    request: &RequestFacts,
+    stored: &StoredFacts,
+    nominated: &NominatedFields,
+    rules: &Rules,
+) -> bool {
+    may_use(request, stored, rules) && !nominated.names().any(|name| rules.is_credential(name))
+}
+
+/// The fields of a 304, or of an answer to HEAD, that update what is stored with `status`: all, or where the answer may be
+/// one user's, those that date, control and identify the stored response. What else it says is about that user.
+pub fn news<'a>(
+    request: &RequestFacts,
+    status: u16,
+    received: &[FieldLine<'a>],
+    times: ExchangeTimes,
+    rules: &Rules,
+) -> Vec<FieldLine<'a>> {
+    let informs = || may_inform(request, &ResponseFacts::parse(status, received, times, rules), rules);
+    let is_for_all = !is_personal(request, rules) || informs();
+    received.iter().copied().filter(|(name, _)| is_for_all || is_of_everybody(name, rules)).collect()
+}
+
+/// Whether a field of a 304 is about the stored response whoever asked: what it is dated, controlled and told apart by.
+/// All else may be about the one user whose request was answered.
+fn is_of_everybody(name: &str, rules: &Rules) -> bool {
+    const NAMES: [&str; 6] = ["cache-control", "date", "etag", "expires", "last-modified", "vary"];
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    NAMES.into_iter().any(is) || rules.targeted_fields.iter().any(|field| is(field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_known_by_name() {
+        for name in [
+            "Cookie",
+            "AUTHORIZATION",
+            "X-API-Key",
+            "api-key",
+            "x-auth-token",
+            "private-token",
+            "x-access-token",
+        ] {
+            assert!(is_credential(name), "{name}");
+        }
+        for name in ["cookie2", "accept", "x-api-kez", "proxy-authorization", "authorizatiom", ""] {
+            assert!(!is_credential(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_operator_names_more() {
+        let rules = Rules { credential_fields: ["X-User".into()].into(), ..Rules::default() };
+        let check = |lines: &[FieldLine<'_>], expected| {
+            let facts = RequestFacts::parse("GET", lines).with_credentials_of(lines, &rules);
+            assert_eq!(facts.has_credentials, expected, "{lines:?}");
+        };
+        check(&[("x-user", b"a")], true);
+        check(&[("x-users", b"a")], false);
+        check(&[("cookie", b"a")], true);
+    }
+}
