@@ -15,6 +15,8 @@ pub const TARGET: &str = "site";
 pub(crate) enum Event<'a> {
     /// The origin gave no response.
     OriginFailed(&'a OriginError),
+    /// A request came back to this gateway.
+    Loop,
     /// A response body broke off.
     FillAborted(&'static str),
     /// A response was passed on without being stored.
@@ -24,7 +26,7 @@ pub(crate) enum Event<'a> {
 impl Event<'_> {
     fn level(&self) -> Level {
         match self {
-            Self::OriginFailed(_) | Self::FillAborted(_) => Level::WARN,
+            Self::OriginFailed(_) | Self::Loop | Self::FillAborted(_) => Level::WARN,
             Self::NotStored(_) => Level::DEBUG,
         }
     }
@@ -41,6 +43,12 @@ pub(crate) fn emit(site: &Site, path_and_query: &str, event: &Event<'_>) {
         Event::OriginFailed(error) => {
             let reason = error.reason();
             tracing::warn!(target: TARGET, site = %name, %origin, path, reason, %error, "the origin gave no response");
+        }
+        Event::Loop => {
+            tracing::warn!(
+                target: TARGET, site = %name, %origin, path,
+                "a request that was forwarded came back: the origin is this gateway, or forwards to it"
+            );
         }
         Event::FillAborted(reason) => {
             tracing::warn!(target: TARGET, site = %name, %origin, path, reason, "a response body broke off");

@@ -34,6 +34,7 @@ use crate::cache::lookup::{Found, Lookup};
 use crate::cache::query;
 use crate::cache::serve::Serving;
 use crate::cache::stored::Hit;
+use crate::events::{self, Event};
 use crate::explain::note;
 use crate::forward;
 use crate::head::{OwnedRequest, Peer, RequestHead, Scheme, Trust};
@@ -42,7 +43,6 @@ use crate::reason::Detail;
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
 use crate::route::{LiveSite, RuleIndex};
-use crate::transform;
 use crate::worker::{Live, Worker};
 
 /// Interim responses that wait for a slow client; more are dropped, because they are only hints.
@@ -235,14 +235,22 @@ pub(crate) async fn finish(
     body: RequestBody,
     interims: &Interims,
 ) -> Reply {
-    if transform::goes_in_circles(&plan.request, &plan.live.config.server_name) {
-        return respond::reply(&Problem::circle(), Some(&plan.site), plan.started, worker);
+    if worker.shared.instance.goes_in_circles(&plan.request, &plan.live.config.server_name) {
+        return circle(worker, plan);
     }
     match &plan.way {
         Way::Pass { reason, .. } => forward::pass(worker, plan, body, *reason, interims).await,
         Way::Fetch(fetch) => collapse::run(worker, plan, fetch, interims).await,
         Way::Query => Box::pin(query::run(worker, plan, body, interims)).await,
     }
+}
+
+/// The answer to a request that this process has forwarded before, or that goes round for ever.
+fn circle(worker: &Worker, plan: &Plan) -> Reply {
+    let problem = Problem::circle();
+    worker.recorder.origin_error(plan.site.origin_metrics, problem.reason);
+    events::emit(&plan.site.config, &plan.request.path_and_query, &Event::Loop);
+    respond::reply(&problem, Some(&plan.site), plan.started, worker)
 }
 
 /// The scheme of the request: of the connection, or what a trusted proxy says of its own.

@@ -35,7 +35,8 @@ pub(crate) struct OriginCall<'a> {
 
 impl OriginCall<'_> {
     pub(crate) fn fields(&self, purpose: Purpose) -> PackedFields {
-        transform::request_fields(self.request, &self.site.config, &self.live.config.server_name, purpose)
+        let (server_name, instance) = (&self.live.config.server_name, &self.worker.shared.instance);
+        transform::request_fields(self.request, &self.site.config, server_name, instance, purpose)
     }
 
     pub(crate) async fn send(

@@ -21,6 +21,7 @@ use crate::cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, purge_hints
 use crate::cache::stored::Primary;
 use crate::config::{Config, ListenerConfig};
 use crate::explain::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
+use crate::loops::Instance;
 use crate::origin::{OriginStats, Origins};
 use crate::route::{LiveSite, Routes};
 use crate::server::listener::{self, Claim};
@@ -123,6 +124,7 @@ impl Gateway {
             origins,
             telemetry,
             connections: AtomicUsize::new(0),
+            instance: Instance::new(),
             drain: Drain::default(),
             errands: ask,
         });

@@ -25,6 +25,7 @@ mod fields;
 mod forward;
 mod gateway;
 mod head;
+mod loops;
 pub mod origin;
 mod reason;
 mod reply;

@@ -51,7 +51,8 @@ impl Problem {
 
     /// The request comes back again and again: an origin server is this gateway, or forwards to it.
     pub(crate) fn circle() -> Self {
-        Self::new(508, "loop", "the request goes in circles: Via names this gateway again and again")
+        let text = "the request goes in circles: CDN-Loop or Via names this gateway";
+        Self::new(508, "proxy-loop-detected", text)
     }
 
     /// The request is not to go further. OPTIONS is answered for the gateway itself, which has nothing to tell of the

@@ -11,6 +11,7 @@ use http::header::HeaderName;
 use crate::config::{OverrideFields, Site};
 use crate::fields::PackedFields;
 use crate::head::{OwnedRequest, Peer, Trust, Version};
+use crate::loops::{self, Instance};
 
 /// Whether the origin's answer is meant for the cache or for this client alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,7 @@ pub(crate) fn request_fields(
     request: &OwnedRequest,
     site: &Site,
     server_name: &str,
+    instance: &Instance,
     purpose: Purpose,
 ) -> PackedFields {
     let lines = request.fields.to_lines();
@@ -68,7 +70,7 @@ pub(crate) fn request_fields(
     for &(name, value) in &lines {
         if !hop_by_hop.contains(name) && is_forwarded(name, site, request.peer, purpose) {
             fields.push_lowercase(name, value);
-            if is_one_of(&FORWARDING, name) || name.eq_ignore_ascii_case("via") {
+            if is_one_of(&FORWARDING, name) || is_one_of(&["via", loops::FIELD], name) {
                 way = Way::Told;
             }
         }
@@ -77,6 +79,7 @@ pub(crate) fn request_fields(
         fields.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
     }
     describe_the_way(&mut fields, way, request, server_name);
+    way.append(&mut fields, loops::FIELD, &instance.element(server_name));
     fields
 }
 
@@ -102,7 +105,9 @@ fn is_forwarded(name: &str, site: &Site, peer: Peer, purpose: Purpose) -> bool {
     if is_one_of(&FORWARDING, name) {
         return peer.trust == Trust::Trusted;
     }
-    site.request_fields_forwarded.is_empty() || is_listed(&site.request_fields_forwarded, name)
+    name.eq_ignore_ascii_case(loops::FIELD)
+        || site.request_fields_forwarded.is_empty()
+        || is_listed(&site.request_fields_forwarded, name)
 }
 
 fn is_one_of(names: &[&str], name: &str) -> bool {
@@ -169,25 +174,6 @@ fn address_text(address: IpAddr) -> String {
     }
     text
 }
-
-/// Whether a request came through gateways of this name so often that it must be going in circles: a chain of gateways
-/// that kept their default name is shorter.
-//= RFC 9110 section 7.6: no message goes round without end
-pub(crate) fn goes_in_circles(request: &OwnedRequest, server_name: &str) -> bool {
-    // Most requests come straight from a client.
-    if request.fields.value("via").is_none() {
-        return false;
-    }
-    let lines = request.fields.to_lines();
-    let is_own = |element: &[u8]| {
-        let mut words = element.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        words.nth(1).is_some_and(|received_by| received_by.eq_ignore_ascii_case(server_name.as_bytes()))
-    };
-    caching::fields::members(&lines, "via").filter(|element| is_own(element)).count() >= OWN_PASSES_MAX
-}
-
-/// As many gateways of one name may stand in a row.
-const OWN_PASSES_MAX: usize = 8;
 
 /// The end-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.
 //= RFC 9110 section 5.1: unrecognized fields are forwarded

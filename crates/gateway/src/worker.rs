@@ -19,6 +19,7 @@ use crate::cache::flight::Flights;
 use crate::cache::stored::Primary;
 use crate::config::Config;
 use crate::explain::Errand;
+use crate::loops::Instance;
 use crate::origin::Origins;
 use crate::route::Routes;
 
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) origins: Arc<Origins>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) connections: AtomicUsize,
+    /// How this process knows what it forwarded.
+    pub(crate) instance: Instance,
     pub(crate) drain: Drain,
     /// Questions for the first worker.
     pub(crate) errands: mpsc::Sender<Errand>,

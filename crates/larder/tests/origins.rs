@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,8 +16,8 @@ mod mock;
 
 use mock::MockOrigin;
 use testkit::{
-    Accept, Authority, Client, Cut, End, FaultProxy, Faults, Gate, Larder, ScriptedOrigin, Service, Setup,
-    Stall, run, wait,
+    Accept, Authority, Client, Cut, End, FaultProxy, Faults, Gate, Larder, Port, ScriptedOrigin, Service,
+    Setup, Stall, run, wait,
 };
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -189,7 +189,7 @@ fn origins_with_tls_are_verified() {
 #[test]
 fn slow_readers_on_one_http_2_connection() {
     let origin = MockOrigin::start();
-    for workers in [1, 4] {
+    for (round, workers) in [1, 4].into_iter().enumerate() {
         let settings = format!(
             "workers = {workers}\n[[origin]]\nname = \"o\"\nurl = \"@origin@\"\nprotocol = \"http2\"\n\
              [[site]]\nname = \"a\"\norigin = \"o\"\n"
@@ -216,6 +216,7 @@ fn slow_readers_on_one_http_2_connection() {
         let output =
             run("curl", ["--silent", "--http2-prior-knowledge", "--max-time", "20", &larder.url("/items/3")]);
         assert!(!output.succeeded().stdout.is_empty());
+        assert_eq!(origin.count("/items/2?cc=no-store"), 5 * (round + 1));
         assert!(larder.resident_bytes() < 128 << 20, "{} bytes", larder.resident_bytes());
         // And who reads after all gets everything.
         let mut first = slow.swap_remove(0);
@@ -414,7 +415,7 @@ fn requests_in_flight_at_an_origin_are_limited() {
 //= RFC 9110 section 15.6.3: 502
 #[test]
 fn an_unreachable_origin_is_502_and_errors_stay_inside() {
-    let port = testkit::Port::reserve();
+    let port = Port::reserve();
     let origin = format!("http://{}", port.address());
     for (exposed, shows) in [("false", false), ("true", true)] {
         let larder = with(
@@ -579,12 +580,71 @@ fn the_proxy_protocol_is_not_believed_where_it_is_not_expected() {
     assert_eq!(origin.total(), 0);
 }
 
-/// A site whose origin is the gateway itself.
+/// A site whose origin is the gateway itself, through something that the configuration knows nothing of. The first request
+/// that comes back ends it, whoever asked, and whatever waits for it.
 //= RFC 9110 section 7.6: no message goes round without end
 #[test]
 fn a_gateway_in_front_of_itself_ends_the_circle() {
-    let config = "[[site]]\nname = \"a\"\norigin = \"http://@listen@\"\n\
-                  [[site.rule]]\ncache = false\n";
-    let larder = Setup::config(LARDER, &format!("listen = [\"@listen@\"]\n{config}")).start();
-    assert_eq!(larder.get("/").status(), 508);
+    for (workers, rule) in [(1, "cache = false"), (1, "cache = true"), (4, "cache = true")] {
+        let port = Port::reserve();
+        let proxy = FaultProxy::start(port.address());
+        let config = format!(
+            "workers = {workers}\nlisten = [\"@listen@\", \"{}\"]\n[[site]]\nname = \"a\"\norigin = \"{}\"\n\
+             request_fields_forwarded = [\"X-Other\"]\n[[site.rule]]\n{rule}\n",
+            port.address(),
+            proxy.url()
+        );
+        let larder = Setup::config(LARDER, &config).start();
+        let began = Instant::now();
+        for round in 0..20 {
+            assert_eq!(larder.get(&format!("/{}", round / 2)).status(), 508, "{rule}");
+        }
+        let output = run("curl", ["--silent", "--http2-prior-knowledge", "--head", &larder.url("/h2")]);
+        assert!(output.succeeded().text().starts_with("HTTP/2 508"), "{rule}");
+        assert!(began.elapsed() < Duration::from_secs(10), "it takes {:?}", began.elapsed());
+        assert_eq!(larder.metric("larder_origin_errors_total", &["proxy-loop-detected"]), 21.0);
+        assert!(larder.stdout().contains("came back") || larder.stderr().contains("came back"));
+    }
+}
+
+/// Gateways of one name in a row are no circle.
+#[test]
+fn a_chain_of_gateways_of_one_name() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "far");
+    let mut chain = vec![in_front_of(&origin)];
+    for _ in 0..3 {
+        let next = chain.last().expect("there is one").url("");
+        chain.push(Setup::origin(LARDER, &next).start());
+    }
+    let response = chain.last().expect("there are four").get("/");
+    assert_eq!((response.status(), response.text().as_str()), (200, "far"));
+    let seen = origin.last("/");
+    let elements: Vec<&str> = seen.field("cdn-loop").split(", ").collect();
+    assert_eq!(elements.len(), 4, "{elements:?}");
+    let mut distinct = elements.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 4, "each has a number of its own: {elements:?}");
+}
+
+/// What the addresses say is said before the start.
+#[test]
+fn an_origin_that_is_this_process_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("larder.toml");
+    for (listen, origin, is_own) in [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080", true),
+        ("0.0.0.0:8080", "http://localhost:8080/base", true),
+        ("[::]:8080", "http://127.0.0.1:8080", true),
+        ("0.0.0.0:8080", "http://127.0.0.1:8081", false),
+        ("127.0.0.1:8080", "http://127.0.0.2:8080", false),
+        ("0.0.0.0:80", "http://app.example", false),
+    ] {
+        let text = format!("listen = [\"{listen}\"]\n[[site]]\nname = \"a\"\norigin = \"{origin}\"\n");
+        std::fs::write(&file, text).expect("a file in the folder");
+        let output = run(LARDER, ["check", &file.display().to_string()]);
+        let said = output.text() + &output.stderr;
+        assert_eq!(output.status != 0, is_own, "{listen} {origin}: {said}");
+        assert_eq!(said.contains("the origin is this process itself"), is_own, "{listen} {origin}: {said}");
+    }
 }

@@ -1,6 +1,7 @@
 //! From a tree that fits the option table to the typed settings: addresses and patterns are parsed, files read,
 //! names looked up. Notes every problem and goes on as long as something can still be checked.
 
+mod circle;
 mod kv;
 mod listener;
 mod origin;
@@ -81,7 +82,7 @@ fn has_gateway(tree: &Table) -> bool {
 
 fn gateway(scope: &mut Scope<'_>, tree: &Table, log: &LogSettings) -> gateway::config::Config {
     let origins = origin::origins(scope, tree);
-    gateway::config::Config {
+    let config = gateway::config::Config {
         listeners: listener::listeners(scope, tree),
         workers: server::workers(tree),
         limits: server::limits(tree.table("limits")),
@@ -93,7 +94,9 @@ fn gateway(scope: &mut Scope<'_>, tree: &Table, log: &LogSettings) -> gateway::c
         server_name: server::server_name(scope, tree),
         trusted_proxies: server::trusted_proxies(scope, tree),
         drain_limit: tree.duration("drain_limit"),
-    }
+    };
+    circle::check_origins(scope, tree, &config);
+    config
 }
 
 /// What every check needs.

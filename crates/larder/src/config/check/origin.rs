@@ -307,7 +307,7 @@ fn base_path(path: &str) -> Result<String, String> {
 const URL_FORM: &str = "expected `http://host[:port][/path]`, `https://...` or `unix:/path/of/socket`";
 
 /// Fields that the gateway writes by its own rules.
-const MANAGED_FIELDS: [&str; 12] = [
+const MANAGED_FIELDS: [&str; 13] = [
     "host",
     "connection",
     "keep-alive",
@@ -319,6 +319,7 @@ const MANAGED_FIELDS: [&str; 12] = [
     "content-length",
     "expect",
     "via",
+    "cdn-loop",
     "forwarded",
 ];
 

@@ -31,7 +31,7 @@ pub(crate) static ROOT: Section = Section {
             Kind::Text("token (letters, digits, `-`, `.`, `_`)"),
             Preset::Is("\"larder\""),
             Reload::Yes,
-            "Name of this cache in `Via` and `Cache-Status`.",
+            "Name of this cache in `Via`, `CDN-Loop` and `Cache-Status`.",
             "Give each layer its own name when caches stand in a row, so that a response says which one answered.",
         ),
         row(

@@ -29,6 +29,7 @@ use crate::config::{
     OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, XCache,
 };
 use crate::head::{ClientEnd, Peer, Scheme, Trust};
+use crate::loops::Instance;
 use crate::origin::Origins;
 use crate::route::{LiveSite, Routes};
 use crate::server::wire::Stream;
@@ -184,6 +185,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
         origins,
         telemetry,
         connections: AtomicUsize::new(0),
+        instance: Instance::new(),
         drain: Drain::default(),
         errands: tokio::sync::mpsc::channel(1).0,
     };

@@ -1,0 +1,104 @@
+//! Origins that are this process itself: every request that is forwarded there comes back, and is answered 508.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use gateway::config::{Config, OriginEndpoint};
+
+use super::Scope;
+use crate::config::tree::Table;
+
+/// Notes sites whose origin is one of our own listeners, as far as the addresses say so: names other than `localhost`
+/// are looked up only when they are used.
+pub(super) fn check_origins(scope: &mut Scope<'_>, tree: &Table, config: &Config) {
+    let listeners: Vec<SocketAddr> = config.listeners.iter().map(|listener| listener.address).collect();
+    for table in tree.tables("site") {
+        let Some(site) = config.sites.iter().find(|site| Some(site.name.as_str()) == table.text("name"))
+        else {
+            continue;
+        };
+        let OriginEndpoint::Tcp { host, port } = &site.origin.endpoint else { continue };
+        if let (Some(own), Some(node)) =
+            (own_listener(host, *port, &listeners, is_local), table.node("origin"))
+        {
+            let message = format!("the origin is this process itself, which listens on {own}");
+            scope.error(node, message);
+        }
+    }
+}
+
+/// The listener that connections to this host and port reach.
+fn own_listener(
+    host: &str,
+    port: u16,
+    listeners: &[SocketAddr],
+    is_local: impl Fn(IpAddr) -> bool,
+) -> Option<SocketAddr> {
+    let addresses = addresses(host);
+    let reaches = |listener: &&SocketAddr| {
+        let takes = |ip: &IpAddr| {
+            let is_covered = listener.is_ipv6() || ip.is_ipv4();
+            listener.ip() == *ip
+                || listener.ip().is_unspecified() && is_covered && (ip.is_loopback() || is_local(*ip))
+        };
+        listener.port() == port && addresses.iter().any(takes)
+    };
+    listeners.iter().find(reaches).copied()
+}
+
+/// What a host stands for without a look-up. All addresses, as a destination, mean this machine.
+fn addresses(host: &str) -> Vec<IpAddr> {
+    let loopbacks = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    match host.parse::<IpAddr>() {
+        Ok(ip) if ip.is_unspecified() => {
+            loopbacks.into_iter().filter(|other| other.is_ipv4() == ip.is_ipv4()).collect()
+        }
+        Ok(ip) => vec![ip.to_canonical()],
+        Err(_) if host == "localhost" || host.ends_with(".localhost") => loopbacks.to_vec(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Whether an address is one of this machine.
+fn is_local(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reaches_a_listener() {
+        let is_local = |ip: IpAddr| ip == IpAddr::from([192, 0, 2, 1]);
+        let check = |host: &str, listener: &str, expected: bool| {
+            let listeners = ["127.0.0.1:1", listener].map(|text| text.parse().unwrap());
+            let found = own_listener(host, 8080, &listeners, is_local).is_some();
+            assert_eq!(found, expected, "{host}:8080 and {listener}");
+        };
+        for host in ["127.0.0.1", "localhost", "app.localhost", "0.0.0.0", "192.0.2.1"] {
+            check(host, "0.0.0.0:8080", true);
+            check(host, "[::]:8080", true);
+            check(host, "0.0.0.0:8081", false);
+        }
+        for (host, is_own) in [
+            ("127.0.0.1", true),
+            ("localhost", true),
+            ("0.0.0.0", true),
+            ("::ffff:127.0.0.1", true),
+            ("127.0.0.2", false),
+            ("192.0.2.1", false),
+            ("::1", false),
+            ("app.example", false),
+        ] {
+            check(host, "127.0.0.1:8080", is_own);
+        }
+        check("127.0.0.2", "0.0.0.0:8080", true);
+        check("192.0.2.2", "0.0.0.0:8080", false);
+        check("192.0.2.1", "192.0.2.1:8080", true);
+        check("::1", "[::1]:8080", true);
+        check("::1", "[::]:8080", true);
+        check("::1", "0.0.0.0:8080", false);
+        check("localhost", "[::1]:8080", true);
+        check("app.example", "0.0.0.0:8080", false);
+    }
+}
