@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use thiserror::Error;
 
@@ -48,14 +47,14 @@ pub(crate) struct Subscriptions<R> {
 }
 
 /// A list too: those whose patterns match a message get it in an order that does not change from one run to the next.
-type Topics<R> = IndexMap<Name, Vec<Arc<R>>, RandomState>;
+type Topics<R> = IndexMap<Name, Vec<Arc<R>>>;
 
 /// Of one client, in the order in which it subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    channels: IndexMap<Name, (), RandomState>,
-    patterns: IndexMap<Name, (), RandomState>,
-    shards: IndexMap<Name, (), RandomState>,
+    channels: IndexMap<Name, ()>,
+    patterns: IndexMap<Name, ()>,
+    shards: IndexMap<Name, ()>,
     bytes: usize,
 }
 
@@ -208,7 +207,7 @@ impl Own {
         self.of(kind).keys().cloned().collect()
     }
 
-    fn of(&self, kind: Kind) -> &IndexMap<Name, (), RandomState> {
+    fn of(&self, kind: Kind) -> &IndexMap<Name, ()> {
         match kind {
             Kind::Channel => &self.channels,
             Kind::Pattern => &self.patterns,
@@ -216,7 +215,7 @@ impl Own {
         }
     }
 
-    fn of_mut(&mut self, kind: Kind) -> &mut IndexMap<Name, (), RandomState> {
+    fn of_mut(&mut self, kind: Kind) -> &mut IndexMap<Name, ()> {
         match kind {
             Kind::Channel => &mut self.channels,
             Kind::Pattern => &mut self.patterns,

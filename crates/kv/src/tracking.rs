@@ -7,9 +7,8 @@
 //! either the reader finds the new value, or the writer finds the reader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::BuildHasher as _;
+use std::hash::{BuildHasher as _, RandomState};
 
-use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use thiserror::Error;
 
@@ -104,7 +103,7 @@ pub(crate) struct Tracking {
 /// Some of the keys, and who has them: sorted, so that newer clients, which have higher numbers, come last.
 #[derive(Debug, Default)]
 struct Part {
-    clients: IndexMap<Box<[u8]>, Vec<u64>, RandomState>,
+    clients: IndexMap<Box<[u8]>, Vec<u64>>,
     /// Of keys given up: says which is next.
     given_up: usize,
 }
@@ -142,7 +141,7 @@ impl Default for Tracking {
             keys: AtomicUsize::new(0),
             holders: AtomicUsize::new(0),
             keys_max: AtomicUsize::new(KEYS_MAX),
-            hasher: RandomState::default(),
+            hasher: RandomState::new(),
             broadcast: Mutex::default(),
             is_changed: AtomicBool::new(false),
         }

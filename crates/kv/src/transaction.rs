@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use engine::Database;
-use foldhash::fast::RandomState;
 use resp::{Arguments, encode_command};
 use thiserror::Error;
 
@@ -116,7 +115,7 @@ pub(crate) struct Watches {
 }
 
 type Name = Arc<[u8]>;
-type Watched = HashMap<Name, Vec<Arc<Watcher>>, RandomState>;
+type Watched = HashMap<Name, Vec<Arc<Watcher>>>;
 
 /// One client that watches keys.
 #[derive(Debug)]

@@ -5,12 +5,11 @@ mod room;
 mod sweep;
 mod table;
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
-use quick_cache::DefaultHashBuilder;
 
 pub use self::group::SegmentGroup;
 pub use self::sweep::{Sweep, SweepStep};
@@ -86,7 +85,7 @@ pub struct Memory<R: Record> {
 struct Shared<R: Record> {
     table: Table<R>,
     budget: Arc<Budget>,
-    hasher: DefaultHashBuilder,
+    hasher: RandomState,
     /// Updates of one key take turns; which turn follows from the key's hash.
     turns: Box<[Mutex<()>]>,
     ballast: Ballast,
@@ -106,7 +105,7 @@ struct Counts {
 impl<R: Record> Memory<R> {
     /// An empty tier with a budget of its own.
     pub fn new(config: MemoryConfig) -> Self {
-        let hasher = DefaultHashBuilder::default();
+        let hasher = RandomState::new();
         let entries_expected = config.bytes_max / config.entry_bytes_expected.max(1);
         let table =
             table::build(config.bytes_max, entries_expected.max(ENTRIES_EXPECTED_MIN), hasher.clone());

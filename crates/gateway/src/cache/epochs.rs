@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use caching::groups::{Group, Groups, write_identity};
 use caching::invalidation::Target;
-use foldhash::quality::FixedState;
 use parking_lot::Mutex;
 
 /// The number of the last invalidation of each name.
@@ -21,7 +20,7 @@ pub(crate) struct Epochs {
     keys: Table,
     /// Whether anything depends on keys.
     keys_watched: AtomicBool,
-    hasher: FixedState,
+    hasher: RandomState,
 }
 
 /// How many invalidations there had been.
@@ -33,7 +32,7 @@ impl Stamp {
     pub(crate) const OLDEST: Self = Self(0);
 }
 
-/// A name by its hash: of 64 bits that nobody can foretell, so that two of a million in use are the same with a chance
+/// A name by its hash: of 64 bits that nobody can foretell (SipHash, with a key of the process), so that two of a million in use are the same with a chance
 /// of less than one in ten million. Then they are invalidated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name(u64);
@@ -49,16 +48,16 @@ pub(crate) struct Membership {
 
 impl Epochs {
     pub(crate) fn new() -> Self {
-        Self::seeded(RandomState::new().hash_one(SETS), SETS)
+        Self::with_sets(SETS)
     }
 
-    fn seeded(seed: u64, sets: usize) -> Self {
+    fn with_sets(sets: usize) -> Self {
         Self {
             count: AtomicU64::new(0),
             groups: Table::new(sets),
             keys: Table::new(sets),
             keys_watched: AtomicBool::new(false),
-            hasher: FixedState::with_seed(seed),
+            hasher: RandomState::new(),
         }
     }
 
@@ -232,7 +231,7 @@ mod tests {
     }
 
     fn check(member_of: &Groups, invalidated: &Groups, target: &Target<'_>, expected: bool) {
-        let epochs = Epochs::seeded(1, SETS);
+        let epochs = Epochs::new();
         let before = epochs.membership(member_of, &TARGET, epochs.stamp()).unwrap();
         assert!(!epochs.is_outdated(&before));
         epochs.invalidate(invalidated, target);
@@ -256,7 +255,7 @@ mod tests {
 
     #[test]
     fn groups_of_a_response_are_invalidated_and_no_others() {
-        let epochs = Epochs::seeded(1, SETS);
+        let epochs = Epochs::new();
         let member = |names: &[&str]| epochs.membership(&named(names), &TARGET, epochs.stamp()).unwrap();
         let [cause, shares, apart] = [&["x"][..], &["x", "y"], &["y"]].map(member);
         let any = epochs.membership(&Groups::TooMany, &TARGET, epochs.stamp()).unwrap();
@@ -270,7 +269,7 @@ mod tests {
     /// Random invalidations of more names than the table has room for, beside an exact list.
     #[test]
     fn nothing_invalidated_is_ever_current() {
-        let epochs = Epochs::seeded(1, 2);
+        let epochs = Epochs::with_sets(2);
         let name = |number: u64| named(&[&format!("group {}", number % 40)]);
         let mut last = [0_u64; 40];
         let mut members = Vec::new();
@@ -298,7 +297,7 @@ mod tests {
 
     #[test]
     fn keys_count_once_they_are_watched() {
-        let epochs = Epochs::seeded(1, SETS);
+        let epochs = Epochs::new();
         epochs.watch_keys();
         let [own, other] = [b"a", b"b"].map(|key| epochs.with_key(None, key, epochs.stamp()));
         epochs.invalidate_key(b"a");

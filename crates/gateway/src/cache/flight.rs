@@ -5,7 +5,7 @@
 //! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -102,7 +102,7 @@ pub(crate) struct Flights {
     shards: Box<[Shard]>,
     /// How often something was doomed, by hash of the key.
     dooms: Box<[AtomicU64]>,
-    hasher: foldhash::quality::RandomState,
+    hasher: RandomState,
     lone: AtomicU64,
     turns: AtomicU64,
 }
@@ -112,7 +112,7 @@ pub(crate) struct Flights {
 pub(crate) struct Turn(u64);
 
 type Shard = Mutex<Listed>;
-type Listed = HashMap<Box<[u8]>, Arc<Flight>, foldhash::quality::RandomState>;
+type Listed = HashMap<Box<[u8]>, Arc<Flight>>;
 
 /// One forward in progress.
 pub(crate) struct Flight {
@@ -157,7 +157,7 @@ impl Flights {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let dooms = (0..DOOMS).map(|_| AtomicU64::new(0)).collect();
-        let hasher = foldhash::quality::RandomState::default();
+        let hasher = RandomState::new();
         Self { shards, dooms, hasher, lone: AtomicU64::new(0), turns: AtomicU64::new(0) }
     }
 

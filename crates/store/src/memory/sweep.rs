@@ -1,6 +1,7 @@
 //! Expiry in the background.
 
-use quick_cache::DefaultHashBuilder;
+use std::hash::RandomState;
+
 use quick_cache::sync::Iter;
 
 use super::table::{Departures, EntryKey, Value, Weights};
@@ -10,7 +11,7 @@ use super::{Record, Shared, is_expired};
 /// walk began.
 pub struct Sweep<'m, R: Record> {
     shared: &'m Shared<R>,
-    entries: Iter<'m, EntryKey, Value<R>, Weights, DefaultHashBuilder, Departures<R>>,
+    entries: Iter<'m, EntryKey, Value<R>, Weights, RandomState, Departures<R>>,
 }
 
 /// What one step of a [`Sweep`] did.

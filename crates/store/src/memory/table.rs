@@ -1,16 +1,16 @@
 //! The table behind the memory tier: its keys, values, weights and what leaves it.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{Hash, Hasher, RandomState};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
-use quick_cache::{DefaultHashBuilder, Equivalent, Lifecycle, OptionsBuilder, Weighter};
+use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
 
 use crate::{Charge, FillId, Record, Segment, SegmentId, allocated_bytes};
 
 /// Records and segments share one table, so that one policy weighs them against each other.
-pub(super) type Table<R> = Cache<EntryKey, Value<R>, Weights, DefaultHashBuilder, Departures<R>>;
+pub(super) type Table<R> = Cache<EntryKey, Value<R>, Weights, RandomState, Departures<R>>;
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum EntryKey {
@@ -170,11 +170,7 @@ impl<R> Lifecycle<EntryKey, Value<R>> for Departures<R> {
 
 /// Builds a table for `bytes_max`. Shards are few and large: one must hold many of the largest entries, and what
 /// cores share is one hot entry rather than many writes.
-pub(super) fn build<R: Record>(
-    bytes_max: u64,
-    entries_expected: u64,
-    hasher: DefaultHashBuilder,
-) -> Table<R> {
+pub(super) fn build<R: Record>(bytes_max: u64, entries_expected: u64, hasher: RandomState) -> Table<R> {
     let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
     let options = OptionsBuilder::new()
         .shards(1 << shards.ilog2())
