@@ -30,13 +30,13 @@ fn measure(keys: u64) {
     let set = |number: u64| {
         let name = name(number);
         let key = engine.key(Database::default(), &name);
-        engine.lock(&key).set(&key, &value, Expiry::Never, NOW_MS).expect("there is room");
+        engine.lock(&key).set(&value, Expiry::Never, NOW_MS).expect("there is room");
     };
     let get = |number: u64| {
         let name = name(number);
         let key = engine.key(Database::default(), &name);
         let mut shard = engine.lock(&key);
-        black_box(shard.get(&key, Access::Use, NOW_MS).map(|found| found.value.bytes().len()));
+        black_box(shard.get(Access::Use, NOW_MS).map(|found| found.value.length()));
     };
     time(&format!("{keys} keys: SET new"), keys, set);
     let bytes = (engine.used_bytes() - empty_bytes) as f64 / keys as f64 - 32.0;
@@ -58,8 +58,8 @@ fn get_together(engine: &Engine, begin: u64, keys: u64) {
     let mut hints = keys.each_ref().map(|key| batch.prefetch(key));
     keys.iter().zip(&mut hints).for_each(|(key, hint)| batch.prefetch_item(key, hint));
     for key in &keys {
-        let found = batch.shard(key).get(key, Access::Use, NOW_MS);
-        black_box(found.map(|found| found.value.bytes().len()));
+        let found = batch.at(key).get(Access::Use, NOW_MS);
+        black_box(found.map(|found| found.value.length()));
     }
 }
 

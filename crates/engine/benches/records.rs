@@ -88,7 +88,7 @@ impl Store {
         for number in (0..records).step_by(2) {
             write(&mut self.name, "key", number);
             let key = self.engine.key(Database::default(), &self.name);
-            assert!(self.engine.lock(&key).remove(&key, NOW_MS));
+            assert!(self.engine.lock(&key).remove(NOW_MS));
         }
         for number in 0..records {
             if number.is_multiple_of(2) {
@@ -109,14 +109,14 @@ impl Store {
     fn set(&mut self, number: u64, value: &[u8]) {
         write(&mut self.name, "key", number);
         let key = self.engine.key(Database::default(), &self.name);
-        self.engine.lock(&key).set(&key, value, Expiry::Never, NOW_MS).expect("there is room");
+        self.engine.lock(&key).set(value, Expiry::Never, NOW_MS).expect("there is room");
     }
 
     fn is(&mut self, number: u64, expected: Option<&[u8]>) -> bool {
         write(&mut self.name, "key", number);
         let key = self.engine.key(Database::default(), &self.name);
         let mut shard = self.engine.lock(&key);
-        shard.get(&key, Access::Use, NOW_MS).as_ref().map(|found| found.value.bytes()) == expected
+        shard.get(Access::Use, NOW_MS).as_ref().and_then(|found| found.value.plain()) == expected
     }
 }
 

@@ -99,11 +99,11 @@ impl Calls {
 fn set(engine: &Engine, number: u64, expiry: Expiry) {
     let name = name(number);
     let key = engine.key(Database::default(), &name);
-    engine.lock(&key).set(&key, b"sixteen bytes ..", expiry, NOW_MS).expect("there is room");
+    engine.lock(&key).set(b"sixteen bytes ..", expiry, NOW_MS).expect("there is room");
 }
 
 fn get(engine: &Engine, number: u64, now_ms: u64) {
     let name = name(number);
     let key = engine.key(Database::default(), &name);
-    black_box(engine.lock(&key).get(&key, Access::Use, now_ms).map(|found| found.value.bytes().len()));
+    black_box(engine.lock(&key).get(Access::Use, now_ms).map(|found| found.value.length()));
 }

@@ -66,7 +66,7 @@ fn engine(threads: usize) -> Engine {
     for number in 0..KEYS {
         let name = name(number);
         let key = engine.key(Database::default(), &name);
-        engine.lock(&key).set(&key, b"twelve bytes", Expiry::Never, NOW_MS).expect("there is room");
+        engine.lock(&key).set(b"twelve bytes", Expiry::Never, NOW_MS).expect("there is room");
     }
     engine
 }
@@ -99,11 +99,11 @@ fn play(engine: &Engine, work: Work, number: u64) {
             let mut hints: Vec<_> = ahead.iter().map(|key| batch.prefetch(key)).collect();
             ahead.iter().zip(&mut hints).for_each(|(key, hint)| batch.prefetch_item(key, hint));
         }
-        let shard = batch.shard(key);
+        let shard = batch.at(key);
         if work == Work::Set || (work == Work::Mixed && at % 10 == 0) {
-            shard.set(key, b"twelve bytes", Expiry::Never, NOW_MS).expect("there is room");
+            shard.set(b"twelve bytes", Expiry::Never, NOW_MS).expect("there is room");
         } else {
-            black_box(shard.get(key, Access::Use, NOW_MS).map(|found| found.value.bytes().len()));
+            black_box(shard.get(Access::Use, NOW_MS).map(|found| found.value.length()));
         }
     }
 }

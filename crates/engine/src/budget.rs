@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::bucket::BLOCK_BYTES;
 use crate::chunks::{CHUNK_BYTES, Chunks, Supply};
 use crate::segment::{Commons, SEGMENT_BYTES, SPARES_MAX};
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::shard::Shard;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// From this limit on, memory comes in huge pages: what may lie idle for it is 3 % then.
 const HUGE_FROM_BYTES: u64 = 192 << 20;
@@ -28,6 +30,9 @@ pub(crate) struct Budget {
     idle_bytes: AtomicUsize,
     /// Large values from this length on are kept compressed.
     pack_from_bytes: AtomicUsize,
+    /// What was removed as a whole and still takes memory. Its lock is taken while shards are locked, and never the other way round.
+    cleared: Mutex<Vec<Shard>>,
+    has_cleared: AtomicBool,
 }
 
 /// Where the pieces come from.
@@ -68,6 +73,8 @@ impl Budget {
             pools,
             idle_bytes: AtomicUsize::new(0),
             pack_from_bytes: AtomicUsize::new(usize::MAX),
+            cleared: Mutex::default(),
+            has_cleared: AtomicBool::new(false),
         }
     }
 
@@ -127,8 +134,42 @@ impl Budget {
 
     /// Whether there are so many bytes that are not taken, or that eviction could give back.
     pub(crate) fn could_free(&self, bytes: usize) -> bool {
-        let room = self.bytes_max().checked_sub(self.fixed_bytes.load(Relaxed));
-        room.is_some_and(|room| bytes as u64 <= room)
+        let is_enough = || {
+            let room = self.bytes_max().checked_sub(self.fixed_bytes.load(Relaxed));
+            room.is_some_and(|room| bytes as u64 <= room)
+        };
+        // Among what eviction can't give back are the indexes of what was cleared.
+        is_enough() || self.free_cleared_until(is_enough)
+    }
+
+    /// Takes over what nobody can reach any more, to be freed by whoever has time for it, or needs the memory first.
+    pub(crate) fn clear_away(&self, shard: Shard) {
+        let mut cleared = self.cleared.lock();
+        cleared.push(shard);
+        self.has_cleared.store(true, Relaxed);
+    }
+
+    /// Frees one of the shards that were cleared; whether there was one. Who comes while another one does so waits for him.
+    pub(crate) fn free_cleared(&self) -> bool {
+        if !self.has_cleared.load(Relaxed) {
+            return false;
+        }
+        let mut cleared = self.cleared.lock();
+        // Dropped under the lock: whoever finds none may count on all of their memory.
+        let is_freed = cleared.pop().map(drop).is_some();
+        self.has_cleared.store(!cleared.is_empty(), Relaxed);
+        is_freed
+    }
+
+    /// Frees what was cleared until it is enough; whether it was.
+    fn free_cleared_until(&self, is_enough: impl Fn() -> bool) -> bool {
+        while self.free_cleared() {
+            if is_enough() {
+                return true;
+            }
+        }
+        // Another one may have freed the last.
+        is_enough()
     }
 
     /// The share of what was taken that eviction can't give back changes.
@@ -147,11 +188,12 @@ impl Budget {
         self.used_bytes() + (SEGMENT_BYTES + left_bytes) as u64 > self.bytes_max()
     }
 
-    /// Whether there was room for `bytes`, beside so many that are left for others.
+    /// Whether there was room for `bytes`, beside so many that are left for others. What was cleared is room.
     pub(crate) fn take_beside(&self, left_bytes: usize, bytes: usize) -> bool {
         let (bytes, bytes_max) = (bytes as u64, self.bytes_max().saturating_sub(left_bytes as u64));
         let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= bytes_max);
-        self.used_bytes.fetch_update(Relaxed, Relaxed, more).is_ok()
+        let is_taken = || self.used_bytes.fetch_update(Relaxed, Relaxed, more).is_ok();
+        is_taken() || self.free_cleared_until(is_taken)
     }
 
     /// Takes it, room or not.

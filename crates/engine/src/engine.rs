@@ -5,12 +5,15 @@ use std::sync::Arc;
 use crate::budget::Budget;
 use crate::chance::Chance;
 use crate::chunks::Preparer;
-use crate::hash::{Database, Hasher, Key, SHARDS_MAX};
+use crate::hash::{Database, Hasher, Hashing, Key, SHARDS_MAX};
 use crate::index::Hint;
+use crate::item::INLINE_BYTES_MAX;
+use crate::located::Located;
 use crate::losses::{Losses, Removal, Removals};
+use crate::packed::Stored;
 use crate::policy::Policy;
 use crate::segment::SEGMENT_BYTES;
-use crate::shard::{Counts, Shard};
+use crate::shard::{Counts, OutOfMemory, Shard};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -43,14 +46,20 @@ pub struct Engine {
     gives_next: AtomicUsize,
 }
 
-/// What was in an engine, and takes memory until this is dropped.
+/// What was in an engine, and takes memory until this is dropped, or until a write needs it.
 #[derive(Debug)]
-pub struct Cleared(Vec<Shard>);
+pub struct Cleared(Arc<Budget>);
 
 impl Cleared {
-    /// Frees a part of it; whether there is more.
+    /// Frees a part of it; whether there was one.
     pub fn free_some(&mut self) -> bool {
-        self.0.pop().is_some()
+        self.0.free_cleared()
+    }
+}
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        while self.free_some() {}
     }
 }
 
@@ -117,10 +126,16 @@ impl Engine {
         Key { bytes, database, hash: self.hasher.hash(database, bytes) }
     }
 
-    /// The shard of a key, for as long as the guard lives.
+    /// Which of the shards a key belongs to.
+    #[must_use]
+    pub fn shard_number(&self, key: &Key<'_>) -> usize {
+        key.hash.shard(self.shards)
+    }
+
+    /// A key in its shard, for as long as the guard lives.
     #[inline]
-    pub fn lock(&self, key: &Key<'_>) -> Guard<'_> {
-        self.shard(key.hash.shard(self.shards))
+    pub fn lock<'k>(&self, key: &'k Key<'k>) -> Located<'k, Guard<'_>> {
+        Located::new(self.shard(self.shard_number(key)), key)
     }
 
     /// For calls that follow each other at once. While it lives, nothing else of this thread may lock a shard.
@@ -143,10 +158,14 @@ impl Engine {
     }
 
     /// Removes all keys of all databases, those that are not loaded yet too. What they took is freed by whoever has what is
-    /// given, which can take a second for ten million keys.
+    /// given, which can take a second for ten million keys. A write that finds no room meanwhile frees as much of it as it needs.
     #[must_use]
     pub fn clear(&self) -> Cleared {
-        Cleared(self.shards_as_they_are().map(|mut shard| shard.take_all()).collect())
+        self.shards_as_they_are().for_each(|mut shard| {
+            let all = shard.take_all();
+            self.budget.clear_away(all);
+        });
+        Cleared(Arc::clone(&self.budget))
     }
 
     /// Gives up what has expired among so many items, beginning with this shard; where to go on, or `None`: all is done for
@@ -178,6 +197,10 @@ impl Engine {
     /// What keys are hashed with.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
+    }
+
+    pub(crate) fn hashing(&self) -> Hashing {
+        self.hasher.hashing()
     }
 
     pub(crate) fn shard(&self, number: usize) -> Guard<'_> {
@@ -214,20 +237,44 @@ impl Engine {
         Locked { guards, engine: self }
     }
 
-    /// Evicts from other shards than that of `key`, which has nothing to evict, about a segment's worth; whether
-    /// there was anything. No guard may be held.
-    pub fn relieve(&self, key: &Key<'_>, now_ms: u64) -> bool {
+    /// Tries to write, and has other shards than that of `key` make room for it. No guard may be held.
+    ///
+    /// It ends: after each attempt but the last, shards have given back a segment's worth, or all that they can; if they gave nothing, it was
+    /// the last. Where nobody else writes, they have less each time, and so there are no more attempts than segments in all of the memory. Where
+    /// others write too, they may take what was given, as often as they like; so attempts are counted, and who was too late as often as
+    /// that is refused.
+    ///
+    /// # Errors
+    /// When there is no room, and nothing that may be evicted for it.
+    pub fn with_room<T>(
+        &self,
+        key: &Key<'_>,
+        now_ms: u64,
+        mut write: impl FnMut() -> Result<T, OutOfMemory>,
+    ) -> Result<T, OutOfMemory> {
+        // One more for what is left in shards that have less than a segment's worth, and one to find that out.
+        let attempts_max = self.bytes_max() / SEGMENT_BYTES as u64 + 2;
+        for _ in 0..attempts_max {
+            match write() {
+                Err(OutOfMemory) if self.relieve(key, now_ms) => {}
+                done => return done,
+            }
+        }
+        Err(OutOfMemory)
+    }
+
+    /// Has shards give back a segment's worth, that of `key` last, which has tried already; whether they gave anything.
+    fn relieve(&self, key: &Key<'_>, now_ms: u64) -> bool {
         let own = key.hash.shard(self.shards);
-        let others = (1..self.shards).map(|step| (own + step) % self.shards);
-        let mut gave = false;
-        for other in others {
-            let used_bytes_max = self.used_bytes().saturating_sub(SEGMENT_BYTES as u64);
-            gave |= self.shard_as_is(other).relieve(used_bytes_max, now_ms);
-            if gave && !self.budget.is_exceeded() {
+        let mut left_bytes = SEGMENT_BYTES;
+        for step in 1..=self.shards {
+            let given_bytes = self.shard_as_is((own + step) % self.shards).give(left_bytes, now_ms);
+            left_bytes = left_bytes.saturating_sub(given_bytes);
+            if left_bytes == 0 {
                 break;
             }
         }
-        gave
+        left_bytes < SEGMENT_BYTES
     }
 
     /// What is evicted when memory is full.
@@ -283,6 +330,7 @@ impl Engine {
     /// all have lent until the next write would have to be evicted for that one alone, and would have taken memory beside the keys until
     /// then. No guard may be held.
     pub fn make_up(&self, now_ms: u64) {
+        while self.budget.is_exceeded() && self.budget.free_cleared() {}
         for _ in 0..self.shards {
             if !self.budget.is_exceeded() {
                 return;
@@ -320,6 +368,21 @@ impl Engine {
         self.budget.set_pack_from_bytes(bytes);
     }
 
+    /// Makes a value ready to be stored: a large one is packed here, where no lock is held.
+    #[must_use]
+    pub fn pack(&self, value: Arc<Vec<u8>>) -> Stored {
+        if value.len() <= INLINE_BYTES_MAX {
+            return Stored::Plain(value);
+        }
+        Stored::new(value, self.budget.pack_from_bytes())
+    }
+
+    /// Whether [`Engine::pack`] may have something to do for so many bytes.
+    #[must_use]
+    pub fn is_to_be_packed(&self, value_bytes: usize) -> bool {
+        value_bytes > INLINE_BYTES_MAX && value_bytes >= self.budget.pack_from_bytes()
+    }
+
     /// What all shards count.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -342,8 +405,8 @@ impl<'a> Batch<'a> {
 
     /// The shard of a key.
     #[inline]
-    pub fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
-        loaded(self.shard_as_is(key))
+    pub fn at<'k>(&mut self, key: &'k Key<'k>) -> Located<'k, &mut Shard> {
+        Located::new(loaded(self.shard_as_is(key)), key)
     }
 
     /// Tells the processor that this key will be looked for in about a hundred nanoseconds.
@@ -414,7 +477,11 @@ impl Locked<'_> {
     ///
     /// # Panics
     /// For another key.
-    pub fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
+    pub fn at<'k>(&mut self, key: &'k Key<'k>) -> Located<'k, &mut Shard> {
+        Located::new(self.shard(key), key)
+    }
+
+    pub(crate) fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
         let number = self.number_of(key);
         let group = self.engine.group_of(number);
         let found = self.guards.binary_search_by_key(&group, |(locked, _)| *locked);

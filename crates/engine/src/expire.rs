@@ -11,6 +11,9 @@ use crate::slot::Place;
 /// A segment is not read again before, however many of its items expire one after the other.
 const AGAIN_MS: u64 = 100;
 
+/// Later than any expiry, and not "never".
+const NOT_DUE_MS: u64 = u64::MAX - 1;
+
 /// Segments that are asked when they are due in the time that it takes to look at an item.
 const SEGMENTS_PER_ITEM: usize = 16;
 
@@ -43,8 +46,9 @@ impl Shard {
         let number =
             self.segments.numbers().find(|number| self.segments.get(*number).expires_at_ms <= now_ms)?;
         let segment = self.segments.get_mut(number);
-        // What is written from now on is noted anew.
-        segment.expires_at_ms = u64::MAX;
+        // What is written from now on is noted anew. What is there already is not forgotten: until all of it was looked at, something in it may
+        // expire.
+        segment.expires_at_ms = NOT_DUE_MS;
         Some(Sweep { number, serial: segment.serial(), offset: 0, next_ms: u64::MAX })
     }
 
@@ -69,7 +73,8 @@ impl Shard {
         if offset < segment.used_bytes() {
             self.sweep = Some(Sweep { number, serial, offset, next_ms });
         } else {
-            segment.expires_at_ms = segment.expires_at_ms.min(next_ms).max(now_ms + AGAIN_MS);
+            let written_ms = Some(segment.expires_at_ms).filter(|at_ms| *at_ms != NOT_DUE_MS);
+            segment.expires_at_ms = written_ms.unwrap_or(u64::MAX).min(next_ms).max(now_ms + AGAIN_MS);
         }
         let is_empty = segment.live_bytes == 0;
         self.segments.put_back(number, segment);

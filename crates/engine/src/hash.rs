@@ -1,8 +1,9 @@
 //! Keys and where they belong.
 
-use std::hash::{BuildHasher, Hasher as _};
-
-use foldhash::quality::FixedState;
+use crate::chance::Chance;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::cipher::{Cipher, SHORT_BYTES_MAX};
+use crate::siphash::SipHash;
 
 /// A key of one database, with its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +22,23 @@ pub struct Database(u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hash(u64);
 
-/// Hashes keys, with a seed that nobody outside can know: else a client could choose keys that collide.
+/// Hashes keys with functions that are made against whoever chooses keys to collide: with a secret seed, nobody can tell them from chance.
+/// Up to 16 bytes, where the processor has instructions for it, AES-128; else SipHash-1-3.
 #[derive(Clone, Debug)]
 pub(crate) struct Hasher {
-    state: FixedState,
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    short: Option<Cipher>,
+    any: SipHash,
+}
+
+/// With which functions keys are hashed, as saved data tells it: with others, its keys are in other shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hashing {
+    /// A function of which colliding keys are known. Nothing is hashed with it any more.
+    Foldhash,
+    SipHash,
+    /// Keys of up to 16 bytes with AES, longer ones with SipHash.
+    Aes,
 }
 
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
@@ -91,15 +105,44 @@ impl Hash {
 
 impl Hasher {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { state: FixedState::with_seed(seed) }
+        let mut chance = Chance::new(seed);
+        let mut pair = || [chance.next(), chance.next()];
+        Self {
+            any: SipHash::new(pair()),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            short: {
+                // All of them follow from the seed, but none from another.
+                let spread = SipHash::new(pair());
+                let word = |number: usize| spread.hash(&number.to_le_bytes());
+                let block = |number: usize| [word(2 * number), word(2 * number + 1)];
+                Cipher::new(block(0), std::array::from_fn(|length| block(length + 1)))
+            },
+        }
+    }
+
+    pub(crate) fn hashing(&self) -> Hashing {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.short.is_some() {
+            return Hashing::Aes;
+        }
+        Hashing::SipHash
     }
 
     #[inline]
     pub(crate) fn hash(&self, database: Database, key: &[u8]) -> Hash {
-        // One slice, whose length the hasher takes into account: it need not be written before. Database 0 costs nothing.
-        let mut hasher = self.state.build_hasher();
-        hasher.write(key);
-        Hash(hasher.finish() ^ u64::from(database.0).wrapping_mul(DATABASE_SPREAD))
+        // Database 0 costs nothing.
+        Hash(self.hash_of(key) ^ u64::from(database.0).wrapping_mul(DATABASE_SPREAD))
+    }
+
+    #[inline]
+    fn hash_of(&self, key: &[u8]) -> u64 {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(cipher) = &self.short
+            && key.len() <= SHORT_BYTES_MAX
+        {
+            return cipher.hash(key);
+        }
+        self.any.hash(key)
     }
 }
 

@@ -92,6 +92,15 @@ impl Index {
         if all.into_iter().any(is_odd) { Err("an empty slot has a tag".to_owned()) } else { Ok(()) }
     }
 
+    /// Buckets that the longest search goes through.
+    pub(crate) fn longest_search(&self) -> usize {
+        let links = |home: usize| {
+            let next = |bucket: &&Bucket| Some(self.overflow.at(bucket.more.checked_sub(1)? as usize));
+            std::iter::successors(Some(self.buckets.at(home)), next).count()
+        };
+        (0..self.buckets.count()).map(links).max().unwrap_or_default()
+    }
+
     pub(crate) fn buckets(&self) -> usize {
         self.buckets.count()
     }

@@ -216,8 +216,7 @@ impl Content<'_> {
     pub(crate) fn write_over(&self, header: Header, bytes: &mut [u8]) {
         header.write(bytes);
         if let Some(expires_at_ms) = self.expires_at_ms {
-            let expiry = expires_at_ms.min(EXPIRY_MAX_MS).to_le_bytes();
-            bytes[HEADER_BYTES..HEADER_BYTES + EXPIRY_BYTES].copy_from_slice(&expiry[..EXPIRY_BYTES]);
+            Item::write_expiry(bytes, expires_at_ms);
         }
         let body = &mut bytes[header.key_at()..];
         match self.body {
@@ -284,6 +283,12 @@ impl<'a> Item<'a> {
     /// With the gap behind it.
     pub(crate) fn bytes(self) -> &'a [u8] {
         &self.bytes[..self.header.item_bytes()]
+    }
+
+    /// Changes when an item expires that has an expiry.
+    pub(crate) fn write_expiry(bytes: &mut [u8], expires_at_ms: u64) {
+        let expiry = expires_at_ms.min(EXPIRY_MAX_MS).to_le_bytes();
+        bytes[HEADER_BYTES..HEADER_BYTES + EXPIRY_BYTES].copy_from_slice(&expiry[..EXPIRY_BYTES]);
     }
 
     /// Changes the number of a large item.

@@ -14,10 +14,10 @@
 //!
 //! let engine = Engine::new(&Settings { bytes_max: 64 << 20, policy: Policy::default(), seed: 1, threads: 1 });
 //! let key = engine.key(Database::default(), b"greeting");
-//! engine.lock(&key).set(&key, b"hello", Expiry::At(5_000), 1_000)?;
-//! let mut shard = engine.lock(&key);
-//! assert_eq!(shard.get(&key, Access::Use, 4_999).map(|found| found.value.bytes().to_vec()), Some(b"hello".to_vec()));
-//! assert!(shard.get(&key, Access::Use, 5_000).is_none());
+//! engine.lock(&key).set(b"hello", Expiry::At(5_000), 1_000)?;
+//! let mut found = engine.lock(&key);
+//! assert_eq!(found.get(Access::Use, 4_999).map(|found| found.value.to_vec()), Some(b"hello".to_vec()));
+//! assert!(found.get(Access::Use, 5_000).is_none());
 //! # Ok::<(), engine::OutOfMemory>(())
 //! ```
 
@@ -26,6 +26,8 @@ mod budget;
 mod chance;
 mod check;
 mod chunks;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod cipher;
 mod engine;
 mod expire;
 mod ghosts;
@@ -33,6 +35,7 @@ mod hash;
 mod index;
 mod item;
 mod large;
+mod located;
 mod losses;
 mod packed;
 mod policy;
@@ -44,6 +47,7 @@ mod saved;
 mod scan;
 mod segment;
 mod shard;
+mod siphash;
 mod slot;
 mod sync;
 
@@ -51,7 +55,10 @@ pub use chunks::Preparer;
 pub use engine::{Batch, Cleared, Engine, Guard, Locked, Settings};
 pub use hash::{Database, Key};
 pub use index::Hint;
+pub use large::Edited;
+pub use located::Located;
 pub use losses::{Cause, Removal, Removals};
+pub use packed::{Packed, Stored};
 pub use policy::{Policy, UnknownPolicy};
 pub use reserve::Entry;
 pub use saved::{Exported, Progress, Saved, SavedError, Source};

@@ -2,21 +2,33 @@
 
 use std::sync::Arc;
 
-use crate::shard::Value;
-
-/// A large value, as it lies in memory.
-#[derive(Debug)]
-pub(crate) enum Stored {
+/// A large value, as it lies in memory, which all who have it share.
+#[derive(Clone, Debug)]
+pub enum Stored {
+    /// As it was set.
     Plain(Arc<Vec<u8>>),
-    /// LZ4: the quickest to unpack of those that are worth it, and that is what a GET waits for.
-    Packed {
-        bytes: Box<[u8]>,
-        plain_bytes: usize,
-    },
+    /// Smaller.
+    Packed(Arc<Packed>),
+}
+
+/// LZ4: the quickest to unpack of those that are worth it, and that is what a GET waits for.
+#[derive(Debug)]
+pub struct Packed {
+    bytes: Box<[u8]>,
+    plain_bytes: usize,
 }
 
 /// What packing has to save, as a part of the value: less is not worth unpacking it with each GET.
 const SAVED_PART: usize = 8;
+
+impl Packed {
+    /// As it was set: all of it is put together anew, so that no lock should be held.
+    #[must_use]
+    pub fn unpack(&self) -> Vec<u8> {
+        let plain = lz4_flex::block::decompress(&self.bytes, self.plain_bytes);
+        plain.expect("these bytes were packed here, and nobody has changed them")
+    }
+}
 
 impl Stored {
     /// Packed, if the value has at least so many bytes and becomes smaller.
@@ -28,32 +40,42 @@ impl Stored {
         if bytes.len() > value.len() - value.len() / SAVED_PART {
             return Self::Plain(value);
         }
-        Self::Packed { bytes: bytes.into_boxed_slice(), plain_bytes: value.len() }
+        Self::Packed(Arc::new(Packed { bytes: bytes.into_boxed_slice(), plain_bytes: value.len() }))
     }
 
     /// That it takes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Plain(value) => value.capacity(),
-            Self::Packed { bytes, .. } => bytes.len(),
+            Self::Packed(packed) => packed.bytes.len(),
         }
     }
 
-    pub(crate) fn value(&self) -> Value<'_> {
+    /// Of the value, without unpacking it.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
         match self {
-            Self::Plain(value) => Value::Shared(value),
-            Self::Packed { .. } => Value::Unpacked(self.plain()),
+            Self::Plain(value) => value.len(),
+            Self::Packed(packed) => packed.plain_bytes,
         }
     }
 
-    /// As it was stored.
-    pub(crate) fn plain(&self) -> Arc<Vec<u8>> {
+    /// Whether it is this one, and not only one with the same bytes.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Plain(one), Self::Plain(other)) => Arc::ptr_eq(one, other),
+            (Self::Packed(one), Self::Packed(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// As it was set. One that is packed is unpacked, so that no lock should be held.
+    #[must_use]
+    pub fn plain(&self) -> Arc<Vec<u8>> {
         match self {
             Self::Plain(value) => Arc::clone(value),
-            Self::Packed { bytes, plain_bytes } => {
-                let plain = lz4_flex::block::decompress(bytes, *plain_bytes);
-                Arc::new(plain.expect("these bytes were packed here, and nobody has changed them"))
-            }
+            Self::Packed(packed) => Arc::new(packed.unpack()),
         }
     }
 }
@@ -75,7 +97,7 @@ mod tests {
             let stored = Stored::new(value.clone().into(), 0);
             prop_assert!(*stored.plain() == value);
             prop_assert!(stored.bytes() <= value.len());
-            let is_packed = matches!(stored, Stored::Packed { .. });
+            let is_packed = matches!(stored, Stored::Packed(_));
             prop_assert!(bytes < 1000 || is_packed);
         }
     }
@@ -91,16 +113,16 @@ mod tests {
         let charged = |value: &[u8], pack_from_bytes| {
             engine.set_pack_from_bytes(pack_from_bytes);
             let before = engine.used_bytes();
-            engine.lock(&key).set(&key, value, Expiry::At(1000), 0).expect("there is room");
+            engine.lock(&key).set(value, Expiry::At(1000), 0).expect("there is room");
             let charged = engine.used_bytes() - before;
             let mut shard = engine.lock(&key);
-            let found = shard.get(&key, Access::Use, 0).expect("it is there");
-            assert!(found.value.bytes() == value && **found.value.to_shared() == *value);
-            assert_eq!(shard.set_expiry(&key, Expiry::Never, 0), Ok(true));
-            assert!(shard.get(&key, Access::Use, 5000).expect("it is there").value.bytes() == value);
-            assert!(shard.remove(&key, 5000));
-            shard.check().expect("all is well");
+            let found = shard.get(Access::Use, 0).expect("it is there");
+            assert!(*found.value.to_vec() == *value && found.value.length() == value.len());
+            assert_eq!(shard.set_expiry(Expiry::Never, 0), Ok(true));
+            assert!(shard.get(Access::Use, 5000).expect("it is there").value.to_vec() == value);
+            assert!(shard.remove(5000));
             drop(shard);
+            engine.shards().try_for_each(|shard| shard.check()).expect("all is well");
             charged
         };
         charged(b"a segment is there from now on", usize::MAX);

@@ -34,7 +34,7 @@ impl Shard {
     /// The value of a key that was looked at ahead, and uses it. None says nothing: [`Shard::get`] is to be asked then, for what is not
     /// where it seemed to be, is large or expires.
     #[inline(always)]
-    pub fn get_seen(&mut self, key: &Key<'_>, hint: Hint, now_ms: u64) -> Option<&[u8]> {
+    pub(crate) fn get_seen(&mut self, key: &Key<'_>, hint: Hint, now_ms: u64) -> Option<&[u8]> {
         let (place, header, value) = self.seen(key, hint)?;
         let used = self.used_once_more(header).used_at(seconds(now_ms));
         // A line of memory that is as it was need not be written back.
@@ -46,7 +46,7 @@ impl Shard {
 
     /// Writes a value over that of a key that was looked at ahead. No says nothing: [`Shard::set`] is to be asked then.
     #[inline(always)]
-    pub fn overwrite_seen(&mut self, key: &Key<'_>, hint: Hint, value: &[u8], now_ms: u64) -> bool {
+    pub(crate) fn overwrite_seen(&mut self, key: &Key<'_>, hint: Hint, value: &[u8], now_ms: u64) -> bool {
         let Some((place, header, old)) = self.seen(key, hint) else { return false };
         let Some(header) = header.with_value_bytes(value.len()) else { return false };
         let used = self.used_once_more(header).used_at(seconds(now_ms));

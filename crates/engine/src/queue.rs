@@ -49,6 +49,12 @@ impl Queues {
         }
     }
 
+    /// Where the items of a segment are, full or not.
+    pub(crate) fn queue_of_any(&self, segment: u32) -> Queue {
+        let is_main = self.main.open == Some(segment) || self.main.sealed.contains(&segment);
+        if is_main { Queue::Main } else { Queue::Small }
+    }
+
     /// Takes a full segment out; whether it was one.
     pub(crate) fn remove_sealed(&mut self, segment: u32) -> bool {
         [&mut self.small, &mut self.main].into_iter().any(|order| {

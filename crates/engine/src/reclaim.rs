@@ -32,6 +32,8 @@ const EMPTIED_PER_BYTE: usize = 3;
 /// The same while there is more than there may be. Of all keys a third goes at least, whatever the policy: so many give more back than
 /// what lives on takes.
 const MADE_UP_PER_BYTE: usize = 12;
+/// Dead bytes for which a segment is emptied where nothing may be evicted, or should be.
+const WORTH_STRICTLY: usize = SEGMENT_BYTES / 8;
 /// It begins when this is left in the segment that is being filled: not earlier, because what is evicted could have been asked for.
 const EMPTIED_FROM: usize = SEGMENT_BYTES / 2;
 
@@ -103,7 +105,11 @@ impl Shard {
 
     /// The share of a write in emptying a segment. What lives on takes segments whether or not there is room: where that is most, what is
     /// moved fills one segment after the other, and nobody has to ask the budget for another one. It is made up for here.
-    fn keep_memory(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
+    pub(crate) fn keep_memory(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
+        if self.budget.free_cleared() {
+            // There is another segment before one has to be emptied.
+            return;
+        }
         if !self.budget.is_exceeded() {
             self.lent_segments = 0;
             if self.room(queue) < EMPTIED_FROM {
@@ -122,6 +128,18 @@ impl Shard {
                 return;
             }
         }
+    }
+
+    /// The share of a change of expiry in making up for the item that was written anew. The old one is dead: where some segment has enough of
+    /// such, nothing is evicted for it.
+    pub(crate) fn make_up_for_rewritten(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
+        if !self.budget.is_exceeded() {
+            return;
+        }
+        if self.begun().is_none() {
+            self.emptying = self.compacting(WORTH_STRICTLY);
+        }
+        self.keep_memory(queue, item_bytes, now_ms);
     }
 
     /// Evicts until the budget has room for bytes outside of segments, and takes them.
@@ -253,7 +271,35 @@ impl Shard {
         Ok(())
     }
 
-    /// Every segment may have to come up a few times until the frequencies of its items are used up.
+    /// Gives back so many bytes, or as many as it can, under the lock of the shard: how many fewer it has then. What was only moved does not
+    /// count.
+    pub(crate) fn give(&mut self, bytes: usize, now_ms: u64) -> usize {
+        let before = self.segments.bytes();
+        let mut given_bytes = 0;
+        for _ in 0..self.rounds_max() {
+            let used_bytes_max = self.budget.used_bytes().saturating_sub((bytes - given_bytes) as u64);
+            if !self.relieve(used_bytes_max, now_ms) {
+                break;
+            }
+            given_bytes = before.saturating_sub(self.segments.bytes());
+            if given_bytes >= bytes {
+                break;
+            }
+        }
+        given_bytes
+    }
+
+    /// Evicts until no more is in use than may be, or until nothing more can go.
+    pub(crate) fn make_up(&mut self, now_ms: u64) {
+        for _ in 0..self.rounds_max() {
+            if !self.budget.is_exceeded() || !self.relieve(self.budget.bytes_max(), now_ms) {
+                return;
+            }
+        }
+    }
+
+    /// Every segment may have to come up a few times until the frequencies of its items are used up. Under the other policies, what ranks
+    /// lowest goes when its segment comes up, and segments without anything that may go do not come up.
     fn rounds_max(&self) -> usize {
         (self.segments.count() + 1) * (usize::from(FREQUENCY_MAX) + 1)
     }
@@ -311,14 +357,10 @@ impl Shard {
 
     /// Which segment is to be emptied, and how.
     fn victim(&mut self, now_ms: u64) -> Option<Emptying> {
-        let dead_bytes = |number: &u32| SEGMENT_BYTES - self.segments.get(*number).live_bytes;
-        // What is alive in one that was left stays at the front of its queue.
-        let whole = self.queues.sealed().filter(|number| self.segments.get(*number).emptied_bytes == 0);
-        let most_dead = whole.max_by_key(dead_bytes);
-        if let Some(number) = most_dead.filter(|number| dead_bytes(number) >= self.worth_compacting()) {
-            return Some(self.emptying_of(number, Mode::Compact(self.queues.queue_of(number)?)));
+        if let Some(compacting) = self.compacting(self.worth_compacting()) {
+            return Some(compacting);
         }
-        if self.policy == Policy::NoEviction {
+        if !self.may_evict() {
             return None;
         }
         let (queue, number) = self.oldest()?;
@@ -326,11 +368,36 @@ impl Shard {
         Some(self.emptying_of(number, Mode::Evict(queue, threshold)))
     }
 
+    /// The segment with the most dead bytes, if it has at least so many.
+    fn compacting(&self, dead_bytes_min: usize) -> Option<Emptying> {
+        let dead_bytes = |number: &u32| SEGMENT_BYTES - self.segments.get(*number).live_bytes;
+        // What is alive in one that was left stays at the front of its queue.
+        let whole = self.queues.sealed().filter(|number| self.segments.get(*number).emptied_bytes == 0);
+        let number = whole.max_by_key(dead_bytes).filter(|number| dead_bytes(number) >= dead_bytes_min)?;
+        Some(self.emptying_of(number, Mode::Compact(self.queues.queue_of(number)?)))
+    }
+
+    /// Whether there is any key that may be evicted.
+    fn may_evict(&self) -> bool {
+        match self.policy {
+            Policy::NoEviction => false,
+            policy if policy.is_volatile() => self.counts.expiring.iter().any(|keys| *keys > 0),
+            _ => true,
+        }
+    }
+
+    /// Whether there may be one in this segment: emptying others would only move what they have.
+    fn may_evict_from(&self, number: u32) -> bool {
+        !self.policy.is_volatile() || self.segments.get(number).may_expire()
+    }
+
     /// Dead bytes that make it better to move what is alive than to evict.
     fn worth_compacting(&self) -> usize {
-        match self.policy {
-            Policy::NoEviction => SEGMENT_BYTES / 8,
-            _ => SEGMENT_BYTES / 2,
+        match () {
+            () if self.may_evict() => SEGMENT_BYTES / 2,
+            // Nothing else gives back what changes of expiries have taken above the limit.
+            () if self.budget.is_exceeded() => SEGMENT_BYTES / 32,
+            () => WORTH_STRICTLY,
         }
     }
 
@@ -349,7 +416,8 @@ impl Shard {
     }
 
     fn oldest_sealed(&self, queue: Queue) -> Option<(Queue, u32)> {
-        Some((queue, *self.queues.order(queue).sealed.front()?))
+        let mut sealed = self.queues.order(queue).sealed.iter();
+        sealed.find(|number| self.may_evict_from(**number)).map(|number| (queue, *number))
     }
 
     /// Whether new keys have more than their share. Under the policies of Redis there are keys in main only from before.
@@ -365,8 +433,12 @@ impl Shard {
     /// The segment that is being filled. It is sealed, unless what lives on goes elsewhere.
     fn oldest_open(&mut self, queue: Queue) -> Option<(Queue, u32)> {
         let is_for_kept = self.queue_of_kept() == queue;
+        let open = self
+            .queues
+            .order(queue)
+            .open
+            .filter(|open| self.segments.get(*open).live_bytes > 0 && self.may_evict_from(*open))?;
         let order = self.queues.of(queue);
-        let open = order.open.filter(|open| self.segments.get(*open).live_bytes > 0)?;
         if is_for_kept {
             order.sealed.extend(order.open.take());
         }
@@ -433,6 +505,21 @@ impl Shard {
             }
         }
         true
+    }
+
+    /// Behind the others of a queue, room or not.
+    ///
+    /// # Errors
+    /// When there are as many segments as can be.
+    pub(crate) fn append_anyway(
+        &mut self,
+        queue: Queue,
+        content: &Content<'_>,
+    ) -> Result<Place, OutOfMemory> {
+        if self.segments.are_exhausted() && !self.has_room(queue, content.item_bytes()) {
+            return Err(OutOfMemory);
+        }
+        Ok(self.relocate(queue, content))
     }
 
     /// The next segment is taken even where the budget has no room: the one that is being emptied makes up for it.

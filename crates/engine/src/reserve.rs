@@ -168,9 +168,10 @@ mod tests {
         let mut locked = engine.lock_all(keys.iter().copied());
         let is_set = locked.set_all(&entries, 0).is_ok();
         for key in &keys {
-            let found = locked.shard(key).get(key, Access::Peek, 0);
+            let mut located = locked.at(key);
+            let found = located.get(Access::Peek, 0);
             if engine.policy() == Policy::NoEviction {
-                assert_eq!(found.is_some_and(|found| found.value.bytes() == value), is_set, "all or none");
+                assert_eq!(found.is_some_and(|found| found.value.to_vec() == value), is_set, "all or none");
             }
         }
         drop(locked);

@@ -150,7 +150,7 @@ mod tests {
 
     fn add(engine: &Engine, database: Database, name: &str, expiry: Expiry) {
         let key = engine.key(database, name.as_bytes());
-        engine.lock(&key).set(&key, b"v", expiry, 0).expect("there is room");
+        engine.lock(&key).set(b"v", expiry, 0).expect("there is room");
     }
 
     fn names(range: std::ops::Range<usize>) -> impl Iterator<Item = String> {

@@ -50,8 +50,18 @@ impl Segment {
         self.expires_at_ms = self.expires_at_ms.min(expires_at_ms.unwrap_or(u64::MAX));
     }
 
+    /// One of its items expires then.
+    pub(crate) fn note_expiry(&mut self, expires_at_ms: u64) {
+        self.expires_at_ms = self.expires_at_ms.min(expires_at_ms);
+    }
+
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes
+    }
+
+    /// Whether one of its items may expire. One that did may be gone already.
+    pub(crate) fn may_expire(&self) -> bool {
+        self.expires_at_ms != u64::MAX
     }
 
     /// Everything from `offset` on.
@@ -236,7 +246,7 @@ impl Segments {
     }
 
     /// With what lies outside.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.count() * SEGMENT_BYTES + self.outside_bytes
     }
 

@@ -19,7 +19,7 @@ use crate::queue::{Queue, Queues};
 use crate::reclaim::Emptying;
 use crate::saved::Pending;
 use crate::segment::Segments;
-use crate::slot::Slot;
+use crate::slot::{Place, Slot};
 
 /// There is no room, and nothing that may be evicted for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,14 +61,12 @@ pub struct Found<'a> {
 }
 
 /// A stored value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
     /// Small, in place.
     Inline(&'a [u8]),
-    /// Large, to be kept without a copy while it is sent.
-    Shared(&'a Arc<Vec<u8>>),
-    /// Large, and kept compressed: unpacked for this look.
-    Unpacked(Arc<Vec<u8>>),
+    /// Large. To be kept without a copy, while it is unpacked or sent.
+    Large(&'a Stored),
 }
 
 /// What a shard has, and what it has done.
@@ -165,7 +163,7 @@ impl Shard {
 
     /// What is stored under a key.
     #[inline]
-    pub fn get(&mut self, key: &Key<'_>, access: Access, now_ms: u64) -> Option<Found<'_>> {
+    pub(crate) fn get(&mut self, key: &Key<'_>, access: Access, now_ms: u64) -> Option<Found<'_>> {
         let (_, slot) = self.find(key, now_ms)?;
         let place = slot.place()?;
         let now_s = seconds(now_ms);
@@ -176,7 +174,7 @@ impl Shard {
         }
         let item = Item::with_header(header, self.segments.at(place));
         let value = if header.is_large() {
-            self.large[item.large() as usize].stored.value()
+            Value::Large(&self.large[item.large() as usize].stored)
         } else {
             Value::Inline(item.value())
         };
@@ -185,7 +183,7 @@ impl Shard {
     }
 
     /// What a key takes, with its value and its share of the index. Not a use.
-    pub fn memory_bytes(&mut self, key: &Key<'_>, now_ms: u64) -> Option<usize> {
+    pub(crate) fn memory_bytes(&mut self, key: &Key<'_>, now_ms: u64) -> Option<usize> {
         let (_, slot) = self.find(key, now_ms)?;
         let item = Item::read(self.segments.at(slot.place()?));
         let outside_bytes = match item.body() {
@@ -196,8 +194,17 @@ impl Shard {
         Some(item.header.item_bytes() + outside_bytes + index_bytes.min(INDEX_BYTES_MAX))
     }
 
+    /// The number of what a key has outside of segments.
+    pub(crate) fn large_number(&mut self, key: &Key<'_>, now_ms: u64) -> Option<u32> {
+        let (_, slot) = self.find(key, now_ms)?;
+        match Item::read(self.segments.at(slot.place()?)).body() {
+            Body::Inline { .. } => None,
+            Body::Large(number) => Some(number),
+        }
+    }
+
     /// Whether a key is there. Not a use.
-    pub fn contains(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
+    pub(crate) fn contains(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
         self.find(key, now_ms).is_some()
     }
 
@@ -205,18 +212,19 @@ impl Shard {
     ///
     /// # Errors
     /// When there is no room for it. The old value is as it was.
-    pub fn set(
+    pub(crate) fn set(
         &mut self,
         key: &Key<'_>,
         value: &[u8],
         expiry: Expiry,
         now_ms: u64,
     ) -> Result<(), OutOfMemory> {
+        if key.bytes.len() + value.len() > INLINE_BYTES_MAX {
+            let stored = Stored::new(Arc::new(value.to_vec()), self.budget.pack_from_bytes());
+            return self.set_stored(key, stored, expiry, now_ms);
+        }
         let old = self.find(key, now_ms);
         let expires_at_ms = self.expiry_of(old, expiry);
-        if key.bytes.len() + value.len() > INLINE_BYTES_MAX {
-            return self.set_large(key, Arc::new(value.to_vec()), expires_at_ms, now_ms);
-        }
         let body = Body::Inline { key: key.bytes, value };
         let used_s = seconds(now_ms);
         let content = Content { database: key.database, body, expires_at_ms, used_s, frequency: 0 };
@@ -226,42 +234,82 @@ impl Shard {
         self.write(key, &content, now_ms)
     }
 
-    /// Stores a value that is already in memory of its own: a large one without a copy.
+    /// Stores a value that is already in memory of its own: a large one without a copy. [`Engine::pack`](crate::Engine::pack) makes it.
     ///
     /// # Errors
     /// As those of [`Shard::set`].
-    pub fn set_shared(
+    pub(crate) fn set_stored(
         &mut self,
         key: &Key<'_>,
-        value: Arc<Vec<u8>>,
+        value: Stored,
         expiry: Expiry,
         now_ms: u64,
     ) -> Result<(), OutOfMemory> {
-        if key.bytes.len() + value.len() <= INLINE_BYTES_MAX {
-            return self.set(key, &value, expiry, now_ms);
+        if key.bytes.len() + value.value_bytes() <= INLINE_BYTES_MAX {
+            return self.set(key, &value.plain(), expiry, now_ms);
         }
         let old = self.find(key, now_ms);
         let expires_at_ms = self.expiry_of(old, expiry);
         self.set_large(key, value, expires_at_ms, now_ms)
     }
 
-    /// Changes when a key expires; whether there is such a key.
+    /// Changes when a key expires, and is a use of it; whether there is such a key. Needs no room: where an expiry comes to an item, it may
+    /// take memory above the limit, 6 bytes per key, for which others are evicted afterwards, as far as anything may be.
     ///
     /// # Errors
-    /// As those of [`Shard::set`].
-    pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Expiry, now_ms: u64) -> Result<bool, OutOfMemory> {
-        let Some((_, slot)) = self.find(key, now_ms) else { return Ok(false) };
+    /// When the shard has as many segments as it can number.
+    pub(crate) fn set_expiry(
+        &mut self,
+        key: &Key<'_>,
+        expiry: Expiry,
+        now_ms: u64,
+    ) -> Result<bool, OutOfMemory> {
+        let Some((at, slot)) = self.find(key, now_ms) else { return Ok(false) };
         let Some(place) = slot.place() else { return Ok(false) };
-        let value = match Item::read(self.segments.at(place)).body() {
-            Body::Inline { value, .. } => Arc::new(value.to_vec()),
-            Body::Large(number) => self.large[number as usize].stored.plain(),
-        };
-        self.set_shared(key, value, expiry, now_ms)?;
+        let expires_at_ms = self.expiry_of(Some((at, slot)), expiry);
+        let header = Header::read(self.segments.at(place));
+        let used = self.used_once_more(header).used_at(seconds(now_ms));
+        if header.expires() == expires_at_ms.is_some() {
+            let segment = self.segments.get_mut(place.segment);
+            used.write(segment.rest_mut(place.offset as usize));
+            if let Some(expires_at_ms) = expires_at_ms {
+                Item::write_expiry(segment.rest_mut(place.offset as usize), expires_at_ms);
+                segment.note_expiry(expires_at_ms);
+            }
+            return Ok(true);
+        }
+        let queue = self.queues.queue_of_any(place.segment);
+        self.rewrite(queue, at, place, (used, expires_at_ms))?;
+        self.make_up_for_rewritten(queue, header.item_bytes(), now_ms);
         Ok(true)
     }
 
+    /// Writes an item anew, with an expiry or without. Its value stays where it is if it is large.
+    fn rewrite(
+        &mut self,
+        queue: Queue,
+        at: SlotAt,
+        place: Place,
+        (header, expires_at_ms): (Header, Option<u64>),
+    ) -> Result<(), OutOfMemory> {
+        let bytes = Item::read(self.segments.at(place)).bytes().to_vec();
+        let item = Item::read(&bytes);
+        let content = Content {
+            database: header.database(),
+            body: item.body(),
+            expires_at_ms,
+            used_s: header.used_s(),
+            frequency: header.frequency(),
+        };
+        let moved = self.append_anyway(queue, &content)?;
+        self.index.put(at, Slot::new(moved));
+        self.forget_item(place, item.header);
+        self.counts.add(content.database, expires_at_ms.is_some());
+        Ok(())
+    }
+
     /// Removes a key; whether there was one.
-    pub fn remove(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
+    pub(crate) fn remove(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
         let Some((at, slot)) = self.find(key, now_ms) else { return false };
         self.discard(slot);
         self.index.remove(at);
@@ -335,6 +383,12 @@ impl Shard {
         self.discard(slot);
     }
 
+    /// How many buckets of the index the longest search for a key goes through: one or a few, whatever keys there are.
+    #[must_use]
+    pub fn longest_search(&self) -> usize {
+        self.index.longest_search()
+    }
+
     /// How many keys there are, and what became of others.
     #[must_use]
     pub fn counts(&self) -> &Counts {
@@ -376,8 +430,7 @@ impl Shard {
         let new = new.with_frequency(self.used_once_more(header).frequency());
         content.write_over(new, self.segments.at_mut(place));
         if let Some(expires_at_ms) = content.expires_at_ms {
-            let segment = self.segments.get_mut(place.segment);
-            segment.expires_at_ms = segment.expires_at_ms.min(expires_at_ms);
+            self.segments.get_mut(place.segment).note_expiry(expires_at_ms);
         }
         true
     }
@@ -385,11 +438,10 @@ impl Shard {
     fn set_large(
         &mut self,
         key: &Key<'_>,
-        value: Arc<Vec<u8>>,
+        stored: Stored,
         expires_at_ms: Option<u64>,
         now_ms: u64,
     ) -> Result<(), OutOfMemory> {
-        let stored = Stored::new(value, self.budget.pack_from_bytes());
         let large = Large { key: key.bytes.into(), stored };
         self.make_room_for(large.bytes(), now_ms)?;
         let number = self.add_large(large);
@@ -445,6 +497,11 @@ impl Shard {
         if let Body::Large(number) = body {
             self.drop_large(number);
         }
+        self.forget_item(place, header);
+    }
+
+    /// The bytes of an item are dead from now on; what it has outside is not looked at.
+    fn forget_item(&mut self, place: Place, header: Header) {
         self.uncount(header);
         let segment = self.segments.get_mut(place.segment);
         segment.live_bytes -= header.item_bytes();
@@ -497,23 +554,32 @@ impl Drop for Shard {
 }
 
 impl Value<'_> {
-    /// In memory of its own; a large one without a copy.
+    /// How many bytes it has.
     #[must_use]
-    pub fn to_shared(&self) -> Arc<Vec<u8>> {
+    pub fn length(&self) -> usize {
         match self {
-            Self::Inline(bytes) => Arc::new(bytes.to_vec()),
-            Self::Shared(shared) => Arc::clone(shared),
-            Self::Unpacked(value) => Arc::clone(value),
+            Self::Inline(bytes) => bytes.len(),
+            Self::Large(stored) => stored.value_bytes(),
         }
     }
 
-    /// Its bytes.
+    /// Its bytes, unless they are packed.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub fn plain(&self) -> Option<&[u8]> {
         match self {
-            Self::Inline(bytes) => bytes,
-            Self::Shared(shared) => shared,
-            Self::Unpacked(value) => value,
+            Self::Inline(bytes) => Some(bytes),
+            Self::Large(Stored::Plain(value)) => Some(value),
+            Self::Large(Stored::Packed(_)) => None,
+        }
+    }
+
+    /// A copy of it.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        match self {
+            Self::Inline(bytes) => bytes.to_vec(),
+            Self::Large(Stored::Plain(value)) => value.to_vec(),
+            Self::Large(Stored::Packed(packed)) => packed.unpack(),
         }
     }
 }

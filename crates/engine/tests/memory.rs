@@ -15,8 +15,8 @@ fn set(engine: &Engine, number: usize, expiry: Expiry) {
     let key = engine.key(Database::default(), name.as_bytes());
     let value = vec![number as u8; LENGTHS[number % LENGTHS.len()]];
     let set = match number % 3 {
-        0 => engine.lock(&key).set_shared(&key, Arc::new(value), expiry, NOW_MS),
-        _ => engine.lock(&key).set(&key, &value, expiry, NOW_MS),
+        0 => engine.lock(&key).set_stored(engine.pack(Arc::new(value)), expiry, NOW_MS),
+        _ => engine.lock(&key).set(&value, expiry, NOW_MS),
     };
     set.expect("there is room, or something goes for it");
 }
@@ -28,9 +28,10 @@ fn is_there(engine: &Engine, number: usize, now_ms: u64) -> bool {
     let key = engine.key(Database::default(), name.as_bytes());
     let mut hint = batch.prefetch(&key);
     batch.prefetch_item(&key, &mut hint);
-    let seen = batch.shard(&key).get_seen(&key, hint, now_ms).map(<[u8]>::to_vec);
-    let found = batch.shard(&key).get(&key, Access::Use, now_ms);
-    let found = found.map(|found| found.value.bytes().to_vec());
+    let seen = batch.at(&key).get_seen(hint, now_ms).map(<[u8]>::to_vec);
+    let mut located = batch.at(&key);
+    let found = located.get(Access::Use, now_ms);
+    let found = found.map(|found| found.value.to_vec());
     assert!(seen.is_none() || seen == found);
     if let Some(value) = &found {
         let ends = [value.first(), value.last()].map(|byte| byte.copied());
@@ -86,7 +87,7 @@ fn what_large_values_give_back_is_counted() {
     let key = engine.key(Database::default(), b"key");
     let set = |length: usize| {
         let value = vec![7; length];
-        engine.lock(&key).set(&key, &value, Expiry::Never, NOW_MS).expect("there is room");
+        engine.lock(&key).set(&value, Expiry::Never, NOW_MS).expect("there is room");
     };
     for (name, length, freed) in [
         ("nothing was there", 100_000, 0),
@@ -97,7 +98,7 @@ fn what_large_values_give_back_is_counted() {
         set(length);
         assert!(large(freed).contains(&engine.freed_bytes()), "{name}: {}", engine.freed_bytes());
     }
-    assert!(engine.lock(&key).remove(&key, NOW_MS));
+    assert!(engine.lock(&key).remove(NOW_MS));
     assert!(large(3).contains(&engine.freed_bytes()), "it is removed");
     set(100_000);
     drop(engine.clear());
@@ -109,7 +110,7 @@ fn what_large_values_give_back_is_counted() {
     (0..12).for_each(|number| {
         let name = number.to_string();
         let key = engine.key(Database::default(), name.as_bytes());
-        engine.lock(&key).set(&key, &[7; 100_000], Expiry::Never, NOW_MS).expect("something goes for it");
+        engine.lock(&key).set(&[7; 100_000], Expiry::Never, NOW_MS).expect("something goes for it");
     });
     assert!(engine.freed_bytes() > before, "some were evicted");
 }
@@ -123,18 +124,18 @@ fn an_index_that_grows_finds_every_key() {
     for number in 0..KEYS {
         let name = name(number);
         let key = engine.key(Database::default(), name.as_bytes());
-        engine.lock(&key).set(&key, b"v", Expiry::Never, NOW_MS).expect("there is room");
+        engine.lock(&key).set(b"v", Expiry::Never, NOW_MS).expect("there is room");
     }
     let is_there = |number: &usize| {
         let name = name(*number);
         let key = engine.key(Database::default(), name.as_bytes());
-        engine.lock(&key).contains(&key, NOW_MS)
+        engine.lock(&key).contains(NOW_MS)
     };
     assert_eq!((0..KEYS).filter(is_there).count(), KEYS);
     for number in (0..KEYS).step_by(2) {
         let name = name(number);
         let key = engine.key(Database::default(), name.as_bytes());
-        assert!(engine.lock(&key).remove(&key, NOW_MS));
+        assert!(engine.lock(&key).remove(NOW_MS));
     }
     assert_eq!((0..KEYS).filter(is_there).count(), KEYS / 2);
     check(&engine);

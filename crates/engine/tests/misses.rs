@@ -2,7 +2,7 @@
 //!
 //! What S3-FIFO misses object by object, and Redis, is beside in `make compare WHAT=miss-ratio`.
 
-use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings, Shard};
+use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings};
 
 const REQUESTS: u32 = 100_000;
 const REQUESTS_PER_S: u64 = 200;
@@ -52,7 +52,7 @@ fn no_more_large_values_go_than_need_be() {
             let value = vec![b'v'; value_bytes];
             let set = |name: &[u8], value: &[u8]| {
                 let key = engine.key(Database::default(), name);
-                engine.lock(&key).set(&key, value, Expiry::Never, 0).expect("there is something to evict");
+                engine.lock(&key).set(value, Expiry::Never, 0).expect("there is something to evict");
             };
             (0..3000_u32).for_each(|number| set(&number.to_be_bytes(), &value));
             let room = |engine: &Engine| bytes_max - engine.used_bytes();
@@ -95,10 +95,7 @@ fn shards_keep_their_share_of_the_memory() {
         for number in 0..160_000_u32 {
             let name = number.to_be_bytes();
             let key = engine.key(Database::default(), &name);
-            engine
-                .lock(&key)
-                .set(&key, &value, Expiry::Never, 0)
-                .expect("there is always something to evict");
+            engine.lock(&key).set(&value, Expiry::Never, 0).expect("there is always something to evict");
         }
         let keys: Vec<u64> = engine.shards().map(|shard| shard.counts().keys.iter().sum()).collect();
         let average = keys.iter().sum::<u64>() / keys.len() as u64;
@@ -112,7 +109,7 @@ fn shards_keep_their_share_of_the_memory() {
 #[test]
 fn the_last_segment_is_for_anybody() {
     let value = vec![b'v'; 4000];
-    check_last_segment(|engine, key| engine.lock(key).set(key, &value, Expiry::Never, 0).is_err());
+    check_last_segment(|engine, key| engine.lock(key).set(&value, Expiry::Never, 0).is_err());
     check_last_segment(|engine, key| {
         engine.lock_all([*key]).set_all(&[(*key, &value[..], Expiry::Never)], 0).is_err()
     });
@@ -121,12 +118,11 @@ fn the_last_segment_is_for_anybody() {
 fn check_last_segment(is_refused: impl Fn(&Engine, &Key<'_>) -> bool) {
     let engine =
         Engine::new(&Settings { bytes_max: 64 << 20, policy: Policy::NoEviction, seed: 7, threads: 1 });
-    let place = |key: &Key<'_>| std::ptr::from_ref::<Shard>(&engine.lock(key));
-    let large = place(&engine.key(Database::default(), b"first"));
+    let large = engine.shard_number(&engine.key(Database::default(), b"first"));
     let is_end = |number: u32| {
         let name = number.to_be_bytes();
         let key = engine.key(Database::default(), &name);
-        place(&key) == large && is_refused(&engine, &key)
+        engine.shard_number(&key) == large && is_refused(&engine, &key)
     };
     assert!((0..).any(is_end));
     let left_bytes = engine.bytes_max() - engine.used_bytes();
@@ -165,10 +161,10 @@ fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
         let name = number.to_be_bytes();
         let key = engine.key(Database::default(), &name);
         let mut shard = engine.lock(&key);
-        if shard.get(&key, Access::Use, now_ms).is_none() {
+        if shard.get(Access::Use, now_ms).is_none() {
             missed += u32::from(step >= REQUESTS as usize / 2);
             let value = if is_one_in(memory.long_every, number) { &long } else { &value };
-            shard.set(&key, value, Expiry::Never, now_ms).expect("there is always something to evict");
+            shard.set(value, Expiry::Never, now_ms).expect("there is always something to evict");
             drop(shard);
             let over_bytes = engine.used_bytes().saturating_sub(memory.bytes_max);
             assert!(over_bytes <= LENT_BYTES, "{policy}: {over_bytes} bytes too many at step {step}");

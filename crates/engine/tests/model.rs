@@ -6,6 +6,8 @@ use std::sync::Arc;
 use engine::{Access, Cause, Database, Engine, Expiry, Hint, OutOfMemory, Policy, Removals, Settings};
 use proptest::prelude::*;
 
+const SEGMENT_BYTES: u64 = 256 << 10;
+
 #[derive(Clone, Debug)]
 enum Step {
     Set { key: usize, value_bytes: usize, expiry: Expiry },
@@ -86,13 +88,17 @@ impl Beside {
         let key = self.engine.key(name.0, &name.1);
         let seen = self.hints.get(&number).filter(|_| expiry == Expiry::Never);
         let is_over =
-            seen.is_some_and(|hint| self.engine.lock(&key).overwrite_seen(&key, *hint, &value, self.now_ms));
+            seen.is_some_and(|hint| self.engine.lock(&key).overwrite_seen(*hint, &value, self.now_ms));
         let set = if is_over {
             Ok(())
-        } else if value_bytes.is_multiple_of(2) {
-            self.engine.lock(&key).set(&key, &value, expiry, self.now_ms)
         } else {
-            self.engine.lock(&key).set_shared(&key, Arc::new(value.clone()), expiry, self.now_ms)
+            self.engine.with_room(&key, self.now_ms, || match value_bytes.is_multiple_of(2) {
+                true => self.engine.lock(&key).set(&value, expiry, self.now_ms),
+                false => {
+                    let stored = self.engine.pack(Arc::new(value.clone()));
+                    self.engine.lock(&key).set_stored(stored, expiry, self.now_ms)
+                }
+            })
         };
         self.follow_removals();
         set?;
@@ -105,10 +111,10 @@ impl Beside {
     fn set_expiry(&mut self, number: usize, expiry: Expiry) {
         let name = name(number);
         let key = self.engine.key(name.0, &name.1);
-        let was_there = self.engine.lock(&key).set_expiry(&key, expiry, self.now_ms);
+        let was_there = self.engine.lock(&key).set_expiry(expiry, self.now_ms);
         self.follow_removals();
         let entry = self.model.get_mut(&name);
-        assert!(was_there.is_err() || was_there == Ok(entry.is_some()));
+        assert_eq!(was_there, Ok(entry.is_some()), "it needs no room");
         if let (Ok(true), Some(entry)) = (was_there, entry) {
             entry.expires_at_ms = resolve(expiry, entry.expires_at_ms);
         }
@@ -122,14 +128,15 @@ impl Beside {
         batch.prefetch_item(&key, &mut hint);
         // What was seen long ago is as good as what was seen just now.
         for hint in self.hints.insert(number, hint).into_iter().chain([hint]) {
-            if let Some(value) = batch.shard(&key).get_seen(&key, hint, self.now_ms) {
+            if let Some(value) = batch.at(&key).get_seen(hint, self.now_ms) {
                 let seen = Entry { value: value.to_vec(), expires_at_ms: None };
                 assert_eq!(Some(&seen), self.model.get(&name));
             }
         }
-        let found = batch.shard(&key).get(&key, Access::Use, self.now_ms);
-        let found = found
-            .map(|found| Entry { value: found.value.bytes().to_vec(), expires_at_ms: found.expires_at_ms });
+        let mut located = batch.at(&key);
+        let found = located.get(Access::Use, self.now_ms);
+        let found =
+            found.map(|found| Entry { value: found.value.to_vec(), expires_at_ms: found.expires_at_ms });
         assert_eq!(found.as_ref(), self.model.get(&name));
     }
 
@@ -142,7 +149,7 @@ impl Beside {
             Step::Remove(key) => {
                 let name = name(key);
                 let key = self.engine.key(name.0, &name.1);
-                let was_there = self.engine.lock(&key).remove(&key, self.now_ms);
+                let was_there = self.engine.lock(&key).remove(self.now_ms);
                 assert_eq!(was_there, self.model.remove(&name).is_some());
             }
             Step::SetExpiry { key, expiry } => self.set_expiry(key, expiry),
@@ -186,15 +193,23 @@ proptest! {
     fn without_room_what_is_there_is_right(
         steps in prop::collection::vec(step(), 100..600),
         policy in prop::sample::select(&Policy::ALL[..]),
+        (bytes_max, threads, shards) in prop::sample::select(vec![
+            (5 * SEGMENT_BYTES, 1, 1),
+            (16 << 20, 1, 2),
+            (64 << 20, 1, 8),
+            (128 << 20, 4, 16),
+        ]),
     ) {
-        // One shard of five segments: index, a queue of each kind, and two to be emptied.
-        let bytes_max = 5 * (256 << 10);
-        let mut beside = Beside::new(policy, bytes_max, 1);
+        let mut beside = Beside::new(policy, bytes_max, threads);
+        prop_assert_eq!(beside.engine.shards_count() as u64, shards);
+        // For each shard five segments are left: index, a queue of each kind, and two to be emptied.
+        let others = bytes_max.saturating_sub(beside.engine.used_bytes() + shards * 5 * SEGMENT_BYTES);
+        beside.engine.lend(0, others as usize);
         for step in &steps {
             if beside.take(step).is_err() {
                 prop_assert_ne!(policy, Policy::AllKeysS3Fifo);
             }
-            prop_assert!(beside.engine.used_bytes() <= bytes_max + (512 << 10));
+            prop_assert!(beside.engine.used_bytes() <= bytes_max + (1 + shards) * SEGMENT_BYTES);
         }
     }
 }

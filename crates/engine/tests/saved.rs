@@ -23,7 +23,7 @@ fn database(number: usize) -> Database {
 fn set(engine: &Engine, name: &(Database, Vec<u8>), value: &[u8], expires_at_ms: Option<u64>) {
     let key = engine.key(name.0, &name.1);
     let expiry = expires_at_ms.map_or(Expiry::Never, Expiry::At);
-    engine.lock(&key).set(&key, value, expiry, NOW_MS).expect("there is room");
+    engine.lock(&key).set(value, expiry, NOW_MS).expect("there is room");
 }
 
 /// Keys in three databases; each seventh expires, each 50th is large, each 400th has a large key.
@@ -45,7 +45,7 @@ fn fill(engine: &Engine, keys: usize) -> Model {
     for number in (0..keys).step_by(5) {
         let name = (database(number % 3 * 5), format!("key-{number}").into_bytes());
         let key = engine.key(name.0, &name.1);
-        engine.lock(&key).remove(&key, NOW_MS);
+        engine.lock(&key).remove(NOW_MS);
         model.remove(&name);
         if number % 2 == 0 {
             set(engine, &name, b"again", None);
@@ -73,7 +73,7 @@ fn restored(bytes: &[u8], settings: &Settings) -> (Engine, Arc<Saved>) {
 fn found(engine: &Engine, name: &(Database, Vec<u8>)) -> Option<(Vec<u8>, Option<u64>)> {
     let key = engine.key(name.0, &name.1);
     let mut shard = engine.lock(&key);
-    shard.get(&key, Access::Peek, NOW_MS).map(|found| (found.value.bytes().to_vec(), found.expires_at_ms))
+    shard.get(Access::Peek, NOW_MS).map(|found| (found.value.to_vec(), found.expires_at_ms))
 }
 
 fn check(engine: &Engine) {
@@ -186,7 +186,7 @@ fn a_policy_set_while_a_shard_is_loaded_stays_set() {
     let is_refused = writes.any(|number| {
         let name = format!("more-{number}");
         let key = after.key(database(1), name.as_bytes());
-        after.lock(&key).set(&key, &[b'a'; 1000], Expiry::Never, NOW_MS).is_err()
+        after.lock(&key).set(&[b'a'; 1000], Expiry::Never, NOW_MS).is_err()
     });
     assert!(is_refused);
 }
@@ -370,7 +370,7 @@ fn each_kind_of_damage_has_its_words() {
         (Vec::new(), "its end is missing"),
         (bytes[..bytes.len() - 1].to_vec(), "its end is missing"),
         (bytes[..70].to_vec(), "its end is missing"),
-        (with(8, &[9]), "it has format 9, and this version of Larder reads format 2 only"),
+        (with(8, &[9]), "it has format 9, and this version of Larder reads formats 2 to 3"),
         (with(20, &[9]), "it is damaged at byte 0: the begin has another checksum"),
     ];
     for (bytes, message) in cases {

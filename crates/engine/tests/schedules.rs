@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::{Access, Database, Engine, Expiry, Key, Policy, Removals, Saved, Settings};
+use engine::{Access, Database, Engine, Expiry, Key, OutOfMemory, Policy, Removals, Saved, Settings};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 
@@ -40,7 +40,7 @@ fn key<'a>(engine: &Engine, name: &'a str) -> Key<'a> {
 fn number(engine: &Engine, name: &str) -> Option<u64> {
     let key = key(engine, name);
     let mut shard = engine.lock(&key);
-    let found = shard.get(&key, Access::Use, NOW_MS)?;
+    let found = shard.get(Access::Use, NOW_MS)?;
     Some(u64::from_le_bytes(found.value.bytes()[..8].try_into().expect("a number of eight bytes")))
 }
 
@@ -71,10 +71,10 @@ fn what_is_read_and_written_under_one_guard_is_never_lost() {
                 for time in 0..TIMES {
                     let key = key(&engine, if time % 2 == 0 { "one" } else { "other" });
                     let mut shard = engine.lock(&key);
-                    let found = shard.get(&key, Access::Use, NOW_MS);
+                    let found = shard.get(Access::Use, NOW_MS);
                     let before = found.map_or(0, |found| found.value.bytes()[0]);
                     let value = value(u64::from(before) + 1, bytes);
-                    shard.set(&key, &value, Expiry::Keep, NOW_MS).expect("there is room");
+                    shard.set(&value, Expiry::Keep, NOW_MS).expect("there is room");
                 }
             })
         };
@@ -115,8 +115,8 @@ fn assert_same(engine: &Engine) {
     let keys = NAMES.map(|name| key(engine, name));
     let mut locked = engine.lock_all(keys);
     let values = keys.map(|key| {
-        let found = locked.shard(&key).get(&key, Access::Use, NOW_MS);
-        found.map(|found| found.value.bytes().to_vec())
+        let found = locked.at(&key).get(Access::Use, NOW_MS);
+        found.map(|found| found.value.to_vec())
     });
     assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
 }
@@ -127,7 +127,7 @@ fn go_through(engine: &Engine) {
     for name in NAMES.iter().chain(NAMES.iter().rev()) {
         let key = key(engine, name);
         batch.prefetch(&key);
-        batch.shard(&key).get(&key, Access::Use, NOW_MS);
+        batch.at(&key).get(Access::Use, NOW_MS);
     }
 }
 
@@ -163,10 +163,9 @@ fn memory_stays_within_its_limit_while_all_fill_it() {
                     let name = format!("{who}-{number}");
                     let key = key(&engine, &name);
                     let value = value(0, if number % 3 == 0 { 2_000_000 } else { 15_000 });
-                    let set = engine.lock(&key).set(&key, &value, Expiry::At(NOW_MS + 10), NOW_MS);
-                    if set.is_err() && engine.relieve(&key, NOW_MS) {
-                        let _ = engine.lock(&key).set(&key, &value, Expiry::Never, NOW_MS);
-                    }
+                    let expiry = Expiry::At(NOW_MS + 10);
+                    let set = || engine.lock(&key).set(&value, expiry, NOW_MS);
+                    let _ = engine.with_room(&key, NOW_MS, set);
                 }
             })
         };
@@ -207,10 +206,7 @@ fn whoever_makes_chunks_ready_ends_with_the_engine() {
                 for number in 0..4 {
                     let name = format!("{who}-{number}");
                     let key = key(&engine, &name);
-                    engine
-                        .lock(&key)
-                        .set(&key, &value(0, 100), Expiry::Never, NOW_MS)
-                        .expect("there is room");
+                    engine.lock(&key).set(&value(0, 100), Expiry::Never, NOW_MS).expect("there is room");
                 }
                 drop(engine.clear());
             })
@@ -230,7 +226,7 @@ fn saved() -> Arc<Saved> {
         let name = format!("key-{at}");
         let key = key(&before, &name);
         let value = value(at, if at % 10 == 0 { 20_000 } else { 100 });
-        before.lock(&key).set(&key, &value, Expiry::Never, NOW_MS).expect("there is room");
+        before.lock(&key).set(&value, Expiry::Never, NOW_MS).expect("there is room");
     }
     let mut bytes = Vec::new();
     before.export(1, NOW_MS, &|| 0, &mut bytes).expect("a vector takes all");
@@ -256,14 +252,11 @@ fn what_is_written_while_shards_are_loaded_stays() {
                 for at in 0..4 {
                     let name = format!("key-{at}");
                     let key = key(&engine, &name);
-                    engine
-                        .lock(&key)
-                        .set(&key, &value(at + 100, 8), Expiry::Never, NOW_MS)
-                        .expect("there is room");
+                    engine.lock(&key).set(&value(at + 100, 8), Expiry::Never, NOW_MS).expect("there is room");
                     assert_eq!(number(&engine, &name), Some(at + 100));
                 }
                 let key = key(&engine, "key-5");
-                assert!(engine.lock(&key).remove(&key, NOW_MS));
+                assert!(engine.lock(&key).remove(NOW_MS));
             })
         };
         together(vec![load(false), load(true), write]);
@@ -287,7 +280,7 @@ fn what_lives_all_the_time_is_in_the_file() {
         let names: Vec<String> = (0..20).map(|at| format!("key-{at}")).collect();
         let set = |at: usize, number: u64| {
             let key = key(&engine, &names[at]);
-            engine.lock(&key).set(&key, &value(number, 100), Expiry::Never, NOW_MS).expect("there is room");
+            engine.lock(&key).set(&value(number, 100), Expiry::Never, NOW_MS).expect("there is room");
         };
         (0..names.len()).for_each(|at| set(at, 0));
         engine.collect_removals(Removals::Collected);
@@ -298,10 +291,14 @@ fn what_lives_all_the_time_is_in_the_file() {
                     let name = format!("key-{at}");
                     let key = key(&engine, &name);
                     let before = number(&engine, &name).expect("it lives");
-                    let set = engine.lock(&key).set(&key, &value(before + 1, 100), Expiry::Never, NOW_MS);
+                    let set = engine.lock(&key).set(&value(before + 1, 100), Expiry::Never, NOW_MS);
                     set.expect("there is room");
                 }
-                engine.relieve(&key(&engine, "key-0"), NOW_MS);
+                let mut outcomes = [Err(OutOfMemory), Ok(())].into_iter();
+                let write = || outcomes.next().expect("it is not asked again");
+                engine
+                    .with_room(&key(&engine, "key-0"), NOW_MS, write)
+                    .expect("another shard gave something");
             })
         };
         let mut bytes = Vec::new();

@@ -265,8 +265,10 @@ impl Conversation {
                 }
                 match plain.execute::<F>(&mut batch, &mut self.session, output, context) {
                     Executed::Yes => at += plain.bytes(),
-                    Executed::Announced(value) => {
-                        self.value = Some(value);
+                    Executed::Announced(stored) => {
+                        // It may have to be unpacked, and others wait for the lock.
+                        drop(batch);
+                        self.value = Some(stored.plain());
                         return at + plain.bytes();
                     }
                     Executed::No => return at,

@@ -144,7 +144,7 @@ impl Shared {
 
     fn is_there(&self, database: Database, key: &[u8], now_ms: u64) -> bool {
         let key = self.engine.key(self.databases.of_engine(database), key);
-        self.engine.lock(&key).contains(&key, now_ms)
+        self.engine.lock(&key).contains(now_ms)
     }
 
     /// Keys have been removed, or exchanged, all at once; among them some that were watched.

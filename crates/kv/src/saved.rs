@@ -482,13 +482,13 @@ mod tests {
     fn value(shared: &Shared, number: usize) -> Option<Vec<u8>> {
         let name = format!("key-{number}");
         let key = shared.engine.key(Database::default(), name.as_bytes());
-        shared.engine.lock(&key).get(&key, Access::Use, now_ms()).map(|found| found.value.bytes().to_vec())
+        shared.engine.lock(&key).get(Access::Use, now_ms()).map(|found| found.value.to_vec())
     }
 
     fn set(shared: &Shared, number: usize, value: &[u8]) {
         let name = format!("key-{number}");
         let key = shared.engine.key(Database::default(), name.as_bytes());
-        shared.engine.lock(&key).set(&key, value, Expiry::Never, now_ms()).expect("there is room");
+        shared.engine.lock(&key).set(value, Expiry::Never, now_ms()).expect("there is room");
     }
 
     /// A server that has begun with a file in which all was in order then, and is not any more.

@@ -92,7 +92,7 @@ mod tests {
         for number in 0..values {
             let name = (number % keys).to_string();
             let key = engine.key(Database::default(), name.as_bytes());
-            engine.lock(&key).set(&key, &[7; 1 << 20], Expiry::Never, 0).expect("there is room");
+            engine.lock(&key).set(&[7; 1 << 20], Expiry::Never, 0).expect("there is room");
             trimming.look(&engine);
         }
         assert_eq!(ASKED.take(), expected);

@@ -154,6 +154,112 @@ fn nothing_is_evicted_for_a_request_that_has_no_room() {
     }
 }
 
+/// How much memory, how many workers: one shard, two and four.
+const SIZES: [(usize, &str); 3] = [(4 << 20, "1"), (16 << 20, "1"), (32 << 20, "2")];
+
+/// Every write ends, and other clients are answered. Then every key gets another expiry, for which there is no room.
+#[test]
+fn full_memory_refuses_writes_and_changes_expiries() {
+    for policy in ["noeviction", "volatile-lru", "volatile-ttl"] {
+        for (bytes_max, workers) in SIZES {
+            let size = bytes_max.to_string();
+            let kv = Kv::start(
+                LARDER,
+                &["--maxmemory", &size, "--maxmemory-policy", policy, "--workers", workers],
+            );
+            let value = "v".repeat(10_000);
+            let sets = (0..bytes_max / 9_000).map(|number| format!("SET key-{number} {value}"));
+            let given = ask_all(&kv, sets);
+            let refused = given.lines().filter(|line| line.starts_with("-OOM ")).count();
+            let keys = given.lines().filter(|line| *line == "+OK").count();
+            assert!(refused > 0 && keys > bytes_max / 13_000, "{policy} {size}: {keys}, {refused} refused");
+            let all = 0..bytes_max / 9_000;
+            let count = |given: String, what: &str| given.lines().filter(|line| *line == what).count();
+            let change = |command: &str| {
+                ask_all(&kv, all.clone().map(|number| command.replace('#', &number.to_string())))
+            };
+            let is_evicting = policy != "noeviction";
+            for command in ["EXPIRE key-# 1000", "PEXPIRE key-# 2000000", "PERSIST key-#"] {
+                let changed = count(change(command), ":1");
+                // With an expiry they may be evicted, to make up for the first that were given one.
+                assert!(
+                    changed == keys || is_evicting && changed * 10 > keys * 8,
+                    "{policy} {size} {command}: {changed} of {keys}"
+                );
+            }
+            let found = count(change("GETEX key-# EX 1000"), "$10000");
+            assert!(
+                found == keys || is_evicting && found * 10 > keys * 8,
+                "{policy} {size}: {found} of {keys}"
+            );
+        }
+    }
+}
+
+fn ask_all(kv: &Kv, commands: impl Iterator<Item = String>) -> String {
+    let commands: Vec<String> = commands.collect();
+    let parts = commands.chunks(500);
+    parts.map(|part| kv.ask(&part.iter().map(String::as_str).collect::<Vec<_>>())).collect()
+}
+
+/// The thread that frees what was flushed has the lowest priority: writes do not depend on it.
+#[test]
+fn there_is_room_straight_after_flushall() {
+    for (bytes_max, workers) in SIZES {
+        let kv = Kv::start(LARDER, &["--maxmemory", &bytes_max.to_string(), "--workers", workers]);
+        let value = "v".repeat(20_000);
+        let half = bytes_max / 20_000 / 2;
+        for round in 0..3 {
+            churn::fill(&kv, half * 3, 15_000..25_000);
+            let sets = (0..half).map(|number| format!("SET key-{round}-{number} {value}"));
+            let commands: Vec<String> = std::iter::once("FLUSHALL".to_owned()).chain(sets).collect();
+            let given = kv.ask(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+            let done = given.lines().filter(|line| *line == "+OK").count();
+            assert_eq!((done, kv.ask(&["DBSIZE"])), (1 + half, format!(":{half}\r\n")), "{bytes_max}");
+        }
+    }
+}
+
+/// A few bytes of a request are not worth 500 MB, whoever sends them.
+#[test]
+fn what_has_no_room_is_refused_before_it_takes_any() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"]);
+    churn::fill(&kv, 2_000, 900..1000);
+    assert_eq!(kv.ask(&["SETRANGE there 3000000 x"]), ":3000001\r\n");
+    let (before, keys) = (kv.service.peak_bytes(), kv.ask(&["DBSIZE"]));
+    for command in ["SETRANGE new 535000000 x", "SETRANGE there 535000000 x", "SETRANGE new 70000000 x"] {
+        let given = kv.ask(&[command]);
+        assert!(given.starts_with("-OOM "), "{command}: {given}");
+    }
+    let peak = kv.service.peak_bytes();
+    assert!(peak < before + (8 << 20), "{before} bytes became {peak}");
+    assert_eq!(kv.ask(&["DBSIZE"]), keys, "nothing was evicted for it");
+    assert_eq!(kv.ask(&["INCR there", "INCRBYFLOAT there 1"]).matches("not a").count(), 2);
+}
+
+/// Keys that collided whatever the seed was, as long as keys were hashed with a function that has public constants.
+#[test]
+fn keys_that_are_chosen_to_collide_do_not() {
+    const KEYS: u64 = 20_000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\nworkers = 2\nenable_debug_command = \"local\"\n").expect("a file");
+    let kv = Kv::start(LARDER, &["--config", config.to_str().expect("a path in UTF-8")]);
+    let constant = 0x3f84_d5b5_b547_0917_u64.to_le_bytes();
+    let sets = (0..KEYS).flat_map(|number| {
+        [b"*3\r\n$3\r\nSET\r\n$16\r\n", &number.to_be_bytes()[..], &constant, b"\r\n$1\r\nv\r\n"].concat()
+    });
+    let given = testkit::converse(kv.address(), &sets.collect::<Vec<u8>>(), usize::MAX);
+    assert_eq!(given, b"+OK\r\n".repeat(KEYS as usize));
+    let told = kv.ask(&["DEBUG HTSTATS 0"]);
+    let number = |name: &str| -> u64 {
+        let line = told.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
+        line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{name} is missing: {told}"))
+    };
+    assert_eq!(number("number of elements"), KEYS);
+    assert!(number("max chain length") <= 4, "{told}");
+}
+
 /// Keys that do not expire stay, however many others come; without others, writes are refused.
 #[test]
 fn volatile_policies_evict_what_expires_alone() {

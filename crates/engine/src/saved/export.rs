@@ -5,11 +5,11 @@
 //! the last one counts.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
 use super::format::{Checksum, Header, Kind, Part, ShardEntry, Trailer};
 use crate::engine::Engine;
 use crate::item::{Body, Item};
+use crate::packed::Stored;
 use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
 use crate::shard::Shard;
@@ -38,11 +38,8 @@ struct Cursor {
 struct Block {
     queue: Queue,
     items: Vec<u8>,
-    large: Vec<(Box<[u8]>, Plain)>,
+    large: Vec<(Box<[u8]>, Stored)>,
 }
-
-/// A value, shared with those who read it.
-type Plain = Arc<Vec<u8>>;
 
 /// A shard on its way out.
 struct Walk {
@@ -86,7 +83,8 @@ impl Engine {
     ) -> io::Result<Exported> {
         let mut out = Out { to, id, bytes: 0 };
         let shards = self.shards_count();
-        let header = Header { id, seed: self.seed(), saved_at_ms: now_ms, shards: shards as u32 };
+        let (seed, hashing) = (self.seed(), self.hashing());
+        let header = Header { id, seed, saved_at_ms: now_ms, shards: shards as u32, hashing };
         out.put(&header.encode())?;
         let entries = (0..shards).map(|number| self.export_shard(number, now_ms, &mut out));
         let entries = entries.collect::<io::Result<Vec<_>>>()?;
@@ -182,7 +180,9 @@ impl Walk {
         }
         let block = std::mem::replace(&mut self.block, Block::new());
         self.part(shard, Kind::Items(block.queue), [&block.items, &[]], out)?;
-        block.large.iter().try_for_each(|(key, value)| self.part(shard, Kind::Large, [key, value], out))
+        // Unpacked one after the other, when nothing is locked.
+        let mut large = block.large.iter();
+        large.try_for_each(|(key, stored)| self.part(shard, Kind::Large, [key, &stored.plain()], out))
     }
 
     fn part(
@@ -230,7 +230,7 @@ impl Block {
         self.items.extend_from_slice(item.bytes());
         if let Body::Large(number) = item.body() {
             let large = &shard.large[number as usize];
-            self.large.push((large.key.clone(), large.stored.plain()));
+            self.large.push((large.key.clone(), large.stored.clone()));
         }
     }
 }

@@ -3,7 +3,7 @@
 use twox_hash::XxHash3_64;
 
 use super::SavedError;
-use crate::hash::{Database, SHARDS_MAX};
+use crate::hash::{Database, Hashing, SHARDS_MAX};
 use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
 
@@ -11,7 +11,9 @@ use crate::segment::SEGMENT_BYTES;
 const MAGIC: [u8; 8] = *b"\x89LARDER\n";
 const MAGIC_OF_END: [u8; 8] = *b"\x89LARDER.";
 /// Of this page and of what an item looks like in a segment (`crate::item`): a change of either is a new number.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// The last one that can be read too: it does not say with which function keys were hashed.
+const FORMAT_WITHOUT_HASHING: u32 = 2;
 
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const PART_BYTES: usize = 48;
@@ -31,6 +33,8 @@ pub(super) struct Header {
     pub(super) seed: u64,
     pub(super) saved_at_ms: u64,
     pub(super) shards: u32,
+    /// With which functions.
+    pub(super) hashing: Hashing,
 }
 
 /// What a part holds.
@@ -152,6 +156,12 @@ impl Header {
         writer.put(&self.id.to_le_bytes());
         writer.put(&self.seed.to_le_bytes());
         writer.put(&self.saved_at_ms.to_le_bytes());
+        let hashing = match self.hashing {
+            Hashing::Foldhash => 0_u32,
+            Hashing::SipHash => 1,
+            Hashing::Aes => 2,
+        };
+        writer.put(&hashing.to_le_bytes());
         seal(writer.bytes)
     }
 
@@ -161,7 +171,7 @@ impl Header {
             return Err(SavedError::Foreign);
         }
         let found = reader.u32();
-        if found != FORMAT {
+        if ![FORMAT_WITHOUT_HASHING, FORMAT].contains(&found) {
             return Err(SavedError::Format { found, known: FORMAT });
         }
         if !is_sealed(bytes) {
@@ -172,7 +182,14 @@ impl Header {
         if !is_possible {
             return Err(SavedError::damaged(12, "there can't be so many shards"));
         }
-        Ok(Self { shards, id: reader.u64(), seed: reader.u64(), saved_at_ms: reader.u64() })
+        let (id, seed, saved_at_ms) = (reader.u64(), reader.u64(), reader.u64());
+        let hashing = match (found, reader.u32()) {
+            (FORMAT_WITHOUT_HASHING, _) | (_, 0) => Hashing::Foldhash,
+            (_, 1) => Hashing::SipHash,
+            (_, 2) => Hashing::Aes,
+            _ => return Err(SavedError::damaged(40, "there is no such hash")),
+        };
+        Ok(Self { id, seed, saved_at_ms, shards, hashing })
     }
 }
 

@@ -10,9 +10,9 @@ use super::read::{Opened, Parts};
 use super::{Saved, SavedError};
 use crate::budget::Budget;
 use crate::engine::{Engine, Settings};
-use crate::hash::Key;
+use crate::hash::Hash;
 use crate::index::Index;
-use crate::item::{Body, Content, HEADER_BYTES, Header, Item};
+use crate::item::{Body, HEADER_BYTES, Header, Item};
 use crate::large::Large;
 use crate::packed::Stored;
 use crate::queue::Queue;
@@ -62,15 +62,40 @@ struct Block {
 
 impl Engine {
     /// One that begins with what was saved: with the seed of that, whatever the settings say. Shards are loaded when they are needed,
-    /// or with [`Engine::load`].
+    /// or with [`Engine::load`]. Where keys were hashed with other functions, all of it is loaded before this returns.
     #[must_use]
     pub fn restored(settings: &Settings, saved: &Arc<Saved>, now_ms: u64) -> Self {
         let engine = Self::new(&Settings { seed: saved.seed(), ..*settings });
+        if engine.hashing() != saved.hashing() {
+            return Self::sorted_anew(settings, saved, now_ms);
+        }
         let shards = engine.shards_count();
         for number in 0..shards {
             let pending = Pending { saved: Arc::clone(saved), number, shards, now_ms };
             engine.shard_as_is(number).wait_for(pending);
         }
+        engine
+    }
+
+    /// Each key goes to the shard in which it is looked for from now on.
+    fn sorted_anew(settings: &Settings, saved: &Arc<Saved>, now_ms: u64) -> Self {
+        let engine = Self::new(settings);
+        let shards = engine.shards_count();
+        let pending = Pending { saved: Arc::clone(saved), number: 0, shards, now_ms };
+        let reader = engine.shard_as_is(0).empty_copy();
+        let mut loading = Loading { pending: &pending, shard: reader, written_keys: 0 };
+        match loading.sort_into(&engine) {
+            Ok(()) => {
+                let keys = engine.counts().keys.iter().sum();
+                saved.loaded_keys.fetch_add(keys, Relaxed);
+                saved.left_out_keys.fetch_add(loading.written_keys.saturating_sub(keys), Relaxed);
+            }
+            Err(error) => {
+                saved.refuse(&error);
+                drop(engine.clear());
+            }
+        }
+        saved.loaded_shards.fetch_add(shards as u64, Relaxed);
         engine
     }
 
@@ -207,6 +232,26 @@ impl Loading<'_> {
         Ok(())
     }
 
+    /// Everything that was saved goes to the shards of an engine.
+    fn sort_into(&mut self, engine: &Engine) -> Result<(), SavedError> {
+        let saved = Arc::clone(&self.pending.saved);
+        for file_shard in 0..saved.shards() {
+            let mut parts = saved.parts(file_shard);
+            while let Some(opened) = parts.next()? {
+                let mut block = self.read_block(opened, &mut parts)?;
+                block.each_item(|queue, item, large| {
+                    self.written_keys += 1;
+                    let Some(hash) = hash_of(&self.shard, item, large.as_ref()) else { return };
+                    let mut shard = engine.shard_as_is(hash.shard(self.pending.shards));
+                    // Where nothing may be evicted, what has no room is left out.
+                    let _ = shard.add_saved(queue, item, large, hash, self.pending.now_ms);
+                })?;
+                self.shard.segments.give_blank(block.segment);
+            }
+        }
+        Ok(())
+    }
+
     /// A part of items, and the parts of the large ones that follow it.
     fn read_block(&mut self, at: Opened, parts: &mut Parts<'_>) -> Result<Block, SavedError> {
         let saved = &self.pending.saved;
@@ -270,51 +315,53 @@ impl Loading<'_> {
     }
 
     fn add_one_by_one(&mut self, mut block: Block) -> Result<(), SavedError> {
-        let mut offset = 0;
-        while offset < block.items_bytes {
-            let item = Item::read(block.segment.rest(offset));
-            offset += item.header.item_bytes();
-            let large = match item.header.is_large() {
-                true => Some(block.large.next().ok_or_else(|| block.at.damaged("a value is missing"))?),
-                false => None,
-            };
+        block.each_item(|queue, item, large| {
             // Where nothing may be evicted, what has no room is left out.
-            let _ = self.add(block.queue, item, large);
-        }
+            let _ = self.add(queue, item, large);
+        })?;
         self.shard.segments.give_blank(block.segment);
         Ok(())
     }
 
+    /// Unless it belongs to another shard.
     fn add(&mut self, queue: Queue, item: Item<'_>, large: Option<Large>) -> Result<(), OutOfMemory> {
-        let (database, now_ms) = (item.header.database(), self.pending.now_ms);
-        let key = match (&large, item.body()) {
-            (Some(large), _) => large.key.to_vec(),
-            (None, Body::Inline { key, .. }) => key.to_vec(),
-            (None, Body::Large(_)) => return Ok(()),
-        };
-        let hash = self.shard.hasher.hash(database, &key);
-        if hash.shard(self.pending.shards) != self.pending.number {
+        let hash = hash_of(&self.shard, item, large.as_ref());
+        let Some(hash) = hash.filter(|hash| hash.shard(self.pending.shards) == self.pending.number) else {
             return Ok(());
-        }
+        };
         self.written_keys += 1;
-        if item.is_expired(now_ms) {
-            return Ok(());
-        }
-        let content = Content {
-            database,
-            body: item.body(),
-            expires_at_ms: item.expires_at_ms(),
-            used_s: item.header.used_s(),
-            frequency: self.shard.frequency_within(item.header.frequency()),
-        };
-        let key = Key { bytes: &key, database, hash };
-        self.shard.add_loaded(queue, &key, content, large, now_ms)
+        self.shard.add_saved(queue, item, large, hash, self.pending.now_ms)
     }
 
     fn keep_to_share(&mut self) {
-        let bytes_max = self.shard.budget.bytes_max();
-        while self.shard.budget.is_exceeded() && self.shard.relieve(bytes_max, self.pending.now_ms) {}
+        self.shard.make_up(self.pending.now_ms);
     }
+}
+
+impl Block {
+    fn each_item(&mut self, mut take: impl FnMut(Queue, Item<'_>, Option<Large>)) -> Result<(), SavedError> {
+        let mut offset = 0;
+        while offset < self.items_bytes {
+            let item = Item::read(self.segment.rest(offset));
+            offset += item.header.item_bytes();
+            let large = match item.header.is_large() {
+                true => Some(self.large.next().ok_or_else(|| self.at.damaged("a value is missing"))?),
+                false => None,
+            };
+            take(self.queue, item, large);
+        }
+        Ok(())
+    }
+}
+
+/// Nothing for a large item whose key is not there.
+fn hash_of(shard: &Shard, item: Item<'_>, large: Option<&Large>) -> Option<Hash> {
+    let key = match (large, item.body()) {
+        (Some(large), _) => &*large.key,
+        (None, Body::Inline { key, .. }) => key,
+        (None, Body::Large(_)) => return None,
+    };
+    Some(shard.hasher.hash(item.header.database(), key))
 }
 
 /// How many items there are, and how many of them are large, if they follow each other exactly.

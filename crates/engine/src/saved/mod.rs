@@ -54,7 +54,7 @@ pub enum SavedError {
     Read(#[from] io::Error),
     #[error("it is not a file of saved data")]
     Foreign,
-    #[error("it has format {found}, and this version of Larder reads format {known} only")]
+    #[error("it has format {found}, and this version of Larder reads formats 2 to {known}")]
     Format { found: u32, known: u32 },
     #[error("its end is missing")]
     Incomplete,

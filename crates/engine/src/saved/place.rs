@@ -72,23 +72,31 @@ impl Shard {
         self.point(hash, old, Slot::new(place));
     }
 
-    /// Writes an item of another shard as a new one.
-    pub(super) fn add_loaded(
+    /// Writes an item of another shard as a new one, unless it has expired.
+    pub(super) fn add_saved(
         &mut self,
         queue: Queue,
-        key: &Key<'_>,
-        content: Content<'_>,
+        item: Item<'_>,
         large: Option<Large>,
+        hash: Hash,
         now_ms: u64,
     ) -> Result<(), OutOfMemory> {
-        let mut content = content;
-        let mut outside = None;
+        if item.is_expired(now_ms) {
+            return Ok(());
+        }
+        let (header, mut body, mut outside) = (item.header, item.body(), None);
         if let Some(large) = large {
             self.make_room_for(large.bytes(), now_ms)?;
             let number = self.add_large(large);
-            outside = Some(number);
-            content.body = Body::Large(number);
+            (outside, body) = (Some(number), Body::Large(number));
         }
+        let content = Content {
+            database: header.database(),
+            body,
+            expires_at_ms: item.expires_at_ms(),
+            used_s: header.used_s(),
+            frequency: self.frequency_within(header.frequency()),
+        };
         let appended = self.append(queue, &content, now_ms);
         let place = appended.inspect_err(|_| {
             if let Some(number) = outside {
@@ -97,8 +105,14 @@ impl Shard {
         })?;
         self.counts.add(content.database, content.expires_at_ms.is_some());
         let (segments, large) = (&self.segments, &self.large);
-        let old = self.index.find(key.hash, |slot| holds(segments, large, slot, key));
-        self.point(key.hash, old, Slot::new(place));
+        let bytes = match body {
+            Body::Inline { key, .. } => key,
+            Body::Large(number) => &*large[number as usize].key,
+        };
+        let key = Key { bytes, database: content.database, hash };
+        let old =
+            self.index.find(hash, |slot| slot.place() != Some(place) && holds(segments, large, slot, &key));
+        self.point(hash, old, Slot::new(place));
         Ok(())
     }
 }

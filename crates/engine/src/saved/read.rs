@@ -6,6 +6,7 @@ use super::format::{
     Checksum, HEADER_BYTES, Header, PART_BYTES, Part, SHARD_BYTES, ShardEntry, TRAILER_BYTES, Trailer,
 };
 use super::{Progress, SavedError, Source};
+use crate::hash::Hashing;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -130,6 +131,10 @@ impl Saved {
 
     pub(super) fn seed(&self) -> u64 {
         self.header.seed
+    }
+
+    pub(super) fn hashing(&self) -> Hashing {
+        self.header.hashing
     }
 
     pub(super) fn entry(&self, shard: usize) -> &ShardEntry {

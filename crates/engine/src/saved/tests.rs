@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use twox_hash::XxHash3_64;
 
 use super::Saved;
 use super::format::{
@@ -25,7 +26,7 @@ fn sample() -> Vec<u8> {
         let key = engine.key(Database::default(), name.as_bytes());
         let value = vec![number as u8; if number.is_multiple_of(20) { 17_000 } else { number }];
         let expiry = if number.is_multiple_of(3) { Expiry::At(NOW_MS + 1) } else { Expiry::Never };
-        engine.lock(&key).set(&key, &value, expiry, NOW_MS).expect("there is room");
+        engine.lock(&key).set(&value, expiry, NOW_MS).expect("there is room");
     }
     let mut bytes = Vec::new();
     engine.export(5, NOW_MS, &|| 0, &mut bytes).expect("a vector takes all");
@@ -68,8 +69,8 @@ fn exercise(bytes: Vec<u8>, bytes_max: u64) {
         let name = format!("key-{number}");
         let key = engine.key(Database::default(), name.as_bytes());
         let mut shard = engine.lock(&key);
-        shard.get(&key, Access::Use, NOW_MS);
-        let _ = shard.set(&key, &[1; 900], Expiry::Never, NOW_MS);
+        shard.get(Access::Use, NOW_MS);
+        let _ = shard.set(&[1; 900], Expiry::Never, NOW_MS);
     }
     engine.shards().for_each(|mut shard| {
         shard.expire(usize::MAX, NOW_MS + 10);
@@ -98,8 +99,53 @@ fn a_table_that_promises_too_much_is_refused() {
     assert!(error.to_string().ends_with("more keys than bytes"), "{error}");
 }
 
+/// As a file begins whose keys were hashed with another function: before there were others, that was not told.
+fn of_other_hashing(mut bytes: Vec<u8>, format: u32, hashing: u32) -> Vec<u8> {
+    bytes[8..12].copy_from_slice(&format.to_le_bytes());
+    bytes[40..44].copy_from_slice(&hashing.to_le_bytes());
+    let checksum = XxHash3_64::oneshot(&bytes[..HEADER_BYTES - 8]);
+    bytes[HEADER_BYTES - 8..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
 #[test]
-fn an_item_looks_as_format_2_says() {
+fn keys_that_were_hashed_otherwise_are_sorted_anew() {
+    for (format, hashing) in [(2, 0), (3, 0), (3, 1), (3, 2)] {
+        for bytes_max in [5 << 20, 20 << 20, 128 << 20] {
+            let saved = Saved::open(of_other_hashing(sample(), format, hashing)).expect("it is in order");
+            let saved = Arc::new(saved);
+            let engine = Engine::restored(&settings(bytes_max), &saved, NOW_MS);
+            engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+            for number in 0..60_usize {
+                let name = format!("key-{number}");
+                let key = engine.key(Database::default(), name.as_bytes());
+                let mut located = engine.lock(&key);
+                let found = located.get(Access::Peek, NOW_MS).expect("it was saved");
+                let length = if number.is_multiple_of(20) { 17_000 } else { number };
+                assert_eq!(found.value.to_vec(), vec![number as u8; length], "{format} {hashing}");
+                assert_eq!(found.expires_at_ms.is_some(), number.is_multiple_of(3));
+            }
+            let progress = saved.progress();
+            assert_eq!((progress.keys, progress.left_out_keys, progress.failure), (60, 0, None));
+            assert_eq!(progress.shards, engine.shards_count() as u64);
+        }
+    }
+    let of_none = Saved::open(of_other_hashing(sample(), 3, 3));
+    assert!(of_none.is_err_and(|error| error.to_string().ends_with("there is no such hash")));
+}
+
+#[test]
+fn nothing_of_a_damaged_file_is_used_where_keys_are_sorted_anew() {
+    let mut bytes = of_other_hashing(sample(), 2, 0);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let saved = Arc::new(Saved::open(bytes).expect("begin and end are in order"));
+    let engine = Engine::restored(&settings(20 << 20), &saved, NOW_MS);
+    assert!(saved.is_refused() && engine.counts().keys.iter().all(|keys| *keys == 0));
+}
+
+#[test]
+fn an_item_looks_as_format_3_says() {
     let content = Content {
         database: Database::new(3).expect("it is below 16"),
         body: Body::Inline { key: b"key", value: b"value" },

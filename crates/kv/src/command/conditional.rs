@@ -1,6 +1,6 @@
 //! Commands of Redis 8.4 and Valkey 9 that change keys on a condition.
 
-use engine::{Access, Entry, Expiry};
+use engine::{Access, Entry, Expiry, Value};
 
 use super::arguments::parse_integer;
 use super::options::{Command, Options, Test, digest};
@@ -30,16 +30,16 @@ pub(super) fn delex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 fn remove_if(
     call: &Call<'_>,
     reply: &mut Reply<'_>,
-    condition: impl FnOnce(&Call<'_>, &[u8]) -> Result<bool, Refusal>,
+    condition: impl FnOnce(&Call<'_>, Value<'_>) -> Result<bool, Refusal>,
 ) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
-    let is_met = match shard.get(&key, Access::Peek, call.now_ms) {
-        Some(found) => condition(call, found.value.bytes())?,
+    let is_met = match shard.get(Access::Peek, call.now_ms) {
+        Some(found) => condition(call, found.value)?,
         None => false,
     };
     if is_met {
-        shard.remove(&key, call.now_ms);
+        shard.remove(call.now_ms);
     }
     drop(shard);
     if is_met {
@@ -53,12 +53,22 @@ fn remove_if(
 pub(super) fn digest_of(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
-    let found = shard.get(&key, Access::Use, call.now_ms);
+    let found = shard.get(Access::Use, call.now_ms);
     call.statistics.looked(found.is_some());
-    match found {
-        Some(found) => reply.bulk(format!("{:016x}", digest(found.value.bytes())).as_bytes()),
-        None => reply.null(),
-    }
+    let digest = match found.map(|found| found.value) {
+        None => {
+            reply.null();
+            return Ok(());
+        }
+        Some(Value::Inline(value)) => digest(value),
+        Some(Value::Large(stored)) => {
+            let stored = stored.clone();
+            // It may have to be unpacked.
+            drop(shard);
+            digest(&stored.plain())
+        }
+    };
+    reply.bulk(format!("{digest:016x}").as_bytes());
     Ok(())
 }
 

@@ -92,14 +92,14 @@ fn set_expiry(
     let expires_at_ms = u64::try_from(at_ms).ok().filter(|at_ms| *at_ms > call.now_ms);
     let is_set = call.with_room(&key, || {
         let mut shard = call.engine().lock(&key);
-        let Some(found) = shard.get(&key, Access::Peek, call.now_ms) else { return Ok(false) };
+        let Some(found) = shard.get(Access::Peek, call.now_ms) else { return Ok(false) };
         if !options.allow(found.expires_at_ms, at_ms) {
             return Ok(false);
         }
         // What lies in the past removes the key at once.
         match expires_at_ms {
-            Some(at_ms) => shard.set_expiry(&key, Expiry::At(at_ms), call.now_ms),
-            None => Ok(shard.remove(&key, call.now_ms)),
+            Some(at_ms) => shard.set_expiry(Expiry::At(at_ms), call.now_ms),
+            None => Ok(shard.remove(call.now_ms)),
         }
     })?;
     if is_set {
@@ -147,9 +147,9 @@ pub(super) fn persist(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let is_changed = call.with_room(&key, || {
         let mut shard = call.engine().lock(&key);
-        let found = shard.get(&key, Access::Peek, call.now_ms);
+        let found = shard.get(Access::Peek, call.now_ms);
         match found.and_then(|found| found.expires_at_ms) {
-            Some(_) => shard.set_expiry(&key, Expiry::Never, call.now_ms),
+            Some(_) => shard.set_expiry(Expiry::Never, call.now_ms),
             None => Ok(false),
         }
     })?;
@@ -182,7 +182,7 @@ pub(super) fn pexpiretime(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome
 fn time_of(call: &Call<'_>, reply: &mut Reply<'_>, time: impl Fn(u64) -> i64) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
-    let found = shard.get(&key, Access::Peek, call.now_ms);
+    let found = shard.get(Access::Peek, call.now_ms);
     call.statistics.looked(found.is_some());
     reply.integer(found.map_or(-2, |found| found.expires_at_ms.map_or(-1, time)));
     Ok(())

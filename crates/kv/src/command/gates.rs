@@ -159,7 +159,7 @@ impl<'a> Call<'a> {
         for key in self.keys_of(command) {
             // What has expired is told of before, or the client would be told of what it is about to learn.
             let name = self.key_of(key);
-            self.engine().lock(&name).contains(&name, self.now_ms);
+            self.engine().lock(&name).contains(self.now_ms);
             self.shared.settle();
             let forgotten = self.shared.interests.tracking.remember(self.session.client.id, key);
             invalidation::tell_of_forgotten(self.shared, &forgotten);
@@ -170,7 +170,7 @@ impl<'a> Call<'a> {
     fn look_before(&mut self, command: &Command) {
         let is_missing = |key: &&[u8]| {
             let key = self.key_of(key);
-            !self.engine().lock(&key).contains(&key, self.now_ms)
+            !self.engine().lock(&key).contains(self.now_ms)
         };
         let missing: Vec<&[u8]> = self.keys_of(command).filter(is_missing).collect();
         self.shared.settle();

@@ -9,7 +9,7 @@ pub(super) fn del(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut removed = 0;
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        if call.engine().lock(&key).remove(&key, call.now_ms) {
+        if call.engine().lock(&key).remove(call.now_ms) {
             call.changed(&key, Change::Del);
             removed += 1;
         }
@@ -22,7 +22,7 @@ pub(super) fn exists(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut found = 0;
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        let is_there = call.engine().lock(&key).contains(&key, call.now_ms);
+        let is_there = call.engine().lock(&key).contains(call.now_ms);
         call.statistics.looked(is_there);
         found += usize::from(is_there);
     }
@@ -34,7 +34,7 @@ pub(super) fn touch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut found = 0;
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        let is_there = call.engine().lock(&key).get(&key, Access::Use, call.now_ms).is_some();
+        let is_there = call.engine().lock(&key).get(Access::Use, call.now_ms).is_some();
         call.statistics.looked(is_there);
         found += usize::from(is_there);
     }
@@ -44,7 +44,7 @@ pub(super) fn touch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 pub(super) fn kind(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
-    let is_there = call.engine().lock(&key).contains(&key, call.now_ms);
+    let is_there = call.engine().lock(&key).contains(call.now_ms);
     call.statistics.looked(is_there);
     reply.simple(if is_there { "string" } else { "none" });
     Ok(())

@@ -1,6 +1,8 @@
 //! Commands of the set of keys as a whole, and of keys that change their names or databases.
 
-use engine::{Access, Database, Expiry, Key, Step};
+use std::sync::Arc;
+
+use engine::{Access, Database, Expiry, Key, Step, Stored, Value};
 
 use super::{Call, Change, Outcome, Refusal};
 use crate::glob;
@@ -142,7 +144,7 @@ pub(super) fn renamenx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 fn rename_to(call: &Call<'_>, target: Target) -> Result<Transfer, Refusal> {
     let (from, to) = (call.key(1), call.key(2));
     if from == to {
-        let is_there = call.engine().lock(&from).contains(&from, call.now_ms);
+        let is_there = call.engine().lock(&from).contains(call.now_ms);
         return Ok(if is_there { Transfer::NotFree } else { Transfer::NoSource });
     }
     let transferred = transfer(call, &from, &to, (Source::Removed, target))?;
@@ -232,17 +234,21 @@ fn transfer(
 ) -> Result<Transfer, Refusal> {
     call.with_room(to, || {
         let mut locked = call.engine().lock_all([*from, *to]);
-        let Some(found) = locked.shard(from).get(from, Access::Peek, call.now_ms) else {
+        let mut source_key = locked.at(from);
+        let Some(found) = source_key.get(Access::Peek, call.now_ms) else {
             return Ok(Transfer::NoSource);
         };
         let expiry = found.expires_at_ms.map_or(Expiry::Never, Expiry::At);
-        let value = found.value.to_shared();
-        if target == Target::Free && locked.shard(to).contains(to, call.now_ms) {
+        let value = match found.value {
+            Value::Inline(value) => Stored::Plain(Arc::new(value.to_vec())),
+            Value::Large(stored) => stored.clone(),
+        };
+        if target == Target::Free && locked.at(to).contains(call.now_ms) {
             return Ok(Transfer::NotFree);
         }
-        locked.shard(to).set_shared(to, value, expiry, call.now_ms)?;
+        locked.at(to).set_stored(value, expiry, call.now_ms)?;
         if source == Source::Removed {
-            locked.shard(from).remove(from, call.now_ms);
+            locked.at(from).remove(call.now_ms);
         }
         Ok(Transfer::Done)
     })

@@ -7,12 +7,14 @@ mod cluster;
 mod conditional;
 mod config;
 mod connection;
+mod editing;
 mod expiry;
 mod gates;
 mod info;
 mod keys;
 mod keyspace;
 mod latency;
+mod later;
 mod measured;
 mod numbers;
 mod object;
@@ -30,9 +32,10 @@ mod table;
 mod tracking;
 mod transactions;
 
+use std::ops::DerefMut;
 use std::sync::Arc;
 
-use engine::{Database, Engine, Expiry, Key, OutOfMemory, Shard};
+use engine::{Database, Engine, Expiry, Key, Located, OutOfMemory, Shard, Stored};
 use resp::Arguments;
 use thiserror::Error;
 
@@ -77,6 +80,13 @@ pub(crate) struct Call<'a> {
     /// An argument that has memory of its own.
     body: Option<&'a Arc<Vec<u8>>>,
     now_ms: u64,
+}
+
+/// A value that is to be stored.
+enum NewValue<'a> {
+    /// An argument, to be copied.
+    Small(&'a [u8]),
+    Large(Stored),
 }
 
 /// Why a command is refused, in the words of Redis, on which clients match.
@@ -184,6 +194,20 @@ pub(crate) fn execute(
     Done::Yes
 }
 
+impl NewValue<'_> {
+    fn store<S: DerefMut<Target = Shard>>(
+        &self,
+        located: &mut Located<'_, S>,
+        expiry: Expiry,
+        now_ms: u64,
+    ) -> Result<(), OutOfMemory> {
+        match self {
+            Self::Small(value) => located.set(value, expiry, now_ms),
+            Self::Large(stored) => located.set_stored(stored.clone(), expiry, now_ms),
+        }
+    }
+}
+
 impl<'a> Call<'a> {
     fn run(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
         let command = self.find(name)?;
@@ -256,19 +280,17 @@ impl<'a> Call<'a> {
         &self.shared.engine
     }
 
-    /// Stores an argument as the value of a key. One that has memory of its own stays there.
-    fn store(
-        &self,
-        shard: &mut Shard,
-        key: &Key<'_>,
-        index: usize,
-        expiry: Expiry,
-    ) -> Result<(), OutOfMemory> {
+    /// An argument as it is to be stored. One that has memory of its own stays there, and a large one is packed: nothing may be locked.
+    fn value(&self, index: usize) -> NewValue<'a> {
         let value = self.argument(index);
-        match self.body.filter(|body| std::ptr::eq(body.as_slice(), value)) {
-            Some(body) => shard.set_shared(key, Arc::clone(body), expiry, self.now_ms),
-            None => shard.set(key, value, expiry, self.now_ms),
+        if let Some(body) = self.body.filter(|body| std::ptr::eq(body.as_slice(), value)) {
+            return NewValue::Large(self.engine().pack(Arc::clone(body)));
         }
+        // What could not be held is refused by whoever stores it, and need not be copied for that.
+        if self.engine().is_to_be_packed(value.len()) && self.engine().could_hold(value.len()) {
+            return NewValue::Large(self.engine().pack(Arc::new(value.to_vec())));
+        }
+        NewValue::Small(value)
     }
 
     /// Refuses what could not be held even if all else were evicted for it.
@@ -283,16 +305,11 @@ impl<'a> Call<'a> {
         key: &Key<'_>,
         mut write: impl FnMut() -> Result<T, OutOfMemory>,
     ) -> Result<T, Refusal> {
-        loop {
-            match write() {
-                Ok(done) => return Ok(done),
-                Err(OutOfMemory) if !self.engine().could_hold(self.arguments.bytes_everywhere()) => {
-                    return Err(Refusal::OutOfMemory);
-                }
-                Err(OutOfMemory) if self.engine().relieve(key, self.now_ms) => {}
-                Err(OutOfMemory) => return Err(Refusal::OutOfMemory),
-            }
+        if let Ok(done) = write() {
+            return Ok(done);
         }
+        self.check_size(self.arguments.bytes_everywhere())?;
+        self.engine().with_room(key, self.now_ms, write).map_err(|OutOfMemory| Refusal::OutOfMemory)
     }
 }
 

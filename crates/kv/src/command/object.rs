@@ -12,9 +12,8 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 
 pub(super) fn encoding(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     with_found(call, reply, |found, reply| {
-        let value = found.value.bytes();
-        let encoding = match value.len() {
-            _ if parse_integer(value).is_ok() => "int",
+        let encoding = match found.value.length() {
+            _ if found.value.plain().is_some_and(|value| parse_integer(value).is_ok()) => "int",
             0..=EMBEDDED_BYTES_MAX => "embstr",
             _ => "raw",
         };
@@ -47,7 +46,7 @@ fn with_found(
 ) -> Outcome {
     let key = call.key(2);
     let mut shard = call.engine().lock(&key);
-    match shard.get(&key, Access::Peek, call.now_ms) {
+    match shard.get(Access::Peek, call.now_ms) {
         Some(found) => tell(&found, reply),
         None => reply.null(),
     }
@@ -66,7 +65,7 @@ pub(super) fn memory_usage(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcom
         _ => return Err(Refusal::Syntax),
     }
     let key = call.key(2);
-    match call.engine().lock(&key).memory_bytes(&key, call.now_ms) {
+    match call.engine().lock(&key).memory_bytes(call.now_ms) {
         Some(bytes) => reply.count(bytes),
         None => reply.null(),
     }

@@ -1,6 +1,8 @@
 //! Options that SET, GETEX, MSETEX and DELEX share: when a key expires, and on which condition it is changed.
 
-use engine::{Access, Expiry, Key, Shard};
+use std::ops::DerefMut;
+
+use engine::{Access, Expiry, Located, Shard, Value};
 use twox_hash::XxHash3_64;
 
 use super::arguments::parse_integer;
@@ -165,13 +167,17 @@ impl Lifetime<'_> {
 
 impl Condition<'_> {
     /// Whether the key may be changed.
-    pub(super) fn is_met(self, shard: &mut Shard, key: &Key<'_>, now_ms: u64) -> Result<bool, Refusal> {
+    pub(super) fn is_met<S: DerefMut<Target = Shard>>(
+        self,
+        located: &mut Located<'_, S>,
+        now_ms: u64,
+    ) -> Result<bool, Refusal> {
         match self {
             Self::Always => Ok(true),
-            Self::IfMissing => Ok(!shard.contains(key, now_ms)),
-            Self::IfThere => Ok(shard.contains(key, now_ms)),
-            Self::If(test, operand) => match shard.get(key, Access::Peek, now_ms) {
-                Some(found) => test.is_met(found.value.bytes(), operand),
+            Self::IfMissing => Ok(!located.contains(now_ms)),
+            Self::IfThere => Ok(located.contains(now_ms)),
+            Self::If(test, operand) => match located.get(Access::Peek, now_ms) {
+                Some(found) => test.is_met(found.value, operand),
                 // What is not there is not equal to anything.
                 None => Ok(matches!(test, Test::NotEqual | Test::DigestNotEqual)),
             },
@@ -184,13 +190,23 @@ impl Test {
         TESTS.into_iter().find(|(word, _)| call.is_word(index, word)).map(|(_, test)| test)
     }
 
-    pub(super) fn is_met(self, value: &[u8], operand: &[u8]) -> Result<bool, Refusal> {
+    /// Of a value that is kept compressed, as little is unpacked as can be.
+    pub(super) fn is_met(self, value: Value<'_>, operand: &[u8]) -> Result<bool, Refusal> {
+        let is_equal = || value.length() == operand.len() && with_bytes(value, |bytes| bytes == operand);
+        let digest = || with_bytes(value, digest);
         Ok(match self {
-            Self::Equal => value == operand,
-            Self::NotEqual => value != operand,
-            Self::DigestEqual => digest(value) == parse_digest(operand)?,
-            Self::DigestNotEqual => digest(value) != parse_digest(operand)?,
+            Self::Equal => is_equal(),
+            Self::NotEqual => !is_equal(),
+            Self::DigestEqual => digest() == parse_digest(operand)?,
+            Self::DigestNotEqual => digest() != parse_digest(operand)?,
         })
+    }
+}
+
+fn with_bytes<T>(value: Value<'_>, look: impl FnOnce(&[u8]) -> T) -> T {
+    match value.plain() {
+        Some(bytes) => look(bytes),
+        None => look(&value.to_vec()),
     }
 }
 

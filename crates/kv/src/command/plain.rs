@@ -1,8 +1,6 @@
 //! GET, SET and DEL as nearly all clients send them, without what other commands need: a table, a list of arguments, room for refusals.
 
-use std::sync::Arc;
-
-use engine::{Access, Batch, Database, Expiry, Hint, Key, Shard, Value};
+use engine::{Access, Batch, Database, Expiry, Hint, Key, Located, Shard, Stored, Value};
 use resp::{Short, ShortScanner};
 
 use super::{Change, Command, changed, table};
@@ -78,8 +76,8 @@ enum Verb {
 #[derive(Debug)]
 pub(crate) enum Executed {
     Yes,
-    /// The reply is a bulk string: its length has been written, these bytes and the line end are to follow.
-    Announced(Arc<Vec<u8>>),
+    /// The reply is a bulk string: its length has been written, its bytes and the line end are to follow.
+    Announced(Stored),
     /// Nothing has happened, and [`execute`](super::execute) is to tell why.
     No,
 }
@@ -132,11 +130,11 @@ impl<'a> Plain<'a> {
     ) -> Executed {
         let (begin, version) = (out.len(), F::version(session));
         let reply = &mut Reply { out, version };
-        let shard = batch.shard(&self.key);
+        let located = batch.at(&self.key);
         let executed = match self.verb {
-            Verb::Get => self.get::<F>(shard, session, reply, context.now_ms),
-            Verb::Set => self.set(shard, session, reply, context),
-            Verb::Del => self.del(shard, session, reply, context),
+            Verb::Get => self.get::<F>(located, session, reply, context.now_ms),
+            Verb::Set => self.set(located, session, reply, context),
+            Verb::Del => self.del(located, session, reply, context),
         };
         if matches!(executed, Executed::Yes) {
             F::finish(reply.out, begin);
@@ -147,14 +145,14 @@ impl<'a> Plain<'a> {
     #[inline(always)]
     fn get<F: Form>(
         &self,
-        shard: &mut Shard,
+        mut located: Located<'_, &mut Shard>,
         session: &mut Session,
         reply: &mut Reply<'_>,
         now_ms: u64,
     ) -> Executed {
         session.command = Some(GET_COMMAND);
-        let Some(value) = shard.get_seen(&self.key, self.hint, now_ms) else {
-            return self.get_anywhere(F::LARGE, shard, session, reply, now_ms);
+        let Some(value) = located.get_seen(self.hint, now_ms) else {
+            return self.get_anywhere(F::LARGE, located, session, reply, now_ms);
         };
         reply.bulk(value);
         session.tally.hits += 1;
@@ -164,14 +162,15 @@ impl<'a> Plain<'a> {
     #[inline(always)]
     fn set(
         &self,
-        shard: &mut Shard,
+        mut located: Located<'_, &mut Shard>,
         session: &mut Session,
         reply: &mut Reply<'_>,
         context: &Context<'_>,
     ) -> Executed {
         let now_ms = context.now_ms;
-        let is_set = shard.overwrite_seen(&self.key, self.hint, self.value, now_ms)
-            || shard.set(&self.key, self.value, Expiry::Never, now_ms).is_ok();
+        let is_set = located.overwrite_seen(self.hint, self.value, now_ms)
+            || !context.shared.engine.is_to_be_packed(self.value.len())
+                && located.set(self.value, Expiry::Never, now_ms).is_ok();
         if !is_set {
             return Executed::No;
         }
@@ -184,12 +183,12 @@ impl<'a> Plain<'a> {
 
     fn del(
         &self,
-        shard: &mut Shard,
+        mut located: Located<'_, &mut Shard>,
         session: &mut Session,
         reply: &mut Reply<'_>,
         context: &Context<'_>,
     ) -> Executed {
-        let is_removed = shard.remove(&self.key, context.now_ms);
+        let is_removed = located.remove(context.now_ms);
         reply.count(usize::from(is_removed));
         session.tally.dels += 1;
         session.command = Some(DEL_COMMAND);
@@ -203,25 +202,28 @@ impl<'a> Plain<'a> {
     fn get_anywhere(
         &self,
         how: Large,
-        shard: &mut Shard,
+        mut located: Located<'_, &mut Shard>,
         session: &mut Session,
         reply: &mut Reply<'_>,
         now_ms: u64,
     ) -> Executed {
-        match shard.get(&self.key, Access::Use, now_ms).map(|found| found.value) {
+        match located.get(Access::Use, now_ms).map(|found| found.value) {
             Some(Value::Inline(value)) => {
                 reply.bulk(value);
                 session.tally.hits += 1;
             }
-            Some(large) if how == Large::Copied => {
-                reply.bulk(large.bytes());
+            Some(Value::Large(stored)) if how == Large::Copied => match stored {
+                Stored::Plain(value) => {
+                    reply.bulk(value);
+                    session.tally.hits += 1;
+                }
+                // It is to be unpacked where nothing is locked.
+                Stored::Packed(_) => return Executed::No,
+            },
+            Some(Value::Large(stored)) => {
+                reply.announce(stored.value_bytes());
                 session.tally.hits += 1;
-            }
-            Some(large @ (Value::Shared(_) | Value::Unpacked(_))) => {
-                let value = large.to_shared();
-                reply.announce(value.len());
-                session.tally.hits += 1;
-                return Executed::Announced(value);
+                return Executed::Announced(stored.clone());
             }
             None => {
                 reply.null();

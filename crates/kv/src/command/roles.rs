@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use engine::Database;
+
 use super::{Call, Outcome, Refusal};
 use crate::reply::Reply;
 
@@ -114,15 +116,29 @@ pub(super) fn set_active_expire(call: &mut Call<'_>, reply: &mut Reply<'_>) -> O
 pub(super) fn debug_object(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(2);
     let mut shard = call.engine().lock(&key);
-    let bytes = shard.memory_bytes(&key, call.now_ms);
-    let found = shard.get(&key, engine::Access::Peek, call.now_ms);
+    let bytes = shard.memory_bytes(call.now_ms);
+    let found = shard.get(engine::Access::Peek, call.now_ms);
     let (Some(bytes), Some(found)) = (bytes, found) else { return Err(Refusal::NoSuchKey) };
     reply.simple(&format!(
         "Value at:0x0 refcount:1 encoding:raw serializedlength:{} lru:0 lru_seconds_idle:{} frequency:{} bytes:{bytes}",
-        found.value.bytes().len(),
+        found.value.length(),
         found.idle_s,
         found.frequency,
     ));
+    Ok(())
+}
+
+/// DEBUG HTSTATS dbid
+pub(super) fn debug_htstats(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let number = usize::try_from(call.integer(2)?).map_err(|_| Refusal::Database)?;
+    let database = Database::new(number).ok_or(Refusal::Database)?;
+    let keys = call.engine().counts().keys[call.shared.databases.of_engine(database).number()];
+    let longest = call.engine().shards_as_they_are().map(|shard| shard.longest_search()).max();
+    let text = format!(
+        "[Dictionary HT]\n number of elements: {keys}\n max chain length: {}\n",
+        longest.unwrap_or_default()
+    );
+    reply.bulk(text.as_bytes());
     Ok(())
 }
 

@@ -1,60 +1,59 @@
 //! Commands of values.
 
-use std::sync::Arc;
+use std::ops::DerefMut;
 
-use engine::{Access, Entry, Expiry, Key, OutOfMemory, Shard};
+use engine::{Access, Entry, Expiry, Key, Located, OutOfMemory, Shard, Stored, Value};
 
 use super::expiry::{Unit, relative};
+use super::later::Later;
 use super::options::{Command, Condition, Options};
 use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
-/// Of a value that commands put together.
-const VALUE_BYTES_MAX: usize = 512 << 20;
-
 pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
-    let mut shard = call.engine().lock(&key);
-    let found = shard.get(&key, Access::Use, call.now_ms);
-    call.statistics.looked(found.is_some());
-    reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
+    let mut later = Later::default();
+    reply_value(call, &mut call.engine().lock(&key), (reply, &mut later));
+    later.finish(reply);
     Ok(())
 }
 
 pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     reply.array(call.length() - 1);
+    let mut later = Later::default();
     let mut locked = call.engine().lock_all(call.from(1).map(|bytes| call.key_of(bytes)));
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        let found = locked.shard(&key).get(&key, Access::Use, call.now_ms);
-        call.statistics.looked(found.is_some());
-        reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
+        reply_value(call, &mut locked.at(&key), (reply, &mut later));
     }
+    drop(locked);
+    later.finish(reply);
     Ok(())
 }
 
 pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = Options::read(call, 3, Command::Set)?;
     let expiry = options.expiry(call, Command::Set)?.unwrap_or(Expiry::Never);
-    let key = call.key(1);
-    let begin = reply.out.len();
+    let (key, value) = (call.key(1), call.value(2));
+    let (begin, mut later) = (reply.out.len(), Later::default());
     let is_set = call.with_room(&key, || {
-        reply.out.truncate(begin);
-        let mut shard = call.engine().lock(&key);
-        let is_met = options.condition.is_met(&mut shard, &key, call.now_ms);
+        later.begin_again(begin, reply);
+        let mut located = call.engine().lock(&key);
+        let is_met = options.condition.is_met(&mut located, call.now_ms);
         let is_set = is_met == Ok(true);
         if options.is_old_wanted {
-            reply_value(call, &mut shard, &key, reply);
+            reply_value(call, &mut located, (reply, &mut later));
         } else if is_set {
             reply.ok();
         } else {
             reply.null();
         }
         if is_set {
-            call.store(&mut shard, &key, 2, expiry)?;
+            value.store(&mut located, expiry, call.now_ms)?;
         }
         Ok(is_met)
     })??;
+    later.finish(reply);
     if is_set {
         changed_by_set(call, &key, expiry);
     }
@@ -68,19 +67,23 @@ fn changed_by_set(call: &Call<'_>, key: &Key<'_>, expiry: Expiry) {
     }
 }
 
-fn reply_value(call: &Call<'_>, shard: &mut Shard, key: &Key<'_>, reply: &mut Reply<'_>) {
-    let found = shard.get(key, Access::Use, call.now_ms);
+fn reply_value<S: DerefMut<Target = Shard>>(
+    call: &Call<'_>,
+    located: &mut Located<'_, S>,
+    (reply, later): (&mut Reply<'_>, &mut Later),
+) {
+    let found = located.get(Access::Use, call.now_ms);
     call.statistics.looked(found.is_some());
-    reply.bulk_or_null(found.as_ref().map(|found| found.value.bytes()));
+    later.reply(found.as_ref(), reply);
 }
 
 pub(super) fn setnx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let key = call.key(1);
+    let (key, value) = (call.key(1), call.value(2));
     let is_set = call.with_room(&key, || {
-        let mut shard = call.engine().lock(&key);
-        let is_set = !shard.contains(&key, call.now_ms);
+        let mut located = call.engine().lock(&key);
+        let is_set = !located.contains(call.now_ms);
         if is_set {
-            call.store(&mut shard, &key, 2, Expiry::Never)?;
+            value.store(&mut located, Expiry::Never, call.now_ms)?;
         }
         Ok(is_set)
     })?;
@@ -101,32 +104,35 @@ pub(super) fn psetex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 fn set_expiring(call: &Call<'_>, reply: &mut Reply<'_>, unit: Unit, command: &'static str) -> Outcome {
     let expiry = relative(call.integer(2)?, unit, call.now_ms, command)?;
-    let key = call.key(1);
-    call.with_room(&key, || call.store(&mut call.engine().lock(&key), &key, 3, expiry))?;
+    let (key, value) = (call.key(1), call.value(3));
+    call.with_room(&key, || value.store(&mut call.engine().lock(&key), expiry, call.now_ms))?;
     changed_by_set(call, &key, expiry);
     reply.ok();
     Ok(())
 }
 
 pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let key = call.key(1);
-    let begin = reply.out.len();
+    let (key, value) = (call.key(1), call.value(2));
+    let (begin, mut later) = (reply.out.len(), Later::default());
     call.with_room(&key, || {
-        reply.out.truncate(begin);
-        let mut shard = call.engine().lock(&key);
-        reply_value(call, &mut shard, &key, reply);
-        call.store(&mut shard, &key, 2, Expiry::Never)
+        later.begin_again(begin, reply);
+        let mut located = call.engine().lock(&key);
+        reply_value(call, &mut located, (reply, &mut later));
+        value.store(&mut located, Expiry::Never, call.now_ms)
     })?;
+    later.finish(reply);
     call.changed(&key, Change::Set);
     Ok(())
 }
 
 pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
-    let mut shard = call.engine().lock(&key);
-    reply_value(call, &mut shard, &key, reply);
-    let is_removed = shard.remove(&key, call.now_ms);
-    drop(shard);
+    let mut later = Later::default();
+    let mut located = call.engine().lock(&key);
+    reply_value(call, &mut located, (reply, &mut later));
+    let is_removed = located.remove(call.now_ms);
+    drop(located);
+    later.finish(reply);
     if is_removed {
         call.changed(&key, Change::Del);
     }
@@ -137,18 +143,19 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = Options::read(call, 2, Command::GetEx)?;
     let key = call.key(1);
     // In the order of Redis: no key, no look at the time.
-    if !call.engine().lock(&key).contains(&key, call.now_ms) {
+    if !call.engine().lock(&key).contains(call.now_ms) {
         reply.null();
         return Ok(());
     }
     let change = options.expiry(call, Command::GetEx)?;
-    let begin = reply.out.len();
+    let (begin, mut later) = (reply.out.len(), Later::default());
     let changed = call.with_room(&key, || {
-        reply.out.truncate(begin);
-        let mut shard = call.engine().lock(&key);
-        reply_value(call, &mut shard, &key, reply);
-        change.map_or(Ok(None), |expiry| expire(&mut shard, &key, expiry, call.now_ms))
+        later.begin_again(begin, reply);
+        let mut located = call.engine().lock(&key);
+        reply_value(call, &mut located, (reply, &mut later));
+        change.map_or(Ok(None), |expiry| expire(&mut located, expiry, call.now_ms))
     })?;
+    later.finish(reply);
     if let Some(change) = changed {
         call.changed(&key, change);
     }
@@ -156,18 +163,17 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 /// Changes when a key expires: now, if that is in the past. What has changed by it, if anything.
-fn expire(
-    shard: &mut Shard,
-    key: &Key<'_>,
+fn expire<S: DerefMut<Target = Shard>>(
+    located: &mut Located<'_, S>,
     expiry: Expiry,
     now_ms: u64,
 ) -> Result<Option<Change>, OutOfMemory> {
-    let Some(found) = shard.get(key, Access::Peek, now_ms) else { return Ok(None) };
+    let Some(found) = located.get(Access::Peek, now_ms) else { return Ok(None) };
     match expiry {
         Expiry::Never if found.expires_at_ms.is_none() => Ok(None),
-        Expiry::At(at_ms) if at_ms <= now_ms => Ok(shard.remove(key, now_ms).then_some(Change::Del)),
+        Expiry::At(at_ms) if at_ms <= now_ms => Ok(located.remove(now_ms).then_some(Change::Del)),
         _ => {
-            shard.set_expiry(key, expiry, now_ms)?;
+            located.set_expiry(expiry, now_ms)?;
             Ok(Some(if expiry == Expiry::Never { Change::Persist } else { Change::Expire }))
         }
     }
@@ -207,8 +213,7 @@ pub(super) fn set_all(
     }
     let is_set = call.with_room(first, || {
         let mut locked = call.engine().lock_all(entries.iter().map(|(key, ..)| *key));
-        let is_met =
-            |(key, ..): &Entry<'_>| condition.is_met(locked.shard(key), key, call.now_ms) == Ok(true);
+        let is_met = |(key, ..): &Entry<'_>| condition.is_met(&mut locked.at(key), call.now_ms) == Ok(true);
         let is_set = entries.iter().all(is_met);
         if is_set {
             locked.set_all(entries, call.now_ms)?;
@@ -224,20 +229,26 @@ pub(super) fn set_all(
 pub(super) fn strlen(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);
-    let found = shard.get(&key, Access::Use, call.now_ms);
+    let found = shard.get(Access::Use, call.now_ms);
     call.statistics.looked(found.is_some());
-    reply.count(found.map_or(0, |found| found.value.bytes().len()));
+    reply.count(found.map_or(0, |found| found.value.length()));
     Ok(())
 }
 
 pub(super) fn getrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let key = call.key(1);
-    let mut shard = call.engine().lock(&key);
-    let found = shard.get(&key, Access::Use, call.now_ms);
+    let mut located = call.engine().lock(&key);
+    let found = located.get(Access::Use, call.now_ms);
     call.statistics.looked(found.is_some());
-    let value = found.as_ref().map_or(&[][..], |found| found.value.bytes());
-    reply.bulk(range(value, start, end));
+    match found.map(|found| found.value) {
+        Some(Value::Large(packed @ Stored::Packed(_))) => {
+            let packed = packed.clone();
+            drop(located);
+            reply.bulk(range(&packed.plain(), start, end));
+        }
+        value => reply.bulk(range(value.as_ref().and_then(Value::plain).unwrap_or_default(), start, end)),
+    }
     Ok(())
 }
 
@@ -252,62 +263,31 @@ fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
     if start > end { &[] } else { &value[start as usize..=end as usize] }
 }
 
-pub(super) fn append(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let length = change(call, Change::Append, |value| {
-        let more = call.argument(2);
-        check_length(value.len().saturating_add(more.len()))?;
-        value.extend_from_slice(more);
-        Ok(())
-    })?;
-    reply.count(length);
-    Ok(())
-}
-
-pub(super) fn setrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let offset = usize::try_from(call.integer(2)?).map_err(|_| Refusal::Offset)?;
-    let part = call.argument(3);
-    if part.is_empty() {
-        return strlen(call, reply);
-    }
-    let length = change(call, Change::SetRange, |value| {
-        let end = offset.saturating_add(part.len());
-        check_length(end)?;
-        value.resize(value.len().max(end), 0);
-        value[offset..end].copy_from_slice(part);
-        Ok(())
-    })?;
-    reply.count(length);
-    Ok(())
-}
-
-fn check_length(bytes: usize) -> Outcome {
-    if bytes > VALUE_BYTES_MAX { Err(Refusal::TooLong) } else { Ok(()) }
-}
-
-/// Changes the value of the first argument, which begins empty, and leaves its expiry; its length then.
-pub(super) fn change(
-    call: &Call<'_>,
-    what: Change,
-    change: impl Fn(&mut Vec<u8>) -> Outcome,
-) -> Result<usize, Refusal> {
+/// Changes the number that is the value of the first argument, which begins empty, and leaves its expiry.
+pub(super) fn change(call: &Call<'_>, what: Change, change: impl Fn(&mut Vec<u8>) -> Outcome) -> Outcome {
     let key = call.key(1);
-    let length = call.with_room(&key, || {
-        let mut shard = call.engine().lock(&key);
-        let found = shard.get(&key, Access::Use, call.now_ms);
-        let mut value = found.map_or_else(Vec::new, |found| found.value.bytes().to_vec());
+    call.with_room(&key, || {
+        let mut located = call.engine().lock(&key);
+        let found = located.get(Access::Use, call.now_ms);
+        // What is too long for any number need not be copied to find that out.
+        let is_too_long = found.as_ref().is_some_and(|found| found.value.length() > NUMBER_BYTES_MAX);
+        if is_too_long {
+            let refusal = if what == Change::IncrByFloat { Refusal::NotFloat } else { Refusal::NotInteger };
+            return Ok(Err(refusal));
+        }
+        let mut value = found.map_or_else(Vec::new, |found| found.value.to_vec());
         if let Err(refusal) = change(&mut value) {
             return Ok(Err(refusal));
         }
-        let length = value.len();
-        if let Err(refusal) = call.check_size(length) {
-            return Ok(Err(refusal));
-        }
-        shard.set_shared(&key, Arc::new(value), Expiry::Keep, call.now_ms)?;
-        Ok(Ok(length))
+        located.set(&value, Expiry::Keep, call.now_ms)?;
+        Ok(Ok(()))
     })??;
     call.changed(&key, what);
-    Ok(length)
+    Ok(())
 }
+
+/// As Redis has it.
+const NUMBER_BYTES_MAX: usize = 5 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! LCS.
 
-use engine::Access;
+use std::sync::Arc;
+
+use engine::{Access, Value};
 
 use super::{Call, Outcome, Refusal};
 use crate::lcs::{self, CELLS_MAX};
@@ -73,9 +75,17 @@ fn options(call: &Call<'_>) -> Result<Options, Refusal> {
     Ok(options)
 }
 
-fn value(call: &Call<'_>, index: usize) -> Vec<u8> {
+fn value(call: &Call<'_>, index: usize) -> Arc<Vec<u8>> {
     let key = call.key(index);
     let mut shard = call.engine().lock(&key);
-    let found = shard.get(&key, Access::Use, call.now_ms);
-    found.map_or_else(Vec::new, |found| found.value.bytes().to_vec())
+    match shard.get(Access::Use, call.now_ms).map(|found| found.value) {
+        None => Arc::default(),
+        Some(Value::Inline(value)) => Arc::new(value.to_vec()),
+        Some(Value::Large(stored)) => {
+            let stored = stored.clone();
+            // It may have to be unpacked.
+            drop(shard);
+            stored.plain()
+        }
+    }
 }

@@ -6,8 +6,9 @@ use foldhash::fast::FixedState;
 
 use super::arguments::parse_integer;
 use super::{
-    Call, Outcome, catalog, client, cluster, conditional, config, connection, expiry, info, keys, keyspace,
-    latency, numbers, object, pubsub, roles, saving, server, strings, subsequence, tracking, transactions,
+    Call, Outcome, catalog, client, cluster, conditional, config, connection, editing, expiry, info, keys,
+    keyspace, latency, numbers, object, pubsub, roles, saving, server, strings, subsequence, tracking,
+    transactions,
 };
 use crate::reply::Reply;
 
@@ -263,7 +264,7 @@ static COMMANDS: &[Command] = commands! {
     "acl|list" 2 ADMIN NONE "server" "6.0.0" roles::acl_list, "Tells what users may do.", "", "", "There is one user; its passwords are not told.";
     "acl|users" 2 ADMIN NONE "server" "6.0.0" roles::users, "Gives the names of users.";
     "acl|whoami" 2 SESSION NONE "server" "6.0.0" roles::whoami, "Gives the name of the user.";
-    "append" 3 WRITE ONE "string" "2.0.0" strings::append, "Appends to a value; sets it if there is none.", "key value";
+    "append" 3 WRITE ONE "string" "2.0.0" editing::append, "Appends to a value; sets it if there is none.", "key value", "O(1) on average, for a short part", "A value that is kept compressed, or that is being sent to a client, is copied as a whole.";
     "asking" 1 SESSION NONE "cluster" "3.0.0" cluster::accept, "Is accepted: no slot moves here.";
     "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.", "[username] password";
     "bgsave" -1 ADMIN NONE "server" "1.0.0" saving::bgsave, "Writes all keys to disk, while clients go on.", "[SCHEDULE]";
@@ -312,6 +313,7 @@ static COMMANDS: &[Command] = commands! {
     "dbsize" 1 READ NONE "server" "1.0.0" server::dbsize, "Counts the keys of the database.";
     "debug" -2 ADMIN NONE "server" "1.0.0" super::container, "Is for tests.";
     "debug|error" 3 ADMIN NONE "server" "1.0.0" roles::debug_error, "Replies with an error.", "message";
+    "debug|htstats" 3 ADMIN NONE "server" "1.0.0" roles::debug_htstats, "Tells how long a search for a key can be.", "dbid", "O(N) for N keys", "All databases share their tables: the chain is the longest of all, in buckets of ten keys.";
     "debug|object" 3 ADMIN SECOND "server" "1.0.0" roles::debug_object, "Tells how a value is stored.", "key";
     "debug|set-active-expire" 3 ADMIN NONE "server" "1.0.0" roles::set_active_expire, "Lets expired keys be until they are asked for, or not.", "0 | 1";
     "debug|sleep" 3 ADMIN NONE "server" "1.0.0" roles::sleep, "Does nothing for a while, up to a minute.", "seconds";
@@ -400,7 +402,7 @@ static COMMANDS: &[Command] = commands! {
     "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.", "key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]";
     "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.", "key seconds value";
     "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.", "key value";
-    "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" strings::setrange, "Writes over a part of a value.", "key offset value";
+    "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" editing::setrange, "Writes over a part of a value.", "key offset value";
     "shutdown" -1 SAVE NONE "server" "1.0.0" saving::shutdown, "Ends the server; all keys are written to disk before, if it has a file for them.", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]";
     "slowlog" -2 ADMIN NONE "server" "2.2.12" super::container, "Tells which commands took long.";
     "slowlog|get" -2 ADMIN NONE "server" "2.2.12" latency::slowlog_get, "Gives the last commands that took long.", "[count]", "O(N) for N entries";

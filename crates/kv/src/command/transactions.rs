@@ -36,7 +36,7 @@ pub(super) fn watch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let watched = call.arguments.iter().skip(1).try_for_each(|key| {
         // What has expired already is gone before it is watched.
         let key = call.shared.engine.key(call.session.database, key);
-        call.shared.engine.lock(&key).contains(&key, call.now_ms);
+        call.shared.engine.lock(&key).contains(call.now_ms);
         call.shared.settle();
         interests.watches.watch(watching, call.session.chosen, key.bytes())
     });
@@ -87,7 +87,7 @@ fn is_touched(call: &Call<'_>) -> bool {
     let Some(watching) = &call.session.watching else { return false };
     for (database, key) in watching.keys() {
         let key = call.engine().key(call.shared.databases.of_engine(database), key);
-        call.engine().lock(&key).contains(&key, call.now_ms);
+        call.engine().lock(&key).contains(call.now_ms);
     }
     call.shared.settle();
     watching.is_touched()

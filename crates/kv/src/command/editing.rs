@@ -1,0 +1,217 @@
+//! APPEND and SETRANGE: values of which a part is changed.
+//!
+//! A large value is changed where it lies, and grows by a quarter more than it has to: what is appended to it again and again costs as much as
+//! its own length. One that is kept compressed, or that is being sent to somebody, is put together anew, and where there is something to
+//! unpack or to pack, not under the lock: if another client has changed it by then, it is done again.
+
+use std::sync::Arc;
+
+use engine::{Access, Edited, Expiry, Key, OutOfMemory, Stored, Value};
+
+use super::{Call, Change, Outcome, Refusal};
+use crate::reply::Reply;
+
+/// Of a value that commands put together.
+pub(super) const VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// From then on it is done under the lock: somebody changes the value all the time.
+const ATTEMPTS_UNLOCKED: usize = 4;
+
+/// What is written to a value, and where.
+#[derive(Clone, Copy, Debug)]
+struct Edit<'a> {
+    /// Nowhere: behind its end.
+    at: Option<usize>,
+    part: &'a [u8],
+}
+
+/// A value before it is changed.
+enum Before {
+    None,
+    Small(Vec<u8>),
+    Large(Stored),
+}
+
+/// How far an attempt came.
+enum Attempt {
+    /// The value has so many bytes now.
+    Done(usize),
+    /// It is to be put together outside of the lock, with so many bytes.
+    Outside(Before, usize),
+}
+
+pub(super) fn append(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let length = edit(call, Change::Append, Edit { at: None, part: call.argument(2) })?;
+    reply.count(length);
+    Ok(())
+}
+
+pub(super) fn setrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let offset = usize::try_from(call.integer(2)?).map_err(|_| Refusal::Offset)?;
+    let part = call.argument(3);
+    if part.is_empty() {
+        return super::strings::strlen(call, reply);
+    }
+    let length = edit(call, Change::SetRange, Edit { at: Some(offset), part })?;
+    reply.count(length);
+    Ok(())
+}
+
+/// Changes the value of the first argument, which begins empty, and leaves its expiry; its length then.
+fn edit(call: &Call<'_>, what: Change, edit: Edit<'_>) -> Result<usize, Refusal> {
+    let key = call.key(1);
+    let length = call.with_room(&key, || {
+        for _ in 0..ATTEMPTS_UNLOCKED {
+            let (before, length) = match attempt(call, &key, edit, Place::Anywhere)? {
+                Ok(Attempt::Done(length)) => return Ok(Ok(length)),
+                Ok(Attempt::Outside(before, length)) => (before, length),
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            if store_if_unchanged(call, &key, &before, edit.applied_outside(call, &before, length))? {
+                return Ok(Ok(length));
+            }
+        }
+        Ok(attempt(call, &key, edit, Place::Locked)?.map(|attempt| match attempt {
+            Attempt::Done(length) | Attempt::Outside(_, length) => length,
+        }))
+    })??;
+    call.changed(&key, what);
+    Ok(length)
+}
+
+/// Where a value may be put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Anywhere,
+    Locked,
+}
+
+/// Changes the value, unless it is better done elsewhere. Whether there can be room is known before anything is put together.
+fn attempt(
+    call: &Call<'_>,
+    key: &Key<'_>,
+    edit: Edit<'_>,
+    place: Place,
+) -> Result<Result<Attempt, Refusal>, OutOfMemory> {
+    let mut located = call.engine().lock(key);
+    let found = located.get(Access::Use, call.now_ms);
+    let value = found.map(|found| found.value);
+    let before_bytes = value.map_or(0, |value| value.length());
+    let length =
+        match edit.length_after(before_bytes).and_then(|length| call.check_size(length).map(|()| length)) {
+            Ok(length) => length,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+    let is_packed = value.is_some_and(|value| value.plain().is_none());
+    let before = match value {
+        None => Before::None,
+        Some(Value::Inline(bytes)) => Before::Small(bytes.to_vec()),
+        Some(Value::Large(stored)) if is_packed || call.engine().is_to_be_packed(length) => {
+            Before::Large(stored.clone())
+        }
+        Some(Value::Large(_)) => {
+            if located.edit(length, |value| edit.apply(value, length), call.now_ms)? == Edited::Yes {
+                return Ok(Ok(Attempt::Done(length)));
+            }
+            // It is being sent to somebody, who is to see it as it was.
+            match located.get(Access::Peek, call.now_ms).map(|found| found.value) {
+                Some(Value::Large(stored)) => Before::Large(stored.clone()),
+                // It had to go, to make room for what it would have become.
+                _ => return Err(OutOfMemory),
+            }
+        }
+    };
+    located.make_room(length, call.now_ms)?;
+    if place == Place::Anywhere && (is_packed || call.engine().is_to_be_packed(length)) {
+        return Ok(Ok(Attempt::Outside(before, length)));
+    }
+    let value = Stored::Plain(Arc::new(edit.applied(&before, length)));
+    located.set_stored(value, Expiry::Keep, call.now_ms)?;
+    Ok(Ok(Attempt::Done(length)))
+}
+
+/// Whether the value was still as it had been.
+fn store_if_unchanged(
+    call: &Call<'_>,
+    key: &Key<'_>,
+    before: &Before,
+    value: Stored,
+) -> Result<bool, OutOfMemory> {
+    let mut located = call.engine().lock(key);
+    let found = located.get(Access::Peek, call.now_ms);
+    let is_unchanged = match (before, found.map(|found| found.value)) {
+        (Before::None, None) => true,
+        (Before::Small(before), Some(Value::Inline(now))) => before == now,
+        (Before::Large(before), Some(Value::Large(now))) => before.is(now),
+        _ => false,
+    };
+    if is_unchanged {
+        located.set_stored(value, Expiry::Keep, call.now_ms)?;
+    }
+    Ok(is_unchanged)
+}
+
+impl Edit<'_> {
+    fn length_after(self, before_bytes: usize) -> Result<usize, Refusal> {
+        let end = self.at.unwrap_or(before_bytes).saturating_add(self.part.len());
+        if end > VALUE_BYTES_MAX { Err(Refusal::TooLong) } else { Ok(end.max(before_bytes)) }
+    }
+
+    fn apply(self, value: &mut Vec<u8>, length: usize) {
+        let at = self.at.unwrap_or(value.len());
+        if at >= value.len() {
+            value.resize(at, 0);
+            value.extend_from_slice(self.part);
+            return;
+        }
+        value.resize(length, 0);
+        value[at..at + self.part.len()].copy_from_slice(self.part);
+    }
+
+    fn applied(self, before: &Before, length: usize) -> Vec<u8> {
+        let mut value = Vec::with_capacity(length);
+        match before {
+            Before::None => {}
+            Before::Small(bytes) => value.extend_from_slice(bytes),
+            Before::Large(stored) => value.extend_from_slice(&stored.plain()),
+        }
+        self.apply(&mut value, length);
+        value
+    }
+
+    /// What it takes meanwhile is counted.
+    fn applied_outside(self, call: &Call<'_>, before: &Before, length: usize) -> Stored {
+        call.engine().lend(0, length);
+        let value = call.engine().pack(Arc::new(self.applied(before, length)));
+        call.engine().lend(length, 0);
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_written_where_it_belongs() {
+        let check = |before: &str, at, part: &str, expected: &str| {
+            let edit = Edit { at, part: part.as_bytes() };
+            let length = edit.length_after(before.len()).expect("it is short");
+            let before = Before::Small(before.as_bytes().to_vec());
+            assert_eq!(edit.applied(&before, length), expected.as_bytes());
+            assert_eq!(length, expected.len());
+        };
+        check("", None, "end", "end");
+        check("begin", None, "-end", "begin-end");
+        check("begin", None, "", "begin");
+        check("", Some(2), "x", "\0\0x");
+        check("begin", Some(0), "B", "Begin");
+        check("begin", Some(3), "abc", "begabc");
+        check("begin", Some(5), "abc", "beginabc");
+        check("begin", Some(7), "abc", "begin\0\0abc");
+        let too_long = |before_bytes, at| Edit { at, part: b"x" }.length_after(before_bytes);
+        assert_eq!(too_long(VALUE_BYTES_MAX, None), Err(Refusal::TooLong));
+        assert_eq!(too_long(0, Some(usize::MAX)), Err(Refusal::TooLong));
+        assert_eq!(too_long(0, Some(VALUE_BYTES_MAX - 1)), Ok(VALUE_BYTES_MAX));
+    }
+}
