@@ -111,18 +111,41 @@ pub fn may_combine(stored: &Validators<'_>, received: &Validators<'_>) -> bool {
         && received.is_last_modified_strong()
 }
 
-/// Whether a part may be coded as the stored response is. An answer to `If-Range` may leave `Content-Encoding` out; where
-/// it is there, origin servers are known that give content the same strong tag with and without a coding.
-//= RFC 9110 section 15.3.7.3: combining parts
-pub fn is_same_coding(stored: &[FieldLine<'_>], received: &[FieldLine<'_>]) -> bool {
-    !fields::contains(received, "content-encoding") || are_coded_alike(stored, received)
+/// Whether a response says what it has of a representation in full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Description {
+    /// An answer to a request without `If-Range`.
+    Full,
+    /// An answer to `If-Range`, which may leave out what its recipient knows.
+    //= RFC 9110 section 15.3.7: all fields of the whole without If-Range
+    Short,
 }
 
-/// Whether two responses to requests without `If-Range` have the same codings.
-pub fn are_coded_alike(one: &[FieldLine<'_>], other: &[FieldLine<'_>]) -> bool {
+/// Whether what a part says of its representation fits what is stored. Origin servers are known that give one strong tag to
+/// all codings, languages and types of a content, so an equal tag alone proves too little: bytes of two codings in one body
+/// are neither. A coding must be the same and said each time, even where `If-Range` lets it be left out; others where both
+/// tell; and the part must not have been chosen by more request fields than the stored response was.
+//= RFC 9110 section 15.3.7.3: combining parts
+pub fn is_described_alike(
+    stored: &[FieldLine<'_>],
+    received: &[FieldLine<'_>],
+    description: Description,
+) -> bool {
     let codings = |lines| fields::members(lines, "content-encoding");
-    codings(one).eq(codings(other))
+    let is_same = |name: &str| match (fields::first(stored, name), fields::first(received, name)) {
+        (Some(stored), Some(received)) => stored.eq_ignore_ascii_case(received),
+        (Some(_), None) => description == Description::Short,
+        // What the operator hides is not stored.
+        (None, _) => true,
+    };
+    let nominates =
+        |wanted: &[u8]| fields::members(stored, "vary").any(|name| name.eq_ignore_ascii_case(wanted));
+    codings(stored).eq(codings(received))
+        && DESCRIBING.into_iter().all(is_same)
+        && fields::members(received, "vary").all(nominates)
 }
+
+const DESCRIBING: [&str; 3] = ["content-language", "content-location", "content-type"];
 
 /// Whether a field describes the content of one message: that of a part says nothing about the whole, nor that of the
 /// whole about a part.
@@ -200,7 +223,7 @@ pub fn judge(
         206 => received_part(response, content_length)
             .filter(|part| fits(part, wanted))
             .filter(|_| may_combine(&wanted.validators, &Validators::parse(response, now)))
-            .filter(|_| is_same_coding(wanted.fields, response))
+            .filter(|_| is_described_alike(wanted.fields, response, Description::Short))
             .map_or(HoleAnswer::Discard, HoleAnswer::Splice),
         404 | 410 | 412 | 416 => HoleAnswer::Discard,
         400..=999 => HoleAnswer::Failed,

@@ -1,8 +1,8 @@
 //! Parts of a representation: interval laws against a bitmap, and which responses are combined.
 
 use caching::partial::{
-    Extents, HoleAnswer, Wanted, if_range_value, is_of_one_message, is_same_coding, judge, may_combine,
-    received_part, single_range,
+    Description, Extents, HoleAnswer, Wanted, if_range_value, is_described_alike, is_of_one_message, judge,
+    may_combine, received_part, single_range,
 };
 use caching::{ByteRange, FieldLine, Timestamp, Validators, content_range};
 use proptest::collection::vec;
@@ -190,19 +190,33 @@ fn requests_for_one_range() {
 
 //= RFC 9110 section 15.3.7.3: combining parts
 #[test]
-fn parts_of_another_coding_are_not_combined() {
+fn parts_of_another_representation_are_not_combined() {
     const GZIP: FieldLine<'_> = ("Content-Encoding", b"gzip");
     const BOTH: FieldLine<'_> = ("content-encoding", b"br , gzip");
-    let cases: &[(&[FieldLine<'_>], &[FieldLine<'_>], bool)] = &[
-        (&[], &[], true),
-        (&[GZIP], &[], true),
-        (&[GZIP], &[GZIP], true),
-        (&[], &[GZIP], false),
-        (&[GZIP], &[BOTH], false),
-        (&[("content-encoding", b"br"), GZIP], &[BOTH], true),
+    type Lines = &'static [FieldLine<'static>];
+    // Stored, received, and whether they fit as an answer to If-Range and as one without.
+    let cases: &[(Lines, Lines, bool, bool)] = &[
+        (&[], &[], true, true),
+        (&[GZIP], &[], false, false),
+        (&[GZIP], &[GZIP], true, true),
+        (&[], &[GZIP], false, false),
+        (&[GZIP], &[BOTH], false, false),
+        (&[("content-encoding", b"br"), GZIP], &[BOTH], true, true),
+        (&[("content-type", b"text/plain")], &[("Content-Type", b"Text/Plain")], true, true),
+        (&[("content-type", b"text/plain")], &[("content-type", b"text/html")], false, false),
+        (&[("content-type", b"text/plain")], &[], true, false),
+        (&[], &[("content-type", b"text/plain")], true, true),
+        (&[("content-language", b"de")], &[("content-language", b"en")], false, false),
+        (&[("content-location", b"/a.de")], &[("content-location", b"/a.en")], false, false),
+        (&[("vary", b"accept, a")], &[("vary", b"A")], true, true),
+        (&[("vary", b"a")], &[], true, true),
+        (&[], &[("vary", b"accept-encoding")], false, false),
+        (&[("vary", b"a")], &[("vary", b"a"), ("vary", b"b")], false, false),
     ];
-    for (stored, received, expected) in cases {
-        assert_eq!(is_same_coding(stored, received), *expected, "{stored:?} {received:?}");
+    for (stored, received, short, full) in cases {
+        let fits = [Description::Short, Description::Full]
+            .map(|description| is_described_alike(stored, received, description));
+        assert_eq!(fits, [*short, *full], "{stored:?} {received:?}");
     }
     let wanted = Wanted {
         range: ByteRange { first: 0, last: 9 },

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::partial::{
-    self, HoleAnswer, are_coded_alike, if_range_value, is_of_one_message, may_combine, same_complete_length,
+    self, Description, HoleAnswer, if_range_value, is_described_alike, is_of_one_message, may_combine,
+    same_complete_length,
 };
 use caching::{ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, StorageFilter, may_store};
 use store::{Applied, Change, Segment};
@@ -139,7 +140,7 @@ impl Job {
         let received = caching::Validators::parse(&lines, times.response);
         let fits = stored.head.facts.status == 200
             && may_combine(&stored.head.validators(), &received)
-            && are_coded_alike(&stored.head.fields.to_lines(), &lines)
+            && is_described_alike(&stored.head.fields.to_lines(), &lines, Description::Full)
             && same_complete_length(stored.body.complete_bytes(), range.complete_bytes);
         fits.then_some(stored)
     }
@@ -283,7 +284,7 @@ impl Publication<'_> {
         let can_be_combined = stored.head.facts.status == 200
             && !hole.is_some_and(is_another)
             && may_combine(&stored.head.validators(), &head.validators())
-            && are_coded_alike(&stored.head.fields.to_lines(), &head.fields.to_lines())
+            && is_described_alike(&stored.head.fields.to_lines(), &head.fields.to_lines(), Description::Full)
             && same_complete_length(stored.body.complete_bytes(), part.complete_bytes);
         if can_be_combined {
             return Ok(stored.body.clone());
