@@ -36,6 +36,7 @@ reason_codes! {
         SetCookie = "set-cookie", "RFC 9111 section 7.3", "The response sets a cookie, and no rule has `store_set_cookie = true`.";
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
         VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
+        HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "With what a 304 or a HEAD has added, the stored header section is larger than one response may have it.";
         NoFreshness = "no-freshness", "RFC 9111 section 3", "Never fresh, never usable stale, and nothing to validate it with.";
     }
 }

@@ -166,6 +166,30 @@ pub fn freshened_fields<'a>(
     without_qualified(&freshened, rules)
 }
 
+/// How much an origin server may say in the header section of one response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Field lines.
+    pub fields_max: usize,
+    /// Bytes of names and values.
+    pub bytes_max: usize,
+}
+
+/// Whether updates have made a stored header section larger than one response may have it. What was as large when it came
+/// has not grown. Updates without end add up: each 304 may bring other names.
+pub fn outgrows<'a>(
+    updated: impl IntoIterator<Item = FieldLine<'a>>,
+    stored: &[FieldLine<'_>],
+    limits: HeadLimits,
+) -> bool {
+    let bytes_of = |(name, value): &FieldLine<'_>| name.len() + value.len();
+    let stored_bytes = || stored.iter().map(bytes_of).sum::<usize>();
+    let (fields, bytes) =
+        updated.into_iter().fold((0, 0), |(fields, bytes), line| (fields + 1, bytes + bytes_of(&line)));
+    (fields > limits.fields_max && fields > stored.len())
+        || (bytes > limits.bytes_max && bytes > stored_bytes())
+}
+
 /// What `no-cache` and `private` name now goes, wherever it comes from: from the 304 although the stored response names
 /// it, or from the stored response although the 304 does.
 //= RFC 9111 section 3.1: qualified no-cache and private keep fields out
@@ -282,6 +306,22 @@ mod tests {
             &[&[("etag", b"\"a\""), ("last-modified", DATE)], &[("etag", b"\"b\"")], &[("etag", b"\"a\"")]],
             &[("if-none-match", b"\"a\", \"b\"")],
         );
+    }
+
+    #[test]
+    fn a_head_does_not_outgrow_what_one_response_may_have() {
+        const LIMITS: HeadLimits = HeadLimits { fields_max: 2, bytes_max: 10 };
+        let check = |updated: &[FieldLine<'_>], stored: &[FieldLine<'_>], expected| {
+            assert_eq!(outgrows(updated.iter().copied(), stored, LIMITS), expected, "{updated:?} {stored:?}");
+        };
+        const A: FieldLine<'_> = ("a", b"1");
+        const LONG: FieldLine<'_> = ("b", b"123456789x");
+        check(&[A, A], &[], false);
+        check(&[A, A, A], &[A], true);
+        check(&[A, A, A], &[A, A, A], false);
+        check(&[LONG], &[A], true);
+        check(&[LONG], &[LONG], false);
+        check(&[LONG, A], &[LONG], true);
     }
 
     fn named(

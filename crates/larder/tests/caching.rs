@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use testkit::{Exchange, Larder, Response, ScriptedOrigin, Setup, wait};
+use testkit::{Exchange, Larder, Received, Response, ScriptedOrigin, Setup, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -734,4 +735,33 @@ fn what_is_not_stored_leaves_nothing_behind() {
     }
     larder.get("/stored");
     wait::until_true("the other is stored", || held() - empty > BODY_BYTES as f64);
+}
+
+/// Each 304 brings names that no response before had. What is stored stays within what one response may have: then the
+/// whole is fetched again.
+#[test]
+fn a_head_does_not_grow_without_end_by_304s() {
+    let turns = AtomicUsize::new(0);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let turn = turns.fetch_add(1, Relaxed);
+        let news: String = (0..20).map(|line| format!("X-{turn}-{line}: {}\r\n", "x".repeat(1000))).collect();
+        let fields = format!("Cache-Control: max-age=0\r\nETag: \"a\"\r\n{news}");
+        let is_known = !exchange.request.field("if-none-match").is_empty();
+        match is_known {
+            true => exchange.head("304 Not Modified", &fields),
+            false => exchange.respond("200 OK", &fields, "the body"),
+        };
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for method in ["GET", "HEAD", "GET"] {
+        for _ in 0..25 {
+            let response = larder.ask(method, "/a", "");
+            let names = (0..100).filter(|turn| response.head.fields.has(&format!("x-{turn}-0"))).count();
+            assert!(names <= 7, "{names} times 20 kB, of 128 KiB at most");
+            assert!(method == "HEAD" || response.text() == "the body");
+        }
+    }
+    let whole = |request: &Received| request.field("if-none-match").is_empty() && request.method() == "GET";
+    let fetched = origin.received().iter().filter(|request| whole(request)).count();
+    assert!((3..=20).contains(&fetched), "fetched {fetched} times");
 }

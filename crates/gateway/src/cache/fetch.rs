@@ -191,7 +191,10 @@ impl Job {
 
     async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
         match self.judge(&response, times) {
-            Judgement::Freshen(identified) => self.freshen(&identified, &response, times, pilot),
+            Judgement::Freshen(identified) => match self.freshen(&identified, &response, times, &pilot) {
+                Some(hit) => pilot.land(Answer::Freshened(hit)),
+                None => Box::pin(self.ask_again(pilot)).await,
+            },
             Judgement::Unidentified if !self.fetch.candidates.is_empty() => {
                 Box::pin(self.ask_again(pilot)).await
             }
@@ -217,18 +220,22 @@ impl Job {
     }
 
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
-    fn freshen(&self, identified: &[usize], response: &OriginResponse, times: ExchangeTimes, pilot: Pilot) {
+    fn freshen(
+        &self,
+        identified: &[usize],
+        response: &OriginResponse,
+        times: ExchangeTimes,
+        pilot: &Pilot,
+    ) -> Option<Hit> {
         let hits = identified.iter().map(|index| &self.fetch.candidates[*index]);
-        let publication = self.publication(&pilot);
-        if let Some(hit) = publication.freshen_all(hits, response, times) {
-            self.note(|| findings::freshened(&hit, times.response));
-            pilot.land(Answer::Freshened(hit));
-        }
+        let hit = self.publication(pilot).freshen_all(hits, response, times)?;
+        self.note(|| findings::freshened(&hit, times.response));
+        Some(hit)
     }
 
-    /// A 304 that is not about the stored response: only a full response helps.
+    /// A 304 that is not about the stored response, or has made its head too large: only a full response helps.
     async fn ask_again(&self, pilot: Pilot) {
-        let says = "the origin's 304 is not about the stored response: asked again without validators";
+        let says = "the origin's 304 can't be used with the stored response: asked again without validators";
         self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
         match self.ask(Validation::Without, &pilot).await {
             Err(error) => self.failed(error, pilot),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use caching::validation::HeadLimits;
 use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts,
     Storable, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, validation,
@@ -13,7 +14,7 @@ use super::stored::{Particulars, StoredHead};
 use crate::fields::PackedFields;
 use crate::forward::target;
 use crate::head::{OwnedRequest, Version};
-use crate::origin::OriginResponse;
+use crate::origin::{FIELDS_MAX, HEAD_BYTES_MAX, OriginResponse};
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform;
 use crate::worker::Live;
@@ -30,6 +31,9 @@ pub(crate) struct Freshening<'a> {
     /// When it was asked for.
     pub(crate) stamp: Stamp,
 }
+
+/// What holds for one response of an origin holds for all that was put together of several.
+const LIMITS: HeadLimits = HeadLimits { fields_max: FIELDS_MAX, bytes_max: HEAD_BYTES_MAX };
 
 /// A stored head with new fields.
 pub(crate) struct Freshened {
@@ -54,6 +58,8 @@ impl Freshening<'_> {
         let known = stored.fields.to_lines();
         let freshened = validation::freshen(stored.facts.status, &known, &news, times, rules);
         let storable = may_store(self.facts, &freshened.response, rules, times.response);
+        let outgrows = validation::outgrows(freshened.fields.iter().copied(), &known, LIMITS);
+        let storable = if outgrows { Err(NotStored::HeadTooLarge) } else { storable };
         let facts = StoredFacts::new(self.facts, &freshened.response, rules);
         let is_for_one = storable.is_err_and(|reason| reason != NotStored::RequestNoStore);
         let facts = if is_for_one { facts.for_one_request() } else { facts };

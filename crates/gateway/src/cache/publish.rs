@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use caching::partial::may_combine;
-use caching::{ExchangeTimes, FieldLine, Storable, StorageFilter, Timestamp, VaryUnusable};
+use caching::{ExchangeTimes, FieldLine, NotStored, Storable, StorageFilter, Timestamp, VaryUnusable};
 use smallvec::SmallVec;
 use store::{Applied, Change, OverBudget, SegmentPut};
 
@@ -33,6 +33,10 @@ pub(super) enum Replaced<'a> {
     /// That, and all that could have answered this request.
     Selected,
 }
+
+/// A stored response is gone, because updates have made its head too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outgrown;
 
 /// The tier took nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +159,8 @@ impl Publication<'_> {
 
     /// Freshens the stored responses that a 304 is about, and returns the first for the request that asked. The first
     /// may be one that this request had not selected: the origin says that it answers this request too. Others change
-    /// only if the request could have been answered with them.
+    /// only if the request could have been answered with them. `None` where the first has grown too large by updates: it is
+    /// gone, and only a full response helps.
     //= RFC 9111 section 4.3.4: responses that could have been chosen
     pub(crate) fn freshen_all<'a>(
         &self,
@@ -168,27 +173,37 @@ impl Publication<'_> {
         // The first is freshened last, so that it is the most recent.
         let selecting = self.job.rule().selecting(&request);
         for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {
-            self.freshen(other, response, times);
+            let _ = self.freshen(other, response, times);
         }
-        Some(self.freshen(first, response, times).unwrap_or_else(|| first.clone()))
+        let freshened = self.freshen(first, response, times).ok()?;
+        Some(freshened.unwrap_or_else(|| first.clone()))
     }
 
     /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
     /// this once and is gone; where the request does, it answers this once and stays as it was. Nobody else gets it then
     /// ([`Freshening::freshen`]).
     //= RFC 9111 section 5.2.1.5: no-store of the request
-    fn freshen(&self, stale: &Hit, response: &OriginResponse, times: ExchangeTimes) -> Option<Hit> {
+    fn freshen(
+        &self,
+        stale: &Hit,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Result<Option<Hit>, Outgrown> {
         let freshened = self.freshening().freshen(&stale.head, response, times);
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
         let memory = &self.job.worker.shared.memory;
         match freshened.storable {
-            Ok(_) => return self.put(response, Replaced::Former(stale)).ok(),
+            Ok(_) => return Ok(self.put(response, Replaced::Former(stale)).ok()),
             // The stored response is none of this request's business: it stays as it was.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
             Err(reason) if reason.is_of_request() => {}
             Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
         }
-        Hit::newest(Arc::new(Primary::new(memory.budget(), vec![response], None).ok()?))
+        if freshened.storable == Err(NotStored::HeadTooLarge) {
+            return Err(Outgrown);
+        }
+        let alone = Primary::new(memory.budget(), vec![response], None);
+        Ok(alone.ok().and_then(|primary| Hit::newest(Arc::new(primary))))
     }
 
     /// Removes the stored responses under the key that are not `kept`.

@@ -48,6 +48,7 @@ use crate::config::{OriginConfig, OriginTimeouts};
 
 pub use self::body::{BodyFrame, BodyFraming, OriginBody};
 pub use self::error::{OriginError, OriginErrorKind};
+pub(crate) use self::http1::{FIELDS_MAX, HEAD_BYTES_MAX};
 pub use self::message::{
     ChannelBody, Gathered, Interim, OriginRequest, OriginResponse, RequestBody, RequestBodyClosed,
     RequestBodyIncomplete, RequestBodySender,

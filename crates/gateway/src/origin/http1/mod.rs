@@ -32,10 +32,12 @@ pub(super) use self::receiving::Http1Body;
 use self::sending::{Sending, Sent};
 
 /// Header field lines in a response.
-pub(super) const FIELDS_MAX: usize = 200;
+pub(crate) const FIELDS_MAX: usize = 200;
+/// Bytes of its head.
+pub(crate) const HEAD_BYTES_MAX: usize = 128 * 1024;
 
 const LIMITS: Limits = Limits {
-    head_bytes_max: 128 * 1024,
+    head_bytes_max: HEAD_BYTES_MAX,
     target_bytes_max: 0,
     fields_max: FIELDS_MAX,
     chunk_extension_bytes_max: 16 * 1024,
