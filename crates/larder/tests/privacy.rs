@@ -1,10 +1,14 @@
 //! Many users ask for the same pages at the same time, and the origin marks in each response whose it is. Whatever is
 //! collapsed, stored, validated or served stale meanwhile: nobody gets what was made for somebody else.
 
+mod identity;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use testkit::{Client, Exchange, Response, ScriptedOrigin, Setup};
+use testkit::{Client, Exchange, Gate, Response, ScriptedOrigin, Setup, wait};
+
+use crate::identity::Trial;
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -143,4 +147,112 @@ impl User {
             }
         }
     }
+}
+
+/// The full trial is in `soak.rs`.
+#[test]
+fn no_style_of_origin_shares_what_it_did_not_say_is_for_all() {
+    let outcome = Trial { users: 120, burst: 60, rounds: 3 }.run("");
+    assert_eq!(outcome.foreign.len(), 0, "{outcome:#?}");
+    assert_eq!(outcome.responses, 6300);
+    assert!(outcome.shared > 0 && outcome.collapsed > 0, "{outcome:#?}");
+}
+
+/// Where the operator has it so, as RFC 9111 permits it, the trial finds what is shared: it looks at the right things.
+#[test]
+fn the_trial_sees_what_is_shared_without_permission() {
+    let outcome = Trial { users: 40, burst: 20, rounds: 3 }.run("credentials_stored = \"all\"");
+    assert!(outcome.foreign.len() > 5, "{outcome:#?}");
+}
+
+/// The second burst does not wait for anybody, while requests without credentials still wait for each other.
+#[test]
+fn requests_with_credentials_wait_once_for_an_answer_that_is_not_shared() {
+    for (credentials, says) in [
+        ("Authorization: Bearer @\r\n", "Cache-Control: max-age=60\r\n"),
+        ("Cookie: user=@\r\n", "ETag: \"a\"\r\n"),
+        ("X-API-Key: @\r\n", ""),
+    ] {
+        let gate = Gate::new();
+        let (opened, says) = (gate.clone(), says.to_owned());
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let request = &exchange.request;
+            let step = request.field("x-step").parse().expect("each request says its step");
+            let fields = ["authorization", "cookie", "x-api-key"].map(|name| request.field(name));
+            let is_anonymous = fields.iter().all(|value| value.is_empty());
+            opened.pass_step(step);
+            let fields = if is_anonymous { "Cache-Control: max-age=60\r\n" } else { &says };
+            exchange.respond("200 OK", fields, "an answer");
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).start();
+        let ask = |step: usize, user: usize| {
+            let fields = if step == 3 { String::new() } else { credentials.replace('@', &user.to_string()) };
+            larder.ask("GET", "/a", &format!("{fields}X-Step: {step}\r\n"))
+        };
+        gate.reach(1);
+        ask(1, 0);
+        thread::scope(|scope| {
+            let burst: Vec<_> = (1..6).map(|user| scope.spawn(move || ask(2, user))).collect();
+            // All of them, though nobody is answered yet.
+            origin.wait_for("/a", 6);
+            gate.reach(2);
+            burst.into_iter().for_each(|one| assert_eq!(one.join().expect("answered").text(), "an answer"));
+        });
+        thread::scope(|scope| {
+            let first = scope.spawn(|| ask(3, 0));
+            origin.wait_for("/a", 7);
+            let others: Vec<_> = (1..6).map(|user| scope.spawn(move || ask(3, user))).collect();
+            wait::until_true("they wait", || larder.metric("larder_collapsed_waiters", &[]) >= 5.0);
+            gate.reach(3);
+            others.into_iter().chain([first]).for_each(|one| drop(one.join().expect("it is answered")));
+        });
+        assert_eq!(origin.count("/a"), 7, "{credentials}");
+    }
+}
+
+/// A request that waits for the forward of another user gets neither that user's early hints nor what a 304 forbids to
+/// share.
+#[test]
+fn what_only_the_leader_may_have_reaches_no_waiter() {
+    let gate = Gate::new();
+    let opened = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let owner = format!("X-Owner: {}\r\n", exchange.request.field("x-user"));
+        let is_validation = !exchange.request.field("if-none-match").is_empty();
+        match (exchange.request.target(), is_validation) {
+            ("/validated", false) => {
+                exchange.respond("200 OK", "Age: 100\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n", "all");
+            }
+            ("/validated", true) => {
+                opened.pass();
+                let says = "Cache-Control: private, max-age=60\r\nETag: \"a\"\r\n";
+                exchange.send(format!("HTTP/1.1 304 Not Modified\r\n{says}{owner}\r\n"));
+            }
+            _ => {
+                exchange.send(format!("HTTP/1.1 103 Early Hints\r\n{owner}\r\n"));
+                opened.pass();
+                exchange.respond("200 OK", &format!("Cache-Control: no-store\r\n{owner}"), "own");
+            }
+        }
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.get("/validated");
+    thread::scope(|scope| {
+        let ask = |target, user: &'static str| {
+            let credentials = if target == "/hints" { "Cookie: a=b\r\n" } else { "" };
+            (user, larder.ask("GET", target, &format!("{credentials}X-User: {user}\r\n")))
+        };
+        let leaders = [scope.spawn(move || ask("/hints", "a")), scope.spawn(move || ask("/validated", "a"))];
+        origin.wait_for("/hints", 1);
+        origin.wait_for("/validated", 2);
+        let waiters = [scope.spawn(move || ask("/hints", "b")), scope.spawn(move || ask("/validated", "b"))];
+        wait::until_true("they wait", || larder.metric("larder_collapsed_waiters", &[]) >= 2.0);
+        gate.open();
+        for one in leaders.into_iter().chain(waiters) {
+            let (user, response) = one.join().expect("it is answered");
+            assert_eq!(response.field("x-owner"), user, "{:?}", response.head);
+            let hints = response.interim.iter().map(|hint| hint.fields.joined("x-owner"));
+            assert!(hints.clone().all(|owner| owner == user), "{:?}", hints.collect::<Vec<_>>());
+        }
+    });
 }

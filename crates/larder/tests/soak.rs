@@ -4,6 +4,7 @@ mod churn;
 mod compare;
 mod crowd;
 mod identical;
+mod identity;
 mod pressure;
 
 use std::process::Command;
@@ -31,6 +32,15 @@ fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
 #[test]
 fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
     churn::run(Duration::from_secs(600), 1 << 30);
+}
+
+/// 500 users in bursts of 250, at origins of 35 styles that are well, slow, overloaded and dead in turn: 105,000 responses.
+#[test]
+fn none_of_100_000_responses_is_made_for_somebody_else() {
+    let outcome = identity::Trial { users: 500, burst: 250, rounds: 12 }.run("");
+    eprintln!("{outcome:#?}");
+    assert_eq!(outcome.foreign.len(), 0);
+    assert!(outcome.responses >= 100_000 && outcome.shared > 0 && outcome.collapsed > 0 && outcome.stale > 0);
 }
 
 /// As poor-man-s-cache has published its figures; half an hour.
