@@ -1,9 +1,11 @@
 //! Listeners, connections, and the way of a request: guard, route, body, action.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +20,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use telemetry::Telemetry;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::answer::{self, Answer, Refusal};
@@ -46,10 +48,13 @@ pub struct AdminConfig {
 /// Limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct AdminLimits {
-    /// Connections open at a time; further ones are closed at once.
+    /// Connections open at a time. A further one takes the place of the one that has waited longest for a request, or on the
+    /// listener for probes of the oldest.
     pub connections_max: usize,
     /// Time for a request head, idle time between requests included.
     pub head_timeout_ms: u64,
+    /// The same on the listener for probes, which has one request for each connection.
+    pub probe_head_timeout_ms: u64,
     /// Time for a request body.
     pub body_timeout_ms: u64,
     /// Bytes of a request body.
@@ -63,6 +68,7 @@ impl Default for AdminLimits {
         Self {
             connections_max: 64,
             head_timeout_ms: 30_000,
+            probe_head_timeout_ms: 5_000,
             body_timeout_ms: 10_000,
             body_bytes_max: 64 * 1024,
             connection_age_ms: 600_000,
@@ -179,7 +185,7 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AdminErr
 }
 
 async fn listen(listener: TcpListener, context: Arc<Context>, mut ended: watch::Receiver<()>) {
-    let slots = Arc::new(Semaphore::new(context.limits.connections_max));
+    let mut open: VecDeque<Open> = VecDeque::new();
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -188,12 +194,15 @@ async fn listen(listener: TcpListener, context: Arc<Context>, mut ended: watch::
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((stream, peer)) => match Arc::clone(&slots).try_acquire_owned() {
-                Ok(slot) => {
-                    drop(connections.spawn(connection(stream, slot, Arc::clone(&context), ended.clone())))
+            Ok((stream, peer)) => {
+                if !has_room(&mut open, &context) {
+                    tracing::warn!(%peer, "admin connection closed: too many are open");
+                    continue;
                 }
-                Err(_) => tracing::warn!(%peer, "admin connection closed: too many are open"),
-            },
+                let answering = Arc::<AtomicBool>::default();
+                let serving = connection(stream, Arc::clone(&answering), Arc::clone(&context), ended.clone());
+                open.push_back(Open { task: connections.spawn(serving), answering });
+            }
             Err(error) => {
                 tracing::warn!(%error, "admin listener cannot accept");
                 sleep(ACCEPT_PAUSE).await;
@@ -207,21 +216,52 @@ async fn listen(listener: TcpListener, context: Arc<Context>, mut ended: watch::
     }
 }
 
+/// A connection, from the outside.
+struct Open {
+    task: AbortHandle,
+    /// Whether it has a request to answer.
+    answering: Arc<AtomicBool>,
+}
+
+/// Makes room for one more: whoever opens connections and says nothing must not keep others out.
+fn has_room(open: &mut VecDeque<Open>, context: &Context) -> bool {
+    open.retain(|connection| !connection.task.is_finished());
+    if open.len() < context.limits.connections_max {
+        return true;
+    }
+    let gives_way = |connection: &Open| match context.reach {
+        Reach::Probes => true,
+        Reach::Admin => !connection.answering.load(Ordering::Relaxed),
+    };
+    let oldest = open.iter().position(gives_way).and_then(|oldest| open.remove(oldest));
+    oldest.inspect(|connection| connection.task.abort()).is_some()
+}
+
 async fn connection(
     stream: TcpStream,
-    slot: OwnedSemaphorePermit,
+    answering: Arc<AtomicBool>,
     context: Arc<Context>,
     mut ended: watch::Receiver<()>,
 ) {
     let limits = context.limits;
+    let (head_timeout_ms, keep_alive) = match context.reach {
+        Reach::Probes => (limits.probe_head_timeout_ms, false),
+        Reach::Admin => (limits.head_timeout_ms, true),
+    };
     let service = service_fn(move |request| {
-        let context = Arc::clone(&context);
-        async move { Ok::<_, Infallible>(context.answer(request).await) }
+        let (context, answering) = (Arc::clone(&context), Arc::clone(&answering));
+        async move {
+            answering.store(true, Ordering::Relaxed);
+            let answer = context.answer(request).await;
+            answering.store(false, Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(limits.head_timeout_ms))
+        .header_read_timeout(Duration::from_millis(head_timeout_ms))
+        .keep_alive(keep_alive)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADER_FIELDS_MAX);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -240,7 +280,6 @@ async fn connection(
     if let Err(error) = result {
         tracing::debug!(%error, "admin connection broke");
     }
-    drop(slot);
 }
 
 impl Context {

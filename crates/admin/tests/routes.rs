@@ -415,11 +415,13 @@ async fn connections_over_the_limit_are_closed_and_the_slot_comes_back() {
     let limits = AdminLimits { connections_max: 1, ..AdminLimits::default() };
     let running = start(AdminConfig { limits, ..config() }).await;
     let request = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let mut first = TcpStream::connect(running.admin.address).await.expect("connects");
-    first.write_all(request).await.expect("writes");
     let mut start = [0; 15];
-    first.read_exact(&mut start).await.expect("answered");
-    assert_eq!(&start, b"HTTP/1.1 200 OK");
+    // One whose request is being answered stays, and others are closed.
+    let mut first = TcpStream::connect(running.admin.address).await.expect("connects");
+    let begun =
+        b"POST /purge HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+    first.write_all(begun).await.expect("writes");
+    first.read_exact(&mut start).await.expect("invited to send the body");
     let mut second = TcpStream::connect(running.admin.address).await.expect("connects");
     let closed = timeout(PATIENCE, second.read(&mut start)).await.expect("closed");
     assert!(matches!(closed, Ok(0) | Err(_)));
@@ -434,6 +436,33 @@ async fn connections_over_the_limit_are_closed_and_the_slot_comes_back() {
         }
     };
     timeout(PATIENCE, again).await.expect("the slot is free again");
+    running.stop().await;
+}
+
+/// Whoever opens connections and does not say what for keeps nobody from the probes.
+#[tokio::test]
+async fn probes_are_answered_beside_any_number_of_silent_connections() {
+    let probes = "127.0.0.1:0".parse().expect("an address");
+    let running = start(AdminConfig { probes_listen: Some(probes), ..config() }).await;
+    let slow: [&[u8]; 4] = [
+        b"",
+        b"GET /live HTT",
+        b"GET /live HTTP/1.1\r\nHost: localhost\r\n",
+        b"POST /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n",
+    ];
+    for address in [running.admin.probes_address.expect("it listens"), running.admin.address] {
+        let mut silent = Vec::new();
+        for number in 0..200 {
+            let mut stream = TcpStream::connect(address).await.expect("connects");
+            // On the admin address a body is waited for, with a time limit of its own.
+            let parts = if address == running.admin.address { &slow[..3] } else { &slow[..] };
+            let _ = stream.write_all(parts[number % parts.len()]).await;
+            silent.push(stream);
+        }
+        let request = b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let answer = timeout(PATIENCE, send(address, request)).await.expect("answered at once");
+        assert_eq!(answer.status, 200, "{address}");
+    }
     running.stop().await;
 }
 
