@@ -114,7 +114,7 @@ impl Gateway {
         let bound = bind_all(&config.listeners, workers)?;
         let origins = Arc::new(Origins::new(background.clone()));
         let memory = memory(&config);
-        let live = live(config, &origins, &telemetry)?;
+        let live = live(config, None, &origins, &telemetry)?;
         let (ask, errands) = mpsc::channel(ERRANDS_MAX);
         let shared = Arc::new(Shared {
             live: ArcSwap::from_pointee(live),
@@ -182,7 +182,7 @@ impl GatewayControl {
     pub fn reload(&self, mut config: Config) -> Result<Vec<NotReloaded>, StartError> {
         let running = self.shared.live.load_full();
         let fixed = keep_fixed(&running.config, &mut config);
-        let live = live(config, &self.shared.origins, &self.shared.telemetry)?;
+        let live = live(config, Some(&running), &self.shared.origins, &self.shared.telemetry)?;
         self.shared.live.store(Arc::new(live));
         Ok(fixed)
     }
@@ -282,10 +282,17 @@ fn spawn_worker(
     })
 }
 
-fn live(config: Config, origins: &Origins, telemetry: &Telemetry) -> Result<Live, StartError> {
+fn live(
+    config: Config,
+    running: Option<&Live>,
+    origins: &Origins,
+    telemetry: &Telemetry,
+) -> Result<Live, StartError> {
     let cache_name = CacheName::new(&config.server_name)
         .map_err(|_| StartError::ServerName(config.server_name.clone()))?;
-    let tls = config.listeners.iter().map(listener_tls).collect::<Result<_, _>>()?;
+    let listeners = config.listeners.iter().enumerate();
+    let tls = listeners.map(|(index, listener)| listener_tls(listener, running, index));
+    let tls = tls.collect::<Result<_, _>>()?;
     let sites = config.sites.iter().map(|site| {
         let metrics = telemetry.register_site(&site.name);
         let origin_metrics = telemetry.register_origin(&site.origin.name);
@@ -294,10 +301,23 @@ fn live(config: Config, origins: &Origins, telemetry: &Telemetry) -> Result<Live
     Ok(Live { routes: Routes::new(sites.collect()), cache_name, tls, config })
 }
 
-fn listener_tls(listener: &ListenerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, StartError> {
+/// The TLS configuration of the listener with this index. The running one, where it would be the same: only then are
+/// session tickets good that clients have got from it.
+fn listener_tls(
+    listener: &ListenerConfig,
+    running: Option<&Live>,
+    index: usize,
+) -> Result<Option<Arc<rustls::ServerConfig>>, StartError> {
+    let Some(tls) = &listener.tls else { return Ok(None) };
+    let before = running.and_then(|live| live.config.listeners.get(index).zip(live.tls.get(index)?.clone()));
+    let is_same = |before: &ListenerConfig| {
+        before.http2 == listener.http2 && before.tls.as_ref().is_some_and(|before| before.is_same(tls))
+    };
+    if let Some((_, config)) = before.filter(|(before, _)| is_same(before)) {
+        return Ok(Some(config));
+    }
     let address = listener.address;
-    let build = |tls| tls::server_config(tls, listener.http2);
-    listener.tls.as_ref().map(build).transpose().map_err(|source| StartError::Tls { address, source })
+    tls::server_config(tls, listener.http2).map(Some).map_err(|source| StartError::Tls { address, source })
 }
 
 /// Puts the running values of settings that a reload can't change into `config`, and names those that differ.

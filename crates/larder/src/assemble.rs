@@ -43,7 +43,7 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     let planes = Planes::start(&running.settings, &telemetry, &access)?;
     let controls = planes.controls();
     controls.report(&telemetry);
-    let process = Arc::new(Process::new(running, controls, levels, access, Arc::clone(&telemetry)));
+    let process = Process::new(running, controls, levels, access, Arc::clone(&telemetry));
 
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let shutdown = async move {

@@ -1,8 +1,8 @@
 //! The running process as operators move it: readiness, purge, reload, drain.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 
 use admin::{
     ControlFuture, ExplainError, Explanation, PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Question,
@@ -50,6 +50,8 @@ impl Controls {
 
 /// The process.
 pub(crate) struct Process {
+    /// Itself, for work that goes on elsewhere.
+    this: Weak<Self>,
     /// Held for the whole of a reload, so that two at a time can't mix.
     running: Mutex<Running>,
     controls: Controls,
@@ -66,9 +68,18 @@ impl Process {
         levels: LogLevels,
         access: AccessLog,
         telemetry: Arc<Telemetry>,
-    ) -> Self {
+    ) -> Arc<Self> {
         let readiness = AtomicU8::new(encode(Readiness::Starting));
-        Self { running: Mutex::new(running), controls, levels, access, telemetry, readiness }
+        let running = Mutex::new(running);
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            running,
+            controls,
+            levels,
+            access,
+            telemetry,
+            readiness,
+        })
     }
 
     /// What `/ready` answers from now on.
@@ -95,10 +106,11 @@ impl Process {
     ///
     /// # Errors
     /// The problems, one per line. The running configuration then stays in force.
-    pub(crate) async fn reload_in_background(self: &Arc<Self>) -> Result<Vec<String>, Vec<String>> {
-        let process = Arc::clone(self);
+    pub(crate) async fn reload_in_background(&self) -> Result<Vec<String>, Vec<String>> {
+        let broken_off = |why: &str| Err(vec![format!("the reload broke off: {why}")]);
+        let Some(process) = self.this.upgrade() else { return broken_off("the process ends") };
         let reload = tokio::task::spawn_blocking(move || process.reload_now()).await;
-        reload.unwrap_or_else(|error| Err(vec![format!("the reload broke off: {error}")]))
+        reload.unwrap_or_else(|error| broken_off(&error.to_string()))
     }
 
     fn reload_now(&self) -> Result<Vec<String>, Vec<String>> {
@@ -186,8 +198,7 @@ impl admin::Control for Process {
     }
 
     fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>> {
-        // The admin API runs on the background runtime, where a few milliseconds of work delay probes only.
-        Box::pin(async move { self.reload_now() })
+        Box::pin(self.reload_in_background())
     }
 }
 

@@ -1,12 +1,19 @@
 //! What operators do: probes, metrics, purge, reload, stop, logs.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use rustls::HandshakeKind;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
-use testkit::{Client, End, Gate, Larder, Output, ScriptedOrigin, Setup, Signal, run, wait};
+use testkit::{
+    Authority, Client, End, Gate, Identity, Larder, Output, ScriptedOrigin, Setup, Signal, run, wait,
+};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -281,7 +288,7 @@ impl Seeker {
                 Err(Broken::InAnswer(text)) => return Err(text),
             }
         }
-        let mut client = match std::net::TcpStream::connect(self.address) {
+        let mut client = match TcpStream::connect(self.address) {
             Ok(stream) => Client::over(stream),
             Err(_) if self.refused == Refused::Ends => return Ok(Asked::Refused),
             Err(error) => return Err(format!("not connected: {error}")),
@@ -327,6 +334,95 @@ fn mixed() -> ScriptedOrigin {
         let cc = if target == "/miss" { "no-store" } else { "max-age=600" };
         exchange.respond("200 OK", &format!("Cache-Control: {cc}\r\n"), target);
     })
+}
+
+/// Files may be slow to read: probes and clients don't wait for a reload that does.
+#[test]
+fn a_reload_that_reads_slowly_blocks_nobody() {
+    let origin = mixed();
+    let config = format!(
+        "[[origin]]\nname = \"o\"\nurl = \"{}\"\n[origin.credentials]\nbasic_file = \"@dir@/secret\"\n\
+         [[site]]\nname = \"a\"\norigin = \"o\"\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).file("secret", "user:before\n").start();
+    // What reads a pipe waits for who writes it.
+    let secret = larder.folder().join("secret");
+    std::fs::remove_file(&secret).expect("the file of before");
+    run("mkfifo", [&secret]).succeeded();
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| larder.ask_admin("POST", "/reload", ""));
+        for _ in 0..20 {
+            assert_eq!(larder.ask_admin("GET", "/ready", "").status(), 200);
+            assert_eq!(larder.get("/miss").status(), 200);
+        }
+        // Opens when the reload has opened the other end.
+        std::fs::write(&secret, "user:after\n").expect("somebody reads");
+        assert_eq!(reload.join().expect("it does not panic").status(), 200);
+    });
+    larder.get("/miss");
+    assert_eq!(origin.last("/miss").field("authorization"), "Basic dXNlcjphZnRlcg==");
+}
+
+/// A client with TLS that keeps what it needs to resume a session.
+fn tls_client(authority: &Authority) -> Arc<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(authority.file()).expect("it is a PEM file") {
+        roots.add(certificate.expect("a certificate")).expect("a certificate authority");
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has them all")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+/// One request on a new connection; whether the session was resumed.
+fn resumes(client: &Arc<rustls::ClientConfig>, larder: &Larder) -> bool {
+    let name = "a.example".try_into().expect("a server name");
+    let connection = rustls::ClientConnection::new(Arc::clone(client), name).expect("a configuration");
+    let stream = TcpStream::connect(larder.address()).expect("it listens");
+    let mut tls = rustls::StreamOwned::new(connection, stream);
+    tls.write_all(b"GET /hit HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut response = String::new();
+    tls.read_to_string(&mut response).expect("it answers, and takes its leave");
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    tls.conn.handshake_kind() == Some(HandshakeKind::Resumed)
+}
+
+/// Tickets are good as long as the certificates that they were given under.
+#[test]
+fn tls_sessions_outlive_a_reload_that_changes_no_certificate() {
+    let origin = mixed();
+    let authority = Authority::new();
+    let text = |certificate: &Identity, workers: usize, name: &str| {
+        format!(
+            "server_name = \"{name}\"\nworkers = {workers}\n[[listen]]\naddress = \"@listen@\"\n[[listen.certificates]]\n\
+             cert = \"{}\"\nkey = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
+            certificate.certificate.display(),
+            certificate.key.display(),
+            origin.url()
+        )
+    };
+    let first = authority.identity(&["a.example"]);
+    let other = authority.identity(&["*.other.example", "a.example"]);
+    for workers in [1, 4] {
+        let mut larder = Setup::config(LARDER, &text(&first, workers, "before")).start();
+        let client = tls_client(&authority);
+        assert!(!resumes(&client, &larder), "a new client has no ticket");
+        assert!(resumes(&client, &larder));
+        for round in 0..5 {
+            larder.write_config(&text(&first, workers, &format!("round-{round}")));
+            assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+            assert!(resumes(&client, &larder), "round {round} with {workers} workers");
+        }
+        larder.write_config(&text(&other, workers, "other"));
+        assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+        assert!(!resumes(&client, &larder), "another certificate must be seen");
+        assert!(resumes(&client, &larder));
+    }
 }
 
 const RELOADED: &str = "server_name = \"@name@\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
@@ -409,7 +505,7 @@ fn requests_in_flight_finish_after_the_stop() {
     let head = busy.head();
     process.signal(Signal::TERM);
     wait::until_true("it is not ready", || process.ask_admin("GET", "/ready", "").status() == 503);
-    wait::until_true("it takes no connections", || std::net::TcpStream::connect(process.address()).is_err());
+    wait::until_true("it takes no connections", || TcpStream::connect(process.address()).is_err());
     assert_eq!(process.ask_admin("GET", "/live", "").status(), 200);
     assert_eq!(idle.rest(), b"", "idle connections are closed");
     process.service().assert_runs();

@@ -85,6 +85,18 @@ pub struct ListenerTls {
     pub certificates: Vec<Certificate>,
 }
 
+impl ListenerTls {
+    /// Whether clients see no difference: the same names, answered by the same certificates. Whose certificate is the
+    /// same has the same key.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let answers = |tls: &Self| {
+            let of = |certificate: &Certificate| (certificate.names.clone(), certificate.key.cert.clone());
+            tls.certificates.iter().map(of).collect::<Vec<_>>()
+        };
+        answers(self) == answers(other)
+    }
+}
+
 /// A certificate chain with its private key, chosen by SNI.
 #[derive(Clone, Debug)]
 pub struct Certificate {

@@ -1,7 +1,8 @@
 //! TLS towards clients: which certificate answers a name, which protocol is agreed on, which sessions resume.
 //!
 //! A [`ServerConfig`] is immutable. A reload builds a new one and swaps it with the rest of the configuration, so
-//! that a handshake sees old or new certificates, never a mixture. Session tickets of the old one are void then.
+//! that a handshake sees old or new certificates, never a mixture. Session tickets of the old one are void then, so it
+//! stays where nothing changes.
 
 use std::collections::HashMap;
 use std::io;
