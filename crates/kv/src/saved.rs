@@ -394,7 +394,7 @@ impl SaveFile {
             "loading:0\r\nasync_loading:{}\r\nrdb_changes_since_last_save:{}\r\nrdb_bgsave_in_progress:{}\r\n\
             rdb_last_save_time:{}\r\nrdb_last_bgsave_status:{}\r\nrdb_last_bgsave_time_sec:{}\r\n\
             rdb_current_bgsave_time_sec:{}\r\nrdb_saves:{}\r\nrdb_last_load_keys_expired:{}\r\n\
-            rdb_last_load_keys_loaded:{}\r\naof_enabled:0\r\n",
+            rdb_last_load_keys_loaded:{}\r\n",
             u8::from(state.loading.is_some()),
             changes.saturating_sub(state.saved_changes.unwrap_or_default()),
             u8::from(began.is_some()),

@@ -157,3 +157,31 @@ fn what_was_asked_is_answered_when_it_ends() {
     }
     assert!(kv.service.end().success());
 }
+
+#[test]
+fn info_tells_each_fact_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let saved = folder.path().join("saved").display().to_string();
+    for arguments in [&[][..], &["--save-file", &saved]] {
+        let kv = Kv::start(LARDER, &[&["--maxmemory", "64MiB"], arguments].concat());
+        let text = kv.ask(&["SET key value", "INFO everything"]);
+        let mut names: Vec<_> =
+            text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name).collect();
+        names.sort_unstable();
+        let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        assert!(twice.is_empty() && names.contains(&"async_loading"), "{twice:?}");
+    }
+}
+
+#[test]
+fn a_save_that_fails_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("place");
+    std::fs::create_dir(&place).expect("a folder");
+    let saved = place.join("saved").display().to_string();
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--save-file", &saved]);
+    std::fs::remove_dir_all(&place).expect("it is gone");
+    let told = kv.ask(&["SAVE"]);
+    assert!(told.starts_with("-ERR the data set was not saved: "), "{told}");
+    assert!(told.contains("No such file or directory"), "{told}");
+}

@@ -303,7 +303,9 @@ fn a_full_disk_costs_the_save_and_nothing_else() {
     // What is written beside the file goes to a device that is always full.
     let fill_up = || symlink("/dev/full", place.folder.path().join("saved.part")).expect("a link");
     fill_up();
-    assert_eq!(kv.ask(&["SAVE"]), "-ERR\r\n");
+    let told = kv.ask(&["SAVE"]);
+    assert!(told.starts_with("-ERR the data set was not saved: "), "{told}");
+    assert!(told.contains("No space left on device"), "{told}");
     assert_says(&kv, "No space left on device");
     fill_up();
     assert_eq!(kv.ask(&["SHUTDOWN"]), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");

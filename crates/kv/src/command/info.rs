@@ -144,9 +144,9 @@ fn persistence(call: &Call<'_>, lines: &mut Lines) {
             lines.add("rdb_changes_since_last_save", call.shared.changes());
             lines.add("rdb_bgsave_in_progress", 0);
             lines.add("rdb_last_bgsave_status", "ok");
+            lines.add("async_loading", 0);
         }
     }
-    lines.add("async_loading", 0);
     lines.add("aof_enabled", 0);
     lines.add("aof_rewrite_in_progress", 0);
 }

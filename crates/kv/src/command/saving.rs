@@ -45,8 +45,7 @@ fn save_file<'a>(call: &Call<'a>) -> Result<&'a Arc<SaveFile>, Refusal> {
 fn refusal(error: &SaveError) -> Refusal {
     match error {
         SaveError::Busy => Refusal::Other("ERR Background save already in progress"),
-        // The log says why.
-        SaveError::Write { .. } => Refusal::Other("ERR"),
+        SaveError::Write { .. } => Refusal::Told(format!("ERR the data set was not saved: {error}")),
     }
 }
 
