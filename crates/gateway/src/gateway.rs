@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
@@ -38,6 +39,8 @@ pub struct Start<'a> {
     pub access_log: &'a AccessLog,
     /// The runtime for everything that isn't a request.
     pub background: Handle,
+    /// What is done when a worker has panicked: its connections are gone, and nobody accepts others in its place. It need not return.
+    pub on_failure: fn(),
 }
 
 /// Why a gateway can't start, or a configuration can't come into force.
@@ -109,7 +112,7 @@ impl Gateway {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(start: Start<'_>) -> Result<Self, StartError> {
-        let Start { config, telemetry, access_log, background } = start;
+        let Start { config, telemetry, access_log, background, on_failure } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
         let bound = bind_all(&config.listeners, workers)?;
         let origins = Arc::new(Origins::new(background.clone()));
@@ -139,7 +142,7 @@ impl Gateway {
             .into_iter()
             .enumerate()
             .map(|(index, listeners)| {
-                let duties = Duties { listeners, errands: errands.take() };
+                let duties = Duties { listeners, errands: errands.take(), on_failure };
                 spawn_worker(&shared, access_log, index, duties, drain_limit)
             })
             .collect::<io::Result<_>>()
@@ -244,6 +247,7 @@ struct Duties {
     listeners: Vec<std::net::TcpListener>,
     /// Questions of operators; only one worker answers them.
     errands: Option<mpsc::Receiver<Errand>>,
+    on_failure: fn(),
 }
 
 type Bound = (SocketAddr, Vec<std::net::TcpListener>);
@@ -271,12 +275,17 @@ fn spawn_worker(
     let worker = Arc::new(Worker::new(Arc::clone(shared), recorder, access));
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-        runtime.block_on(async {
+        let serve = async {
             if let Some(errands) = duties.errands {
                 tokio::spawn(explain::serve(Arc::clone(&worker), errands));
             }
             listener::serve(worker, duties.listeners, drain_limit).await;
-        });
+        };
+        // Panics of exchanges stay in their tasks; this is the one that accepts.
+        if catch_unwind(AssertUnwindSafe(|| runtime.block_on(serve))).is_err() {
+            tracing::error!("a worker has panicked");
+            (duties.on_failure)();
+        }
         // Tasks that are left belong to nobody any more: fills whose clients have gone.
         runtime.shutdown_background();
     })

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -44,6 +45,9 @@ pub struct Settings {
     pub cluster: Option<Cluster>,
     /// What has the allocator give back freed memory, where it keeps some.
     pub trim: Option<Trim>,
+    /// What is done when a worker has ended by an error: what all of them share may be half-way through a change then, and its clients are
+    /// gone. It need not return.
+    pub on_failure: fn(),
 }
 
 /// How listeners are made.
@@ -102,7 +106,7 @@ pub struct Control(Arc<Shared>);
 #[derive(Debug)]
 struct Running {
     calls: Arc<Calls>,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -123,6 +127,7 @@ impl Server {
             save_file,
             cluster,
             trim,
+            on_failure,
         } = settings;
         let count = workers.max(1);
         let mut shared = Shared::new(engine, save_file, version, count);
@@ -142,7 +147,8 @@ impl Server {
             let poll = Poll::new()?;
             let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
             let worker = Worker::new(number, poll, Arc::clone(&calls), listeners, Arc::clone(&shared))?;
-            let thread = thread::Builder::new().name(format!("kv-{number}")).spawn(|| worker.run())?;
+            let thread =
+                thread::Builder::new().name(format!("kv-{number}")).spawn(move || run(worker, on_failure))?;
             workers.push(Running { calls, thread: Some(thread) });
         }
         let addresses = listen.iter().map(|listen| listen.address).collect();
@@ -182,11 +188,22 @@ impl Server {
         self.shared.stop();
         self.workers.iter().for_each(|worker| worker.calls.wake());
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
-            if let Ok(Err(error)) = thread.join() {
-                tracing::error!(%error, "a worker ended");
-            }
+            // Whoever runs the server has been told.
+            let _ = thread.join();
         }
     }
+}
+
+/// Runs a worker to its end, and tells if that was not meant to be.
+fn run(worker: Worker, on_failure: fn()) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| worker.run()));
+    match outcome {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => tracing::error!(%error, "a worker has ended"),
+        // What it has panicked with stands in the log already.
+        Err(_) => tracing::error!("a worker has panicked"),
+    }
+    on_failure();
 }
 
 impl Control {

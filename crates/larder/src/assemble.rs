@@ -80,6 +80,13 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     stopped
 }
 
+/// A worker has ended by an error. Its clients are gone, and what it shares with others may be half-way through a change: whoever runs the
+/// process is to start it anew, and nothing of it is saved.
+pub(crate) fn end_process() {
+    tracing::error!("a worker has failed: the process ends");
+    std::process::exit(1);
+}
+
 /// What serves clients: at least one of the two.
 struct Planes {
     gateway: Option<Gateway>,
@@ -94,6 +101,7 @@ impl Planes {
                 telemetry: Arc::clone(telemetry),
                 access_log: access,
                 background: Handle::current(),
+                on_failure: end_process,
             })
         };
         let gateway = settings.gateway.clone().map(start).transpose()?;

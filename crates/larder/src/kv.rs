@@ -8,9 +8,9 @@ use clap::Args;
 use engine::Engine;
 use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 
-use crate::allocator;
 use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
 use crate::doctor;
+use crate::{allocator, assemble};
 
 /// Run a cache server for clients of Redis
 ///
@@ -149,6 +149,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         save_file,
         cluster: settings.cluster.clone(),
         trim: allocator::TRIM,
+        on_failure: assemble::end_process,
     };
     let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
     let control = KvControl { engine, server: server.control(), text: settings.text };

@@ -185,3 +185,22 @@ fn a_save_that_fails_says_why() {
     assert!(told.starts_with("-ERR the data set was not saved: "), "{told}");
     assert!(told.contains("No such file or directory"), "{told}");
 }
+
+/// What workers share may be half-way through a change: the process ends, says so, and writes nothing of it.
+#[test]
+fn a_worker_that_panics_ends_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\nenable_debug_command = \"local\"\nsave_file = \"saved\"\n")
+        .expect("a file");
+    let config = config.to_str().expect("a path in UTF-8");
+    let mut kv = Kv::start(LARDER, &["--config", config, "--maxmemory", "64MiB", "--workers", "3"]);
+    assert_eq!(kv.ask(&["SET key value"]), "+OK\r\n");
+    let mut other = connect(&kv);
+    assert_eq!(kv.ask(&["DEBUG PANIC"]), "");
+    assert_eq!(other.read(&mut [0]).unwrap_or_default(), 0, "nobody is left alone");
+    assert_eq!(kv.service.end().code(), Some(1));
+    let log = kv.service.stderr();
+    assert!(log.contains("DEBUG PANIC") && log.contains("a worker has failed: the process ends"), "{log}");
+    assert!(!folder.path().join("saved").exists());
+}

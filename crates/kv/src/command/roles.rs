@@ -105,6 +105,11 @@ pub(super) fn sleep(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
+/// DEBUG PANIC: as an error of the server would end it.
+pub(super) fn panic(_call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
+    panic!("a client has asked for it with DEBUG PANIC");
+}
+
 /// DEBUG SET-ACTIVE-EXPIRE 0 | 1
 pub(super) fn set_active_expire(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.shared.set_active_expiry(call.argument(2) != b"0");

@@ -315,6 +315,7 @@ static COMMANDS: &[Command] = commands! {
     "debug|error" 3 ADMIN NONE "server" "1.0.0" roles::debug_error, "Replies with an error.", "message";
     "debug|htstats" 3 ADMIN NONE "server" "1.0.0" roles::debug_htstats, "Tells how long a search for a key can be.", "dbid", "O(N) for N keys", "All databases share their tables: the chain is the longest of all, in buckets of ten keys.";
     "debug|object" 3 ADMIN SECOND "server" "1.0.0" roles::debug_object, "Tells how a value is stored.", "key";
+    "debug|panic" 2 ADMIN NONE "server" "1.0.0" roles::panic, "Ends the server, as an error in it would.";
     "debug|set-active-expire" 3 ADMIN NONE "server" "1.0.0" roles::set_active_expire, "Lets expired keys be until they are asked for, or not.", "0 | 1";
     "debug|sleep" 3 ADMIN NONE "server" "1.0.0" roles::sleep, "Does nothing for a while, up to a minute.", "seconds";
     "decr" 2 WRITE ONE "string" "1.0.0" numbers::decr, "Takes one from a number.", "key";
