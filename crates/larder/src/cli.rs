@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
 use crate::config::{Overrides, Program};
@@ -47,6 +47,26 @@ pub(crate) enum Command {
     },
 }
 
+/// Reads the command line, and the environment for what it leaves out.
+pub(crate) fn parse() -> Cli {
+    let matches = with_environment(Cli::command(), "LARDER").get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Every option has a variable: `LARDER`, the command and the option, as in `LARDER_KV_LISTEN`. The command is part of the name because
+/// `--listen` of one says nothing about another; with it no name is one that container platforms set for a service called larder.
+fn with_environment(command: clap::Command, prefix: &str) -> clap::Command {
+    let prefix = |name: &str| format!("{prefix}_{}", name.replace('-', "_").to_ascii_uppercase());
+    let named = |argument: Arg| match argument.get_long().map(prefix) {
+        Some(name) => argument.env(name).hide_env_values(true),
+        None => argument,
+    };
+    command.mut_args(named).mut_subcommands(|inner| {
+        let name = prefix(inner.get_name());
+        with_environment(inner, &name)
+    })
+}
+
 /// Arguments go over the file; their values are checked like those of the file.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("sites").required(true).args(["origin", "config"])))]
@@ -59,8 +79,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Address for clients; may be given more than once [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS")]
+    /// Address for clients; may be given more than once, or with commas [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     listen: Vec<String>,
 
     /// Address of the admin API [default: 127.0.0.1:8081]
@@ -207,9 +227,37 @@ impl ServeArguments {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
+
+    /// Names that a platform sets by itself for a service called larder, or larder-kv, must mean nothing here.
+    #[test]
+    fn every_option_has_a_variable_of_its_own() {
+        fn visit(command: &clap::Command, names: &mut Vec<String>) {
+            for option in command.get_arguments().filter(|argument| argument.get_long().is_some()) {
+                let name = option
+                    .get_env()
+                    .unwrap_or_else(|| panic!("{:?} of {}", option.get_id(), command.get_name()));
+                names.push(name.to_str().expect("ASCII").to_owned());
+            }
+            command.get_subcommands().for_each(|inner| visit(inner, names));
+        }
+        let command = with_environment(Cli::command(), "LARDER");
+        let mut names = Vec::new();
+        visit(&command, &mut names);
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count, "each name is there once");
+        assert!(names.iter().all(|name| name.starts_with("LARDER_")));
+        let platform =
+            |name: &&String| name.ends_with("_PORT") || name.contains("_PORT_") || name.contains("_SERVICE_");
+        assert_eq!(names.iter().find(platform), None);
+        for name in
+            ["LARDER_SERVE_LISTEN", "LARDER_KV_MAXMEMORY", "LARDER_PURGE_ADMIN", "LARDER_BENCH_HTTP_JSON"]
+        {
+            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
+    }
 
     #[test]
     fn definition_is_sound() {

@@ -31,8 +31,8 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Address for clients; may be given more than once; port 0 takes a free one [default: 127.0.0.1:6379]
-    #[arg(long, value_name = "ADDRESS")]
+    /// Address for clients; may be given more than once, or with commas; port 0 takes a free one [default: 127.0.0.1:6379]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     listen: Vec<String>,
 
     /// Memory for keys and values, such as 512MiB; at least 2MiB [default: 1GiB]
@@ -62,6 +62,17 @@ pub(crate) struct KvArguments {
     /// Least severe level that is logged: error, warn, info, debug, trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
+
+    /// Program whose environment variables are read too, in whose place this server is started
+    #[arg(long, value_name = "PROGRAM", value_enum)]
+    environment: Option<Predecessor>,
+}
+
+/// Who was there before.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Predecessor {
+    #[value(name = "poor-man-s-cache")]
+    PoorMansCache,
 }
 
 impl KvArguments {
@@ -69,7 +80,11 @@ impl KvArguments {
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             program: Program::Kv,
-            environment: Environment::read(|name| std::env::var_os(name)),
+            environment: match self.environment {
+                // Its names are common ones: other programs set them for themselves.
+                Some(Predecessor::PoorMansCache) => Environment::read(|name| std::env::var_os(name)),
+                None => Environment::default(),
+            },
             kv: KvOverrides {
                 listen: self.listen.clone(),
                 maxmemory: self.maxmemory.clone(),

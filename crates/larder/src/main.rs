@@ -23,9 +23,7 @@ mod reference;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use cli::{CheckArguments, Cli, Command};
+use cli::{CheckArguments, Command};
 use config::Overrides;
 
 /// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
@@ -37,7 +35,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 pub(crate) const VERSION: &str = env!("LARDER_VERSION");
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let outcome = match cli::parse().command {
         Command::Serve(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
         Command::Kv(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
         Command::Check(arguments) => return check(&arguments),

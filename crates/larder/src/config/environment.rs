@@ -1,5 +1,5 @@
-//! The environment variables of poor-man-s-cache, for a server that takes its place. They count where `SERVER_PORT` is set; each goes over the
-//! file, and arguments of the command line over it.
+//! The environment variables of poor-man-s-cache, for a server that takes its place and is told so. They count where `SERVER_PORT` is set; each
+//! goes over the file, and arguments of the command line over it.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

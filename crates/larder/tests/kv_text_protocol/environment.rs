@@ -8,8 +8,11 @@ use testkit::{Client, KvService, KvSetup, Port};
 use crate::messages::ask;
 use crate::{LARDER, UNIT_SEPARATOR};
 
+/// Its variables are read where this says so.
+const ASKED_FOR: (&str, &str) = ("LARDER_KV_ENVIRONMENT", "poor-man-s-cache");
+
 fn start(variables: &[(&str, &str)], options: &str) -> KvService {
-    let setup = KvSetup::new(LARDER).environment("SERVER_PORT", "0");
+    let setup = KvSetup::new(LARDER).environment("SERVER_PORT", "0").environment(ASKED_FOR.0, ASKED_FOR.1);
     variables.iter().fold(setup, |setup, (name, value)| setup.environment(name, value)).start(options)
 }
 
@@ -30,11 +33,24 @@ fn server_port_chooses_address_and_protocol() {
     assert!(!kv.service.stderr().contains("protected_mode"), "the file has said what is wanted");
 }
 
+/// Other programs set these names too: without being asked for they would open the server to everybody.
+#[test]
+fn nobody_elses_variables_are_read_unasked() {
+    let setup = KvSetup::new(LARDER).environment("SERVER_PORT", "0").environment("NUM_SHARDS", "many");
+    let kv = setup.environment("METRICS_PORT", "1").start("");
+    assert_eq!(kv.address().ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+    assert_eq!(kv.ask("PING\r\n"), "+PONG\r\n");
+    assert_eq!(kv.ask("CONFIG GET protected-mode\r\n"), "*2\r\n$14\r\nprotected-mode\r\n$3\r\nyes\r\n");
+    assert!(!kv.service.stderr().contains("warning"), "{}", kv.service.stderr());
+}
+
 #[test]
 fn arguments_go_over_the_environment() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(LARDER);
-    command.args(["kv", "--listen", "127.0.0.1:0"]).env("SERVER_PORT", "1");
+    command
+        .args(["kv", "--environment", "poor-man-s-cache", "--listen", "127.0.0.1:0"])
+        .env("SERVER_PORT", "1");
     let mut service = testkit::Service::start(&mut command, folder.path(), "kv");
     let address: SocketAddr = testkit::wait::until("it prints its address", || {
         service.assert_runs();
@@ -69,7 +85,11 @@ fn variables_without_effect_are_told_at_the_start() {
 
 #[test]
 fn a_bad_value_is_an_error() {
-    let output = Command::new(LARDER).arg("kv").env("SERVER_PORT", "http").output().expect("it runs");
+    let output = Command::new(LARDER)
+        .args(["kv", "--environment", "poor-man-s-cache"])
+        .env("SERVER_PORT", "http")
+        .output()
+        .expect("it runs");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && told.contains("SERVER_PORT: error: expected a port"), "{told}");
 }

@@ -47,7 +47,7 @@ impl Contender {
                 let metrics = free_address()?.port().to_string();
                 let variables =
                     [("SERVER_PORT", &*port), ("METRICS_HOST", "127.0.0.1"), ("METRICS_PORT", &metrics)];
-                command.arg("kv").args(LARDER).envs(variables);
+                command.args(["kv", "--environment", "poor-man-s-cache"]).args(LARDER).envs(variables);
             }
             Self::Redis => {
                 command.args(["--bind", "127.0.0.1", "--port", &port, "--save", ""]);
