@@ -49,7 +49,7 @@ fn report_engine(sample: &mut Sample, engine: &engine::Engine) {
     sample.add(Metric::KvEvictionsTotal, &[], counts.evicted);
     sample.add(Metric::KvExpirationsTotal, &[], counts.expired);
     sample.add(Metric::KvMemoryBytes, &[], engine.used_bytes());
-    sample.add(Metric::KvMemoryBytesMax, &[], engine.bytes_max());
+    sample.add(Metric::KvMemoryMaxBytes, &[], engine.bytes_max());
 }
 
 fn report_store(sample: &mut Sample, gateway: &GatewayControl) {
@@ -58,7 +58,7 @@ fn report_store(sample: &mut Sample, gateway: &GatewayControl) {
     sample.add(Metric::StoreBytes, &["stored"], usage.stored_bytes);
     sample.add(Metric::StoreBytes, &["filling"], usage.filling_bytes);
     sample.add(Metric::StoreBytes, &["pinned"], usage.pinned_bytes);
-    sample.add(Metric::StoreBytesMax, &[], usage.bytes_max);
+    sample.add(Metric::StoreMaxBytes, &[], usage.bytes_max);
     sample.add(Metric::StoreFileBytes, &[], usage.file_bytes);
     sample.add(Metric::StoreFileFallbacksTotal, &[], usage.files_failed);
     sample.add(Metric::StoreEvictionsTotal, &[], usage.evictions);

@@ -60,7 +60,7 @@ fn admin_endpoints() {
         "larder_response_duration_seconds_bucket{",
         "larder_origin_fetch_duration_seconds_count{",
         "larder_store_entries 1",
-        "larder_store_bytes_max ",
+        "larder_store_max_bytes ",
         "larder_connections{",
         "process_resident_memory_bytes ",
     ] {

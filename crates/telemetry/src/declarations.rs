@@ -67,6 +67,13 @@ pub struct Declaration {
     pub help: &'static str,
 }
 
+impl Declaration {
+    /// Whether only a process with a gateway has it.
+    pub(crate) fn is_of_gateway(&self) -> bool {
+        self.name.starts_with("larder_") && !self.name.starts_with("larder_kv_")
+    }
+}
+
 macro_rules! metrics {
     ($($variant:ident $name:literal $metric_type:ident $unit:ident $labels:expr, $help:literal;)*) => {
         /// Every metric, in the order of names.
@@ -139,7 +146,7 @@ metrics! {
         "Keys that have an expiry.";
     KvMemoryBytes "larder_kv_memory_bytes" Gauge Bytes [],
         "Bytes of keys, values and their index.";
-    KvMemoryBytesMax "larder_kv_memory_bytes_max" Gauge Bytes [],
+    KvMemoryMaxBytes "larder_kv_memory_max_bytes" Gauge Bytes [],
         "The limit for keys, values and their index: `maxmemory`.";
     KvMemoryTrimmedBytesTotal "larder_kv_memory_trimmed_bytes_total" Counter Bytes [],
         "Freed memory that the allocator was told to give back: so that resident memory stays within `maxmemory` and 10 %, or by `MEMORY PURGE`.";
@@ -183,12 +190,8 @@ metrics! {
         "Body bytes sent to clients.";
     ResponseDurationSeconds "larder_response_duration_seconds" Histogram Seconds ["site", "cache"],
         "Time from the complete request head to the last byte of the response given to the kernel.";
-    StartTimeSeconds "larder_start_time_seconds" Gauge Seconds [],
-        "When the process started, in seconds since the Unix epoch.";
     StoreBytes "larder_store_bytes" Gauge Bytes ["class"],
         "Bytes held by the memory tier, metadata included.";
-    StoreBytesMax "larder_store_bytes_max" Gauge Bytes [],
-        "The limit for the memory tier.";
     StoreEntries "larder_store_entries" Gauge Count [],
         "Stored responses.";
     StoreEvictionsTotal "larder_store_evictions_total" Counter Count [],
@@ -199,12 +202,16 @@ metrics! {
         "The part of `larder_store_bytes` that is in anonymous files, from which the kernel sends. It is memory of the control group, but not resident memory of the process.";
     StoreFileFallbacksTotal "larder_store_file_fallbacks_total" Counter Count [],
         "Large segments kept on the heap because an anonymous file could not take them.";
+    StoreMaxBytes "larder_store_max_bytes" Gauge Bytes [],
+        "The limit for the memory tier.";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
         "Processor time of the process, user and system.";
     ProcessOpenFds "process_open_fds" Gauge Count [],
         "Open file descriptors of the process.";
     ProcessResidentMemoryBytes "process_resident_memory_bytes" Gauge Bytes [],
         "Resident memory of the process, without what is in anonymous files: see `larder_store_file_bytes`.";
+    ProcessStartTimeSeconds "process_start_time_seconds" Gauge Seconds [],
+        "When the process started, in seconds since the Unix epoch.";
 }
 
 impl Metric {
@@ -260,7 +267,8 @@ pub fn metrics_markdown() -> String {
     }
     page.push_str("\n## Labels\n\n| label | values |\n|---|---|\n");
     for (label, meaning) in LABELS {
-        let _ = writeln!(page, "| `{label}` | {meaning} |");
+        // A bar would end the cell.
+        let _ = writeln!(page, "| `{label}` | {} |", meaning.replace('|', "\\|"));
     }
     let results = CacheResult::ALL.map(|result| format!("`{}`", result.as_str())).join(", ");
     let _ = writeln!(page, "\nValues of `cache`: {results}.");
@@ -288,10 +296,22 @@ mod tests {
             assert!(name.starts_with("larder_") || name.starts_with("process_"), "{name}");
             assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
             assert_eq!(name.ends_with("_total"), row.metric_type == MetricType::Counter, "{name}");
-            let base = name.trim_end_matches("_total").trim_end_matches("_max");
-            assert_eq!(base.ends_with("_seconds"), row.unit == Unit::Seconds, "{name}");
-            assert_eq!(base.ends_with("_bytes"), row.unit == Unit::Bytes, "{name}");
+            let base = name.trim_end_matches("_total");
+            for (unit, word) in [(Unit::Seconds, "_seconds"), (Unit::Bytes, "_bytes")] {
+                assert_eq!(base.ends_with(word), row.unit == unit, "{name}: the unit comes last");
+                assert!(!base.trim_end_matches(word).contains(word), "{name}: the unit comes last");
+            }
+            let of_a_histogram = ["_count", "_sum", "_bucket"];
+            assert!(!of_a_histogram.iter().any(|ending| name.ends_with(ending)), "{name}");
             assert!(row.help.ends_with('.') && !row.help.contains('\n'), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_cell_of_the_page_ends_early() {
+        for line in metrics_markdown().lines().filter(|line| line.starts_with('|')) {
+            let bars = line.replace("\\|", "").matches('|').count();
+            assert!(bars == 6 || bars == 3, "{line}");
         }
     }
 

@@ -132,12 +132,14 @@ impl Telemetry {
     /// What a scrape sees now.
     pub fn sample(&self) -> Sample {
         let mut sample = Sample::default();
-        self.collect_zeros(&mut sample);
         self.collect_totals(&mut sample);
-        for (metric, label, value) in recorder::gauges(&self.shards) {
-            sample.add(metric, label.as_slice(), value);
+        if self.has_gateway() {
+            self.collect_zeros(&mut sample);
+            for (metric, label, value) in recorder::gauges(&self.shards) {
+                sample.add(metric, label.as_slice(), value);
+            }
         }
-        sample.add(Metric::StartTimeSeconds, &[], self.start_time_seconds);
+        sample.add(Metric::ProcessStartTimeSeconds, &[], self.start_time_seconds);
         if let Some(build) = self.build {
             sample.add(Metric::BuildInfo, &[build.version, build.commit, build.rustc], 1);
         }
@@ -148,12 +150,17 @@ impl Telemetry {
         sample
     }
 
+    /// Whether there are workers beside the background.
+    fn has_gateway(&self) -> bool {
+        self.shards.len() > 1
+    }
+
     /// Counters that are there before their first event, so that a rate over the first event
-    /// is not lost.
+    /// is not lost. Those of the kv server come from the server itself, where there is one.
     fn collect_zeros(&self, sample: &mut Sample) {
         let plain =
             |row: &&crate::Declaration| row.labels.is_empty() && row.metric_type == MetricType::Counter;
-        for row in METRICS.iter().filter(plain).filter(|row| row.name.starts_with("larder_")) {
+        for row in METRICS.iter().filter(plain).filter(|row| row.is_of_gateway()) {
             sample.add(row.metric, &[], 0);
         }
         for kind in ConnectionKind::ALL {

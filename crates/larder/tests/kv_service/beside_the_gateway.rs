@@ -24,3 +24,25 @@ fn one_process_serves_clients_of_both() {
     wait::until_true("it is counted", || larder.metric("larder_requests_total", &["site=\"a\""]) > 0.0);
     assert_eq!(larder.metric("larder_requests_total", &["site=\"a\""]).to_string(), "1");
 }
+
+/// The first words of the lines of `/metrics`, without those of the process.
+fn metrics(answer: &str) -> Vec<String> {
+    let lines = answer.lines().filter(|line| line.starts_with("larder_"));
+    let names = lines.map(|line| line.split(['{', ' ']).next().unwrap_or_default().to_owned());
+    names.filter(|name| name != "larder_build_info").collect()
+}
+
+/// A dashboard shows what runs.
+#[test]
+fn each_part_has_its_metrics_where_it_runs() {
+    let of_kv = |names: &[String]| names.iter().filter(|name| name.starts_with("larder_kv_")).count();
+    let larder = Setup::origin(LARDER, "http://127.0.0.1:1").start();
+    let gateway = metrics(&larder.ask_admin("GET", "/metrics", "").text());
+    assert_eq!(of_kv(&gateway), 0, "{gateway:?}");
+    assert!(gateway.len() > 20, "{gateway:?}");
+    let kv = testkit::KvService::start(LARDER, "");
+    let kv = metrics(&kv.ask_admin("GET", "/metrics").text());
+    assert!(of_kv(&kv) > 15, "{kv:?}");
+    let others: Vec<_> = kv.iter().filter(|name| !name.starts_with("larder_kv_")).collect();
+    assert_eq!(others, ["larder_access_log_dropped_total"], "{kv:?}");
+}

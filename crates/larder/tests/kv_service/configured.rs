@@ -83,7 +83,7 @@ fn metrics_tell_what_is_kept() {
     kv.ask("SET a 1\r\nSET b 2 EX 100\r\n");
     assert_eq!(kv.metric("larder_kv_keys"), Some(2.0));
     assert_eq!(kv.metric("larder_kv_keys_expiring"), Some(1.0));
-    assert_eq!(kv.metric("larder_kv_memory_bytes_max"), Some(f64::from(8 << 20)));
+    assert_eq!(kv.metric("larder_kv_memory_max_bytes"), Some(f64::from(8 << 20)));
     assert!(kv.metric("larder_kv_memory_bytes").is_some_and(|bytes| bytes > 0.0));
 }
 

@@ -65,7 +65,7 @@ fn watch(larder: &Larder, duration: Duration, memory_bytes: u64) -> u64 {
         thread::park_timeout(Duration::from_millis(20));
     }
     let held = larder.metric("larder_store_bytes", &[]);
-    let held_max = larder.metric("larder_store_bytes_max", &[]);
+    let held_max = larder.metric("larder_store_max_bytes", &[]);
     assert!(held <= held_max, "the store holds {held} bytes of {held_max}");
     peak
 }
