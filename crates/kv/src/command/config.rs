@@ -11,6 +11,7 @@ use crate::limits::Limits;
 use crate::notify::Events;
 use crate::reply::Reply;
 use crate::shared::Shared;
+use crate::size::parse_size;
 use crate::statistics::Statistics;
 
 /// One of them, in the names and units of Redis.
@@ -191,21 +192,9 @@ fn number(value: &[u8], least: i64, most: i64) -> Result<i64, String> {
     if is_within { Ok(number) } else { Err(format!("argument must be between {least} and {most} inclusive")) }
 }
 
-/// Bytes, with a unit: `k` is 1000, `kb` is 1024, and so on.
+/// Bytes, as in a file of the configuration.
 fn memory(value: &[u8]) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 8] = [
-        ("kb", 1 << 10),
-        ("mb", 1 << 20),
-        ("gb", 1 << 30),
-        ("k", 1000),
-        ("m", 1_000_000),
-        ("g", 1_000_000_000),
-        ("b", 1),
-        ("", 1),
-    ];
-    let text = String::from_utf8_lossy(value).to_ascii_lowercase();
-    let mut parts = UNITS.into_iter().filter_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
-    let bytes = parts.next().and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+    let bytes = std::str::from_utf8(value).ok().and_then(parse_size);
     bytes.ok_or_else(|| "argument must be a memory value".to_owned())
 }
 
@@ -333,24 +322,5 @@ mod tests {
     #[test]
     fn settings_are_in_order() {
         assert!(SETTINGS.is_sorted_by(|one, next| one.name < next.name));
-    }
-
-    #[test]
-    fn memory_has_units() {
-        let cases = [
-            ("0", 0),
-            ("100", 100),
-            ("1k", 1000),
-            ("1kb", 1024),
-            ("2MB", 2 << 20),
-            ("1Gb", 1 << 30),
-            ("5b", 5),
-        ];
-        for (text, bytes) in cases {
-            assert_eq!(memory(text.as_bytes()), Ok(bytes), "{text}");
-        }
-        for bad in ["", "mb", "1tb", "-1", "1.5gb", "100mbb", "99999999999999999999"] {
-            assert!(memory(bad.as_bytes()).is_err(), "{bad}");
-        }
     }
 }

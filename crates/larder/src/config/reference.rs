@@ -148,14 +148,14 @@ const PREFACE: &str = "# Configuration keys
 Generated from the option table in `crates/larder/src/config/table/`; do not edit. How to use them stands in the
 [guide](../guide/configuration.md); `config.schema.json` beside this page is the same for editors.
 
-The file is TOML. Sizes are a number of bytes, or text with a unit: `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024),
-`kB`, `MB`, `GB`, `TB` (powers of 1000). Durations are text with units: `ms`, `s`, `m`, `h`, `d`, `w`, such as `\"500ms\"` or
+The file is TOML. Sizes are a number of bytes, or text with a unit in any case, by the rule of Redis: `kb` or `KiB`, `mb` or `MiB`, `gb` or `GiB`,
+`tb` or `TiB` are powers of 1024, and `k`, `m`, `g`, `t` powers of 1000. Durations are text with units: `ms`, `s`, `m`, `h`, `d`, `w`, such as `\"500ms\"` or
 `\"1h30m\"`; a bare number is refused, because nobody can see its unit. Paths of files are relative to the file that names
 them. The column *reload* says whether a reload takes a changed value over; where it doesn't, the running value stays
 until the next start, with a warning.
 ";
 
-const SIZE_PATTERN: &str = "^[0-9]+ *([kKmMgGtT][iI]?[bB]|[bB])?$";
+const SIZE_PATTERN: &str = "^[0-9]+ *([kKmMgGtT]([iI]?[bB])?|[bB])?$";
 const DURATION_PATTERN: &str = "^([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$";
 const STATUS_PATTERN: &str = "^([2-5]([0-9][0-9]|xx)|default)$";
 const FIELD_NAME_PATTERN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";

@@ -28,7 +28,7 @@ pub(crate) static KV: Section = Section {
             Preset::Is("\"1GiB\""),
             Reload::Yes,
             "Bytes for keys, values and their index together.",
-            "Buffers of clients are beside it. When a reload lowers it, keys are evicted as others are set.",
+            "Buffers of clients count within it, see `limits`. When a reload lowers it, keys are evicted as others are set.",
         ),
         row(
             "maxmemory_policy",
