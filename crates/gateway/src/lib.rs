@@ -38,5 +38,6 @@ mod worker;
 pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, SiteUrls};
 pub use explain::{ExplainError, Explanation, Question};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
-pub use reason::Reason;
+pub use http1::{BodyError, RequestError};
+pub use reason::{Reason, Refused};
 pub use route::route_of;

@@ -25,6 +25,27 @@ reason_codes! {
     }
 }
 
+reason_codes! {
+    /// Why the gateway answers a request itself, beside the codes of requests that are malformed
+    /// ([`RequestError`](http1::RequestError), [`BodyError`](http1::BodyError)) and of origins that fail.
+    pub enum Refused {
+        Connect = "connect", "RFC 9110 section 9.3.6", "CONNECT over HTTP/2: this is no proxy.";
+        DuplicateHost = "duplicate-host", "RFC 9113 section 8.3.1", "HTTP/2: `Host` is there more than once.";
+        ForwardGivenUp = "forward-given-up", "", "The forward that the request waited for ended without a response.";
+        HeadTimeout = "head-timeout", "RFC 9110 section 15.5.9", "The request head did not arrive within `head_read_timeout`.";
+        InvalidAuthority = "invalid-authority", "RFC 9113 section 8.3.1", "HTTP/2: `:authority` or `Host` names no server.";
+        Loop = "loop", "RFC 9110 section 7.6.3", "The request goes in circles: `Via` names this gateway again and again.";
+        MaxForwards = "max-forwards", "RFC 9110 section 7.6.2", "`Max-Forwards` forbids to forward the request.";
+        MissingAuthority = "missing-authority", "RFC 9113 section 8.3.1", "HTTP/2: the request has neither `:authority` nor `Host`.";
+        NoSite = "no-site", "RFC 9110 section 15.5.20", "No site serves the host and path of the request.";
+        OnlyIfCached = "only-if-cached", "RFC 9111 section 5.2.1.7", "The request wants a stored response, and none can be used.";
+        RequestBodyTimeout = "request-body-timeout", "RFC 9110 section 15.5.9", "The request body did not arrive in time.";
+        RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `body_bytes_max`.";
+        RequestContentIncomplete = "request-content-incomplete", "", "The content of a QUERY broke off.";
+        UnexpectedUpgrade = "unexpected-upgrade", "RFC 9110 section 7.8", "The origin switched protocols without being asked.";
+    }
+}
+
 /// A `detail` of `Cache-Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
@@ -84,5 +105,45 @@ impl From<NotStored> for Detail {
 impl From<Reason> for Detail {
     fn from(reason: Reason) -> Self {
         Self::Here(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// The codes of problems that are made in a file: the second arguments, where they are texts.
+    fn codes(text: &str) -> Vec<&str> {
+        let calls = text.split("Problem::new(").chain(text.split("Self::new(")).map(str::trim_start);
+        let arguments = calls.filter_map(|call| call.split_once(','));
+        let of_status = arguments.filter(|(status, _)| *status == "status" || status.parse::<u16>().is_ok());
+        of_status.filter_map(|(_, rest)| rest.trim_start().strip_prefix('"')?.split('"').next()).collect()
+    }
+
+    fn visit(folder: &Path, check: &dyn Fn(&Path, &str)) {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => visit(&path, check),
+                false => check(&path, &fs::read_to_string(&path).expect("a source")),
+            }
+        }
+    }
+
+    /// What operators find in `Cache-Status` they find on the page, which is made from these lists.
+    #[test]
+    fn every_code_is_listed() {
+        let own = Refused::ALL.iter().map(|code| code.as_str());
+        let malformed = http1::RequestError::ALL.map(http1::RequestError::reason);
+        let known: Vec<_> = own.chain(malformed).collect();
+        visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &|path, text| {
+            for code in codes(text) {
+                assert!(known.contains(&code), "{code} of {} is in no list", path.display());
+            }
+        });
+        assert!(codes(include_str!("respond.rs")).contains(&"no-site"), "codes are found");
     }
 }

@@ -128,6 +128,45 @@ impl RequestError {
         }
     }
 
+    /// Every one of them, for pages that list them.
+    pub const ALL: [Self; 35] = [
+        Self::BareLineFeed,
+        Self::BareCarriageReturn,
+        Self::WhitespaceBeforeFirstField,
+        Self::InvalidVersion,
+        Self::UnsupportedVersion,
+        Self::MalformedRequestLine,
+        Self::InvalidMethod,
+        Self::MethodTooLong,
+        Self::InvalidTarget,
+        Self::TargetTooLong,
+        Self::TargetFormNotAllowed,
+        Self::UnsupportedScheme,
+        Self::InvalidTargetAuthority,
+        Self::MissingHost,
+        Self::SeveralHosts,
+        Self::InvalidHost,
+        Self::EmptyHost,
+        Self::HostMismatch,
+        Self::MissingColon,
+        Self::WhitespaceBeforeColon,
+        Self::InvalidFieldName,
+        Self::ObsoleteLineFolding,
+        Self::InvalidFieldValue,
+        Self::HeadTooLarge,
+        Self::TooManyFields,
+        Self::TransferEncodingInHttp10,
+        Self::InvalidTransferEncoding,
+        Self::ChunkedRepeated,
+        Self::ChunkedNotFinal,
+        Self::UnknownTransferCoding,
+        Self::InvalidContentLength,
+        Self::ContentLengthOverflow,
+        Self::SeveralContentLengths,
+        Self::ContentLengthWithTransferEncoding,
+        Self::UnsupportedExpectation,
+    ];
+
     /// A stable kebab-case word for logs and metrics.
     pub const fn reason(self) -> &'static str {
         match self {
@@ -198,6 +237,17 @@ pub enum BodyError {
 }
 
 impl BodyError {
+    /// Every one of them, for pages that list them.
+    pub const ALL: [Self; 7] = [
+        Self::InvalidChunkSize,
+        Self::ChunkSizeOverflow,
+        Self::MissingChunkEnd,
+        Self::InvalidChunkExtension,
+        Self::ChunkExtensionTooLarge,
+        Self::InvalidTrailer,
+        Self::TrailerTooLarge,
+    ];
+
     /// The status code of the answer, if none was sent yet.
     pub const fn status(self) -> u16 {
         match self {
@@ -254,4 +304,27 @@ pub enum ResponseError {
     /// RFC 9112 6.3. Content-Length says different things.
     #[error("there are several different Content-Length values")]
     DifferingContentLengths,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_complete_and_codes_are_different() {
+        let variants = |name: &str| {
+            let (_, rest) =
+                include_str!("error.rs").split_once(&format!("pub enum {name} {{")).expect("it is here");
+            let (body, _) = rest.split_once("\n}").expect("it ends");
+            body.lines().filter(|line| line.trim_end().ends_with(',')).count()
+        };
+        assert_eq!(variants("RequestError"), RequestError::ALL.len());
+        assert_eq!(variants("BodyError"), BodyError::ALL.len());
+        let mut codes: Vec<_> = RequestError::ALL.map(RequestError::reason).to_vec();
+        codes.extend(BodyError::ALL.map(BodyError::reason));
+        let count = codes.len();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), count);
+    }
 }

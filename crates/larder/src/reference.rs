@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use caching::{FwdReason, NotReused, NotStored};
-use gateway::Reason;
+use gateway::origin::OriginError;
+use gateway::{BodyError, Reason, Refused, RequestError};
 
 use crate::{config, output};
 
@@ -20,10 +21,11 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pages() -> [(&'static str, String); 7] {
+fn pages() -> [(&'static str, String); 8] {
     [
         ("config.md", config::reference::markdown()),
         ("config.schema.json", config::reference::json_schema()),
+        ("limits.md", config::reference::limits_markdown()),
         ("metrics.md", telemetry::metrics_markdown()),
         ("admin-api.md", admin::admin_markdown()),
         ("bench-report.schema.json", ::bench::report::schema()),
@@ -41,8 +43,18 @@ fn cache_status_markdown() -> String {
     write_codes(&mut page, "Values of `fwd`", forwarded);
     write_codes(&mut page, "`detail`: why no stored response was used", reused);
     write_codes(&mut page, "`detail`: why the response was not stored", stored);
+    let refused = Refused::ALL.iter().map(|code| [code.as_str(), code.meaning(), code.section()]);
     write_codes(&mut page, "`detail`: what else came in between", others);
+    write_codes(&mut page, "`detail`: why the gateway answered itself", refused);
+    page.push_str(MALFORMED_PREFACE);
+    let malformed = RequestError::ALL.iter().map(|error| (error.reason(), error.to_string()));
+    let bodies = BodyError::ALL.iter().map(|error| (error.reason(), error.to_string()));
+    for (code, meaning) in malformed.chain(bodies) {
+        let _ = writeln!(page, "| `{code}` | {meaning} |");
+    }
     page.push_str(CACHE_STATUS_CLOSING);
+    let origins: Vec<_> = OriginError::REASONS.iter().map(|code| format!("`{code}`")).collect();
+    let _ = writeln!(page, "{}.", origins.join(", "));
     page
 }
 
@@ -71,9 +83,19 @@ once it is. `collapsed` says that the request shared the forward of another one.
 they are stable, and the label `reason` of `larder_not_stored_total` uses them too.
 ";
 
+const MALFORMED_PREFACE: &str = "
+## `detail`: what is wrong with the request
+
+Also in the label `reason` of `larder_client_errors_total`.
+
+| code | meaning |
+|---|---|
+";
+
 const CACHE_STATUS_CLOSING: &str = "
-An origin that fails is named by an error type of RFC 9209, such as `connection-refused`, `dns-error`,
-`http-response-timeout` or `tls-certificate-error`; the label `reason` of `larder_origin_errors_total` uses the same words.
+## `detail`: why the origin gave no response
+
+Error types of RFC 9209 where one fits; the label `reason` of `larder_origin_errors_total` uses the same words:
 ";
 
 #[cfg(test)]

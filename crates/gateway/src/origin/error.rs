@@ -73,6 +73,27 @@ pub enum OriginErrorKind {
 }
 
 impl OriginError {
+    /// All that [`Self::reason`] can say.
+    pub const REASONS: [&'static str; 17] = [
+        "dns-error",
+        "connection-refused",
+        "destination-ip-unroutable",
+        "destination-unavailable",
+        "connection-timeout",
+        "tls-protocol-error",
+        "tls-certificate-error",
+        "http-response-timeout",
+        "connection-read-timeout",
+        "total-timeout",
+        "connection-terminated",
+        "http-response-incomplete",
+        "http-protocol-error",
+        "connection-limit-reached",
+        "queue-timeout",
+        "request-body-incomplete",
+        "http-request-error",
+    ];
+
     /// Short fixed name for `Cache-Status` details, metrics and logs: the error types of RFC 9209
     /// section 2.3, in kebab case, where one fits.
     #[must_use]
@@ -139,5 +160,18 @@ impl OriginError {
 
     pub(super) fn invalid_request(cause: &str) -> Self {
         Self::InvalidRequest(cause.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_all_listed() {
+        let (_, rest) = include_str!("error.rs").split_once("pub fn reason(&self)").expect("it is here");
+        let (body, _) = rest.split_once("\n    }\n").expect("it ends");
+        let told: Vec<_> = body.split('"').skip(1).step_by(2).collect();
+        assert_eq!(told, OriginError::REASONS);
     }
 }

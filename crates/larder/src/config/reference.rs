@@ -1,9 +1,11 @@
 //! The reference page and the JSON schema, printed from the option table.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::quantity::{format_duration, format_size};
 use super::raw::expectation;
 use super::table::{KeyForm, Kind, Opt, Preset, ROOT, Reload, Section};
 
@@ -13,6 +15,90 @@ pub(crate) fn markdown() -> String {
     write_section(&mut page, &ROOT);
     page
 }
+
+/// The page of all limits: a key that bounds something is on it without being put there.
+pub(crate) fn limits_markdown() -> String {
+    let mut page = String::from(LIMITS_PREFACE);
+    write_limits(&mut page, &ROOT);
+    page.push_str(FIXED_LIMITS_PREFACE);
+    for (default, meaning) in admin_limits() {
+        let _ = writeln!(page, "| {default} | {meaning} |");
+    }
+    page
+}
+
+fn write_limits(page: &mut String, section: &'static Section) {
+    for option in section.options.iter().filter(|option| is_limit(option)) {
+        let key = match section.name {
+            "" => option.key.to_owned(),
+            name => format!("{name}.{}", option.key),
+        };
+        let default = default(option).replace('"', "");
+        // Writing to a String can't fail.
+        let _ = writeln!(page, "| `{key}` | {} | {} |", cell(&default), cell(option.short));
+    }
+    for section in section.options.iter().filter_map(|option| option.kind.section()) {
+        write_limits(page, section);
+    }
+}
+
+/// Numbers, sizes and durations bound something, with few exceptions.
+fn is_limit(option: &Opt) -> bool {
+    let is_quantity = matches!(option.kind, Kind::Integer { .. } | Kind::Size { .. } | Kind::Duration { .. });
+    is_quantity && !NOT_LIMITS.contains(&option.key)
+}
+
+/// What the admin API allows, which nobody has had to change yet.
+fn admin_limits() -> [(String, &'static str); 5] {
+    let limits = admin::AdminLimits::default();
+    let duration = |ms| format_duration(Duration::from_millis(ms));
+    [
+        (
+            limits.connections_max.to_string(),
+            "Connections to a listener of the admin API at a time; more are closed at accept.",
+        ),
+        (duration(limits.head_timeout_ms), "Time for a request head, idle time before it included."),
+        (duration(limits.body_timeout_ms), "Time for a request body."),
+        (format_size(limits.body_bytes_max as u64), "Request body (413)."),
+        (
+            duration(limits.connection_age_ms),
+            "Age at which a connection is closed after the request in progress.",
+        ),
+    ]
+}
+
+/// Quantities that choose how something is done.
+const NOT_LIMITS: [&str; 13] = [
+    "compress_from",
+    "heuristic_max",
+    "heuristic_percent",
+    "keepalive",
+    "max_stale_max",
+    "socket_buffer_bytes",
+    "stale_if_error_default",
+    "stale_if_error_max",
+    "stale_if_unreachable",
+    "stale_while_revalidate_default",
+    "stale_while_revalidate_max",
+    "uncacheable_for",
+    "workers",
+];
+
+const LIMITS_PREFACE: &str = "# Limits
+
+Generated from the option table in `crates/larder/src/config/table/`; do not edit. Everything that can grow has a limit with a default. What they protect
+against stands in [security](../guide/security.md), ranges and details in [configuration](config.md).
+
+| key | default | what it bounds |
+|---|---|---|
+";
+
+const FIXED_LIMITS_PREFACE: &str = "
+## Without a key
+
+| limit of the admin API | what it bounds |
+|---|---|
+";
 
 /// A JSON schema (2020-12) of the main file, for editors.
 pub(crate) fn json_schema() -> String {
@@ -159,3 +245,37 @@ const SIZE_PATTERN: &str = "^[0-9]+ *([kKmMgGtT]([iI]?[bB])?|[bB])?$";
 const DURATION_PATTERN: &str = "^([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$";
 const STATUS_PATTERN: &str = "^([2-5]([0-9][0-9]|xx)|default)$";
 const FIELD_NAME_PATTERN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_listed_with_their_defaults() {
+        let page = limits_markdown();
+        for row in [
+            "| `limits.connections_max` | `10000` | ",
+            "| `kv.limits.clients_max` | `10000` | ",
+            "| `site.timeouts.total` | no limit | ",
+            "| 64 | Connections to a listener of the admin API",
+        ] {
+            assert!(page.contains(row), "{row}: {page}");
+        }
+    }
+
+    #[test]
+    fn exceptions_are_keys() {
+        fn visit(section: &'static Section, keys: &mut Vec<&'static str>) {
+            keys.extend(section.options.iter().map(|option| option.key));
+            section
+                .options
+                .iter()
+                .filter_map(|option| option.kind.section())
+                .for_each(|section| visit(section, keys));
+        }
+        let mut keys = Vec::new();
+        visit(&ROOT, &mut keys);
+        let gone: Vec<_> = NOT_LIMITS.iter().filter(|key| !keys.contains(key)).collect();
+        assert!(gone.is_empty(), "{gone:?}");
+    }
+}
