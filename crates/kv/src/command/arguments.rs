@@ -1,10 +1,25 @@
 //! Arguments as numbers and options.
 
+use engine::Database;
+
 use super::{Call, Refusal};
 
 impl<'a> Call<'a> {
     pub(super) fn integer(&self, index: usize) -> Result<i64, Refusal> {
         parse_integer(self.argument(index))
+    }
+
+    /// An integer that has 32 bits in Redis.
+    pub(super) fn short_integer(&self, index: usize) -> Result<i32, Refusal> {
+        let refused =
+            Refusal::Other("ERR value is out of range, value must between -2147483648 and 2147483647");
+        i32::try_from(self.integer(index)?).map_err(|_| refused)
+    }
+
+    /// The database that an argument names.
+    pub(super) fn chosen_database(&self, index: usize) -> Result<Database, Refusal> {
+        let number = usize::try_from(self.short_integer(index)?).ok();
+        number.and_then(Database::new).ok_or(Refusal::Database)
     }
 
     /// Whether an argument is this word, in any case.
@@ -20,6 +35,9 @@ impl<'a> Call<'a> {
 
 /// An integer as Redis reads it: no plus sign, no zeros before it, no space.
 pub(super) fn parse_integer(bytes: &[u8]) -> Result<i64, Refusal> {
+    if bytes.len() > INTEGER_BYTES_MAX {
+        return Err(Refusal::NotInteger);
+    }
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let is_plain = match digits {
         [b'0'] => digits.len() == bytes.len(),
@@ -28,4 +46,30 @@ pub(super) fn parse_integer(bytes: &[u8]) -> Result<i64, Refusal> {
     };
     let text = std::str::from_utf8(bytes).ok().filter(|_| is_plain);
     text.and_then(|text| text.parse().ok()).ok_or(Refusal::NotInteger)
+}
+
+/// Of the least integer. What is stored may be much longer, and need not be looked at to the end.
+const INTEGER_BYTES_MAX: usize = "-9223372036854775808".len();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_plain_digits() {
+        let cases: [(&str, Result<i64, Refusal>); 9] = [
+            ("0", Ok(0)),
+            ("-9223372036854775808", Ok(i64::MIN)),
+            ("9223372036854775808", Err(Refusal::NotInteger)),
+            ("-92233720368547758080", Err(Refusal::NotInteger)),
+            ("+1", Err(Refusal::NotInteger)),
+            ("01", Err(Refusal::NotInteger)),
+            ("-0", Err(Refusal::NotInteger)),
+            (" 1", Err(Refusal::NotInteger)),
+            ("", Err(Refusal::NotInteger)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_integer(text.as_bytes()), expected, "{text:?}");
+        }
+    }
 }

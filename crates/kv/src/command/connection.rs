@@ -60,8 +60,7 @@ pub(super) fn monitor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn select(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let number = usize::try_from(call.integer(1)?).map_err(|_| Refusal::Database)?;
-    let database = Database::new(number).ok_or(Refusal::Database)?;
+    let database = call.chosen_database(1)?;
     if database != Database::default() {
         call.check_no_cluster("ERR SELECT is not allowed in cluster mode")?;
     }

@@ -84,8 +84,9 @@ fn scan_options<'a>(call: &Call<'a>) -> Result<ScanOptions<'a>, Refusal> {
     Ok(options)
 }
 
-/// As C reads unsigned numbers: nothing is zero, a sign is taken, and what is negative counts from the end.
+/// As C reads unsigned numbers: nothing is zero, a sign is taken, what is negative counts from the end, and a zero byte ends it.
 fn cursor(bytes: &[u8]) -> Result<u64, Refusal> {
+    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     if bytes.is_empty() {
         return Ok(0);
     }
@@ -205,7 +206,7 @@ pub(super) fn r#move(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 /// SWAPDB index1 index2
 pub(super) fn swapdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.check_no_cluster("ERR SWAPDB is not allowed in cluster mode")?;
-    let read = |index, refusal| call.integer(index).map_err(|_| Refusal::Other(refusal));
+    let read = |index, refusal| call.short_integer(index).map_err(|_| Refusal::Other(refusal));
     let numbers = [read(1, "ERR invalid first DB index")?, read(2, "ERR invalid second DB index")?];
     let [one, other] =
         numbers.map(|number| usize::try_from(number).ok().and_then(Database::new).ok_or(Refusal::Database));
@@ -220,9 +221,7 @@ pub(super) fn swapdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 const SAME_OBJECTS: Refusal = Refusal::Other("ERR source and destination objects are the same");
 
 fn other_database(call: &Call<'_>, index: usize) -> Result<Database, Refusal> {
-    let number = usize::try_from(call.integer(index)?).map_err(|_| Refusal::Database)?;
-    let database = Database::new(number).ok_or(Refusal::Database)?;
-    Ok(call.shared.databases.of_engine(database))
+    Ok(call.shared.databases.of_engine(call.chosen_database(index)?))
 }
 
 /// Copies a value with its expiry.
@@ -271,6 +270,7 @@ mod tests {
         check("", Some(0));
         check("-", None);
         check("1 ", None);
+        check("1\0 ", Some(1));
         check("1a", None);
     }
 }

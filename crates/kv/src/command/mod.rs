@@ -15,6 +15,7 @@ mod keys;
 mod keyspace;
 mod latency;
 mod later;
+mod long_double;
 mod measured;
 mod numbers;
 mod object;

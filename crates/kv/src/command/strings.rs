@@ -263,32 +263,6 @@ fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
     if start > end { &[] } else { &value[start as usize..=end as usize] }
 }
 
-/// Changes the number that is the value of the first argument, which begins empty, and leaves its expiry.
-pub(super) fn change(call: &Call<'_>, what: Change, change: impl Fn(&mut Vec<u8>) -> Outcome) -> Outcome {
-    let key = call.key(1);
-    call.with_room(&key, || {
-        let mut located = call.engine().lock(&key);
-        let found = located.get(Access::Use, call.now_ms);
-        // What is too long for any number need not be copied to find that out.
-        let is_too_long = found.as_ref().is_some_and(|found| found.value.length() > NUMBER_BYTES_MAX);
-        if is_too_long {
-            let refusal = if what == Change::IncrByFloat { Refusal::NotFloat } else { Refusal::NotInteger };
-            return Ok(Err(refusal));
-        }
-        let mut value = found.map_or_else(Vec::new, |found| found.value.to_vec());
-        if let Err(refusal) = change(&mut value) {
-            return Ok(Err(refusal));
-        }
-        located.set(&value, Expiry::Keep, call.now_ms)?;
-        Ok(Ok(()))
-    })??;
-    call.changed(&key, what);
-    Ok(())
-}
-
-/// As Redis has it.
-const NUMBER_BYTES_MAX: usize = 5 << 10;
-
 #[cfg(test)]
 mod tests {
     use super::range;

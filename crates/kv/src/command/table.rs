@@ -343,7 +343,7 @@ static COMMANDS: &[Command] = commands! {
     "hello" -1 OPEN NONE "connection" "6.0.0" connection::hello, "Chooses the protocol.", "[protover [AUTH username password] [SETNAME clientname]]";
     "incr" 2 WRITE ONE "string" "1.0.0" numbers::incr, "Adds one to a number.", "key";
     "incrby" 3 WRITE ONE "string" "1.0.0" numbers::incrby, "Adds a number to a number.", "key increment";
-    "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.", "key increment", "", "It computes with 64-bit floats and writes the shortest number that is equal to the result; Redis has 80 bits and 17 digits.";
+    "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.", "key increment";
     "info" -1 SESSION_SLOW NONE "server" "1.0.0" info::info, "Tells how the server is.", "[section [section ...]]";
     "keys" 2 READ_SLOW NONE "generic" "1.0.0" keyspace::keys, "Gives all keys that match a pattern.", "pattern", "O(N) for N keys";
     "lastsave" 1 SESSION NONE "server" "1.0.0" saving::lastsave, "Tells when all keys were written to disk.";
