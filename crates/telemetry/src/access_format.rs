@@ -159,7 +159,7 @@ impl AccessRecord<'_> {
     }
 
     fn write_json(&self, redaction: &Redaction, line: &mut Vec<u8>) {
-        line.extend_from_slice(b"{\"time\":\"");
+        line.extend_from_slice(b"{\"timestamp\":\"");
         Civil::from_unix_ms(self.unix_ms).write_rfc3339(line);
         line.push(b'"');
         if let Some(client) = self.client {

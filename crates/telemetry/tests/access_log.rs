@@ -65,7 +65,7 @@ fn logged_json(record: &AccessRecord<'_>) -> Value {
 fn a_json_line_has_every_field() {
     let value = logged_json(&record(b"/a?b=c", b"curl/8"));
     let want = serde_json::json!({
-        "time": "2000-02-29T00:00:00.123Z", "client": "192.0.2.7", "method": "GET", "target": "/a?b=c",
+        "timestamp": "2000-02-29T00:00:00.123Z", "client": "192.0.2.7", "method": "GET", "target": "/a?b=c",
         "host": "shop.example", "protocol": "HTTP/1.1", "status": 200, "body_bytes": 14,
         "duration_seconds": 0.001234, "site": "shop", "cache": "hit", "cache_status": "larder; hit; ttl=30",
         "referer": "http://shop.example/?password=REDACTED&page=2", "user_agent": "curl/8",
