@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ::kv::Server;
+use ::kv::{Security, Server};
 use anyhow::{Context, anyhow};
 use gateway::{Gateway, Start};
 use telemetry::logging::{self, LogLevels};
-use telemetry::{AccessLog, AccessLogOptions, BuildInfo, Redaction, Telemetry};
+use telemetry::{AccessLog, AccessLogOptions, AccessTarget, BuildInfo, Redaction, Telemetry};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::config::{LogSettings, Overrides, Program, Settings};
+use crate::config::{LogSettings, Overrides, Settings};
 use crate::kv::{self, KvControl};
 use crate::lifecycle::{self, Event, Signals};
 use crate::output;
@@ -34,7 +34,6 @@ pub(crate) fn run(settings: Settings, file: Option<&Path>, overrides: &Overrides
 async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     // Before anything listens: a signal that comes while starting must not kill the process half-way.
     let mut signals = Signals::listen().context("signals can't be handled")?;
-    let program = running.overrides.program;
     let keeps_data = running.settings.kv.as_ref().is_some_and(|kv| kv.save_file.is_some());
     let workers = running.settings.gateway.as_ref().map_or(0, |gateway| gateway.workers);
     let telemetry = Telemetry::with_build(workers, BUILD);
@@ -56,7 +55,7 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
         None => None,
     };
     process.set_readiness(admin::Readiness::Ready);
-    planes.announce(program);
+    planes.announce();
     admin.as_ref().into_iter().for_each(announce_admin);
 
     wait_for_stop(&mut signals, &process).await;
@@ -91,6 +90,31 @@ pub(crate) fn end_process() {
 struct Planes {
     gateway: Option<Gateway>,
     kv: Option<(Server, KvControl)>,
+    /// Where clients reach them.
+    urls: Vec<String>,
+    output: Output,
+}
+
+/// Whom standard output is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Ours,
+    OfAccessLog,
+}
+
+/// The addresses of the gateway, then those of the server for clients of Redis.
+fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> Vec<String> {
+    let configured = settings.gateway.iter().flat_map(|gateway| &gateway.listeners);
+    let http = configured.zip(gateway.into_iter().flat_map(Gateway::addresses)).map(|(listener, address)| {
+        let scheme = if listener.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{address}")
+    });
+    let configured = settings.kv.iter().flat_map(|kv| &kv.listen);
+    let redis = configured.zip(kv.into_iter().flat_map(Server::addresses)).map(|(listen, address)| {
+        let scheme = if listen.security == Security::Tls { "rediss" } else { "redis" };
+        format!("{scheme}://{address}")
+    });
+    http.chain(redis).collect()
 }
 
 impl Planes {
@@ -105,7 +129,11 @@ impl Planes {
             })
         };
         let gateway = settings.gateway.clone().map(start).transpose()?;
-        Ok(Self { gateway, kv: settings.kv.as_ref().map(kv::start).transpose()? })
+        let kv = settings.kv.as_ref().map(kv::start).transpose()?;
+        let urls = urls(settings, gateway.as_ref(), kv.as_ref().map(|(server, _)| server));
+        let is_taken = gateway.is_some() && settings.log.access == AccessTarget::Stdout;
+        let output = if is_taken { Output::OfAccessLog } else { Output::Ours };
+        Ok(Self { gateway, kv, urls, output })
     }
 
     fn controls(&self) -> Controls {
@@ -115,15 +143,13 @@ impl Planes {
         }
     }
 
-    /// Where clients reach it, with the ports that the system chose, for people and for scripts.
-    fn announce(&self, program: Program) {
-        for address in self.gateway.iter().flat_map(Gateway::addresses) {
-            tracing::info!(%address, "listening");
-        }
-        for address in self.kv.iter().flat_map(|(server, _)| server.addresses()) {
-            tracing::info!(%address, "listening for clients of Redis");
-            if program == Program::Kv {
-                output::result(&address.to_string());
+    /// Where clients reach it, with the ports that the system chose: for people in the log, for scripts on standard output, where that is
+    /// not for the access log.
+    fn announce(&self) {
+        for url in &self.urls {
+            tracing::info!(%url, "listening");
+            if self.output == Output::Ours {
+                output::listening(url);
             }
         }
     }

@@ -75,8 +75,10 @@ fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {
     let runtime = lifecycle::runtime()?;
     runtime.block_on(async {
         let mut signals = lifecycle::Signals::listen()?;
-        mock_origin::run(options, |addresses| output::result(&addresses.to_string()), signals.stopped())
-            .await?;
+        let announce = |addresses: &mock_origin::BoundAddresses| {
+            addresses.urls().for_each(|url| output::listening(&url))
+        };
+        mock_origin::run(options, announce, signals.stopped()).await?;
         Ok(())
     })
 }

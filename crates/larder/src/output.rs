@@ -15,6 +15,11 @@ pub(crate) fn result(text: &str) {
     }
 }
 
+/// Where a server has begun to listen.
+pub(crate) fn listening(url: &str) {
+    result(&format!("listening on {url}"));
+}
+
 /// Trouble that ends a command.
 pub(crate) fn failure(text: &str) {
     eprintln!("larder: {text}");

@@ -257,3 +257,27 @@ fn workers_and_addresses_of_one_process_share_a_port() {
     };
     assert_eq!((listeners(larder.address().port()), listeners(port)), (3, 6));
 }
+
+/// Scripts read from it where a server listens, whichever it is.
+#[test]
+fn all_servers_announce_themselves_alike() {
+    let announced = |arguments: &[&str], urls: &[&str]| {
+        let another = Another::start(arguments);
+        wait::until_true("all addresses are told", || another.service.listening().len() == urls.len());
+        let text = another.service.stdout();
+        for (line, url) in text.lines().zip(urls) {
+            assert!(line.starts_with(&format!("listening on {url}://127.0.0.1:")), "{arguments:?}: {text}");
+        }
+    };
+    let listen = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    announced(&[&["kv"][..], &listen].concat(), &["redis", "redis"]);
+    announced(
+        &[&["serve", "--origin", "http://a", "--admin", "127.0.0.1:0"][..], &listen].concat(),
+        &["http", "http"],
+    );
+    announced(&["origin", "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0"], &["http", "https"]);
+    let access = ["serve", "--origin", "http://a", "--admin", "127.0.0.1:0", "--access-log", "stdout"];
+    let another = Another::start(&[&access[..], &listen].concat());
+    wait::until_true("it listens", || another.service.stderr().matches("listening").count() == 2);
+    assert_eq!(another.service.stdout(), "", "it is for the access log");
+}

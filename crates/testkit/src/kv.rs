@@ -40,7 +40,7 @@ impl Kv {
         let mut service = Service::start(&mut command, folder.path(), "kv");
         let address = wait::until("it prints its address", || {
             service.assert_runs();
-            service.stdout().strip_suffix('\n').and_then(|line| line.parse().ok())
+            service.listening().first().copied()
         });
         Self { service, address, folder }
     }

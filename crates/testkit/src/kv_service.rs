@@ -77,9 +77,7 @@ impl KvSetup {
         let count = text.matches(":0\"").count();
         let addresses = wait::until("it prints its addresses", || {
             service.assert_runs();
-            let text = service.stdout();
-            let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-            let addresses: Vec<_> = lines.map(|line| line.parse().expect("an address")).collect();
+            let addresses = service.listening();
             (addresses.len() == count).then_some(addresses)
         });
         KvService { service, addresses, admin, folder: self.folder }

@@ -386,6 +386,18 @@ impl Service {
         kibibytes << 10
     }
 
+    /// Where it says that it listens.
+    ///
+    /// # Panics
+    /// When a line says anything else.
+    #[track_caller]
+    pub fn listening(&self) -> Vec<SocketAddr> {
+        let text = self.stdout();
+        let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        let address = |line: &str| line.strip_prefix("listening on ")?.split_once("://")?.1.parse().ok();
+        lines.map(|line| address(line).unwrap_or_else(|| panic!("not an address: {line}"))).collect()
+    }
+
     /// What it wrote to standard output.
     pub fn stdout(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

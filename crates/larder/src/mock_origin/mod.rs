@@ -30,4 +30,4 @@ mod tests;
 mod tls;
 
 pub(crate) use options::OriginOptions;
-pub(crate) use server::run;
+pub(crate) use server::{BoundAddresses, run};

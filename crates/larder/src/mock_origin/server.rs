@@ -2,7 +2,7 @@
 
 use std::{
     convert::identity,
-    fmt, io,
+    io,
     net::{SocketAddr, TcpListener as StdListener},
     num::NonZeroUsize,
     path::PathBuf,
@@ -65,12 +65,11 @@ pub(crate) struct BoundAddresses {
     pub(crate) tls: Vec<SocketAddr>,
 }
 
-/// One line for people and scripts: `mock origin on http://127.0.0.1:3030 https://127.0.0.1:3443`.
-impl fmt::Display for BoundAddresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("mock origin on")?;
-        self.plain.iter().try_for_each(|address| write!(f, " http://{address}"))?;
-        self.tls.iter().try_for_each(|address| write!(f, " https://{address}"))
+impl BoundAddresses {
+    /// Those without TLS first.
+    pub(crate) fn urls(&self) -> impl Iterator<Item = String> {
+        let plain = self.plain.iter().map(|address| format!("http://{address}"));
+        plain.chain(self.tls.iter().map(|address| format!("https://{address}")))
     }
 }
 

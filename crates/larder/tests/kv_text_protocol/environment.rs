@@ -54,7 +54,7 @@ fn arguments_go_over_the_environment() {
     let mut service = testkit::Service::start(&mut command, folder.path(), "kv");
     let address: SocketAddr = testkit::wait::until("it prints its address", || {
         service.assert_runs();
-        service.stdout().strip_suffix('\n').and_then(|line| line.parse().ok())
+        service.listening().first().copied()
     });
     assert_eq!(testkit::converse(address, b"SET a 1\x1f", usize::MAX), b"OK\x1f");
 }
