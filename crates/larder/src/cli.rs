@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::{Overrides, Program};
+use crate::config::{Overrides, Program, parse_address};
 use crate::mock_origin::OriginOptions;
 
 /// An HTTP cache in front of origin servers.
@@ -129,7 +129,7 @@ impl CheckArguments {
 #[derive(Args, Debug)]
 pub(crate) struct AdminArguments {
     /// Address of the admin API
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081", value_parser = parse_address)]
     pub(crate) admin: SocketAddr,
 
     /// File whose first line is the bearer token of the admin API

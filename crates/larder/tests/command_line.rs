@@ -141,3 +141,43 @@ fn purge_and_reload_say_when_nothing_answers() {
 fn version_is_that_of_the_package() {
     check("--version", 0, concat!("larder ", env!("CARGO_PKG_VERSION")), "");
 }
+
+/// People write names, and a port that is taken shows that the name was understood.
+#[test]
+fn addresses_may_be_names() {
+    check("reload --admin localhost:1", 1, "", "no admin API on 127.0.0.1:1");
+    check("purge http://a/ --admin no-such-name.invalid:1", 2, "", "no-such-name.invalid has no address");
+    let taken = testkit::Port::reserve();
+    let _listener = std::net::TcpListener::bind(taken.address()).expect("it is reserved");
+    let name = format!("localhost:{}", taken.address().port());
+    let in_use = format!("can't listen on {}: address in use", taken.address());
+    check(&format!("serve --origin http://a --admin localhost:0 --listen {name}"), 1, "", &in_use);
+    check(&format!("kv --listen {name}"), 1, "", &in_use);
+    check(&format!("origin --listen {name}"), 1, "", &in_use);
+    check(
+        "kv --listen no-such-name.invalid:1",
+        1,
+        "",
+        "--listen: error: kv.listen[1]: no-such-name.invalid has no address",
+    );
+}
+
+/// A variable stands for the option of its command, and an option goes over it.
+#[test]
+fn options_may_be_variables() {
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+        let output =
+            command.args(arguments).envs(variables.iter().copied()).output().expect("the binary runs");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let text = run(&["kv"], &[("LARDER_KV_MAXMEMORY", "1")]);
+    assert!(text.contains("--maxmemory: error: kv.maxmemory: expected a size"), "{text}");
+    let text = run(&["kv", "--maxmemory", "2"], &[("LARDER_KV_MAXMEMORY", "1GiB")]);
+    assert!(text.contains("found \"2\""), "{text}");
+    let text = run(&["serve"], &[("LARDER_SERVE_ORIGIN", "ftp://a"), ("LARDER_SERVE_LISTEN", "x,y")]);
+    assert!(
+        text.contains("--origin: error: ") && text.contains("listen[2].address: not an address"),
+        "{text}"
+    );
+}

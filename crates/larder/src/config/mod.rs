@@ -4,6 +4,7 @@
 //! names; arguments go over it; at a reload, [`reload`] puts the values back that can't change while running;
 //! [`check`] turns the tree into the typed settings of the parts. Nothing else reads configuration.
 
+mod address;
 mod check;
 mod environment;
 mod include;
@@ -22,6 +23,7 @@ mod tests;
 
 use std::path::Path;
 
+pub(crate) use address::parse_address;
 pub(crate) use check::{KvSettings, LogSettings, Settings};
 pub(crate) use environment::Environment;
 pub(crate) use locate::Sources;
@@ -66,6 +68,7 @@ fn run(file: Option<&Path>, overrides: &Overrides, running: Option<&Table>) -> C
     };
     include::read_included(&mut tree, &mut sources, &mut problems);
     overrides.apply(&mut tree, &mut problems);
+    address::resolve(&mut tree);
     if let Some(running) = running {
         reload::keep_unreloadable(&mut tree, running, &mut problems);
     }

@@ -16,10 +16,10 @@ use rustls::{RootCertStore, ServerConfig};
 
 use super::listener::{certified, chain};
 use super::save_file::save_file;
-use super::server::{socket_address, workers};
+use super::server::workers;
 use super::{Scope, Secret};
-use crate::config::Purpose;
 use crate::config::tree::Table;
+use crate::config::{Purpose, parse_address};
 
 /// What the server for clients of Redis runs with.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ fn cluster_node(scope: &mut Scope<'_>, table: &Table) -> Option<ClusterNode> {
 }
 
 fn listen(scope: &mut Scope<'_>, table: &Table, security: Security) -> Vec<Listen> {
-    let addresses = scope.parsed_list(table, "listen", socket_address);
+    let addresses = scope.parsed_list(table, "listen", parse_address);
     addresses.into_iter().map(|address| Listen { address, security }).collect()
 }
 

@@ -7,8 +7,8 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::server::socket_address;
 use super::{Scope, host_pattern};
+use crate::config::parse_address;
 use crate::config::tree::Table;
 
 pub(super) fn listeners(scope: &mut Scope<'_>, tree: &Table) -> Vec<ListenerConfig> {
@@ -32,7 +32,7 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
         }
     }
     Some(ListenerConfig {
-        address: scope.parsed(table, "address", socket_address)?,
+        address: scope.parsed(table, "address", parse_address)?,
         tls: (!certificates.is_empty()).then_some(ListenerTls { certificates }),
         proxy_protocol: if table.flag("proxy_protocol") {
             ProxyProtocol::Required

@@ -9,6 +9,7 @@ use telemetry::logging::LogFormat;
 use telemetry::{AccessFormat, AccessTarget};
 
 use super::{Scope, name};
+use crate::config::parse_address;
 use crate::config::tree::{Node, Table};
 
 /// Settings of logs.
@@ -61,8 +62,8 @@ pub(super) fn limits(table: &Table) -> ClientLimits {
 
 /// Nothing if the token can't be used: running without it would open the API.
 pub(super) fn admin(scope: &mut Scope<'_>, table: &Table) -> Option<AdminConfig> {
-    let listen = scope.parsed(table, "listen", socket_address);
-    let probes_listen = scope.parsed(table, "probes_listen", socket_address);
+    let listen = scope.parsed(table, "listen", parse_address);
+    let probes_listen = scope.parsed(table, "probes_listen", parse_address);
     let token = match table.node("token_file") {
         None => None,
         Some(node) => {
@@ -147,19 +148,6 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
     let (a, b) = (one.ip(), other.ip());
     one.port() == other.port() && one.port() != 0 && (a == b || covers(a, b) || covers(b, a))
-}
-
-/// An IP address with a port.
-pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| match text.strip_prefix(':').map(str::parse::<u16>) {
-        Some(Ok(port)) => {
-            format!("not an IP address and port; for every address write `0.0.0.0:{port}` or `[::]:{port}`")
-        }
-        _ if text.starts_with("localhost:") => {
-            "not an IP address and port; write `127.0.0.1` for localhost".to_owned()
-        }
-        _ => "not an IP address and port, such as `127.0.0.1:8080` or `[::1]:8080`".to_owned(),
-    })
 }
 
 fn access_file(scope: &mut Scope<'_>, table: &Table) -> AccessTarget {

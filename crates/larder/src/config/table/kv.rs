@@ -8,7 +8,9 @@ pub(crate) static KV: Section = Section {
     options: &[
         row(
             "listen",
-            Kind::List(&Kind::Text("IP address and port, such as `0.0.0.0:6379` or `[::]:6379`")),
+            Kind::List(&Kind::Text(
+                "IP address or host name, and port, such as `0.0.0.0:6379` or `[::]:6379`",
+            )),
             Preset::Is("[\"127.0.0.1:6379\"]"),
             Reload::No,
             "Addresses for clients; port 0 takes a free port.",
@@ -139,7 +141,7 @@ static TLS: Section = Section {
     options: &[
         row(
             "listen",
-            Kind::List(&Kind::Text("IP address and port")),
+            Kind::List(&Kind::Text("IP address or host name, and port")),
             Preset::Required,
             Reload::No,
             "Addresses for clients; port 0 takes a free port.",

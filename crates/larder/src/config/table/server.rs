@@ -131,11 +131,11 @@ static LISTENER: Section = Section {
     options: &[
         row(
             "address",
-            Kind::Text("IP address and port, such as `0.0.0.0:8080` or `[::]:8080`"),
+            Kind::Text("IP address or host name, and port, such as `0.0.0.0:8080` or `[::]:8080`"),
             Preset::Required,
             Reload::No,
             "Address and port; port 0 takes a free port.",
-            "",
+            "Of a host name the first address counts, of IPv4 if it has one. It is looked up at the start.",
         ),
         row(
             "proxy_protocol",
@@ -194,7 +194,7 @@ static ADMIN: Section = Section {
     options: &[
         row(
             "listen",
-            Kind::Text("IP address and port"),
+            Kind::Text("IP address or host name, and port"),
             Preset::Is("\"127.0.0.1:8081\""),
             Reload::No,
             "Address of the whole admin API.",
@@ -202,7 +202,7 @@ static ADMIN: Section = Section {
         ),
         row(
             "probes_listen",
-            Kind::Text("IP address and port"),
+            Kind::Text("IP address or host name, and port"),
             Preset::Absent("probes and metrics on the admin address only"),
             Reload::No,
             "A second address that answers `/live`, `/ready` and `/metrics` only, without a token.",
