@@ -58,7 +58,8 @@ fn get_together(engine: &Engine, begin: u64, keys: u64) {
     let mut hints = keys.each_ref().map(|key| batch.prefetch(key));
     keys.iter().zip(&mut hints).for_each(|(key, hint)| batch.prefetch_item(key, hint));
     for key in &keys {
-        let found = batch.at(key).get(Access::Use, NOW_MS);
+        let mut located = batch.at(key);
+        let found = located.get(Access::Use, NOW_MS);
         black_box(found.map(|found| found.value.length()));
     }
 }

@@ -99,7 +99,7 @@ fn play(engine: &Engine, work: Work, number: u64) {
             let mut hints: Vec<_> = ahead.iter().map(|key| batch.prefetch(key)).collect();
             ahead.iter().zip(&mut hints).for_each(|(key, hint)| batch.prefetch_item(key, hint));
         }
-        let shard = batch.at(key);
+        let mut shard = batch.at(key);
         if work == Work::Set || (work == Work::Mixed && at % 10 == 0) {
             shard.set(b"twelve bytes", Expiry::Never, NOW_MS).expect("there is room");
         } else {
