@@ -121,7 +121,7 @@ pub(crate) struct Flight {
     began: Turn,
     order: Order,
     /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
-    relief: OnceLock<Arc<Flight>>,
+    relief: OnceLock<Arc<Self>>,
     progress: Mutex<Progress>,
     changed: Notify,
     participants: Arc<AtomicUsize>,
