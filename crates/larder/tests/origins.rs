@@ -2,8 +2,8 @@
 //! gateway and says so with the PROXY protocol.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -221,6 +221,80 @@ fn slow_readers_on_one_http_2_connection() {
         // And who reads after all gets everything.
         let mut first = slow.swap_remove(0);
         assert_eq!(first.bytes(40_000_000).len(), 40_000_000);
+    }
+}
+
+/// An origin that does not read the content of requests, and takes it for the next request. It answers
+/// that a little later.
+fn origin_that_reads_no_content() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut stream = BufReader::new(stream);
+                while let Some(target) = target_of_next(&mut stream) {
+                    let status =
+                        target.rsplit('/').next().and_then(|status| status.parse().ok()).unwrap_or(200);
+                    if target.starts_with("/smuggled") {
+                        // When the connection has gone to the next client.
+                        thread::park_timeout(Duration::from_millis(30));
+                    }
+                    let length = target.len();
+                    let head = format!(
+                        "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nCache-Control: no-store\r\n\r\n"
+                    );
+                    if stream.get_mut().write_all((head + &target).as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+/// Reads one head, and tells its target.
+fn target_of_next(stream: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut first = String::new();
+    stream.read_line(&mut first).ok().filter(|bytes| *bytes > 0)?;
+    let mut line = String::new();
+    while stream.read_line(&mut line).ok()? > 2 {
+        line.clear();
+    }
+    first.split(' ').nth(1).map(str::to_owned)
+}
+
+/// What one client sends as content is no request of the next one's, as far as can be known.
+//= RFC 9112 section 6.3: bytes after the response are not its
+#[test]
+fn an_origin_that_does_not_read_content() {
+    let url = origin_that_reads_no_content();
+    for workers in [1, 4] {
+        let larder =
+            with(&format!("workers = {workers}\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n"), &url);
+        let content = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut foreign = 0;
+        for round in 0..10 {
+            for (method, target) in [
+                ("POST", "/page/404"),
+                ("POST", "/page/301"),
+                ("PUT", "/page/405"),
+                ("POST", "/page/500"),
+                ("GET", "/page/200"),
+                ("DELETE", "/page/204"),
+            ] {
+                let mut attacker = larder.client();
+                attacker.send(format!(
+                    "{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{content}",
+                    content.len()
+                ));
+                attacker.head();
+                let victim = format!("/victim-{round}");
+                foreign += usize::from(larder.get(&victim).text() != victim);
+            }
+        }
+        assert_eq!(foreign, 0, "of 60 victims with {workers} workers");
     }
 }
 

@@ -21,7 +21,9 @@ use http1::{
 use super::body::{BodyFraming, OriginBody};
 use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Processing};
-use super::message::{EndToEnd, Interim, KeepAlive, Nominations, OriginResponse, RequestBody, RequestHead};
+use super::message::{
+    EndToEnd, Interim, KeepAlive, Nominations, OriginResponse, RequestBody, RequestFraming, RequestHead,
+};
 use super::pool::Reuse;
 use super::timing::{Asking, HeadWait, UploadProgress};
 use super::upgrade::UpgradeHandle;
@@ -50,6 +52,39 @@ struct Conversation {
     sending: Sending,
     reader: ResponseReader,
     asked: Asked,
+    content: Content,
+}
+
+/// The content of a request, as an origin may see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    None,
+    /// With a method that gives it no meaning: who gets it may not even look for it.
+    Meaningless,
+    Meaningful,
+}
+
+impl Content {
+    fn of(head: &RequestHead) -> Self {
+        match head.framing {
+            RequestFraming::Bodyless | RequestFraming::Length(0) => Self::None,
+            _ if matches!(head.method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE") => {
+                Self::Meaningless
+            }
+            RequestFraming::Length(_) | RequestFraming::Unknown => Self::Meaningful,
+        }
+    }
+
+    /// Whether the origin may have answered without having read it. It would take what is left for the next request, and
+    /// the answer to that would be given to another client. Nothing tells for sure: an origin that answered before it had
+    /// everything, that refuses or redirects, or that does not expect content, may well not have read it.
+    fn may_be_unread(self, status: StatusCode, sent: Option<Sent>) -> bool {
+        match self {
+            Self::None => false,
+            Self::Meaningless => true,
+            Self::Meaningful => sent != Some(Sent::Whole) || !status.is_success(),
+        }
+    }
 }
 
 /// A response head, in our own memory.
@@ -79,6 +114,7 @@ pub(super) async fn exchange(
         sending: Sending::new(head, body, exchange.keep_alive()),
         reader: ResponseReader::default(),
         asked: if head.method == http::Method::HEAD { Asked::Head } else { Asked::Content },
+        content: Content::of(head),
     };
     let possible = |error| Failure { error, body: None, processing: Processing::Possible };
     match waiting.head(&mut conversation).await {
@@ -199,7 +235,10 @@ impl Received {
         }
     }
 
-    fn reuse(&self, exchange: &Exchange, sent: Option<Sent>) -> Reuse {
+    fn reuse(&self, exchange: &Exchange, content: Content, sent: Option<Sent>) -> Reuse {
+        if content.may_be_unread(self.status, sent) {
+            return Reuse::Forbidden;
+        }
         match (self.coding, exchange.keep_alive(), self.persistence, sent) {
             (
                 TransferCoding::None | TransferCoding::Chunked,
@@ -231,9 +270,9 @@ fn upgrade(status: StatusCode, head: &ResponseHead<'_, '_>) -> Option<Vec<u8>> {
 
 /// Goes on with the body.
 fn accept(received: Received, conversation: Conversation, exchange: Exchange) -> Box<OriginResponse> {
-    let Conversation { mut connection, sending, .. } = conversation;
+    let Conversation { mut connection, sending, content, .. } = conversation;
     let sent = sending.outcome();
-    let reuse = received.reuse(&exchange, sent);
+    let reuse = received.reuse(&exchange, content, sent);
     // The rest of the request goes on whether somebody reads the response or not.
     if sent.is_none() {
         connection.share(sending);
@@ -284,4 +323,31 @@ fn accept_upgrade(
         upgraded: Some(UpgradeHandle::new(stream, early, exchange)),
         unknown_transfer_coding: false,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_that_may_be_unread() {
+        use Content::{Meaningful, Meaningless, None as Without};
+        let check = |content: Content, status: u16, sent: Option<Sent>, expected: bool| {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(content.may_be_unread(status, sent), expected, "{content:?} {status} {sent:?}");
+        };
+        let whole = Some(Sent::Whole);
+        for status in [200, 204, 301, 404, 500] {
+            check(Without, status, whole, false);
+            check(Meaningless, status, whole, true);
+            for sent in [None, Some(Sent::Broken), Some(Sent::Incomplete)] {
+                check(Meaningful, status, sent, true);
+            }
+        }
+        for (status, may_be_unread) in
+            [(200, false), (201, false), (204, false), (303, true), (404, true), (413, true), (500, true)]
+        {
+            check(Meaningful, status, whole, may_be_unread);
+        }
+    }
 }

@@ -67,8 +67,7 @@ async fn heads_arrive_in_pieces() {
     );
 }
 
-/// The origin answers before it has read the request; the rest goes on, and the connection serves another request only
-/// after that.
+/// The origin answers before it has read the request; the rest goes on.
 #[tokio::test]
 async fn an_answer_may_come_before_the_end_of_the_request() {
     let first = vec![REQUEST, write(OK), Step::Until(b"0\r\n\r\n"), REQUEST, write(OK), Step::Hold];
@@ -87,10 +86,11 @@ async fn an_answer_may_come_before_the_end_of_the_request() {
     }
 }
 
+/// Whether the origin has read it, or takes it for the next request, nobody knows.
 #[tokio::test]
-async fn a_connection_whose_request_ends_after_its_response_is_used_again() {
-    let first = vec![REQUEST, write(OK), Step::Until(b"0\r\n\r\n"), REQUEST, write(OK), Step::Hold];
-    let server = Scripted::start(vec![first]).await;
+async fn a_connection_whose_request_ends_after_its_response_is_not_used_again() {
+    let first = vec![REQUEST, write(OK), Step::Until(b"0\r\n\r\n"), Step::Hold];
+    let server = Scripted::start(vec![first, answers(&[OK])]).await;
     let origin = origin(&config(server.address));
     let (sender, body) = RequestBody::channel(1, None);
     assert_eq!(fetch(&origin, request(Method::POST, body)).await.unwrap().body, "ok");
@@ -99,7 +99,7 @@ async fn a_connection_whose_request_ends_after_its_response_is_used_again() {
         tokio::task::yield_now().await;
     }
     assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
-    assert_eq!(server.connections(), 1);
+    assert_eq!(server.connections(), 2);
 }
 
 /// What breaks off after the answer must not look whole to the origin either.

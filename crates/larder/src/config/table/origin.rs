@@ -154,7 +154,7 @@ static POOL: Section = Section {
             Preset::Is("true"),
             Reload::Yes,
             "Whether connections are kept after a response.",
-            "`false` is the same as `idle_connections_max = 0`.",
+            "`false` is the same as `idle_connections_max = 0`. A connection is not used again where the origin may not have read the content of a request and would take it for the next one: after an answer that came before all was sent, that is no 2xx, or to content with GET, HEAD, DELETE, OPTIONS or TRACE. Set `false` for an origin that answers 2xx without reading.",
         ),
         row(
             "idle_connections_max",
