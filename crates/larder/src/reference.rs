@@ -79,7 +79,9 @@ Cache-Status: larder; fwd=stale; fwd-status=304; stored; ttl=60
 ```
 
 The name is `server_name` of the configuration. `ttl` counts the seconds until the response is stale and is negative
-once it is. `collapsed` says that the request shared the forward of another one. `detail` is one of the codes below;
+once it is. `stored` says that the response is stored, or will be once its body has arrived: the field is sent before the
+body, so one that breaks off afterwards is not stored although it says so, and its client sees that it broke off.
+`collapsed` says that the request shared the forward of another one. `detail` is one of the codes below;
 they are stable, and the label `reason` of `larder_not_stored_total` uses them too.
 ";
 

@@ -6,7 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Client, End, Exchange, Gate, Larder, Random, ScriptedOrigin, Setup, Signal, sha256, wait};
+use testkit::{
+    Client, End, Exchange, Gate, Larder, Random, Response, ScriptedOrigin, Setup, Signal, sha256, wait,
+};
 
 mod herd;
 
@@ -380,6 +382,28 @@ fn http_1_0_clients_get_all_of_a_whole_body() {
         let response = client.response();
         assert!(response.end == End::Closed && response.body == body, "{:?}", response.end);
     }
+}
+
+/// `Cache-Status` says what is known when the head is sent.
+//= RFC 9211 section 2.5: stored
+#[test]
+fn what_broke_off_with_its_head_does_not_say_that_it_is_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let end = if exchange.request.target() == "/whole" { "0\r\n\r\n" } else { "no chunk\r\n" };
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nCache-Control: max-age=60\r\n\r\n";
+        // All in one packet, so that all is known at once.
+        exchange.send(format!("{head}5\r\nhello\r\n{end}"));
+    });
+    let larder = in_front_of(&origin);
+    let is_said = |response: &Response| response.cache_status().split("; ").any(|part| part == "stored");
+    let whole = larder.get("/whole");
+    assert!(is_said(&whole), "{}", whole.cache_status());
+    for _ in 0..10 {
+        let cut = larder.get("/cut");
+        assert_eq!(cut.end, End::Truncated);
+        assert!(!cut.is_hit() && !is_said(&cut), "{}", cut.cache_status());
+    }
+    assert_eq!(origin.count("/cut"), 10, "none of them was stored");
 }
 
 /// A body that only the close ends: whether it is whole, nobody knows.

@@ -41,6 +41,13 @@ pub(super) enum Role {
     Waiter,
 }
 
+/// Whether a response is stored, or on its way there, as far as is known when its head is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Storing {
+    Yes,
+    No,
+}
+
 /// What to do after an answer that is not for this request.
 enum Again {
     /// Join, or start, the forward for the variant that is now known.
@@ -314,7 +321,7 @@ impl Seeker<'_> {
             Answer::Filling(filling) => self.take_filling(&filling, role),
             Answer::Found(hit) => self.take_stored(&hit, Use::Fresh, role),
             Answer::Freshened(hit) => {
-                let used = self.asked(role, Some(304), CacheResult::Revalidated);
+                let used = self.asked(role, Some(304), CacheResult::Revalidated, Storing::Yes);
                 self.take_stored(&hit, used, role)
             }
             Answer::Stale(hit, cause, failed) => self.take_stale(&hit, cause, failed, role),
@@ -376,7 +383,8 @@ impl Seeker<'_> {
             return Err(Again::Alone);
         }
         let result = if role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
-        let used = self.asked(role, Some(filling.status), result);
+        let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
+        let used = self.asked(role, Some(filling.status), result, storing);
         let request = self.plan.request.borrow(&lines);
         let mut reply = match (&filling.part, &self.fetch.ask) {
             (None, _) => self.serving(&request).filling(filling, used).ok_or(Again::Alone)?,
@@ -435,7 +443,7 @@ impl Seeker<'_> {
         if role == Role::Waiter && !(selected && self.takes_stale(hit, cause)) {
             return Err(Again::Failed(failed));
         }
-        let used = self.asked(role, cause.status, CacheResult::Stale);
+        let used = self.asked(role, cause.status, CacheResult::Stale, Storing::No);
         let request = self.plan.request.borrow(&lines);
         let reply = self.serving(&request).stale(hit, cause, used);
         reply.ok_or_else(|| Again::Pass { detail: Reason::SegmentEvicted.into() })
@@ -483,9 +491,10 @@ impl Seeker<'_> {
         }
     }
 
-    fn asked(&self, role: Role, status: Option<u16>, result: CacheResult) -> Use {
+    //= RFC 9211 section 2.5: stored
+    fn asked(&self, role: Role, status: Option<u16>, result: CacheResult, storing: Storing) -> Use {
         let reason = self.fetch.reason.fwd();
-        let stored = result != CacheResult::Stale;
+        let stored = storing == Storing::Yes;
         let outcome = Outcome::Forwarded { reason, status, stored, collapsed: role == Role::Waiter };
         Use::Asked { outcome, result }
     }

@@ -253,6 +253,12 @@ impl Fill {
         self.began_as == Retention::Window
     }
 
+    /// Whether it still may be stored, as far as is known by now.
+    pub(crate) fn may_be_stored(&self) -> bool {
+        let state = self.state.lock();
+        state.retention == Retention::Whole && !matches!(state.end, End::Aborted)
+    }
+
     /// How many bytes have arrived.
     pub(crate) fn arrived_bytes(&self) -> u64 {
         self.state.lock().total_bytes
