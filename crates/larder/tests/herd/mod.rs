@@ -265,7 +265,9 @@ fn a_crowd_beyond_the_limit_of_waiters() {
         origin.url()
     );
     let larder = Setup::config(LARDER, &config).start();
-    let clients = askers(&larder, CROWD, "/");
+    let mut clients = askers(&larder, 1, "/");
+    origin.wait_for("/", 1);
+    clients.extend(askers(&larder, CROWD - 1, "/"));
     origin.wait_for("/", 50);
     wait::until_true("ten wait", || larder.metric("larder_collapsed_waiters", &[]) >= 10.0);
     gate.open();
