@@ -41,7 +41,7 @@ fn number(engine: &Engine, name: &str) -> Option<u64> {
     let key = key(engine, name);
     let mut shard = engine.lock(&key);
     let found = shard.get(Access::Use, NOW_MS)?;
-    Some(u64::from_le_bytes(found.value.bytes()[..8].try_into().expect("a number of eight bytes")))
+    Some(u64::from_le_bytes(found.value.to_vec()[..8].try_into().expect("a number of eight bytes")))
 }
 
 /// A number in so many bytes: in a segment, or on its own.
@@ -72,7 +72,7 @@ fn what_is_read_and_written_under_one_guard_is_never_lost() {
                     let key = key(&engine, if time % 2 == 0 { "one" } else { "other" });
                     let mut shard = engine.lock(&key);
                     let found = shard.get(Access::Use, NOW_MS);
-                    let before = found.map_or(0, |found| found.value.bytes()[0]);
+                    let before = found.map_or(0, |found| found.value.to_vec()[0]);
                     let value = value(u64::from(before) + 1, bytes);
                     shard.set(&value, Expiry::Keep, NOW_MS).expect("there is room");
                 }
@@ -115,7 +115,8 @@ fn assert_same(engine: &Engine) {
     let keys = NAMES.map(|name| key(engine, name));
     let mut locked = engine.lock_all(keys);
     let values = keys.map(|key| {
-        let found = locked.at(&key).get(Access::Use, NOW_MS);
+        let mut located = locked.at(&key);
+        let found = located.get(Access::Use, NOW_MS);
         found.map(|found| found.value.to_vec())
     });
     assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
@@ -269,6 +270,32 @@ fn what_is_written_while_shards_are_loaded_stays() {
             assert_eq!(number(&engine, &format!("key-{at}")), expected, "key-{at}");
         }
         assert_eq!(engine.counts().keys.iter().sum::<u64>(), SAVED_KEYS - 1);
+        check(&engine);
+    });
+}
+
+/// Whoever frees it, and whoever comes while another one does: what was cleared is room for all.
+#[test]
+fn what_was_cleared_is_room_for_all() {
+    try_orders(|| {
+        let engine = engine(Policy::NoEviction);
+        let set = |engine: &Engine, name: &str| {
+            let key = key(engine, name);
+            engine.with_room(&key, NOW_MS, || {
+                engine.lock(&key).set(&value(0, 2_000_000), Expiry::Never, NOW_MS)
+            })
+        };
+        let is_full = (0..20).any(|number| set(&engine, &format!("before-{number}")).is_err());
+        assert!(is_full);
+        let mut cleared = engine.clear();
+        let write = |who: usize| {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || {
+                (0..3).for_each(|number| set(&engine, &format!("{who}-{number}")).expect("all was cleared"));
+            })
+        };
+        let free = thread::spawn(move || while cleared.free_some() {});
+        together(vec![write(0), write(1), free]);
         check(&engine);
     });
 }
