@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{Access, Cause, Database, Engine, Expiry, Policy, Removals, Saved, Settings};
+use engine::{Access, Cause, Database, Engine, Expiry, OutOfMemory, Policy, Removals, Saved, Settings};
 use libfuzzer_sys::fuzz_target;
 
 /// One shard or two: small, so that memory is full soon.
@@ -97,7 +97,10 @@ impl Beside {
             }),
             14 => {
                 let name = name(key);
-                self.engine.relieve(&self.engine.key(name.0, &name.1), self.now_ms);
+                let key = self.engine.key(name.0, &name.1);
+                let mut outcomes = [Err(OutOfMemory), Ok(())].into_iter();
+                let write = || outcomes.next().expect("it is not asked again");
+                let _ = self.engine.with_room(&key, self.now_ms, write);
                 self.engine.make_up(self.now_ms);
             }
             // Not below what the first tables take.
@@ -136,10 +139,10 @@ impl Beside {
         };
         let key = self.engine.key(name.0, &name.1);
         let set = if value_bytes % 2 == 0 {
-            self.engine.lock(&key).set(&key, &entry.value, expiry, self.now_ms)
+            self.engine.lock(&key).set(&entry.value, expiry, self.now_ms)
         } else {
             let value = Arc::new(entry.value.clone());
-            self.engine.lock(&key).set_shared(&key, value, expiry, self.now_ms)
+            self.engine.lock(&key).set_stored(self.engine.pack(value), expiry, self.now_ms)
         };
         // What was evicted for it comes before it.
         self.follow_removals();
@@ -159,7 +162,7 @@ impl Beside {
         let name = name(number);
         self.follow_removals();
         let key = self.engine.key(name.0, &name.1);
-        let was_there = self.engine.lock(&key).remove(&key, self.now_ms);
+        let was_there = self.engine.lock(&key).remove(self.now_ms);
         assert_eq!(was_there, self.model.remove(&name).is_some());
     }
 
@@ -167,14 +170,14 @@ impl Beside {
         let name = name(number);
         self.follow_removals();
         let expires_at_ms = self.resolve(&name, expiry);
-        let known = self.model.get(&name).cloned();
+        let is_known = self.model.contains_key(&name);
         let key = self.engine.key(name.0, &name.1);
-        let was_there = self.engine.lock(&key).set_expiry(&key, expiry, self.now_ms);
-        // It may have been evicted and written again for it.
+        let was_there = self.engine.lock(&key).set_expiry(expiry, self.now_ms);
+        assert_eq!(was_there, Ok(is_known), "it needs no room");
+        // What makes up for it afterwards may be this key.
         self.follow_removals();
-        if let Ok(was_there) = was_there {
-            assert_eq!(was_there, known.is_some());
-            self.model.extend(known.map(|known| (name, Entry { expires_at_ms, ..known })));
+        if let Some(entry) = self.model.get_mut(&name) {
+            entry.expires_at_ms = expires_at_ms;
         }
     }
 
@@ -207,6 +210,6 @@ impl Beside {
 fn found(engine: &Engine, name: &Name, now_ms: u64) -> Option<Entry> {
     let key = engine.key(name.0, &name.1);
     let mut shard = engine.lock(&key);
-    let found = shard.get(&key, Access::Use, now_ms)?;
-    Some(Entry { value: found.value.bytes().to_vec(), expires_at_ms: found.expires_at_ms })
+    let found = shard.get(Access::Use, now_ms)?;
+    Some(Entry { value: found.value.to_vec(), expires_at_ms: found.expires_at_ms })
 }

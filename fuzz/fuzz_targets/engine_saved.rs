@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
     let settings = Settings { bytes_max, policy, seed: 7, threads: 1 };
     let engine = Engine::restored(&settings, &saved, NOW_MS);
     let key = engine.key(Database::default(), b"key-1");
-    engine.lock(&key).get(&key, Access::Use, NOW_MS);
+    engine.lock(&key).get(Access::Use, NOW_MS);
     for number in 0..engine.shards_count() {
         engine.load(number);
     }
@@ -43,7 +43,7 @@ static SAMPLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let key = engine.key(database, name.as_bytes());
         let value = vec![number as u8; if number % 8 == 7 { 17_000 } else { number }];
         let expiry = if number % 3 == 0 { Expiry::At(NOW_MS + 1) } else { Expiry::Never };
-        engine.lock(&key).set(&key, &value, expiry, NOW_MS).expect("there is room");
+        engine.lock(&key).set(&value, expiry, NOW_MS).expect("there is room");
     }
     let mut bytes = Vec::new();
     engine.export(5, NOW_MS, &|| 0, &mut bytes).expect("a vector takes all");
@@ -71,8 +71,8 @@ fn exercise(engine: &Engine) {
         let name = format!("key-{number}");
         let key = engine.key(Database::new(number % 2).expect("it is below 16"), name.as_bytes());
         let mut shard = engine.lock(&key);
-        shard.get(&key, Access::Use, NOW_MS);
-        let _ = shard.set(&key, &[1; 900], Expiry::Keep, NOW_MS);
+        shard.get(Access::Use, NOW_MS);
+        let _ = shard.set(&[1; 900], Expiry::Keep, NOW_MS);
     }
     engine.shards().for_each(|mut shard| {
         shard.expire(usize::MAX, NOW_MS + 10);
@@ -80,6 +80,6 @@ fn exercise(engine: &Engine) {
     // Not below what the first tables take.
     engine.set_bytes_max(1 << 20);
     let key = engine.key(Database::default(), b"another");
-    let _ = engine.lock(&key).set(&key, &[1; 900], Expiry::Never, NOW_MS);
+    let _ = engine.lock(&key).set(&[1; 900], Expiry::Never, NOW_MS);
     engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
 }
