@@ -34,11 +34,11 @@ reason_codes! {
         ForwardGivenUp = "forward-given-up", "", "The forward that the request waited for ended without a response.";
         HeadTimeout = "head-timeout", "RFC 9110 section 15.5.9", "The request head did not arrive within `head_read_timeout`.";
         InvalidAuthority = "invalid-authority", "RFC 9113 section 8.3.1", "HTTP/2: `:authority` or `Host` names no server.";
-        Loop = "loop", "RFC 9110 section 7.6.3", "The request goes in circles: `Via` names this gateway again and again.";
         MaxForwards = "max-forwards", "RFC 9110 section 7.6.2", "`Max-Forwards` forbids to forward the request.";
         MissingAuthority = "missing-authority", "RFC 9113 section 8.3.1", "HTTP/2: the request has neither `:authority` nor `Host`.";
         NoSite = "no-site", "RFC 9110 section 15.5.20", "No site serves the host and path of the request.";
         OnlyIfCached = "only-if-cached", "RFC 9111 section 5.2.1.7", "The request wants a stored response, and none can be used.";
+        ProxyLoopDetected = "proxy-loop-detected", "RFC 9209 section 2.3", "The request goes in circles: `CDN-Loop` or `Via` names this gateway.";
         RequestBodyTimeout = "request-body-timeout", "RFC 9110 section 15.5.9", "The request body did not arrive in time.";
         RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `body_bytes_max`.";
         RequestContentIncomplete = "request-content-incomplete", "", "The content of a QUERY broke off.";
