@@ -3,7 +3,7 @@
 mod mock;
 
 use mock::MockOrigin;
-use testkit::{Authority, Larder, Output, Port, ScriptedOrigin, Setup, run, wait};
+use testkit::{Authority, Client, End, Larder, Output, Port, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -91,6 +91,22 @@ fn curl_speaks_every_version() {
         assert!(output.text().to_lowercase().contains("content-length: 6"), "{}", output.text());
     }
     assert_eq!(origin.count("/"), 1, "all versions share what is stored");
+}
+
+/// The other way round nobody is told anything but that a handshake broke.
+#[test]
+fn plain_http_on_a_tls_port_is_told_so() {
+    let origin = hello();
+    let secured = Secured::start(&origin, &["a.example"]);
+    for request in ["GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "G"] {
+        let mut client = Client::connect(secured.port.address());
+        client.send(request);
+        let response = client.response();
+        assert_eq!((response.status(), response.end), (400, End::Complete), "{request}");
+        assert!(response.text().contains("plain HTTP was sent to an HTTPS port"), "{}", response.text());
+        assert_eq!(client.rest(), b"", "it is closed");
+    }
+    secured.curl("a.example", &[]).succeeded();
 }
 
 #[test]

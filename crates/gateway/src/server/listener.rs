@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::client_socket::ClientSocket;
 use super::prefixed::Prefixed;
-use super::wire::{Input, Stream, Wire, WireError};
+use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
 use crate::config::{Config, Http2, ProxyProtocol};
 use crate::head::{ClientEnd, Peer, Scheme, Trust};
@@ -31,6 +31,11 @@ const ACCEPTED_AT_ONCE_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Idle connections are probed, so that peers that vanished are noticed even in a tunnel.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+/// For who speaks HTTP where TLS is spoken. A record of a handshake begins with a byte that no method begins with.
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 80\r\n\
+Cache-Control: no-store\r\nConnection: close\r\n\r\n\
+400 Bad Request\nplain HTTP was sent to an HTTPS port: write https:// in the URL\n";
 /// RFC 9113 section 3.4.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -217,7 +222,11 @@ async fn connection(
     match live.tls.get(index).and_then(Option::as_ref) {
         Some(config) => {
             let _gauge = worker.recorder.connection(ConnectionKind::Tls);
-            let handshake = tokio::time::timeout(limit, Box::pin(tls::accept(Arc::clone(config), io))).await;
+            let handshake = async {
+                let io = hello(worker, io, limit).await?;
+                Ok::<_, WireError>(tls::accept(Arc::clone(config), io).await?)
+            };
+            let handshake = tokio::time::timeout(limit, Box::pin(handshake)).await;
             let accepted = handshake.map_err(|_| WireError::TimedOut)??;
             let client = ClientEnd { peer, tls: Some(Arc::new(accepted.session)) };
             match accepted.protocol {
@@ -231,6 +240,20 @@ async fn connection(
         None => cleartext(worker, io, ClientEnd { peer, tls: None }, listener.http2, limit).await?,
     }
     Ok(())
+}
+
+/// Waits for the first bytes of a TLS handshake. Whoever sends a method instead has the wrong scheme in a URL, and is told so: a
+/// broken handshake would say nothing.
+async fn hello<S: Stream>(worker: &Worker, io: S, limit: Duration) -> Result<Prefixed<S>, WireError> {
+    let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(0));
+    wire.first_read(&worker.arrivals, &mut input).await?;
+    if input.filled().first().is_none_or(|byte| !byte.is_ascii_alphabetic()) {
+        return Ok(Prefixed::new(input.take(), wire.io));
+    }
+    worker.recorder.client_error("plain-http");
+    wire.write_last(PLAIN_HTTP, limit).await?;
+    wire.close(Farewell::Lingering).await;
+    Err(io::Error::other("plain HTTP on a TLS port").into())
 }
 
 /// Cleartext HTTP/2 begins with the preface (prior knowledge, RFC 9113 section 3.3).
