@@ -45,6 +45,14 @@ impl<'a> Authority<'a> {
     }
 }
 
+/// The one form of an authority under this scheme: host in lower case, the port without leading zeros, and none where it
+/// is the default.
+pub fn normalised(scheme: &str, authority: &str) -> String {
+    let mut out = Vec::with_capacity(authority.len());
+    Authority::new(scheme.as_bytes(), authority.as_bytes()).write(&mut out);
+    String::from_utf8(out).unwrap_or_else(|_| authority.to_owned())
+}
+
 /// Host and port digits. What follows the last colon is a port only if it is all digits; the colons of
 /// an IPv6 literal stand inside brackets, and one without brackets is left alone.
 fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
@@ -67,6 +75,7 @@ mod tests {
         normal.write(&mut out);
         assert_eq!(std::str::from_utf8(&out).unwrap(), expected, "{scheme}://{authority}");
         assert_eq!(normal.len(), out.len());
+        assert_eq!(normalised(scheme, authority), expected);
     }
 
     #[test]
@@ -75,6 +84,7 @@ mod tests {
         check("http", "example.com:80", "example.com");
         check("http", "example.com:", "example.com");
         check("http", "example.com:0080", "example.com");
+        check("http", "example.com.", "example.com.");
         check("http", "example.com:443", "example.com:443");
         check("HTTPS", "example.com:443", "example.com");
         check("http", "example.com:0", "example.com:0");

@@ -46,7 +46,7 @@
 #![deny(missing_docs)]
 
 pub mod age;
-mod authority;
+pub mod authority;
 pub mod cache_status;
 mod codes;
 pub mod conditional;
@@ -78,6 +78,7 @@ pub mod sharing;
 pub mod status;
 pub mod stored;
 pub mod storing;
+pub mod unkeyed;
 pub mod validation;
 pub mod validators;
 pub mod vary;

@@ -1,6 +1,6 @@
 //! The life of a request, as a list of steps:
 //!
-//! `receive -> route -> transform -> key -> lookup -> (serve fresh | serve stale and refresh | validate | collapse |
+//! `receive -> route -> read -> key -> lookup -> (serve fresh | serve stale and refresh | validate | collapse |
 //! forward) -> store -> transform -> deliver -> account`
 //!
 //! [`begin`] takes the steps that need nobody else: it ends with a reply or with a [`Plan`]. [`finish`] carries a
@@ -10,7 +10,7 @@
 //! |---|---|
 //! | receive, deliver | `server` |
 //! | route | [`crate::route`] |
-//! | transform | [`crate::transform`] |
+//! | read | [`crate::reading`] |
 //! | key, lookup | [`crate::cache::lookup`] |
 //! | serve | [`crate::cache::serve`] |
 //! | validate, collapse, forward, store | [`crate::cache::fetch`], [`crate::cache::flight`] |
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use caching::explain::Finding;
-use caching::{FieldLine, MaxForwards, MethodClass, NotReused, RequestFacts};
+use caching::{MaxForwards, MethodClass, NotReused, RequestFacts};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -37,8 +37,9 @@ use crate::cache::stored::Hit;
 use crate::events::{self, Event};
 use crate::explain::note;
 use crate::forward;
-use crate::head::{OwnedRequest, Peer, RequestHead, Scheme, Trust};
+use crate::head::{OwnedRequest, RequestHead};
 use crate::origin::{Interim, RequestBody};
+use crate::reading::{self, Inbound, Terms};
 use crate::reason::Detail;
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
@@ -116,7 +117,7 @@ pub(crate) struct Plan {
     pub(crate) live: Arc<Live>,
     pub(crate) site: Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
-    pub(crate) request: Arc<OwnedRequest>,
+    pub(crate) request: Arc<Inbound>,
     pub(crate) facts: RequestFacts,
     pub(crate) started: Instant,
     pub(crate) way: Way,
@@ -160,7 +161,7 @@ pub(crate) fn begin(
         note(request.record, || Finding::new("route", "no site is for this host and path", ""));
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
-    let facts = RequestFacts::parse(request.method, request.fields);
+    let facts = reading::facts(request, &site.config);
     if facts.method == MethodClass::OtherSafe
         && MaxForwards::parse(request.method, request.fields) == MaxForwards::Answer
     {
@@ -168,19 +169,26 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, Some(site), started, worker));
     }
     let rule = site.rule(request.method, request.path_and_query);
-    let facts = facts.with_credentials_of(request.fields, &site.rule_at(rule).caching);
     note(request.record, || {
         Finding::new("route", "the first site and rule that fit", "")
             .with("site", site.config.name.as_str(), "")
             .with("rule", site.rule_at(rule).name.as_str(), "")
             .with("origin", site.config.origin.name.as_str(), "")
     });
+    let terms = Terms { site: &site.config, rule: site.rule_at(rule) };
+    let facts = reading::with_credentials(facts, request, terms);
+    let keyed = reading::keyed_fields(request, facts.method, terms);
+    if !keyed.is_empty() {
+        // What lies under such a key is invalidated by the key of its URL alone.
+        worker.shared.epochs.watch_keys();
+    }
+    let request = &RequestHead { keyed: &keyed, ..*request };
     let plan = |way: Way| {
         Step::Forward(Box::new(Plan {
             live: Arc::clone(live),
             site: Arc::clone(site),
             rule,
-            request: Arc::new(request.into_owned()),
+            request: Arc::new(Inbound::new(request, live, site, rule)),
             facts,
             started,
             way,
@@ -251,16 +259,4 @@ fn circle(worker: &Worker, plan: &Plan) -> Reply {
     worker.recorder.origin_error(plan.site.origin_metrics, problem.reason);
     events::emit(&plan.site.config, &plan.request.path_and_query, &Event::Loop);
     respond::reply(&problem, Some(&plan.site), plan.started, worker)
-}
-
-/// The scheme of the request: of the connection, or what a trusted proxy says of its own.
-pub(crate) fn scheme(peer: Peer, fields: &[FieldLine<'_>]) -> Scheme {
-    if peer.trust == Trust::Untrusted {
-        return peer.scheme;
-    }
-    match crate::fields::text(fields, "x-forwarded-proto") {
-        Some("https") => Scheme::Https,
-        Some("http") => Scheme::Http,
-        _ => peer.scheme,
-    }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::exchange::{self, Interims, Step};
 use crate::fields::map_lines;
-use crate::head::{Content, Peer, RequestHead, Scheme, Trust, Version};
+use crate::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
 use crate::origin::RequestBody;
 use crate::reply::{PieceMax, Reply};
 use crate::worker::Worker;
@@ -167,6 +167,9 @@ async fn answer(worker: &Arc<Worker>, question: &Question) -> Explanation {
         path_and_query: question.url.path_and_query().map_or("/", |target| target.as_str()),
         version: Version::Http11,
         fields: &lines,
+        nominations: Nominations::Some,
+        sent: None,
+        keyed: &[],
         content: Content::None,
         upgrade: None,
         peer: Peer {

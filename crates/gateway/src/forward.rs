@@ -18,25 +18,24 @@ use crate::explain::note;
 use crate::fields::PackedFields;
 use crate::head::{OwnedRequest, Version};
 use crate::origin::{BodyFraming, Interim, OriginError, OriginRequest, OriginResponse, RequestBody};
+use crate::reading::Inbound;
 use crate::reason::Reason;
 use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::respond::{self, Problem};
 use crate::route::LiveSite;
 use crate::transform::{self, Purpose};
-use crate::worker::{Live, Worker, now};
+use crate::worker::{Worker, now};
 
 /// One request to an origin.
 pub(crate) struct OriginCall<'a> {
     pub(crate) worker: &'a Worker,
-    pub(crate) live: &'a Live,
     pub(crate) site: &'a LiveSite,
-    pub(crate) request: &'a OwnedRequest,
+    pub(crate) request: &'a Inbound,
 }
 
 impl OriginCall<'_> {
     pub(crate) fn fields(&self, purpose: Purpose) -> PackedFields {
-        let (server_name, instance) = (&self.live.config.server_name, &self.worker.shared.instance);
-        transform::request_fields(self.request, &self.site.config, server_name, instance, purpose)
+        transform::request_fields(self.request, &self.worker.shared.instance, purpose)
     }
 
     pub(crate) async fn send(
@@ -148,7 +147,7 @@ pub(crate) async fn pass(
     reason: PassReason,
     interims: &Interims,
 ) -> Reply {
-    let call = OriginCall { worker, live: &plan.live, site: &plan.site, request: &plan.request };
+    let call = OriginCall { worker, site: &plan.site, request: &plan.request };
     let fields = call.fields(Purpose::PassOn);
     // A client that expects 100 gets it from this side, which never passes the expectation on.
     let expects = plan.request.fields.value("expect").is_some();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use caching::FieldLine;
+use caching::{FieldLine, authority};
 
 use crate::explain::Record;
 use crate::fields::PackedFields;
@@ -110,6 +110,12 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) path_and_query: &'a str,
     pub(crate) version: Version,
     pub(crate) fields: &'a [FieldLine<'a>],
+    /// Whether `Connection` names any of them.
+    pub(crate) nominations: Nominations,
+    /// What the origin gets of them, where they have been read ([`crate::reading`]).
+    pub(crate) sent: Option<&'a [FieldLine<'a>]>,
+    /// Field lines that are part of the cache key.
+    pub(crate) keyed: &'a [u8],
     pub(crate) content: Content,
     pub(crate) upgrade: Option<&'a str>,
     pub(crate) peer: Peer,
@@ -123,10 +129,12 @@ impl<'a> RequestHead<'a> {
         OwnedRequest {
             method: self.method.to_owned(),
             scheme: self.scheme,
-            authority: self.authority.to_owned(),
+            authority: authority::normalised(self.scheme.as_str(), self.authority),
             path_and_query: self.path_and_query.to_owned(),
             version: self.version,
             fields: PackedFields::from_lines(self.fields.iter().copied()),
+            nominations: self.nominations,
+            keyed: self.keyed.to_owned(),
             content: self.content,
             upgrade: self.upgrade.map(str::to_owned),
             peer: self.peer,
@@ -134,6 +142,13 @@ impl<'a> RequestHead<'a> {
             tls: self.tls.cloned(),
         }
     }
+}
+
+/// Whether `Connection` of a request names fields that end here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nominations {
+    None,
+    Some,
 }
 
 /// Whether a request carries content.
@@ -149,10 +164,14 @@ pub(crate) enum Content {
 pub(crate) struct OwnedRequest {
     pub(crate) method: String,
     pub(crate) scheme: Scheme,
+    /// Normalised, as it is in the cache key.
     pub(crate) authority: String,
     pub(crate) path_and_query: String,
     pub(crate) version: Version,
     pub(crate) fields: PackedFields,
+    pub(crate) nominations: Nominations,
+    /// Field lines that are part of the cache key.
+    pub(crate) keyed: Vec<u8>,
     pub(crate) content: Content,
     pub(crate) upgrade: Option<String>,
     pub(crate) peer: Peer,
@@ -170,6 +189,9 @@ impl OwnedRequest {
             path_and_query: &self.path_and_query,
             version: self.version,
             fields: lines,
+            nominations: self.nominations,
+            sent: None,
+            keyed: &self.keyed,
             content: self.content,
             upgrade: self.upgrade.as_deref(),
             peer: self.peer,

@@ -27,12 +27,14 @@ mod gateway;
 mod head;
 mod loops;
 pub mod origin;
+mod reading;
 mod reason;
 mod reply;
 mod respond;
 mod route;
 mod server;
 mod transform;
+mod way;
 mod worker;
 
 pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, SiteUrls};

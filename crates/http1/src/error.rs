@@ -109,6 +109,9 @@ pub enum RequestError {
     /// RFC 9112 6.3. Both Content-Length and Transfer-Encoding.
     #[error("both Content-Length and Transfer-Encoding")]
     ContentLengthWithTransferEncoding,
+    /// RFC 9110 7.6.1. Connection names a field that is for the origin server or for every recipient.
+    #[error("Connection names a field that is not one of the connection's")]
+    EndToEndFieldNominated,
     /// RFC 9110 10.1.1. An expectation other than `100-continue`.
     #[error("an expectation other than 100-continue")]
     UnsupportedExpectation,
@@ -204,6 +207,7 @@ impl RequestError {
             Self::ContentLengthOverflow => "content-length-overflow",
             Self::SeveralContentLengths => "several-content-lengths",
             Self::ContentLengthWithTransferEncoding => "content-length-with-transfer-encoding",
+            Self::EndToEndFieldNominated => "end-to-end-field-nominated",
             Self::UnsupportedExpectation => "unsupported-expectation",
         }
     }

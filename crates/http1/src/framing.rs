@@ -43,6 +43,8 @@ pub(crate) struct ConnectionOptions {
     keep_alive: bool,
     upgrade: bool,
     others: bool,
+    /// A field is among them that is not one of the connection's.
+    end_to_end: bool,
 }
 
 /// Expectations, the one that wins last.
@@ -96,6 +98,17 @@ impl<'b> Control<'b> {
         self.options.persistence(version)
     }
 
+    /// Whether `Connection` names fields of its own making. To name one that every recipient reads is refused: whoever
+    /// takes it out asks something else of the next server than what was asked here.
+    //= RFC 9110 section 7.6.1: fields for all recipients are not named
+    pub(crate) const fn nominates_fields(&self) -> Result<bool, RequestError> {
+        if self.options.end_to_end {
+            Err(RequestError::EndToEndFieldNominated)
+        } else {
+            Ok(self.options.others)
+        }
+    }
+
     //= RFC 9110 section 7.8: ignore Upgrade without the connection option, and in HTTP/1.0
     pub(crate) fn upgrade(&self, version: Version) -> Option<&'b [u8]> {
         self.upgrade.filter(|_| self.options.upgrade && version == Version::Http11)
@@ -143,7 +156,10 @@ impl ConnectionOptions {
                 () if option.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
                 () if option.eq_ignore_ascii_case(b"close") => self.close = true,
                 () if option.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
-                () => self.others = true,
+                () => {
+                    self.others = true;
+                    self.end_to_end |= is_end_to_end(option);
+                }
             }
         }
     }
@@ -198,6 +214,33 @@ impl Codings {
         Ok(())
     }
 }
+
+/// Whether this is the name of a request field that can never be one of the connection's.
+fn is_end_to_end(option: &[u8]) -> bool {
+    let begins =
+        |prefix: &&[u8]| option.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    END_TO_END_PREFIXES.iter().any(begins) || END_TO_END.iter().any(|name| option.eq_ignore_ascii_case(name))
+}
+
+const END_TO_END_PREFIXES: [&[u8]; 5] = [b"accept", b"access-control-", b"content-", b"if-", b"sec-"];
+const END_TO_END: [&[u8]; 16] = [
+    b"authorization",
+    b"cache-control",
+    b"cookie",
+    b"date",
+    b"expect",
+    b"from",
+    b"host",
+    b"max-forwards",
+    b"origin",
+    b"pragma",
+    b"prefer",
+    b"priority",
+    b"range",
+    b"referer",
+    b"user-agent",
+    b"vary",
+];
 
 /// Digits only: no sign, no list, no whitespace inside, nothing else that number parsers of languages take.
 //= RFC 9110 section 8.6: Content-Length = 1*DIGIT

@@ -34,6 +34,8 @@ pub struct Head<'b, 'l> {
     pub framing: Framing,
     /// What the client wants with the connection after the response.
     pub persistence: Persistence,
+    /// `Connection` names fields that end here, besides those that do so by their own names.
+    pub nominates_fields: bool,
     /// The value of the first Upgrade line, where `Connection: upgrade` goes with it.
     pub upgrade: Option<&'b [u8]>,
     /// The client waits for 100 (Continue) before it sends a body that is not empty.
@@ -136,6 +138,7 @@ pub(crate) fn assemble<'l, 'b>(
         fields,
         framing,
         persistence: control.persistence(version),
+        nominates_fields: control.nominates_fields()?,
         upgrade: control.upgrade(version),
         expects_continue: control.expects_continue(version, framing)?,
         accepts_trailers: control.accepts_trailers,

@@ -459,6 +459,40 @@ fn expectations() {
     ]);
 }
 
+/// What a client names in `Connection`, whether anything is to be taken out, or that it is refused.
+//= RFC 9110 section 7.6.1: fields for all recipients are not named
+#[test]
+fn nominations() {
+    for (options, expected) in [
+        ("keep-alive", Ok(false)),
+        ("close, Upgrade", Ok(false)),
+        ("", Ok(false)),
+        ("x-own", Ok(true)),
+        ("TE", Ok(true)),
+        ("HTTP2-Settings, upgrade", Ok(true)),
+        ("X-Forwarded-For, Via", Ok(true)),
+        ("contents, iffy, second", Ok(true)),
+        ("keep-alive, Cookie", Err("end-to-end-field-nominated")),
+        ("AUTHORIZATION", Err("end-to-end-field-nominated")),
+        ("host", Err("end-to-end-field-nominated")),
+        ("cache-control", Err("end-to-end-field-nominated")),
+        ("x-own,,range", Err("end-to-end-field-nominated")),
+        ("If-None-Match", Err("end-to-end-field-nominated")),
+        ("content-length", Err("end-to-end-field-nominated")),
+        ("Accept-Encoding", Err("end-to-end-field-nominated")),
+        ("Sec-Fetch-Mode", Err("end-to-end-field-nominated")),
+    ] {
+        for lines in [format!("Connection: {options}"), format!("Connection: close\r\nconnection: {options}")]
+        {
+            let bytes = format!("GET / HTTP/1.1\r\nHost: x\r\n{lines}\r\n\r\n");
+            let mut storage = [EMPTY_LINE; 10];
+            let parsed = parse_head(bytes.as_bytes(), &Limits::default(), &mut storage);
+            let found = parsed.map(|head| head.unwrap().nominates_fields).map_err(|error| error.reason());
+            assert_eq!(found, expected, "{lines}");
+        }
+    }
+}
+
 /// Every limit strikes before the end of the head has arrived, and not one byte or line too early.
 //= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
 //= RFC 6585 section 5: 431 for large fields

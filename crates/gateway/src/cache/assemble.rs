@@ -135,7 +135,7 @@ impl Assembly {
     /// Others may have stored more of the same representation since.
     fn look_again(&mut self) {
         let primary = self.job.worker.shared.memory.get(&self.job.fetch.key);
-        let request = self.job.request.fields.to_lines();
+        let request = self.job.request.sent().to_lines();
         let newest = primary.and_then(|primary| primary.select(self.job.rule().selecting(&request)));
         let is_same = |hit: &Hit| match (hit.body.segmented(), self.hit.body.segmented()) {
             (Some(newest), Some(own)) => newest.is_same_representation(own),

@@ -26,6 +26,7 @@ use crate::exchange::{Interims, PassReason, Plan};
 use crate::explain::{Record, note};
 use crate::forward;
 use crate::head::RequestHead;
+use crate::reading::Inbound;
 use crate::reason::{Detail, Reason};
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
@@ -150,7 +151,7 @@ pub(crate) fn refresh(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             live: Arc::clone(lookup.live),
             site: Arc::clone(lookup.site),
             rule: lookup.rule,
-            request: Arc::new(lookup.request.into_owned()),
+            request: Arc::new(Inbound::new(lookup.request, lookup.live, lookup.site, lookup.rule)),
             noting: lookup.request.record.map(Record::open),
             facts: *lookup.facts,
             fetch,
@@ -283,16 +284,21 @@ impl Seeker<'_> {
         if primary.variants().is_empty() {
             return None;
         }
+        let hit = primary.select(self.selecting(&self.plan.request.sent().to_lines()))?;
         let lines = self.plan.request.fields.to_lines();
-        let hit = primary.select(self.selecting(&lines))?;
         let request = self.plan.request.borrow(&lines);
         let is_usable =
             self.is_fresh_for_this(&hit.head) && self.serving(&request).stored(&hit, Use::Fresh).is_some();
         is_usable.then_some(hit)
     }
 
-    fn selecting<'a>(&self, request: &'a [FieldLine<'a>]) -> Selecting<'a> {
+    fn selecting<'b>(&'b self, request: &'b [FieldLine<'b>]) -> Selecting<'b> {
         self.plan.site.rule_at(self.plan.rule).selecting(request)
+    }
+
+    fn is_selected(&self, head: &StoredHead) -> bool {
+        head.nominated().is_empty()
+            || head.is_selected_by(self.selecting(&self.plan.request.sent().to_lines()))
     }
 
     fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
@@ -372,9 +378,10 @@ impl Seeker<'_> {
     fn take_filling(&self, filling: &Filling, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
         let head = &filling.head;
-        if role == Role::Waiter && !head.is_selected_by(self.selecting(&lines)) {
+        if role == Role::Waiter && !self.is_selected(head) {
             let mut variant = Vec::new();
-            head.nominated().write_variant_key(self.selecting(&lines), &mut variant);
+            let sent = self.plan.request.sent().to_lines();
+            head.nominated().write_variant_key(self.selecting(&sent), &mut variant);
             return Err(Again::Join { variant });
         }
         // In a window, the slowest would set the pace for all.
@@ -422,9 +429,7 @@ impl Seeker<'_> {
 
     fn take_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
-        if role == Role::Waiter
-            && !(hit.head.is_selected_by(self.selecting(&lines)) && self.is_fresh_for_this(&hit.head))
-        {
+        if role == Role::Waiter && !(self.is_selected(&hit.head) && self.is_fresh_for_this(&hit.head)) {
             return Err(Again::Alone);
         }
         let request = self.plan.request.borrow(&lines);
@@ -439,8 +444,7 @@ impl Seeker<'_> {
 
     fn take_stale(&self, hit: &Hit, cause: FailureCause, failed: Failed, role: Role) -> Result<Reply, Again> {
         let lines = self.plan.request.fields.to_lines();
-        let selected = hit.head.is_selected_by(self.selecting(&lines));
-        if role == Role::Waiter && !(selected && self.takes_stale(hit, cause)) {
+        if role == Role::Waiter && !(self.is_selected(&hit.head) && self.takes_stale(hit, cause)) {
             return Err(Again::Failed(failed));
         }
         let used = self.asked(role, cause.status, CacheResult::Stale, Storing::No);

@@ -24,8 +24,9 @@ use crate::events::{self, Event};
 use crate::exchange::Plan;
 use crate::explain::{OpenRecord, Record, note};
 use crate::forward::OriginCall;
-use crate::head::{OwnedRequest, Scheme, Version};
+use crate::head::{Scheme, Version};
 use crate::origin::{BodyFrame, BodyFraming, OriginError, OriginResponse, RequestBody};
+use crate::reading::Inbound;
 use crate::reason::{Detail, Reason};
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform::Purpose;
@@ -85,7 +86,7 @@ pub(crate) struct Job {
     pub(crate) live: Arc<Live>,
     pub(crate) site: Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
-    pub(crate) request: Arc<OwnedRequest>,
+    pub(crate) request: Arc<Inbound>,
     /// Keeps the record open to the end, where somebody wants to know.
     #[expect(dead_code, reason = "its end is what counts")]
     pub(crate) noting: Option<OpenRecord>,
@@ -143,10 +144,9 @@ impl Job {
         validation: Validation,
         pilot: &Pilot,
     ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
-        let call =
-            OriginCall { worker: &self.worker, live: &self.live, site: &self.site, request: &self.request };
+        let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
-        let mut fields = call.fields(Purpose::Store { overrides: self.rule().override_fields });
+        let mut fields = call.fields(Purpose::Store);
         if validation == Validation::With {
             for (name, value) in validation::conditional_fields(&self.candidates(), self.first()) {
                 fields.set(name, &value);

@@ -13,8 +13,9 @@ use super::purge::key_of;
 use super::stored::{Particulars, StoredHead};
 use crate::fields::PackedFields;
 use crate::forward::target;
-use crate::head::{OwnedRequest, Version};
+use crate::head::Version;
 use crate::origin::{FIELDS_MAX, HEAD_BYTES_MAX, OriginResponse};
+use crate::reading::Inbound;
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform;
 use crate::worker::Live;
@@ -24,7 +25,7 @@ pub(crate) struct Freshening<'a> {
     pub(crate) live: &'a Live,
     pub(crate) site: &'a Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
-    pub(crate) request: &'a OwnedRequest,
+    pub(crate) request: &'a Inbound,
     /// As of a GET.
     pub(crate) facts: &'a RequestFacts,
     pub(crate) epochs: &'a Epochs,
@@ -79,11 +80,11 @@ impl Freshening<'_> {
     pub(crate) fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
         let groups = groups::of_response(received, self.live.config.groups_max);
         let membership = self.epochs.membership(&groups, &target(self.request), self.stamp);
-        if self.facts.method != MethodClass::Query {
+        if self.facts.method != MethodClass::Query && self.request.keyed.is_empty() {
             return membership;
         }
-        let OwnedRequest { scheme, authority, path_and_query, .. } = self.request;
-        let key = key_of(self.site, *scheme, authority, path_and_query);
+        let request = self.request;
+        let key = key_of(self.site, request.scheme, &request.authority, &request.path_and_query);
         Some(self.epochs.with_key(membership, &key, self.stamp))
     }
 
@@ -108,7 +109,7 @@ impl Freshening<'_> {
         let nominated_values = if nominated.is_empty() {
             NominatedValues::default()
         } else {
-            let request = self.request.fields.to_lines();
+            let request = self.request.sent().to_lines();
             nominated.capture(self.site.rule_at(self.rule).selecting(&request))
         };
         Particulars { nominated, nominated_values, reason: reason.map(Into::into), membership: None }

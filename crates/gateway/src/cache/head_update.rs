@@ -8,11 +8,10 @@ use store::Change;
 
 use super::epochs::{Epochs, Membership, Stamp};
 use super::freshen::Freshening;
-use super::lookup::write_site_key;
+use super::lookup::{Keyed, write_site_key};
 use super::stored::{Primary, StoredHead, StoredResponse};
 use crate::exchange::Plan;
 use crate::origin::OriginResponse;
-use crate::transform;
 use crate::worker::{Worker, now};
 
 /// A HEAD on its way to the origin. It remembers what was stored when it was sent: what a purge or an invalidation
@@ -26,20 +25,19 @@ impl Asked {
     /// `None` for another method, and for a HEAD that asks for something else than its target, by content or by
     /// fields that are no part of the cache key: it says nothing about what is stored.
     pub(crate) fn begin(worker: &Worker, plan: &Plan) -> Option<Self> {
-        let request = plan.request();
-        let is_about_target = !plan.facts.has_content && !transform::has_unkeyed_overrides(request);
+        let request = &plan.request;
+        let is_about_target = !plan.facts.has_content && !request.has_unkeyed_overrides();
         if plan.facts.method != MethodClass::Head || !is_about_target {
             return None;
         }
         let mut key = Vec::new();
-        write_site_key(
-            &plan.site,
-            request.scheme,
-            &request.authority,
-            &request.path_and_query,
-            &plan.site.rule_at(plan.rule).query,
-            &mut key,
-        );
+        let of_get = Keyed {
+            site: &plan.site,
+            scheme: request.scheme,
+            authority: &request.authority,
+            fields: &request.keyed,
+        };
+        write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
         let primary = worker.shared.memory.get(&key);
         let variants = primary.iter().flat_map(|primary| primary.variants());
         let heads = variants.map(|variant| Arc::clone(&variant.head)).collect();
@@ -94,7 +92,7 @@ struct Update<'a> {
 impl Update<'_> {
     /// All variants under the key, updated; `None` when nothing changes.
     fn variants(&self, primary: &Primary) -> Option<Vec<StoredResponse>> {
-        let request = self.plan.request.fields.to_lines();
+        let request = self.plan.request.sent().to_lines();
         let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
         let mut changes = 0;
         let mut updated = Vec::with_capacity(primary.variants().len());

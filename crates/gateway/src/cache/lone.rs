@@ -44,9 +44,9 @@ impl<'a> Lone<'a> {
     }
 
     pub(super) async fn run(self, interims: &Interims) -> Reply {
-        let Job { worker, live, site, request, fetch, .. } = &self.job;
-        let call = OriginCall { worker, live, site, request };
-        let fields = call.fields(Purpose::Store { overrides: self.job.rule().override_fields });
+        let Job { worker, site, request, fetch, .. } = &self.job;
+        let call = OriginCall { worker, site, request };
+        let fields = call.fields(Purpose::Store);
         let mut interim = |interim| interims.push(Arc::new(interim));
         let asked = now();
         match call.send(fields, fetch.body(), &mut interim).await {

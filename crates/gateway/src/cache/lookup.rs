@@ -18,6 +18,7 @@ use crate::config::PreconditionMiss;
 use crate::exchange::{PassReason, Way};
 use crate::explain::{Record, note};
 use crate::head::{Content, RequestHead, Scheme};
+use crate::reading::{self, Inbound};
 use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
 use crate::worker::{Live, Worker};
@@ -61,35 +62,49 @@ impl Lookup<'_> {
             _ => self.write_key(key),
         }
         let primary = self.worker.shared.memory.get(key);
-        let selected = primary.as_ref().and_then(|primary| primary.select(self.selecting()));
+        let (site, request) = (&self.site.config, self.request);
+        match &primary {
+            Some(record) if request.sent.is_none() && reading::differs_for(record, request, site) => {
+                let inbound = Inbound::new(request, self.live, self.site, self.rule);
+                let request = RequestHead { sent: Some(&inbound.sent().to_lines()), ..*request };
+                Lookup { request: &request, ..*self }.decide(primary.as_ref(), key)
+            }
+            _ => self.decide(primary.as_ref(), key),
+        }
+    }
+
+    fn decide(&self, primary: Option<&Arc<Primary>>, key: &[u8]) -> Found {
+        let rule = self.site.rule_at(self.rule);
+        let selected = primary.and_then(|primary| primary.select(self.selecting()));
         let decision = match &selected {
             Some(hit) if hit.head.is_invalidated(&self.worker.shared.epochs) => {
                 reuse_invalidated(self.facts, &hit.head.facts, &rule.caching)
             }
             Some(hit) => reuse(self.facts, &hit.head.facts, &rule.caching, self.now),
-            None => on_miss(self.facts, &rule.caching, miss_kind(primary.as_deref())),
+            None => on_miss(self.facts, &rule.caching, miss_kind(primary.map(Arc::as_ref))),
         };
         if let Some(record) = self.request.record {
-            self.tell(record, key, primary.as_deref(), selected.as_ref(), decision);
+            self.tell(record, key, primary.map(Arc::as_ref), selected.as_ref(), decision);
         }
-        self.found(decision, selected, primary.as_ref(), key)
+        self.found(decision, selected, primary, key)
     }
 
     fn write_key(&self, key: &mut Vec<u8>) {
-        let RequestHead { scheme, authority, path_and_query, .. } = *self.request;
-        let rules = &self.site.rule_at(self.rule).query;
-        write_site_key(self.site, scheme, authority, path_and_query, rules, key);
+        write_site_key(&self.keyed(), self.request.path_and_query, &self.site.rule_at(self.rule).query, key);
+    }
+
+    fn keyed(&self) -> Keyed<'_> {
+        let RequestHead { scheme, authority, keyed, .. } = *self.request;
+        Keyed { site: self.site, scheme, authority, fields: keyed }
     }
 
     //= RFC 10008 section 2.7: the cache key has the content
     fn write_query_key(&self, content: &Bytes, key: &mut Vec<u8>) {
-        let RequestHead { scheme, authority, path_and_query, fields, .. } = *self.request;
+        let RequestHead { path_and_query, fields, .. } = *self.request;
         let metadata = query::metadata(fields);
-        let parts = KeyParts {
-            method: query::METHOD,
-            extra: &[&metadata, content],
-            ..site_parts(self.site, scheme, authority, path_and_query)
-        };
+        let keyed = self.keyed();
+        let extra = [keyed.fields, &metadata, content];
+        let parts = KeyParts { method: query::METHOD, extra: &extra, ..keyed.parts(path_and_query) };
         write_key(&parts, &self.site.rule_at(self.rule).query, key);
     }
 
@@ -210,7 +225,8 @@ impl Lookup<'_> {
     }
 
     fn selecting(&self) -> Selecting<'_> {
-        self.site.rule_at(self.rule).selecting(self.request.fields)
+        let sent = self.request.sent.unwrap_or(self.request.fields);
+        self.site.rule_at(self.rule).selecting(sent)
     }
 
     /// The variant that is asked for, as far as a stored response tells what it depends on.
@@ -298,37 +314,44 @@ fn miss_kind(primary: Option<&Primary>) -> Miss {
     }
 }
 
+/// What of a cache key stands beside path and query.
+#[derive(Clone, Copy)]
+pub(crate) struct Keyed<'a> {
+    pub(crate) site: &'a LiveSite,
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: &'a str,
+    /// The field lines that are part of it.
+    pub(crate) fields: &'a [u8],
+}
+
 /// Writes the cache key of a URL of a site.
 //= RFC 9111 section 4: the target URIs match
 pub(crate) fn write_site_key(
-    site: &LiveSite,
-    scheme: Scheme,
-    authority: &str,
+    keyed: &Keyed<'_>,
     path_and_query: &str,
     rules: &caching::KeyRules,
     key: &mut Vec<u8>,
 ) {
-    write_key(&site_parts(site, scheme, authority, path_and_query), rules, key);
+    let extra = [keyed.fields];
+    let extra = if keyed.fields.is_empty() { &[][..] } else { &extra };
+    write_key(&KeyParts { extra, ..keyed.parts(path_and_query) }, rules, key);
 }
 
-fn site_parts<'a>(
-    site: &'a LiveSite,
-    scheme: Scheme,
-    authority: &'a str,
-    path_and_query: &'a str,
-) -> KeyParts<'a> {
-    let target = path_and_query.as_bytes();
-    let (path, query) = match memchr::memchr(b'?', target) {
-        Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
-        None => (target, None),
-    };
-    KeyParts {
-        site: site.config.name.as_bytes(),
-        scheme: scheme.as_str().as_bytes(),
-        authority: authority.as_bytes(),
-        path,
-        query,
-        method: "GET",
-        extra: &[],
+impl<'a> Keyed<'a> {
+    fn parts(&self, path_and_query: &'a str) -> KeyParts<'a> {
+        let target = path_and_query.as_bytes();
+        let (path, query) = match memchr::memchr(b'?', target) {
+            Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
+            None => (target, None),
+        };
+        KeyParts {
+            site: self.site.config.name.as_bytes(),
+            scheme: self.scheme.as_str().as_bytes(),
+            authority: self.authority.as_bytes(),
+            path,
+            query,
+            method: "GET",
+            extra: &[],
+        }
     }
 }

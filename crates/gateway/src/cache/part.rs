@@ -133,7 +133,7 @@ impl Job {
         range: &ContentRange,
         times: ExchangeTimes,
     ) -> Option<Hit> {
-        let request = self.request.fields.to_lines();
+        let request = self.request.sent().to_lines();
         let stored =
             self.worker.shared.memory.get(&self.fetch.key)?.select(self.rule().selecting(&request))?;
         let lines = response.fields.to_lines();

@@ -115,7 +115,7 @@ impl Publication<'_> {
         replaced: Replaced<'_>,
     ) -> Result<Primary, OverBudget> {
         let new_head = Arc::clone(&response.head);
-        let request = self.job.request.fields.to_lines();
+        let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
         let is_in_place = |other: &Arc<StoredHead>| match replaced {
             Replaced::Variant => false,
@@ -169,7 +169,7 @@ impl Publication<'_> {
         times: ExchangeTimes,
     ) -> Option<Hit> {
         let first = identified.next()?;
-        let request = self.job.request.fields.to_lines();
+        let request = self.job.request.sent().to_lines();
         // The first is freshened last, so that it is the most recent.
         let selecting = self.job.rule().selecting(&request);
         for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {

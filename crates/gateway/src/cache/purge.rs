@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::{Applied, Change};
 
 use super::flight::Participant;
-use super::lookup::write_site_key;
+use super::lookup::{Keyed, write_site_key};
 use super::stored::{Primary, StoredResponse};
 use crate::head::Scheme;
 use crate::route::{LiveSite, host_of};
@@ -124,7 +124,8 @@ fn similar(url: &str, ports: impl Iterator<Item = u16>) -> Vec<String> {
 pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
     let mut key = Vec::new();
     let rule = site.rule_at(site.rule("GET", path_and_query));
-    write_site_key(site, scheme, authority, path_and_query, &rule.query, &mut key);
+    let plain = Keyed { site, scheme, authority, fields: &[] };
+    write_site_key(&plain, path_and_query, &rule.query, &mut key);
     key
 }
 

@@ -10,6 +10,7 @@ use super::collapse;
 use super::lookup::Lookup;
 use crate::exchange::{self, Interims, PassReason, Plan, Way};
 use crate::forward;
+use crate::head::RequestHead;
 use crate::origin::{Gathered, RequestBody};
 use crate::reason::Reason;
 use crate::reply::Reply;
@@ -46,13 +47,13 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, body: RequestBody, in
 }
 
 fn look_up(worker: &Arc<Worker>, plan: &Plan, content: &Bytes) -> Result<Reply, Way> {
-    let lines = plan.request.fields.to_lines();
+    let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
     let lookup = Lookup {
         worker,
         live: &plan.live,
         site: &plan.site,
         rule: plan.rule,
-        request: &plan.request.borrow(&lines),
+        request: &RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) },
         facts: &plan.facts,
         now: worker.now(),
         content: Some(content),

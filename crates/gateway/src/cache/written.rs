@@ -16,7 +16,6 @@ use crate::exchange::{Interims, Plan};
 use crate::forward::target;
 use crate::origin::OriginResponse;
 use crate::reply::Reply;
-use crate::transform;
 use crate::worker::Worker;
 
 /// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the
@@ -37,7 +36,9 @@ impl Written {
             return None;
         }
         // Forwarded as they are, they may have made it a request of another method or for another target.
-        if rule.override_fields == OverrideFields::Drop && transform::has_unkeyed_overrides(request) {
+        let is_replaced =
+            rule.override_fields != OverrideFields::Forward && plan.request.has_unkeyed_overrides();
+        if is_replaced || !request.keyed.is_empty() {
             return None;
         }
         let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);

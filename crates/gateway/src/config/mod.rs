@@ -163,6 +163,10 @@ pub struct Site {
     pub request_fields_hidden: Vec<http::HeaderName>,
     /// When not empty, only these request fields are forwarded (Host and framing always are).
     pub request_fields_forwarded: Vec<http::HeaderName>,
+    /// Request fields that are part of the cache key.
+    pub request_fields_keyed: Vec<http::HeaderName>,
+    /// What becomes of request fields with `_` in their names.
+    pub underscore_fields: UnderscoreFields,
     /// Header fields that are taken out of responses before they're stored and delivered.
     pub response_fields_hidden: Vec<http::HeaderName>,
     /// Whether response bodies may say what went wrong.
@@ -171,6 +175,15 @@ pub struct Site {
     pub log_level: tracing::Level,
     /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
     pub x_cache: XCache,
+}
+
+/// What becomes of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnderscoreFields {
+    /// They are not forwarded.
+    Drop,
+    /// They are forwarded, unless the field is known with `-` and would not be.
+    Forward,
 }
 
 /// What happens to a site's path prefix on the way to the origin.

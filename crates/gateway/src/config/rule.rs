@@ -67,6 +67,8 @@ impl PreconditionMiss {
 pub enum OverrideFields {
     /// Left out: stored under the key of another request, the answer to them would poison the cache.
     Drop,
+    /// Forwarded, and part of the cache key.
+    Key,
     /// Forwarded, as RFC 9110 section 5.1 has it for fields that a proxy does not know.
     Forward,
 }
@@ -76,7 +78,7 @@ impl OverrideFields {
     pub fn for_profile(profile: Profile) -> Self {
         match profile {
             Profile::Safe => Self::Drop,
-            Profile::Rfc9111 => Self::Forward,
+            Profile::Rfc9111 => Self::Key,
         }
     }
 }
@@ -121,7 +123,7 @@ impl CacheRule {
     }
 
     /// How the fields of a request select among stored responses.
-    pub(crate) fn selecting<'a>(&self, request: &'a [FieldLine<'a>]) -> Selecting<'a> {
+    pub(crate) fn selecting<'a>(&'a self, request: &'a [FieldLine<'a>]) -> Selecting<'a> {
         Selecting::new(request, self.caching.negotiation)
     }
 }

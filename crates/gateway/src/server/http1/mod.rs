@@ -20,10 +20,11 @@ use self::response::{Chunking, Http1Head, Wanted};
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::account;
 use crate::exchange::{self, Awaited, Coming, Interims, Plan, Step};
-use crate::head::{ClientEnd, Content, RequestHead, Version};
+use crate::head::{ClientEnd, Content, Nominations, RequestHead, Version};
 use crate::origin::{Interim, RequestBody};
 use crate::reply::Reply;
 use crate::respond::Problem;
+use crate::way;
 use crate::worker::{IdleEnd, Live, Worker};
 
 /// Responses gathered for pipelined requests before they are written.
@@ -422,7 +423,7 @@ fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
 fn request_head<'a>(head: &http1::Head<'a, 'a>, client: &'a ClientEnd) -> RequestHead<'a> {
     RequestHead {
         method: head.method,
-        scheme: exchange::scheme(client.peer, head.fields),
+        scheme: way::scheme(client.peer, head.fields),
         authority: head.authority.as_str(),
         path_and_query: head.path_and_query,
         version: match head.version {
@@ -430,6 +431,9 @@ fn request_head<'a>(head: &http1::Head<'a, 'a>, client: &'a ClientEnd) -> Reques
             WireVersion::Http11 => Version::Http11,
         },
         fields: head.fields,
+        nominations: if head.nominates_fields { Nominations::Some } else { Nominations::None },
+        sent: None,
+        keyed: &[],
         content: match head.framing {
             Framing::None | Framing::Length(0) => Content::None,
             Framing::Length(bytes) => Content::Length(bytes),

@@ -43,7 +43,7 @@ use self::request::Stage;
 use self::request_body::BodyPump;
 use self::response::Wanted;
 use self::stall::StallGuard;
-use self::stream::{Exchange, Open, Responder};
+use self::stream::{Exchange, Responder};
 use super::deadline::Deadline;
 use super::wire::Stream;
 use crate::account;
@@ -263,7 +263,10 @@ impl<S: Stream + 'static> Connection<S> {
             Some(sent) => {
                 account::record(&self.worker, head, &open.reply, sent);
             }
-            None => drop(tokio::spawn(Open::deliver(open, Arc::new(head.into_owned()), BodyPump::idle()))),
+            None => {
+                let request = head.into_owned();
+                drop(tokio::spawn(async move { open.deliver(&request, BodyPump::idle()).await }));
+            }
         }
     }
 }

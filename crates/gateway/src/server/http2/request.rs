@@ -11,9 +11,9 @@ use http1::{Authority, is_field_value};
 use smallvec::SmallVec;
 
 use crate::config::ClientLimits;
-use crate::exchange;
-use crate::head::{ClientEnd, Content, RequestHead, Scheme, Version};
+use crate::head::{ClientEnd, Content, Nominations, RequestHead, Scheme, Version};
 use crate::respond::Problem;
+use crate::way;
 
 /// Whether frames with content follow the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(super) fn head<'a, B>(
     client: &'a ClientEnd,
     limits: &ClientLimits,
 ) -> Result<RequestHead<'a>, Problem> {
-    let scheme = exchange::scheme(client.peer, lines);
+    let scheme = way::scheme(client.peer, lines);
     let path_and_query = path_and_query(request, limits)?;
     let head = RequestHead {
         method: request.method().as_str(),
@@ -89,6 +89,10 @@ pub(super) fn head<'a, B>(
         path_and_query,
         version: Version::Http2,
         fields: lines,
+        //= RFC 9113 section 8.2.2: connection-specific fields are not sent
+        nominations: Nominations::None,
+        sent: None,
+        keyed: &[],
         content: content(request.headers(), stage),
         upgrade: None,
         record: None,

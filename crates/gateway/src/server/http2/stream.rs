@@ -140,7 +140,7 @@ impl Exchange {
         let request = Arc::clone(&self.plan.request);
         let wanted = Wanted::by(&request.method);
         if let Some(open) = self.responder.open(reply, wanted) {
-            open.deliver(request, self.pump).await;
+            open.deliver(&request, self.pump).await;
         }
     }
 
@@ -195,7 +195,7 @@ impl Open {
     }
 
     /// Sends the body, then accounts for the exchange.
-    pub(super) async fn deliver(mut self, request: Arc<OwnedRequest>, mut pump: BodyPump) {
+    pub(super) async fn deliver(mut self, request: &OwnedRequest, mut pump: BodyPump) {
         let ended = match self.follows {
             Follows::Nothing => Ok(()),
             Follows::Data => self.send_body(&mut pump).await,
@@ -205,7 +205,7 @@ impl Open {
         }
         let delivered = if ended.is_ok() { Delivered::Whole } else { Delivered::Broken };
         let sent = self.sent(pump.received_bytes(), delivered);
-        account::record_owned(&self.worker, &request, &self.reply, sent);
+        account::record_owned(&self.worker, request, &self.reply, sent);
     }
 
     fn sent(&self, received_bytes: u64, delivered: Delivered) -> Sent {

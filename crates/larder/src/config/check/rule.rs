@@ -249,6 +249,7 @@ fn close_delimited(table: &Table, profile: Profile) -> CloseDelimited {
 fn override_fields(table: &Table, profile: Profile) -> OverrideFields {
     match table.given("override_fields").and_then(|_| table.text("override_fields")) {
         Some("forward") => OverrideFields::Forward,
+        Some("key") => OverrideFields::Key,
         Some(_) => OverrideFields::Drop,
         None => OverrideFields::for_profile(profile),
     }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use caching::Profile;
+use caching::hop_by_hop::is_connection_specific;
+use caching::unkeyed::{FieldClass, class_of};
 use gateway::config::{
-    Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, Site, XCache,
+    Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, Site,
+    UnderscoreFields, XCache,
 };
 use http::HeaderName;
 
@@ -50,6 +53,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
     let rules = rules(scope, table, process.memory_bytes, process.profile);
     let request_fields_hidden = field_names(scope, table, "request_fields_hidden");
     let request_fields_forwarded = field_names(scope, table, "request_fields_forwarded");
+    let request_fields_keyed = field_names(scope, table, "request_fields_keyed");
     let response_fields_hidden = field_names(scope, table, "response_fields_hidden");
     check_fields(scope, table);
     Some(Site {
@@ -64,6 +68,11 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         timeouts: timeouts(table.table("timeouts")),
         request_fields_hidden,
         request_fields_forwarded,
+        request_fields_keyed,
+        underscore_fields: match table.text("underscore_fields") {
+            Some("forward") => UnderscoreFields::Forward,
+            _ => UnderscoreFields::Drop,
+        },
         response_fields_hidden,
         expose_errors: if table.flag("expose_errors") { ErrorExposure::Expose } else { ErrorExposure::Hide },
         log_level: level(table, "log_level").unwrap_or(process.log_level),
@@ -102,15 +111,31 @@ fn field_names(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<HeaderNam
     })
 }
 
-/// A field that is both forwarded and hidden is a contradiction that somebody should see.
+/// Contradictions that somebody should see.
 fn check_fields(scope: &mut Scope<'_>, table: &Table) {
     let forwarded = table.list("request_fields_forwarded");
-    for node in table.list("request_fields_hidden") {
-        let same = |other: &Node| other.as_text().eq_ignore_ascii_case(node.as_text());
-        if forwarded.iter().any(same) {
-            scope.error(node, "stands in `request_fields_forwarded` as well");
+    let hidden = table.list("request_fields_hidden");
+    let has = |list: &[Node], node: &Node| {
+        list.iter().any(|other| other.as_text().eq_ignore_ascii_case(node.as_text()))
+    };
+    for node in hidden.iter().filter(|node| has(forwarded, node)) {
+        scope.error(node, "stands in `request_fields_forwarded` as well");
+    }
+    for node in table.list("request_fields_keyed") {
+        if has(hidden, node) {
+            scope.error(node, "stands in `request_fields_hidden` as well: what the origin does not see is no part of the key");
+        }
+        let is_client_s = matches!(class_of(node.as_text()), FieldClass::Ordinary | FieldClass::Override);
+        if !is_client_s || is_own(node.as_text()) {
+            scope.error(node, "is not forwarded as the client sent it, so it can't be part of the key");
         }
     }
+}
+
+/// Fields of the connection and of framing, which end at the gateway.
+fn is_own(name: &str) -> bool {
+    let framing = ["host", "content-length", "expect", "via"];
+    is_connection_specific(name) || framing.iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// Site names are part of cache keys: two sites of one name would share stored responses.

@@ -112,6 +112,22 @@ pub(super) static SITE: Section = Section {
             "",
         ),
         row(
+            "request_fields_keyed",
+            FIELD_NAMES,
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Request fields that are part of the cache key.",
+            "For fields by which the origin chooses an answer without saying so in `Vary`. Each value has a stored response of its own.",
+        ),
+        row(
+            "underscore_fields",
+            Kind::Choice(&["drop", "forward"]),
+            Preset::Is("\"drop\""),
+            Reload::Yes,
+            "What becomes of request fields with `_` in their names.",
+            "CGI, WSGI and PHP write `_` for `-`: `X_Forwarded_Host` reaches them as if it were `X-Forwarded-Host`. `forward` is for origins that tell the two apart.",
+        ),
+        row(
             "response_fields_hidden",
             FIELD_NAMES,
             Preset::Is("[]"),
@@ -482,11 +498,11 @@ static RULE: Section = Section {
         ),
         row(
             "override_fields",
-            Kind::Choice(&["drop", "forward"]),
+            Kind::Choice(&["drop", "key", "forward"]),
             Preset::Is("\"drop\""),
             Reload::Yes,
             "What becomes of `X-HTTP-Method-Override`, `X-Original-URL` and their like where the answer may be stored.",
-            "Some frameworks let them replace method or target, which no cache key shows. Absent under `profile = \"rfc9111\"`: `forward`.",
+            "Some frameworks let them replace method, host or target. `key`: they are forwarded, and part of the cache key. `forward`: they are no part of it, so only for origins that ignore them. Absent under `profile = \"rfc9111\"`: `key`.",
         ),
     ],
 };

@@ -26,7 +26,7 @@ use crate::cache::epochs::Epochs;
 use crate::cache::flight::Flights;
 use crate::config::{
     AddressFamily, ClientLimits, Collapse, Config, ErrorExposure, OriginConfig, OriginEndpoint,
-    OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, XCache,
+    OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, UnderscoreFields, XCache,
 };
 use crate::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::loops::Instance;
@@ -229,6 +229,8 @@ fn site(origin: SocketAddr) -> Site {
         timeouts: OriginTimeouts { connect: LONG, first_byte: LONG, between_bytes: LONG, total: None },
         request_fields_hidden: Vec::new(),
         request_fields_forwarded: Vec::new(),
+        request_fields_keyed: Vec::new(),
+        underscore_fields: UnderscoreFields::Drop,
         response_fields_hidden: Vec::new(),
         expose_errors: ErrorExposure::Expose,
         log_level: tracing::Level::INFO,

@@ -1,0 +1,243 @@
+//! Request fields by which a client can change an answer though the cache key does not show them.
+//!
+//! The lists are those of published attacks on caches ("Practical Web Cache Poisoning", "Web Cache Entanglement",
+//! "CPDoS", the wordlist of Param Miner) and of what servers and frameworks read: the way of a request, the client's
+//! address, and replacements of method, host or target. CGI and WSGI write names with `_` in place of `-`, so here the
+//! two are one.
+
+/// What a request field can do to a shared answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldClass {
+    /// Nothing that is known of: it is forwarded, and an answer that depends on it says so in `Vary`.
+    Ordinary,
+    /// It says who asks. Only a trusted peer knows.
+    Address,
+    /// It says by which scheme the client asks, in this form. Only a trusted peer knows.
+    Scheme(SchemeForm),
+    /// `X-Forwarded-Host`: which host the client asks. Only a trusted peer knows.
+    Host,
+    /// `X-Forwarded-Port`: which port the client asks. Only a trusted peer knows.
+    Port,
+    /// `Forwarded` (RFC 7239): all of these. Only a trusted peer knows.
+    Forwarded,
+    /// Something else about the way of the request. Only a trusted peer knows.
+    Way,
+    /// It replaces method, host or target, or says which part of a framework is to answer.
+    Override,
+    /// `Proxy`: CGI programs would take it for their own setting `HTTP_PROXY`. No client has a reason to send it.
+    Never,
+}
+
+/// How a field says which scheme it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemeForm {
+    /// `http` or `https`.
+    Name,
+    /// `on` for https.
+    Switch,
+}
+
+impl SchemeForm {
+    /// Whether a value says https; `None` for anything else than the two words.
+    pub fn is_https(self, value: &[u8]) -> Option<bool> {
+        let is = |word: &str| value.eq_ignore_ascii_case(word.as_bytes());
+        match self {
+            Self::Name if is("https") => Some(true),
+            Self::Name if is("http") => Some(false),
+            Self::Switch if is("on") => Some(true),
+            Self::Switch if is("off") => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The value for a scheme.
+    pub fn value(self, scheme: &'static str) -> &'static str {
+        match (self, scheme) {
+            (Self::Name, scheme) => scheme,
+            (Self::Switch, "https") => "on",
+            (Self::Switch, _) => "off",
+        }
+    }
+}
+
+/// The class of a field name, in any case.
+pub fn class_of(name: &str) -> FieldClass {
+    // Most names are none of these, and two letters tell.
+    let [first, second, ..] = name.as_bytes() else { return FieldClass::Ordinary };
+    match [first | 0x20, second | 0x20] {
+        // `-` keeps its value, and `_` with this bit is DEL.
+        [b'x', b'-' | 0x7f] | [b'f', b'o' | b'r' | b'a'] | [b'c', b'f' | b'l' | b'd'] => {
+            class_of_candidate(name)
+        }
+        [b't', b'r'] | [b'p', b'r'] | [b'w', b'l'] | [b'a', b'l'] => class_of_candidate(name),
+        _ => FieldClass::Ordinary,
+    }
+}
+
+fn class_of_candidate(name: &str) -> FieldClass {
+    let is = |known: &&str| is_same_name(name, known);
+    let begins = |prefix: &str| name.get(..prefix.len()).is_some_and(|start| is_same_name(start, prefix));
+    if let Some((_, class)) = NAMED.iter().find(|(known, _)| is(known)) {
+        return *class;
+    }
+    if ADDRESSES.iter().any(is) {
+        FieldClass::Address
+    } else if begins("x-forwarded-") {
+        FieldClass::Way
+    } else if begins("x-original-") || begins("x-rewrite-") || OVERRIDES.iter().any(is) {
+        FieldClass::Override
+    } else {
+        FieldClass::Ordinary
+    }
+}
+
+/// Whether CGI would write both names alike.
+fn is_same_name(name: &str, known: &str) -> bool {
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == known.len() && name.bytes().map(dashed).eq(known.bytes())
+}
+
+const NAMED: [(&str, FieldClass); 11] = [
+    ("forwarded", FieldClass::Forwarded),
+    ("front-end-https", FieldClass::Scheme(SchemeForm::Switch)),
+    ("proxy", FieldClass::Never),
+    ("x-forwarded-host", FieldClass::Host),
+    ("x-forwarded-port", FieldClass::Port),
+    ("x-forwarded-proto", FieldClass::Scheme(SchemeForm::Name)),
+    ("x-forwarded-protocol", FieldClass::Scheme(SchemeForm::Name)),
+    ("x-forwarded-scheme", FieldClass::Scheme(SchemeForm::Name)),
+    ("x-forwarded-ssl", FieldClass::Scheme(SchemeForm::Switch)),
+    ("x-scheme", FieldClass::Scheme(SchemeForm::Name)),
+    ("x-url-scheme", FieldClass::Scheme(SchemeForm::Name)),
+];
+
+const ADDRESSES: [&str; 26] = [
+    "ali-cdn-real-ip",
+    "cdn-src-ip",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
+    "client-ip",
+    "fastly-client-ip",
+    "forwarded-for",
+    "proxy-client-ip",
+    "true-client-ip",
+    "wl-proxy-client-ip",
+    "x-appengine-user-ip",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-custom-ip-authorization",
+    "x-envoy-external-address",
+    "x-forwarded",
+    "x-forwarded-for",
+    "x-originating-ip",
+    "x-proxyuser-ip",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-true-client-ip",
+];
+
+const OVERRIDES: [&str; 23] = [
+    "x-backend-host",
+    "x-host",
+    "x-http-destinationurl",
+    "x-http-host",
+    "x-http-host-override",
+    "x-http-method",
+    "x-http-method-override",
+    "x-http-path-override",
+    "x-invoke-output",
+    "x-invoke-path",
+    "x-invoke-query",
+    "x-invoke-status",
+    "x-matched-path",
+    "x-method-override",
+    "x-middleware-prefetch",
+    "x-middleware-rewrite",
+    "x-middleware-subrequest",
+    "x-now-route-matches",
+    "x-override-method",
+    "x-override-url",
+    "x-proxy-host",
+    "x-proxy-url",
+    "x-wap-profile",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: &[&str], expected: FieldClass) {
+        for name in names {
+            for spelled in [(*name).to_owned(), name.to_ascii_uppercase(), name.replace('-', "_")] {
+                assert_eq!(class_of(&spelled), expected, "{spelled}");
+            }
+        }
+    }
+
+    #[test]
+    fn known_names_have_their_class_in_every_spelling() {
+        check(&ADDRESSES, FieldClass::Address);
+        check(&OVERRIDES, FieldClass::Override);
+        for (name, class) in NAMED {
+            check(&[name], class);
+        }
+        let way = ["x-forwarded-prefix", "x-forwarded-server", "x-forwarded-client-cert", "x-forwarded-"];
+        check(&way, FieldClass::Way);
+        check(&["x-original-url", "x-original-host", "x-rewrite-url", "x-original-"], FieldClass::Override);
+    }
+
+    #[test]
+    fn other_names_are_ordinary() {
+        let names = [
+            "",
+            "x",
+            "f",
+            "x-",
+            "accept",
+            "accept-encoding",
+            "cookie",
+            "connection",
+            "host",
+            "origin",
+            "via",
+            "from",
+            "x-requested-with",
+            "x-csrf-token",
+            "x-forwardedfor",
+            "forwarded-forever",
+            "x-original",
+            "xforwarded-host",
+            "traceparent",
+            "transfer-encoding",
+            "proxy-authorization",
+            "priority",
+            "x-request-id",
+            "client-ip-address",
+            "x-forwarde\u{f6}",
+            "sec-fetch-site",
+        ];
+        check(&names, FieldClass::Ordinary);
+    }
+
+    #[test]
+    fn schemes_are_read_and_written_in_their_form() {
+        for (form, value, expected) in [
+            (SchemeForm::Name, "HTTPS", Some("https")),
+            (SchemeForm::Name, "http", Some("http")),
+            (SchemeForm::Name, "on", None),
+            (SchemeForm::Name, "", None),
+            (SchemeForm::Name, "https ", None),
+            (SchemeForm::Switch, "On", Some("on")),
+            (SchemeForm::Switch, "off", Some("off")),
+            (SchemeForm::Switch, "https", None),
+        ] {
+            let scheme =
+                form.is_https(value.as_bytes()).map(|is_https| if is_https { "https" } else { "http" });
+            assert_eq!(scheme.map(|scheme| form.value(scheme)), expected, "{form:?} {value}");
+        }
+    }
+}

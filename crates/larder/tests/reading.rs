@@ -1,0 +1,363 @@
+//! One reading of a request: the cache key, the nominated values and the origin's view agree, so that nothing that one
+//! client sends changes what another client gets. The origin reflects all that it was sent. First comes the request of
+//! an attacker, then the same without its odd field, from somebody honest.
+
+use testkit::{Exchange, Larder, ScriptedOrigin, Setup, run};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+const TRUSTING: &str = "trusted_proxies = [\"127.0.0.0/8\"]\n";
+const SITE: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+
+/// Sends back what came, storable for a minute. The query of the target, if any, is the value of `Vary`.
+fn reflect(exchange: &mut Exchange<'_>) {
+    let head = exchange.request.head.clone();
+    let lines: String = head.fields.0.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+    let vary = exchange.request.target().split_once('?').map_or("", |(_, names)| names);
+    let vary = if vary.is_empty() { String::new() } else { format!("Vary: {vary}\r\n") };
+    let body = format!("{}\n{lines}", head.start);
+    exchange.respond("200 OK", &format!("Cache-Control: max-age=60\r\n{vary}"), body);
+}
+
+fn reflecting(config: &str) -> (ScriptedOrigin, Larder) {
+    let origin = ScriptedOrigin::start(reflect);
+    let larder = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    (origin, larder)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// The body of a GET with these lines.
+fn get(larder: &Larder, protocol: Protocol, target: &str, lines: &[&str]) -> String {
+    match protocol {
+        Protocol::Http1 => {
+            let fields: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+            larder.ask("GET", target, &fields).text()
+        }
+        Protocol::Http2 => {
+            let mut arguments =
+                vec!["--silent", "--show-error", "--max-time", "30", "--http2-prior-knowledge"];
+            let url = larder.url(target);
+            arguments.extend(lines.iter().flat_map(|line| ["--header", line]));
+            run("curl", arguments.into_iter().chain(["--header", "Host: test.example", &url]))
+                .succeeded()
+                .text()
+        }
+    }
+}
+
+/// What a trusted peer may say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trusted {
+    /// It reaches the origin, and is part of the cache key.
+    Keyed,
+    /// It reaches the origin: a field about the client's address, which trusted peers write themselves.
+    Believed,
+    /// No more than anybody else.
+    Nothing,
+}
+
+/// The published fields, with what they do where a cache overlooks them: another page, another host, another scheme,
+/// another method, an error page. Each value holds "evil" or 666.
+const UNKEYED: [(&str, Trusted); 52] = [
+    ("X-Forwarded-Host: evil.example", Trusted::Keyed),
+    ("X-Forwarded-Port: 666", Trusted::Keyed),
+    ("X-Forwarded-Prefix: /evil", Trusted::Keyed),
+    ("X-Forwarded-Path: /evil", Trusted::Keyed),
+    ("X-Forwarded-Uri: /evil", Trusted::Keyed),
+    ("X-Forwarded-Server: evil.example", Trusted::Keyed),
+    ("X-Forwarded-User: evil", Trusted::Keyed),
+    ("Forwarded: for=192.0.2.1;host=evil.example", Trusted::Keyed),
+    ("X-Forwarded-Scheme: evil", Trusted::Nothing),
+    ("X-Forwarded-Proto: evil", Trusted::Nothing),
+    ("X-Forwarded-Protocol: evil", Trusted::Nothing),
+    ("X-Forwarded-Ssl: evil", Trusted::Nothing),
+    ("X-Url-Scheme: evil", Trusted::Nothing),
+    ("Front-End-Https: evil", Trusted::Nothing),
+    ("X-Forwarded-For: 66.6.6.6", Trusted::Believed),
+    ("X-Forwarded: evil", Trusted::Believed),
+    ("Forwarded-For: evil", Trusted::Believed),
+    ("X-Real-IP: evil", Trusted::Believed),
+    ("True-Client-IP: evil", Trusted::Believed),
+    ("CF-Connecting-IP: evil", Trusted::Believed),
+    ("Client-IP: evil", Trusted::Believed),
+    ("X-Client-IP: evil", Trusted::Believed),
+    ("X-Cluster-Client-IP: evil", Trusted::Believed),
+    ("X-ProxyUser-Ip: evil", Trusted::Believed),
+    ("X-Originating-IP: evil", Trusted::Believed),
+    ("X-Remote-IP: evil", Trusted::Believed),
+    ("Fastly-Client-IP: evil", Trusted::Believed),
+    ("X-Original-URL: /evil", Trusted::Nothing),
+    ("X-Original-Uri: /evil", Trusted::Nothing),
+    ("X-Original-Host: evil.example", Trusted::Nothing),
+    ("X-Original-Method: evil", Trusted::Nothing),
+    ("X-Rewrite-URL: /evil", Trusted::Nothing),
+    ("X-Host: evil.example", Trusted::Nothing),
+    ("X-HTTP-Host-Override: evil.example", Trusted::Nothing),
+    ("X-HTTP-Path-Override: /evil", Trusted::Nothing),
+    ("X-HTTP-Method: evil", Trusted::Nothing),
+    ("X-HTTP-Method-Override: evil", Trusted::Nothing),
+    ("X-Method-Override: evil", Trusted::Nothing),
+    ("X-Override-URL: /evil", Trusted::Nothing),
+    ("X-Invoke-Status: 666", Trusted::Nothing),
+    ("X-Middleware-Subrequest: evil", Trusted::Nothing),
+    ("Proxy: http://evil.example", Trusted::Nothing),
+    ("X_Forwarded_Host: evil.example", Trusted::Nothing),
+    ("X_Forwarded-Host: evil.example", Trusted::Nothing),
+    ("x_forwarded_for: 66.6.6.6", Trusted::Nothing),
+    ("X_HTTP_Method_Override: evil", Trusted::Nothing),
+    ("X_Original_URL: /evil", Trusted::Nothing),
+    ("X_Anything: evil", Trusted::Nothing),
+    ("User_Agent: evil", Trusted::Nothing),
+    ("Accept_Language: evil", Trusted::Nothing),
+    ("Content_Length: 666", Trusted::Nothing),
+    ("Host_: evil", Trusted::Nothing),
+];
+
+fn is_evil(text: &str) -> bool {
+    text.contains("evil") || text.contains("666") || text.contains("66.6")
+}
+
+fn check_unkeyed(trusted: bool, protocol: Protocol) {
+    let (_origin, larder) = reflecting(&format!("{}{SITE}", if trusted { TRUSTING } else { "" }));
+    for (number, (line, of_trusted)) in UNKEYED.into_iter().enumerate() {
+        let reaches = trusted && of_trusted != Trusted::Nothing;
+        let target = format!("/{number}");
+        let what = format!("{line}, trusted: {trusted}, {protocol:?}");
+        let attacked = get(&larder, protocol, &target, &[line]);
+        assert_eq!(is_evil(&attacked), reaches, "{what}: {attacked}");
+        let honest = get(&larder, protocol, &target, &[]);
+        let is_believed = trusted && of_trusted == Trusted::Believed;
+        assert!(is_believed || !is_evil(&honest), "{what}: {honest}");
+    }
+}
+
+#[test]
+fn no_unkeyed_input_of_strangers_changes_an_answer() {
+    check_unkeyed(false, Protocol::Http1);
+    check_unkeyed(false, Protocol::Http2);
+}
+
+#[test]
+fn what_trusted_peers_say_is_keyed() {
+    check_unkeyed(true, Protocol::Http1);
+    check_unkeyed(true, Protocol::Http2);
+}
+
+/// Field bug: a field that `Connection` names is taken out on its way, but its value was compared as if it had not been.
+//= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+#[test]
+fn a_field_named_in_connection_is_one_that_was_not_sent() {
+    let (origin, larder) = reflecting(SITE);
+    let named = ["X-Own: evil", "Connection: x-own"];
+    let attacked = get(&larder, Protocol::Http1, "/?X-Own", &named);
+    assert!(!attacked.contains("x-own"), "{attacked}");
+    let honest = get(&larder, Protocol::Http1, "/?X-Own", &["X-Own: evil"]);
+    assert!(honest.contains("x-own: evil"), "{honest}");
+    // It is the same as a request without the field.
+    assert_eq!(get(&larder, Protocol::Http1, "/?X-Own", &named), attacked);
+    assert_eq!(get(&larder, Protocol::Http1, "/?X-Own", &[]), attacked);
+    assert_eq!(origin.total(), 2);
+}
+
+/// Fields that are for the origin or for every recipient are no business of one connection.
+//= RFC 9110 section 7.6.1: fields for all recipients are not named
+#[test]
+fn connection_names_no_end_to_end_field() {
+    let (origin, larder) = reflecting(SITE);
+    for name in [
+        "Origin",
+        "Accept-Encoding",
+        "Cookie",
+        "Authorization",
+        "Cache-Control",
+        "Range",
+        "Host",
+        "Content-Type",
+        "Content-Length",
+        "If-None-Match",
+        "Sec-Fetch-Site",
+        "Access-Control-Request-Method",
+        "User-Agent",
+    ] {
+        let response = larder.ask("GET", "/", &format!("Connection: keep-alive, {name}\r\n"));
+        assert_eq!(response.status(), 400, "{name}");
+    }
+    assert_eq!(origin.total(), 0);
+    let reason = ["reason=\"end-to-end-field-nominated\""];
+    assert_eq!(larder.metric("larder_client_errors_total", &reason), 13.0);
+}
+
+/// Field bug: one client got what was made for the address of another.
+//= RFC 9111 section 4.1: all nominated fields match
+#[test]
+fn nominated_values_are_those_that_were_sent() {
+    let (origin, larder) = reflecting(&format!("{TRUSTING}{SITE}"));
+    for (name, one, other) in [
+        ("X-Forwarded-For", "X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 192.0.2.2"),
+        ("Forwarded", "Forwarded: for=192.0.2.1", "Forwarded: for=192.0.2.2"),
+        ("X-Real-IP", "X-Real-IP: 192.0.2.1", "X-Real-IP: 192.0.2.2"),
+        ("Via", "Via: 1.1 one", "Via: 1.1 other"),
+    ] {
+        let (target, before) = (format!("/{name}?{name}"), origin.total());
+        let first = get(&larder, Protocol::Http1, &target, &[one]);
+        assert_ne!(get(&larder, Protocol::Http1, &target, &[other]), first, "{name}");
+        assert_eq!(get(&larder, Protocol::Http1, &target, &[one]), first, "{name}");
+        assert_eq!(origin.total(), before + 2, "{name}");
+    }
+    // What strangers write there is not sent, so it makes no difference.
+    let (origin, larder) = reflecting(SITE);
+    for name in ["X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host", "X-Forwarded-Proto"] {
+        let (target, before) = (format!("/{name}?{name}"), origin.total());
+        for address in ["192.0.2.1", "192.0.2.2"] {
+            let answer = get(&larder, Protocol::Http1, &target, &[&format!("{name}: {address}")]);
+            assert!(!answer.contains("192.0.2."), "{answer}");
+        }
+        assert_eq!(origin.total(), before + 1, "{name}");
+    }
+}
+
+/// Two clients at two addresses, with `Vary: X-Forwarded-For`.
+#[test]
+fn an_answer_for_an_address_is_for_that_address() {
+    let (origin, larder) = reflecting(
+        "[[listen]]\naddress = \"@listen@\"\nproxy_protocol = true\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n",
+    );
+    let ask = |address: &str| {
+        let mut client = larder.client();
+        client.send(format!("PROXY TCP4 {address} 192.0.2.1 12345 80\r\n"));
+        client.ask("GET", "/?X-Forwarded-For", "X-Forwarded-For: 192.0.2.99\r\n").text()
+    };
+    for _ in 0..2 {
+        assert!(ask("192.0.2.5").contains("x-forwarded-for: 192.0.2.5\n"));
+        assert!(ask("192.0.2.6").contains("x-forwarded-for: 192.0.2.6\n"));
+    }
+    assert_eq!(origin.total(), 2);
+}
+
+/// The scheme in the key is the one that the origin hears of, in one form.
+#[test]
+fn the_way_of_a_trusted_peer_is_read_once() {
+    let (_origin, larder) = reflecting(&format!("{TRUSTING}{SITE}"));
+    for (number, (lines, scheme, host, forwarded)) in [
+        (&["X-Forwarded-Proto: https, http"][..], "https", "test.example", ""),
+        (&["X-Forwarded-Proto: https", "X-Forwarded-Proto: http"], "https", "test.example", ""),
+        (&["X-Forwarded-Proto:  HTTPS "], "https", "test.example", ""),
+        (&["X-Forwarded-Proto: http"], "http", "test.example", ""),
+        (&["X-Forwarded-Proto: gopher"], "http", "test.example", ""),
+        (&["X-Forwarded-Ssl: on"], "https", "test.example", ""),
+        (&["Front-End-Https: On"], "https", "test.example", ""),
+        (&["X-Forwarded-Scheme: https"], "https", "test.example", ""),
+        (&["Forwarded: for=192.0.2.1;proto=https;host=\"B.example:443\""], "https", "b.example", "192.0.2.1"),
+        (&["X-Forwarded-Proto: http", "Forwarded: proto=https"], "http", "test.example", ""),
+        (&["X-Forwarded-Host: B.example, c.example"], "http", "b.example", ""),
+        (&["X-Forwarded-Host: not a host"], "http", "test.example", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = get(&larder, Protocol::Http1, &format!("/{number}"), lines);
+        let has = |line: String| assert!(answer.contains(&line), "{lines:?}: {line:?} in {answer}");
+        has(format!("\nx-forwarded-proto: {scheme}\n"));
+        has(format!("\nx-forwarded-host: {host}\n"));
+        has(format!("for=127.0.0.1;host=\"{host}\";proto={scheme}\n"));
+        if !forwarded.is_empty() {
+            has(format!("\nforwarded: for={forwarded};host=\"{host}\";proto={scheme}, "));
+        }
+        let is_stored = |url: &str| {
+            let purged = larder.ask_admin("POST", &format!("/purge?url={url}"), "").text();
+            purged.contains("\"responses_purged\":1")
+        };
+        // A response for another host than that of the URL lies under the same URL, but is not counted.
+        assert!(
+            host != "test.example" || is_stored(&format!("{scheme}://test.example/{number}")),
+            "{lines:?}"
+        );
+    }
+}
+
+/// What lies under keys with fields in them is taken out of use with its URL.
+#[test]
+fn keyed_fields_take_part_and_a_purge_reaches_them() {
+    let keyed = format!("{SITE}request_fields_keyed = [\"X-Country\", \"Accept\"]\n");
+    let (origin, larder) = reflecting(&keyed);
+    let ask = |country: &str| larder.ask("GET", "/", &format!("X-Country: {country}\r\n"));
+    for country in ["at", "ch"] {
+        assert!(ask(country).text().contains(&format!("x-country: {country}")));
+        assert!(ask(country).is_hit(), "{country}");
+    }
+    assert!(!larder.get("/").text().contains("x-country"));
+    assert_eq!(origin.total(), 3);
+    assert_eq!(larder.ask_admin("POST", "/purge?url=http://test.example/", "").status(), 200);
+    for country in ["at", "ch"] {
+        assert!(!ask(country).is_hit(), "{country}");
+    }
+    assert!(ask("at").is_hit());
+    // A write to the URL reaches them too.
+    larder.ask("PUT", "/", "Content-Length: 0\r\n");
+    assert!(!ask("at").is_hit());
+}
+
+/// Fields that replace method or target, as the rule says.
+#[test]
+fn override_fields_are_dropped_keyed_or_forwarded() {
+    for (choice, is_sent, is_shared) in [("drop", false, true), ("key", true, false), ("forward", true, true)]
+    {
+        let (_origin, larder) = reflecting(&format!("{SITE}[[site.rule]]\noverride_fields = \"{choice}\"\n"));
+        let line = ["X-HTTP-Method-Override: EVIL"];
+        let attacked = get(&larder, Protocol::Http1, "/", &line);
+        assert_eq!(attacked.contains("EVIL"), is_sent, "{choice}");
+        assert_eq!(get(&larder, Protocol::Http1, "/", &[]) == attacked, is_shared, "{choice}");
+        // Nothing is stored for a POST, whose origin may well know them.
+        let posted = larder.ask("POST", "/", "X-HTTP-Method-Override: PUT\r\nContent-Length: 0\r\n").text();
+        assert!(posted.contains("x-http-method-override: PUT"), "{choice}: {posted}");
+    }
+}
+
+#[test]
+fn names_with_underscores_pass_where_the_site_says_so() {
+    let (_origin, larder) = reflecting(&format!("{SITE}underscore_fields = \"forward\"\n"));
+    let answer = get(&larder, Protocol::Http1, "/", &["api_key: 1", "X_Forwarded_Host: evil.example"]);
+    assert!(answer.contains("api_key: 1"), "{answer}");
+    assert!(!answer.contains("evil"), "known under either spelling: {answer}");
+}
+
+/// What is hidden from the origin is no part of what it answers to.
+#[test]
+fn hidden_fields_are_as_if_they_were_not_sent() {
+    let (origin, larder) =
+        reflecting(&format!("{SITE}request_fields_hidden = [\"Cookie\", \"Accept-Language\"]\n"));
+    for language in ["de", "fr"] {
+        let lines = [&format!("Accept-Language: {language}")[..], &format!("Cookie: id={language}")];
+        let answer = get(&larder, Protocol::Http1, "/?Accept-Language,Cookie", &lines);
+        assert!(!answer.contains("language:") && !answer.contains("cookie:"), "{answer}");
+    }
+    assert_eq!(origin.total(), 1);
+}
+
+/// The origin sees the host in the form in which it is in the key.
+#[test]
+fn host_is_sent_as_it_is_in_the_key() {
+    let (origin, larder) = reflecting(SITE);
+    for host in ["h.test", "H.TEST", "h.test:", "h.test:80", "h.test:00080", "h.tesT:080"] {
+        let mut client = larder.client();
+        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert!(client.response().text().contains("\nhost: h.test\n"), "{host}");
+    }
+    assert_eq!(origin.total(), 1);
+    for (number, host, sent) in [
+        (0, "H.TEST:8080", "h.test:8080"),
+        (1, "h.test.", "h.test."),
+        (2, "[2001:DB8::1]:80", "[2001:db8::1]"),
+    ] {
+        let mut client = larder.client();
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let answer = client.response().text();
+        assert!(answer.contains(&format!("\nhost: {sent}\n")), "{host}: {answer}");
+        assert!(answer.contains(&format!("\nx-forwarded-host: {sent}\n")), "{host}: {answer}");
+    }
+}
