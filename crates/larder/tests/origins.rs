@@ -644,6 +644,42 @@ fn the_proxy_protocol_names_the_client() {
     assert_eq!(origin.total(), before);
 }
 
+/// Only balancers name clients: whoever could name one of `trusted_proxies` would be believed everything.
+#[test]
+fn the_proxy_protocol_is_believed_from_listed_peers_only() {
+    let origin = not_stored();
+    let version_2 = version_2(1, &[192, 0, 2, 7, 192, 0, 2, 1, 0x30, 0x39, 0, 80]);
+    let headers = [b"PROXY TCP4 192.0.2.7 192.0.2.1 12345 80\r\n".to_vec(), version_2];
+    for (from, is_believed) in [
+        ("", true),
+        ("proxy_protocol_from = [\"127.0.0.1\", \"10.0.0.0/8\"]\n", true),
+        ("proxy_protocol_from = [\"10.0.0.0/8\", \"192.0.2.0/24\"]\n", false),
+        ("proxy_protocol_from = []\n", false),
+    ] {
+        let config = format!(
+            "trusted_proxies = [\"192.0.2.0/24\"]\n[[listen]]\naddress = \"@listen@\"\nproxy_protocol = true\n\
+             {from}[[site]]\nname = \"a\"\norigin = \"@origin@\"\n"
+        );
+        let larder = with(&config, &origin.url());
+        for header in &headers {
+            let before = origin.total();
+            let mut client = larder.client();
+            let request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Real-IP: 192.0.2.9\r\nConnection: close\r\n\r\n";
+            let _ = client.try_send([&header[..], request].concat());
+            let answer = String::from_utf8_lossy(&client.rest()).into_owned();
+            assert_eq!(answer.starts_with("HTTP/1.1 200"), is_believed, "{from}: {answer}");
+            assert_eq!(origin.total() - before, usize::from(is_believed), "{from}");
+            if is_believed {
+                assert_eq!(origin.last("/").field("x-real-ip"), "192.0.2.9", "{from}");
+            }
+        }
+        let refused = larder.metric("larder_connections_refused_total", &["reason=\"proxy-peer\""]);
+        assert_eq!(refused, if is_believed { 0.0 } else { 2.0 }, "{from}");
+        let log = format!("{}{}", larder.stdout(), larder.stderr());
+        assert_eq!(log.contains("the peer is not in"), !is_believed, "{from}: {log}");
+    }
+}
+
 #[test]
 fn the_proxy_protocol_is_not_believed_where_it_is_not_expected() {
     let origin = not_stored();

@@ -56,6 +56,8 @@ pub struct ListenerConfig {
     pub tls: Option<ListenerTls>,
     /// Whether each connection starts with a PROXY protocol header.
     pub proxy_protocol: ProxyProtocol,
+    /// Peers that may send one: whoever sends it names the client.
+    pub proxy_protocol_from: Vec<IpNet>,
     /// Whether HTTP/2 is offered (ALPN on TLS, prior knowledge in cleartext).
     pub http2: Http2,
 }

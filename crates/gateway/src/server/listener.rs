@@ -19,7 +19,7 @@ use super::client_socket::ClientSocket;
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
-use crate::config::{Config, Http2, ProxyProtocol};
+use crate::config::{Config, Http2, IpNet, ProxyProtocol};
 use crate::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::worker::{Live, Worker};
 
@@ -215,6 +215,11 @@ async fn connection(
     let limit = live.config.limits.head_read_timeout;
     let (io, address) = match listener.proxy_protocol {
         ProxyProtocol::Off => (Prefixed::new(Vec::new(), socket), address),
+        ProxyProtocol::Required if !is_within(&listener.proxy_protocol_from, address) => {
+            worker.recorder.connection_refused("proxy-peer");
+            tracing::warn!(peer = %address.ip(), "connection closed: the peer is not in `proxy_protocol_from`");
+            return Ok(());
+        }
         ProxyProtocol::Required => Box::pin(proxied(socket, address, limit)).await?,
     };
     let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
@@ -342,11 +347,15 @@ async fn proxied<S: Stream>(
 }
 
 fn trust(config: &Config, address: SocketAddr) -> Trust {
-    let ip = address.ip().to_canonical();
-    match config.trusted_proxies.iter().any(|network| network.contains(&ip)) {
+    match is_within(&config.trusted_proxies, address) {
         true => Trust::Trusted,
         false => Trust::Untrusted,
     }
+}
+
+fn is_within(networks: &[IpNet], address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    networks.iter().any(|network| network.contains(&ip))
 }
 
 /// A place among all client connections of the process.

@@ -232,7 +232,7 @@ fn a_reload_keeps_listeners_when_their_number_changes() {
 
 #[test]
 fn a_reload_without_changes_is_silent() {
-    let text = "workers = 3\nlisten = [{ address = \"127.0.0.1:1\", proxy_protocol = true }]\n[log]\naccess = \"stdout\"";
+    let text = "workers = 3\nlisten = [{ address = \"127.0.0.1:1\", proxy_protocol = true, proxy_protocol_from = [\"10.0.0.0/8\"] }]\n[log]\naccess = \"stdout\"";
     check_reload(text, text, &[]);
     check_reload("", "listen = [\"127.0.0.1:8080\"]\n[admin]\nlisten = \"127.0.0.1:8081\"", &[]);
 }

@@ -7,6 +7,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::server::networks;
 use super::{Scope, host_pattern};
 use crate::config::parse_address;
 use crate::config::tree::Table;
@@ -31,6 +32,7 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
             names.push(name);
         }
     }
+    check_proxies(scope, table);
     Some(ListenerConfig {
         address: scope.parsed(table, "address", parse_address)?,
         tls: (!certificates.is_empty()).then_some(ListenerTls { certificates }),
@@ -39,9 +41,22 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
         } else {
             ProxyProtocol::Off
         },
+        proxy_protocol_from: networks(scope, table, "proxy_protocol_from"),
         http2: if table.flag("http2") { Http2::On } else { Http2::Off },
     })
 }
+
+/// Without a list, only balancers on this machine can connect: on purpose, but seldom meant.
+fn check_proxies(scope: &mut Scope<'_>, table: &Table) {
+    match (table.flag("proxy_protocol"), table.given("proxy_protocol"), table.given("proxy_protocol_from")) {
+        (true, Some(node), None) => scope.warning(node, UNLISTED_PROXIES),
+        (false, _, Some(node)) => scope.warning(node, "has no effect without `proxy_protocol = true`"),
+        _ => {}
+    }
+}
+
+const UNLISTED_PROXIES: &str = "connections of peers on other machines are closed: list your balancers, such as \
+                                `proxy_protocol_from = [\"10.0.0.0/8\"]`";
 
 fn certificate(scope: &mut Scope<'_>, table: &Table) -> Option<Certificate> {
     let names = scope.parsed_list(table, "names", host_pattern);

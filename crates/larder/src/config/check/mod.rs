@@ -92,7 +92,7 @@ fn gateway(scope: &mut Scope<'_>, tree: &Table, log: &LogSettings) -> gateway::c
         groups_max: tree.table("store").number("groups_max"),
         sites: site::sites(scope, tree, &origins, log.level),
         server_name: server::server_name(scope, tree),
-        trusted_proxies: server::trusted_proxies(scope, tree),
+        trusted_proxies: server::networks(scope, tree, "trusted_proxies"),
         drain_limit: tree.duration("drain_limit"),
     };
     circle::check_origins(scope, tree, &config);

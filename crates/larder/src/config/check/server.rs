@@ -33,8 +33,9 @@ pub(super) fn server_name(scope: &mut Scope<'_>, tree: &Table) -> String {
     scope.parsed(tree, "server_name", name).unwrap_or_default()
 }
 
-pub(super) fn trusted_proxies(scope: &mut Scope<'_>, tree: &Table) -> Vec<IpNet> {
-    scope.parsed_list(tree, "trusted_proxies", |text| {
+/// The addresses and networks that a key lists.
+pub(super) fn networks(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<IpNet> {
+    scope.parsed_list(table, key, |text| {
         let address = || text.parse::<IpAddr>().map(IpNet::from);
         text.parse::<IpNet>()
             .or_else(|_| address())

@@ -146,6 +146,14 @@ static LISTENER: Section = Section {
             "Switch it on only behind a balancer that always sends one: it decides the client address, and a connection without it is closed.",
         ),
         row(
+            "proxy_protocol_from",
+            Kind::List(&Kind::Text("IP address or network, such as `10.0.0.0/8`")),
+            Preset::Is("[\"127.0.0.0/8\", \"::1/128\"]"),
+            Reload::Yes,
+            "Peers that may send the PROXY protocol header; connections of others are closed.",
+            "The balancers in front of this listener. Whoever may send the header can name any client, one of `trusted_proxies` too.",
+        ),
+        row(
             "http2",
             Kind::Flag,
             Preset::Is("true"),
