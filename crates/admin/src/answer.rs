@@ -82,7 +82,7 @@ impl Refusal {
             Self::HostNotLoopback => (
                 StatusCode::FORBIDDEN,
                 "host_not_loopback",
-                "without a token, the Host field must be localhost or a loopback address",
+                "without a token, the Host field must be localhost or an address: loopback for what changes anything",
             ),
             Self::RouteUnknown => (StatusCode::NOT_FOUND, "route_unknown", "there is nothing at this path"),
             Self::MethodNotAllowed { .. } => {

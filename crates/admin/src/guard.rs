@@ -17,7 +17,8 @@ pub(crate) enum Guard {
     Open,
     /// The token is needed.
     Token(Secret),
-    /// Bound to loopback; only what browsers can be tricked into is refused.
+    /// Bound to loopback; only what browsers can be tricked into is refused: to change anything, and to read for a page
+    /// whose name was made to resolve to loopback (DNS rebinding).
     Loopback,
 }
 
@@ -26,7 +27,13 @@ impl Guard {
         match self {
             Self::Open => Ok(()),
             Self::Token(secret) => check_token(secret, headers),
-            Self::Loopback if *method == Method::GET || *method == Method::HEAD => Ok(()),
+            Self::Loopback if *method == Method::GET || *method == Method::HEAD => {
+                // HTTP/1.0 has none, and no browser speaks it.
+                if uri.authority().is_none() && !headers.contains_key(HOST) {
+                    return Ok(());
+                }
+                check_host(uri, headers, |host| is_localhost(host) || address_in(host).is_some())
+            }
             Self::Loopback => check_browser(uri, headers),
         }
     }
@@ -57,30 +64,42 @@ fn check_browser(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) {
         return Err(Refusal::BrowserRequest);
     }
+    check_host(uri, headers, is_loopback)
+}
+
+/// Checks the one host that the request names.
+fn check_host(uri: &Uri, headers: &HeaderMap, is_trusted: impl Fn(&str) -> bool) -> Result<(), Refusal> {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(Refusal::HostNotLoopback);
     };
     let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
     let named = [Some(host.as_bytes()), authority];
-    if named.into_iter().flatten().all(is_loopback) { Ok(()) } else { Err(Refusal::HostNotLoopback) }
+    let is_trusted = |host: &[u8]| std::str::from_utf8(host).is_ok_and(|host| is_trusted(without_port(host)));
+    if named.into_iter().flatten().all(is_trusted) { Ok(()) } else { Err(Refusal::HostNotLoopback) }
 }
 
-/// Whether a Host value names loopback, whatever the port.
-fn is_loopback(host: &[u8]) -> bool {
-    let Ok(host) = std::str::from_utf8(host) else { return false };
-    let name = match host.rsplit_once(':') {
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
-    };
-    if name.eq_ignore_ascii_case("localhost") {
-        return true;
     }
-    let address = match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        Some(inner) => inner.parse().map(IpAddr::V6),
-        None => name.parse().map(IpAddr::V4),
-    };
-    address.is_ok_and(|address| address.is_loopback())
+}
+
+fn is_loopback(name: &str) -> bool {
+    is_localhost(name) || address_in(name).is_some_and(|address| address.is_loopback())
+}
+
+fn is_localhost(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost")
+}
+
+/// The address, of a host that is one. Nobody else can make it resolve to this machine.
+fn address_in(name: &str) -> Option<IpAddr> {
+    match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner.parse().map(IpAddr::V6).ok(),
+        None => name.parse().map(IpAddr::V4).ok(),
+    }
 }
 
 #[cfg(test)]
@@ -110,7 +129,28 @@ mod tests {
             ("localhost:x", false),
         ];
         for (host, want) in cases {
-            assert_eq!(is_loopback(host.as_bytes()), want, "{host}");
+            assert_eq!(is_loopback(without_port(host)), want, "{host}");
+        }
+    }
+
+    #[test]
+    fn names_of_others_read_nothing() {
+        let cases = [
+            ("localhost:8081", true),
+            ("127.0.0.1:8081", true),
+            ("192.0.2.1:8081", true),
+            ("[2001:db8::1]", true),
+            ("rebound.example:8081", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("1.2.3", false),
+            ("", false),
+        ];
+        for (host, want) in cases {
+            let mut headers = HeaderMap::new();
+            headers.append(HOST, HeaderValue::from_static(host));
+            let found = Guard::Loopback.check(&Method::GET, &Uri::from_static("/metrics"), &headers);
+            assert_eq!(found.is_ok(), want, "{host}");
         }
     }
 

@@ -166,8 +166,9 @@ pub async fn serve(
     };
     let (end, ended) = watch::channel(());
     let mut tasks = vec![tokio::spawn(listen(listener, context(guard, Reach::Admin), ended.clone()))];
-    if let Some((listener, _)) = probes {
-        tasks.push(tokio::spawn(listen(listener, context(Guard::Open, Reach::Probes), ended)));
+    if let Some((listener, address)) = probes {
+        let guard = if address.ip().is_loopback() { Guard::Loopback } else { Guard::Open };
+        tasks.push(tokio::spawn(listen(listener, context(guard, Reach::Probes), ended)));
     }
     tokio::spawn(async move {
         shutdown.await;

@@ -367,6 +367,20 @@ async fn what_a_web_page_could_send_is_refused_without_a_token() {
     assert_eq!(hostless.status, 403);
     let page = call(running.admin.address, "GET /metrics", "Sec-Fetch-Site: none\r\n", "").await;
     assert_eq!(page.status, 200, "a browser may look");
+    let hostless = send(running.admin.address, b"GET /metrics HTTP/1.0\r\n\r\n").await;
+    assert_eq!(hostless.status, 200);
+    let addresses = [running.admin.address, running.admin.probes_address.expect("configured")];
+    for (address, fields, status) in addresses.into_iter().flat_map(|address| {
+        let hosts = [
+            ("Host: rebound.example\r\n", 403),
+            ("Host: localhost:8081\r\n", 200),
+            ("Host: 192.0.2.1\r\n", 200),
+        ];
+        hosts.map(|(fields, status)| (address, fields, status))
+    }) {
+        let reply = call(address, "GET /metrics", fields, "").await;
+        assert_eq!(reply.status, status, "a page whose name was rebound: {fields}: {reply:?}");
+    }
     running.stop().await;
 }
 

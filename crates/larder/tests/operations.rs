@@ -99,7 +99,10 @@ fn a_token_guards_all_but_probes() {
     assert_eq!((purged.status, purged.text().contains("nothing was stored")), (3, true), "{}", purged.stderr);
     for (target, status) in [("/live", 200), ("/ready", 200), ("/metrics", 200), ("/purge", 404)] {
         let mut client = Client::connect(probes.address());
-        assert_eq!(client.get(target).status(), status, "{target} on the probes listener");
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!(client.response().status(), status, "{target} on the probes listener");
+        // A page whose name was made to resolve to this machine.
+        assert_eq!(client.get(target).status(), 403, "{target} of another host");
     }
 }
 
