@@ -96,6 +96,6 @@ pub use head::{Head, parse_head};
 pub use limits::Limits;
 pub use request_line::{Scheme, TargetForm, Version};
 pub use response::{Asked, Input, LineSpace, ResponseFraming, ResponseHead, ResponseReader, TransferCoding};
-pub use scan::HeadScanner;
+pub use scan::{HeadScanner, METHOD_BYTES_MAX};
 pub use status::reason_phrase;
 pub use trailers::is_forbidden_trailer;

@@ -34,7 +34,7 @@ enum Stage {
 }
 
 /// The longest method that is taken. The longest registered one has 17 bytes.
-pub(crate) const METHOD_BYTES_MAX: usize = 32;
+pub const METHOD_BYTES_MAX: usize = 32;
 
 impl HeadScanner {
     /// The length of the head, or `None` while its end has not arrived.

@@ -537,6 +537,27 @@ fn upgrade_before_101() {
     }
 }
 
+/// A tunnel is for the protocol that the client offered: for another one, client and origin would not mean the same.
+//= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
+#[test]
+fn a_101_for_a_protocol_that_nobody_offered_is_no_tunnel() {
+    for (chosen, expected) in [
+        ("Upgrade: WebSocket\r\n", 101),
+        ("Upgrade: h2c\r\n", 502),
+        ("Upgrade: websocket, x\r\n", 502),
+        ("", 502),
+    ] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n";
+            exchange.send(format!("{head}{chosen}\r\n")).close();
+        });
+        let larder = in_front_of(&origin);
+        let mut client = larder.client();
+        client.send(UPGRADE);
+        assert_eq!(client.head().status(), expected, "{chosen}");
+    }
+}
+
 /// Field bug (h2c-smuggling): an upgrade to HTTP/2 in clear, passed on to an origin that agrees, makes a tunnel in which
 /// every request goes by the gateway unseen. It is ignored: HTTP/2 in clear starts with its preface.
 //= RFC 9113 section 3.1: h2c is obsolete

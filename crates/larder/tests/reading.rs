@@ -361,3 +361,75 @@ fn host_is_sent_as_it_is_in_the_key() {
         assert!(answer.contains(&format!("\nx-forwarded-host: {sent}\n")), "{host}: {answer}");
     }
 }
+
+/// The status of an HTTP/2 request whose fields are these literals (RFC 7541 section 6.2.2); 0 where the stream is reset.
+fn status_of_http2(larder: &Larder, fields: &[(&str, &str)]) -> u16 {
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = u16::try_from(payload.len()).expect("it is short").to_be_bytes();
+        [&[0, length[0], length[1], kind, flags, 0, 0, 0, stream][..], payload].concat()
+    };
+    let mut block = Vec::new();
+    for text in fields.iter().flat_map(|(name, value)| [name, value]) {
+        let is_name = text.starts_with(':');
+        block.extend(if is_name { &[0_u8][..] } else { &[] });
+        block.push(u8::try_from(text.len()).expect("it is short"));
+        block.extend(text.as_bytes());
+    }
+    let mut client = larder.client();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").send(frame(4, 0, 0, &[])).send(frame(1, 5, 1, &block));
+    loop {
+        let head = client.bytes(9);
+        let length = head[..3].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let payload = client.bytes(length);
+        match (head[3], payload.first()) {
+            (1, Some(0x88)) => return 200,
+            (1, Some(0x8c)) => return 400,
+            (3 | 7, _) => return 0,
+            (1, first) => panic!("another status: {first:?}"),
+            _ => {}
+        }
+    }
+}
+
+//= RFC 9113 section 8.3.1: request pseudo-header fields
+#[test]
+fn odd_methods_and_schemes_of_http2_are_refused() {
+    let (origin, larder) = reflecting(SITE);
+    for (scheme, expected) in [("http", 200), ("https", 200), ("ftp", 400), ("", 400), ("x-own", 400)] {
+        let fields =
+            [(":method", "GET"), (":scheme", scheme), (":path", "/"), (":authority", "test.example")];
+        let status = status_of_http2(&larder, &fields);
+        assert!(status == expected || (expected == 400 && status == 0), "{scheme:?}: {status}");
+    }
+    let before = origin.total();
+    for (method, status) in [("M".repeat(5000), "501"), ("M".repeat(33), "501"), ("M".repeat(32), "200")] {
+        let url = larder.url("/");
+        let arguments =
+            ["--silent", "--max-time", "30", "--output", "/dev/null", "--write-out", "%{http_code}"];
+        for protocol in ["--http2-prior-knowledge", "--http1.1"] {
+            let output = run("curl", arguments.into_iter().chain([protocol, "--request", &method, &url]));
+            assert_eq!(output.text(), status, "{} bytes, {protocol}", method.len());
+        }
+    }
+    assert_eq!(origin.total(), before + 2);
+}
+
+/// A method that nobody knows may change anything, so a 2xx to it invalidates what is stored.
+//= RFC 9111 section 4.4: invalidating stored responses
+#[test]
+fn unknown_methods_invalidate() {
+    for (status, is_kept) in
+        [("200 OK", false), ("204 No Content", false), ("302 Found", false), ("405 Method Not Allowed", true)]
+    {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            match exchange.request.method() {
+                "GET" => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "stored"),
+                _ => exchange.respond(status, "", ""),
+            };
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).start();
+        larder.get("/");
+        larder.ask("FROBNICATE", "/", "");
+        assert_eq!(larder.get("/").is_hit(), is_kept, "{status}");
+    }
+}

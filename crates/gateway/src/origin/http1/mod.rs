@@ -295,6 +295,7 @@ fn accept(received: Received, conversation: Conversation, exchange: Exchange) ->
     })
 }
 
+//= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
 //= RFC 9110 section 15.2.2: 101 only answers a request that asked for an upgrade
 fn accept_upgrade(
     mut received: Received,
@@ -302,8 +303,12 @@ fn accept_upgrade(
     conversation: Conversation,
     exchange: Exchange,
 ) -> Result<Box<OriginResponse>, OriginError> {
-    if head.upgrade.is_none() {
+    let Some(offered) = &head.upgrade else {
         return Err(OriginError::protocol("101 without a request for an upgrade"));
+    };
+    let is_offered = |chosen: &[u8]| chosen.trim_ascii().eq_ignore_ascii_case(offered.as_bytes());
+    if !received.upgrade.as_deref().is_some_and(is_offered) {
+        return Err(OriginError::protocol("101 with a protocol that was not offered"));
     }
     if conversation.sending.outcome() != Some(Sent::Whole) {
         return Err(OriginError::protocol("101 before the end of the request"));

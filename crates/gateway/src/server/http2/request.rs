@@ -80,6 +80,7 @@ pub(super) fn head<'a, B>(
     client: &'a ClientEnd,
     limits: &ClientLimits,
 ) -> Result<RequestHead<'a>, Problem> {
+    check_method_and_scheme(request)?;
     let scheme = way::scheme(client.peer, lines);
     let path_and_query = path_and_query(request, limits)?;
     let head = RequestHead {
@@ -102,6 +103,19 @@ pub(super) fn head<'a, B>(
     match head.content {
         Content::Length(bytes) if bytes > limits.body_bytes_max => Err(too_large(limits.body_bytes_max)),
         _ => Ok(head),
+    }
+}
+
+//= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
+//= RFC 9113 section 8.3.1: request pseudo-header fields
+fn check_method_and_scheme<B>(request: &Request<B>) -> Result<(), Problem> {
+    if request.method().as_str().len() > http1::METHOD_BYTES_MAX {
+        return Err(Problem::new(501, "method-too-long", "the method is longer than any that is known"));
+    }
+    // Without an authority `http` keeps no scheme; what it lets through beside these two is no scheme of a gateway.
+    match request.uri().scheme_str() {
+        None | Some("http" | "https") => Ok(()),
+        Some(_) => Err(Problem::new(400, "unsupported-scheme", "the scheme is neither http nor https")),
     }
 }
 
@@ -201,7 +215,9 @@ mod tests {
     #[test]
     fn heads_are_checked() {
         type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], Result<&'a str, (u16, &'a str)>);
-        let cases: [Case<'_>; 19] = [
+        let cases: [Case<'_>; 21] = [
+            ("M234567890123456789012345678901", "http://a.example/x", &[], Ok("a.example")),
+            ("M2345678901234567890123456789012345", "http://a.example/x", &[], Err((501, "method-too-long"))),
             ("GET", "http://a.example/x", &[], Ok("a.example")),
             ("GET", "/x", &[("host", "a.example")], Ok("a.example")),
             ("GET", "http://a.example/x", &[("host", "A.example:80")], Ok("a.example")),
