@@ -96,7 +96,7 @@ pub use head_update::HeadUpdate;
 pub use hop_by_hop::HopByHop;
 pub use key::{CacheKey, KeyParts, KeyRules, QueryOrder, QueryParameters};
 pub use max_forwards::MaxForwards;
-pub use negotiation::Negotiation;
+pub use negotiation::{Codings, Negotiation};
 pub use range::{ByteRange, Ranges};
 pub use reuse::{
     Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse, reuse_invalidated,

@@ -4,7 +4,7 @@
 //!
 //! A value outside the grammar has no meaning here: it is compared as it was sent, and selects nothing.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
@@ -29,6 +29,52 @@ pub enum Negotiation {
 pub(crate) enum Dimension {
     Encoding,
     Language,
+}
+
+/// The content codings that requests for one rule are reduced to: what an origin does not have, nobody needs to ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Codings {
+    /// Lower case, in the order in which they are named to the origin; empty for all that there are.
+    names: Vec<Box<str>>,
+}
+
+impl Codings {
+    /// All that there are: nothing is reduced.
+    pub const ALL: &'static Self = &Self { names: Vec::new() };
+
+    /// These, by name: at most [`Self::COUNT_MAX`].
+    pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let named = names.into_iter().map(|name| name.to_ascii_lowercase().into_boxed_str());
+        Self { names: named.take(Self::COUNT_MAX).collect() }
+    }
+
+    /// With `identity` and `*` there is room for each of them in one field.
+    pub const COUNT_MAX: usize = 8;
+
+    /// Whether anything is reduced.
+    pub fn are_all(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    fn keep(&self, coding: &[u8]) -> bool {
+        let mut kept = self.names.iter().map(|name| name.as_bytes()).chain([ANY, IDENTITY]);
+        self.are_all() || kept.any(|known| known.eq_ignore_ascii_case(coding))
+    }
+
+    fn place(&self, coding: &[u8]) -> usize {
+        let mut names = self.names.iter().map(|name| name.as_bytes());
+        names.position(|name| name.eq_ignore_ascii_case(coding)).unwrap_or(self.names.len())
+    }
+
+    /// `Accept-Encoding` of a request in one form for all that mean the same: what the origin is sent. `None` where there
+    /// is no such field, or where it has no meaning: it goes as it is.
+    //= RFC 9110 section 12.5.3: Accept-Encoding
+    pub fn accept_encoding(&self, request: &[FieldLine<'_>]) -> Option<String> {
+        let mut preferences = Preferences::parse(Dimension::Encoding, request, self)?;
+        preferences.members.sort_by_key(|member| (Reverse(member.weight), self.place(member.range)));
+        let texts: Vec<String> = preferences.texts().map(|text| text.to_ascii_lowercase()).collect();
+        Some(if texts.is_empty() { "identity".to_owned() } else { texts.join(", ") })
+    }
 }
 
 /// More members than this are compared as they were sent.
@@ -79,17 +125,40 @@ impl Eq for Preference<'_> {}
 impl<'a> Preferences<'a> {
     /// Reads the field of a request. `None` where it is absent, or has no meaning. Does not allocate.
     //= RFC 9111 section 4.1: normalization with identical semantics
-    pub(crate) fn parse(dimension: Dimension, request: &'a [FieldLine<'a>]) -> Option<Self> {
+    pub(crate) fn parse(
+        dimension: Dimension,
+        request: &'a [FieldLine<'a>],
+        codings: &'a Codings,
+    ) -> Option<Self> {
         let name = dimension.request_field();
         fields::contains(request, name).then_some(())?;
         let mut preferences = Self { members: SmallVec::new() };
         for member in fields::members(request, name) {
-            preferences.insert(Preference::parse(dimension, member)?)?;
+            let preference = Preference::parse(dimension, member)?;
+            if dimension == Dimension::Language || codings.keep(preference.range) {
+                preferences.insert(preference)?;
+            }
         }
         if dimension == Dimension::Encoding {
+            preferences.name_all(codings)?;
             preferences.reduce_codings();
         }
         Some(preferences)
+    }
+
+    /// Names what an asterisk accepts, where it is known what there is to accept.
+    //= RFC 9110 section 12.5.3: Accept-Encoding
+    fn name_all(&mut self, codings: &'a Codings) -> Option<()> {
+        let Some(weight) = self.listed(ANY).filter(|weight| *weight > 0 && !codings.names.is_empty()) else {
+            return Some(());
+        };
+        self.members.retain(|member| !member.is(ANY));
+        for coding in codings.names.iter().map(|name| name.as_bytes()).chain([IDENTITY]) {
+            if self.listed(coding).is_none() {
+                self.insert(Preference { range: coding, weight })?;
+            }
+        }
+        Some(())
     }
 
     /// Each range with its weight, ordered by range; the ranges are lower case.
@@ -330,3 +399,54 @@ fn compare(one: &[u8], other: &[u8]) -> Ordering {
 
 const ANY: &[u8] = b"*";
 const IDENTITY: &[u8] = b"identity";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Equal texts where, and only where, the preferences are equal; and reading the text again changes nothing.
+    #[test]
+    fn accept_encoding_has_one_form() {
+        let codings = Codings::new(["zstd", "BR", "gzip"]);
+        for (sent, expected) in [
+            ("gzip", Some("gzip")),
+            ("gzip, deflate", Some("gzip")),
+            ("deflate, GZIP;q=1.0", Some("gzip")),
+            ("x-gzip, compress, foo", Some("gzip")),
+            ("gzip, deflate, br", Some("br, gzip")),
+            ("gzip, deflate, br, zstd", Some("zstd, br, gzip")),
+            ("gzip;q=0.5, br", Some("br, gzip;q=0.5")),
+            ("br;q=0.5, gzip", Some("gzip, br;q=0.5")),
+            ("gzip, br;q=0", Some("gzip")),
+            ("*", Some("zstd, br, gzip, identity")),
+            ("gzip, *;q=0.1", Some("gzip, zstd;q=0.1, br;q=0.1, identity;q=0.1")),
+            ("*;q=0", Some("identity;q=0")),
+            ("gzip, *;q=0", Some("gzip, identity;q=0")),
+            ("gzip, identity;q=0", Some("gzip, identity;q=0")),
+            ("br;q=0, *", Some("zstd, gzip, identity")),
+            ("identity;q=0.5, gzip", Some("gzip, identity;q=0.5")),
+            ("identity", Some("identity")),
+            ("", Some("identity")),
+            ("deflate", Some("identity")),
+            ("gzip;level=9", None),
+            ("gzip;q=2", None),
+            ("gzip, gzip;q=0.5", None),
+        ] {
+            let found = codings.accept_encoding(&[("Accept-Encoding", sent.as_bytes())]);
+            assert_eq!(found.as_deref(), expected, "{sent}");
+            if let Some(text) = found {
+                let again = codings.accept_encoding(&[("accept-encoding", text.as_bytes())]);
+                assert_eq!(again.as_deref(), Some(&text[..]), "{sent}");
+                let meant = |text| {
+                    let lines = [("accept-encoding", text)];
+                    let meant = Preferences::parse(Dimension::Encoding, &lines, &codings);
+                    meant.map(|meant| meant.texts().map(|text| text.to_lowercase()).collect::<Vec<_>>())
+                };
+                assert_eq!(meant(sent.as_bytes()), meant(text.as_bytes()), "{sent}");
+            }
+        }
+        assert_eq!(codings.accept_encoding(&[("Accept", b"gzip")]), None, "there is no such field");
+        let lines: [FieldLine<'_>; 2] = [("Accept-Encoding", b"gzip"), ("Accept-Encoding", b"br")];
+        assert_eq!(codings.accept_encoding(&lines).as_deref(), Some("br, gzip"));
+    }
+}

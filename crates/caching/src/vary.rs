@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
-use crate::negotiation::{self, Dimension, Negotiation, Preferences};
+use crate::negotiation::{self, Codings, Dimension, Negotiation, Preferences};
 use crate::{FieldLine, fields};
 
 /// More nominated fields than this make a response unusable for other requests.
@@ -122,14 +122,41 @@ impl NominatedFields {
         request: Selecting<'_>,
         response: &[FieldLine<'_>],
     ) -> bool {
-        if request.negotiation != Negotiation::Selecting {
+        if !self.names().any(|name| request.looks_at_responses(name)) {
             return false;
         }
         let mut left = &captured.bytes[..];
         self.names().all(|name| {
             let Some((value, rest)) = cut_value(left) else { return false };
             left = rest;
-            has_value(name, value, request) || is_certain_value(name, value, request, response)
+            let is_certain =
+                || request.looks_at_responses(name) && is_certain_value(name, value, request, response);
+            has_value(name, value, request) || is_certain()
+        })
+    }
+
+    /// Whether `response` answers all requests that another one answers, so that this one is stored for nothing. Both
+    /// nominate the same fields and have the same coding; the values are those that were captured with each.
+    pub fn covers(
+        &self,
+        own: &NominatedValues,
+        other: &NominatedValues,
+        selecting: Selecting<'_>,
+        response: &[FieldLine<'_>],
+    ) -> bool {
+        let (mut own, mut other) = (&own.bytes[..], &other.bytes[..]);
+        self.names().all(|name| {
+            let (Some((then, rest)), Some((now, other_rest))) = (cut_value(own), cut_value(other)) else {
+                return false;
+            };
+            (own, other) = (rest, other_rest);
+            let is_certain = || match (Dimension::of(name), preferences_in(then), preferences_in(now)) {
+                (Some(dimension), Some(then), Some(now)) if selecting.looks_at_responses(name) => {
+                    negotiation::is_certain(dimension, Some(&then), &now, response)
+                }
+                _ => false,
+            };
+            then == now || is_certain()
         })
     }
 
@@ -223,18 +250,37 @@ impl NominatedValues {
 pub struct Selecting<'a> {
     request: &'a [FieldLine<'a>],
     negotiation: Negotiation,
+    codings: &'a Codings,
 }
 
 impl<'a> Selecting<'a> {
     /// The fields of a request.
     pub fn new(request: &'a [FieldLine<'a>], negotiation: Negotiation) -> Self {
-        Self { request, negotiation }
+        Self { request, negotiation, codings: Codings::ALL }
+    }
+
+    /// The same, `Accept-Encoding` reduced to what the origin server is asked for.
+    #[must_use]
+    pub fn reduced_to(self, codings: &'a Codings) -> Self {
+        Self { codings, ..self }
+    }
+
+    /// Whether a stored response may answer for what it is itself, in this field.
+    fn looks_at_responses(&self, name: &str) -> bool {
+        match self.negotiation {
+            Negotiation::AsSent => false,
+            //= RFC 9111 section 4.1: preference among several matches
+            Negotiation::Normalised => {
+                !self.codings.are_all() && Dimension::of(name) == Some(Dimension::Encoding)
+            }
+            Negotiation::Selecting => true,
+        }
     }
 
     /// What the client prefers, where that is how the field is compared.
     fn preferences(&self, name: &str) -> Option<(Dimension, Preferences<'a>)> {
         let dimension = self.dimension(name)?;
-        Some((dimension, Preferences::parse(dimension, self.request)?))
+        Some((dimension, Preferences::parse(dimension, self.request, self.codings)?))
     }
 
     fn dimension(&self, name: &str) -> Option<Dimension> {
@@ -353,11 +399,16 @@ impl Comparison<'_> {
 
 fn is_certain_value(name: &str, captured: &[u8], request: Selecting<'_>, response: &[FieldLine<'_>]) -> bool {
     let Some((dimension, now)) = request.preferences(name) else { return false };
-    let then = match captured {
+    let then = preferences_in(captured);
+    negotiation::is_certain(dimension, then.as_ref(), &now, response)
+}
+
+/// Those of a captured value that is no more than what it means.
+fn preferences_in(captured: &[u8]) -> Option<Preferences<'_>> {
+    match captured {
         [PREFERENCES, members @ ..] => Some(captured_preferences(members)),
         _ => None,
-    };
-    negotiation::is_certain(dimension, then.as_ref(), &now, response)
+    }
 }
 
 fn captured_preferences(mut members: &[u8]) -> Preferences<'_> {

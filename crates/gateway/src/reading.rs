@@ -91,6 +91,10 @@ impl Inbound {
         &self.live.config.server_name
     }
 
+    pub(crate) fn rule(&self) -> &CacheRule {
+        self.site.rule_at(self.rule)
+    }
+
     /// Whether fields that replace method, host or target reach the origin though the key does not have them.
     pub(crate) fn has_unkeyed_overrides(&self) -> bool {
         self.with_fates(|fates, lines| {

@@ -4,9 +4,10 @@
 
 use std::net::IpAddr;
 
-use caching::Timestamp;
+use caching::{FieldLine, Negotiation, Timestamp};
+use smallvec::SmallVec;
 
-use crate::config::Site;
+use crate::config::{CacheRule, Site};
 use crate::fields::PackedFields;
 use crate::head::Version;
 use crate::loops::{self, Instance};
@@ -29,12 +30,32 @@ const PRECONDITIONS: [&str; 6] =
 /// The field lines of a request to the origin.
 pub(crate) fn request_fields(request: &Inbound, instance: &Instance, purpose: Purpose) -> PackedFields {
     let mut fields = request.to_sent();
+    reduce_codings(&mut fields, request.rule());
     if purpose == Purpose::Store {
         //= RFC 9111 section 4.3.2: preconditions where nothing is stored
         fields.retain(|name| !PRECONDITIONS.iter().any(|known| known.as_bytes() == name));
     }
     fields.append_to_list(loops::FIELD, &instance.element(request.server_name()));
     fields
+}
+
+/// Asks for the codings that the origin may have, in one form for all requests that mean the same.
+fn reduce_codings(fields: &mut PackedFields, rule: &CacheRule) {
+    let is_reduced = !rule.codings.are_all() && rule.caching.negotiation != Negotiation::AsSent;
+    if !is_reduced || fields.value("accept-encoding").is_none() {
+        return;
+    }
+    if let Some(form) = reduced_codings(fields, rule) {
+        fields.set("accept-encoding", form.as_bytes());
+    }
+}
+
+/// `None` where the field has its form already.
+fn reduced_codings(fields: &PackedFields, rule: &CacheRule) -> Option<String> {
+    let lines: SmallVec<[FieldLine<'_>; 2]> =
+        fields.values("accept-encoding").map(|value| ("accept-encoding", value)).collect();
+    let is_in_form = |form: &String| matches!(lines[..], [(_, only)] if only == form.as_bytes());
+    rule.codings.accept_encoding(&lines).filter(|form| !is_in_form(form))
 }
 
 /// The parts of a `Via` element (RFC 9110 section 7.6.3).

@@ -362,6 +362,62 @@ fn host_is_sent_as_it_is_in_the_key() {
     }
 }
 
+/// An origin that compresses by gzip, whatever else a client accepts, and one that has more.
+fn compressing(codings: &'static [&'static str]) -> ScriptedOrigin {
+    ScriptedOrigin::start(move |exchange| {
+        let accepted = exchange.request.head.fields.joined("accept-encoding");
+        let is_accepted = |coding: &&&str| accepted.split(',').any(|member| member.trim() == **coding);
+        let coding = codings.iter().find(is_accepted).copied().unwrap_or("identity");
+        let fields = "Cache-Control: max-age=60\r\nVary: Accept-Encoding\r\nETag: ";
+        exchange.respond(
+            "200 OK",
+            &format!("{fields}\"{coding}\"\r\nContent-Encoding: {coding}\r\n"),
+            coding,
+        );
+    })
+}
+
+/// Field bug: one gzip body was stored for each spelling of what clients accept beside it.
+//= RFC 9110 section 12.5.3: Accept-Encoding
+//= RFC 9111 section 4.1: preference among several matches
+#[test]
+fn one_body_is_stored_for_all_that_get_it() {
+    let widening = ["gzip", "gzip, deflate", "gzip, deflate, br", "gzip, deflate, br, zstd"];
+    let narrowing = ["gzip, deflate, br, zstd", "gzip, deflate, br", "x-gzip", "gzip, foo"];
+    for (order, forwards) in [(widening, 3), (narrowing, 1)] {
+        let origin = compressing(&["gzip"]);
+        let larder = Setup::origin(LARDER, &origin.url()).start();
+        let ask = |accepted: &str| larder.ask("GET", "/", &format!("Accept-Encoding: {accepted}\r\n"));
+        assert!(order.iter().all(|accepted| ask(accepted).text() == "gzip"), "{order:?}");
+        assert_eq!(origin.total(), forwards, "{order:?}");
+        assert!(widening.iter().chain(&narrowing).all(|accepted| ask(accepted).is_hit()), "{order:?}");
+        let refused = ask("br, gzip;q=0");
+        assert!(!refused.is_hit() && refused.text() == "identity", "{:?}", refused.head);
+        let purged = larder.ask_admin("POST", "/purge?url=http://test.example/", "").text();
+        assert!(purged.contains("\"responses_purged\":2"), "gzip and identity: {purged}");
+    }
+}
+
+#[test]
+fn nobody_loses_a_better_coding() {
+    let origin = compressing(&["zstd", "br", "gzip"]);
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for _ in 0..2 {
+        for (accepted, expected) in [
+            ("gzip", "gzip"),
+            ("gzip, deflate, br", "br"),
+            ("gzip, deflate, br, zstd", "zstd"),
+            ("deflate", "identity"),
+        ] {
+            let answer = larder.ask("GET", "/", &format!("Accept-Encoding: {accepted}\r\n"));
+            assert_eq!(answer.text(), expected, "{accepted}");
+        }
+    }
+    assert_eq!(origin.total(), 4);
+    let sent = origin.last("/").head.fields.joined("accept-encoding");
+    assert_eq!(sent, "identity", "what the origin has none of is not asked for");
+}
+
 /// The status of an HTTP/2 request whose fields are these literals (RFC 7541 section 6.2.2); 0 where the stream is reset.
 fn status_of_http2(larder: &Larder, fields: &[(&str, &str)]) -> u16 {
     let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {

@@ -121,7 +121,9 @@ impl Publication<'_> {
             Replaced::Variant => false,
             // Another request's stored response stays for those that select it: it got one more that it answers.
             Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
-            Replaced::Selected => other.is_selected_by(selecting),
+            Replaced::Selected => {
+                other.is_selected_by(selecting) || other.is_covered_by(&new_head, selecting)
+            }
         };
         let is_replaced = |other: &Arc<StoredHead>| other.is_same_variant(&new_head) || is_in_place(other);
         self.job.worker.shared.flights.supersede(self.flight, |other| {

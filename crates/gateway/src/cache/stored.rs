@@ -171,6 +171,20 @@ impl StoredHead {
         self.nominated().is_certain(self.nominated_values(), request, &self.fields.to_lines())
     }
 
+    /// Whether what this one answers is answered by `newer` too, with the same coding.
+    pub(crate) fn is_covered_by(&self, newer: &Self, selecting: Selecting<'_>) -> bool {
+        let coding = |head: &Self| head.fields.value("content-encoding").map(<[u8]>::to_ascii_lowercase);
+        !self.nominated().is_empty()
+            && self.nominated() == newer.nominated()
+            && coding(self) == coding(newer)
+            && newer.nominated().covers(
+                newer.nominated_values(),
+                self.nominated_values(),
+                selecting,
+                &newer.fields.to_lines(),
+            )
+    }
+
     fn matching(&self) -> Matching<'_> {
         Matching { facts: &self.facts, nominated: self.nominated() }
     }

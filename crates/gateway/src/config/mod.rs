@@ -18,6 +18,7 @@ pub use origin::{
 };
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
+    codings_of,
 };
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.

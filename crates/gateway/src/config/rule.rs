@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use caching::{FieldLine, KeyRules, Profile, Selecting};
+use caching::{Codings, FieldLine, KeyRules, Profile, Selecting};
 use regex::Regex;
 
 /// What the operator decided for the requests that match.
@@ -28,6 +28,8 @@ pub struct CacheRule {
     pub override_fields: OverrideFields,
     /// Responses whose body only the end of the connection ends.
     pub close_delimited: CloseDelimited,
+    /// What `Accept-Encoding` is reduced to.
+    pub codings: Codings,
     /// Whether, and how, responses are stored and reused.
     pub caching: caching::Rules,
 }
@@ -118,13 +120,22 @@ impl CacheRule {
             precondition_miss: PreconditionMiss::for_profile(profile),
             override_fields: OverrideFields::for_profile(profile),
             close_delimited: CloseDelimited::for_profile(profile),
+            codings: codings_of(profile),
             caching: caching::Rules::for_profile(profile),
         }
     }
 
     /// How the fields of a request select among stored responses.
     pub(crate) fn selecting<'a>(&'a self, request: &'a [FieldLine<'a>]) -> Selecting<'a> {
-        Selecting::new(request, self.caching.negotiation)
+        Selecting::new(request, self.caching.negotiation).reduced_to(&self.codings)
+    }
+}
+
+/// What a profile reduces `Accept-Encoding` to: the codings that origins have, or nothing.
+pub fn codings_of(profile: Profile) -> Codings {
+    match profile {
+        Profile::Safe => Codings::new(["zstd", "br", "gzip"]),
+        Profile::Rfc9111 => Codings::default(),
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use caching::{
-    GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder, QueryParameters,
-    Rules, StaleLimit, StatusMatch, StoredCredentialed, StoredErrors, TtlTable,
+    Codings, GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder,
+    QueryParameters, Rules, StaleLimit, StatusMatch, StoredCredentialed, StoredErrors, TtlTable,
 };
 use gateway::config::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
+    codings_of,
 };
 
 use super::server::millis;
@@ -56,6 +57,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         precondition_miss: precondition_miss(table, profile),
         override_fields: override_fields(table, profile),
         close_delimited: close_delimited(table, profile),
+        codings: codings(scope, table, profile),
         caching: caching_rules(scope, table, profile),
     })
 }
@@ -244,6 +246,23 @@ fn close_delimited(table: &Table, profile: Profile) -> CloseDelimited {
         Some(_) => CloseDelimited::Pass,
         None => CloseDelimited::for_profile(profile),
     }
+}
+
+fn codings(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Codings {
+    let Some(node) = table.given("codings") else { return codings_of(profile) };
+    if table.list("codings").len() > Codings::COUNT_MAX {
+        scope.error(node, format!("expected at most {} codings", Codings::COUNT_MAX));
+    }
+    let is_coding =
+        |text: &str| caching::fields::is_token(text.as_bytes()) && !["*", "identity"].contains(&text);
+    let names: Vec<String> = scope.parsed_list(table, "codings", |text| {
+        if is_coding(text) {
+            Ok(text.to_owned())
+        } else {
+            Err("not a content coding, such as `gzip`".to_owned())
+        }
+    });
+    Codings::new(names.iter().map(String::as_str))
 }
 
 fn override_fields(table: &Table, profile: Profile) -> OverrideFields {

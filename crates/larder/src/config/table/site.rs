@@ -489,6 +489,14 @@ static RULE: Section = Section {
             "`pass`: it goes to the client that asked and is not stored, because an origin that dies ends it too. `store`: it counts as complete (RFC 9112 section 8), for origins that are trusted and know no better. Absent under `profile = \"rfc9111\"`: `store`. With TLS a connection that ends without `close_notify` is broken in either case.",
         ),
         row(
+            "codings",
+            Kind::List(&Kind::Text("content coding, such as `gzip`")),
+            Preset::Is("[\"zstd\", \"br\", \"gzip\"]"),
+            Reload::Yes,
+            "Content codings that requests are reduced to: others in `Accept-Encoding` are neither compared nor forwarded.",
+            "Of the same meaning, the origin sees one form, in this order. List what the origin has, at most 8; an empty list reduces nothing. Not with `negotiation = \"as-sent\"`. Absent under `profile = \"rfc9111\"`: `[]`.",
+        ),
+        row(
             "precondition_miss",
             Kind::Choice(&["whole", "forward"]),
             Preset::Is("\"whole\""),
