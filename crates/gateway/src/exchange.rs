@@ -34,6 +34,7 @@ use crate::cache::lookup::{Found, Lookup};
 use crate::cache::query;
 use crate::cache::serve::Serving;
 use crate::cache::stored::Hit;
+use crate::client::Client;
 use crate::events::{self, Event};
 use crate::explain::note;
 use crate::forward;
@@ -141,6 +142,11 @@ pub(crate) struct PassReason {
 }
 
 impl Plan {
+    /// Whom its forward is counted for.
+    pub(crate) fn client(&self) -> Option<Client> {
+        Client::of_request(&self.request, &self.live.config.trusted_proxies)
+    }
+
     pub(crate) fn request(&self) -> &OwnedRequest {
         &self.request
     }

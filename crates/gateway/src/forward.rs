@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::cache::written::Written;
 use crate::cache::{head_update, invalidate, stand_in};
+use crate::client::Client;
 use crate::config::OriginEndpoint;
 use crate::events::{self, Event};
 use crate::exchange::{Interims, PassReason, Plan, Way};
@@ -95,8 +96,14 @@ impl OriginCall<'_> {
             fields,
             body,
             accepts_trailers: trailers_wanted(request),
+            client: self.client(),
             upgrade: request.upgrade.as_deref().and_then(|protocol| HeaderValue::from_str(protocol).ok()),
         })
+    }
+
+    /// Whom it is counted for.
+    pub(crate) fn client(&self) -> Option<Client> {
+        Client::of_request(self.request, &self.request.config().trusted_proxies)
     }
 
     /// `Host` for the origin: what the client said, or the origin's own name for HTTP/1.0 clients that say nothing.

@@ -25,6 +25,7 @@ use crate::explain::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Quest
 use crate::loops::Instance;
 use crate::origin::{OriginStats, Origins};
 use crate::route::{LiveSite, Routes};
+use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim};
 use crate::server::tls;
 use crate::worker::{Drain, Live, Shared, Worker, now};
@@ -115,8 +116,8 @@ impl Gateway {
         let Start { config, telemetry, access_log, background, on_failure } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
         let bound = bind_all(&config.listeners, workers)?;
-        let origins = Arc::new(Origins::new(background.clone()));
         let memory = memory(&config);
+        let origins = Arc::new(Origins::new(background.clone()).charged_to(memory.budget()));
         let live = live(config, None, &origins, &telemetry)?;
         let (ask, errands) = mpsc::channel(ERRANDS_MAX);
         let shared = Arc::new(Shared {
@@ -128,6 +129,7 @@ impl Gateway {
             telemetry,
             connections: AtomicUsize::new(0),
             instance: Instance::new(),
+            doorway: Doorway::new(workers),
             drain: Drain::default(),
             errands: ask,
         });
@@ -272,7 +274,7 @@ fn spawn_worker(
     drain_limit: Duration,
 ) -> io::Result<JoinHandle<()>> {
     let (recorder, access) = (shared.telemetry.worker(index), access_log.worker(index));
-    let worker = Arc::new(Worker::new(Arc::clone(shared), recorder, access));
+    let worker = Arc::new(Worker::new(Arc::clone(shared), index, recorder, access));
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         let serve = async {

@@ -17,6 +17,7 @@
 
 mod account;
 mod cache;
+mod client;
 pub mod config;
 pub mod events;
 mod exchange;

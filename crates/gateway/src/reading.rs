@@ -26,7 +26,7 @@ use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_b
 use http::header::HeaderName;
 
 use crate::cache::stored::Primary;
-use crate::config::{CacheRule, OverrideFields, Site, UnderscoreFields};
+use crate::config::{CacheRule, Config, OverrideFields, Site, UnderscoreFields};
 use crate::fields::PackedFields;
 use crate::head::{Nominations, OwnedRequest, RequestHead, Trust};
 use crate::loops;
@@ -86,9 +86,9 @@ impl Inbound {
         self.sent.get().cloned().unwrap_or_else(|| self.read())
     }
 
-    /// By which the gateway is known on the way.
-    pub(crate) fn server_name(&self) -> &str {
-        &self.live.config.server_name
+    /// The configuration with which the exchange began.
+    pub(crate) fn config(&self) -> &Config {
+        &self.live.config
     }
 
     pub(crate) fn rule(&self) -> &CacheRule {

@@ -13,6 +13,7 @@ use http::HeaderMap;
 use store::Slice;
 use telemetry::CacheResult;
 
+use crate::cache::ahead::read_ahead;
 use crate::cache::assemble::{Assembly, RestFailed};
 use crate::cache::fill::{Aborted, FillReader};
 use crate::cache::fill_ranges::FillRanges;
@@ -21,6 +22,7 @@ use crate::config::{Site, XCache};
 use crate::fields::{Fields, PackedFields};
 use crate::origin::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
 use crate::route::LiveSite;
+use crate::worker::Worker;
 
 /// A response, its body still to be read.
 pub(crate) struct Reply {
@@ -79,6 +81,8 @@ pub(crate) enum Body {
     Assembly(Box<Assembly>),
     /// What is left of a response whose head was taken.
     Origin(Box<OriginResponse>),
+    /// The same, read ahead of a client that does not keep up.
+    Ahead(FillReader),
     /// 101: the connection becomes a tunnel.
     Tunnel(Box<UpgradeHandle>),
 }
@@ -144,7 +148,20 @@ impl Body {
 
     /// Whether bytes come from the origin for this client alone, so that a client that leaves ends them.
     pub(crate) fn is_private(&self) -> bool {
-        matches!(self, Self::Origin(_))
+        matches!(self, Self::Origin(_) | Self::Ahead(_))
+    }
+
+    /// The client has not taken yet what came last. The origin need not wait for it.
+    pub(crate) fn wait_for_client(&mut self, worker: &Worker) {
+        let Self::Origin(response) = self else { return };
+        if response.body.is_over() {
+            return;
+        }
+        if let Self::Origin(response) = std::mem::replace(self, Self::Empty)
+            && let Some(reader) = read_ahead(response.body, worker.shared.memory.budget())
+        {
+            *self = Self::Ahead(reader);
+        }
     }
 
     /// The next piece of data, in place; `None` at the end, which only a complete body reaches.
@@ -176,7 +193,7 @@ impl Body {
                 Ok(data.map(Slice::from))
             }
             Self::Pieces(pieces) => Ok(next_of(pieces, piece_max)),
-            Self::Fill(reader) => match reader.chunk(piece_max).await? {
+            Self::Fill(reader) | Self::Ahead(reader) => match reader.chunk(piece_max).await? {
                 Some(data) => Ok(Some(data)),
                 None => {
                     *trailers = reader.trailers().map(|trailers| HeaderMap::clone(&trailers));

@@ -35,7 +35,7 @@ pub(crate) fn request_fields(request: &Inbound, instance: &Instance, purpose: Pu
         //= RFC 9111 section 4.3.2: preconditions where nothing is stored
         fields.retain(|name| !PRECONDITIONS.iter().any(|known| known.as_bytes() == name));
     }
-    fields.append_to_list(loops::FIELD, &instance.element(request.server_name()));
+    fields.append_to_list(loops::FIELD, &instance.element(&request.config().server_name));
     fields
 }
 

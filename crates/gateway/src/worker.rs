@@ -22,6 +22,7 @@ use crate::explain::Errand;
 use crate::loops::Instance;
 use crate::origin::Origins;
 use crate::route::Routes;
+use crate::server::doorway::Doorway;
 
 /// The configuration in force and what was built from it. Replaced as a whole by a reload; a request keeps the
 /// one that it began with.
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     /// How this process knows what it forwarded.
     pub(crate) instance: Instance,
+    pub(crate) doorway: Doorway,
     pub(crate) drain: Drain,
     /// Questions for the first worker.
     pub(crate) errands: mpsc::Sender<Errand>,
@@ -88,6 +90,8 @@ impl Drain {
 /// One worker's view.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
+    /// Which of the workers.
+    pub(crate) index: usize,
     pub(crate) recorder: WorkerRecorder,
     pub(crate) access: AccessRecorder,
     /// Where bytes arrive that no connection waits for yet, so that idle connections hold no buffer. Only this worker's
@@ -104,9 +108,14 @@ const ARRIVALS_BYTES: usize = 16 * 1024;
 const GATHERING_BYTES_MAX: usize = 128 * 1024;
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, recorder: WorkerRecorder, access: AccessRecorder) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        index: usize,
+        recorder: WorkerRecorder,
+        access: AccessRecorder,
+    ) -> Self {
         let arrivals = Mutex::new(vec![0; ARRIVALS_BYTES].into());
-        Self { shared, recorder, access, arrivals, gathering: Mutex::default() }
+        Self { shared, index, recorder, access, arrivals, gathering: Mutex::default() }
     }
 
     /// An empty buffer for responses.

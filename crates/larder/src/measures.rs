@@ -70,6 +70,16 @@ fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
         let active = stats.connections_open.saturating_sub(stats.connections_idle);
         sample.add(Metric::OriginConnections, &[&name, "active"], active);
         sample.add(Metric::OriginConnections, &[&name, "idle"], stats.connections_idle);
+        let exchanges = [
+            ("queued", stats.requests_queued),
+            ("in_flight", stats.requests_in_flight),
+            ("upload", stats.uploads_in_flight),
+            ("delivery", stats.deliveries_in_flight),
+            ("tunnel", stats.tunnels_open),
+        ];
+        exchanges
+            .into_iter()
+            .for_each(|(state, count)| sample.add(Metric::OriginExchanges, &[&name, state], count));
         sample.add(Metric::OriginRetriesTotal, &[&name], stats.retries);
     }
 }

@@ -552,14 +552,26 @@ fn a_taken_address_is_said_and_ends_the_start() {
 
 #[test]
 fn connections_are_limited() {
-    let origin = stored();
+    let gate = Gate::new();
+    let passed = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        passed.pass();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "");
+    });
     let config = "[limits]\nconnections_max = 3\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
     let process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    // Connections with a request give way to nobody.
     let mut clients: Vec<Client> = (0..3).map(|_| process.client()).collect();
-    assert!(clients.iter_mut().all(|client| client.get("/").status() == 200));
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    wait::until_true("all of them have one", || {
+        process.metric("larder_collapsed_waiters", &[]) == 2.0 && origin.total() == 1
+    });
     let mut refused = process.client();
     let _ = refused.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(!refused.rest().starts_with(b"HTTP/1.1 200"));
+    gate.open();
     clients.pop();
     wait::until_true("a place is free again", || {
         let mut client = process.client();

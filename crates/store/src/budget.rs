@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
+use bytes::Bytes;
+
 use crate::files::Files;
 /// There is no room, although the memory tier gave way. The caller passes the bytes through instead of keeping them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -228,6 +230,11 @@ impl Charge {
         self.bytes as usize
     }
 
+    /// The bytes, charged until the last slice of them is gone.
+    pub fn hold(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        Bytes::from_owner(Held { bytes, _charge: self })
+    }
+
     /// Raises the charge of a fill in progress.
     ///
     /// # Errors
@@ -270,6 +277,17 @@ impl Charge {
     fn shift(&self, from: &AtomicI64, to: &AtomicI64) {
         from.fetch_sub(self.bytes as i64, Relaxed);
         to.fetch_add(self.bytes as i64, Relaxed);
+    }
+}
+
+struct Held<B> {
+    bytes: B,
+    _charge: Charge,
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
     }
 }
 

@@ -108,6 +108,8 @@ metrics! {
         "Requests that wait for another request's forward now.";
     Connections "larder_connections" Gauge Count ["protocol"],
         "Open client connections; one over TLS counts as tls and as the protocol inside.";
+    ConnectionsEvictedTotal "larder_connections_evicted_total" Counter Count [],
+        "Client connections that waited for a request and were closed to make room for others: `limits.connections_max` is reached.";
     ConnectionsRefusedTotal "larder_connections_refused_total" Counter Count ["reason"],
         "Client connections closed before their first request was read.";
     ConnectionsTotal "larder_connections_total" Counter Count ["protocol"],
@@ -168,6 +170,8 @@ metrics! {
         "Connections to origins.";
     OriginErrorsTotal "larder_origin_errors_total" Counter Count ["origin", "reason"],
         "Requests to origins that got no complete response.";
+    OriginExchanges "larder_origin_exchanges" Gauge Count ["origin", "state"],
+        "Exchanges with origins now, by the limit that they count against.";
     OriginFetchDurationSeconds "larder_origin_fetch_duration_seconds" Histogram Seconds ["origin"],
         "Time from the first attempt to the complete head of the origin's response.";
     OriginRequestsTotal "larder_origin_requests_total" Counter Count ["origin", "outcome"],
@@ -244,7 +248,7 @@ static LABELS: &[(&str, &str)] = &[
     ("site", "name of the site in the configuration; `none` when no site took the request"),
     (
         "state",
-        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`",
+        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`)",
     ),
     ("status", "status code sent; `0` for none or one out of 100 to 999"),
     ("version", "version of Larder"),

@@ -88,6 +88,11 @@ impl WorkerRecorder {
         self.event(Metric::ConnectionsRefusedTotal, reason);
     }
 
+    /// A client connection that waited for a request was closed to make room for another.
+    pub fn connection_evicted(&self) {
+        self.event(Metric::ConnectionsEvictedTotal, "");
+    }
+
     /// A request was refused for what the client sent.
     pub fn client_error(&self, reason: &'static str) {
         self.event(Metric::ClientErrorsTotal, reason);

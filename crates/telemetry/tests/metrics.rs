@@ -134,6 +134,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     recorder.request(&RequestOutcome { status: 42, method: Method::Other, ..outcome(SiteId::NONE) });
     recorder.client_error("bare_lf");
     recorder.connection_refused("limit");
+    recorder.connection_evicted();
     recorder.fill_aborted("origin_closed");
     recorder.not_stored("no-store");
     recorder.invalidation("url");
@@ -145,6 +146,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     telemetry.background().reload("applied");
     telemetry.collect_from(Box::new(|sample| {
         sample.add(Metric::OriginConnections, &["back", "idle"], 2);
+        sample.add(Metric::OriginExchanges, &["back", "queued"], 3);
         sample.add(Metric::StoreBytes, &["stored"], u64::MAX);
         sample.add(Metric::StoreMaxBytes, &[], 1);
         sample.add(Metric::StoreEntries, &[], 1);

@@ -1,10 +1,10 @@
 //! An HTTP/1.x client that sends any bytes and says exactly what came back.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::message::{self, Fields, Head};
 use crate::wait::DEADLINE;
@@ -78,6 +78,18 @@ impl Client {
         let stream =
             TcpStream::connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
         Self::over(stream)
+    }
+
+    /// Connects from this address of the machine, such as `127.0.0.2`.
+    ///
+    /// # Panics
+    /// When nobody listens, or the address is not one of this machine.
+    #[track_caller]
+    pub fn connect_from(from: IpAddr, address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::new(from, 0).into()).expect("an address of this machine");
+        socket.connect(&address.into()).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
+        Self::over(socket.into())
     }
 
     /// Takes a connection over.

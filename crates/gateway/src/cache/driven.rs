@@ -7,21 +7,40 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
 use super::fetch::Job;
-use super::flight::{Answer, News, Participant, Pilot};
+use super::flight::{Answer, Flight, News, Participant, Pilot};
+use crate::client::Client;
+use crate::origin::Origin;
 
 /// A job without a task.
 pub(super) struct Driven {
-    left: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    left: Option<Running>,
+    place: HeldPlace,
+}
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a job takes from others while it waits for the origin.
+#[derive(Clone)]
+struct HeldPlace {
+    flight: Arc<Flight>,
+    origin: Arc<Origin>,
+    client: Option<Client>,
 }
 
 impl Driven {
     pub(super) fn new(job: Job, pilot: Pilot) -> Self {
-        Self { left: Some(Box::pin(job.run(pilot))) }
+        let place = HeldPlace {
+            flight: Arc::clone(pilot.shared_flight()),
+            origin: Arc::clone(&job.site.origin),
+            client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
+        };
+        Self { left: Some(Box::pin(job.run(pilot))), place }
     }
 
     /// The first news of the flight. The job goes on in a task if it isn't over by then: whoever hands the news on may
@@ -52,7 +71,31 @@ impl Drop for Driven {
         // A job that panicked has told its waiters already.
         let left = self.left.take().filter(|_| !std::thread::panicking());
         if let (Some(job), Ok(runtime)) = (left, Handle::try_current()) {
-            drop(runtime.spawn(job));
+            let place = self.place.clone();
+            drop(runtime.spawn(go_on(job, place)));
         }
     }
+}
+
+/// Brings a job to its end. One that nobody waits for may bring something to store, but that is worth less than a request that
+/// somebody waits for.
+async fn go_on(mut job: Running, place: HeldPlace) {
+    let HeldPlace { flight, origin, client } = place;
+    let given_up = async {
+        loop {
+            flight.nobody_waits().await;
+            tokio::select! {
+                () = origin.place_wanted(client) => return,
+                () = flight.somebody_waits() => {}
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = &mut job => return,
+        () = given_up => {}
+    }
+    // The place is free before anybody else is asked for one.
+    drop(job);
+    origin.place_given_up(client);
 }

@@ -371,7 +371,7 @@ impl Job {
         let mut storing = Storing::ToDo;
         let end = loop {
             match body.frame().await {
-                Some(Ok(BodyFrame::Data(data))) => match fill.write(data).await {
+                Some(Ok(BodyFrame::Data(data))) => match fill.write(data, || body.wait_for_client()).await {
                     Written::All if has_length => {
                         storing = self.store(&filling, &pilot);
                         fill.release();
@@ -380,6 +380,7 @@ impl Job {
                     Written::NoLongerKept(reason) => self.stop_keeping(reason, &pilot),
                     Written::TooLong => break Err("part-length"),
                     Written::Abandoned => break Err("abandoned"),
+                    Written::TooSlow => break Err("transfers-max"),
                 },
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
                 Some(Err(error)) => break Err(error.reason()),

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use caching::ByteRange;
@@ -19,12 +20,16 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use store::{Budget, Charge, Place, Segment, Slice};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
+use crate::origin::{Pacing, UNCHARGED_PIECE_BYTES_MAX};
 use crate::reason::Reason;
 use crate::reply::PieceMax;
 
 /// Bytes between the writer and the slowest reader of a body that isn't stored.
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;
+/// How long readers may leave the window full where there is no room for one more body that goes at their pace.
+const CROWDED_STALL_MAX: Duration = Duration::from_secs(2);
 /// Copied out of an unfinished segment at once.
 const COPY_BYTES_MAX: usize = 64 * 1024;
 /// Bodies up to this size are kept inside their metadata record: one look-up, one allocation. Larger ones are cheaper to
@@ -70,6 +75,8 @@ struct State {
     total_bytes: u64,
     /// From here on nothing is shown yet.
     withheld_from: u64,
+    /// What comes before is not all charged: readers must pass it before there is more.
+    uncharged_until: u64,
     retention: Retention,
     end: End,
     /// Positions of readers; freed places are reused.
@@ -127,6 +134,8 @@ pub(crate) enum Written {
     NoLongerKept(NotKept),
     /// Stop: the body isn't stored and nobody reads it.
     Abandoned,
+    /// Stop: its readers do not keep up, and there are too many like that.
+    TooSlow,
 }
 
 /// The body broke off: its readers must make that visible to their clients.
@@ -171,6 +180,7 @@ impl Fill {
                 tail_charge: None,
                 total_bytes: 0,
                 withheld_from: u64::MAX,
+                uncharged_until: 0,
                 retention,
                 end: End::Filling,
                 readers: Vec::new(),
@@ -178,16 +188,28 @@ impl Fill {
         })
     }
 
-    /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up.
-    pub(crate) async fn write(&self, data: Bytes) -> Written {
+    /// A body of which only a window is kept, from the beginning.
+    pub(crate) fn window(budget: Arc<Budget>) -> Arc<Self> {
+        let limits =
+            FillLimits { body_bytes_max: 0, segment_bytes: 1, first_segment_bytes: 1, place: Place::Heap };
+        Self::new(budget, limits, Some(u64::MAX), Arc::default())
+    }
+
+    /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up. Before it waits
+    /// it asks whether it may.
+    pub(crate) async fn write(&self, data: Bytes, may_wait: impl Fn() -> Pacing) -> Written {
         let (written, retention) = self.append(data);
         if !matches!(written, Written::All | Written::TooLong) {
             self.arrived.notify_waiters();
         }
-        if retention == Retention::Window && self.window_has_room().await == Room::NobodyReads {
-            return Written::Abandoned;
+        if retention == Retention::Whole {
+            return written;
         }
-        written
+        match self.window_has_room(may_wait).await {
+            Room::Free | Room::Full => written,
+            Room::NobodyReads => Written::Abandoned,
+            Room::TooSlow => Written::TooSlow,
+        }
     }
 
     fn append(&self, mut data: Bytes) -> (Written, Retention) {
@@ -209,11 +231,11 @@ impl Fill {
             }
             state.stop_keeping();
         }
-        state.pass(data);
+        state.pass(data, &self.budget);
         (written, Retention::Window)
     }
 
-    async fn window_has_room(&self) -> Room {
+    async fn window_has_room(&self, may_wait: impl Fn() -> Pacing) -> Room {
         loop {
             let read = self.read.notified();
             tokio::pin!(read);
@@ -222,6 +244,23 @@ impl Fill {
             match self.state.lock().room(promised) {
                 Room::Full => {}
                 room => return room,
+            }
+            match may_wait() {
+                Pacing::Allowed => read.await,
+                Pacing::Exceeded if timeout(CROWDED_STALL_MAX, read).await.is_err() => return Room::TooSlow,
+                Pacing::Exceeded => {}
+            }
+        }
+    }
+
+    /// Resolves when the last reader has left. For bodies that are not stored.
+    pub(crate) async fn nobody_reads(&self) {
+        loop {
+            let read = self.read.notified();
+            tokio::pin!(read);
+            read.as_mut().enable();
+            if self.state.lock().readers.iter().all(Option::is_none) {
+                return;
             }
             read.await;
         }
@@ -316,6 +355,8 @@ enum Room {
     Free,
     Full,
     NobodyReads,
+    /// Full for too long.
+    TooSlow,
 }
 
 impl State {
@@ -363,20 +404,36 @@ impl State {
         self.retention = Retention::Window;
         if !self.tail.is_empty() {
             let start = self.tail_start();
-            self.pieces.push_back(Piece { start, data: Bytes::from(std::mem::take(&mut self.tail)).into() });
+            let tail = std::mem::take(&mut self.tail);
+            let data = match self.tail_charge.take() {
+                Some(charge) => charge.hold(tail),
+                None => Bytes::from(tail),
+            };
+            self.pieces.push_back(Piece { start, data: data.into() });
         }
         self.segments.clear();
         self.tail_charge = None;
         self.withheld_from = u64::MAX;
     }
 
-    /// Adds to a body of which only a window is kept.
-    fn pass(&mut self, data: Bytes) {
+    /// Adds to a body of which only a window is kept. What the budget has no room for is let through, so that the body goes on
+    /// however little memory there is, but one piece at a time. Larger pieces than this are charged by who has read them.
+    fn pass(&mut self, data: Bytes, budget: &Arc<Budget>) {
         if data.is_empty() {
             return;
         }
         let start = self.total_bytes;
         self.total_bytes += data.len() as u64;
+        let data = match data.len() {
+            UNCHARGED_PIECE_BYTES_MAX.. => data,
+            bytes => match budget.reserve(bytes) {
+                Ok(charge) => charge.hold(data),
+                Err(store::OverBudget { .. }) => {
+                    self.uncharged_until = self.total_bytes;
+                    data
+                }
+            },
+        };
         self.pieces.push_back(Piece { start, data: data.into() });
     }
 
@@ -412,7 +469,8 @@ impl State {
         while self.pieces.front().is_some_and(|piece| piece.start + piece.data.len() as u64 <= slowest) {
             self.pieces.pop_front();
         }
-        if self.total_bytes.saturating_sub(slowest) > WINDOW_BYTES_MAX { Room::Full } else { Room::Free }
+        let is_full = self.total_bytes.saturating_sub(slowest) > WINDOW_BYTES_MAX;
+        if is_full || slowest < self.uncharged_until { Room::Full } else { Room::Free }
     }
 
     /// The next bytes from `position`, if they have arrived.
@@ -573,7 +631,7 @@ mod tests {
     async fn write_all(fill: &Fill, data: &[u8], piece: usize) -> Vec<Written> {
         let mut written = Vec::new();
         for part in data.chunks(piece) {
-            written.push(fill.write(Bytes::copy_from_slice(part)).await);
+            written.push(fill.write(Bytes::copy_from_slice(part), || Pacing::Allowed).await);
         }
         written
     }
@@ -607,8 +665,8 @@ mod tests {
             let (first, last) = data.split_at(bytes - 7);
             let mut reader = fill.reader(0, None).unwrap();
             let mut seen = Vec::new();
-            fill.write(Bytes::copy_from_slice(first)).await;
-            assert_eq!(fill.write(Bytes::copy_from_slice(last)).await, Written::All);
+            fill.write(Bytes::copy_from_slice(first), || Pacing::Allowed).await;
+            assert_eq!(fill.write(Bytes::copy_from_slice(last), || Pacing::Allowed).await, Written::All);
             fill.body().expect("all of it is kept");
             while seen.len() < first.len() {
                 seen.extend_from_slice(&next(&mut reader).await);
@@ -674,7 +732,7 @@ mod tests {
         let reader = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
         let writer = Writer(Arc::clone(&fill));
         let task = tokio::spawn(async move {
-            writer.0.write(Bytes::from_static(b"half")).await;
+            writer.0.write(Bytes::from_static(b"half"), || Pacing::Allowed).await;
             std::future::pending::<()>().await;
         });
         tokio::task::yield_now().await;
@@ -701,8 +759,58 @@ mod tests {
         let memory = memory(64 << 20);
         let fill = fill(&memory, FillLimits { body_bytes_max: 10, ..LIMITS });
         drop(fill.reader(0, None));
-        let written = timeout(SOON, fill.write(Bytes::from_static(b"more than ten bytes"))).await.unwrap();
+        let data = Bytes::from_static(b"more than ten bytes");
+        let written = timeout(SOON, fill.write(data, || Pacing::Allowed)).await.unwrap();
         assert_eq!(written, Written::Abandoned);
+    }
+
+    /// A body goes on however little memory there is, piece by piece, and what its readers have in hand counts.
+    #[tokio::test]
+    async fn without_room_in_the_budget_a_window_is_one_piece() {
+        let memory = memory(4 << 20);
+        let budget = memory.budget();
+        let all = budget.bytes_max();
+        let mut taken = Vec::new();
+        for bytes in [1 << 20, 1 << 14, 1000, 1] {
+            taken.extend(std::iter::from_fn(|| budget.reserve(bytes).ok()).take((all as usize) / bytes));
+        }
+        let before = budget.live_bytes();
+        let fill = Fill::window(Arc::clone(budget));
+        let mut reader = fill.reader(0, None).unwrap();
+        let piece = || Bytes::from(vec![7; 10_000]);
+        for _ in 0..3 {
+            let waited = timeout(Duration::from_millis(20), fill.write(piece(), || Pacing::Allowed)).await;
+            assert!(waited.is_err(), "until the piece has been taken");
+            assert_eq!((next(&mut reader).await.len(), budget.live_bytes()), (10_000, before));
+        }
+        drop(taken);
+        fill.write(piece(), || panic!("there is room")).await;
+        let in_hand = next(&mut reader).await;
+        drop((reader, fill));
+        assert_eq!(budget.live_bytes(), 10_000, "what a reader has taken is still there");
+        drop(in_hand);
+        assert_eq!(budget.live_bytes(), 0);
+    }
+
+    /// Where too many bodies go at the pace of their readers already, one that goes on nevertheless would keep from the
+    /// origin those who only wait for it.
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
+        let memory = memory(64 << 20);
+        let piece = || Bytes::from(vec![7; 100_000]);
+        for pacing in [Pacing::Allowed, Pacing::Exceeded] {
+            let fill = Fill::window(Arc::clone(memory.budget()));
+            let mut reader = fill.reader(0, None).unwrap();
+            for _ in 0..5 {
+                assert_eq!(fill.write(piece(), || panic!("there is room")).await, Written::Kept);
+            }
+            let waited = timeout(SOON, fill.write(piece(), || pacing)).await;
+            match pacing {
+                Pacing::Allowed => assert!(waited.is_err(), "as long as the reader needs"),
+                Pacing::Exceeded => assert_eq!(waited, Ok(Written::TooSlow)),
+            }
+            next(&mut reader).await;
+        }
     }
 
     #[tokio::test]

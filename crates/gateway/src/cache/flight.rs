@@ -362,6 +362,29 @@ impl Flight {
         }
     }
 
+    /// Resolves when nobody waits for an answer that is not there yet.
+    pub(crate) async fn nobody_waits(&self) {
+        self.until(|participants, is_answered| participants == 0 && !is_answered).await;
+    }
+
+    /// Resolves when somebody does, or the answer is there.
+    pub(crate) async fn somebody_waits(&self) {
+        self.until(|participants, is_answered| participants > 0 || is_answered).await;
+    }
+
+    async fn until(&self, holds: impl Fn(usize, bool) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let is_answered = self.progress.lock().answer.is_some();
+            if holds(self.participants.load(Ordering::Acquire), is_answered) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn settle(&self, answer: Answer, turn: Turn) {
         let mut progress = self.progress.lock();
         if progress.answer.is_none() {
@@ -384,6 +407,11 @@ impl Pilot {
     }
 
     pub(crate) fn flight(&self) -> &Flight {
+        &self.flight
+    }
+
+    /// The same, to keep.
+    pub(crate) fn shared_flight(&self) -> &Arc<Flight> {
         &self.flight
     }
 
@@ -425,7 +453,9 @@ pub(crate) enum News {
 
 impl Participant {
     fn new(flight: &Arc<Flight>) -> Self {
-        flight.participants.fetch_add(1, Ordering::AcqRel);
+        if flight.participants.fetch_add(1, Ordering::AcqRel) == 0 {
+            flight.changed.notify_waiters();
+        }
         Self { flight: Arc::clone(flight), interims_seen: 0 }
     }
 
@@ -466,7 +496,9 @@ impl Participant {
 
 impl Drop for Participant {
     fn drop(&mut self) {
-        self.flight.participants.fetch_sub(1, Ordering::AcqRel);
+        if self.flight.participants.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.flight.changed.notify_waiters();
+        }
         if let Some(Answer::Filling(filling)) = &self.flight.progress.lock().answer {
             filling.fill.promise_kept();
         }

@@ -1,5 +1,6 @@
 //! The cache of the gateway: looks up, serves, fetches, collapses, stores.
 
+pub(crate) mod ahead;
 pub(crate) mod ask;
 pub(crate) mod assemble;
 pub(crate) mod collapse;

@@ -21,6 +21,8 @@ pub use rule::{
     codings_of,
 };
 
+use crate::server::pace::PaceLimits;
+
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -127,10 +129,16 @@ pub struct ClientLimits {
     pub head_read_timeout: Duration,
     /// Between two reads of a request body (408).
     pub body_read_timeout: Duration,
+    /// Bytes of a request body a second, over the time that is waited for them (408); 0: any.
+    pub body_rate_min: u64,
     /// Between two requests of a kept connection (closed without an answer).
     pub idle_timeout: Duration,
     /// Without progress while writing a response (connection closed).
     pub write_timeout: Duration,
+    /// Bytes of a response a second, over the time that is waited for the client to take them (connection closed); 0: any.
+    pub write_rate_min: u64,
+    /// Without a byte in either direction of a tunnel (closed).
+    pub tunnel_idle_timeout: Duration,
     /// Requests answered on one connection before it's closed.
     pub requests_per_connection_max: u64,
     /// HTTP/2: concurrent streams of a connection.
@@ -139,6 +147,18 @@ pub struct ClientLimits {
     pub http2_resets_max: usize,
     /// HTTP/2: bytes of response data buffered per stream before the origin is held back.
     pub http2_send_buffer_bytes_max: usize,
+}
+
+impl ClientLimits {
+    /// How slowly a request body may come.
+    pub(crate) fn body_pace(&self) -> PaceLimits {
+        PaceLimits { stall_max: self.body_read_timeout, rate_min: self.body_rate_min }
+    }
+
+    /// How slowly a response may be taken.
+    pub(crate) fn write_pace(&self) -> PaceLimits {
+        PaceLimits { stall_max: self.write_timeout, rate_min: self.write_rate_min }
+    }
 }
 
 /// A set of URLs with one origin and one list of cache rules.

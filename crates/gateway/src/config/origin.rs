@@ -102,6 +102,12 @@ pub struct PoolConfig {
     pub queue_max: usize,
     /// Longest wait in the queue (503).
     pub queue_timeout: Duration,
+    /// Exchanges whose request content comes, and as many whose response goes out, at the pace of a client.
+    pub transfers_max: usize,
+    /// Tunnels (101) open at the same time; more are answered 503.
+    pub tunnels_max: usize,
+    /// What one client may have of each of these, in percent.
+    pub client_share_percent: usize,
 }
 
 impl PartialEq for OriginConfig {

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::header::HeaderMap;
 
+use super::admission::Pacing;
 use super::error::OriginError;
 use super::exchange::Exchange;
 use super::http1::Http1Body;
@@ -94,10 +95,23 @@ impl OriginBody {
         }
     }
 
+    /// Whether nothing more comes.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.exchange.is_none()
+    }
+
     /// Bytes received so far.
     #[must_use]
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
+    }
+
+    /// To be called while the client does not take what has come already, before there is more to take. The exchange moves
+    /// from the requests in flight to the deliveries, if there is room.
+    #[must_use]
+    pub fn wait_for_client(&self) -> Pacing {
+        self.exchange.as_ref().map_or(Pacing::Allowed, Exchange::wait_for_client)
     }
 
     /// The next piece; `None` once the whole body has come. Cancel safe.

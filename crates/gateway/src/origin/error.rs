@@ -49,6 +49,15 @@ pub enum OriginError {
     /// Waited too long for a place among the requests in flight.
     #[error("waited too long for the origin")]
     QueueTimeout,
+    /// The client has its share of what there is of the origin for all.
+    #[error("this client has too many requests to the origin in progress")]
+    ClientShare,
+    /// Too many exchanges with the origin go at the pace of their clients.
+    #[error("too many transfers are in progress")]
+    TransfersFull,
+    /// Too many tunnels to the origin are open.
+    #[error("too many tunnels are open")]
+    TunnelsFull,
     /// The request body could not be read to its end, so the forward was given up.
     #[error("request body incomplete")]
     RequestBody,
@@ -116,6 +125,9 @@ impl OriginError {
             Self::Protocol(_) => "http-protocol-error",
             Self::QueueFull => "connection-limit-reached",
             Self::QueueTimeout => "queue-timeout",
+            Self::ClientShare => "client-share",
+            Self::TransfersFull => "transfers-max",
+            Self::TunnelsFull => "tunnels-max",
             Self::RequestBody => "request-body-incomplete",
             Self::InvalidRequest(_) => "http-request-error",
         }
@@ -135,7 +147,11 @@ impl OriginError {
             | Self::BetweenBytesTimeout
             | Self::TotalTimeout => OriginErrorKind::TimedOut,
             Self::BodyTruncated | Self::Protocol(_) => OriginErrorKind::InvalidResponse,
-            Self::QueueFull | Self::QueueTimeout => OriginErrorKind::Overloaded,
+            Self::QueueFull
+            | Self::QueueTimeout
+            | Self::ClientShare
+            | Self::TransfersFull
+            | Self::TunnelsFull => OriginErrorKind::Overloaded,
             Self::RequestBody | Self::InvalidRequest(_) => OriginErrorKind::Request,
         }
     }

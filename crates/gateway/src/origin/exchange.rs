@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::admission::Place;
+use super::admission::{Held, Pacing, Place};
 use super::error::OriginError;
 use super::message::{KeepAlive, RequestBody};
 use super::pool::Pool;
@@ -13,12 +13,22 @@ use super::timing::Limits;
 pub(super) struct Exchange {
     pub(super) pool: Arc<Pool>,
     pub(super) limits: Limits,
-    _place: Arc<Place>,
+    place: Arc<Place>,
 }
 
 impl Exchange {
     pub(super) fn new(pool: Arc<Pool>, limits: Limits, place: Arc<Place>) -> Self {
-        Self { pool, limits, _place: place }
+        Self { pool, limits, place }
+    }
+
+    /// The client does not keep up with the response.
+    pub(super) fn wait_for_client(&self) -> Pacing {
+        self.place.wait_for_client()
+    }
+
+    /// Ends the exchange; what goes on is a tunnel.
+    pub(super) fn into_tunnel(self) -> Option<Held> {
+        self.place.take_tunnel()
     }
 
     pub(super) fn keep_alive(&self) -> KeepAlive {

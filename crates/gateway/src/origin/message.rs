@@ -1,21 +1,25 @@
 //! Requests to an origin and the parts of its answer.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use caching::hop_by_hop::is_connection_specific;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Scheme;
 use http1::encode;
 use smallvec::SmallVec;
+use store::{Budget, Charge};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use super::UNCHARGED_PIECE_BYTES_MAX;
 use super::body::{BodyFrame, OriginBody};
 use super::error::OriginError;
 use super::upgrade::UpgradeHandle;
+use crate::client::Client;
 use crate::config::OriginConfig;
 use crate::fields::PackedFields;
 
@@ -39,6 +43,8 @@ pub struct OriginRequest {
     pub accepts_trailers: bool,
     /// Protocol to upgrade to. Asks for an HTTP/1.1 connection.
     pub upgrade: Option<HeaderValue>,
+    /// Whom it is counted for; absent: nobody in particular.
+    pub(crate) client: Option<Client>,
 }
 
 /// Content of a request.
@@ -56,10 +62,22 @@ pub enum RequestBody {
 #[derive(Debug)]
 pub struct ChannelBody {
     parts: mpsc::Receiver<BodyPart>,
-    /// Received, and given back by whoever read it: the first pieces of the body.
-    unread: VecDeque<Bytes>,
+    /// Received, and given back by whoever read it: the first piece of the body.
+    unread: Option<Bytes>,
+    /// What has arrived ahead and is behind `unread`, in one place: pieces may be of one byte.
+    arrived: BytesMut,
+    charge: Option<Charge>,
+    /// The trailers, where they have arrived ahead.
+    trailers: Option<HeaderMap>,
     remaining_bytes: Option<u64>,
     state: ChannelState,
+}
+
+/// How much of a body has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    Whole,
+    Partial,
 }
 
 /// What comes of reading a body to its end.
@@ -139,8 +157,15 @@ impl RequestBody {
     #[must_use]
     pub fn channel(parts_max: usize, length_bytes: Option<u64>) -> (RequestBodySender, Self) {
         let (sender, parts) = mpsc::channel(parts_max.max(1));
-        let unread = VecDeque::new();
-        let body = ChannelBody { parts, unread, remaining_bytes: length_bytes, state: ChannelState::Open };
+        let body = ChannelBody {
+            parts,
+            unread: None,
+            arrived: BytesMut::new(),
+            charge: None,
+            trailers: None,
+            remaining_bytes: length_bytes,
+            state: ChannelState::Open,
+        };
         (RequestBodySender { parts: sender }, Self::Channel(body))
     }
 
@@ -153,6 +178,26 @@ impl RequestBody {
                 channel.gather(bytes_max).await
             }
             body @ (Self::Full(_) | Self::Channel(_)) => Gathered::TooLarge(body),
+        }
+    }
+
+    /// Waits until all of it is here, or so many bytes are, or so much time has passed.
+    ///
+    /// # Errors
+    /// It breaks off.
+    pub(super) async fn arrive(
+        &mut self,
+        bytes_max: usize,
+        at_most: Duration,
+        memory: Option<&Arc<Budget>>,
+    ) -> Result<Arrival, OriginError> {
+        let Self::Channel(channel) = self else { return Ok(Arrival::Whole) };
+        if channel.is_whole() {
+            return Ok(Arrival::Whole);
+        }
+        match timeout(at_most, channel.arrive(bytes_max, memory)).await {
+            Ok(arrival) => arrival.map_err(|RequestBodyIncomplete| OriginError::RequestBody),
+            Err(_) => Ok(Arrival::Partial),
         }
     }
 
@@ -179,8 +224,7 @@ impl RequestBody {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
             Self::Channel(channel) => {
-                let is_over = channel.state == ChannelState::Ended || channel.remaining_bytes == Some(0);
-                is_over && channel.unread.is_empty()
+                channel.is_whole() && channel.unread.is_none() && channel.has_nothing_ahead()
             }
         }
     }
@@ -206,7 +250,10 @@ impl RequestBody {
         match self {
             _ if data.is_empty() => {}
             Self::Empty | Self::Full(_) => *self = Self::Full(data),
-            Self::Channel(channel) => channel.unread.push_front(data),
+            Self::Channel(channel) => {
+                debug_assert!(channel.unread.is_none(), "one piece is read at a time");
+                channel.unread = Some(data);
+            }
         }
     }
 }
@@ -243,27 +290,72 @@ impl RequestBodySender {
 
 impl ChannelBody {
     async fn gather(mut self, bytes_max: u64) -> Gathered {
-        let (mut read, mut bytes) = (VecDeque::new(), 0);
-        loop {
-            let frame = match poll_fn(|cx| self.poll_part(cx)).await {
-                None => return Gathered::Whole(joined(read)),
-                Some(Err(RequestBodyIncomplete)) => return Gathered::Incomplete,
-                Some(Ok(frame)) => frame,
-            };
-            let BodyFrame::Data(data) = frame else { continue };
-            bytes += data.len() as u64;
-            read.push_back(data);
-            if bytes > bytes_max {
-                self.unread = read;
-                return Gathered::TooLarge(RequestBody::Channel(self));
+        match self.arrive(usize::try_from(bytes_max).unwrap_or(usize::MAX), None).await {
+            Ok(Arrival::Whole) if self.arrived.len() as u64 <= bytes_max => {
+                Gathered::Whole(self.arrived.freeze())
             }
+            Ok(Arrival::Whole | Arrival::Partial) => Gathered::TooLarge(RequestBody::Channel(self)),
+            Err(RequestBodyIncomplete) => Gathered::Incomplete,
         }
     }
 
+    /// Waits until all of it is here, or more than so many bytes are. May be dropped and called again.
+    async fn arrive(
+        &mut self,
+        bytes_max: usize,
+        memory: Option<&Arc<Budget>>,
+    ) -> Result<Arrival, RequestBodyIncomplete> {
+        while !self.is_whole() {
+            if self.arrived.len() > bytes_max || !self.has_room_for_more(bytes_max, memory) {
+                return Ok(Arrival::Partial);
+            }
+            match poll_fn(|cx| self.poll_next(cx)).await {
+                Some(Ok(BodyFrame::Data(data))) => self.arrived.extend_from_slice(&data),
+                Some(Ok(BodyFrame::Trailers(trailers))) => self.trailers = Some(trailers),
+                Some(Err(error)) => return Err(error),
+                None => {}
+            }
+        }
+        Ok(Arrival::Whole)
+    }
+
+    fn has_room_for_more(&mut self, bytes_max: usize, memory: Option<&Arc<Budget>>) -> bool {
+        let Some(budget) = memory else { return true };
+        if self.arrived.len() >= UNCHARGED_PIECE_BYTES_MAX && self.charge.is_none() {
+            self.charge = budget.reserve(bytes_max).ok();
+            return self.charge.is_some();
+        }
+        true
+    }
+
+    /// Whether nothing more is to be received.
+    fn is_whole(&self) -> bool {
+        self.state == ChannelState::Ended || self.remaining_bytes == Some(0)
+    }
+
+    fn has_nothing_ahead(&self) -> bool {
+        self.arrived.is_empty() && self.trailers.is_none()
+    }
+
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>> {
-        if let Some(data) = self.unread.pop_front() {
+        if let Some(data) = self.unread.take() {
             return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
         }
+        if !self.arrived.is_empty() {
+            let arrived = std::mem::take(&mut self.arrived);
+            let data = match self.charge.take() {
+                Some(charge) => charge.hold(arrived),
+                None => arrived.freeze(),
+            };
+            return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
+        }
+        if let Some(trailers) = self.trailers.take() {
+            return Poll::Ready(Some(Ok(BodyFrame::Trailers(trailers))));
+        }
+        self.poll_next(cx)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>> {
         if self.state == ChannelState::Ended {
             return Poll::Ready(None);
         }
@@ -290,13 +382,6 @@ impl ChannelBody {
             *remaining_bytes = remaining_bytes.checked_sub(data.len() as u64).ok_or(RequestBodyIncomplete)?;
         }
         Ok(BodyFrame::Data(data))
-    }
-}
-
-fn joined(mut pieces: VecDeque<Bytes>) -> Bytes {
-    match pieces.len() {
-        0 | 1 => pieces.pop_front().unwrap_or_default(),
-        _ => pieces.make_contiguous().concat().into(),
     }
 }
 

@@ -14,6 +14,7 @@ mod error;
 mod exchange;
 mod http1;
 mod http2;
+mod line;
 mod message;
 mod pool;
 mod resolve;
@@ -29,23 +30,27 @@ use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use store::Budget;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use self::admission::{Admission, Place};
+use self::admission::{Admission, Entrance, Place};
 use self::connect::{Connector, Negotiated, Offer};
 use self::exchange::{Exchange, Failure, Processing};
 use self::http1::Http1Connection;
 use self::http2::{Http2Connection, StreamSlot};
-use self::message::RequestHead;
+use self::message::{Arrival, RequestHead};
 use self::pool::Pool;
 use self::resolve::{Resolver, system_settings};
 use self::stats::Counters;
 use self::timing::{HeadWait, Limits};
+use crate::client::Client;
 use crate::config::{OriginConfig, OriginTimeouts};
 
+pub use self::admission::Pacing;
 pub use self::body::{BodyFrame, BodyFraming, OriginBody};
 pub use self::error::{OriginError, OriginErrorKind};
 pub(crate) use self::http1::{FIELDS_MAX, HEAD_BYTES_MAX};
@@ -59,6 +64,7 @@ pub use self::upgrade::{OriginTunnel, UpgradeHandle};
 /// All origins of the process.
 pub struct Origins {
     resolver: Arc<Resolver>,
+    memory: Option<Arc<Budget>>,
     known: Mutex<Vec<Weak<Origin>>>,
     /// By origin name, so that counts go on over a reload that changes an origin.
     counters: Mutex<HashMap<String, Arc<Counters>>>,
@@ -72,6 +78,7 @@ pub struct Origin {
     admission: Admission,
     /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
     chose_http1: AtomicBool,
+    memory: Option<Arc<Budget>>,
     counters: Arc<Counters>,
 }
 
@@ -83,7 +90,13 @@ impl Origins {
     }
 
     fn with_resolver(resolver: Arc<Resolver>) -> Self {
-        Self { resolver, known: Mutex::default(), counters: Mutex::default() }
+        Self { resolver, memory: None, known: Mutex::default(), counters: Mutex::default() }
+    }
+
+    /// Charges what is read of large bodies, or waited for of requests, to a budget.
+    #[must_use]
+    pub fn charged_to(self, budget: &Arc<Budget>) -> Self {
+        Self { memory: Some(Arc::clone(budget)), ..self }
     }
 
     /// The origin of a configuration. While somebody still uses the origin of an equal configuration, it is
@@ -95,7 +108,8 @@ impl Origins {
             return origin;
         }
         let counters = Arc::clone(self.counters.lock().entry(config.name.clone()).or_default());
-        let origin = Arc::new(Origin::new(config.clone(), Arc::clone(&self.resolver), counters));
+        let origin =
+            Arc::new(Origin::new(config.clone(), Arc::clone(&self.resolver), self.memory.clone(), counters));
         known.push(Arc::downgrade(&origin));
         origin
     }
@@ -108,6 +122,16 @@ impl Origins {
         stats
     }
 }
+
+/// Pieces of content up to this size need no room in the budget: a piece for each exchange at a time is within what the process
+/// needs beside it.
+pub(crate) const UNCHARGED_PIECE_BYTES_MAX: usize = 16 * 1024 + 1;
+
+/// As much of a request's content is waited for before the request takes a place among those in flight: most forms and calls
+/// of an API are less. What takes longer, or is more, goes at the pace of its client.
+const ARRIVED_BYTES_MAX: usize = 64 * 1024;
+/// Long enough for content that is sent at once, over any distance; short enough for calls that go back and forth.
+const ARRIVAL_MAX: Duration = Duration::from_millis(250);
 
 /// Which connections an attempt may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,12 +156,18 @@ enum Connection {
 }
 
 impl Origin {
-    fn new(config: OriginConfig, resolver: Arc<Resolver>, counters: Arc<Counters>) -> Self {
+    fn new(
+        config: OriginConfig,
+        resolver: Arc<Resolver>,
+        memory: Option<Arc<Budget>>,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
             connector: Connector::new(&config, resolver),
             pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
-            admission: Admission::new(config.pool, Arc::clone(&counters)),
+            admission: Admission::new(config.pool, &counters),
             chose_http1: AtomicBool::new(false),
+            memory,
             counters,
             config,
         }
@@ -168,11 +198,12 @@ impl Origin {
     ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
         let now = Instant::now();
         let mut waiting = HeadWait::new(Limits::new(timeouts, now), interim);
+        let client = request.client;
         // Here, so that the future has no room for the request as it came.
         let request = RequestHead::new(&self.config, request).map(|(head, body)| (Box::new(head), body));
         async move {
             let sent = match request {
-                Ok((head, body)) => self.send_admitted(&head, body, &mut waiting, now).await,
+                Ok((head, body)) => self.send_admitted(&head, body, client, &mut waiting).await,
                 Err(error) => Err(error),
             };
             sent.inspect_err(|error| self.counters.count_error(error))
@@ -182,15 +213,18 @@ impl Origin {
     async fn send_admitted(
         &self,
         head: &RequestHead,
-        body: RequestBody,
+        mut body: RequestBody,
+        client: Option<Client>,
         waiting: &mut HeadWait<'_>,
-        now: Instant,
     ) -> Result<Box<OriginResponse>, OriginError> {
-        let (place, began) = match self.admission.enter_at_once() {
-            Some(place) => (place, now),
-            None => (self.admission.queue(waiting.limits.total_at).await?, Instant::now()),
+        let arrival = body.arrive(ARRIVED_BYTES_MAX, ARRIVAL_MAX, self.memory.as_ref()).await?;
+        let entrance = match arrival {
+            Arrival::Partial => Entrance::Upload,
+            Arrival::Whole if head.upgrade.is_some() => Entrance::Tunnel,
+            Arrival::Whole => Entrance::Place,
         };
-        let place = Arc::new(place);
+        let place = self.admission.enter(entrance, client, waiting.limits.total_at).await?;
+        let began = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
         let replay = body.replay();
         let (mut failure, kept) = match self.attempt(Attempt::Any(began), head, body, waiting, &place).await {
@@ -203,6 +237,16 @@ impl Origin {
         self.counters.retries.fetch_add(1, Relaxed);
         let again = Box::pin(self.attempt(Attempt::Fresh(began), head, body, waiting, &place)).await;
         again.map_err(|(failure, _)| failure.error)
+    }
+
+    /// Resolves when a request waits for a place that one of this client takes away from it.
+    pub(crate) async fn place_wanted(&self, client: Option<Client>) {
+        self.admission.place_wanted(client).await;
+    }
+
+    /// To be called after the end of an exchange because of [`Origin::place_wanted`]: another one may have to end too.
+    pub(crate) fn place_given_up(&self, client: Option<Client>) {
+        self.admission.pass_on(client);
     }
 
     async fn attempt(
@@ -283,7 +327,9 @@ impl Origin {
             self.chose_http1.store(negotiated == Negotiated::Http1, Relaxed);
         }
         let connection = match negotiated {
-            Negotiated::Http1 => Connection::Http1(Http1Connection::open(stream, &self.counters)),
+            Negotiated::Http1 => {
+                Connection::Http1(Http1Connection::open(stream, self.memory.clone(), &self.counters))
+            }
             Negotiated::Http2 => {
                 let connection = Http2Connection::open(stream, &self.counters).await?;
                 let slot = connection.reserve_first();

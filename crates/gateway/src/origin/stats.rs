@@ -21,8 +21,14 @@ pub struct OriginStats {
     pub connections_idle: u64,
     /// Requests sent to the origin, without retries.
     pub requests: u64,
-    /// Requests in flight now: from their place to the end of the response body.
+    /// Requests in flight now, the next step being the origin's.
     pub requests_in_flight: u64,
+    /// Those whose content comes at the pace of a client.
+    pub uploads_in_flight: u64,
+    /// Those whose response goes out at the pace of a client.
+    pub deliveries_in_flight: u64,
+    /// Tunnels open now.
+    pub tunnels_open: u64,
     /// Requests that wait for a place now.
     pub requests_queued: u64,
     /// Requests sent again on a fresh connection.
@@ -39,6 +45,9 @@ pub(super) struct Counters {
     pub(super) connections_idle: AtomicU64,
     pub(super) requests: AtomicU64,
     pub(super) requests_in_flight: AtomicU64,
+    pub(super) uploads_in_flight: AtomicU64,
+    pub(super) deliveries_in_flight: AtomicU64,
+    pub(super) tunnels_open: AtomicU64,
     pub(super) requests_queued: AtomicU64,
     pub(super) retries: AtomicU64,
     errors: Mutex<BTreeMap<&'static str, u64>>,
@@ -57,6 +66,9 @@ impl Counters {
             connections_idle: self.connections_idle.load(Relaxed),
             requests: self.requests.load(Relaxed),
             requests_in_flight: self.requests_in_flight.load(Relaxed),
+            uploads_in_flight: self.uploads_in_flight.load(Relaxed),
+            deliveries_in_flight: self.deliveries_in_flight.load(Relaxed),
+            tunnels_open: self.tunnels_open.load(Relaxed),
             requests_queued: self.requests_queued.load(Relaxed),
             retries: self.retries.load(Relaxed),
             errors: self.errors.lock().clone(),

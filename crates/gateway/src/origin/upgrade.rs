@@ -8,24 +8,24 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::admission::Held;
 use super::connect::Stream;
-use super::exchange::Exchange;
 
 /// Becomes the raw connection to the origin once the 101 response was taken.
 #[derive(Debug)]
 pub struct UpgradeHandle(OriginTunnel);
 
-/// A raw connection to the origin. Counts as a request in flight while it lives.
+/// A raw connection to the origin. Counts as a tunnel while it lives, and not as a request in flight.
 pub struct OriginTunnel {
     io: Stream,
     /// What the origin sent with its 101 response.
     early: Bytes,
-    _exchange: Exchange,
+    _held: Held,
 }
 
 impl UpgradeHandle {
-    pub(super) fn new(io: Stream, early: Bytes, exchange: Exchange) -> Self {
-        Self(OriginTunnel { io, early, _exchange: exchange })
+    pub(super) fn new(io: Stream, early: Bytes, held: Held) -> Self {
+        Self(OriginTunnel { io, early, _held: held })
     }
 
     /// The raw connection, with what the origin sent after its 101 response.

@@ -16,10 +16,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use super::client_socket::ClientSocket;
+use super::doorway::{Place, Seat};
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
-use crate::config::{Config, Http2, IpNet, ProxyProtocol};
+use crate::client::Client;
+use crate::config::{ClientLimits, Config, Http2, IpNet, ProxyProtocol};
 use crate::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::worker::{Live, Worker};
 
@@ -187,20 +189,25 @@ fn admit(
     open: &Arc<OpenConnections>,
 ) {
     let live = worker.live();
-    let slot = ConnectionSlot::take(worker);
+    let slot = ConnectionSlot::take(worker, address);
     if slot.taken_before >= live.config.limits.connections_max {
-        worker.recorder.connection_refused("connections-max");
-        return;
+        if !worker.shared.doorway.close_one(worker.index) {
+            worker.recorder.connection_refused("connections-max");
+            return;
+        }
+        worker.recorder.connection_evicted();
     }
+    let seat = Arc::clone(&slot.seat);
     let guard = OpenConnections::enter(open);
     let worker = Arc::clone(worker);
     // Boxed: the runtime moves a future several times before it runs and when it is done, and this one is several KiB.
-    tokio::spawn(Box::pin(async move {
-        if let Err(error) = connection(&worker, &live, socket, address, index).await {
+    let task = tokio::spawn(Box::pin(async move {
+        if let Err(error) = connection(&worker, &live, socket, address, index, &slot.seat).await {
             tracing::debug!(client = %address, %error, "connection not served");
         }
         drop((slot, guard));
     }));
+    seat.is_served_by(task.abort_handle());
 }
 
 /// From the first byte to the protocol.
@@ -210,6 +217,7 @@ async fn connection(
     socket: ClientSocket,
     address: SocketAddr,
     index: usize,
+    seat: &Arc<Seat>,
 ) -> Result<(), WireError> {
     let listener = &live.config.listeners[index.min(live.config.listeners.len() - 1)];
     let limit = live.config.limits.head_read_timeout;
@@ -228,35 +236,37 @@ async fn connection(
         Some(config) => {
             let _gauge = worker.recorder.connection(ConnectionKind::Tls);
             let handshake = async {
-                let io = hello(worker, io, limit).await?;
+                let io = hello(worker, io, &live.config.limits).await?;
                 Ok::<_, WireError>(tls::accept(Arc::clone(config), io).await?)
             };
             let handshake = tokio::time::timeout(limit, Box::pin(handshake)).await;
             let accepted = handshake.map_err(|_| WireError::TimedOut)??;
             let client = ClientEnd { peer, tls: Some(Arc::new(accepted.session)) };
             match accepted.protocol {
-                tls::Negotiated::Http2 => Box::pin(speak_http2(worker, accepted.stream, client)).await,
+                tls::Negotiated::Http2 => {
+                    Box::pin(speak_http2(worker, accepted.stream, client, seat)).await;
+                }
                 tls::Negotiated::Http1 => {
                     let wire = Wire::new(accepted.stream, limit);
-                    Box::pin(speak_http1(worker, wire, Input::with_capacity(0), client)).await;
+                    Box::pin(speak_http1(worker, wire, Input::with_capacity(0), client, seat)).await;
                 }
             }
         }
-        None => cleartext(worker, io, ClientEnd { peer, tls: None }, listener.http2, limit).await?,
+        None => cleartext(worker, io, ClientEnd { peer, tls: None }, seat, (listener.http2, limit)).await?,
     }
     Ok(())
 }
 
 /// Waits for the first bytes of a TLS handshake. Whoever sends a method instead has the wrong scheme in a URL, and is told so: a
 /// broken handshake would say nothing.
-async fn hello<S: Stream>(worker: &Worker, io: S, limit: Duration) -> Result<Prefixed<S>, WireError> {
-    let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(0));
+async fn hello<S: Stream>(worker: &Worker, io: S, limits: &ClientLimits) -> Result<Prefixed<S>, WireError> {
+    let (mut wire, mut input) = (Wire::new(io, limits.head_read_timeout), Input::with_capacity(0));
     wire.first_read(&worker.arrivals, &mut input).await?;
     if input.filled().first().is_none_or(|byte| !byte.is_ascii_alphabetic()) {
         return Ok(Prefixed::new(input.take(), wire.io));
     }
     worker.recorder.client_error("plain-http");
-    wire.write_last(PLAIN_HTTP, limit).await?;
+    wire.write_last(PLAIN_HTTP, limits.write_pace()).await?;
     wire.close(Farewell::Lingering).await;
     Err(io::Error::other("plain HTTP on a TLS port").into())
 }
@@ -266,8 +276,8 @@ async fn cleartext<S: Stream + 'static>(
     worker: &Arc<Worker>,
     io: S,
     client: ClientEnd,
-    http2: Http2,
-    limit: Duration,
+    seat: &Arc<Seat>,
+    (http2, limit): (Http2, Duration),
 ) -> Result<(), WireError> {
     let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(0));
     let opening = match http2 {
@@ -275,9 +285,9 @@ async fn cleartext<S: Stream + 'static>(
         Http2::On => opening(worker, &mut wire, &mut input, limit).await?,
     };
     match opening {
-        Opening::Http1 => speak_http1(worker, wire, input, client).await,
+        Opening::Http1 => speak_http1(worker, wire, input, client, seat).await,
         Opening::Http2 => {
-            Box::pin(speak_http2(worker, Prefixed::new(input.take(), wire.io), client)).await;
+            Box::pin(speak_http2(worker, Prefixed::new(input.take(), wire.io), client, seat)).await;
         }
     }
     Ok(())
@@ -314,14 +324,20 @@ async fn opening<S: Stream>(
     }
 }
 
-async fn speak_http1<S: Stream>(worker: &Arc<Worker>, wire: Wire<S>, input: Input, client: ClientEnd) {
+async fn speak_http1<S: Stream>(
+    worker: &Arc<Worker>,
+    wire: Wire<S>,
+    input: Input,
+    client: ClientEnd,
+    seat: &Arc<Seat>,
+) {
     let _gauge = worker.recorder.connection(ConnectionKind::Http1);
-    http1::Connection::new(wire, input, Arc::clone(worker), client).serve().await;
+    http1::Connection::new(wire, input, Arc::clone(worker), client, Arc::clone(seat)).serve().await;
 }
 
-async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: ClientEnd) {
+async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: ClientEnd, seat: &Arc<Seat>) {
     let _gauge = worker.recorder.connection(ConnectionKind::Http2);
-    http2::serve(io, Arc::clone(worker), client).await;
+    http2::serve(io, Arc::clone(worker), client, Arc::clone(seat)).await;
 }
 
 /// Reads the PROXY protocol header: what comes behind it, and from whom. It names no TCP client where a proxy checks
@@ -362,17 +378,21 @@ fn is_within(networks: &[IpNet], address: SocketAddr) -> bool {
 struct ConnectionSlot {
     worker: Arc<Worker>,
     taken_before: usize,
+    seat: Arc<Seat>,
+    place: Place,
 }
 
 impl ConnectionSlot {
-    fn take(worker: &Arc<Worker>) -> Self {
+    fn take(worker: &Arc<Worker>, address: SocketAddr) -> Self {
         let taken_before = worker.shared.connections.fetch_add(1, Ordering::Relaxed);
-        Self { worker: Arc::clone(worker), taken_before }
+        let (seat, place) = worker.shared.doorway.enter(worker.index, Client::of(address.ip()));
+        Self { worker: Arc::clone(worker), taken_before, seat, place }
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
+        self.worker.shared.doorway.leave(self.place);
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -2,9 +2,11 @@
 
 mod client_socket;
 mod deadline;
+pub(crate) mod doorway;
 mod http1;
 mod http2;
 pub(crate) mod listener;
+pub(crate) mod pace;
 mod prefixed;
 pub(crate) mod tls;
 mod tunnel;

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
+use super::pace::{Pace, PaceLimits};
 
 /// A byte stream in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
@@ -122,12 +123,14 @@ pub(crate) struct Wire<S> {
     pub(crate) io: S,
     deadline: Deadline,
     seen: Instant,
+    /// Of the client in taking responses.
+    pace: Pace,
 }
 
 impl<S: Stream> Wire<S> {
     pub(crate) fn new(io: S, first: Duration) -> Self {
         let now = Instant::now();
-        Self { io, deadline: Deadline::new(now + first), seen: now }
+        Self { io, deadline: Deadline::new(now + first), seen: now, pace: Pace::default() }
     }
 
     /// When something last happened here: bytes came, or a peer that did not take them took them.
@@ -209,12 +212,12 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Writes all `parts` in as few system calls as the kernel allows. `stall_max` is the longest time without
-    /// progress, so that a client that stops reading can't hold its response for ever.
-    pub(crate) async fn write_all(&mut self, parts: &[&[u8]], stall_max: Duration) -> Result<(), WireError> {
+    /// Writes all `parts` in as few system calls as the kernel allows. `limits` are there so
+    /// that a client that stops reading, or nearly so, can't hold its response for ever.
+    pub(crate) async fn write_all(&mut self, parts: &[&[u8]], limits: PaceLimits) -> Result<(), WireError> {
         let mut progress = Progress { part: 0, offset: 0 };
         let total = parts.iter().map(|part| part.len()).sum();
-        self.push(total, stall_max, |io, context, step_before| {
+        self.push(total, limits, |io, context, step_before| {
             progress.advance(parts, step_before);
             progress.skip_empty(parts);
             progress.poll_write(io, context, parts)
@@ -224,12 +227,12 @@ impl<S: Stream> Wire<S> {
     }
 
     /// Writes `bytes` before a [`Farewell::AtOnce`]: where to close is the end, they go out with it, in one packet.
-    pub(crate) async fn write_last(&mut self, bytes: &[u8], stall_max: Duration) -> Result<(), WireError> {
+    pub(crate) async fn write_last(&mut self, bytes: &[u8], limits: PaceLimits) -> Result<(), WireError> {
         if !S::CLOSES_SILENTLY {
-            return self.write_all(&[bytes], stall_max).await;
+            return self.write_all(&[bytes], limits).await;
         }
         let mut written = 0;
-        self.push(bytes.len(), stall_max, |io, context, step_before| {
+        self.push(bytes.len(), limits, |io, context, step_before| {
             written += step_before;
             io.poll_write_ahead(context, &bytes[written..])
         })
@@ -241,10 +244,10 @@ impl<S: Stream> Wire<S> {
         &mut self,
         ahead: &[u8],
         range: FileRange<'_>,
-        stall_max: Duration,
+        limits: PaceLimits,
     ) -> Result<(), WireError> {
         let mut sent = 0;
-        self.push(ahead.len() + range.bytes, stall_max, |io, context, step_before| {
+        self.push(ahead.len() + range.bytes, limits, |io, context, step_before| {
             sent += step_before;
             match ahead.get(sent..).filter(|rest| !rest.is_empty()) {
                 Some(rest) => io.poll_write_ahead(context, rest),
@@ -258,10 +261,11 @@ impl<S: Stream> Wire<S> {
     async fn push(
         &mut self,
         total: usize,
-        stall_max: Duration,
+        limits: PaceLimits,
         mut step: impl FnMut(&mut S, &mut Context<'_>, usize) -> Poll<io::Result<usize>>,
     ) -> Result<(), WireError> {
-        let (mut left, mut step_before, mut armed) = (total, 0, false);
+        let (mut left, mut step_before) = (total, 0);
+        let mut waiting_since = None;
         let mut has_waited = false;
         poll_fn(|context| {
             while left > 0 {
@@ -269,13 +273,17 @@ impl<S: Stream> Wire<S> {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(WireError::Closed)),
                     Poll::Ready(Ok(done)) => {
                         left = left.saturating_sub(done);
-                        (step_before, armed) = (done, false);
+                        step_before = done;
+                        if let Some(since) = waiting_since.take() {
+                            self.pace.waited(Instant::now() - since, done as u64, limits);
+                        }
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
                         has_waited = true;
-                        if !std::mem::replace(&mut armed, true) {
-                            self.allow(stall_max);
+                        if waiting_since.is_none() {
+                            waiting_since = Some(Instant::now());
+                            self.allow(self.pace.patience(limits));
                         }
                         return self.poll_deadline(context).map(Err);
                     }
@@ -464,6 +472,28 @@ mod tests {
 
     use super::*;
 
+    fn limits(stall_max_s: u64) -> PaceLimits {
+        PaceLimits { stall_max: Duration::from_secs(stall_max_s), rate_min: 1000 }
+    }
+
+    /// A client that takes a little now and then makes progress, but not enough.
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_dribbles_times_out() {
+        let (near, mut far) = duplex(3);
+        let reader = tokio::spawn(async move {
+            while far.read_u8().await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let mut wire = Wire::new(near, Duration::from_secs(1));
+        let start = Instant::now();
+        let result = wire.write_all(&[&[b'x'; 1000]], limits(9)).await;
+        assert!(matches!(result, Err(WireError::TimedOut)));
+        assert_eq!(start.elapsed().as_secs(), 9);
+        drop(wire);
+        reader.await.unwrap();
+    }
+
     #[tokio::test]
     async fn parts_arrive_in_order_through_a_narrow_pipe() {
         let (near, mut far) = duplex(3);
@@ -472,9 +502,7 @@ mod tests {
             far.read_to_end(&mut all).await.map(|_| all)
         });
         let mut wire = Wire::new(near, Duration::from_secs(5));
-        wire.write_all(&[b"", b"head", b"", b"body of some length", b"!"], Duration::from_secs(5))
-            .await
-            .unwrap();
+        wire.write_all(&[b"", b"head", b"", b"body of some length", b"!"], limits(5)).await.unwrap();
         wire.io.shutdown().await.unwrap();
         assert_eq!(reader.await.unwrap().unwrap(), b"headbody of some length!");
     }
@@ -483,7 +511,7 @@ mod tests {
     async fn a_reader_that_stops_times_out() {
         let (near, _far) = duplex(3);
         let mut wire = Wire::new(near, Duration::from_secs(1));
-        let result = wire.write_all(&[b"too long for the pipe"], Duration::from_secs(9)).await;
+        let result = wire.write_all(&[b"too long for the pipe"], limits(9)).await;
         assert!(matches!(result, Err(WireError::TimedOut)));
     }
 

@@ -10,10 +10,12 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes, BytesMut};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use store::{Budget, Charge};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf};
 use tokio::runtime::{Handle, Id};
 use tokio::task::JoinHandle;
 
+use super::super::UNCHARGED_PIECE_BYTES_MAX;
 use super::super::connect::Stream;
 use super::super::driver;
 use super::super::stats::{Counters, Gauged};
@@ -35,6 +37,9 @@ pub(in super::super) struct Http1Connection {
     input: BytesMut,
     /// How much room the next read should have.
     room: usize,
+    /// The right to have more than [`INPUT_BYTES`].
+    wide: Option<Charge>,
+    memory: Option<Arc<Budget>>,
     /// The runtime whose events move it.
     home: Id,
     _open: Gauged,
@@ -65,11 +70,17 @@ pub(in super::super) enum Readiness {
 
 impl Http1Connection {
     /// Starts HTTP/1.1 on a stream.
-    pub(in super::super) fn open(stream: Stream, counters: &Arc<Counters>) -> Self {
+    pub(in super::super) fn open(
+        stream: Stream,
+        memory: Option<Arc<Budget>>,
+        counters: &Arc<Counters>,
+    ) -> Self {
         Self {
             io: Io::Whole(stream),
             input: BytesMut::new(),
             room: INPUT_BYTES,
+            wide: None,
+            memory,
             home: Handle::current().id(),
             _open: driver::opened(counters),
         }
@@ -87,7 +98,7 @@ impl Http1Connection {
             return Readiness::Closed;
         }
         buffers::give_input(&mut self.input);
-        self.room = INPUT_BYTES;
+        self.narrow();
         let mut cx = Context::from_waker(Waker::noop());
         self.rejoin(&mut cx);
         let (io, quiet): (&mut (dyn AsyncRead + Unpin), _) = match &mut self.io {
@@ -160,11 +171,24 @@ impl Http1Connection {
     /// The first bytes of what has arrived, as a piece of a body.
     pub(super) fn take(&mut self, bytes: usize) -> Bytes {
         if bytes > COPIED_BYTES_MAX {
-            return self.input.split_to(bytes).freeze();
+            let piece = self.input.split_to(bytes).freeze();
+            return if bytes < UNCHARGED_PIECE_BYTES_MAX { piece } else { self.charged(piece) };
         }
         let piece = Bytes::copy_from_slice(&self.input[..bytes]);
         self.input.advance(bytes);
         piece
+    }
+
+    /// A piece that counts as long as anybody has it.
+    fn charged(&mut self, piece: Bytes) -> Bytes {
+        let Some(budget) = &self.memory else { return piece };
+        match budget.reserve(piece.len()) {
+            Ok(charge) => charge.hold(piece),
+            Err(store::OverBudget { .. }) => {
+                self.narrow();
+                piece
+            }
+        }
     }
 
     /// Reads more; 0 at the end of the stream. While it waits with nothing at hand it has no buffer.
@@ -187,10 +211,26 @@ impl Http1Connection {
             return Poll::Pending;
         };
         let read = read?;
-        if read == room {
-            self.room = INPUT_BYTES_MAX;
+        if read == room && self.room < INPUT_BYTES_MAX {
+            self.widen();
         }
         Poll::Ready(Ok(read))
+    }
+
+    /// Reads more at once, if memory has room for it.
+    fn widen(&mut self) {
+        if let Some(budget) = &self.memory {
+            self.wide = budget.reserve(INPUT_BYTES_MAX).ok();
+            if self.wide.is_none() {
+                return;
+            }
+        }
+        self.room = INPUT_BYTES_MAX;
+    }
+
+    fn narrow(&mut self) {
+        self.room = INPUT_BYTES;
+        self.wide = None;
     }
 
     /// The stream and what has arrived on it, for another protocol. `None` while a request is still being sent.

@@ -316,6 +316,7 @@ fn accept_upgrade(
     let Some((stream, early)) = conversation.connection.into_parts() else {
         return Err(OriginError::ClosedBeforeResponse);
     };
+    let Some(held) = exchange.into_tunnel() else { return Err(OriginError::TunnelsFull) };
     if let Some(protocol) = &received.upgrade {
         received.fields.push("upgrade", protocol);
     }
@@ -325,7 +326,7 @@ fn accept_upgrade(
         version: received.version,
         fields: received.fields,
         body: OriginBody::empty(),
-        upgraded: Some(UpgradeHandle::new(stream, early, exchange)),
+        upgraded: Some(UpgradeHandle::new(stream, early, held)),
         unknown_transfer_coding: false,
     }))
 }

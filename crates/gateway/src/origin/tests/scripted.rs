@@ -139,6 +139,9 @@ pub(super) fn config(address: SocketAddr) -> OriginConfig {
             requests_in_flight_max: 64,
             queue_max: 64,
             queue_timeout: Duration::from_secs(5),
+            transfers_max: 64,
+            tunnels_max: 64,
+            client_share_percent: 50,
         },
     }
 }
@@ -157,6 +160,7 @@ pub(super) fn request(method: Method, body: RequestBody) -> OriginRequest {
         body,
         accepts_trailers: false,
         upgrade: None,
+        client: None,
     }
 }
 

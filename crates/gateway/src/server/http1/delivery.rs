@@ -1,5 +1,8 @@
 //! Sends one response whose body is not at hand, while the rest of the request body may still be on its way.
 
+use std::pin::pin;
+
+use caching::MethodClass;
 use http::HeaderMap;
 use http1::{Persistence, encode};
 use store::Slice;
@@ -8,10 +11,12 @@ use super::request_body::{BodyPump, Pumped};
 use super::response::{BodyFraming, Chunk, Http1Head, Wanted, write_framing};
 use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use crate::account::{self, Delivered};
+use crate::exchange::Plan;
 use crate::head::OwnedRequest;
 use crate::reply::{Body, BrokenBody, PieceMax, Reply};
+use crate::server::at_once;
+use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Stream, WireError};
-use crate::server::{at_once, tunnel};
 use crate::worker::Live;
 
 /// Sent of one response before it is the turn of the other connections of the core.
@@ -82,7 +87,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
             // The head waits for the first data only if there is some at once.
             match self.next(body, &mut trailers).await {
                 Moved::Data(data) => {
-                    self.send(&data, framing).await?;
+                    self.send(&data, framing, body).await?;
                     self.take_turns(data.len()).await;
                 }
                 Moved::RequestBody => {}
@@ -133,26 +138,29 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn send(&mut self, data: &Slice, framing: BodyFraming) -> Result<(), WireError> {
+    async fn send(&mut self, data: &Slice, framing: BodyFraming, body: &mut Body) -> Result<(), WireError> {
         let connection = &mut *self.connection;
-        let stall_max = connection.live.config.limits.write_timeout;
+        let worker = &connection.worker;
+        let limits = connection.live.config.limits.write_pace();
         let mut chunk_head = [0; 18];
         let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
         match (data.in_place(), data.file()) {
             (Some(bytes), _) => {
                 let parts = [&connection.out, chunk.head, bytes, chunk.end];
-                connection.wire.write_all(&parts, stall_max).await?;
+                unless_at_once(connection.wire.write_all(&parts, limits), || body.wait_for_client(worker))
+                    .await?;
                 connection.out.clear();
             }
             (None, Some(file)) => {
                 connection.out.extend_from_slice(chunk.head);
-                connection.wire.send_file(&connection.out, file, stall_max).await?;
+                connection.wire.send_file(&connection.out, file, limits).await?;
                 connection.out.clear();
                 connection.out.extend_from_slice(chunk.end);
             }
             (None, None) => unreachable!("bytes are in place or in a file"),
         }
         self.sent_bytes += data.len() as u64;
+        self.pump.iter_mut().for_each(BodyPump::waits_anew);
         Ok(())
     }
 
@@ -216,7 +224,11 @@ impl<'a, S: Stream> Delivery<'a, S> {
         self.connection.flush().await?;
         let mut origin = upgraded.into_tunnel();
         let early = self.connection.input.take();
-        let carried = tunnel::run(&mut self.connection.wire.io, &mut origin, &early).await;
+        let idle_max = self.connection.live.config.limits.tunnel_idle_timeout;
+        let carried = tunnel::run(&mut self.connection.wire.io, &mut origin, &early, idle_max).await;
+        if carried.end == TunnelEnd::Idle {
+            self.connection.worker.recorder.client_error("tunnel-idle");
+        }
         self.sent_bytes = carried.to_client_bytes;
         self.tunnelled_bytes = carried.from_client_bytes;
         self.account(&reply, Delivered::Whole);
@@ -229,6 +241,16 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let ended = account::record_owned(&self.connection.worker, self.request, reply, sent);
         self.connection.wire.saw(ended);
     }
+}
+
+/// Carries a write out; where it has to wait for the client, something else is done first.
+async fn unless_at_once<T>(write: impl Future<Output = T>, before_waiting: impl FnOnce()) -> T {
+    let mut write = pin!(write);
+    if let Some(written) = at_once(write.as_mut()).await {
+        return written;
+    }
+    before_waiting();
+    write.await
 }
 
 fn moved(data: Result<Option<Slice>, BrokenBody>) -> Moved {
@@ -264,15 +286,30 @@ fn write_upgrade_head(out: &mut Vec<u8>, reply: &Reply, live: &Live) {
 }
 
 impl<S: Stream> Connection<S> {
+    /// Resolves when the client is gone before its reply, or may be: one that has closed its sending side is believed to wait as
+    /// long as nobody else waits for the place that it takes from the origin.
+    /// So is the forward of an unsafe request: what it has changed is invalidated when it is answered.
+    pub(super) async fn client_gave_up(&mut self, plan: &Plan) {
+        let may_be_there = matches!(self.input_ended().await, WireError::Closed);
+        if may_be_there || plan.facts.method == MethodClass::Unsafe {
+            plan.site.origin.place_wanted(plan.client()).await;
+        }
+    }
+
     /// Resolves when the client is gone; pipelined requests that arrive meanwhile are kept.
     pub(super) async fn client_left(&mut self) {
+        if let WireError::Closed = self.input_ended().await {
+            self.nothing_more_to_send().await;
+        }
+    }
+
+    /// Reads on until there is nothing more to read, and tells why.
+    async fn input_ended(&mut self) -> WireError {
         // Enough is waiting: what comes after it is read when it's its turn.
         while self.input.filled().len() < self.codec.head_bytes_max {
             let read = std::future::poll_fn(|context| self.wire.poll_read(context, &mut self.input));
-            match read.await {
-                Ok(_) => {}
-                Err(WireError::Closed) => return self.nothing_more_to_send().await,
-                Err(_) => return,
+            if let Err(end) = read.await {
+                return end;
             }
         }
         std::future::pending().await

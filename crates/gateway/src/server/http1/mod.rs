@@ -17,6 +17,7 @@ use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVers
 use self::delivery::Delivery;
 use self::request_body::{BodyProblem, BodyPump, Pumped};
 use self::response::{Chunking, Http1Head, Wanted};
+use super::doorway::Seat;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::account;
 use crate::exchange::{self, Awaited, Coming, Interims, Plan, Step};
@@ -56,6 +57,7 @@ pub(crate) struct Connection<S> {
     answered: u64,
     /// How it would be closed after the request that was read last.
     farewell: Farewell,
+    seat: Arc<Seat>,
 }
 
 /// What of a request is needed after its head is gone from the buffer.
@@ -77,6 +79,8 @@ enum Turn {
     Deliver(Box<Reply>, Box<crate::head::OwnedRequest>, Traits),
     Forward(Box<Plan>, Traits),
     Refuse(Problem),
+    /// The connection was closed to make room for another.
+    Leave,
 }
 
 /// Whether the connection goes on.
@@ -84,7 +88,13 @@ type Next = Result<Persistence, WireError>;
 
 impl<S: Stream> Connection<S> {
     /// `input` is what was read before the protocol was known.
-    pub(crate) fn new(wire: Wire<S>, input: Input, worker: Arc<Worker>, client: ClientEnd) -> Self {
+    pub(crate) fn new(
+        wire: Wire<S>,
+        input: Input,
+        worker: Arc<Worker>,
+        client: ClientEnd,
+        seat: Arc<Seat>,
+    ) -> Self {
         let live = worker.live();
         let limits = &live.config.limits;
         Self {
@@ -100,6 +110,7 @@ impl<S: Stream> Connection<S> {
             key: Vec::with_capacity(KEY_BYTES),
             answered: 0,
             farewell: Farewell::Lingering,
+            seat,
         }
     }
 
@@ -109,8 +120,17 @@ impl<S: Stream> Connection<S> {
         self.out.clear();
         self.worker.give_back_buffer(std::mem::take(&mut self.out));
         match ended {
-            Ok(()) => self.wire.close(self.farewell()).await,
-            Err(error) => tracing::debug!(client = %self.client.peer.address, %error, "connection ended"),
+            Ok(()) => {
+                self.seat.waits();
+                self.wire.close(self.farewell()).await;
+            }
+            Err(error) => {
+                // Only a write that waits too long ends so: reads have answers of their own.
+                if matches!(error, WireError::TimedOut) {
+                    self.worker.recorder.client_error("write-timeout");
+                }
+                tracing::debug!(client = %self.client.peer.address, %error, "connection ended");
+            }
         }
     }
 
@@ -138,6 +158,7 @@ impl<S: Stream> Connection<S> {
                     self.refuse(&problem);
                     Persistence::Close
                 }
+                Turn::Leave => return Ok(()),
             };
             self.scanner = HeadScanner::default();
             if next == Persistence::Close {
@@ -173,6 +194,9 @@ impl<S: Stream> Connection<S> {
         let Some(head) = self.scanner.parse(self.input.filled(), &self.codec, &mut lines)? else {
             return Ok(Turn::NeedInput);
         };
+        if !self.seat.begins() {
+            return Ok(Turn::Leave);
+        }
         self.answered += 1;
         let traits = Traits::of(&head, self.persistence_after(head.persistence));
         self.farewell = farewell_after(head.persistence, traits);
@@ -211,6 +235,7 @@ impl<S: Stream> Connection<S> {
     /// Waits for more of a request, or for the next one. `false`: the client is done, or there is nothing more to
     /// wait for.
     async fn read_more(&mut self) -> Result<bool, WireError> {
+        self.seat.waits();
         let limits = &self.live.config.limits;
         let between_requests = self.input.is_empty();
         // A client that dribbles a head gets one deadline for all of it, set when its first byte arrives.
@@ -306,13 +331,21 @@ impl<S: Stream> Connection<S> {
         let mut awaited = Awaited::new(reply, &interims);
         let mut pumping = !traits.has_no_body();
         loop {
+            let from_client = async {
+                if pumping {
+                    return pump.step(&mut self.wire, &mut self.input, &live.config.limits).await;
+                }
+                // What was begun for the client ends as the future of the reply is dropped.
+                self.client_gave_up(plan).await;
+                Err(BodyProblem::Wire(WireError::Closed))
+            };
             tokio::select! {
                 biased;
                 coming = awaited.next() => match coming {
                     Coming::Interim(interim) => self.write_interim(&interim, traits).await?,
                     Coming::Reply(reply) => return Ok(Ok(reply)),
                 },
-                step = pump.step(&mut self.wire, &mut self.input, &live.config.limits), if pumping => match step {
+                step = from_client => match step {
                     Ok(pumped) => pumping = pumped == Pumped::More,
                     Err(problem) => return Ok(Err(problem)),
                 },
@@ -369,15 +402,15 @@ impl<S: Stream> Connection<S> {
         if self.farewell() == Farewell::Lingering {
             return self.flush().await;
         }
-        let written = self.wire.write_last(&self.out, self.live.config.limits.write_timeout).await;
+        let written = self.wire.write_last(&self.out, self.live.config.limits.write_pace()).await;
         self.out.clear();
         written
     }
 
     /// Writes what is gathered, and a body behind it.
     async fn write_with(&mut self, body: &[u8]) -> Result<(), WireError> {
-        let stall_max = self.live.config.limits.write_timeout;
-        let written = self.wire.write_all(&[&self.out, body], stall_max).await;
+        let limits = self.live.config.limits.write_pace();
+        let written = self.wire.write_all(&[&self.out, body], limits).await;
         self.out.clear();
         written
     }
@@ -386,7 +419,7 @@ impl<S: Stream> Connection<S> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let written = self.wire.write_all(&[&self.out], self.live.config.limits.write_timeout).await;
+        let written = self.wire.write_all(&[&self.out], self.live.config.limits.write_pace()).await;
         self.out.clear();
         written
     }

@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http1::{BodyDecoder, BodyError, Decoded, Framing, Limits};
+use tokio::time::Instant;
 
 use crate::config::ClientLimits;
 use crate::origin::RequestBodySender;
+use crate::server::pace::Pace;
 use crate::server::wire::{Input, Stream, Wire, WireError};
 
 /// Why a request body can't be read to its end.
@@ -51,6 +53,9 @@ pub(super) struct BodyPump {
     bytes_left: u64,
     bytes_max: u64,
     received_bytes: u64,
+    pace: Pace,
+    /// Since when the client is waited for.
+    waiting_since: Option<Instant>,
 }
 
 /// What a step came to.
@@ -75,6 +80,8 @@ impl BodyPump {
             bytes_left: limits.body_bytes_max,
             bytes_max: limits.body_bytes_max,
             received_bytes: 0,
+            pace: Pace::default(),
+            waiting_since: None,
         }
     }
 
@@ -117,11 +124,21 @@ impl BodyPump {
             }
             Decoded::NeedMore { consumed } => {
                 input.consume(consumed);
-                wire.allow(limits.body_read_timeout);
-                wire.read(input).await?;
+                let now = Instant::now();
+                let since = *self.waiting_since.get_or_insert(now);
+                let patience = self.pace.patience(limits.body_pace());
+                wire.allow(patience.saturating_sub(now - since));
+                let read = wire.read(input).await?;
+                self.waiting_since = None;
+                self.pace.waited(wire.seen() - since, read as u64, limits.body_pace());
                 Ok(Pumped::More)
             }
         }
+    }
+
+    /// The client had no chance to send: nobody looked.
+    pub(super) fn waits_anew(&mut self) {
+        self.waiting_since = None;
     }
 
     fn take(&mut self, data: &[u8]) -> Result<(), BodyProblem> {

@@ -45,6 +45,7 @@ use self::response::Wanted;
 use self::stall::StallGuard;
 use self::stream::{Exchange, Responder};
 use super::deadline::Deadline;
+use super::doorway::Seat;
 use super::wire::Stream;
 use crate::account;
 use crate::config::ClientLimits;
@@ -63,14 +64,19 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Serves a connection to its end.
-pub(crate) async fn serve<S: Stream + 'static>(io: S, worker: Arc<Worker>, client: ClientEnd) {
+pub(crate) async fn serve<S: Stream + 'static>(
+    io: S,
+    worker: Arc<Worker>,
+    client: ClientEnd,
+    seat: Arc<Seat>,
+) {
     let live = worker.live();
     let limits = &live.config.limits;
     let cork = Cork::default();
     let io = Corked::new(StallGuard::new(io, limits.write_timeout), cork.clone());
     let handshake = builder(limits).handshake::<_, Bytes>(io);
     let connection = match tokio::time::timeout(limits.head_read_timeout, Box::pin(handshake)).await {
-        Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client),
+        Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client, seat),
         Ok(Err(error)) => {
             return tracing::debug!(client = %client.peer.address, %error, "no HTTP/2 preface");
         }
@@ -108,6 +114,7 @@ struct Connection<S> {
     /// Scratch space for cache keys.
     key: Vec<u8>,
     answered: u64,
+    seat: Arc<Seat>,
 }
 
 /// Whether new requests are wanted.
@@ -137,6 +144,7 @@ impl<S: Stream + 'static> Connection<S> {
         worker: Arc<Worker>,
         live: Arc<Live>,
         client: ClientEnd,
+        seat: Arc<Seat>,
     ) -> Self {
         let limits = &live.config.limits;
         let idle = IdleClock::new(limits.idle_timeout);
@@ -153,6 +161,7 @@ impl<S: Stream + 'static> Connection<S> {
             resets,
             key: Vec::new(),
             answered: 0,
+            seat,
         }
     }
 
@@ -185,6 +194,7 @@ impl<S: Stream + 'static> Connection<S> {
                 accepted = poll_accept(&mut self.h2, context);
             }
             match accepted {
+                Poll::Ready(Some(Ok(_))) if !self.seat.begins() => Poll::Ready(Event::Closed),
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.cork.push();
                     Poll::Ready(Event::Request(request, respond))
@@ -195,7 +205,10 @@ impl<S: Stream + 'static> Connection<S> {
                     self.idle.stop();
                     Poll::Pending
                 }
-                Poll::Pending => self.idle.poll_passed(context).map(|()| Event::Idle),
+                Poll::Pending => {
+                    self.seat.waits();
+                    self.idle.poll_passed(context).map(|()| Event::Idle)
+                }
             }
         })
         .await

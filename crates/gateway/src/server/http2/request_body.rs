@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use h2::RecvStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 use super::request::too_large;
 use super::response;
 use crate::head::Content;
 use crate::origin::{RequestBody, RequestBodySender};
 use crate::respond::Problem;
+use crate::server::pace::{Pace, PaceLimits};
 use crate::worker::Live;
 
 /// Pieces of a request body between client and origin. Each is at most a frame (16 KiB).
@@ -39,7 +40,8 @@ pub(super) struct BodyPump {
 struct Reader {
     stream: RecvStream,
     bytes_max: u64,
-    stall_max: Duration,
+    limits: PaceLimits,
+    pace: Pace,
     received_bytes: Arc<AtomicU64>,
 }
 
@@ -57,7 +59,8 @@ impl BodyPump {
         let reader = Reader {
             stream,
             bytes_max: limits.body_bytes_max,
-            stall_max: limits.body_read_timeout,
+            limits: limits.body_pace(),
+            pace: Pace::default(),
             received_bytes: Arc::clone(&received_bytes),
         };
         let (report, problem) = oneshot::channel();
@@ -132,7 +135,8 @@ impl Reader {
     }
 
     async fn data(&mut self) -> Result<Option<Bytes>, BodyProblem> {
-        let data = match tokio::time::timeout(self.stall_max, self.stream.data()).await {
+        let since = Instant::now();
+        let data = match timeout(self.pace.patience(self.limits), self.stream.data()).await {
             Err(_) => {
                 let problem =
                     Problem::new(408, "request-body-timeout", "the request body did not arrive in time");
@@ -142,6 +146,7 @@ impl Reader {
             Ok(Some(Err(_))) => return Err(BodyProblem::ClientLeft),
             Ok(Some(Ok(data))) => data,
         };
+        self.pace.waited(since.elapsed(), data.len() as u64, self.limits);
         let received =
             self.received_bytes.fetch_add(data.len() as u64, Ordering::Relaxed) + data.len() as u64;
         if received > self.bytes_max {

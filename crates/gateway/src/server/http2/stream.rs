@@ -13,6 +13,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::HeaderMap;
+use tokio::time::{Instant, timeout};
 
 use super::Resets;
 use super::prepared;
@@ -25,6 +26,7 @@ use crate::head::{ClientEnd, OwnedRequest};
 use crate::origin::RequestBody;
 use crate::reply::{Body, HeadSink, Length, Reply};
 use crate::respond::{self, Problem};
+use crate::server::pace::Pace;
 use crate::worker::{Live, Worker};
 
 /// A stream before its response.
@@ -43,6 +45,8 @@ pub(super) struct Open {
     pub(super) reply: Reply,
     follows: Follows,
     sent_bytes: u64,
+    /// Of the client in opening its windows.
+    pace: Pace,
 }
 
 /// A request that is answered by asking others.
@@ -82,7 +86,8 @@ impl Responder {
         let follows = follows(reply.length, wanted);
         let response = prepared::response(&reply, &self.live);
         let stream = self.respond.send_response(response, follows == Follows::Nothing).ok()?;
-        Some(Open { stream, worker: self.worker, live: self.live, reply, follows, sent_bytes: 0 })
+        let (worker, live, pace) = (self.worker, self.live, Pace::default());
+        Some(Open { stream, worker, live, reply, follows, sent_bytes: 0, pace })
     }
 
     //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
@@ -288,10 +293,15 @@ impl Open {
         if at_once > 0 {
             return Ok(at_once);
         }
+        self.reply.body.wait_for_client(&self.worker);
+        let (since, limits) = (Instant::now(), limits.write_pace());
         let room = poll_fn(|context| self.stream.poll_capacity(context));
-        match tokio::time::timeout(limits.write_timeout, room).await {
+        match timeout(self.pace.patience(limits), room).await {
             Err(_) => Err(Broken::Stalled),
-            Ok(Some(Ok(bytes))) => Ok(bytes),
+            Ok(Some(Ok(bytes))) => {
+                self.pace.waited(since.elapsed(), bytes as u64, limits);
+                Ok(bytes)
+            }
             Ok(Some(Err(_)) | None) => Err(Broken::Client),
         }
     }

@@ -144,6 +144,9 @@ fn pool(scope: &mut Scope<'_>, table: &Table) -> PoolConfig {
         requests_in_flight_max: table.number("requests_in_flight_max"),
         queue_max: table.number("queue_max"),
         queue_timeout: table.duration("queue_timeout"),
+        transfers_max: table.number("transfers_max"),
+        tunnels_max: table.number("tunnels_max"),
+        client_share_percent: table.number("client_share_percent"),
     }
 }
 

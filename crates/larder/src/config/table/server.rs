@@ -3,7 +3,7 @@
 use super::kv::KV;
 use super::origin::ORIGIN;
 use super::site::SITE;
-use super::{FILE, HOUR_MS, KIB, Kind, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row};
+use super::{DAY_MS, FILE, HOUR_MS, KIB, Kind, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row};
 
 /// The main file.
 pub(crate) static ROOT: Section = Section {
@@ -236,8 +236,8 @@ static LIMITS: Section = Section {
             Kind::Integer { min: 1, max: 10_000_000 },
             Preset::Is("10000"),
             Reload::Yes,
-            "Open client connections over all workers; more are closed at accept.",
-            "Each needs a file descriptor, and another towards the origin while it forwards: keep it below half of the process's limit.",
+            "Open client connections over all workers.",
+            "A new one takes the place of one that waits for a request: the one that has waited longest, of the client with most of them. Where none waits, the new one is closed at accept. Each needs a file descriptor, and another towards the origin while it forwards: keep it below half of the process's limit.",
         ),
         row(
             "head_bytes_max",
@@ -277,7 +277,7 @@ static LIMITS: Section = Section {
             Preset::Is("\"10s\""),
             Reload::Yes,
             "From the first byte of a request, or from accept, to the end of its header section (408).",
-            "This is what stops clients that send a header byte now and then to hold connections.",
+            "A client that sends a byte of its header section now and then is closed after this time, and before where others need its connection: see `connections_max`.",
         ),
         row(
             "body_read_timeout",
@@ -286,6 +286,14 @@ static LIMITS: Section = Section {
             Reload::Yes,
             "Between two reads of a request body (408).",
             "",
+        ),
+        row(
+            "body_rate_min",
+            Kind::Size { min: 0, max: TIB },
+            Preset::Is("500"),
+            Reload::Yes,
+            "Bytes of a request body a second, over the time that is waited for them (408); `0` for any.",
+            "A client that is slower uses up `body_read_timeout` bit by bit, so that a byte now and then does not hold an upload. Lower it for clients that send a long request on purpose slowly.",
         ),
         row(
             "idle_timeout",
@@ -301,7 +309,23 @@ static LIMITS: Section = Section {
             Preset::Is("\"30s\""),
             Reload::Yes,
             "Without progress while writing a response; the connection is then closed.",
-            "Also how long an HTTP/1 client that has closed its sending side is waited for while there is nothing to send to it: it may be gone, or still read.",
+            "Also how long, once its response has begun, an HTTP/1 client that has closed its sending side is waited for while there is nothing to send to it: it may be gone, or still read.",
+        ),
+        row(
+            "write_rate_min",
+            Kind::Size { min: 0, max: TIB },
+            Preset::Is("500"),
+            Reload::Yes,
+            "Bytes of a response a second, over the time that is waited for the client to take them; `0` for any.",
+            "A client that is slower uses up `write_timeout` bit by bit; the connection is then closed. Time in which there is nothing to send doesn't count.",
+        ),
+        row(
+            "tunnel_idle_timeout",
+            Kind::Duration { min_ms: 1, max_ms: DAY_MS },
+            Preset::Is("\"5m\""),
+            Reload::Yes,
+            "Without a byte in either direction of a tunnel (WebSocket); it is then closed.",
+            "Most applications send something at least every minute. `origin.pool.tunnels_max` limits their number.",
         ),
         row(
             "requests_per_connection_max",

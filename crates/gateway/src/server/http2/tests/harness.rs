@@ -32,6 +32,7 @@ use crate::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::loops::Instance;
 use crate::origin::Origins;
 use crate::route::{LiveSite, Routes};
+use crate::server::doorway::{Doorway, Seat};
 use crate::server::wire::Stream;
 use crate::worker::{Drain, Live, Shared, Worker};
 
@@ -46,8 +47,11 @@ pub(in crate::server::http2) fn limits() -> ClientLimits {
         body_bytes_max: 1024 * 1024,
         head_read_timeout: LONG,
         body_read_timeout: LONG,
+        body_rate_min: 0,
         idle_timeout: LONG,
         write_timeout: LONG,
+        write_rate_min: 0,
+        tunnel_idle_timeout: LONG,
         requests_per_connection_max: 1000,
         http2_streams_max: 16,
         http2_resets_max: 16,
@@ -163,6 +167,10 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(read).unwrap()
 }
 
+pub(super) fn seat(worker: &Worker) -> Arc<Seat> {
+    worker.shared.doorway.enter(0, crate::client::Client::of(client().peer.ip())).0
+}
+
 pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     let telemetry = Telemetry::new(1);
     let origins = Arc::new(Origins::new(Handle::current()));
@@ -186,6 +194,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
         telemetry,
         connections: AtomicUsize::new(0),
         instance: Instance::new(),
+        doorway: Doorway::new(1),
         drain: Drain::default(),
         errands: tokio::sync::mpsc::channel(1).0,
     };
@@ -197,7 +206,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
         workers: 1,
     };
     let access = AccessLog::open(log).unwrap().worker(0);
-    Arc::new(Worker::new(Arc::new(shared), recorder, access))
+    Arc::new(Worker::new(Arc::new(shared), 0, recorder, access))
 }
 
 fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
@@ -256,6 +265,9 @@ fn origin_config(address: SocketAddr) -> OriginConfig {
             requests_in_flight_max: 64,
             queue_max: 64,
             queue_timeout: LONG,
+            transfers_max: 64,
+            tunnels_max: 64,
+            client_share_percent: 100,
         },
     }
 }
@@ -292,7 +304,7 @@ impl Client {
 
     pub(super) async fn connect_with(worker: &Arc<Worker>, builder: &h2::client::Builder) -> Self {
         let (near, far) = duplex(64 * 1024);
-        tokio::spawn(super::super::serve(near, Arc::clone(worker), client()));
+        tokio::spawn(super::super::serve(near, Arc::clone(worker), client(), seat(worker)));
         let (send, connection) = builder.handshake(far).await.unwrap();
         Self { send, connection: tokio::spawn(connection) }
     }
@@ -436,7 +448,7 @@ impl RawClient {
         let (near, io) = duplex(64 * 1024);
         let near = Counted::new(near, usize::MAX);
         let writes = near.writes();
-        tokio::spawn(super::super::serve(near, Arc::clone(worker), client()));
+        tokio::spawn(super::super::serve(near, Arc::clone(worker), client(), seat(worker)));
         let mut client = Self { io, writes };
         client.io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
         client.send(&[frame(SETTINGS, 0, 0, &[])]).await;

@@ -393,7 +393,8 @@ async fn an_idle_connection_ends_even_if_the_client_does_not_answer() {
 async fn a_client_without_a_preface_is_dropped() {
     let worker = worker(SocketAddr::from(([127, 0, 0, 1], 9)), limits());
     let (near, mut far) = duplex(1024);
-    let served = tokio::spawn(serve(near, worker, client()));
+    let seat = seat(&worker);
+    let served = tokio::spawn(serve(near, worker, client(), seat));
     far.write_all(b"PRI * ").await.unwrap();
     served.await.unwrap();
     far.read_to_end(&mut Vec::new()).await.unwrap();

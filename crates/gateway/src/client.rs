@@ -1,0 +1,101 @@
+//! Whom a request is counted for, where limits hold for each client.
+
+use std::net::{IpAddr, SocketAddr};
+
+use caching::{FieldLine, fields};
+use ipnet::IpNet;
+
+use crate::head::{OwnedRequest, Trust};
+
+/// An address, or a network of IPv6 that one customer usually has: one host alone can have any address of its /64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Client {
+    V4([u8; 4]),
+    V6([u8; 8]),
+}
+
+impl Client {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.octets()),
+            IpAddr::V6(address) => {
+                let mut network = [0; 8];
+                network.copy_from_slice(&address.octets()[..8]);
+                Self::V6(network)
+            }
+        }
+    }
+
+    /// Who made a request: the peer, or whom a trusted proxy names. `None` where that names nobody: all its clients
+    /// would share what is meant for one.
+    pub(crate) fn of_request(request: &OwnedRequest, trusted: &[IpNet]) -> Option<Self> {
+        match request.peer.trust {
+            Trust::Untrusted => Some(Self::of(request.peer.ip())),
+            Trust::Trusted => named(&request.fields.to_lines(), trusted).map(Self::of),
+        }
+    }
+}
+
+/// The last address in `X-Forwarded-For`, or else in `Forwarded`, that is not itself a trusted proxy. What stands before it
+/// anybody may have written.
+fn named(lines: &[FieldLine<'_>], trusted: &[IpNet]) -> Option<IpAddr> {
+    let mut way: Vec<_> = fields::members(lines, "x-forwarded-for").map(address).collect();
+    if way.is_empty() {
+        way = fields::members(lines, "forwarded").map(|element| address(forwarded_for(element)?)).collect();
+    }
+    let is_trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
+    way.into_iter().rev().find(|hop| !hop.as_ref().is_some_and(is_trusted)).flatten()
+}
+
+/// The `for` of an element of `Forwarded` (RFC 7239 section 4).
+fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
+    let pairs = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let is_for = |pair: &&[u8]| pair.len() > 4 && pair[..4].eq_ignore_ascii_case(b"for=");
+    pairs.into_iter().find(is_for).map(|pair| &pair[4..])
+}
+
+/// An address with or without port, brackets and quotes.
+fn address(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?.trim().trim_matches('"');
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|socket| socket.ip()));
+    address.ok().map(|address| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trusted_proxy_names_the_client() {
+        let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        let check = |name: &str, value: &str, expected: Option<&str>| {
+            let lines = [(name, value.as_bytes())];
+            assert_eq!(
+                named(&lines, &trusted),
+                expected.map(|text| text.parse().unwrap()),
+                "{name}: {value}"
+            );
+        };
+        check("x-forwarded-for", "192.0.2.1", Some("192.0.2.1"));
+        check("x-forwarded-for", "198.51.100.1, 192.0.2.1, 10.1.1.1", Some("192.0.2.1"));
+        check("x-forwarded-for", "192.0.2.1:4711", Some("192.0.2.1"));
+        check("x-forwarded-for", "[2001:db8::1]:4711", Some("2001:db8::1"));
+        check("x-forwarded-for", "2001:db8::1, fd00::7", Some("2001:db8::1"));
+        check("x-forwarded-for", "192.0.2.1, unknown", None);
+        check("x-forwarded-for", "10.0.0.1, 10.0.0.2", None);
+        check("forwarded", "for=192.0.2.1;proto=https, For=\"10.0.0.1:80\";by=x", Some("192.0.2.1"));
+        check("forwarded", "proto=https;for=\"[2001:db8::1]\"", Some("2001:db8::1"));
+        check("forwarded", "proto=https", None);
+        check("x-other", "192.0.2.1", None);
+    }
+
+    #[test]
+    fn addresses_of_one_network_of_ipv6_are_one_client() {
+        let client = |text: &str| Client::of(text.parse().unwrap());
+        assert_eq!(client("2001:db8::1"), client("2001:db8::ffff:1"));
+        assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
+        assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
+        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+    }
+}

@@ -1,0 +1,251 @@
+//! Who uses something of which there is a limited number, and who waits for it: a state without clock and tasks.
+//!
+//! No client uses more than its share, nor takes more than its share of the queue. Who waits gets its turn in the order
+//! of arrival, except that those whose client has its share already let others pass.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::client::Client;
+
+/// How many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    pub(super) places_max: usize,
+    pub(super) queue_max: usize,
+    /// What one client may have of both, in percent; one at least.
+    pub(super) client_share_percent: usize,
+}
+
+/// A limited number of places with a queue of `W`.
+#[derive(Debug)]
+pub(super) struct Line<W> {
+    rules: Rules,
+    used: usize,
+    clients: HashMap<Client, Part>,
+    /// In the order of their numbers.
+    waiting: VecDeque<Waiting<W>>,
+    next_number: u64,
+}
+
+/// What one client has. There is none for clients that have nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Part {
+    used: usize,
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Waiting<W> {
+    number: u64,
+    client: Option<Client>,
+    waiter: W,
+}
+
+/// Why nothing is to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// All is taken.
+    Full,
+    /// The client has its share.
+    ClientShare,
+}
+
+impl Rules {
+    fn share_of(self, count: usize) -> usize {
+        count.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
+    }
+}
+
+impl<W> Line<W> {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self { rules, used: 0, clients: HashMap::new(), waiting: VecDeque::new(), next_number: 0 }
+    }
+
+    /// Takes a place. Clients that nobody can name have no share.
+    pub(super) fn enter(&mut self, client: Option<Client>) -> Result<(), Obstacle> {
+        self.obstacle(client).map_or(Ok(()), Err)?;
+        self.used += 1;
+        self.change(client, |part| part.used += 1);
+        Ok(())
+    }
+
+    /// Queues; the number is for [`Self::give_up`].
+    pub(super) fn queue(&mut self, client: Option<Client>, waiter: W) -> Result<u64, Obstacle> {
+        if self.waiting.len() >= self.rules.queue_max {
+            return Err(Obstacle::Full);
+        }
+        if self.part(client).waiting >= self.rules.share_of(self.rules.queue_max) {
+            return Err(Obstacle::ClientShare);
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.waiting.push_back(Waiting { number, client, waiter });
+        self.change(client, |part| part.waiting += 1);
+        Ok(number)
+    }
+
+    /// Gives a place back. It goes to the one that is returned, if any.
+    pub(super) fn leave(&mut self, client: Option<Client>) -> Option<(Option<Client>, W)> {
+        self.used -= 1;
+        self.change(client, |part| part.used -= 1);
+        let next = self.waiting.iter().position(|waiting| self.obstacle(waiting.client).is_none())?;
+        let Waiting { client, waiter, .. } = self.waiting.remove(next)?;
+        self.used += 1;
+        self.change(client, |part| (part.used, part.waiting) = (part.used + 1, part.waiting - 1));
+        Some((client, waiter))
+    }
+
+    /// Leaves the queue; nothing happens where the number is not in it any more.
+    pub(super) fn give_up(&mut self, number: u64) -> Option<W> {
+        let place = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()?;
+        let Waiting { client, waiter, .. } = self.waiting.remove(place)?;
+        self.change(client, |part| part.waiting -= 1);
+        Some(waiter)
+    }
+
+    /// Whether somebody waits for what this client has.
+    pub(super) fn wants_from(&self, client: Option<Client>) -> bool {
+        let is_full = self.used >= self.rules.places_max;
+        !self.waiting.is_empty() && (is_full || client.is_some() && self.part(client).waiting > 0)
+    }
+
+    /// What is in the way of one more for this client.
+    pub(super) fn obstacle(&self, client: Option<Client>) -> Option<Obstacle> {
+        if self.used >= self.rules.places_max {
+            return Some(Obstacle::Full);
+        }
+        let share = self.rules.share_of(self.rules.places_max);
+        (self.part(client).used >= share).then_some(Obstacle::ClientShare)
+    }
+
+    fn part(&self, client: Option<Client>) -> Part {
+        client.and_then(|client| self.clients.get(&client)).copied().unwrap_or_default()
+    }
+
+    fn change(&mut self, client: Option<Client>, change: impl FnOnce(&mut Part)) {
+        let Some(client) = client else { return };
+        let part = self.clients.entry(client).or_default();
+        change(part);
+        if *part == Part::default() {
+            self.clients.remove(&client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn client(number: u8) -> Option<Client> {
+        // Number 0 is nobody in particular.
+        (number > 0).then(|| Client::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))))
+    }
+
+    #[test]
+    fn a_client_gets_its_share_and_others_the_rest() {
+        use Obstacle::{ClientShare, Full};
+        // Places, share in percent, who enters, and what comes of it.
+        let cases: [(usize, usize, &[u8], &[Option<Obstacle>]); 6] = [
+            (4, 50, &[1, 1, 1, 2, 2, 3], &[None, None, Some(ClientShare), None, None, Some(Full)]),
+            (4, 25, &[1, 1, 2], &[None, Some(ClientShare), None]),
+            (4, 100, &[1, 1, 1, 1, 2], &[None, None, None, None, Some(Full)]),
+            (3, 50, &[1, 1, 1], &[None, None, Some(ClientShare)]),
+            (1, 1, &[1, 1], &[None, Some(Full)]),
+            (3, 50, &[0, 0, 0, 1], &[None, None, None, Some(Full)]),
+        ];
+        for (places_max, client_share_percent, clients, expected) in cases {
+            let mut line = Line::<()>::new(Rules { places_max, queue_max: 0, client_share_percent });
+            let got: Vec<_> = clients.iter().map(|number| line.enter(client(*number)).err()).collect();
+            assert_eq!(got, expected, "{places_max} places, {client_share_percent} %, {clients:?}");
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Ask(u8),
+        /// Who entered at this place of the list leaves.
+        Leave(usize),
+        /// Who waits at this place of the list gives up.
+        GiveUp(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0_u8..5).prop_map(Step::Ask),
+            2 => any::<usize>().prop_map(Step::Leave),
+            1 => any::<usize>().prop_map(Step::GiveUp),
+        ]
+    }
+
+    /// Whoever is inside, and whoever waits with its number and client.
+    #[derive(Default)]
+    struct Model {
+        inside: Vec<u8>,
+        waiting: Vec<(u64, u8)>,
+    }
+
+    impl Model {
+        fn apply(&mut self, line: &mut Line<u8>, step: Step) {
+            match step {
+                Step::Ask(number) if line.enter(client(number)).is_ok() => self.inside.push(number),
+                Step::Ask(number) => {
+                    if let Ok(ticket) = line.queue(client(number), number) {
+                        self.waiting.push((ticket, number));
+                    }
+                }
+                Step::Leave(at) if !self.inside.is_empty() => {
+                    let number = self.inside.remove(at % self.inside.len());
+                    if let Some((who, waiter)) = line.leave(client(number)) {
+                        assert_eq!(who, client(waiter));
+                        let first = self.waiting.iter().position(|(_, number)| *number == waiter);
+                        self.waiting.remove(first.expect("only who waits is let in"));
+                        self.inside.push(waiter);
+                    }
+                }
+                Step::GiveUp(at) if !self.waiting.is_empty() => {
+                    let (ticket, number) = self.waiting.remove(at % self.waiting.len());
+                    assert_eq!(line.give_up(ticket), Some(number));
+                    assert_eq!(line.give_up(ticket), None);
+                }
+                Step::Leave(_) | Step::GiveUp(_) => {}
+            }
+        }
+
+        fn check(&self, line: &Line<u8>) {
+            let of = |number: u8| self.inside.iter().filter(|inside| **inside == number).count();
+            assert_eq!((line.used, line.waiting.len()), (self.inside.len(), self.waiting.len()));
+            assert!(line.used <= line.rules.places_max && line.waiting.len() <= line.rules.queue_max);
+            for number in 1..5 {
+                assert!(of(number) <= line.rules.share_of(line.rules.places_max));
+            }
+            // Nobody waits who could go on.
+            assert!(self.waiting.iter().all(|(_, number)| line.obstacle(client(*number)).is_some()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_place_is_lost_or_given_twice(
+            places_max in 1_usize..6,
+            queue_max in 0_usize..6,
+            client_share_percent in 1_usize..=100,
+            steps in proptest::collection::vec(step(), 0..200),
+        ) {
+            let mut line = Line::new(Rules { places_max, queue_max, client_share_percent });
+            let mut model = Model::default();
+            for step in steps {
+                model.apply(&mut line, step);
+                model.check(&line);
+            }
+            while !model.inside.is_empty() {
+                model.apply(&mut line, Step::Leave(0));
+                model.check(&line);
+            }
+            prop_assert!(line.clients.is_empty() && line.waiting.is_empty() && line.used == 0);
+        }
+    }
+}

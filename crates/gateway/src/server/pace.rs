@@ -1,0 +1,98 @@
+//! How slow a client may be: a state without a clock.
+//!
+//! A time limit between two pieces alone lets a client hold what it has for ever, with a byte now and then. So waiting uses
+//! up credit, and bytes earn it: a client of at least the lowest rate allowed never runs out, one of half of it does after
+//! twice the time limit.
+
+use std::time::Duration;
+
+/// What a client may use, as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PaceLimits {
+    /// Longest time without any progress.
+    pub(crate) stall_max: Duration,
+    /// Bytes a second, over the time that was waited for the client; 0: any.
+    pub(crate) rate_min: u64,
+}
+
+/// The time that a client has used up, and not earned again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pace {
+    used: Duration,
+}
+
+impl Pace {
+    /// How long the next bytes may take.
+    pub(crate) fn patience(self, limits: PaceLimits) -> Duration {
+        limits.stall_max.saturating_sub(self.used)
+    }
+
+    /// So much time was waited for so many bytes.
+    pub(crate) fn waited(&mut self, waited: Duration, bytes: u64, limits: PaceLimits) {
+        self.used = match limits.rate_min {
+            0 => Duration::ZERO,
+            rate_min => {
+                let earned_us = bytes.saturating_mul(1_000_000) / rate_min;
+                let used = self.used.saturating_add(waited).min(limits.stall_max);
+                used.saturating_sub(Duration::from_micros(earned_us))
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: PaceLimits = PaceLimits { stall_max: Duration::from_secs(30), rate_min: 500 };
+
+    /// How many pieces a client that needs `pause` for each gets through before its time is up, of 10,000.
+    fn pieces(pause: Duration, bytes: u64, limits: PaceLimits) -> usize {
+        let mut pace = Pace::default();
+        let in_time = |_: &usize| {
+            let is_in_time = pause < pace.patience(limits);
+            pace.waited(pause, bytes, limits);
+            is_in_time
+        };
+        (0..10_000).take_while(in_time).count()
+    }
+
+    #[test]
+    fn a_byte_now_and_then_is_not_enough() {
+        let seconds = Duration::from_secs;
+        let cases = [
+            // As fast as asked for, in small and in large pieces.
+            (seconds(1), 500, LIMITS, 10_000),
+            (seconds(20), 10_000, LIMITS, 10_000),
+            // Half as fast, and next to nothing.
+            (seconds(1), 250, LIMITS, 58),
+            (seconds(10), 1, LIMITS, 3),
+            (seconds(29), 1, LIMITS, 1),
+            (seconds(31), 1_000_000, LIMITS, 0),
+            // Without a lowest rate.
+            (seconds(29), 1, PaceLimits { rate_min: 0, ..LIMITS }, 10_000),
+            (seconds(31), 1, PaceLimits { rate_min: 0, ..LIMITS }, 0),
+        ];
+        for (pause, bytes, limits, expected) in cases {
+            assert_eq!(pieces(pause, bytes, limits), expected, "{bytes} bytes in {pause:?}, {limits:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn who_keeps_the_rate_is_never_late(
+            rate_min in 1_u64..1_000_000,
+            pauses_ms in proptest::collection::vec(1_u64..29_000, 1..200),
+        ) {
+            let limits = PaceLimits { rate_min, ..LIMITS };
+            let mut pace = Pace::default();
+            for pause_ms in pauses_ms {
+                let pause = Duration::from_millis(pause_ms);
+                prop_assert!(pause < pace.patience(limits));
+                pace.waited(pause, (pause_ms * rate_min).div_ceil(1000) + 1, limits);
+            }
+        }
+    }
+}
