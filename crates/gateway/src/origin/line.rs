@@ -145,11 +145,13 @@ mod tests {
         (number > 0).then(|| Client::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))))
     }
 
+    /// Places, share in percent, who enters, and what comes of it.
+    type Case<'a> = (usize, usize, &'a [u8], &'a [Option<Obstacle>]);
+
     #[test]
     fn a_client_gets_its_share_and_others_the_rest() {
         use Obstacle::{ClientShare, Full};
-        // Places, share in percent, who enters, and what comes of it.
-        let cases: [(usize, usize, &[u8], &[Option<Obstacle>]); 6] = [
+        let cases: [Case<'_>; 6] = [
             (4, 50, &[1, 1, 1, 2, 2, 3], &[None, None, Some(ClientShare), None, None, Some(Full)]),
             (4, 25, &[1, 1, 2], &[None, Some(ClientShare), None]),
             (4, 100, &[1, 1, 1, 1, 2], &[None, None, None, None, Some(Full)]),

@@ -188,9 +188,12 @@ mod tests {
         Client::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)))
     }
 
+    /// Clients with their times, and the order in which they make room.
+    type Case<'a> = (&'a [(u8, u64)], &'a [usize]);
+
     #[test]
     fn the_client_with_most_makes_room_and_its_oldest_first() {
-        let cases: [(&[(u8, u64)], &[usize]); 4] = [
+        let cases: [Case<'_>; 4] = [
             (&[], &[]),
             (&[(1, 3), (2, 1), (3, 2)], &[1, 2, 0]),
             (&[(1, 1), (2, 5), (2, 4), (2, 6)], &[2, 1, 3, 0]),
