@@ -11,7 +11,8 @@ use crate::config::tree::Table;
 /// The path, whatever is wrong with it.
 pub(super) fn save_file(scope: &mut Scope<'_>, table: &Table) -> Option<PathBuf> {
     let (node, path) = (table.node("save_file")?, scope.path(table, "save_file")?);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     if let Err(message) = check_place(&path, folder) {
         scope.error(node, message);
         return Some(path);
