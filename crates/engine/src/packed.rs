@@ -44,7 +44,8 @@ impl Stored {
     }
 
     /// That it takes.
-    pub(crate) fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Plain(value) => value.capacity(),
             Self::Packed(packed) => packed.bytes.len(),

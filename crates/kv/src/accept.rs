@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use socket2::{SockRef, TcpKeepalive};
@@ -37,21 +38,39 @@ pub(crate) enum Refusal {
     Socket(#[from] io::Error),
 }
 
+/// A client that may not come in.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) refusal: Refusal,
+    /// Its socket, if it was told why.
+    pub(crate) told: Option<TcpStream>,
+}
+
 pub(crate) fn admit(
     mut socket: TcpStream,
     client: SocketAddr,
     security: Security,
     shared: &Shared,
     limits: &Limits,
-) -> Result<Transport, Refusal> {
+) -> Result<Transport, Refused> {
     if let Err(refusal) = check(client, shared, limits) {
         // As much as the empty buffer of a new socket takes.
-        let _ = socket.write_all(format!("-{refusal}\r\n").as_bytes());
-        return Err(refusal);
+        let told = socket.write_all(format!("-{refusal}\r\n").as_bytes());
+        return Err(Refused { refusal, told: told.ok().map(|()| socket) });
     }
+    begin(socket, security, shared, limits).map_err(|refusal| Refused { refusal, told: None })
+}
+
+fn begin(
+    socket: TcpStream,
+    security: Security,
+    shared: &Shared,
+    limits: &Limits,
+) -> Result<Transport, Refusal> {
     socket.set_nodelay(true)?;
     if !limits.keepalive.is_zero() {
-        SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(limits.keepalive))?;
+        let silence = limits.keepalive.min(KEEPALIVE_MAX);
+        SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(silence))?;
     }
     match security {
         Security::Plain => Ok(Transport::Plain(socket)),
@@ -62,11 +81,15 @@ pub(crate) fn admit(
     }
 }
 
+/// The kernel takes no more, and refuses the socket otherwise.
+const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
+
 fn check(client: SocketAddr, shared: &Shared, limits: &Limits) -> Result<(), Refusal> {
     if !shared.access.read().admits(client) {
         return Err(Refusal::Protected);
     }
-    if shared.clients.count() >= limits.clients_max {
+    // Who has not been let in yet makes way: they could otherwise keep out everybody.
+    if shared.clients.count() >= limits.clients_max && !shared.end_oldest_stranger() {
         return Err(Refusal::ClientsOverLimit);
     }
     Ok(())

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::limits::Limits;
+use crate::limits::{Limits, OutputLimit};
+use crate::output::Output;
 use crate::reply::Version;
 use crate::subscriptions::Receiver;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -18,6 +19,8 @@ pub(crate) struct Clients {
     open: Mutex<BTreeMap<u64, Arc<Client>>>,
     /// Of `open`, to be read without its lock.
     count: AtomicUsize,
+    /// Those that have more to read than they may have for long.
+    late: Mutex<BTreeMap<u64, Arc<Client>>>,
 }
 
 /// One client. Its worker alone writes the facts; anybody may read them, post to it, or end it.
@@ -90,9 +93,15 @@ pub(crate) struct Place {
     pub(crate) number: usize,
 }
 
-/// A client has more mail than it may have, and is closed for it.
+/// Whether a client has more to read than it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MailOverLimit;
+pub(crate) enum Backlog {
+    Fine,
+    /// It may have so much for a while.
+    Late,
+    /// The client is to be closed.
+    OverLimit,
+}
 
 impl Clients {
     /// Adds a connection.
@@ -105,6 +114,7 @@ impl Clients {
     }
 
     pub(crate) fn remove(&self, id: u64) {
+        self.late.lock().remove(&id);
         if self.open.lock().remove(&id).is_some() {
             self.count.fetch_sub(1, Relaxed);
         }
@@ -126,6 +136,28 @@ impl Clients {
             .filter(|client| !client.is_killed() && !client.facts.is_kept.load(Relaxed))
             .max_by_key(|client| client.buffers_bytes())
             .cloned()
+    }
+
+    /// It has more to read than it may have for long.
+    pub(crate) fn note_late(&self, id: u64) {
+        if let Some(client) = self.find(id) {
+            self.late.lock().insert(id, client);
+        }
+    }
+
+    /// Those that had more to read than they may have for so long that they are to be closed. Who has read it is forgotten.
+    pub(crate) fn too_late(&self, limits: &Limits) -> Vec<Arc<Client>> {
+        let mut late = self.late.lock();
+        let mut over = Vec::new();
+        late.retain(|_, client| match client.backlog(0, limits) {
+            Backlog::Fine => false,
+            Backlog::Late => true,
+            Backlog::OverLimit => {
+                over.push(Arc::clone(client));
+                false
+            }
+        });
+        over
     }
 
     /// How many there are.
@@ -162,25 +194,16 @@ impl Client {
     }
 
     /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far. `account` learns how many bytes
-    /// of memory that takes, before anybody can give them back.
-    ///
-    /// # Errors
-    /// When more waits for it than may: the client is closed then.
-    pub(crate) fn post(
-        &self,
-        message: &[u8],
-        limits: &Limits,
-        account: impl FnOnce(usize),
-    ) -> Result<(), MailOverLimit> {
+    /// of memory that takes, before anybody can give them back. Where more waits for it than may, it is not posted.
+    pub(crate) fn post(&self, message: &[u8], limits: &Limits, account: impl FnOnce(usize)) -> Backlog {
         let mut mailbox = self.mailbox.lock();
         if mailbox.is_closed {
-            return Ok(());
+            return Backlog::Fine;
         }
         let waiting_bytes = mailbox.bytes.len() + message.len() + self.facts.unsent_bytes.load(Relaxed);
-        if mailbox.is_over(waiting_bytes, limits) {
-            drop(mailbox);
-            self.kill();
-            return Err(MailOverLimit);
+        let backlog = mailbox.look(waiting_bytes, &limits.messages);
+        if backlog == Backlog::OverLimit {
+            return backlog;
         }
         let before_bytes = mailbox.bytes.capacity();
         mailbox.bytes.extend_from_slice(message);
@@ -190,7 +213,14 @@ impl Client {
         if !is_known {
             self.place.worker.call(self.place.number);
         }
-        Ok(())
+        backlog
+    }
+
+    /// Whether it has too much to read, with so many bytes more.
+    pub(crate) fn backlog(&self, more_bytes: usize, limits: &Limits) -> Backlog {
+        let mut mailbox = self.mailbox.lock();
+        let waiting_bytes = mailbox.bytes.len() + more_bytes + self.facts.unsent_bytes.load(Relaxed);
+        mailbox.look(waiting_bytes, if self.listens() { &limits.messages } else { &limits.replies })
     }
 
     pub(crate) fn has_mail(&self) -> bool {
@@ -198,7 +228,7 @@ impl Client {
     }
 
     /// Appends what was posted; how many bytes of memory are free then.
-    pub(crate) fn take_mail(&self, out: &mut Vec<u8>) -> usize {
+    pub(crate) fn take_mail(&self, out: &mut Output) -> usize {
         let mut mailbox = self.mailbox.lock();
         self.has_mail.store(false, SeqCst);
         let bytes = std::mem::take(&mut mailbox.bytes);
@@ -220,11 +250,16 @@ impl Client {
         facts.for_each(|(fact, count)| fact.store(count, Relaxed));
     }
 
+    /// Whether it is sent what it has not asked for.
+    pub(crate) fn listens(&self) -> bool {
+        self.is_subscribed() || self.facts.is_monitor.load(Relaxed)
+    }
+
     pub(crate) fn is_subscribed(&self) -> bool {
         self.facts.subscribed.iter().any(|count| count.load(Relaxed) > 0)
     }
 
-    fn buffers_bytes(&self) -> usize {
+    pub(crate) fn buffers_bytes(&self) -> usize {
         self.facts.unread_bytes.load(Relaxed) + self.unsent_bytes()
     }
 
@@ -235,8 +270,7 @@ impl Client {
 
     /// Whether it has said nothing for so long, and does not listen either.
     pub(crate) fn is_idle(&self, idle_ms: u64, now_ms: u64) -> bool {
-        let listens = self.is_subscribed() || self.facts.is_monitor.load(Relaxed);
-        !listens && now_ms.saturating_sub(self.facts.seen_ms.load(Relaxed)) >= idle_ms
+        !self.listens() && now_ms.saturating_sub(self.facts.seen_ms.load(Relaxed)) >= idle_ms
     }
 
     /// Ends the connection, as soon as its worker comes to it.
@@ -251,14 +285,19 @@ impl Client {
 }
 
 impl Mailbox {
-    fn is_over(&mut self, waiting_bytes: usize, limits: &Limits) -> bool {
+    fn look(&mut self, waiting_bytes: usize, limit: &OutputLimit) -> Backlog {
         let is_above = |bytes_max: usize| bytes_max > 0 && waiting_bytes > bytes_max;
-        if !is_above(limits.mail_bytes_soft) {
+        let is_late = is_above(limit.bytes_soft);
+        if !is_late {
             self.over_since = None;
-            return is_above(limits.mail_bytes_max);
         }
-        let since = *self.over_since.get_or_insert_with(Instant::now);
-        is_above(limits.mail_bytes_max) || since.elapsed() >= limits.mail_patience
+        let is_too_late =
+            is_late && self.over_since.get_or_insert_with(Instant::now).elapsed() >= limit.patience;
+        match () {
+            () if is_above(limit.bytes_max) || is_too_late => Backlog::OverLimit,
+            () if is_late => Backlog::Late,
+            () => Backlog::Fine,
+        }
     }
 }
 

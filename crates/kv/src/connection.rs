@@ -1,13 +1,16 @@
 //! One client: its socket, and what is under way on it.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::clients::Client;
+use crate::clients::{Backlog, Client};
 use crate::conversation::{Context, Conversation, Pause};
-use crate::limits::Limits;
+use crate::endings::Ending;
+use crate::limits::{Limits, OutputLimit};
+use crate::output::{Output, Sent, Unsent};
 use crate::session::Session;
+use crate::strangers;
 use crate::transport::{self, Transport};
 
 /// Growth of what is unread for which keys make room at once: that of a long value. What is less can wait for the next write, which is nearer.
@@ -21,12 +24,22 @@ pub(crate) struct Connection {
     transport: Transport,
     conversation: Conversation,
     /// What the socket did not take.
-    unsent: Vec<u8>,
-    sent: usize,
+    unsent: Unsent,
     /// An event told that the client sends no more: no other will, so what was read is not all until the end is read too.
     is_ending: bool,
+    standing: Standing,
     /// Of its buffers, as the server knows them.
     accounted_bytes: usize,
+}
+
+/// Whether the client was let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Not yet, since then.
+    Stranger {
+        since_ms: u64,
+    },
+    Guest,
 }
 
 /// What is to become of a connection.
@@ -40,6 +53,8 @@ pub(crate) enum Then {
     Alone,
     /// Go on when CLIENT PAUSE is over.
     Later,
+    /// Everything was said: close it when the client has read that.
+    Leave,
     Close,
 }
 
@@ -47,13 +62,24 @@ pub(crate) enum Then {
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pub(crate) input: Vec<u8>,
-    pub(crate) output: Vec<u8>,
+    pub(crate) output: Output,
 }
+
+impl Buffers {
+    pub(crate) fn new() -> Self {
+        Self { input: vec![0; INPUT_BYTES], output: Output::with_capacity(OUTPUT_BYTES) }
+    }
+}
+
+/// Read at once: a request with a value of 64 KiB, and no second read for it. A batch that is larger goes on after the others.
+pub(crate) const INPUT_BYTES: usize = 128 << 10;
+pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 
 impl Connection {
     pub(crate) fn new(transport: Transport, session: Session) -> Self {
         let conversation = Conversation::new(session);
-        Self { transport, conversation, unsent: Vec::new(), sent: 0, is_ending: false, accounted_bytes: 0 }
+        let (unsent, standing) = (Unsent::default(), Standing::Guest);
+        Self { transport, conversation, unsent, is_ending: false, standing, accounted_bytes: 0 }
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
@@ -73,28 +99,80 @@ impl Connection {
     /// Reads once, executes what is there, and writes the replies.
     pub(crate) fn turn(&mut self, context: &Context<'_>, buffers: &mut Buffers, limits: &Limits) -> Then {
         let then = if self.client().is_killed() { Then::Close } else { self.go_on(context, buffers) };
-        let bytes = self.conversation.unread_bytes() + self.unsent.capacity();
-        if bytes != self.accounted_bytes {
+        buffers.output.shrink(OUTPUT_BYTES);
+        self.see_standing(context);
+        let bytes = self.conversation.unread_bytes() + self.unsent.held_bytes();
+        // While it does not read, what it is to read changes without its memory.
+        if bytes != self.accounted_bytes || !self.unsent.is_empty() {
             self.account(bytes, context);
         }
-        if self.conversation.unread_bytes() > limits.query_bytes_max {
-            tracing::warn!(client = %self.client().ends.client, "closed: its request is above the limit of the query buffer");
-            return Then::Close;
+        match self.excess(context, limits) {
+            None => then,
+            Some(ending) => {
+                context.shared.endings.add(ending);
+                Then::Close
+            }
         }
-        then
+    }
+
+    /// Whether it is let in by now: it has given the password, or said RESET since.
+    pub(crate) fn see_standing(&mut self, context: &Context<'_>) {
+        let is_stranger = self.conversation.is_of_stranger() || self.transport.is_handshaking();
+        if is_stranger == (self.standing == Standing::Guest) {
+            self.account(0, context);
+            let strangers = &context.shared.strangers;
+            self.standing = match self.standing {
+                Standing::Guest => {
+                    strangers.add(self.client(), context.now_ms);
+                    Standing::Stranger { since_ms: context.now_ms }
+                }
+                Standing::Stranger { since_ms } => {
+                    strangers.remove(self.client(), since_ms);
+                    Standing::Guest
+                }
+            };
+        }
+    }
+
+    /// What it has too much of, to be closed for it.
+    fn excess(&self, context: &Context<'_>, limits: &Limits) -> Option<Ending> {
+        let client = self.client();
+        if self.conversation.unread_bytes() > limits.query_bytes_max {
+            tracing::warn!(client = %client.ends.client, "closed: its request is above the limit of the query buffer");
+            return Some(Ending::Request);
+        }
+        let is_listening = client.listens();
+        let limit = if is_listening { &limits.messages } else { &limits.replies };
+        if self.unsent.is_empty() || *limit == OutputLimit::default() {
+            return None;
+        }
+        match client.backlog(0, limits) {
+            Backlog::Fine => None,
+            Backlog::Late => {
+                context.shared.clients.note_late(client.id);
+                None
+            }
+            Backlog::OverLimit => {
+                tracing::warn!(client = %client.ends.client, "closed: it does not read what it is sent");
+                Some(if is_listening { Ending::Messages } else { Ending::Replies })
+            }
+        }
     }
 
     fn go_on(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {
-        if !self.flush() {
+        if self.flush().is_err() {
             return Then::Close;
         }
         if !self.is_flushed() {
             return Then::Wait;
         }
+        if self.conversation.session.is_over {
+            return Then::Leave;
+        }
         if self.client().has_mail() {
             buffers.output.clear();
             context.shared.take_mail(self.client(), &mut buffers.output);
-            if !self.send(&[&buffers.output]) {
+            if self.send(&mut buffers.output, context).is_err() {
                 return Then::Close;
             }
         }
@@ -108,7 +186,9 @@ impl Connection {
 
     fn read(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {
         let Buffers { input, output } = buffers;
-        let input = &mut input[..context.input_bytes_max];
+        let is_guest = self.standing == Standing::Guest;
+        let most = if is_guest { INPUT_BYTES } else { strangers::INPUT_BYTES_MAX };
+        let input = &mut input[..most.min(context.input_bytes_max)];
         let body =
             self.transport.plain().and_then(|socket| Some((socket, self.conversation.room(input.len())?)));
         let (read, room, shared) = match body {
@@ -134,15 +214,17 @@ impl Connection {
     }
 
     /// Executes and replies. A client that does not read its replies waits with what else it has asked.
-    fn say(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> Then {
+    fn say(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> Then {
         output.clear();
-        let pause = self.conversation.hear(input, context, output);
-        let is_sent = match self.conversation.take_value() {
-            None => self.send(&[output]),
-            Some(value) => self.send(&[output, &value, b"\r\n"]),
+        let pause = match self.standing {
+            Standing::Guest => self.conversation.hear(input, context, output),
+            Standing::Stranger { .. } => {
+                let output_bytes_max = context.output_bytes_max.min(strangers::OUTPUT_BYTES_MAX);
+                self.conversation.hear(input, &Context { output_bytes_max, ..*context }, output)
+            }
         };
-        context.statistics.output_bytes.add(output.len() as u64);
-        if !is_sent {
+        context.statistics.output_bytes.add(output.sent_bytes() as u64);
+        if self.send(output, context).is_err() {
             return Then::Close;
         }
         match pause {
@@ -151,39 +233,32 @@ impl Connection {
             Pause::Full => Then::Again,
             Pause::Alone => Then::Alone,
             Pause::Waiting => Then::Later,
-            Pause::Over => Then::Close,
+            Pause::Over => Then::Leave,
         }
     }
 
-    /// Writes what the socket takes, and keeps the rest; whether the client is there.
-    fn send<const N: usize>(&mut self, parts: &[&[u8]; N]) -> bool {
-        let is_behind = !self.unsent.is_empty();
-        let Ok(mut sent) = (if is_behind { Ok(0) } else { write(&mut self.transport, parts) }) else {
-            return false;
-        };
-        for part in parts {
-            let sent_of_part = sent.min(part.len());
-            sent -= sent_of_part;
-            self.unsent.extend_from_slice(&part[sent_of_part..]);
+    /// Writes what the socket takes, and keeps the rest.
+    fn send(&mut self, output: &mut Output, context: &Context<'_>) -> io::Result<()> {
+        let mut sent = Sent::default();
+        if self.unsent.is_empty() {
+            write(&mut self.transport, output, &mut sent)?;
+            if output.is_all(sent) {
+                return Ok(());
+            }
+            self.unsent.keep(output, sent, &context.shared.pins);
+            return Ok(());
         }
-        !is_behind || self.flush()
+        self.unsent.keep(output, sent, &context.shared.pins);
+        self.flush()
     }
 
     fn is_flushed(&self) -> bool {
         self.unsent.is_empty() && self.transport.is_flushed()
     }
 
-    /// Writes what was kept; whether the client is there, and there is more to say to it.
-    fn flush(&mut self) -> bool {
-        if self.is_flushed() {
-            return true;
-        }
-        let Ok(sent) = write(&mut self.transport, &[&self.unsent[self.sent..]]) else { return false };
-        self.sent += sent;
-        if self.sent == self.unsent.len() {
-            (self.unsent, self.sent) = (Vec::new(), 0);
-        }
-        !(self.is_flushed() && self.conversation.session.is_over)
+    /// Writes what was kept, as far as the socket takes it.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.is_flushed() { Ok(()) } else { self.unsent.write(&mut self.transport) }
     }
 
     /// Tells the server how much memory it takes.
@@ -191,45 +266,48 @@ impl Connection {
         let unread_bytes = self.conversation.unread_bytes();
         let facts = &self.client().facts;
         let unread_before_bytes = facts.unread_bytes.swap(unread_bytes, Relaxed);
-        facts.unsent_bytes.store(self.unsent.len() - self.sent, Relaxed);
-        context.shared.account(self.accounted_bytes, bytes);
-        self.accounted_bytes = bytes;
+        facts.unsent_bytes.store(self.unsent.bytes(), Relaxed);
+        let before_bytes = std::mem::replace(&mut self.accounted_bytes, bytes);
+        if self.standing != Standing::Guest {
+            context.shared.account_stranger(before_bytes, bytes);
+            return;
+        }
+        context.shared.account(before_bytes, bytes);
         let is_large = unread_bytes as u64 > context.shared.engine.bytes_max() / MADE_UP_SHARE;
-        if unread_bytes >= unread_before_bytes + MADE_UP_FROM && !is_large {
+        let is_for_request = unread_bytes >= unread_before_bytes + MADE_UP_FROM && !is_large;
+        if is_for_request || self.unsent.held_bytes() >= before_bytes + MADE_UP_FROM {
             context.shared.make_up(context.now_ms);
         }
     }
 
     /// The connection ends: its memory is free again.
     pub(crate) fn release(mut self, context: &Context<'_>) -> Transport {
+        self.unsent = Unsent::default();
         self.account(0, context);
+        if let Standing::Stranger { since_ms } = self.standing {
+            context.shared.strangers.remove(self.client(), since_ms);
+        }
         self.conversation.session.leave(context.shared);
         context.shared.forget(self.client());
         self.transport
     }
 }
 
-/// Writes until the socket takes no more; how much it took of all parts together.
-fn write<const N: usize>(transport: &mut Transport, parts: &[&[u8]; N]) -> io::Result<usize> {
-    let bytes = parts.iter().map(|part| part.len()).sum();
-    let mut slices = parts.map(IoSlice::new);
-    let (mut rest, mut sent) = (&mut slices[..], 0);
-    while sent < bytes {
-        let written = match &*rest {
-            [only] => transport.write(only),
-            several => transport.write_vectored(several),
+/// Writes until the socket takes no more.
+pub(crate) fn write(transport: &mut Transport, output: &mut Output, sent: &mut Sent) -> io::Result<()> {
+    while !output.is_all(*sent) {
+        let written = if output.has_values() {
+            transport.write_vectored(&output.next_slices(*sent))
+        } else {
+            transport.write(output.bytes_from(*sent))
         };
         match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(more) => {
-                IoSlice::advance_slices(&mut rest, more);
-                sent += more;
-            }
+            Ok(more) => output.advance(sent, more),
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    transport.flush()?;
-    Ok(sent)
+    transport.flush()
 }

@@ -10,11 +10,13 @@ use resp::{Arguments, DecodeError, Limits, Problem, RequestScanner};
 
 use crate::body::Body;
 use crate::command::{self, Done, Executed, Form, Isolation, Plain};
+use crate::output::Output;
 use crate::reply::Reply;
 use crate::separated::{self, MessageScanner, Text, TextProtocol};
-use crate::session::Session;
+use crate::session::{Gates, Session};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
+use crate::strangers;
 
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -27,8 +29,8 @@ pub(crate) struct Conversation {
     body: Option<Body>,
     /// Why they wait.
     pause: Pause,
-    /// The end of the last reply, but for its line end: see [`Conversation::take_value`].
-    value: Option<Arc<Vec<u8>>>,
+    /// Its requests may have no more than those of a client that may be anybody.
+    is_limited: bool,
 }
 
 /// How far a conversation has come.
@@ -73,12 +75,12 @@ impl Conversation {
             unread: Vec::new(),
             body: None,
             pause: Pause::Drained,
-            value: None,
+            is_limited: false,
         }
     }
 
     /// Executes what is whole of what was kept and of `input`, and keeps the rest.
-    pub(crate) fn hear(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> Pause {
+    pub(crate) fn hear(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> Pause {
         // Another client may have changed it with SWAPDB, but nobody does while this one has its turn.
         self.session.choose(self.session.chosen, &context.shared.databases);
         self.session.see(context.shared.interests.flags());
@@ -95,6 +97,7 @@ impl Conversation {
             self.take_mail(context, output);
         }
         self.publish(context);
+        self.scanner.shrink();
         self.pause
     }
 
@@ -108,18 +111,19 @@ impl Conversation {
         matches!(self.pause, Pause::Full | Pause::Alone | Pause::Waiting)
     }
 
-    /// A large value that is to be sent behind the replies, and a line end behind it: it need not be copied among them.
-    pub(crate) fn take_value(&mut self) -> Option<Arc<Vec<u8>>> {
-        self.value.take()
+    /// Whether the client has not given the password that is needed.
+    #[inline]
+    pub(crate) fn is_of_stranger(&self) -> bool {
+        self.session.gates.is_closed(Gates::PASSWORD)
     }
 
     pub(crate) fn unread_bytes(&self) -> usize {
         let body_bytes = self.body.as_ref().map_or(0, |body| body.bytes.capacity());
-        self.unread.capacity() + body_bytes + self.session.queued_bytes()
+        self.unread.capacity() + body_bytes + self.session.queued_bytes() + self.scanner.kept_bytes()
     }
 
     /// As [`Self::hear`], where something is unread.
-    fn hear_rest(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) {
+    fn hear_rest(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) {
         let rest = self.body.as_mut().map_or(input, |body| body.take(input));
         if self.body.as_ref().is_some_and(|body| body.missing() > 0) {
             return;
@@ -131,6 +135,9 @@ impl Conversation {
             unread.drain(..executed);
             let elsewhere = self.begin_body(&unread, context);
             unread.drain(elsewhere);
+            if unread.capacity() / UNREAD_SPARE > unread.len().max(UNREAD_BYTES_KEPT) {
+                unread.shrink_to_fit();
+            }
             self.unread = unread;
         }
     }
@@ -153,7 +160,7 @@ impl Conversation {
     }
 
     /// Executes every whole request; how many bytes they had.
-    fn execute_all(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
+    fn execute_all(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> usize {
         let mut at = 0;
         self.pause = loop {
             if self.session.is_over {
@@ -166,11 +173,16 @@ impl Conversation {
             if at == input.len() {
                 break Pause::Drained;
             }
-            if self.value.is_some() {
+            if output.has_values() {
                 break Pause::Full;
             }
             if is_text(&input[at..], context) {
-                let Some(message) = self.messages.scan(&input[at..]) else { break Pause::Drained };
+                let Some(message) = self.messages.scan(&input[at..]) else {
+                    break self.await_message(input.len() - at, output);
+                };
+                if is_http(message) {
+                    break self.leave_http(context);
+                }
                 match separated::execute(message, &mut self.session, context, output) {
                     Done::Yes => at += message.len() + 1,
                     Done::NotAlone => break Pause::Alone,
@@ -192,11 +204,17 @@ impl Conversation {
         &mut self,
         input: &[u8],
         context: &Context<'_>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Result<usize, Pause> {
+        if self.is_limited != self.is_of_stranger() {
+            self.limit_requests();
+        }
         let mut reply = Reply { out: output, version: self.session.version };
         let (bytes, done) = match self.scanner.scan(input) {
             Ok(None) => return Err(Pause::Drained),
+            Ok(Some(arguments)) if arguments.at(0).is_some_and(is_http) => {
+                return Err(self.leave_http(context));
+            }
             Ok(Some(arguments)) => {
                 let (session, body) = (&mut self.session, &mut self.body);
                 (arguments.bytes, execute_with(body, arguments, session, context, &mut reply))
@@ -214,6 +232,29 @@ impl Conversation {
         }
     }
 
+    /// A client of whom nobody knows who it is can send less at once, until it has given the password.
+    fn limit_requests(&mut self) {
+        self.is_limited = self.is_of_stranger();
+        self.scanner.set_limits(if self.is_limited { strangers::limits() } else { Limits::default() });
+    }
+
+    /// Waits for the rest of a message of the 0x1F protocol.
+    fn await_message(&mut self, bytes: usize, output: &mut Output) -> Pause {
+        if bytes <= strangers::MESSAGE_BYTES_MAX || !self.is_of_stranger() {
+            return Pause::Drained;
+        }
+        separated::reply_error(output, b"NOAUTH Authentication required.");
+        self.session.is_over = true;
+        Pause::Over
+    }
+
+    /// A browser speaks, which somebody else's page has told what to say: nothing more is executed.
+    fn leave_http(&mut self, context: &Context<'_>) -> Pause {
+        context.shared.note_http(&self.session.client, context.now_ms);
+        self.session.is_over = true;
+        Pause::Over
+    }
+
     /// The request is to be scanned again, and its long argument to be left out again.
     fn wait(&mut self, request: &[u8], pause: Pause) -> Pause {
         if let Some(body) = &self.body {
@@ -225,7 +266,7 @@ impl Conversation {
     }
 
     /// As [`Self::execute_plain`], with a look at the clock now and then.
-    fn run_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Vec<u8>) -> usize {
+    fn run_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> usize {
         if context.shared.slow.wants_all() {
             return 0;
         }
@@ -249,7 +290,7 @@ impl Conversation {
         form: &F,
         input: &[u8],
         context: &Context<'_>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> usize {
         let mut batch = context.shared.engine.batch();
         let cluster = context.shared.cluster.as_ref();
@@ -265,12 +306,7 @@ impl Conversation {
                 }
                 match plain.execute::<F>(&mut batch, &mut self.session, output, context) {
                     Executed::Yes => at += plain.bytes(),
-                    Executed::Announced(stored) => {
-                        // It may have to be unpacked, and others wait for the lock.
-                        drop(batch);
-                        self.value = Some(stored.plain());
-                        return at + plain.bytes();
-                    }
+                    Executed::Large => return at + plain.bytes(),
                     Executed::No => return at,
                 }
                 self.take_mail(context, output);
@@ -283,7 +319,7 @@ impl Conversation {
     }
 
     /// What others have sent, or the command to its own client.
-    fn take_mail(&self, context: &Context<'_>, output: &mut Vec<u8>) {
+    fn take_mail(&self, context: &Context<'_>, output: &mut Output) {
         if self.session.client.has_mail() {
             context.shared.take_mail(&self.session.client, output);
         }
@@ -347,8 +383,30 @@ fn is_text(input: &[u8], context: &Context<'_>) -> bool {
     context.shared.text == TextProtocol::UnitSeparator && input.first().is_some_and(|first| *first != b'*')
 }
 
+/// What a browser sends that was told to POST, and a line that each of its requests has. Neither is a command.
+fn is_http(name: &[u8]) -> bool {
+    let is_post = |name: &[u8]| name.eq_ignore_ascii_case(b"post");
+    is_post(name)
+        || name.eq_ignore_ascii_case(b"host:")
+        // A message of the 0x1F protocol is more than its first word.
+        || name.split_first_chunk::<4>().is_some_and(|(verb, rest)| is_post(verb) && rest.first() == Some(&b' '))
+}
+
+/// An unread part that takes so many times what is in it gives memory back, unless it is as little as this.
+const UNREAD_SPARE: usize = 4;
+const UNREAD_BYTES_KEPT: usize = 256 << 10;
+
 /// In the words of Redis, on which clients match.
 fn protocol_error(error: &DecodeError, request: &[u8]) -> String {
+    let error = &match error.problem {
+        // What nobody may send is told first.
+        Problem::ElementsOverLimit { .. } | Problem::BulkOverLimit { .. } => {
+            let limits = Limits { elements_max: i32::MAX as usize, ..Limits::default() };
+            RequestScanner::new(limits).scan(request).err().unwrap_or(*error)
+        }
+        _ => *error,
+    };
+    let strangers = strangers::limits();
     let is_array = request.first() == Some(&b'*');
     let what = match error.problem {
         Problem::NotBulk => {
@@ -359,6 +417,12 @@ fn protocol_error(error: &DecodeError, request: &[u8]) -> String {
         Problem::LineOverLimit { .. } if !is_array => "too big inline request",
         Problem::LineOverLimit { .. } if error.at < 2 => "too big mbulk count string",
         Problem::LineOverLimit { .. } => "too big bulk count string",
+        Problem::ElementsOverLimit { limit } if limit == strangers.elements_max => {
+            "unauthenticated multibulk length"
+        }
+        Problem::BulkOverLimit { limit } if limit == strangers.bulk_bytes_max => {
+            "unauthenticated bulk length"
+        }
         Problem::ElementsOverLimit { .. } | Problem::Length if error.at < 2 => "invalid multibulk length",
         _ => "invalid bulk length",
     };

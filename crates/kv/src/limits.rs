@@ -13,28 +13,54 @@ pub struct Limits {
     pub keepalive: Duration,
     /// Bytes of a request that is not complete (`client-query-buffer-limit`). The client is closed.
     pub query_bytes_max: usize,
-    /// Bytes of messages that a client has not read (`client-output-buffer-limit pubsub`). The client is closed.
-    pub mail_bytes_max: usize,
-    /// As many as this may wait for a short time only: for `mail_patience`. None at all if zero.
-    pub mail_bytes_soft: usize,
-    pub mail_patience: Duration,
-    /// Bytes that requests and replies of all clients take together (`maxmemory-clients`). The client that has most is closed.
+    /// Messages that a subscriber has not read (`client-output-buffer-limit pubsub`).
+    pub messages: OutputLimit,
+    /// Replies that another client has not read (`client-output-buffer-limit normal`).
+    pub replies: OutputLimit,
+    /// Bytes that requests and replies of all clients take together (`maxmemory-clients`); no limit if zero. The client that has most is
+    /// closed.
     pub buffers_bytes_max: usize,
+    /// Clients that have given no password, where one is needed, or not finished the handshake of TLS, are closed after so long; none if zero.
+    pub auth: Duration,
+    /// How many of those there are at once. The oldest is closed for a new one.
+    pub strangers_max: usize,
+}
+
+/// What a client may leave unread. It is closed otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// At once; no limit if zero.
+    pub bytes_max: usize,
+    /// For so long as `patience` says; no limit if zero.
+    pub bytes_soft: usize,
+    pub patience: Duration,
+}
+
+impl Limits {
+    /// What all buffers together may take.
+    pub(crate) fn buffers_bytes_max(&self) -> usize {
+        if self.buffers_bytes_max == 0 { usize::MAX } else { self.buffers_bytes_max }
+    }
 }
 
 impl Default for Limits {
     /// 10,000 clients, no time limit, 300 s of silence, requests of 1 GiB, messages of 32 MiB, or 8 MiB for 60 s, as Redis has them; 1 GiB for all
-    /// clients together.
+    /// clients together. 1,000 clients without a password, for a minute each, as PostgreSQL has it: time to type one.
     fn default() -> Self {
         Self {
             clients_max: 10_000,
             idle: Duration::ZERO,
             keepalive: Duration::from_secs(300),
             query_bytes_max: 1 << 30,
-            mail_bytes_max: 32 << 20,
-            mail_bytes_soft: 8 << 20,
-            mail_patience: Duration::from_secs(60),
+            messages: OutputLimit {
+                bytes_max: 32 << 20,
+                bytes_soft: 8 << 20,
+                patience: Duration::from_secs(60),
+            },
+            replies: OutputLimit::default(),
             buffers_bytes_max: 1 << 30,
+            auth: Duration::from_secs(60),
+            strangers_max: 1_000,
         }
     }
 }

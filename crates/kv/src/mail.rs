@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::clients::Client;
+use crate::output::Output;
 use crate::reply::{Reply, Version};
 use crate::shared::Shared;
 
@@ -25,9 +26,9 @@ impl<W: Fn(&mut Reply<'_>)> Message<W> {
         let version = client.version();
         let (write, written) = (&self.write, &mut self.written[version.number() - 2]);
         let bytes = written.get_or_insert_with(|| {
-            let mut out = Vec::new();
+            let mut out = Output::default();
             write(&mut Reply { out: &mut out, version });
-            out
+            std::mem::take(out.bytes_mut())
         });
         shared.post(client, bytes);
         true

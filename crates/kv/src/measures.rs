@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::endings::Ending;
 use crate::server::Control;
 use crate::statistics::{Statistics, Sum};
 
@@ -14,6 +15,10 @@ pub struct Measures {
     pub clients_made: u64,
     /// Connections that were not admitted.
     pub clients_refused: u64,
+    /// Connections of clients that were not let in yet: they have given no password, or not finished the handshake of TLS.
+    pub strangers: u64,
+    /// Connections that the server has ended, and why.
+    pub endings: Vec<(Ending, u64)>,
     /// Requests and replies of all connections.
     pub buffers_bytes: u64,
     pub input_bytes: u64,
@@ -70,7 +75,9 @@ impl Control {
             clients: shared.clients.count() as u64,
             clients_made: shared.clients.made(),
             clients_refused: shared.refused(),
-            buffers_bytes: shared.buffers_bytes() as u64,
+            strangers: shared.strangers.count() as u64,
+            endings: shared.endings.counts().to_vec(),
+            buffers_bytes: (shared.buffers_bytes() + shared.strangers.bytes()) as u64,
             input_bytes: total(|worker| worker.input_bytes.get()),
             output_bytes: total(|worker| worker.output_bytes.get()),
             hits: total(|worker| worker.hits.get()),

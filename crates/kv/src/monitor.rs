@@ -36,7 +36,7 @@ impl Shared {
         arguments: impl Iterator<Item = &'a [u8]>,
     ) {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let bytes_max = self.limits().mail_bytes_max;
+        let bytes_max = self.limits().messages.bytes_max;
         let bytes_max = if bytes_max == 0 { usize::MAX } else { bytes_max };
         let origin = format!("{} {}", database.number(), client.ends.client);
         let line = line(at, &origin, arguments, bytes_max);

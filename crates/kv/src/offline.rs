@@ -10,6 +10,7 @@ use mio::Poll;
 use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
+use crate::output::Output;
 use crate::separated::TextProtocol;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -91,13 +92,9 @@ impl OfflineClient {
         // As a connection does: what was sent before comes before the replies.
         self.take_mail(replies);
         loop {
-            let mut output = Vec::new();
+            let mut output = Output::default();
             let pause = self.conversation.hear(bytes, &context, &mut output);
-            replies.append(&mut output);
-            if let Some(value) = self.conversation.take_value() {
-                replies.extend_from_slice(&value);
-                replies.extend_from_slice(b"\r\n");
-            }
+            output.append_to(replies);
             bytes = &[];
             self.take_mail(replies);
             match pause {
@@ -113,7 +110,9 @@ impl OfflineClient {
     fn take_mail(&self, out: &mut Vec<u8>) {
         let client = &self.conversation.session.client;
         if client.has_mail() {
-            self.shared.take_mail(client, out);
+            let mut mail = Output::default();
+            self.shared.take_mail(client, &mut mail);
+            mail.append_to(out);
         }
     }
 }

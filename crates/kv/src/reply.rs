@@ -1,5 +1,11 @@
 //! Replies in the protocol that the client chose.
 
+use std::ops::Range;
+
+use engine::{Stored, Value};
+
+use crate::output::Output;
+
 /// Version of the protocol, as HELLO chooses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -18,10 +24,13 @@ impl Version {
     }
 }
 
+/// A part of a value that is shorter is copied: it keeps no more alive than itself.
+const SHARED_FROM: usize = 16 << 10;
+
 /// Appends replies to what is to be sent.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
-    pub(crate) out: &'a mut Vec<u8>,
+    pub(crate) out: &'a mut Output,
     pub(crate) version: Version,
 }
 
@@ -37,7 +46,8 @@ impl Reply<'_> {
     /// `text` begins with the code, such as `ERR`. Line ends would begin another reply: they become spaces.
     pub(crate) fn error(&mut self, text: &str) {
         self.out.push(b'-');
-        self.out.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
+        let bytes = text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
+        self.out.bytes_mut().extend(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -60,12 +70,40 @@ impl Reply<'_> {
 
     #[inline]
     pub(crate) fn bulk(&mut self, bytes: &[u8]) {
-        resp::append_bulk(self.out, bytes);
+        resp::append_bulk(self.out.bytes_mut(), bytes);
     }
 
-    /// The line before a bulk string.
-    pub(crate) fn announce(&mut self, length: usize) {
-        self.length(b'$', length);
+    /// A value as a bulk string. A large one is not copied, nor unpacked.
+    pub(crate) fn value(&mut self, value: &Value<'_>) {
+        match value {
+            Value::Inline(bytes) => self.bulk(bytes),
+            Value::Large(stored) => self.part(stored, 0..stored.value_bytes()),
+        }
+    }
+
+    /// A part of a large value as a bulk string. One that is large too is not copied.
+    pub(crate) fn part(&mut self, stored: &Stored, range: Range<usize>) {
+        if range.len() < SHARED_FROM {
+            self.bulk(&stored.plain()[range]);
+            return;
+        }
+        self.length(b'$', range.len());
+        self.out.share(stored.clone(), range);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// A value, or that there is none.
+    pub(crate) fn value_or_null(&mut self, value: Option<&Value<'_>>) {
+        match value {
+            Some(value) => self.value(value),
+            None => self.null(),
+        }
+    }
+
+    /// Puts a line before so many replies that were written since `begin`: their number was not known.
+    pub(crate) fn array_since(&mut self, begin: usize, length: usize) {
+        let line = format!("*{length}\r\n");
+        self.out.insert(begin, line.as_bytes());
     }
 
     pub(crate) fn null(&mut self) {
@@ -130,5 +168,42 @@ impl Reply<'_> {
         self.out.push(kind);
         self.out.extend_from_slice(text);
         self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::sync::Arc;
+
+    use engine::{Access, Database, Engine, Expiry, Policy, Settings};
+
+    use super::*;
+
+    #[test]
+    fn values_stand_where_they_were_asked_for() {
+        let engine =
+            Engine::new(&Settings { bytes_max: 16 << 20, policy: Policy::default(), seed: 1, threads: 1 });
+        engine.set_pack_from_bytes(20_000);
+        let long = b"again ".repeat(5_000);
+        let mut out = Output::default();
+        let mut reply = Reply { out: &mut out, version: Version::Resp3 };
+        let values: [Option<&[u8]>; 6] =
+            [None, Some(&long), Some(b"one"), Some(&long), Some(&long), Some(b"two")];
+        for (number, value) in values.into_iter().enumerate() {
+            let name = number.to_string();
+            let key = engine.key(Database::default(), name.as_bytes());
+            let mut located = engine.lock(&key);
+            if let Some(value) = value {
+                let stored = engine.pack(Arc::new(value.to_vec()));
+                located.set_stored(stored, Expiry::Never, 0).expect("there is room");
+            }
+            reply.value_or_null(located.get(Access::Use, 0).map(|found| found.value).as_ref());
+        }
+        assert!(out.own_bytes() < 2_000, "nothing is unpacked yet");
+        let (mut told, mut expected) = (Vec::new(), Output::default());
+        out.append_to(&mut told);
+        let mut reply = Reply { out: &mut expected, version: Version::Resp3 };
+        values.into_iter().for_each(|value| reply.bulk_or_null(value));
+        assert!(told == expected.bytes());
     }
 }

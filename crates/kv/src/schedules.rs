@@ -15,6 +15,7 @@ use shuttle::thread;
 use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
+use crate::output::Output;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sync::Waker;
@@ -98,11 +99,13 @@ impl Talk {
             body: None,
             now_ms: NOW_MS,
         };
-        let pause = self.conversation.hear(bytes, &context, &mut self.told);
+        let mut output = Output::default();
+        let pause = self.conversation.hear(bytes, &context, &mut output);
         let client = &self.conversation.session.client;
         if client.has_mail() {
-            shared.take_mail(client, &mut self.told);
+            shared.take_mail(client, &mut output);
         }
+        output.append_to(&mut self.told);
         pause
     }
 

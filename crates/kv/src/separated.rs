@@ -8,6 +8,7 @@ use resp::{Arguments, Limits, Short};
 
 use crate::command::{self, Done, Form, Large};
 use crate::conversation::Context;
+use crate::output::Output;
 use crate::reply::{Reply, Version};
 use crate::session::Session;
 
@@ -50,7 +51,7 @@ impl MessageScanner {
 pub(crate) struct Text;
 
 impl Form for Text {
-    const LARGE: Large = Large::Copied;
+    const LARGE: Large = Large::Looked;
 
     /// The message must be whole, and none of the Redis protocol.
     #[inline]
@@ -73,7 +74,7 @@ impl Form for Text {
     }
 
     #[inline]
-    fn finish(out: &mut Vec<u8>, begin: usize) {
+    fn finish(out: &mut Output, begin: usize) {
         to_text(out, begin);
     }
 }
@@ -86,7 +87,7 @@ pub(crate) fn execute(
     message: &[u8],
     session: &mut Session,
     context: &Context<'_>,
-    out: &mut Vec<u8>,
+    out: &mut Output,
 ) -> Done {
     let begin = out.len();
     let done = match Request::parse(message) {
@@ -115,7 +116,7 @@ fn run_request(
     message: &[u8],
     session: &mut Session,
     context: &Context<'_>,
-    out: &mut Vec<u8>,
+    out: &mut Output,
 ) -> Done {
     // Verb and key stand at the begin of the message, and a space behind each.
     let verb = 0..VERB_BYTES;
@@ -140,7 +141,7 @@ fn run(
     arguments: &[std::ops::Range<usize>],
     session: &mut Session,
     context: &Context<'_>,
-    out: &mut Vec<u8>,
+    out: &mut Output,
 ) -> Done {
     let arguments = Arguments::at_places(source, arguments);
     let gates = session.gates;
@@ -151,8 +152,8 @@ fn run(
 }
 
 /// Makes a text of the reply that begins there, in version 2 of the Redis protocol.
-fn to_text(out: &mut Vec<u8>, begin: usize) {
-    let reply = &out[begin..];
+fn to_text(out: &mut Output, begin: usize) {
+    let reply = &out.bytes()[begin..];
     let line_bytes = memchr::memchr(b'\r', reply).unwrap_or(reply.len());
     let (kind, line) = reply[..line_bytes].split_first().unwrap_or((&b'-', &[]));
     match (kind, line) {
@@ -171,29 +172,35 @@ fn to_text(out: &mut Vec<u8>, begin: usize) {
 const LINE_END_BYTES: usize = 2;
 
 /// The value moves to where its length stood. One that has a separator would be taken for two replies.
-fn to_text_of_bulk(out: &mut Vec<u8>, begin: usize, value_begin: usize) {
+fn to_text_of_bulk(out: &mut Output, begin: usize, value_begin: usize) {
     let value_end = out.len() - LINE_END_BYTES;
-    if memchr::memchr(SEPARATOR, &out[value_begin..value_end]).is_some() {
+    let shared = out.value_at(value_begin);
+    let value = shared.as_deref().map_or_else(|| &out.bytes()[value_begin..value_end], Vec::as_slice);
+    if memchr::memchr(SEPARATOR, value).is_some() {
         out.truncate(begin);
         reply_error(out, NOT_POSSIBLE);
         return;
     }
-    out.copy_within(value_begin..value_end, begin);
-    out.truncate(begin + value_end - value_begin);
+    if shared.is_some() {
+        out.pull_value(begin);
+    } else {
+        out.bytes_mut().copy_within(value_begin..value_end, begin);
+        out.truncate(begin + value_end - value_begin);
+    }
     out.push(SEPARATOR);
 }
 
-fn replace(out: &mut Vec<u8>, begin: usize, text: &[u8]) {
+fn replace(out: &mut Output, begin: usize, text: &[u8]) {
     out.truncate(begin);
     out.extend_from_slice(text);
     out.push(SEPARATOR);
 }
 
-fn refuse(error: RequestError, out: &mut Vec<u8>) {
+fn refuse(error: RequestError, out: &mut Output) {
     reply_error(out, error.to_string().as_bytes());
 }
 
-fn reply_error(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn reply_error(out: &mut Output, text: &[u8]) {
     out.extend_from_slice(ERROR_PREFIX);
     out.extend_from_slice(text);
     out.push(SEPARATOR);
@@ -207,11 +214,12 @@ mod tests {
     fn replies_become_text() {
         #[track_caller]
         fn check(reply: &[u8], text: &[u8]) {
-            let mut out = b"before".to_vec();
+            let mut out = Output::default();
+            out.extend_from_slice(b"before");
             out.extend_from_slice(reply);
             to_text(&mut out, 6);
             let expected = [b"before", text, b"\x1f"].concat();
-            assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&expected));
+            assert_eq!(String::from_utf8_lossy(out.bytes()), String::from_utf8_lossy(&expected));
         }
         check(b"+OK\r\n", b"OK");
         check(b":1\r\n", b"OK");

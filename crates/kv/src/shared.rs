@@ -1,22 +1,28 @@
 //! What all connections of all workers share.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use engine::Engine;
 
 use crate::access::Access;
-use crate::clients::{Client, Clients};
+use crate::clients::{Backlog, Client, Clients};
 use crate::cluster::Cluster;
 use crate::command::Table;
 use crate::databases::Databases;
+use crate::endings::{Ending, Endings};
 use crate::interest::Interests;
+use crate::invalidation;
 use crate::limits::Limits;
+use crate::output::Output;
+use crate::pins::{Buffered, Pins};
 use crate::rates::{Rates, Totals};
 use crate::saved::SaveFile;
 use crate::separated::TextProtocol;
 use crate::session::Gates;
 use crate::slow::Slow;
 use crate::statistics::{Errors, Statistics};
+use crate::strangers::{self, Strangers};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::trim::Trimming;
@@ -50,7 +56,17 @@ pub(crate) struct Shared {
     /// Connections that were not admitted.
     refused: AtomicU64,
     /// Of requests and replies of all connections.
-    buffers_bytes: AtomicUsize,
+    buffered: Arc<Buffered>,
+    /// Values that clients have not read.
+    pub(crate) pins: Arc<Pins>,
+    pub(crate) strangers: Strangers,
+    pub(crate) endings: Endings,
+    /// Clients whose commands wait for the end of CLIENT PAUSE.
+    postponed: AtomicUsize,
+    /// `maxmemory` as it was when it was last kept to.
+    limit_seen_bytes: AtomicU64,
+    /// When somebody was logged last who spoke HTTP.
+    warned_of_http_at_ms: AtomicU64,
 }
 
 /// A worker holds its own while it executes commands. On a cache line of its own.
@@ -66,6 +82,7 @@ impl Shared {
         workers: usize,
     ) -> Self {
         let table = Table::new();
+        let buffered = Arc::new(Buffered::new(Arc::clone(&engine)));
         let databases = save_file.as_ref().map(|file| Arc::clone(file.databases())).unwrap_or_default();
         Self {
             engine,
@@ -90,7 +107,13 @@ impl Shared {
             turns: (0..workers).map(|_| Turn::default()).collect(),
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            buffers_bytes: AtomicUsize::new(0),
+            pins: Arc::new(Pins::new(Arc::clone(&buffered))),
+            buffered,
+            strangers: Strangers::default(),
+            endings: Endings::default(),
+            postponed: AtomicUsize::new(0),
+            limit_seen_bytes: AtomicU64::new(0),
+            warned_of_http_at_ms: AtomicU64::new(0),
         }
     }
 
@@ -195,11 +218,7 @@ impl Shared {
 
     /// Buffers of a connection have grown or shrunk. They are part of what the engine may take: keys make room for them.
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
-        if before_bytes == now_bytes {
-            return;
-        }
-        self.engine.lend(before_bytes, now_bytes);
-        self.buffers_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
+        self.buffered.account(before_bytes, now_bytes);
     }
 
     /// Evicts for buffers that have grown by much, without waiting for the next write; but for CLIENT PAUSE, during which no key goes.
@@ -212,13 +231,26 @@ impl Shared {
 
     /// Sends what is no reply. A client that has too much to read already is closed instead.
     pub(crate) fn post(&self, client: &Client, message: &[u8]) {
-        if client.post(message, &self.limits(), |more_bytes| self.account(0, more_bytes)).is_err() {
-            tracing::warn!(client = %client.ends.client, "closed: it does not read its messages");
+        match client.post(message, &self.limits(), |more_bytes| self.account(0, more_bytes)) {
+            Backlog::Fine => {}
+            Backlog::Late => self.clients.note_late(client.id),
+            Backlog::OverLimit => {
+                tracing::warn!(client = %client.ends.client, "closed: it does not read its messages");
+                self.end(client, Ending::Messages);
+            }
         }
     }
 
+    /// Ends a connection, as soon as its worker comes to it.
+    pub(crate) fn end(&self, client: &Client, ending: Ending) {
+        if !client.is_killed() {
+            self.endings.add(ending);
+        }
+        client.kill();
+    }
+
     /// Appends what was posted to a client.
-    pub(crate) fn take_mail(&self, client: &Client, out: &mut Vec<u8>) {
+    pub(crate) fn take_mail(&self, client: &Client, out: &mut Output) {
         self.account(client.take_mail(out), 0);
     }
 
@@ -228,15 +260,131 @@ impl Shared {
         self.account(client.close_mailbox(), 0);
     }
 
+    /// Of all who have been let in.
     pub(crate) fn buffers_bytes(&self) -> usize {
-        self.buffers_bytes.load(Relaxed)
+        self.buffered.bytes()
+    }
+
+    /// Whether there could be memory for a reply that takes so much beside what is stored, of which so much counts already: half of what is not
+    /// taken by other buffers.
+    pub(crate) fn could_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
+        let buffers_bytes_max = self.limits().buffers_bytes_max();
+        self.buffers_bytes().saturating_add(bytes - counted_bytes) <= buffers_bytes_max
+            && self.engine.could_hold(bytes.saturating_mul(2) - counted_bytes)
+    }
+
+    /// How many clients wait for the end of CLIENT PAUSE.
+    pub(crate) fn postponed(&self) -> usize {
+        self.postponed.load(Relaxed)
+    }
+
+    /// A worker has so many of them, of which so many were known.
+    pub(crate) fn postpone(&self, before: usize, now: usize) {
+        self.postponed.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 
     /// Closes the client whose buffers take most.
     pub(crate) fn close_largest(&self) {
         if let Some(client) = self.clients.largest() {
             tracing::warn!(client = %client.ends.client, "closed: the buffers of all clients are above their limit, and its own are the largest");
-            client.kill();
+            self.end(&client, Ending::Buffers);
+        }
+    }
+
+    /// Ends the client that has waited longest to be let in; whether there was one.
+    pub(crate) fn end_oldest_stranger(&self) -> bool {
+        let is_ended = self.strangers.count() > 0 && self.strangers.end_one();
+        if is_ended {
+            self.endings.add(Ending::Strangers);
+        }
+        is_ended
+    }
+
+    /// Lets so many clients wait to be let in.
+    pub(crate) fn end_strangers_beyond(&self, count_max: usize) {
+        let ended = if self.strangers.count() > count_max { self.strangers.end_oldest(count_max) } else { 0 };
+        (0..ended).for_each(|_| self.endings.add(Ending::Strangers));
+    }
+
+    /// The buffers of a client that has not been let in have changed.
+    pub(crate) fn account_stranger(&self, before_bytes: usize, now_bytes: usize) {
+        self.strangers.account(before_bytes, now_bytes);
+        let bytes_max = strangers::bytes_max(self.engine.bytes_max());
+        if now_bytes > before_bytes
+            && self.strangers.bytes() > bytes_max
+            && self.strangers.end_largest(bytes_max)
+        {
+            self.endings.add(Ending::Strangers);
+        }
+    }
+
+    /// A client has sent a request of HTTP.
+    pub(crate) fn note_http(&self, client: &Client, now_ms: u64) {
+        self.endings.add(Ending::Http);
+        let before_ms = self.warned_of_http_at_ms.load(Relaxed);
+        // Once a minute, as Redis does: whoever does this can do it often.
+        if before_ms == 0 || now_ms >= before_ms.saturating_add(HTTP_WARNED_EVERY_MS) {
+            self.warned_of_http_at_ms.store(now_ms, Relaxed);
+            tracing::warn!(
+                client = %client.ends.client,
+                "closed: it has sent POST or Host:, as HTTP has them. Somebody may be using a browser to send commands."
+            );
+        }
+    }
+
+    /// What nobody's command is the cause of; often, by one of the workers.
+    pub(crate) fn look_after(&self, now_ms: u64) {
+        let limits = self.limits();
+        self.pins.look();
+        let auth_ms = limits.auth.as_millis() as u64;
+        if auth_ms > 0 && self.strangers.count() > 0 {
+            let overdue = self.strangers.end_since(now_ms.saturating_sub(auth_ms));
+            (0..overdue).for_each(|_| self.endings.add(Ending::AuthTimeout));
+        }
+        for client in self.clients.too_late(&limits) {
+            tracing::warn!(client = %client.ends.client, "closed: it has not read what it was sent for too long");
+            self.end(&client, if client.listens() { Ending::Messages } else { Ending::Replies });
+        }
+        let forgotten = self.interests.tracking.give_up(FORGOTTEN_AT_ONCE);
+        invalidation::tell_of_forgotten(self, &forgotten);
+        self.follow_limit(now_ms);
+    }
+
+    /// Evicts what is above a limit that was lowered. What buffers have grown into waits for the next write: it may be a request that is refused
+    /// for its size.
+    fn follow_limit(&self, now_ms: u64) {
+        let bytes_max = self.engine.bytes_max();
+        if bytes_max < self.limit_seen_bytes.load(Relaxed) {
+            self.make_room(now_ms, ROOM_WITHIN);
+        }
+        if self.engine.used_bytes() <= bytes_max || bytes_max > self.limit_seen_bytes.load(Relaxed) {
+            self.limit_seen_bytes.store(bytes_max, Relaxed);
+        }
+    }
+
+    /// Evicts for a reply that is about to be written, so that both fit.
+    pub(crate) fn make_room_for_reply(&self, now_ms: u64) {
+        self.make_room(now_ms, REPLY_ROOM_WITHIN);
+    }
+
+    /// Evicts what is above the limit: as much as there is time for.
+    fn make_room(&self, now_ms: u64, within: Duration) {
+        let end = Instant::now() + within;
+        let mut used_bytes = self.engine.used_bytes();
+        while used_bytes > self.engine.bytes_max() && Instant::now() < end {
+            self.make_up(now_ms);
+            let before = std::mem::replace(&mut used_bytes, self.engine.used_bytes());
+            if used_bytes >= before {
+                return;
+            }
         }
     }
 }
+
+const HTTP_WARNED_EVERY_MS: u64 = 60_000;
+/// Tracked keys that are given up in one tick, where their limit was lowered: each is told.
+const FORGOTTEN_AT_ONCE: usize = 10_000;
+/// How long a command may evict for its reply.
+const REPLY_ROOM_WITHIN: Duration = Duration::from_millis(100);
+/// How long a worker may evict in a tick.
+const ROOM_WITHIN: Duration = Duration::from_millis(5);

@@ -237,7 +237,7 @@ impl Tracking {
         if is_new {
             self.keys.fetch_add(1, Relaxed);
         }
-        self.shrink(key)
+        self.shrink(Some(key), usize::MAX)
     }
 
     /// A key has changed: who is to be told now. Those who broadcast are told after the batch.
@@ -278,9 +278,14 @@ impl Tracking {
         self.keys_max.load(Relaxed)
     }
 
-    /// None at all if zero: `tracking-table-max-keys`. What is too much is given up when the next key is read.
+    /// None at all if zero: `tracking-table-max-keys`. What is too much is given up with the next tick.
     pub(crate) fn set_keys_max(&self, keys_max: usize) {
         self.keys_max.store(keys_max, Relaxed);
+    }
+
+    /// Gives up keys of which there are too many since the limit was lowered, but no more than so many at once.
+    pub(crate) fn give_up(&self, at_most: usize) -> Forgotten {
+        self.shrink(None, at_most)
     }
 
     /// Keys in the table, clients of all of them, and prefixes.
@@ -312,11 +317,11 @@ impl Tracking {
     }
 
     /// Gives up keys while there are too many, but not `kept`, which was just entered.
-    fn shrink(&self, kept: &[u8]) -> Forgotten {
+    fn shrink(&self, kept: Option<&[u8]>, at_most: usize) -> Forgotten {
         let mut forgotten = Vec::new();
         let keys_max = self.keys_max();
-        while keys_max > 0 && self.is_over(keys_max) {
-            let own = self.hasher.hash_one(kept) as usize % PARTS;
+        while keys_max > 0 && forgotten.len() < at_most && self.is_over(keys_max) {
+            let own = kept.map_or(forgotten.len(), |kept| self.hasher.hash_one(kept) as usize) % PARTS;
             let others = (0..PARTS).map(|step| &self.parts[(own + step) % PARTS]);
             let Some(one) = others.into_iter().find_map(|part| part.lock().give_up(kept)) else { break };
             self.uncount(1, one.1.len());
@@ -340,14 +345,14 @@ impl Tracking {
 
 impl Part {
     /// Removes any key but `kept`. Which one cannot be foreseen by clients: keys move when others are removed.
-    fn give_up(&mut self, kept: &[u8]) -> Option<(Box<[u8]>, Vec<u64>)> {
+    fn give_up(&mut self, kept: Option<&[u8]>) -> Option<(Box<[u8]>, Vec<u64>)> {
         let length = self.clients.len();
         if length == 0 {
             return None;
         }
         self.given_up = self.given_up.wrapping_add(STEP);
         let index = self.given_up % length;
-        let is_kept = |index| self.clients.get_index(index).is_some_and(|(key, _)| **key == *kept);
+        let is_kept = |index| self.clients.get_index(index).is_some_and(|(key, _)| kept == Some(&**key));
         let index = if is_kept(index) { (index + 1) % length } else { index };
         if is_kept(index) { None } else { self.clients.swap_remove_index(index) }
     }

@@ -1,6 +1,7 @@
 //! The bytes of a connection: as they are, or under TLS.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::Shutdown;
 use std::sync::Arc;
 
 use mio::net::TcpStream;
@@ -75,6 +76,23 @@ impl Transport {
             Self::Plain(_) => Ok(()),
             Self::Tls(tls) => tls.flush(),
         }
+    }
+
+    /// Whether nobody knows yet who speaks: the handshake of TLS is not done.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.session.is_handshaking(),
+        }
+    }
+
+    /// Nothing more will be written.
+    pub(crate) fn end(&mut self) -> io::Result<()> {
+        if let Self::Tls(tls) = self {
+            tls.session.send_close_notify();
+            tls.flush()?;
+        }
+        self.socket_mut().shutdown(Shutdown::Write)
     }
 
     /// Whether the socket has everything that was written.

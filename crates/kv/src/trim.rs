@@ -49,7 +49,7 @@ impl Trimming {
             return;
         }
         self.looked_at_bytes.store(engine.freed_bytes(), Relaxed);
-        self.trim((bytes_max + spare).saturating_sub(engine.used_bytes()));
+        self.trim(bytes_max.saturating_add(spare).saturating_sub(engine.used_bytes()));
     }
 
     /// Has all given back, if it is more than so many bytes.

@@ -10,11 +10,13 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
-use crate::accept::{self, Door};
+use crate::accept::{self, Door, Refused};
 use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
-use crate::connection::{Buffers, Connection, Then};
+use crate::connection::{Buffers, Connection, INPUT_BYTES, OUTPUT_BYTES, Then};
 use crate::conversation::Context;
+use crate::endings::Ending;
+use crate::leaving::{LEAVING_MAX, Leaving};
 use crate::limits::Limits;
 use crate::server::Security;
 use crate::session::Session;
@@ -23,9 +25,6 @@ use crate::transport::Transport;
 
 const EVENTS: usize = 1024;
 pub(crate) const WAKE: Token = Token(usize::MAX);
-/// Read at once: a request with a value of 64 KiB, and no second read for it. A batch that is larger goes on after the others.
-const INPUT_BYTES: usize = 128 << 10;
-const OUTPUT_BYTES: usize = 64 << 10;
 /// Where the buffers of all clients take half of what they may: what keeps each from taking more.
 const INPUT_BYTES_SCARCE: usize = 4 << 10;
 const OUTPUT_BYTES_SCARCE: usize = 1;
@@ -43,12 +42,16 @@ pub(crate) struct Worker {
     poll: Poll,
     doors: Vec<Door>,
     connections: Slab<Connection>,
+    /// Those that are over, while their clients read the last reply.
+    leaving: Slab<Leaving>,
     /// Connections that have more to do.
     again: Vec<usize>,
     /// Those whose next command needs all turns.
     alone: Vec<usize>,
     /// Those whose next command waits for the end of CLIENT PAUSE.
     later: Vec<usize>,
+    /// How many of them others know of.
+    postponed: usize,
     buffers: Buffers,
     limits: Limits,
     shared: Arc<Shared>,
@@ -71,18 +74,19 @@ impl Worker {
         for (number, door) in doors.iter_mut().enumerate() {
             poll.registry().register(&mut door.listener, Token(FIRST_DOOR - number), Interest::READABLE)?;
         }
-        let buffers = Buffers { input: vec![0; INPUT_BYTES], output: Vec::with_capacity(OUTPUT_BYTES) };
         let limits = shared.limits();
-        let (connections, again, alone, later) = (Slab::new(), Vec::new(), Vec::new(), Vec::new());
+        let (again, alone, later) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self {
             number,
             poll,
             doors,
-            connections,
+            connections: Slab::new(),
+            leaving: Slab::new(),
             again,
             alone,
             later,
-            buffers,
+            postponed: 0,
+            buffers: Buffers::new(),
             limits,
             shared,
             calls,
@@ -107,6 +111,7 @@ impl Worker {
                 self.expire(now_ms);
             }
             self.go_on_alone(now_ms);
+            self.tell_postponed();
         }
         self.finish(&mut events)
     }
@@ -122,6 +127,7 @@ impl Worker {
         }
         self.later.sort_unstable();
         self.later.dedup();
+        self.later.retain(|number| self.connections.contains(*number));
     }
 
     fn wait(&mut self, events: &mut Events, at_most: Duration) -> io::Result<()> {
@@ -141,6 +147,7 @@ impl Worker {
             Token(number) if number > FIRST_DOOR - self.doors.len() => {
                 self.accept(FIRST_DOOR - number, now_ms)
             }
+            Token(number) if number >= FIRST_LEAVING => self.see_off(number - FIRST_LEAVING),
             Token(number) => {
                 let is_end = event.is_read_closed() || event.is_error();
                 if let Some(connection) = self.connections.get_mut(number).filter(|_| is_end) {
@@ -176,9 +183,10 @@ impl Worker {
                     let limits = self.limits;
                     match accept::admit(socket, client, security, &self.shared, &limits) {
                         Ok(transport) => self.add(transport, client, now_ms),
-                        Err(refusal) => {
+                        Err(Refused { refusal, told }) => {
                             self.shared.refused_one();
                             tracing::debug!(%client, %refusal, "a connection is refused");
+                            told.into_iter().for_each(|socket| self.leave(Transport::Plain(socket), now_ms));
                         }
                     }
                 }
@@ -204,46 +212,80 @@ impl Worker {
         let place = Place { worker: Arc::clone(&self.calls), number: entry.key() };
         let client = self.shared.clients.add(Ends { client, server }, place, now_ms);
         let session = Session::new(client, self.shared.first_gates());
-        entry.insert(Connection::new(transport, session));
+        let connection = entry.insert(Connection::new(transport, session));
+        connection.see_standing(&context(&self.shared, self.number, now_ms));
+        self.shared.end_strangers_beyond(self.limits.strangers_max);
     }
 
     fn turn(&mut self, number: usize, isolation: Isolation, now_ms: u64) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        let is_scarce = self.shared.buffers_bytes() > self.limits.buffers_bytes_max / 2;
+        let is_scarce = self.shared.buffers_bytes() > self.limits.buffers_bytes_max() / 2;
         let (input_bytes_max, output_bytes_max) =
             if is_scarce { (INPUT_BYTES_SCARCE, OUTPUT_BYTES_SCARCE) } else { (INPUT_BYTES, OUTPUT_BYTES) };
         let isolation = if self.shared.is_single() { Isolation::Alone } else { isolation };
-        let (shared, statistics) = (&*self.shared, &self.shared.statistics[self.number]);
-        let context =
-            Context { shared, statistics, isolation, output_bytes_max, input_bytes_max, body: None, now_ms };
+        let context = Context {
+            isolation,
+            output_bytes_max,
+            input_bytes_max,
+            ..context(&self.shared, self.number, now_ms)
+        };
         match connection.turn(&context, &mut self.buffers, &self.limits) {
             // Events come on edges: only an answer of the socket that there is no more ends a turn for good.
             Then::Wait => {}
             Then::Again => self.again.push(number),
             Then::Alone => self.alone.push(number),
             Then::Later => self.later.push(number),
-            Then::Close => self.close(number, now_ms),
+            Then::Leave => {
+                let transport = self.close(number, now_ms);
+                self.leave(transport, now_ms);
+            }
+            Then::Close => drop(self.close(number, now_ms)),
         }
         self.shared.trimming.look(&self.shared.engine);
-        if is_scarce && self.shared.buffers_bytes() > self.limits.buffers_bytes_max {
+        if is_scarce && self.shared.buffers_bytes() > self.limits.buffers_bytes_max() {
             self.shared.close_largest();
         }
     }
 
-    fn close(&mut self, number: usize, now_ms: u64) {
+    fn close(&mut self, number: usize, now_ms: u64) -> Transport {
         let connection = self.connections.remove(number);
-        let (shared, statistics) = (&*self.shared, &self.shared.statistics[self.number]);
-        let isolation = Isolation::Turn;
-        let context = Context {
-            shared,
-            statistics,
-            isolation,
-            output_bytes_max: 0,
-            input_bytes_max: 0,
-            body: None,
-            now_ms,
-        };
-        connection.release(&context);
+        connection.release(&context(&self.shared, self.number, now_ms))
+    }
+
+    /// Nothing more will be said on a connection; what was said is to arrive.
+    fn leave(&mut self, transport: Transport, now_ms: u64) {
+        if self.leaving.len() >= LEAVING_MAX {
+            return;
+        }
+        let Some(mut leaving) = Leaving::begin(transport, now_ms) else { return };
+        if leaving.is_over(&mut self.buffers.input) {
+            return;
+        }
+        let entry = self.leaving.vacant_entry();
+        let (registry, token) = (self.poll.registry(), Token(FIRST_LEAVING + entry.key()));
+        let socket = leaving.socket_mut();
+        let registered = registry
+            .reregister(socket, token, Interest::READABLE)
+            // It was not let in.
+            .or_else(|_| registry.register(socket, token, Interest::READABLE));
+        if registered.is_ok() {
+            entry.insert(leaving);
+        }
+    }
+
+    fn see_off(&mut self, number: usize) {
+        if self.leaving.get_mut(number).is_some_and(|leaving| leaving.is_over(&mut self.buffers.input)) {
+            self.leaving.remove(number);
+        }
+    }
+
+    /// Lets others know how many clients wait for the end of a pause.
+    fn tell_postponed(&mut self) {
+        let now = self.later.len();
+        if now != self.postponed {
+            self.shared.postpone(self.postponed, now);
+            self.postponed = now;
+        }
     }
 
     fn tick(&mut self, now_ms: u64) {
@@ -257,7 +299,9 @@ impl Worker {
         }
         if self.number == 0 {
             self.shared.sample(now_ms);
+            self.shared.look_after(now_ms);
         }
+        self.leaving.retain(|_, leaving| !leaving.is_late(now_ms));
         if self.shared.interests.pauses.end_if_over(now_ms) {
             self.shared.interests.refresh(&self.shared.engine);
         }
@@ -280,7 +324,7 @@ impl Worker {
         }
         for (_, connection) in &self.connections {
             if connection.client().is_idle(idle_ms, now_ms) {
-                connection.client().kill();
+                self.shared.end(connection.client(), Ending::Idle);
             }
         }
     }
@@ -309,10 +353,25 @@ impl Worker {
         let others = self.connections.iter().filter(|(number, _)| !busy.contains(number));
         let quiet = others.filter(|(_, connection)| connection.is_quiet());
         let quiet: Vec<_> = quiet.map(|(number, _)| number).collect();
-        quiet.into_iter().for_each(|number| self.close(number, now_ms));
+        quiet.into_iter().for_each(|number| drop(self.close(number, now_ms)));
     }
 }
 
+/// What is done with a connection beside its turns.
+fn context(shared: &Shared, worker: usize, now_ms: u64) -> Context<'_> {
+    Context {
+        shared,
+        statistics: &shared.statistics[worker],
+        isolation: Isolation::Turn,
+        output_bytes_max: 0,
+        input_bytes_max: 0,
+        body: None,
+        now_ms,
+    }
+}
+
+/// Connections that are over have tokens from here on.
+const FIRST_LEAVING: usize = 1 << 60;
 /// Listeners have tokens from here on downwards.
 const FIRST_DOOR: usize = usize::MAX - 1;
 

@@ -24,6 +24,10 @@ pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
 fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
     sample.add(Metric::KvConnections, &[], measures.clients);
     sample.add(Metric::KvConnectionsTotal, &[], measures.clients_made);
+    sample.add(Metric::KvConnectionsUnauthenticated, &[], measures.strangers);
+    for (ending, count) in &measures.endings {
+        sample.add(Metric::KvConnectionsEndedTotal, &[ending.name()], *count);
+    }
     sample.add(Metric::KvConnectionsRefusedTotal, &[], measures.clients_refused);
     sample.add(Metric::KvBuffersBytes, &[], measures.buffers_bytes);
     sample.add(Metric::KvReceivedBytesTotal, &[], measures.input_bytes);

@@ -302,3 +302,207 @@ fn the_last_command_of_a_client_that_ends_without_notice_counts() {
     });
     assert_eq!(kv.ask("GET last\r\n"), "$4\r\nword\r\n");
 }
+
+/// Until they have given the password, clients can send little at once: as much as in Redis, where what follows the protocol is told in the
+/// same words.
+#[test]
+fn strangers_can_send_little_at_once() {
+    let redis = Redis::start("requirepass one");
+    let kv = KvSetup::new(LARDER).file("password", "one\n").start("password_files = [\"password\"]");
+    let eleven = format!("*11\r\n{}", "$1\r\nx\r\n".repeat(11));
+    let ten = format!("*10\r\n{}", "$1\r\nx\r\n".repeat(10));
+    let long = |bytes: usize| format!("*2\r\n$3\r\nGET\r\n${bytes}\r\n{}\r\n", "x".repeat(bytes));
+    let conversations = [
+        eleven.clone(),
+        ten,
+        "*1048577\r\n".to_owned(),
+        "*x\r\n".to_owned(),
+        long(16_384),
+        "*2\r\n$3\r\nGET\r\n$16385\r\n".to_owned(),
+        "*2\r\n$3\r\nGET\r\n$536870913\r\n".to_owned(),
+        "*2\r\n$3\r\nGET\r\n$-1\r\n".to_owned(),
+        // Inline commands have the limit of a line.
+        "a b c d e f g h i j k l m\r\n".to_owned(),
+        format!("AUTH one\r\n{eleven}{}", long(100_000)),
+        "AUTH two\r\n*11\r\n".to_owned(),
+        "AUTH one\r\nRESET\r\n*11\r\n".to_owned(),
+    ];
+    check_as_redis(&redis, &kv, &conversations.each_ref().map(String::as_str));
+    let greeted = kv.ask(&format!("HELLO 2 AUTH default one\r\n{eleven}"));
+    assert!(greeted.contains("unknown command 'x'"), "{greeted}");
+}
+
+/// 150 of them took 150 times what a request may have, and all keys went for it.
+#[test]
+fn no_key_is_evicted_for_strangers() {
+    for workers in [1, 2, 8] {
+        let setup = KvSetup::new(LARDER).file("password", "one\n");
+        let kv = setup
+            .start(&format!("password_files = [\"password\"]\nmaxmemory = \"64MiB\"\nworkers = {workers}"));
+        let mut known = connect(kv.address());
+        assert_eq!(ask(&mut known, "AUTH one"), "+OK\r\n");
+        let value = "v".repeat(1000);
+        for from in (0..70_000).step_by(1000) {
+            let sets: String = (from..from + 1000).map(|key| format!("SET key-{key} {value}\r\n")).collect();
+            known.write_all(sets.as_bytes()).expect("it reads");
+            known.read_exact(&mut [0; 5000]).expect("it answers");
+        }
+        let before = ask(&mut known, "DBSIZE");
+        // All but the last byte of the largest request that is permitted, in two writes each.
+        let part = format!("${}\r\n{}\r\n", 16_384, "x".repeat(16_384));
+        let request = format!("*10\r\n{}", part.repeat(10));
+        let strangers = (0..150).map(|_| {
+            let mut stranger = connect(kv.address());
+            // Some are closed meanwhile.
+            let _ = stranger.write_all(&request.as_bytes()[..request.len() - 1]);
+            stranger
+        });
+        let strangers: Vec<_> = strangers.collect();
+        let ended = "larder_kv_connections_ended_total{reason=\"strangers\"}";
+        wait::until_true("those with most are closed", || kv.metric(ended) > Some(100.0));
+        assert_eq!(ask(&mut known, "DBSIZE"), before, "{workers} workers");
+        for key in 0..100 {
+            assert_eq!(ask(&mut known, &format!("SET more-{key} {value}")), "+OK\r\n");
+        }
+        wait::until_true("what is kept of them is bounded", || {
+            kv.metric("larder_kv_buffers_bytes") <= Some(3.0 * f64::from(1 << 20))
+        });
+        drop(strangers);
+        wait::until_true("all are gone", || kv.metric("larder_kv_connections_unauthenticated") == Some(0.0));
+        assert_eq!(kv.metric("larder_kv_buffers_bytes"), Some(0.0));
+    }
+}
+
+/// Whether the server has closed a connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket option");
+    let read = stream.read(&mut [0; 64]);
+    stream.set_nonblocking(false).expect("a socket option");
+    !matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn strangers_make_way_for_each_other() {
+    let limits = "[kv.limits]\nunauthenticated_max = 3\nclients_max = 5";
+    let kv = KvSetup::new(LARDER)
+        .file("password", "one\n")
+        .start(&format!("password_files = [\"password\"]\nworkers = 2\n{limits}"));
+    let mut known = connect(kv.address());
+    assert_eq!(ask(&mut known, "AUTH one"), "+OK\r\n");
+    let mut strangers = Vec::new();
+    for number in 0..10 {
+        let mut stranger = connect(kv.address());
+        assert_eq!(ask(&mut stranger, "PING"), "-NOAUTH Authentication required.\r\n", "{number}");
+        strangers.push(stranger);
+    }
+    let (old, new) = strangers.split_at_mut(7);
+    old.iter_mut().for_each(|stranger| wait::until_true("it made way", || is_closed(stranger)));
+    new.iter_mut().for_each(|stranger| {
+        assert_eq!(ask(stranger, "PING"), "-NOAUTH Authentication required.\r\n");
+    });
+    assert_eq!(kv.metric("larder_kv_connections_unauthenticated"), Some(3.0));
+    assert_eq!(kv.metric("larder_kv_connections_ended_total{reason=\"strangers\"}"), Some(7.0));
+    // Whoever gives the password is none of them any more, and nobody who has is closed for others.
+    assert_eq!(ask(&mut new[0], "AUTH one"), "+OK\r\n");
+    let mut later: Vec<_> = (0..5).map(|_| connect(kv.address())).collect();
+    assert_eq!(ask(&mut later[4], "AUTH one"), "+OK\r\n");
+    for client in [&mut known, &mut new[0], &mut later[4]] {
+        assert_eq!(ask(client, "PING"), "+PONG\r\n");
+    }
+}
+
+/// Those who were not let in may be all that `clients_max` permits.
+#[test]
+fn strangers_keep_nobody_out() {
+    let kv = KvSetup::new(LARDER)
+        .file("password", "one\n")
+        .start("password_files = [\"password\"]\n[kv.limits]\nclients_max = 4");
+    let strangers: Vec<_> = (0..4).map(|_| connect(kv.address())).collect();
+    wait::until_true("they are there", || kv.metric("larder_kv_connections_unauthenticated") == Some(4.0));
+    let mut known: Vec<_> = (0..4)
+        .map(|number| {
+            let mut client = connect(kv.address());
+            assert_eq!(ask(&mut client, "AUTH one"), "+OK\r\n", "{number}");
+            client
+        })
+        .collect();
+    wait::until_true("all others are gone", || kv.metric("larder_kv_connections") == Some(4.0));
+    assert_eq!(kv.ask("AUTH one\r\n"), "-ERR max number of clients reached\r\n");
+    known.iter_mut().for_each(|client| assert_eq!(ask(client, "PING"), "+PONG\r\n"));
+    drop(strangers);
+}
+
+#[test]
+fn a_password_has_to_come_in_time() {
+    let limits = "[kv.limits]\nauth_timeout = \"500ms\"";
+    let kv = KvSetup::new(LARDER)
+        .file("password", "one\n")
+        .start(&format!("password_files = [\"password\"]\n{limits}"));
+    let mut known = connect(kv.address());
+    assert_eq!(ask(&mut known, "AUTH one"), "+OK\r\n");
+    let (begin, mut stranger) = (Instant::now(), connect(kv.address()));
+    // Whatever it says meanwhile.
+    wait::until_true("it is closed", || stranger.write_all(b"PING\r\n").is_err() || is_late(&mut stranger));
+    assert!(begin.elapsed() >= Duration::from_millis(400), "closed after {:?}", begin.elapsed());
+    assert_eq!(ask(&mut known, "PING"), "+PONG\r\n");
+    // With RESET it is a stranger again, from now on.
+    let again = Instant::now();
+    assert_eq!(ask(&mut known, "RESET"), "+RESET\r\n");
+    wait::until_true("it is closed too", || is_closed(&mut known));
+    assert!(again.elapsed() >= Duration::from_millis(400), "closed after {:?}", again.elapsed());
+    assert_eq!(kv.metric("larder_kv_connections_ended_total{reason=\"auth_timeout\"}"), Some(2.0));
+}
+
+/// As [`is_closed`], past what was replied.
+fn is_late(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket option");
+    let mut reply = [0; 4096];
+    let end = loop {
+        match stream.read(&mut reply) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break false,
+            _ => break true,
+        }
+    };
+    stream.set_nonblocking(false).expect("a socket option");
+    end
+}
+
+/// Without a password too.
+#[test]
+fn a_handshake_has_to_end_in_time() {
+    let (authority, kv) = start_beside_tls("workers = 1\nlimits = { auth_timeout = \"500ms\" }");
+    let tls_address = kv.addresses()[1];
+    let (mut session, mut known) = shake_hands(tls_address, &authority);
+    let mut plain = connect(kv.address());
+    let mut silent = connect(tls_address);
+    let mut slow = connect(tls_address);
+    // The begin of a ClientHello.
+    slow.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1]).expect("it reads");
+    wait::until_true("they are there", || kv.metric("larder_kv_connections_unauthenticated") == Some(2.0));
+    for stream in [&mut silent, &mut slow] {
+        wait::until_true("it is closed", || is_closed(stream));
+    }
+    assert_eq!(kv.metric("larder_kv_connections_ended_total{reason=\"auth_timeout\"}"), Some(2.0));
+    let mut known = rustls::Stream::new(&mut session, &mut known);
+    known.write_all(b"PING\r\n").expect("it reads");
+    known.read_exact(&mut [0; 7]).expect("it answers");
+    assert_eq!(ask(&mut plain, "PING"), "+PONG\r\n", "nothing is asked of it");
+}
+
+/// The same holds for messages of the 0x1F protocol.
+#[test]
+fn strangers_can_send_little_in_text_too() {
+    let kv = KvSetup::new(LARDER)
+        .file("password", "one\n")
+        .start("password_files = [\"password\"]\ntext_protocol = \"unit-separator\"");
+    let told = kv.ask(&format!("SET key {}", "x".repeat(100_000)));
+    assert_eq!(told, "ERROR: NOAUTH Authentication required.\x1f");
+    let mut client = connect(kv.address());
+    client.write_all(b"*2\r\n$4\r\nAUTH\r\n$3\r\none\r\n").expect("it reads");
+    client.read_exact(&mut [0; 5]).expect("it answers");
+    client.write_all(format!("SET key {}\x1f", "x".repeat(100_000)).as_bytes()).expect("it reads");
+    let mut reply = [0; 3];
+    client.read_exact(&mut reply).expect("it answers");
+    assert_eq!(&reply, b"OK\x1f");
+}

@@ -158,6 +158,237 @@ fn what_was_asked_is_answered_when_it_ends() {
     assert!(kv.service.end().success());
 }
 
+/// What was replied before the end arrives, whatever the client has sent behind what is refused: the kernel would otherwise let it lose the
+/// reply with what was not read.
+#[test]
+fn a_reply_before_the_end_arrives() {
+    let check = |kv: &Kv, refused: &str, expected: &str| {
+        let mut stream = connect(kv);
+        let more = "x".repeat(4 << 20);
+        stream.write_all(format!("{refused}{more}").as_bytes()).expect("all of it is read");
+        let mut told = String::new();
+        stream.read_to_string(&mut told).unwrap_or_else(|error| panic!("{error} after {told:?}"));
+        assert_eq!(told, expected);
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv.limits]\nclients_max = 1\n").expect("a file");
+    let config = config.to_str().expect("a path in UTF-8");
+    for workers in ["1", "2"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", workers]);
+        check(&kv, "*1\r\n$999999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n");
+        check(&kv, "PING\r\n*x\r\n", "+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n");
+        check(&kv, "QUIT\r\n", "+OK\r\n");
+        check(&kv, "MULTI\r\nQUIT\r\n", "+OK\r\n+OK\r\n");
+        drop(kv);
+        let kv = Kv::start(LARDER, &["--config", config, "--workers", workers]);
+        let mut only = connect(&kv);
+        only.write_all(b"PING\r\n").expect("sent");
+        read_exactly(&mut only, b"+PONG\r\n");
+        check(&kv, "PING\r\n", "-ERR max number of clients reached\r\n");
+    }
+}
+
+/// Who does not read the last reply is not waited for.
+#[test]
+fn nobody_is_waited_for_without_end() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]);
+    let sockets = || std::fs::read_dir(format!("/proc/{}/fd", kv.service.id())).expect("it runs").count();
+    let before = sockets();
+    let streams = (0..20).map(|_| {
+        let mut stream = connect(&kv);
+        stream.write_all(b"QUIT\r\n").expect("it reads");
+        read_exactly(&mut stream, b"+OK\r\n");
+        stream
+    });
+    let streams: Vec<_> = streams.collect();
+    wait::until_true("their sockets are closed", || sockets() == before);
+    drop(streams);
+}
+
+/// A page in a browser can let it send this to any address, but not without these words.
+#[test]
+fn requests_of_http_are_no_commands() {
+    let check = |text: &[&str], bytes: &str, piece_bytes: usize, expected: &str| {
+        let arguments = [&["--maxmemory", "64MiB", "--workers", "2"], text].concat();
+        let kv = Kv::start(LARDER, &arguments);
+        let set = "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n";
+        assert_eq!(testkit::converse(kv.address(), set.as_bytes(), usize::MAX), b"+OK\r\n");
+        for _ in 0..2 {
+            let told = testkit::converse(kv.address(), bytes.as_bytes(), piece_bytes);
+            assert_eq!(String::from_utf8_lossy(&told), expected, "{bytes}");
+        }
+        let get = testkit::converse(kv.address(), b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n", usize::MAX);
+        assert_eq!(get, b"$5\r\nvalue\r\n", "{bytes}");
+        let log = kv.service.stderr();
+        assert_eq!(log.matches("as HTTP has them").count(), 1, "{log}");
+    };
+    let body = "Content-Length: 10\r\n\r\nFLUSHALL\r\nDEL key\r\n";
+    let post = format!("POST / HTTP/1.1\r\nHost: localhost:6379\r\n{body}");
+    check(&[], &post, usize::MAX, "");
+    check(&[], &post, 1, "");
+    check(&[], &format!("PING\r\npOsT / HTTP/1.1\r\n{body}"), usize::MAX, "+PONG\r\n");
+    check(&[], "*2\r\n$4\r\npost\r\n$1\r\n/\r\n*1\r\n$8\r\nFLUSHALL\r\n", usize::MAX, "");
+    check(&[], &format!("MULTI\r\nPOST /\r\n{body}EXEC\r\n"), usize::MAX, "+OK\r\n");
+    let get = format!("GET / HTTP/1.1\r\nhOst: localhost\r\n{body}");
+    check(&[], &get, usize::MAX, "-ERR wrong number of arguments for 'get' command\r\n");
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\ntext_protocol = \"unit-separator\"\n").expect("a file");
+    let text = ["--config", config.to_str().expect("a path in UTF-8")];
+    check(&text, "POST / HTTP/1.1\r\n\r\n\x1fDEL key\x1f*1\r\n$8\r\nFLUSHALL\r\n", usize::MAX, "");
+    check(&text, "GET none\x1fpost /\x1fDEL key\x1f", 1, "(nil)\x1f");
+}
+
+/// A number of `INFO`.
+fn fact(kv: &Kv, section: &str, name: &str) -> u64 {
+    number(&kv.ask(&[&format!("INFO {section}")]), &format!("{name}:"))
+}
+
+#[test]
+fn clients_that_wait_for_the_end_of_a_pause_are_counted() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"]);
+    assert_eq!(kv.ask(&["CLIENT PAUSE 600000 WRITE"]), "+OK\r\n");
+    let mut waiting: Vec<_> = (0..5).map(|_| connect(&kv)).collect();
+    waiting.iter_mut().for_each(|stream| stream.write_all(b"SET key value\r\n").expect("sent"));
+    wait::until_true("all wait", || fact(&kv, "clients", "blocked_clients") == 5);
+    assert_eq!(kv.ask(&["CLIENT UNPAUSE"]), "+OK\r\n");
+    waiting.iter_mut().for_each(|stream| read_exactly(stream, b"+OK\r\n"));
+    wait::until_true("nobody waits", || fact(&kv, "clients", "blocked_clients") == 0);
+}
+
+/// No other message has to come for it.
+#[test]
+fn a_subscriber_that_does_not_read_for_too_long_is_closed() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "2"]);
+    let limit = "CONFIG SET client-output-buffer-limit \"pubsub 0 1mb 1\"";
+    assert_eq!(kv.ask(&[limit]), "+OK\r\n");
+    let mut slow = connect(&kv);
+    slow.write_all(b"SUBSCRIBE news\r\n").expect("sent");
+    read_exactly(&mut slow, b"*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+    let message = "m".repeat(32 << 20);
+    let publish = format!("*3\r\n$7\r\nPUBLISH\r\n$4\r\nnews\r\n${}\r\n{message}\r\n", message.len());
+    assert_eq!(testkit::converse(kv.address(), publish.as_bytes(), usize::MAX), b":1\r\n");
+    wait::until_true("it is closed", || fact(&kv, "stats", "pubsub_channels") == 0);
+    wait::until_true("its memory is free", || fact(&kv, "memory", "mem_clients_normal") == 0);
+}
+
+#[test]
+fn replies_have_a_limit_where_it_is_set() {
+    for limit in ["normal 2mb 0 0", "normal 0 1mb 1"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "2"]);
+        assert_eq!(kv.ask(&[&format!("CONFIG SET client-output-buffer-limit \"{limit}\"")]), "+OK\r\n");
+        let reply = set_big(&kv, 32 << 20);
+        let mut slow = connect(&kv);
+        slow.write_all(b"PING\r\n").expect("sent");
+        read_exactly(&mut slow, b"+PONG\r\n");
+        slow.write_all(b"GET big\r\n").expect("sent");
+        wait::until_true("it is closed", || fact(&kv, "clients", "connected_clients") == 1);
+        let mut told = Vec::new();
+        // With what the kernel has taken.
+        let _ = slow.read_to_end(&mut told);
+        assert!(told.len() < reply.len(), "{limit}");
+        let mut small = connect(&kv);
+        small.write_all(b"STRLEN big\r\n").expect("sent");
+        read_exactly(&mut small, format!(":{}\r\n", 32 << 20).as_bytes());
+    }
+}
+
+/// At zero and at their largest, as Redis has it: a limit is off, or is refused.
+#[test]
+fn limits_can_be_anything_that_they_may_be() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "2"]);
+    let largest = u64::MAX.to_string();
+    let permitted: &[(&str, &str)] = &[
+        ("maxmemory-clients", "0"),
+        ("maxmemory-clients", &largest),
+        ("client-query-buffer-limit", "1mb"),
+        ("client-query-buffer-limit", "9223372036854775807"),
+        ("maxclients", "4294967295"),
+        ("timeout", "0"),
+        ("timeout", "2147483647"),
+        ("tcp-keepalive", "0"),
+        ("tcp-keepalive", "2147483647"),
+        ("tracking-table-max-keys", "0"),
+        ("tracking-table-max-keys", "9223372036854775807"),
+        ("slowlog-max-len", "0"),
+        ("slowlog-max-len", "9223372036854775807"),
+        ("slowlog-log-slower-than", "9223372036854775807"),
+        ("latency-monitor-threshold", "9223372036854775807"),
+        ("client-output-buffer-limit", "\"normal 0 0 0 slave 256mb 64mb 60 pubsub 0 0 0\""),
+        ("client-output-buffer-limit", "\"normal 18446744073709551615 1 4294967295\""),
+        ("maxmemory", "0"),
+        ("maxmemory", &largest),
+        ("maxmemory", "256mb"),
+    ];
+    for (name, value) in permitted {
+        assert_eq!(kv.ask(&[&format!("CONFIG SET {name} {value}")]), "+OK\r\n", "{name} {value}");
+        let ticks = fact(&kv, "stats", "total_connections_received");
+        let reply = set_big(&kv, 500_000);
+        let mut stream = connect(&kv);
+        stream.write_all(b"GET big\r\n").expect("sent");
+        read_exactly(&mut stream, &reply);
+        // After the limits have reached all workers.
+        wait::until_true("time has passed", || fact(&kv, "stats", "total_connections_received") > ticks + 30);
+        stream
+            .write_all(b"CLIENT TRACKING ON\r\nGET big\r\nDEL big\r\nCLIENT TRACKING OFF\r\n")
+            .expect("sent");
+        let replies = [b"+OK\r\n", &reply[..], b":1\r\n+OK\r\n"].concat();
+        read_exactly(&mut stream, &replies);
+    }
+    for (name, value, why) in [
+        ("client-query-buffer-limit", "0", "between 1048576 and 9223372036854775807 inclusive"),
+        ("client-query-buffer-limit", "1048575", "between 1048576 and 9223372036854775807 inclusive"),
+        ("client-query-buffer-limit", "9223372036854775808", "between 1048576"),
+        ("maxclients", "0", "between 1 and"),
+        ("client-output-buffer-limit", "\"normal -1 0 0\"", "Error in hard, soft or soft_seconds"),
+    ] {
+        let told = kv.ask(&[&format!("CONFIG SET {name} {value}")]);
+        assert!(told.starts_with("-ERR CONFIG SET failed") && told.contains(why), "{name} {value}: {told}");
+    }
+}
+
+/// Also where nobody asks for anything.
+#[test]
+fn what_is_above_a_lowered_limit_goes_at_once() {
+    for workers in ["1", "2", "4"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", workers]);
+        let sets: Vec<String> =
+            (0..40_000).map(|key| format!("SET key-{key} {}", "v".repeat(1000))).collect();
+        kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(kv.ask(&["CONFIG SET maxmemory 24mb"]), "+OK\r\n");
+        wait::until_true("keys have gone", || fact(&kv, "memory", "used_memory") <= 24 << 20);
+        assert!(fact(&kv, "stats", "evicted_keys") > 0);
+
+        let mut tracking = connect(&kv);
+        let sets: String = (0..100).map(|key| format!("SET t-{key} 1\r\n")).collect();
+        let gets: String = (0..100).map(|key| format!("GET t-{key}\r\n")).collect();
+        tracking.write_all(format!("{sets}CLIENT TRACKING ON\r\n{gets}").as_bytes()).expect("sent");
+        wait::until_true("keys are remembered", || fact(&kv, "stats", "tracking_total_keys") == 100);
+        assert_eq!(kv.ask(&["CONFIG SET tracking-table-max-keys 10"]), "+OK\r\n");
+        wait::until_true("keys are given up", || fact(&kv, "stats", "tracking_total_keys") == 10);
+    }
+}
+
+/// What workers share may be half-way through a change: the process ends, says so, and writes nothing of it.
+#[test]
+fn a_worker_that_panics_ends_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\nenable_debug_command = \"local\"\nsave_file = \"saved\"\n")
+        .expect("a file");
+    let config = config.to_str().expect("a path in UTF-8");
+    let mut kv = Kv::start(LARDER, &["--config", config, "--maxmemory", "64MiB", "--workers", "3"]);
+    assert_eq!(kv.ask(&["SET key value"]), "+OK\r\n");
+    let mut other = connect(&kv);
+    assert_eq!(kv.ask(&["DEBUG PANIC"]), "");
+    assert_eq!(other.read(&mut [0]).unwrap_or_default(), 0, "nobody is left alone");
+    assert_eq!(kv.service.end().code(), Some(1));
+    let log = kv.service.stderr();
+    assert!(log.contains("DEBUG PANIC") && log.contains("a worker has failed: the process ends"), "{log}");
+    assert!(!folder.path().join("saved").exists());
+}
+
 #[test]
 fn info_tells_each_fact_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -184,23 +415,4 @@ fn a_save_that_fails_says_why() {
     let told = kv.ask(&["SAVE"]);
     assert!(told.starts_with("-ERR the data set was not saved: "), "{told}");
     assert!(told.contains("No such file or directory"), "{told}");
-}
-
-/// What workers share may be half-way through a change: the process ends, says so, and writes nothing of it.
-#[test]
-fn a_worker_that_panics_ends_the_process() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("larder.toml");
-    std::fs::write(&config, "[kv]\nenable_debug_command = \"local\"\nsave_file = \"saved\"\n")
-        .expect("a file");
-    let config = config.to_str().expect("a path in UTF-8");
-    let mut kv = Kv::start(LARDER, &["--config", config, "--maxmemory", "64MiB", "--workers", "3"]);
-    assert_eq!(kv.ask(&["SET key value"]), "+OK\r\n");
-    let mut other = connect(&kv);
-    assert_eq!(kv.ask(&["DEBUG PANIC"]), "");
-    assert_eq!(other.read(&mut [0]).unwrap_or_default(), 0, "nobody is left alone");
-    assert_eq!(kv.service.end().code(), Some(1));
-    let log = kv.service.stderr();
-    assert!(log.contains("DEBUG PANIC") && log.contains("a worker has failed: the process ends"), "{log}");
-    assert!(!folder.path().join("saved").exists());
 }

@@ -2,7 +2,7 @@
 
 mod churn;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -283,4 +283,127 @@ fn volatile_policies_evict_what_expires_alone() {
         assert!((0..10).any(is_refused), "{policy}: nothing else may be evicted");
         assert_eq!(ask(&kv, count.to_vec()), ":100\r\n", "{policy}");
     }
+}
+
+/// Many times the same large value, to a client that does not read: it is not copied.
+#[test]
+fn replies_share_what_is_stored() {
+    const BYTES_MAX: u64 = 64 << 20;
+    const TIMES: usize = 800;
+    let value = "v".repeat(1 << 20);
+    let bulk = format!("${}\r\n{value}\r\n", value.len());
+    for workers in ["1", "2", "8"] {
+        let mget = format!("MGET{}", " big".repeat(TIMES));
+        let getranges = format!("MULTI\r\n{}EXEC", "GETRANGE big 0 -1\r\n".repeat(TIMES));
+        let heads = [
+            (mget, format!("*{TIMES}\r\n")),
+            (getranges, format!("+OK\r\n{}*{TIMES}\r\n", "+QUEUED\r\n".repeat(TIMES))),
+        ];
+        for (commands, head) in heads {
+            let kv = Kv::start(LARDER, &["--maxmemory", &BYTES_MAX.to_string(), "--workers", workers]);
+            churn::fill(&kv, 60_000, 800..1000);
+            let set = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n{bulk}");
+            assert_eq!(testkit::converse(kv.address(), set.as_bytes(), usize::MAX), b"+OK\r\n");
+            let before = kv.service.peak_bytes();
+            let mut client = TcpStream::connect(kv.address()).expect("it listens");
+            client.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+            client.write_all(format!("{commands}\r\n").as_bytes()).expect("it reads");
+            // It has begun to reply; the value goes meanwhile, and another takes its place.
+            let mut told = vec![0; head.len()];
+            client.read_exact(&mut told).expect("it answers");
+            assert_eq!(String::from_utf8_lossy(&told), head);
+            wait::until_true("the value is gone", || kv.ask(&["DEL big"]) == ":0\r\n");
+            wait::until_true("what is still to be sent counts once", || {
+                (1 << 20..3 << 20).contains(&memory_fact(&kv, "mem_clients_normal"))
+            });
+            let mut told = vec![0; bulk.len()];
+            for _ in 0..TIMES {
+                client.read_exact(&mut told).expect("it answers");
+                assert!(told == bulk.as_bytes());
+            }
+            wait::until_true("nothing is left", || memory_fact(&kv, "mem_clients_normal") == 0);
+            let grown = kv.service.peak_bytes() - before;
+            assert!(grown < 12 << 20, "{workers} workers: {grown} bytes for a reply");
+        }
+    }
+}
+
+/// Keys make room for what has to be copied; what has no room is refused, or its client closed where all was executed.
+#[test]
+fn replies_that_are_copied_have_room_within_the_limit() {
+    const BYTES_MAX: u64 = 64 << 20;
+    for workers in ["1", "4"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", &BYTES_MAX.to_string(), "--workers", workers]);
+        let empty = kv.service.resident_bytes();
+        churn::fill(&kv, 60_000, 800..1000);
+        let value = "v".repeat(10_000);
+        assert_eq!(kv.ask(&[&format!("SET value {value}")]), "+OK\r\n");
+        let mget = |times: usize| {
+            let keys = "$5\r\nvalue\r\n".repeat(times);
+            format!("*{}\r\n$4\r\nMGET\r\n{}", times + 1, keys.trim_end())
+        };
+        let whole = kv.ask(&[&mget(2_000), "PING"]);
+        assert_eq!(whole.len(), "*2000\r\n".len() + 2_000 * (value.len() + 10) + 7, "{workers} workers");
+        let told = kv.ask(&[&mget(50_000), "PING"]);
+        assert!(
+            told.starts_with("-OOM the reply needs more memory") && told.ends_with("+PONG\r\n"),
+            "{told}"
+        );
+        let queued = kv.ask(&["MULTI", "GET value\r\n".repeat(20_000).trim_end(), "EXEC", "PING"]);
+        assert!(queued.ends_with("+QUEUED\r\n"), "it is closed: {}", &queued[queued.len() - 100..]);
+        let peak = kv.service.peak_bytes() - empty;
+        // The list of replies of EXEC grows as they come.
+        assert!(peak < BYTES_MAX + BYTES_MAX / 2, "{workers} workers: {peak} bytes");
+        assert_eq!(kv.ask(&["SET last word", "GET last"]), "+OK\r\n$4\r\nword\r\n");
+    }
+}
+
+/// Compressed values are unpacked one after the other, as the client reads them.
+#[test]
+fn replies_are_unpacked_as_they_are_read() {
+    const TIMES: usize = 200;
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\n").expect("a file");
+    let arguments = ["--config", config.to_str().expect("a path in UTF-8"), "--maxmemory", "64MiB"];
+    let kv = Kv::start(LARDER, &arguments);
+    assert_eq!(kv.ask(&["SETRANGE zeros 1000000 x"]), ":1000001\r\n");
+    let before = kv.service.peak_bytes();
+    let mut client = TcpStream::connect(kv.address()).expect("it listens");
+    client.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    client.write_all(format!("MGET{}\r\n", " zeros".repeat(TIMES)).as_bytes()).expect("it reads");
+    client.read_exact(&mut [0; 6]).expect("it answers");
+    let mut bulk = vec![0; "$1000001\r\n\r\n".len() + 1_000_001];
+    for _ in 0..TIMES {
+        client.read_exact(&mut bulk).expect("it answers");
+        assert!(bulk.starts_with(b"$1000001\r\n\0") && bulk.ends_with(b"\0x\r\n"));
+    }
+    let grown = kv.service.peak_bytes() - before;
+    assert!(grown < 16 << 20, "{grown} bytes for a reply");
+}
+
+/// What a worker needs for one large reply goes with it.
+#[test]
+fn no_worker_keeps_what_a_large_reply_took() {
+    const VALUE: usize = 8 << 20;
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "8"]);
+    let before = kv.service.resident_bytes();
+    let value = "v".repeat(VALUE);
+    let set = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${VALUE}\r\n{value}\r\n");
+    assert_eq!(testkit::converse(kv.address(), set.as_bytes(), usize::MAX), b"+OK\r\n");
+    let sets: Vec<String> = (0..500).map(|key| format!("SET key-{key} {}", &value[..15_000])).collect();
+    kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+    let mget = format!("MGET{}", (0..500).map(|key| format!(" key-{key}")).collect::<String>());
+    // Each on a connection of its own, so that every worker has some.
+    for _ in 0..40 {
+        let replies =
+            [kv.ask(&["GET big"]), kv.ask(&["GETRANGE big 1 -1"]), kv.ask(&["MULTI", "GET big", "EXEC"])];
+        assert!(replies.iter().all(|reply| reply.len() >= VALUE));
+        assert!(kv.ask(&[&mget]).len() > 500 * 15_000);
+        // A request of many arguments leaves nothing either.
+        assert!(kv.ask(&[&format!("EXISTS{}", " x".repeat(30_000))]).starts_with(':'));
+    }
+    assert_eq!(kv.ask(&["FLUSHALL", "MEMORY PURGE"]), "+OK\r\n+OK\r\n");
+    wait::until_true("it is given back", || kv.service.resident_bytes() < before + (12 << 20));
+    assert_eq!(memory_fact(&kv, "mem_clients_normal"), 0);
 }

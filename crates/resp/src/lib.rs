@@ -57,7 +57,7 @@ pub use value::Value;
 pub struct Limits {
     /// Aggregates within aggregates.
     pub depth_max: usize,
-    /// Values in one message, those of all its aggregates together; arguments of a request.
+    /// Values in one message, those of all its aggregates together; arguments of a request, but for an inline command, which is a line.
     pub elements_max: usize,
     /// Bytes of one bulk string.
     pub bulk_bytes_max: usize,

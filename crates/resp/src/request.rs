@@ -25,6 +25,9 @@ pub struct RequestScanner {
     unquoted: Vec<u8>,
 }
 
+/// What a scanner keeps from one request to the next: it is not worth counting.
+const KEPT_BYTES_MAX: usize = 8 << 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Begin,
@@ -120,6 +123,25 @@ impl RequestScanner {
         let length = if found.is_some() { found } else { self.advance(bytes)? };
         let source = if bytes.first() == Some(&b'*') { bytes } else { &self.unquoted };
         Ok(length.map(|bytes| Arguments { bytes, source, ranges: &self.ranges, detached: None }))
+    }
+
+    /// Other limits, for requests that begin from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Memory of a list of arguments that is long.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        let bytes = self.ranges.capacity() * size_of::<Range<usize>>() + self.unquoted.capacity();
+        if bytes > KEPT_BYTES_MAX { bytes } else { 0 }
+    }
+
+    /// Gives back the memory of a list of arguments that was long. To be called when the last request is of no use any more.
+    pub fn shrink(&mut self) {
+        if self.kept_bytes() > 0 && self.is_at_begin() {
+            (self.ranges, self.unquoted) = (Vec::new(), Vec::new());
+        }
     }
 
     /// For requests such as GET and SET in their plainest form; none while a request has begun, and its end is missing.
@@ -249,10 +271,6 @@ impl RequestScanner {
         self.unquoted.clear();
         let mut words = Words { line, at: 0 };
         while let Some(range) = words.next(&mut self.unquoted)? {
-            if self.ranges.len() == self.limits.elements_max {
-                let limit = self.limits.elements_max;
-                return Err(Problem::ElementsOverLimit { limit }.at(words.at));
-            }
             self.ranges.push(range);
         }
         Ok(true)

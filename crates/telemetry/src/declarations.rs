@@ -130,10 +130,14 @@ metrics! {
         "Commands executed for clients of Redis.";
     KvConnections "larder_kv_connections" Gauge Count [],
         "Open connections of clients of Redis.";
+    KvConnectionsEndedTotal "larder_kv_connections_ended_total" Counter Count ["reason"],
+        "Connections of clients of Redis that the server has ended: `auth_timeout` and `strangers` (too many, or too much kept of them) before they have given a password, `buffers`, `messages`, `replies` and `request` for what they take, `idle`, and `http` for POST and `Host:`.";
     KvConnectionsRefusedTotal "larder_kv_connections_refused_total" Counter Count [],
         "Connections of clients of Redis that were not admitted: too many, protected mode, no TLS.";
     KvConnectionsTotal "larder_kv_connections_total" Counter Count [],
         "Connections of clients of Redis since the start.";
+    KvConnectionsUnauthenticated "larder_kv_connections_unauthenticated" Gauge Count [],
+        "Open connections of clients of Redis that have not given a password where one is needed, or not finished the handshake of TLS.";
     KvErrorsTotal "larder_kv_errors_total" Counter Count ["code"],
         "Replies to clients of Redis that were errors.";
     KvEvictionsTotal "larder_kv_evictions_total" Counter Count [],

@@ -335,6 +335,11 @@ impl Service {
         wait::until("the process ends", || self.status())
     }
 
+    /// Of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     ///
     /// # Panics

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::arguments::parse_integer;
 use super::info::unlimited_as_zero;
+use super::output_limits;
 use super::{Call, Outcome, Refusal};
 use crate::access::{DebugCommands, ProtectedMode};
 use crate::glob;
@@ -36,12 +37,19 @@ const fn free(name: &'static str, read: fn(&Shared) -> String, write: Write) -> 
 /// In the order of their names.
 const SETTINGS: &[Setting] = &[
     fixed("appendonly", |_| "no".to_owned()),
-    free("client-output-buffer-limit", output_limit, set_output_limit),
+    free("client-output-buffer-limit", output_limits::read, output_limits::write),
     free(
         "client-query-buffer-limit",
         |shared| shared.limits().query_bytes_max.to_string(),
         |shared, value| {
-            set_limits(shared, memory(value)?, |limits, bytes| limits.query_bytes_max = bytes as usize)
+            let bytes = memory(value)?;
+            if !(QUERY_BYTES_LEAST..=i64::MAX as u64).contains(&bytes) {
+                return Err(format!(
+                    "argument must be between {QUERY_BYTES_LEAST} and {} inclusive",
+                    i64::MAX
+                ));
+            }
+            set_limits(shared, bytes, |limits, bytes| limits.query_bytes_max = bytes as usize)
         },
     ),
     fixed("cluster-enabled", |shared| if shared.cluster.is_some() { "yes" } else { "no" }.to_owned()),
@@ -177,6 +185,8 @@ const SETTINGS: &[Setting] = &[
     ),
 ];
 
+/// Of `client-query-buffer-limit`, as in Redis.
+const QUERY_BYTES_LEAST: u64 = 1 << 20;
 /// Of a bulk string that is read, and of a value that commands put together.
 const VALUE_BYTES_MAX: usize = 512 << 20;
 
@@ -193,47 +203,9 @@ fn number(value: &[u8], least: i64, most: i64) -> Result<i64, String> {
 }
 
 /// Bytes, as in a file of the configuration.
-fn memory(value: &[u8]) -> Result<u64, String> {
+pub(super) fn memory(value: &[u8]) -> Result<u64, String> {
     let bytes = std::str::from_utf8(value).ok().and_then(parse_size);
     bytes.ok_or_else(|| "argument must be a memory value".to_owned())
-}
-
-/// There are limits of messages alone: replies wait for the client, which is not read from meanwhile.
-fn output_limit(shared: &Shared) -> String {
-    let limits = shared.limits();
-    let (hard, soft, seconds) =
-        (limits.mail_bytes_max, limits.mail_bytes_soft, limits.mail_patience.as_secs());
-    format!("normal 0 0 0 slave 0 0 0 pubsub {hard} {soft} {seconds}")
-}
-
-fn set_output_limit(shared: &Shared, value: &[u8]) -> Result<(), String> {
-    let text = String::from_utf8_lossy(value).to_ascii_lowercase();
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    if words.is_empty() || !words.len().is_multiple_of(4) {
-        return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
-    }
-    let mut limits = shared.limits();
-    for class in words.chunks_exact(4) {
-        let numbers = (memory(class[1].as_bytes()), memory(class[2].as_bytes()), class[3].parse::<u64>());
-        let (Ok(hard), Ok(soft), Ok(seconds)) = numbers else {
-            return Err(
-                "Error in hard, soft or soft_seconds setting in buffer limit configuration.".to_owned()
-            );
-        };
-        match class[0] {
-            "pubsub" => {
-                (limits.mail_bytes_max, limits.mail_bytes_soft) = (hard as usize, soft as usize);
-                limits.mail_patience = Duration::from_secs(seconds);
-            }
-            "normal" | "slave" | "replica" if (hard, soft, seconds) == (0, 0, 0) => {}
-            "normal" | "slave" | "replica" => {
-                return Err("only clients of class pubsub have limits".to_owned());
-            }
-            _ => return Err("Invalid client class specified in buffer limit configuration.".to_owned()),
-        }
-    }
-    shared.set_limits(limits);
-    Ok(())
 }
 
 /// CONFIG GET pattern [pattern ...]

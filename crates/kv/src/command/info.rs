@@ -109,7 +109,7 @@ fn clients(call: &Call<'_>, lines: &mut Lines) {
     lines.add("connected_clients", call.shared.clients.count());
     lines.add("cluster_connections", 0);
     lines.add("maxclients", call.shared.limits().clients_max);
-    lines.add("blocked_clients", 0);
+    lines.add("blocked_clients", call.shared.postponed());
 }
 
 fn memory(call: &Call<'_>, lines: &mut Lines) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use engine::{Access, Database, Expiry, Key, Step, Stored, Value};
 
+use super::room::Watch;
 use super::{Call, Change, Outcome, Refusal};
 use crate::glob;
 use crate::reply::Reply;
@@ -48,18 +49,39 @@ pub(super) fn scan(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let position = cursor(call.argument(1))?;
     let options = scan_options(call)?;
     let step = Step { keys_max: options.count, buckets_max: options.count.saturating_mul(BUCKETS_PER_KEY) };
-    let mut found: Vec<Vec<u8>> = Vec::new();
+    let begin = reply.out.len();
+    let mut found = Found::new(call);
     let next = call.engine().scan(call.database(), position, step, call.now_ms, |key| {
         let is_wanted = options.pattern.is_none_or(|pattern| is_match(pattern, key));
         if is_wanted && options.is_type_wanted {
-            found.push(key.to_vec());
+            found.tell(key, reply);
         }
     });
-    reply.array(2);
-    reply.bulk(itoa::Buffer::new().format(next).as_bytes());
-    reply.array(found.len());
-    found.iter().for_each(|key| reply.bulk(key));
+    reply.array_since(begin, found.told?);
+    let next = next.to_string();
+    reply.out.insert(begin, format!("*2\r\n${}\r\n{next}\r\n", next.len()).as_bytes());
     Ok(())
+}
+
+/// Keys that are told as they are found.
+struct Found<'a> {
+    watch: Watch<'a>,
+    told: Result<usize, Refusal>,
+}
+
+impl<'a> Found<'a> {
+    fn new(call: &Call<'a>) -> Self {
+        Self { watch: Watch::new(call), told: Ok(0) }
+    }
+
+    fn tell(&mut self, key: &[u8], reply: &mut Reply<'_>) {
+        let Ok(count) = &mut self.told else { return };
+        *count += 1;
+        reply.bulk(key);
+        if let Err(refusal) = self.watch.look(reply.out.own_bytes()) {
+            self.told = Err(refusal);
+        }
+    }
 }
 
 fn scan_options<'a>(call: &Call<'a>) -> Result<ScanOptions<'a>, Refusal> {
@@ -106,15 +128,15 @@ fn is_match(pattern: &[u8], key: &[u8]) -> bool {
 /// KEYS pattern
 pub(super) fn keys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let pattern = call.argument(1);
-    let mut found: Vec<Vec<u8>> = Vec::new();
+    let begin = reply.out.len();
+    let mut found = Found::new(call);
     let whole = Step { keys_max: usize::MAX, buckets_max: usize::MAX };
     call.engine().scan(call.database(), 0, whole, call.now_ms, |key| {
         if is_match(pattern, key) {
-            found.push(key.to_vec());
+            found.tell(key, reply);
         }
     });
-    reply.array(found.len());
-    found.iter().for_each(|key| reply.bulk(key));
+    reply.array_since(begin, found.told?);
     Ok(())
 }
 

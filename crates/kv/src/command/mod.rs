@@ -14,16 +14,17 @@ mod info;
 mod keys;
 mod keyspace;
 mod latency;
-mod later;
 mod long_double;
 mod measured;
 mod numbers;
 mod object;
 mod options;
+mod output_limits;
 mod plain;
 mod pubsub;
 mod reference;
 mod roles;
+mod room;
 mod saving;
 mod server;
 mod strings;
@@ -140,6 +141,8 @@ pub(crate) enum Refusal {
     Database,
     #[error("OOM command not allowed when used memory > 'maxmemory'.")]
     OutOfMemory,
+    #[error("OOM the reply needs more memory than 'maxmemory' and 'maxmemory-clients' leave")]
+    ReplyOverLimit,
     #[error("NOAUTH Authentication required.")]
     NoPassword,
     #[error(

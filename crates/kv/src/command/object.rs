@@ -88,11 +88,11 @@ pub(super) fn memory_stats(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcom
     number("startup.allocated", 0);
     number("replication.backlog", 0);
     number("clients.slaves", 0);
-    number("clients.normal", 0);
+    number("clients.normal", call.shared.buffers_bytes() as u64);
     number("aof.buffer", 0);
     number("keys.count", keys);
     number("keys.bytes-per-key", used.checked_div(keys).unwrap_or_default());
-    number("dataset.bytes", used);
+    number("dataset.bytes", used.saturating_sub(call.shared.buffers_bytes() as u64));
     number("allocator.resident", resident);
     reply.bulk(b"fragmentation");
     reply.double(resident as f64 / used.max(1) as f64);
@@ -118,7 +118,7 @@ pub(super) fn memory_doctor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outco
             "Resident memory is more than twice what keys and values take: buffers of clients, or a limit that was lowered.\n"
         }
         () if used > max => {
-            "More memory is taken than maxmemory allows: it is given back with the next writes.\n"
+            "More memory is taken than maxmemory allows: keys are evicted for it now, as far as the policy lets them.\n"
         }
         () => "Nothing is wrong with the memory of this server.\n",
     };

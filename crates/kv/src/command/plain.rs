@@ -5,6 +5,7 @@ use resp::{Short, ShortScanner};
 
 use super::{Change, Command, changed, table};
 use crate::conversation::Context;
+use crate::output::Output;
 use crate::reply::{Reply, Version};
 use crate::session::Session;
 use crate::statistics::PLAIN;
@@ -34,21 +35,21 @@ pub(crate) trait Form {
     fn version(session: &Session) -> Version;
 
     /// Makes of the reply that begins there what the client is to see.
-    fn finish(out: &mut Vec<u8>, begin: usize);
+    fn finish(out: &mut Output, begin: usize);
 }
 
 /// How a large value goes to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Large {
-    /// See [`Executed::Announced`].
-    Announced,
-    /// Among the replies: its bytes are to be looked at, so that they can as well be copied.
-    Copied,
+    /// As it is stored.
+    Shared,
+    /// Its bytes are to be looked at.
+    Looked,
 }
 
 /// The Redis protocol.
 impl Form for ShortScanner {
-    const LARGE: Large = Large::Announced;
+    const LARGE: Large = Large::Shared;
 
     #[inline]
     fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>> {
@@ -61,7 +62,7 @@ impl Form for ShortScanner {
     }
 
     #[inline]
-    fn finish(_out: &mut Vec<u8>, _begin: usize) {}
+    fn finish(_out: &mut Output, _begin: usize) {}
 }
 
 /// What is to be done with the key.
@@ -76,8 +77,8 @@ enum Verb {
 #[derive(Debug)]
 pub(crate) enum Executed {
     Yes,
-    /// The reply is a bulk string: its length has been written, its bytes and the line end are to follow.
-    Announced(Stored),
+    /// With a large value among the replies, so that they are to be sent first.
+    Large,
     /// Nothing has happened, and [`execute`](super::execute) is to tell why.
     No,
 }
@@ -125,7 +126,7 @@ impl<'a> Plain<'a> {
         &self,
         batch: &mut Batch<'_>,
         session: &mut Session,
-        out: &mut Vec<u8>,
+        out: &mut Output,
         context: &Context<'_>,
     ) -> Executed {
         let (begin, version) = (out.len(), F::version(session));
@@ -136,7 +137,7 @@ impl<'a> Plain<'a> {
             Verb::Set => self.set(located, session, reply, context),
             Verb::Del => self.del(located, session, reply, context),
         };
-        if matches!(executed, Executed::Yes) {
+        if !matches!(executed, Executed::No) {
             F::finish(reply.out, begin);
         }
         executed
@@ -207,30 +208,15 @@ impl<'a> Plain<'a> {
         reply: &mut Reply<'_>,
         now_ms: u64,
     ) -> Executed {
-        match located.get(Access::Use, now_ms).map(|found| found.value) {
-            Some(Value::Inline(value)) => {
-                reply.bulk(value);
-                session.tally.hits += 1;
-            }
-            Some(Value::Large(stored)) if how == Large::Copied => match stored {
-                Stored::Plain(value) => {
-                    reply.bulk(value);
-                    session.tally.hits += 1;
-                }
-                // It is to be unpacked where nothing is locked.
-                Stored::Packed(_) => return Executed::No,
-            },
-            Some(Value::Large(stored)) => {
-                reply.announce(stored.value_bytes());
-                session.tally.hits += 1;
-                return Executed::Announced(stored.clone());
-            }
-            None => {
-                reply.null();
-                session.tally.misses += 1;
-            }
+        let found = located.get(Access::Use, now_ms).map(|found| found.value);
+        match found {
+            // It is to be unpacked where nothing is locked.
+            Some(Value::Large(Stored::Packed(_))) if how == Large::Looked => return Executed::No,
+            Some(_) => session.tally.hits += 1,
+            None => session.tally.misses += 1,
         }
-        Executed::Yes
+        reply.value_or_null(found.as_ref());
+        if reply.out.has_values() { Executed::Large } else { Executed::Yes }
     }
 }
 

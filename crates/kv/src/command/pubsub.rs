@@ -1,6 +1,7 @@
 //! SUBSCRIBE and its kind, PUBLISH, PUBSUB.
 
 use super::{Call, Outcome, Refusal};
+use crate::output::Output;
 use crate::pubsub;
 use crate::reply::Reply;
 use crate::session::Gates;
@@ -35,14 +36,14 @@ fn begin(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> 
     let own = call.session.subscribed.get_or_insert_default();
     let names = call.arguments.iter().skip(1);
     own.check_more(kind, names).map_err(|error| Refusal::Told(error.to_string()))?;
-    let mut told = Vec::new();
+    let mut told = Output::default();
     let mut confirmation = Reply { out: &mut told, version: reply.version };
     for name in call.arguments.iter().skip(1) {
         subscriptions.add(kind, name, &call.session.client, own);
         confirm(&mut confirmation, word, Some(name), own.count_told(kind));
     }
     settle(call);
-    say(call, reply, &told);
+    say(call, reply, told.bytes());
     Ok(())
 }
 
@@ -50,7 +51,7 @@ fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Ou
     let subscriptions = &call.shared.interests.subscriptions;
     let mut own = call.session.subscribed.take().unwrap_or_default();
     let id = call.session.client.id;
-    let mut told = Vec::new();
+    let mut told = Output::default();
     let mut confirmation = Reply { out: &mut told, version: reply.version };
     let all = own.names(kind);
     let given: Vec<&[u8]> = match call.length() {
@@ -68,7 +69,7 @@ fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Ou
     settle(call);
     // What was sent before must not come behind the confirmation: the client may take it for a reply then.
     call.flush_mail(reply);
-    say(call, reply, &told);
+    say(call, reply, told.bytes());
     Ok(())
 }
 

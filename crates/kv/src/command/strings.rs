@@ -1,48 +1,70 @@
 //! Commands of values.
 
-use std::ops::DerefMut;
+use std::ops::{DerefMut, Range};
 
-use engine::{Access, Entry, Expiry, Key, Located, OutOfMemory, Shard, Stored, Value};
+use engine::{Access, Entry, Expiry, Key, Located, OutOfMemory, Shard, Value};
 
 use super::expiry::{Unit, relative};
-use super::later::Later;
 use super::options::{Command, Condition, Options};
+use super::room::Room;
 use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
 pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
-    let mut later = Later::default();
-    reply_value(call, &mut call.engine().lock(&key), (reply, &mut later));
-    later.finish(reply);
+    reply_value(call, &mut call.engine().lock(&key), reply);
     Ok(())
 }
 
 pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut room = Room::new(call);
+    if call.length() > FEW_KEYS {
+        let bytes = copied_bytes(call);
+        room.make(bytes)?;
+        // At once: a list that grows has twice and three times as much for a moment.
+        reply.out.bytes_mut().reserve_exact(bytes);
+    }
     reply.array(call.length() - 1);
-    let mut later = Later::default();
     let mut locked = call.engine().lock_all(call.from(1).map(|bytes| call.key_of(bytes)));
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        reply_value(call, &mut locked.at(&key), (reply, &mut later));
+        reply_value(call, &mut locked.at(&key), reply);
     }
     drop(locked);
-    later.finish(reply);
     Ok(())
 }
+
+/// The values of so many keys need no look before: those that are copied fit into 16 KiB each.
+const FEW_KEYS: usize = 16;
+
+/// What the values of all keys take that are copied.
+fn copied_bytes(call: &Call<'_>) -> usize {
+    let mut locked = call.engine().lock_all(call.from(1).map(|bytes| call.key_of(bytes)));
+    let bytes_of = |bytes| {
+        let key = call.key_of(bytes);
+        match locked.at(&key).get(Access::Peek, call.now_ms).map(|found| found.value) {
+            Some(Value::Inline(value)) => value.len(),
+            _ => 0,
+        }
+    };
+    call.from(1).map(bytes_of).sum::<usize>() + call.length() * BULK_BYTES
+}
+
+/// What a reply has beside the value.
+const BULK_BYTES: usize = 16;
 
 pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = Options::read(call, 3, Command::Set)?;
     let expiry = options.expiry(call, Command::Set)?.unwrap_or(Expiry::Never);
     let (key, value) = (call.key(1), call.value(2));
-    let (begin, mut later) = (reply.out.len(), Later::default());
+    let begin = reply.out.len();
     let is_set = call.with_room(&key, || {
-        later.begin_again(begin, reply);
+        reply.out.truncate(begin);
         let mut located = call.engine().lock(&key);
         let is_met = options.condition.is_met(&mut located, call.now_ms);
         let is_set = is_met == Ok(true);
         if options.is_old_wanted {
-            reply_value(call, &mut located, (reply, &mut later));
+            reply_value(call, &mut located, reply);
         } else if is_set {
             reply.ok();
         } else {
@@ -53,7 +75,6 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         }
         Ok(is_met)
     })??;
-    later.finish(reply);
     if is_set {
         changed_by_set(call, &key, expiry);
     }
@@ -70,11 +91,11 @@ fn changed_by_set(call: &Call<'_>, key: &Key<'_>, expiry: Expiry) {
 fn reply_value<S: DerefMut<Target = Shard>>(
     call: &Call<'_>,
     located: &mut Located<'_, S>,
-    (reply, later): (&mut Reply<'_>, &mut Later),
+    reply: &mut Reply<'_>,
 ) {
     let found = located.get(Access::Use, call.now_ms);
     call.statistics.looked(found.is_some());
-    later.reply(found.as_ref(), reply);
+    reply.value_or_null(found.map(|found| found.value).as_ref());
 }
 
 pub(super) fn setnx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -113,26 +134,23 @@ fn set_expiring(call: &Call<'_>, reply: &mut Reply<'_>, unit: Unit, command: &'s
 
 pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, value) = (call.key(1), call.value(2));
-    let (begin, mut later) = (reply.out.len(), Later::default());
+    let begin = reply.out.len();
     call.with_room(&key, || {
-        later.begin_again(begin, reply);
+        reply.out.truncate(begin);
         let mut located = call.engine().lock(&key);
-        reply_value(call, &mut located, (reply, &mut later));
+        reply_value(call, &mut located, reply);
         value.store(&mut located, Expiry::Never, call.now_ms)
     })?;
-    later.finish(reply);
     call.changed(&key, Change::Set);
     Ok(())
 }
 
 pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
-    let mut later = Later::default();
     let mut located = call.engine().lock(&key);
-    reply_value(call, &mut located, (reply, &mut later));
+    reply_value(call, &mut located, reply);
     let is_removed = located.remove(call.now_ms);
     drop(located);
-    later.finish(reply);
     if is_removed {
         call.changed(&key, Change::Del);
     }
@@ -148,14 +166,13 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Ok(());
     }
     let change = options.expiry(call, Command::GetEx)?;
-    let (begin, mut later) = (reply.out.len(), Later::default());
+    let begin = reply.out.len();
     let changed = call.with_room(&key, || {
-        later.begin_again(begin, reply);
+        reply.out.truncate(begin);
         let mut located = call.engine().lock(&key);
-        reply_value(call, &mut located, (reply, &mut later));
+        reply_value(call, &mut located, reply);
         change.map_or(Ok(None), |expiry| expire(&mut located, expiry, call.now_ms))
     })?;
-    later.finish(reply);
     if let Some(change) = changed {
         call.changed(&key, change);
     }
@@ -242,25 +259,27 @@ pub(super) fn getrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let found = located.get(Access::Use, call.now_ms);
     call.statistics.looked(found.is_some());
     match found.map(|found| found.value) {
-        Some(Value::Large(packed @ Stored::Packed(_))) => {
-            let packed = packed.clone();
+        Some(Value::Large(stored)) => {
+            let stored = stored.clone();
+            // It may have to be unpacked.
             drop(located);
-            reply.bulk(range(&packed.plain(), start, end));
+            reply.part(&stored, range(stored.value_bytes(), start, end));
         }
-        value => reply.bulk(range(value.as_ref().and_then(Value::plain).unwrap_or_default(), start, end)),
+        Some(Value::Inline(value)) => reply.bulk(&value[range(value.len(), start, end)]),
+        None => reply.bulk(b""),
     }
     Ok(())
 }
 
-/// Both ends are part of it; negative ones count from the end.
-fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
-    let length = value.len() as i64;
+/// Of a value of this length. Both ends are part of it; negative ones count from the end.
+fn range(length: usize, start: i64, end: i64) -> Range<usize> {
+    let length = length as i64;
     if start < 0 && end < 0 && start > end {
-        return &[];
+        return 0..0;
     }
     let from_begin = |at: i64| if at < 0 { (length + at).max(0) } else { at };
     let (start, end) = (from_begin(start), from_begin(end).min(length - 1));
-    if start > end { &[] } else { &value[start as usize..=end as usize] }
+    if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
 #[cfg(test)]
@@ -270,7 +289,8 @@ mod tests {
     #[test]
     fn ranges_are_those_of_redis() {
         let check = |start, end, expected: &str| {
-            assert_eq!(range(b"This is a string", start, end), expected.as_bytes(), "{start} {end}");
+            let text = "This is a string";
+            assert_eq!(&text[range(text.len(), start, end)], expected, "{start} {end}");
         };
         check(0, 3, "This");
         check(-3, -1, "ing");
@@ -281,6 +301,6 @@ mod tests {
         check(-100, 3, "This");
         check(16, 20, "");
         check(-100, -50, "T");
-        assert_eq!(range(b"", 0, -1), b"");
+        assert_eq!(range(0, 0, -1), 0..0);
     }
 }

@@ -2,7 +2,9 @@
 
 use resp::{Limits, RequestScanner};
 
+use super::room::Room;
 use super::{Call, Outcome, Refusal};
+use crate::endings::Ending;
 use crate::reply::Reply;
 use crate::session::Gates;
 use crate::transaction::{Queue, State, Watching};
@@ -94,7 +96,7 @@ fn is_touched(call: &Call<'_>) -> bool {
 }
 
 fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
-    let bytes_max = call.shared.limits().buffers_bytes_max;
+    let (mut room, mut is_over) = (Room::new(call), false);
     let begin = reply.out.len();
     reply.array(queue.len());
     let mut scanner = RequestScanner::new(Limits::default());
@@ -112,10 +114,15 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
         };
         one.perform_queued(reply);
         // All is executed, as it must be, but nobody could hold the replies.
-        if reply.out.len() - begin > bytes_max {
+        is_over = is_over || room.make(reply.out.own_bytes()).is_err();
+        if is_over {
             reply.out.truncate(begin);
-            call.session.is_over = true;
         }
+    }
+    if is_over {
+        tracing::warn!(client = %call.session.client.ends.client, "closed: the replies of its transaction need too much memory");
+        call.session.is_over = true;
+        call.shared.endings.add(Ending::Replies);
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use engine::Policy;
 use kv::{
-    Access, Cluster, ClusterNode, DebugCommands, Limits, Listen, Passwords, ProtectedMode, SLOTS, Security,
-    Sockets, TextProtocol,
+    Access, Cluster, ClusterNode, DebugCommands, Limits, Listen, OutputLimit, Passwords, ProtectedMode,
+    SLOTS, Security, Sockets, TextProtocol,
 };
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
@@ -130,9 +130,11 @@ fn limits(table: &Table) -> Limits {
         idle: table.duration("idle_timeout"),
         keepalive: table.duration("keepalive"),
         query_bytes_max: table.number("request_bytes_max"),
-        mail_bytes_max: table.number("messages_bytes_max"),
+        messages: OutputLimit { bytes_max: table.number("messages_bytes_max"), ..Limits::default().messages },
+        replies: OutputLimit { bytes_max: table.number("replies_bytes_max"), ..Limits::default().replies },
         buffers_bytes_max: table.number("buffers_bytes_max"),
-        ..Limits::default()
+        auth: table.duration("auth_timeout"),
+        strangers_max: table.number("unauthenticated_max"),
     }
 }
 

@@ -188,6 +188,22 @@ static LIMITS: Section = Section {
             "Each needs a file descriptor.",
         ),
         row(
+            "unauthenticated_max",
+            Kind::Integer { min: 1, max: 10_000_000 },
+            Preset::Is("1000"),
+            Reload::Yes,
+            "Connections at once that have not given a password where one is needed, or not finished the handshake of TLS; the oldest is closed for a new one.",
+            "They count within `clients_max` and make way there too, so that they never keep out clients that have a password. Their requests have at most 10 arguments of 16 KiB each, and what is kept of all of them takes 1/32 of `maxmemory`, 512 KiB to 8 MiB, beside it: no key is evicted for them.",
+        ),
+        row(
+            "auth_timeout",
+            NEVER_OR_LIMIT,
+            Preset::Is("\"1m\""),
+            Reload::Yes,
+            "How long a connection may take to give its password, or to finish the handshake of TLS, before it is closed; `0s` is for ever.",
+            "",
+        ),
+        row(
             "idle_timeout",
             NEVER_OR_LIMIT,
             Preset::Is("\"0s\""),
@@ -218,6 +234,14 @@ static LIMITS: Section = Section {
             Reload::Yes,
             "Messages that a client has not read (`client-output-buffer-limit pubsub`); the client is closed.",
             "",
+        ),
+        row(
+            "replies_bytes_max",
+            Kind::Size { min: 0, max: 16 * GIB },
+            Preset::Is("\"0B\""),
+            Reload::Yes,
+            "Replies that a client has not read (`client-output-buffer-limit normal`); the client is closed. 0 is no limit of its own.",
+            "A client that does not read its replies is not read from, so that there is one reply, or 64 KiB of them. Large values in it are shared with the keys and take no memory; the rest has room within `maxmemory` and `buffers_bytes_max`, or is refused.",
         ),
         row(
             "buffers_bytes_max",

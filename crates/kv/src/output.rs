@@ -1,0 +1,385 @@
+//! Replies as they are written: bytes, and long values among them, which are shared with the engine instead of copied.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use engine::Stored;
+
+use crate::connection;
+use crate::pins::{Pin, Pins};
+use crate::transport::Transport;
+
+/// What is to be sent, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    /// Where they stand among the bytes, the first first.
+    values: VecDeque<Placed>,
+    /// Of all `values`, as far as they are to be sent.
+    values_bytes: usize,
+}
+
+/// A part of a value among the bytes. None is empty.
+#[derive(Debug)]
+struct Placed {
+    /// How many bytes stand before it.
+    at: usize,
+    range: Range<usize>,
+    /// While it waits for its client.
+    pin: Option<Pin>,
+    stored: Stored,
+    /// As it is sent. One that is packed is unpacked when its turn comes, when nothing is locked.
+    plain: Option<Arc<Vec<u8>>>,
+}
+
+/// How much of an output was sent: of its bytes, and of the first value that is left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent {
+    bytes: usize,
+    of_value: usize,
+}
+
+/// As many parts are sent with one call: what the kernel takes without asking for memory is eight.
+const SLICES_MAX: usize = 64;
+
+impl Output {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
+    /// The bytes without the values: where the next reply begins.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.values.is_empty()
+    }
+
+    /// Whether there is a value among the bytes.
+    #[inline]
+    pub(crate) fn has_values(&self) -> bool {
+        !self.values.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, byte: u8) {
+        self.bytes.push(byte);
+    }
+
+    #[inline]
+    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Places a part of a value behind what is there. An empty one is no part.
+    pub(crate) fn share(&mut self, stored: Stored, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let plain = if let Stored::Plain(value) = &stored { Some(Arc::clone(value)) } else { None };
+        self.values_bytes += range.len();
+        self.values.push_back(Placed { at: self.bytes.len(), range, pin: None, stored, plain });
+    }
+
+    /// The value that stands there, if one does and it is the last.
+    pub(crate) fn value_at(&mut self, at: usize) -> Option<Arc<Vec<u8>>> {
+        let last = self.values.back_mut().filter(|placed| placed.at == at)?;
+        last.unpack();
+        last.plain.clone()
+    }
+
+    /// The last value moves to where bytes begin that are of no use, and they go.
+    pub(crate) fn pull_value(&mut self, to: usize) {
+        if let Some(last) = self.values.back_mut() {
+            last.at = to;
+        }
+        self.bytes.truncate(to);
+    }
+
+    /// Takes back what was written since there were so many bytes.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        self.bytes.truncate(length);
+        // A value has its length before it and its line end behind it.
+        while self.values.back().is_some_and(|placed| placed.at > length) {
+            if let Some(gone) = self.values.pop_back() {
+                self.forget(&gone);
+            }
+        }
+    }
+
+    /// Puts bytes before what was written since there were so many.
+    pub(crate) fn insert(&mut self, at: usize, bytes: &[u8]) {
+        self.values.iter_mut().filter(|placed| placed.at > at).for_each(|placed| placed.at += bytes.len());
+        self.bytes.splice(at..at, bytes.iter().copied());
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.values.clear();
+        self.values_bytes = 0;
+    }
+
+    /// What it takes beside what is stored.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.bytes.len() + self.values.len() * size_of::<Placed>()
+    }
+
+    /// What is to be sent.
+    pub(crate) fn sent_bytes(&self) -> usize {
+        self.bytes.len() + self.values_bytes
+    }
+
+    /// Memory that it holds, but for values.
+    fn held_bytes(&self) -> usize {
+        let unpacked = self.values.front().filter(|placed| matches!(placed.stored, Stored::Packed(_)));
+        let unpacked_bytes = unpacked.and_then(|placed| placed.plain.as_ref()).map_or(0, |plain| plain.len());
+        self.bytes.capacity() + self.values.capacity() * size_of::<Placed>() + unpacked_bytes
+    }
+
+    /// Gives back memory that only a large reply needed.
+    pub(crate) fn shrink(&mut self, bytes_max: usize) {
+        if self.bytes.capacity() > bytes_max {
+            self.bytes = Vec::with_capacity(bytes_max);
+        }
+        if self.values.capacity() > VALUES_KEPT {
+            self.values = VecDeque::new();
+        }
+    }
+
+    /// Everything in one piece.
+    pub(crate) fn append_to(&mut self, out: &mut Vec<u8>) {
+        let mut at = 0;
+        for placed in &mut self.values {
+            placed.unpack();
+            out.extend_from_slice(&self.bytes[at..placed.at]);
+            out.extend_from_slice(placed.bytes());
+            at = placed.at;
+        }
+        out.extend_from_slice(&self.bytes[at..]);
+    }
+
+    /// What is left of the bytes.
+    #[inline]
+    pub(crate) fn bytes_from(&self, sent: Sent) -> &[u8] {
+        &self.bytes[sent.bytes..]
+    }
+
+    /// What comes next, as far as one call takes it. Of values that are packed, one is unpacked at a time.
+    pub(crate) fn next_slices(&mut self, sent: Sent) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
+        if let Some(first) = self.values.front_mut() {
+            first.unpack();
+        }
+        self.slices(sent)
+    }
+
+    fn slices(&self, sent: Sent) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
+        let (mut at, mut skipped) = (sent.bytes, sent.of_value);
+        let mut slices = ArrayVec::new();
+        for placed in &self.values {
+            if slices.remaining_capacity() < 3 || placed.plain.is_none() {
+                return slices;
+            }
+            if placed.at > at {
+                slices.push(IoSlice::new(&self.bytes[at..placed.at]));
+                at = placed.at;
+            }
+            slices.push(IoSlice::new(&placed.bytes()[skipped..]));
+            skipped = 0;
+        }
+        if at < self.bytes.len() {
+            slices.push(IoSlice::new(&self.bytes[at..]));
+        }
+        slices
+    }
+
+    /// So much more was sent: values that are gone are let go.
+    pub(crate) fn advance(&mut self, sent: &mut Sent, mut more: usize) {
+        loop {
+            let end = self.values.front().map_or(self.bytes.len(), |placed| placed.at);
+            let of_bytes = more.min(end - sent.bytes);
+            sent.bytes += of_bytes;
+            more -= of_bytes;
+            if more == 0 {
+                return;
+            }
+            let Some(placed) = self.values.front() else { return };
+            let of_value = more.min(placed.range.len() - sent.of_value);
+            sent.of_value += of_value;
+            more -= of_value;
+            if sent.of_value == placed.range.len() {
+                sent.of_value = 0;
+                if let Some(gone) = self.values.pop_front() {
+                    self.forget(&gone);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_all(&self, sent: Sent) -> bool {
+        self.values.is_empty() && sent.bytes == self.bytes.len()
+    }
+
+    fn forget(&mut self, gone: &Placed) {
+        self.values_bytes -= gone.range.len();
+    }
+}
+
+/// Places for values that are kept by an output which is used again.
+const VALUES_KEPT: usize = 64;
+
+impl Placed {
+    /// None, where it is not unpacked yet.
+    fn bytes(&self) -> &[u8] {
+        self.plain.as_ref().map_or(&[], |plain| &plain[self.range.clone()])
+    }
+
+    fn unpack(&mut self) {
+        self.plain.get_or_insert_with(|| self.stored.plain());
+    }
+}
+
+/// What a client has not read yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    output: Output,
+    sent: Sent,
+}
+
+impl Unsent {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.output.is_empty()
+    }
+
+    /// Keeps what is left of an output. Its memory goes along where most of it is needed.
+    pub(crate) fn keep(&mut self, output: &mut Output, sent: Sent, pins: &Arc<Pins>) {
+        for placed in &mut output.values {
+            placed.pin = Some(Pins::hold(pins, &placed.stored));
+        }
+        let left = output.bytes.len() - sent.bytes;
+        if self.is_empty() && left >= output.bytes.capacity() / 2 {
+            (self.output, self.sent) = (std::mem::take(output), sent);
+            return;
+        }
+        let before = self.output.bytes.len();
+        self.output.bytes.reserve_exact(left);
+        self.output.bytes.extend_from_slice(&output.bytes[sent.bytes..]);
+        if self.output.values.is_empty() {
+            self.sent.of_value = sent.of_value;
+        }
+        self.output.values_bytes += output.values_bytes;
+        self.output.values.extend(
+            output.values.drain(..).map(|placed| Placed { at: before + placed.at - sent.bytes, ..placed }),
+        );
+        output.clear();
+    }
+
+    /// Writes as much as the socket takes.
+    pub(crate) fn write(&mut self, transport: &mut Transport) -> io::Result<()> {
+        connection::write(transport, &mut self.output, &mut self.sent)?;
+        self.settle();
+        Ok(())
+    }
+
+    fn settle(&mut self) {
+        if self.output.is_all(self.sent) {
+            *self = Self::default();
+        }
+    }
+
+    /// Memory that it holds. That of values counts where it lies nowhere else: see [`Pins`].
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.output.held_bytes()
+    }
+
+    /// What the client has to read.
+    pub(crate) fn bytes(&self) -> usize {
+        self.output.sent_bytes() - self.sent.bytes - self.sent.of_value
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> Stored {
+        Stored::Plain(Arc::new(text.as_bytes().to_vec()))
+    }
+
+    fn text(output: &mut Output) -> String {
+        let mut bytes = Vec::new();
+        output.append_to(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn example() -> Output {
+        let mut output = Output::default();
+        output.extend_from_slice(b"one ");
+        output.share(plain("_two_"), 1..4);
+        output.extend_from_slice(b" three ");
+        output.share(plain("four"), 0..4);
+        output.share(plain("five"), 0..4);
+        output.extend_from_slice(b" six");
+        output
+    }
+
+    #[test]
+    fn values_stand_where_they_were_placed() {
+        let mut output = example();
+        assert_eq!(text(&mut output), "one two three fourfive six");
+        assert_eq!((output.own_bytes(), output.sent_bytes()), (15 + 3 * size_of::<Placed>(), 26));
+        output.insert(4, b"1.5 ");
+        assert_eq!(text(&mut output), "one two1.5  three fourfive six");
+        output.truncate(9);
+        assert_eq!(text(&mut output), "one two1.5  ");
+        output.truncate(3);
+        assert_eq!((text(&mut output), output.has_values()), ("one".to_owned(), false));
+        output.share(plain(""), 0..0);
+        assert!(!output.has_values(), "an empty part is none");
+    }
+
+    /// However much of it the socket takes at a time, and whenever it becomes what a client has not read.
+    #[test]
+    fn everything_is_sent_once_and_in_order() {
+        for (step, kept_after) in (1..30).flat_map(|step| (0..30).map(move |kept| (step, kept))) {
+            let (mut output, mut sent, mut told) = (example(), Sent::default(), Vec::new());
+            let pins = Arc::new(Pins::of_nothing());
+            let mut take = |slices: &[IoSlice<'_>], most: usize| {
+                let bytes: Vec<u8> =
+                    slices.iter().flat_map(|slice| slice.iter().copied()).take(most).collect();
+                told.extend_from_slice(&bytes);
+                bytes.len()
+            };
+            for _ in 0..kept_after {
+                let more = take(&output.slices(sent), step);
+                output.advance(&mut sent, more);
+            }
+            let mut unsent = Unsent::default();
+            if !output.is_all(sent) {
+                unsent.keep(&mut output, sent, &pins);
+            }
+            while !unsent.is_empty() {
+                let before = unsent.bytes();
+                let more = take(&unsent.output.slices(unsent.sent), step);
+                unsent.output.advance(&mut unsent.sent, more);
+                unsent.settle();
+                assert_eq!(unsent.bytes(), before - more);
+            }
+            assert_eq!(String::from_utf8_lossy(&told), "one two three fourfive six", "{step} {kept_after}");
+            assert_eq!((unsent.held_bytes(), pins.count()), (0, 0));
+        }
+    }
+}

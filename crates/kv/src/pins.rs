@@ -1,0 +1,163 @@
+//! Values that clients have not read yet. Each is memory of the engine for as long as its key has it; after that it is memory of those who
+//! still read it, and counts as a buffer, once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use engine::{Engine, Packed, Stored};
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Bytes of buffers, which are part of what the engine may take.
+#[derive(Debug)]
+pub(crate) struct Buffered {
+    engine: Option<Arc<Engine>>,
+    bytes: AtomicUsize,
+}
+
+impl Buffered {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine: Some(engine), bytes: AtomicUsize::new(0) }
+    }
+
+    /// A buffer has grown or shrunk.
+    pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
+        if before_bytes == now_bytes {
+            return;
+        }
+        if let Some(engine) = &self.engine {
+            engine.lend(before_bytes, now_bytes);
+        }
+        self.bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+}
+
+/// Of all clients.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    buffered: Arc<Buffered>,
+    /// By address.
+    values: Mutex<BTreeMap<usize, Pinned>>,
+}
+
+#[derive(Debug)]
+struct Pinned {
+    value: Value,
+    /// That it takes.
+    bytes: usize,
+    /// How many times it is to be sent.
+    holders: usize,
+    /// How many times each of them keeps it alive.
+    each: usize,
+    /// As a buffer: nobody else has it.
+    counted_bytes: usize,
+}
+
+/// Who else has it is to be seen, but it is not kept.
+#[derive(Debug)]
+enum Value {
+    Plain(Weak<Vec<u8>>),
+    Packed(Weak<Packed>),
+}
+
+/// An output has it as it is stored, and as it is sent.
+const HOLDS_OF_PLAIN: usize = 2;
+
+/// A value that is to be sent once. It has to be dropped before the value.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pins: Arc<Pins>,
+    place: usize,
+}
+
+impl Pins {
+    pub(crate) fn new(buffered: Arc<Buffered>) -> Self {
+        Self { buffered, values: Mutex::default() }
+    }
+
+    /// Without an engine.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> Self {
+        Self::new(Arc::new(Buffered { engine: None, bytes: AtomicUsize::new(0) }))
+    }
+
+    pub(crate) fn hold(pins: &Arc<Self>, stored: &Stored) -> Pin {
+        let (place, each) = match stored {
+            Stored::Plain(value) => (Arc::as_ptr(value).addr(), HOLDS_OF_PLAIN),
+            Stored::Packed(value) => (Arc::as_ptr(value).addr(), 1),
+        };
+        let mut values = pins.values.lock();
+        let new = || {
+            let value = match stored {
+                Stored::Plain(value) => Value::Plain(Arc::downgrade(value)),
+                Stored::Packed(value) => Value::Packed(Arc::downgrade(value)),
+            };
+            Pinned { value, bytes: stored.bytes(), each, holders: 0, counted_bytes: 0 }
+        };
+        let pinned = values.entry(place).or_insert_with(new);
+        pinned.holders += 1;
+        pinned.look(&pins.buffered);
+        Pin { pins: Arc::clone(pins), place }
+    }
+
+    /// Counts values whose keys have gone, or that were replaced.
+    pub(crate) fn look(&self) {
+        let mut values = self.values.lock();
+        values.values_mut().for_each(|pinned| pinned.look(&self.buffered));
+    }
+
+    /// How many values there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.values.lock().len()
+    }
+}
+
+impl Pinned {
+    fn look(&mut self, buffered: &Buffered) {
+        let owners = match &self.value {
+            Value::Plain(value) => value.strong_count(),
+            Value::Packed(value) => value.strong_count(),
+        };
+        let bytes = if owners <= self.holders * self.each { self.bytes } else { 0 };
+        buffered.account(self.counted_bytes, bytes);
+        self.counted_bytes = bytes;
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut values = self.pins.values.lock();
+        let Some(pinned) = values.get_mut(&self.place) else { return };
+        pinned.holders -= 1;
+        if pinned.holders == 0 {
+            self.pins.buffered.account(pinned.counted_bytes, 0);
+            values.remove(&self.place);
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_counts_once_when_nobody_else_has_it() {
+        let pins = Arc::new(Pins::of_nothing());
+        let stored = Stored::Plain(Arc::new(vec![7; 1000]));
+        let sent: Vec<_> = (0..3).map(|_| (stored.clone(), stored.plain())).collect();
+        let held: Vec<_> = sent.iter().map(|(stored, _)| Pins::hold(&pins, stored)).collect();
+        pins.look();
+        assert_eq!((pins.buffered.bytes(), pins.count()), (0, 1), "it is stored");
+        drop(stored);
+        pins.look();
+        assert_eq!(pins.buffered.bytes(), 1000);
+        drop((held, sent));
+        assert_eq!((pins.buffered.bytes(), pins.count()), (0, 0));
+    }
+}
