@@ -43,6 +43,46 @@ fn a_load_is_told_as_json_and_as_a_table() {
     assert!(table.contains(&address), "{table}");
 }
 
+/// Whatever it is that fails, a script sees it by the exit status.
+#[test]
+fn a_failed_expectation_is_a_failed_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &[]);
+    let redis = testkit::Redis::start("");
+    let check = |arguments: &str, status: i32, reason: &str| {
+        let output = bench(arguments);
+        assert_eq!(output.status, status, "{arguments}: {}", output.stderr);
+        assert!(output.stderr.contains(reason), "{arguments}: {}", output.stderr);
+    };
+    check(&format!("http://{address}/ -n 100 --expect-status 200"), 0, "");
+    check(
+        &format!("http://{address}/ -n 100 --expect-status 204"),
+        1,
+        "no request was answered as expected: 100 answers were not the expected ones",
+    );
+    check(
+        &format!(
+            "http://{address}/ http://{address}/ --compare http://{address}/ -n 10 --rounds 2 --expect-status 204"
+        ),
+        1,
+        "not the expected ones",
+    );
+    check(&format!("http://{}/ -d 1h", redis.address()), 1, "no request was answered as expected");
+    check("http://127.0.0.1:1/ -n 1", 1, "no connection could be made to 127.0.0.1:1");
+}
+
+/// What the figures of a comparison are of.
+#[test]
+fn a_comparison_says_how_many_rounds_there_were() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &[]);
+    let told = report(&format!("http://{address}/a --compare http://{address}/b -d 100ms --rounds 3"));
+    for run in 0..2 {
+        let load = told["runs"][run]["load"].as_str().unwrap_or_default();
+        assert_eq!(load, "3 rounds by turns, each of 1 connection, closed loop, 0.1 s", "{told}");
+    }
+}
+
 #[test]
 fn an_open_loop_finds_a_stall() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use testkit::{Output, Redis, Service, wait};
+use testkit::{Output, Redis, ScriptedOrigin, Service, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -56,8 +56,24 @@ fn the_null_server_answers_a_load_with_fixed_values() {
         "{told}"
     );
     // Without --fixed-values it expects what the server can't know.
-    let told = run(&format!("{address} --value-size 100 -n 300 -c 1 --pipeline 30"));
-    assert_eq!(told["errors"]["wrong"], 100, "{told}");
+    let output = bench(&format!("{address} --value-size 100 -n 300 -c 1 --pipeline 30 --json -"));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(told["runs"][0]["errors"]["wrong"], 100, "{told}");
+    assert_eq!(output.status, 1, "{}", output.stderr);
+    assert!(
+        output.stderr.contains("100 of 300 requests failed: 100 answers were not the expected ones"),
+        "{}",
+        output.stderr
+    );
+}
+
+/// For a second, not for as long as it was asked for.
+#[test]
+fn a_server_of_another_protocol_is_a_failed_run() {
+    let origin = ScriptedOrigin::fixed("", "hello");
+    let output = bench(&format!("{} -d 1h", origin.address()));
+    assert_eq!(output.status, 1, "{}", output.stderr);
+    assert!(output.stderr.contains("no request was answered as expected"), "{}", output.stderr);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::draw::{Colour, Dash};
 use super::merge::{file_name, unique};
 use super::number::{self, TimeUnit};
-use super::text::core_busy_us;
+use super::text::{core_busy_us, is_open};
 use crate::result::{Axis, Chart, Interval, Point, Report, Run, Scale};
 
 /// A chart with all that its drawing needs.
@@ -54,15 +54,13 @@ const LOG_RATIO: f64 = 20.0;
 /// All charts that the report has figures for, those of the report itself first.
 pub(super) fn figures(report: &Report) -> Vec<Figure> {
     let runs = &report.runs;
-    let derived = [
-        rates(runs),
-        costs(runs),
-        percentiles(runs),
-        latency(runs),
-        throughput(runs),
-        origin(runs),
-        urls(runs),
-    ];
+    let (times, amounts) = ([percentiles(runs), latency(runs)], [throughput(runs), origin(runs), urls(runs)]);
+    // Of a load with a given rate, the rate says nothing about the server.
+    let derived: Vec<Option<Figure>> = if is_open(runs) {
+        times.into_iter().chain([costs(runs)]).chain(amounts).collect()
+    } else {
+        [rates(runs), costs(runs)].into_iter().chain(times).chain(amounts).collect()
+    };
     let mut ids = BTreeSet::new();
     let mut figures: Vec<Figure> =
         report.charts.iter().map(own).chain(derived.into_iter().flatten()).collect();
@@ -180,21 +178,33 @@ fn in_unit(curves: &mut [Curve], unit: TimeUnit) {
     }
 }
 
-/// As far as the number of requests has something to say: the slowest of 1000 requests is no 99.99th percentile.
+/// A percentile has at least so many slower requests behind it, so that it is no matter of luck: 1,000 requests have a 99th, and no 99.9th.
+const SLOWER_MIN: f64 = 10.0;
+/// The same of an interval, of which there are many.
+const REQUESTS_OF_P99_MIN: u64 = 100;
+
+/// As far as the number of requests has something to say.
 fn percentiles(runs: &[Run]) -> Option<Figure> {
     let mut curves = curves(runs, Dash::Solid, |run| {
-        let told = |percent: f64| run.latency.count as f64 * (1.0 - percent / 100.0) > 0.999;
+        let told = |percent: f64| run.latency.count as f64 * (1.0 - percent / 100.0) > SLOWER_MIN - 0.001;
         let curve = run.latency.curve.iter().filter(|point| told(point.percent));
         curve.map(|point| Point { x: point.percent, y: point.latency_us as f64, ribbon: None }).collect()
     });
     let y = time_axis(&mut curves);
     let x = Axis { label: "Percentile (%)".into(), scale: Scale::Percentile };
-    line_figure("percentiles", "Latency percentiles", (x, y), curves)
+    line_figure("percentiles", "Latency percentiles with at least 10 slower requests", (x, y), curves)
 }
 
 fn over_time(run: &Run, figure: impl Fn(&Interval) -> Option<f64>) -> Vec<Point> {
-    let point = |interval: &Interval| Some(Point { x: interval.at_s, y: figure(interval)?, ribbon: None });
-    run.intervals.iter().filter_map(point).collect()
+    let point = |interval: &Interval| {
+        let y = figure(interval).unwrap_or(f64::NAN);
+        Point { x: interval.at_s, y, ribbon: None }
+    };
+    let mut points: Vec<Point> = run.intervals.iter().map(point).collect();
+    // A gap in the middle is one; at the end there is nothing to be parted.
+    let end = points.iter().rposition(|point| point.y.is_finite()).map_or(0, |last| last + 1);
+    points.truncate(end);
+    points
 }
 
 /// p50, p99 and the slowest of each interval; of many runs, the p99 alone.
@@ -208,14 +218,19 @@ fn latency(runs: &[Run]) -> Option<Figure> {
     let many = runs.len() > DETAILED_RUNS_MAX;
     let picks = if many { &PICKS[1..2] } else { &PICKS[..] };
     let of_pick = |(name, dash, pick): &(&str, Dash, Pick)| {
-        let answered = |interval: &Interval| (interval.requests > 0).then(|| pick(interval) as f64);
+        let least = if *name == "p99" { REQUESTS_OF_P99_MIN } else { 1 };
+        let answered = move |interval: &Interval| (interval.requests >= least).then(|| pick(interval) as f64);
         let mut curves = curves(runs, if many { Dash::Solid } else { *dash }, |run| over_time(run, answered));
         curves.iter_mut().filter(|_| !many).for_each(|curve| curve.name = format!("{} {name}", curve.name));
         curves
     };
     let mut curves: Vec<Curve> = picks.iter().flat_map(of_pick).collect();
     let y = time_axis(&mut curves);
-    let title = if many { "p99 latency over time" } else { "Latency over time" };
+    let title = if many {
+        "p99 latency over time, of intervals with at least 100 requests"
+    } else {
+        "Latency over time; p99 of intervals with at least 100 requests"
+    };
     line_figure("latency-over-time", title, (linear("Time (s)"), y), curves)
 }
 
@@ -223,9 +238,17 @@ fn per_second(count: u64, interval: &Interval) -> Option<f64> {
     (interval.length_s > 0.0).then(|| count as f64 / interval.length_s)
 }
 
+/// Without the intervals in which a load, or a round of it, waits for its last answers: they are shorter, and their rates near zero.
+fn whole(run: &Run) -> impl Fn(&Interval) -> bool + use<> {
+    let longest_s = run.intervals.iter().map(|interval| interval.length_s).fold(0.0, f64::max);
+    move |interval| interval.length_s > longest_s * 0.9
+}
+
 fn throughput(runs: &[Run]) -> Option<Figure> {
-    let curves =
-        curves(runs, Dash::Solid, |run| over_time(run, |interval| per_second(interval.requests, interval)));
+    let curves = curves(runs, Dash::Solid, |run| {
+        let is_whole = whole(run);
+        over_time(run, |interval| per_second(interval.requests, interval).filter(|_| is_whole(interval)))
+    });
     let axes = (linear("Time (s)"), linear("Requests per second"));
     line_figure("throughput-over-time", "Throughput over time", axes, curves)
 }
@@ -238,9 +261,13 @@ fn origin(runs: &[Run]) -> Option<Figure> {
         if !counted(run) {
             return Vec::new();
         }
-        over_time(run, |interval| per_second(interval.requests, interval))
+        let is_whole = whole(run);
+        over_time(run, |interval| per_second(interval.requests, interval).filter(|_| is_whole(interval)))
     });
-    let mut origins = curves(runs, Dash::Solid, |run| over_time(run, at_origin));
+    let mut origins = curves(runs, Dash::Solid, |run| {
+        let is_whole = whole(run);
+        over_time(run, |interval| at_origin(interval).filter(|_| is_whole(interval)))
+    });
     clients.iter_mut().for_each(|curve| curve.name.push_str(", clients"));
     origins.iter_mut().for_each(|curve| curve.name.push_str(", origin"));
     let axes = (linear("Time (s)"), linear("Requests per second"));
@@ -284,7 +311,7 @@ mod tests {
         let report = example::report();
         for id in ["urls", "percentiles", "core-time"] {
             let figure = by_id(&report, id);
-            let svg = draw::svg(&draw::scene(&figure), &figure.description);
+            let svg = draw::svg(&draw::scene(&figure, draw::Width::Wide), &figure.description);
             example::check_golden(&format!("{id}.svg"), &svg);
         }
     }
@@ -332,9 +359,9 @@ mod tests {
         chart.series[0].points = odd.map(|(x, y)| Point { x, y, ribbon: Some((f64::NAN, y)) }).to_vec();
         report.charts.push(chart);
         let figure = by_id(&report, "size");
-        let svg = draw::svg(&draw::scene(&figure), &figure.description);
+        let svg = draw::svg(&draw::scene(&figure, draw::Width::Wide), &figure.description);
         assert!(svg.contains(">no data<") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-        assert!(draw::png(&draw::scene(&figure)).starts_with(b"\x89PNG"));
+        assert!(draw::png(&draw::scene(&figure, draw::Width::Wide)).starts_with(b"\x89PNG"));
     }
 
     #[test]
@@ -354,10 +381,45 @@ mod tests {
             let Content::Lines(curves) = by_id(report, "percentiles").content else { panic!("lines") };
             curves[0].points.last().map(|point| point.x)
         };
-        report.runs[0].latency.count = 150;
+        report.runs[0].latency.count = 1500;
         assert_eq!(last(&report), Some(99.0));
-        report.runs[0].latency.count = 1000;
+        report.runs[0].latency.count = 10_000;
         assert_eq!(last(&report), Some(99.9));
+    }
+
+    /// Two rounds, each with the end of a load behind it.
+    #[test]
+    fn the_end_of_a_round_is_a_gap() {
+        let mut report = example::report();
+        report.runs.truncate(1);
+        let interval = |at_s: f64, length_s: f64, requests: u64| Interval {
+            at_s,
+            length_s,
+            requests,
+            ..Interval::default()
+        };
+        report.runs[0].intervals = vec![
+            interval(0.0, 1.0, 500),
+            interval(1.0, 0.4, 1),
+            interval(1.4, 1.0, 500),
+            interval(2.4, 0.4, 1),
+        ];
+        let Content::Lines(curves) = by_id(&report, "throughput-over-time").content else { panic!("lines") };
+        let rates: Vec<f64> = curves[0].points.iter().map(|point| point.y).collect();
+        assert!(rates.len() == 3 && rates[0] == 500.0 && rates[1].is_nan() && rates[2] == 500.0, "{rates:?}");
+    }
+
+    #[test]
+    fn an_open_loop_leads_with_latency() {
+        let mut report = example::report();
+        report.charts.clear();
+        report
+            .runs
+            .iter_mut()
+            .for_each(|run| run.load = "64 connections, open loop at 500 requests/s, 10 s".into());
+        let ids: Vec<String> = figures(&report).into_iter().map(|figure| figure.id).collect();
+        assert_eq!(ids[..3], ["percentiles", "latency-over-time", "core-time"]);
+        assert!(!ids.contains(&"requests-per-second".to_owned()));
     }
 
     #[test]
@@ -365,7 +427,7 @@ mod tests {
         let mut report = example::empty();
         report.runs = (0..40).map(|index| example::run(&format!("run {index}"), 1_000.0)).collect();
         let figure = by_id(&report, "throughput-over-time");
-        let svg = draw::svg(&draw::scene(&figure), &figure.description);
+        let svg = draw::svg(&draw::scene(&figure, draw::Width::Wide), &figure.description);
         assert!(svg.contains(">run 7<") && svg.contains(">32 more<") && !svg.contains(">run 8<"));
     }
 }

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::draw;
+use super::draw::{self, Width};
 use super::figures::{Figure, figures};
 use super::text::{Column, amounts, columns, machine, troubles};
 use crate::result::{Expectation, Report, Run};
@@ -96,7 +96,7 @@ fn expectations(expectations: &[Expectation]) -> Markup {
                         @for expectation in expectations {
                             tr {
                                 th scope="row" { (expectation.what) }
-                                td.words { (expectation.measured) }
+                                td.words data-label="measured" { (expectation.measured) }
                                 @if expectation.holds { td.holds { "✓ holds" } } @else { td.fails { "✗ fails" } }
                             }
                         }
@@ -134,8 +134,8 @@ fn run_row(run: &Run, row: usize, columns: &[Column]) -> Markup {
     html! {
         tr {
             th scope="row" { (run.name) }
-            @for cell in columns.iter().map(|column| &column.cells[row]) {
-                td data-value=[cell.value.filter(|value| value.is_finite())] { (cell.text) }
+            @for (heading, cell) in columns.iter().map(|column| (column.heading, &column.cells[row])) {
+                td data-label=(heading) data-value=[cell.value.filter(|value| value.is_finite())] { (cell.text) }
             }
         }
     }
@@ -147,11 +147,17 @@ fn charts(figures: &[Figure]) -> Markup {
             h2 { "Charts" }
             @for figure in figures {
                 figure id=(format!("chart-{}", figure.id)) {
-                    (PreEscaped(draw::svg(&draw::scene(figure), &figure.description)))
+                    div.wide { (chart(figure, Width::Wide)) }
+                    // Where it is shown, the other one is not, and the other way round.
+                    div.narrow { (chart(figure, Width::Narrow)) }
                 }
             }
         }
     }
+}
+
+fn chart(figure: &Figure, width: Width) -> Markup {
+    html! { (PreEscaped(draw::svg(&draw::scene(figure, width), &figure.description))) }
 }
 
 fn details(runs: &[Run]) -> Markup {
@@ -180,9 +186,9 @@ fn details_row(run: &Run) -> Markup {
     html! {
         tr {
             th scope="row" { (run.name) }
-            td.words { (run.target) br; (run.load) }
-            td.words { (amounts(run)) }
-            td.words { (troubles(run).unwrap_or_else(|| String::from("none"))) }
+            td.words data-label="target and load" { (run.target) br; (run.load) }
+            td.words data-label="amounts" { (amounts(run)) }
+            td.words data-label="trouble" { (troubles(run).unwrap_or_else(|| String::from("none"))) }
         }
     }
 }

@@ -36,7 +36,7 @@ pub fn images(report: &Report) -> Vec<Image> {
 }
 
 fn both_images(figure: &figures::Figure) -> [Image; 2] {
-    let scene = draw::scene(figure);
+    let scene = draw::scene(figure, draw::Width::Wide);
     let svg = draw::svg(&scene, &figure.description).into_bytes();
     [
         Image { name: format!("{}.svg", figure.id), content: svg },

@@ -55,15 +55,24 @@ pub(super) struct Cell {
     pub(super) value: Option<f64>,
 }
 
+/// Whether every load had a rate of its own: then it is the latencies that tell the servers apart. Its words say so, in older reports too.
+pub(super) fn is_open(runs: &[Run]) -> bool {
+    let is_open = |run: &Run| run.load.contains("open loop") || run.load.contains("at recorded times");
+    !runs.is_empty() && runs.iter().all(is_open)
+}
+
 /// The columns in which at least one run has something to say, without the names of the runs.
 pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
-    let mut columns = vec![rates(runs)];
-    if runs.len() > 1 {
-        columns.push(relative(runs, "vs 1st", "Requests per second over those of the first run.", |run| {
-            Some(run.requests_per_s)
-        }));
+    let mut columns = latencies(runs);
+    if is_open(runs) {
+        columns.push(rates(runs));
+    } else {
+        columns.insert(0, rates(runs));
+        let meaning = "Requests per second over those of the first run.";
+        let relative =
+            (runs.len() > 1).then(|| relative(runs, "vs 1st", meaning, |run| Some(run.requests_per_s)));
+        relative.into_iter().for_each(|column| columns.insert(1, column));
     }
-    columns.extend(latencies(runs));
     if runs.iter().any(|run| run.errors.total() > 0) {
         columns.push(column(runs, "errors", "Requests without an answer, or with a wrong one.", 0, |run| {
             let errors = run.errors.total();

@@ -3,6 +3,7 @@
 //! Times are microseconds, sizes bytes, rates per second; the unit stands last in each name.
 
 mod chart;
+mod failure;
 mod latency;
 mod machine;
 mod timeline;

@@ -218,7 +218,8 @@ pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
         charts: Vec::new(),
         expectations: Vec::new(),
     };
-    arguments.outputs.write(&report)
+    arguments.outputs.write(&report)?;
+    super::judge(&report.runs)
 }
 
 fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {

@@ -8,7 +8,7 @@ use super::super::ExperimentError;
 use super::super::stage::{Server, Stage, free_address, program};
 
 /// A server, and how it is spoken to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contender {
     LarderText,
     LarderResp,

@@ -22,8 +22,9 @@ pub(super) struct Entry {
 pub(super) fn draw(scene: &mut Scene, entries: &[Entry], top: f64) -> f64 {
     let mut x = MARGIN;
     let mut y = top;
+    let name_room = NAME_ROOM.min(scene.width - 2.0 * MARGIN - SAMPLE - 5.0 * GAP);
     for entry in entries {
-        let name = font::fitted(&entry.name, TEXT_SIZE, NAME_ROOM);
+        let name = font::fitted(&entry.name, TEXT_SIZE, name_room / SPARE);
         let width = SAMPLE + GAP + SPARE * font::width(&name, TEXT_SIZE) + 2.0 * GAP;
         if x > MARGIN && x + width > scene.width - MARGIN {
             x = MARGIN;

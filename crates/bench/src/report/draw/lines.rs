@@ -73,8 +73,14 @@ fn plot(width: f64, figure: &Figure, curves: &[Curve], top: f64) -> Plot {
     let y = Scaled::new(figure.y.scale, Fit::Round, ys, 8);
     let widest = y.ticks.iter().map(|tick| font::width(&tick.label, TEXT_SIZE)).fold(0.0, f64::max);
     let left = MARGIN + widest * 1.1 + 10.0;
-    let x = Scaled::new(figure.x.scale, Fit::Tight, points().map(|point| point.x), 13);
+    let x = Scaled::new(figure.x.scale, Fit::Tight, points().map(|point| point.x), ticks_max(width));
     Plot { left, right: width - MARGIN - 10.0, top, bottom: top + PLOT_HEIGHT, x, y }
+}
+
+/// So many ticks of the x axis as have room.
+fn ticks_max(width: f64) -> usize {
+    const TICK_ROOM: f64 = 69.0;
+    (width / TICK_ROOM) as usize
 }
 
 fn draw_axes(scene: &mut Scene, figure: &Figure, plot: &Plot) {

@@ -18,18 +18,33 @@ pub(super) use svg::svg;
 use super::figures::{Content, Figure};
 use scene::{Anchor, Label, Scene, Weight};
 
-/// Width of every chart, in the units of SVG.
-const WIDTH: f64 = 900.0;
+/// Width of a chart, in the units of SVG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    Wide,
+    /// For telephones: texts have the size that they have on a wide screen.
+    Narrow,
+}
+
+impl Width {
+    fn units(self) -> f64 {
+        match self {
+            Self::Wide => 900.0,
+            Self::Narrow => 380.0,
+        }
+    }
+}
+
 const MARGIN: f64 = 18.0;
 const TITLE_SIZE: f64 = 17.0;
 const TEXT_SIZE: f64 = 13.0;
 
 /// The shapes of `figure`.
-pub(super) fn scene(figure: &Figure) -> Scene {
-    let mut scene = Scene::new(WIDTH);
+pub(super) fn scene(figure: &Figure, width: Width) -> Scene {
+    let mut scene = Scene::new(width.units());
     scene.text(Label {
         at: (MARGIN, MARGIN + TITLE_SIZE),
-        text: font::fitted(&figure.title, TITLE_SIZE, WIDTH - 2.0 * MARGIN),
+        text: font::fitted(&figure.title, TITLE_SIZE, scene.width - 2.0 * MARGIN),
         size: TITLE_SIZE,
         anchor: Anchor::Start,
         weight: Weight::Medium,

@@ -37,7 +37,8 @@ pub(super) fn run(arguments: &HttpArguments) -> anyhow::Result<()> {
         charts: Vec::new(),
         expectations: Vec::new(),
     };
-    arguments.outputs.write(&report)
+    arguments.outputs.write(&report)?;
+    super::judge(&report.runs)
 }
 
 fn one(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Run> {

@@ -29,8 +29,10 @@ pub(super) fn run(arguments: &HttpArguments, sides: &Sides) -> anyhow::Result<Ve
     let interruptible = Interruptible::begin()?;
     let mut runs = run_in_turn(&sides.loads, &mut interruptible.ending(&mut told.observer()))?;
     told.finish();
-    for (run, name) in runs.iter_mut().zip(&sides.names) {
+    for ((run, name), loads) in runs.iter_mut().zip(&sides.names).zip(&sides.loads) {
         run.name.clone_from(name);
+        // What each round was, of which the figures are the sum.
+        run.load = format!("{} rounds by turns, each of {}", loads.len(), run.load);
     }
     Ok(runs)
 }
