@@ -151,7 +151,8 @@ impl Slices {
     ) {
         while let Ok((worker, slice)) = receiver.recv() {
             self.take(worker, slice);
-            while self.told.iter().all(|told| *told > self.complete) {
+            // The last one waits for the end: its length is not known before.
+            while self.told.iter().all(|told| *told > self.complete + 1) {
                 let (interval, slice) = self.close_first(SLICE);
                 if observer.observe(&interval, &slice.latencies).is_break() {
                     is_enough.store(true, Ordering::Relaxed);
