@@ -326,8 +326,8 @@ fn http_1_0_clients_see_that_a_body_broke_off() {
     let sent = Random::new(8).bytes(300_000);
     let origin = ScriptedOrigin::start(move |exchange| {
         let round: usize = exchange.request.target()[1..].parse().expect("targets are numbers");
-        let caching = if round % 2 == 0 { "max-age=60" } else { "no-store" };
-        let bytes = if round % 3 == 0 { 5 } else { sent.len() };
+        let caching = if round.is_multiple_of(2) { "max-age=60" } else { "no-store" };
+        let bytes = if round.is_multiple_of(3) { 5 } else { sent.len() };
         exchange.chunked_head(&format!("Cache-Control: {caching}\r\n")).chunk(&sent[..bytes]);
         match round % 5 {
             0 | 1 => exchange.close(),
