@@ -3,7 +3,7 @@
 //! A connection that says nothing, or a byte now and then, costs its client nothing. So when all connections are taken, one of
 //! those that wait makes room for a new one: the one that has waited longest, of the client with the most of them.
 //!
-//! Locks: a worker's room, never held while a connection is closed.
+//! Locks: those chosen, then one worker's room at a time; neither is held while a connection is closed.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -19,6 +19,8 @@ use crate::client::Client;
 /// All connections, by worker.
 pub(crate) struct Doorway {
     rooms: Box<[Mutex<Room>]>,
+    /// Those to be closed next, the first one last. Looking at all is worth it for several at once only.
+    chosen: Mutex<Vec<Chosen>>,
 }
 
 /// The connections of one worker.
@@ -26,8 +28,12 @@ pub(crate) struct Doorway {
 struct Room {
     seats: Vec<Option<Arc<Seat>>>,
     free: Vec<usize>,
-    /// Those to be closed next, the first one last. Looking at all is worth it for several at once only.
-    chosen: Vec<Arc<Seat>>,
+}
+
+/// A connection that is to be closed, unless it has had a request since.
+struct Chosen {
+    seat: Arc<Seat>,
+    since: u64,
 }
 
 /// One connection.
@@ -67,7 +73,7 @@ fn next_in_order() -> u64 {
 
 impl Doorway {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { rooms: (0..workers.max(1)).map(|_| Mutex::default()).collect() }
+        Self { rooms: (0..workers.max(1)).map(|_| Mutex::default()).collect(), chosen: Mutex::default() }
     }
 
     /// A seat for a connection that waits for its first request.
@@ -95,56 +101,65 @@ impl Doorway {
         drop(seat);
     }
 
-    /// Closes a connection that waits, one of this worker's if it has any. Whether there was one.
-    pub(crate) fn close_one(&self, worker: usize) -> bool {
-        let others = (0..self.rooms.len()).filter(|other| *other != worker);
-        std::iter::once(worker).chain(others).any(|index| {
-            let closed = self.rooms[index].lock().close_one();
-            if let Some(task) = closed.as_ref().and_then(|seat| seat.task.get()) {
-                task.abort();
-            }
-            closed.is_some()
-        })
+    /// Closes a connection that waits. Whether there was one.
+    pub(crate) fn close_one(&self) -> bool {
+        let mut chosen = self.chosen.lock();
+        let mut closed = close_first(&mut chosen);
+        if closed.is_none() {
+            *chosen = self.choose();
+            closed = close_first(&mut chosen);
+        }
+        drop(chosen);
+        if let Some(task) = closed.as_ref().and_then(|seat| seat.task.get()) {
+            task.abort();
+        }
+        closed.is_some()
     }
+
+    /// Of all workers: a client with few connections may have the only ones of its worker.
+    fn choose(&self) -> Vec<Chosen> {
+        let rooms: Vec<Vec<Chosen>> = self.rooms.iter().map(|room| room.lock().waiting()).collect();
+        let ranked = |room: &Vec<Chosen>| {
+            room.iter().enumerate().map(|(rank, chosen)| (chosen.seat.client, rank)).collect::<Vec<_>>()
+        };
+        let order = choose(&rooms.iter().flat_map(ranked).collect::<Vec<_>>());
+        let mut waiting: Vec<_> = rooms.into_iter().flatten().map(Some).collect();
+        order.into_iter().rev().filter_map(|index| waiting[index].take()).collect()
+    }
+}
+
+fn close_first(chosen: &mut Vec<Chosen>) -> Option<Arc<Seat>> {
+    while let Some(Chosen { seat, since }) = chosen.pop() {
+        if seat.since.load(Ordering::Relaxed) == since && seat.close() {
+            return Some(seat);
+        }
+    }
+    None
 }
 
 impl Room {
-    fn close_one(&mut self) -> Option<Arc<Seat>> {
-        if let Some(seat) = self.close_chosen() {
-            return Some(seat);
-        }
-        self.choose();
-        self.close_chosen()
-    }
-
-    fn close_chosen(&mut self) -> Option<Arc<Seat>> {
-        while let Some(seat) = self.chosen.pop() {
-            if seat.close() {
-                return Some(seat);
-            }
-        }
-        None
-    }
-
-    fn choose(&mut self) {
-        let waiting: Vec<_> = self.seats.iter().flatten().filter(|seat| seat.is_waiting()).collect();
-        let facts: Vec<_> =
-            waiting.iter().map(|seat| (seat.client, seat.since.load(Ordering::Relaxed))).collect();
-        let chosen = choose(&facts, CHOSEN_MAX).into_iter().rev();
-        self.chosen = chosen.map(|index| Arc::clone(waiting[index])).collect();
+    /// Those that wait, the longest first.
+    fn waiting(&self) -> Vec<Chosen> {
+        let seats = self.seats.iter().flatten().filter(|seat| seat.is_waiting());
+        let mut waiting: Vec<_> = seats
+            .map(|seat| Chosen { seat: Arc::clone(seat), since: seat.since.load(Ordering::Relaxed) })
+            .collect();
+        waiting.sort_by_key(|chosen| chosen.since);
+        waiting
     }
 }
 
-/// Which of these clients and times make room, the first one first.
-fn choose(waiting: &[(Client, u64)], count_max: usize) -> Vec<usize> {
+/// Which of these clients and ranks (by how long they wait, at their worker) make room, the first one first. Never more than half: who comes
+/// meanwhile may be a better choice than the rest.
+fn choose(waiting: &[(Client, usize)]) -> Vec<usize> {
     let mut counts: HashMap<Client, usize> = HashMap::new();
     waiting.iter().for_each(|(client, _)| *counts.entry(*client).or_default() += 1);
     let mut order: Vec<_> = (0..waiting.len()).collect();
     order.sort_by_key(|index| {
-        let (client, since) = waiting[*index];
-        (Reverse(counts[&client]), since)
+        let (client, rank) = waiting[*index];
+        (Reverse(counts[&client]), rank)
     });
-    order.truncate(count_max);
+    order.truncate(waiting.len().div_ceil(2).min(CHOSEN_MAX));
     order
 }
 
@@ -188,22 +203,41 @@ mod tests {
         Client::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)))
     }
 
-    /// Clients with their times, and the order in which they make room.
-    type Case<'a> = (&'a [(u8, u64)], &'a [usize]);
+    /// Clients with their ranks, and who makes room.
+    type Case<'a> = (&'a [(u8, usize)], &'a [usize]);
 
     #[test]
     fn the_client_with_most_makes_room_and_its_oldest_first() {
-        let cases: [Case<'_>; 4] = [
+        let cases: [Case<'_>; 5] = [
             (&[], &[]),
-            (&[(1, 3), (2, 1), (3, 2)], &[1, 2, 0]),
-            (&[(1, 1), (2, 5), (2, 4), (2, 6)], &[2, 1, 3, 0]),
-            (&[(1, 4), (2, 1), (1, 2), (2, 3)], &[1, 2, 3, 0]),
+            (&[(1, 0)], &[0]),
+            (&[(1, 2), (2, 0), (3, 1)], &[1, 2]),
+            (&[(1, 0), (2, 2), (2, 1), (2, 3)], &[2, 1]),
+            (&[(1, 1), (2, 0), (1, 0), (2, 2), (3, 0)], &[1, 2, 0]),
         ];
         for (waiting, expected) in cases {
-            let facts: Vec<_> = waiting.iter().map(|(number, since)| (client(*number), *since)).collect();
-            assert_eq!(choose(&facts, 64), expected, "{waiting:?}");
-            assert_eq!(choose(&facts, 2), expected[..expected.len().min(2)], "{waiting:?}");
+            let facts: Vec<_> = waiting.iter().map(|(number, rank)| (client(*number), *rank)).collect();
+            assert_eq!(choose(&facts), expected, "{waiting:?}");
         }
+        assert_eq!(choose(&[(client(1), 0); 4 * CHOSEN_MAX]).len(), CHOSEN_MAX);
+    }
+
+    /// The only connection of its worker belongs to a client that has no other.
+    #[tokio::test]
+    async fn a_client_with_few_connections_keeps_them_whoever_serves_them() {
+        let doorway = Doorway::new(2);
+        let enter = |worker: usize, number: u8| {
+            let (seat, _) = doorway.enter(worker, client(number));
+            seat.is_served_by(task());
+            seat
+        };
+        let rare = enter(1, 2);
+        for _ in 0..10 {
+            let many: Vec<_> = (0..7).map(|_| enter(0, 1)).collect();
+            (0..7).for_each(|_| assert!(doorway.close_one()));
+            assert!(many.iter().all(|seat| seat.state.load(Ordering::Relaxed) == CLOSED));
+        }
+        assert!(rare.is_waiting());
     }
 
     fn task() -> AbortHandle {
@@ -224,15 +258,15 @@ mod tests {
         // Busy ones stay, one that waits again has waited for the shortest time.
         seats[1].0.waits();
         let closed = |index: usize| seats[index].0.state.load(Ordering::Relaxed) == CLOSED;
-        for (worker, expected) in [(0, 2), (0, 4), (0, 3), (1, 5), (1, 1)] {
-            assert!(doorway.close_one(worker) && closed(expected), "{expected} of worker {worker}");
+        for expected in [2, 3, 4, 5, 1] {
+            assert!(doorway.close_one() && closed(expected), "{expected}");
             assert!(!seats[expected].0.begins());
         }
-        assert!(!doorway.close_one(0) && !closed(0));
+        assert!(!doorway.close_one() && !closed(0));
         seats.iter().for_each(|(_, place)| doorway.leave(*place));
         assert!(doorway.rooms.iter().all(|room| room.lock().seats.iter().all(Option::is_none)));
         // A seat that is given back is used again; who has no task yet is not closed.
         let (_, place) = doorway.enter(0, client(1));
-        assert!(place.index < 3 && !doorway.close_one(0));
+        assert!(place.index < 3 && !doorway.close_one());
     }
 }

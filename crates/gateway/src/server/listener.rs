@@ -191,7 +191,7 @@ fn admit(
     let live = worker.live();
     let slot = ConnectionSlot::take(worker, address);
     if slot.taken_before >= live.config.limits.connections_max {
-        if !worker.shared.doorway.close_one(worker.index) {
+        if !worker.shared.doorway.close_one() {
             worker.recorder.connection_refused("connections-max");
             return;
         }
