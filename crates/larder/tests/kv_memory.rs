@@ -322,7 +322,8 @@ fn replies_share_what_is_stored() {
                 assert!(told == bulk.as_bytes());
             }
             wait::until_true("nothing is left", || memory_fact(&kv, "mem_clients_normal") == 0);
-            let grown = kv.service.peak_bytes() - before;
+            // The kernel counts in lots, so that a peak may seem to fall.
+            let grown = kv.service.peak_bytes().saturating_sub(before);
             assert!(grown < 12 << 20, "{workers} workers: {grown} bytes for a reply");
         }
     }

@@ -102,6 +102,7 @@ fn a_token_guards_all_but_probes() {
         client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         assert_eq!(client.response().status(), status, "{target} on the probes listener");
         // A page whose name was made to resolve to this machine.
+        let mut client = Client::connect(probes.address());
         assert_eq!(client.get(target).status(), 403, "{target} of another host");
     }
 }
