@@ -132,7 +132,7 @@ impl RequestError {
     }
 
     /// Every one of them, for pages that list them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::BareLineFeed,
         Self::BareCarriageReturn,
         Self::WhitespaceBeforeFirstField,
@@ -167,6 +167,7 @@ impl RequestError {
         Self::ContentLengthOverflow,
         Self::SeveralContentLengths,
         Self::ContentLengthWithTransferEncoding,
+        Self::EndToEndFieldNominated,
         Self::UnsupportedExpectation,
     ];
 

@@ -155,6 +155,7 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::KvCommandSecondsTotal, &["get"], 1);
         sample.add(Metric::KvCommandsTotal, &["get"], 1);
         sample.add(Metric::KvErrorsTotal, &["ERR"], 1);
+        sample.add(Metric::KvConnectionsEndedTotal, &["auth-timeout"], 1);
     }));
     telemetry
 }

@@ -83,7 +83,7 @@ pub enum OriginErrorKind {
 
 impl OriginError {
     /// All that [`Self::reason`] can say.
-    pub const REASONS: [&'static str; 17] = [
+    pub const REASONS: [&'static str; 20] = [
         "dns-error",
         "connection-refused",
         "destination-ip-unroutable",
@@ -99,6 +99,9 @@ impl OriginError {
         "http-protocol-error",
         "connection-limit-reached",
         "queue-timeout",
+        "client-share",
+        "transfers-max",
+        "tunnels-max",
         "request-body-incomplete",
         "http-request-error",
     ];
