@@ -21,6 +21,8 @@ const READY_MAX: u64 = 8;
 pub(crate) struct Budget {
     used_bytes: AtomicU64,
     bytes_max: AtomicU64,
+    /// Of the limit, what is beyond the one that was set.
+    stretch_bytes: AtomicU64,
     /// Of those in use, what eviction can't give back.
     fixed_bytes: AtomicU64,
     /// What the allocator has got back since the begin.
@@ -68,6 +70,7 @@ impl Budget {
         Self {
             used_bytes: AtomicU64::new(0),
             bytes_max: AtomicU64::new(0),
+            stretch_bytes: AtomicU64::new(0),
             fixed_bytes: AtomicU64::new(0),
             freed_bytes: AtomicU64::new(0),
             pools,
@@ -101,8 +104,24 @@ impl Budget {
         self.bytes_max.load(Relaxed)
     }
 
+    /// Changes the limit by so much, until it is unstretched by as much.
+    pub(crate) fn stretch(&self, bytes: u64) {
+        self.stretch_bytes.fetch_add(bytes, Relaxed);
+        self.bytes_max.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn unstretch(&self, bytes: u64) {
+        self.stretch_bytes.fetch_sub(bytes, Relaxed);
+        self.bytes_max.fetch_sub(bytes, Relaxed);
+    }
+
+    /// The limit that was set.
+    pub(crate) fn unstretched_bytes_max(&self) -> u64 {
+        self.bytes_max() - self.stretch_bytes.load(Relaxed)
+    }
+
     pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
-        self.bytes_max.store(bytes_max, Relaxed);
+        self.bytes_max.store(bytes_max.saturating_add(self.stretch_bytes.load(Relaxed)), Relaxed);
         let ready = match bytes_max {
             0..HUGE_FROM_BYTES => 0,
             _ => (bytes_max / READY_PER_BYTES).clamp(1, READY_MAX) as usize,

@@ -39,7 +39,7 @@ pub struct Engine {
     shards: usize,
     seed: u64,
     hasher: Hasher,
-    budget: Arc<Budget>,
+    pub(crate) budget: Arc<Budget>,
     losses: Arc<Losses>,
     policy: Mutex<Policy>,
     /// Counts on: which shard is the next to make room for what was lent.
@@ -298,7 +298,7 @@ impl Engine {
     /// Bytes that may be taken.
     #[must_use]
     pub fn bytes_max(&self) -> u64 {
-        self.budget.bytes_max()
+        self.budget.unstretched_bytes_max()
     }
 
     /// Bytes that the allocator has got back, all since the begin: of large values that are gone, and of what was lent. It may keep them for a

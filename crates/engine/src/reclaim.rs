@@ -300,7 +300,7 @@ impl Shard {
 
     /// Every segment may have to come up a few times until the frequencies of its items are used up. Under the other policies, what ranks
     /// lowest goes when its segment comes up, and segments without anything that may go do not come up.
-    fn rounds_max(&self) -> usize {
+    pub(crate) fn rounds_max(&self) -> usize {
         (self.segments.count() + 1) * (usize::from(FREQUENCY_MAX) + 1)
     }
 

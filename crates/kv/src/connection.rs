@@ -268,6 +268,8 @@ impl Connection {
         let unread_before_bytes = facts.unread_bytes.swap(unread_bytes, Relaxed);
         facts.unsent_bytes.store(self.unsent.bytes(), Relaxed);
         let before_bytes = std::mem::replace(&mut self.accounted_bytes, bytes);
+        self.conversation.lent_bytes =
+            if self.standing == Standing::Guest { unread_bytes.min(bytes) } else { 0 };
         if self.standing != Standing::Guest {
             context.shared.account_stranger(before_bytes, bytes);
             return;

@@ -31,6 +31,8 @@ pub(crate) struct Conversation {
     pause: Pause,
     /// Its requests may have no more than those of a client that may be anybody.
     is_limited: bool,
+    /// Of the bytes that are unread, those that the engine knows of: it is told of none of a stranger's.
+    pub(crate) lent_bytes: usize,
 }
 
 /// How far a conversation has come.
@@ -76,6 +78,7 @@ impl Conversation {
             body: None,
             pause: Pause::Drained,
             is_limited: false,
+            lent_bytes: 0,
         }
     }
 
@@ -84,6 +87,10 @@ impl Conversation {
         // Another client may have changed it with SWAPDB, but nobody does while this one has its turn.
         self.session.choose(self.session.chosen, &context.shared.databases);
         self.session.see(context.shared.interests.flags());
+        // There may be no password any more.
+        if self.is_of_stranger() && !context.shared.needs_password() {
+            self.session.gates.open(Gates::PASSWORD);
+        }
         if self.unread.is_empty() {
             let executed = self.execute_all(input, context, output);
             if executed < input.len() {
@@ -217,7 +224,10 @@ impl Conversation {
             }
             Ok(Some(arguments)) => {
                 let (session, body) = (&mut self.session, &mut self.body);
-                (arguments.bytes, execute_with(body, arguments, session, context, &mut reply))
+                (
+                    arguments.bytes,
+                    execute_with(body, self.lent_bytes, arguments, session, context, &mut reply),
+                )
             }
             Err(error) => {
                 reply.error(&protocol_error(&error, input));
@@ -336,6 +346,7 @@ impl Conversation {
 /// Executes a request whose long argument is kept elsewhere, if it has such: the argument is gone then, or a value.
 fn execute_with(
     body: &mut Option<Body>,
+    lent_bytes: usize,
     arguments: Arguments<'_>,
     session: &mut Session,
     context: &Context<'_>,
@@ -347,7 +358,9 @@ fn execute_with(
     let bytes = Arc::new(bytes);
     let arguments = arguments.with(begun.index, &bytes);
     let context = Context { body: Some(&bytes), ..*context };
+    let handed_over = context.shared.engine.hand_over(lent_bytes.min(bytes.capacity()));
     let done = command::execute(&arguments, session, &context, reply);
+    drop(handed_over);
     if done != Done::Yes {
         *body = Some(Body { begun, bytes: Arc::unwrap_or_clone(bytes) });
     }

@@ -61,8 +61,12 @@ impl Endings {
         self.0[ending as usize].fetch_add(1, Relaxed);
     }
 
+    pub(crate) fn count(&self, ending: Ending) -> u64 {
+        self.0[ending as usize].load(Relaxed)
+    }
+
     pub(crate) fn counts(&self) -> [(Ending, u64); Ending::ALL.len()] {
-        Ending::ALL.map(|ending| (ending, self.0[ending as usize].load(Relaxed)))
+        Ending::ALL.map(|ending| (ending, self.count(ending)))
     }
 }
 

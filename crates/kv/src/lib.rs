@@ -8,6 +8,7 @@
 //! executed command by command in order, and answered with one write.
 
 mod accept;
+mod accepted;
 mod access;
 mod background;
 mod body;

@@ -47,6 +47,14 @@ impl Rates {
         }
     }
 
+    /// When the server has begun, in seconds since 1970.
+    pub(crate) fn began_s(&self, now_ms: u64) -> u64 {
+        match self.began_ms.load(Relaxed) {
+            0 => now_ms / 1000,
+            began_ms => began_ms / 1000,
+        }
+    }
+
     pub(crate) fn uptime_s(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.began_ms.load(Relaxed).min(now_ms)) / 1000
     }

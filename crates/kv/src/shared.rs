@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use engine::Engine;
 
+use crate::accepted::Choices;
 use crate::access::Access;
 use crate::clients::{Backlog, Client, Clients};
 use crate::cluster::Cluster;
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) interests: Interests,
     pub(crate) cluster: Option<Cluster>,
     pub(crate) access: RwLock<Access>,
+    /// CONFIG SET of what means nothing here.
+    pub(crate) choices: Choices,
     /// One for each worker.
     pub(crate) statistics: Box<[Statistics]>,
     pub(crate) errors: Errors,
@@ -101,6 +104,7 @@ impl Shared {
             interests: Interests::default(),
             cluster: None,
             access: RwLock::default(),
+            choices: Choices::default(),
             limits: Mutex::new(Limits::default()),
             tls: RwLock::default(),
             is_stopping: AtomicBool::new(false),
@@ -157,10 +161,14 @@ impl Shared {
         *self.tls.write() = tls;
     }
 
+    pub(crate) fn needs_password(&self) -> bool {
+        !self.access.read().passwords.is_empty()
+    }
+
     /// What keeps a new client from its first command.
     pub(crate) fn first_gates(&self) -> Gates {
         let mut gates = Gates::default();
-        if !self.access.read().passwords.is_empty() {
+        if self.needs_password() {
             gates.close(Gates::PASSWORD);
         }
         if self.cluster.is_some() {

@@ -19,6 +19,11 @@ fn status_bytes(name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// The file that this process executes.
+pub(crate) fn executable() -> Option<String> {
+    Some(fs::read_link("/proc/self/exe").ok()?.display().to_string())
+}
+
 /// Of the kernel.
 pub(crate) fn release() -> Option<String> {
     Some(fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.trim().to_owned())

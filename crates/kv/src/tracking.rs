@@ -208,6 +208,11 @@ impl Tracking {
         }
     }
 
+    /// How many clients track.
+    pub(crate) fn clients(&self) -> usize {
+        self.trackers.read().len()
+    }
+
     pub(crate) fn has_trackers(&self) -> bool {
         !self.trackers.read().is_empty()
     }

@@ -16,8 +16,18 @@ pub(crate) struct Queue {
     requests: Vec<u8>,
     commands: usize,
     has_writes: bool,
+    need: Need,
     slots: Slots,
     pub(crate) state: State,
+}
+
+/// What the commands of a transaction may take of memory, by their arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) writes: usize,
+    pub(crate) bytes: usize,
+    /// A value becomes longer than what a command is given.
+    pub(crate) is_growing: bool,
 }
 
 /// Which slots of a cluster the keys of a transaction have.
@@ -74,6 +84,23 @@ impl Queue {
 
     pub(crate) fn has_writes(&self) -> bool {
         self.has_writes
+    }
+
+    /// One of the commands stores what it is given; what all of them need then.
+    pub(crate) fn note_need(&mut self, arguments: &Arguments<'_>) -> Need {
+        self.need.writes += arguments.len() - 1;
+        self.need.bytes = self.need.bytes.saturating_add(arguments.bytes_everywhere());
+        self.need
+    }
+
+    /// One of the commands makes a value longer than what it is given.
+    pub(crate) fn note_growth(&mut self) {
+        self.need.is_growing = true;
+    }
+
+    /// Zero writes: none of the commands needs memory.
+    pub(crate) fn need(&self) -> Need {
+        self.need
     }
 
     /// A key of one of the commands has this slot.

@@ -23,6 +23,10 @@ fn connect(address: SocketAddr) -> TcpStream {
 /// A command, and the first line of its reply.
 fn ask(stream: &mut TcpStream, command: &str) -> String {
     write!(stream, "{command}\r\n").expect("it reads");
+    next_line(stream)
+}
+
+fn next_line(stream: &mut TcpStream) -> String {
     let mut line = String::new();
     while !line.ends_with("\r\n") {
         let mut byte = [0];
@@ -107,6 +111,101 @@ fn passwords_are_in_no_log() {
     let (log, metrics) = (kv.service.stderr(), kv.ask_admin("GET", "/metrics").text());
     assert!(log.contains("gone"), "{log}");
     assert!(!log.contains("hidden-") && !metrics.contains("hidden-"), "{log}");
+}
+
+/// As in Redis: who is in stays in, and new clients are asked.
+#[test]
+fn a_password_can_be_set_while_clients_are_connected() {
+    let (redis, kv) = (Redis::start(""), KvService::start(LARDER, ""));
+    for address in [redis.address(), kv.address()] {
+        let mut client = connect(address);
+        for (commands, expected) in [
+            ("CONFIG SET requirepass secret", "+OK\r\n"),
+            ("PING", "+PONG\r\n"),
+            ("CONFIG SET requirepass other hz 0x", "-ERR CONFIG SET failed"),
+        ] {
+            let given = ask(&mut client, commands);
+            assert!(given.starts_with(expected), "{commands}: {given}");
+        }
+        let mut stranger = connect(address);
+        for (command, expected) in [
+            ("GET a", "-NOAUTH Authentication required.\r\n"),
+            ("AUTH other", "-WRONGPASS invalid username-password pair or user is disabled.\r\n"),
+            ("AUTH secret", "+OK\r\n"),
+            ("GET a", "$-1\r\n"),
+        ] {
+            assert_eq!(ask(&mut stranger, command), expected, "{command}");
+        }
+        let mut waiting = connect(address);
+        assert!(ask(&mut waiting, "GET a").starts_with("-NOAUTH"));
+        assert_eq!(ask(&mut client, "CONFIG SET requirepass \"\""), "+OK\r\n");
+        assert_eq!(ask(&mut waiting, "GET a"), "$-1\r\n");
+        assert_eq!(ask(&mut connect(address), "GET a"), "$-1\r\n");
+    }
+}
+
+/// Who comes then can send little at once until it has given the password. Who was there before goes on, and so does everybody without one.
+#[test]
+fn a_password_makes_strangers_of_those_who_come_after_it() {
+    let (redis, kv) = (Redis::start(""), KvService::start(LARDER, ""));
+    let exists = format!("*20\r\n$6\r\nEXISTS{}", "\r\n$1\r\nx".repeat(19));
+    let set = format!("*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{}", 1 << 20, "v".repeat(1 << 20));
+    for address in [redis.address(), kv.address()] {
+        let mut known = connect(address);
+        assert_eq!(ask(&mut known, "CONFIG SET requirepass secret"), "+OK\r\n");
+        let mut waiting = connect(address);
+        assert_eq!(ask(&mut waiting, "GET a"), "-NOAUTH Authentication required.\r\n");
+        for (request, expected) in [
+            ("*20", "-ERR Protocol error: unauthenticated multibulk length\r\n"),
+            ("*2\r\n$3\r\nGET\r\n$1048576", "-ERR Protocol error: unauthenticated bulk length\r\n"),
+        ] {
+            assert_eq!(ask(&mut connect(address), request), expected, "{request}");
+        }
+        let goes_on = |client: &mut TcpStream| {
+            assert_eq!(ask(client, &exists), ":0\r\n");
+            assert_eq!(ask(client, &set), "+OK\r\n");
+        };
+        goes_on(&mut known);
+        let mut admitted = connect(address);
+        assert_eq!(ask(&mut admitted, "AUTH secret"), "+OK\r\n");
+        goes_on(&mut admitted);
+        assert_eq!(ask(&mut known, "CONFIG SET requirepass \"\""), "+OK\r\n");
+        goes_on(&mut waiting);
+    }
+}
+
+#[test]
+fn secrets_are_shown_to_nobody() {
+    let kv = KvService::start(LARDER, "[log]\nlevel = \"trace\"");
+    let mut monitor = connect(kv.address());
+    assert_eq!(ask(&mut monitor, "CONFIG SET slowlog-log-slower-than 0"), "+OK\r\n");
+    assert_eq!(ask(&mut monitor, "MONITOR"), "+OK\r\n");
+    let mut client = connect(kv.address());
+    for command in [
+        "CONFIG SET timeout 0 requirepass hidden-1",
+        "config set masterauth hidden-2",
+        "ACL SETUSER default on >hidden-3",
+        "AUTH hidden-4",
+        "AUTH default hidden-5",
+        "HELLO 2 AUTH default hidden-6 SETNAME me",
+        "MULTI",
+        "CONFIG SET requirepass hidden-7",
+        "EXEC",
+        "CONFIG SET nosuch hidden-8",
+        "CONFIG SET requirepass hidden-9 hz -1",
+    ] {
+        ask(&mut client, command);
+    }
+    let told = kv.ask(
+        "AUTH hidden-7\r\nSLOWLOG GET 100\r\nCONFIG GET *\r\nINFO everything\r\nACL LIST\r\nCLIENT LIST\r\nECHO end\r\n",
+    );
+    assert!(told.contains("requirepass\r\n$10\r\n(redacted)\r\n") && !told.contains("hidden-"), "{told}");
+    let mut shown = String::new();
+    while !shown.contains("\"end\"") {
+        shown += &next_line(&mut monitor);
+    }
+    assert!(shown.contains("AUTH") && !shown.contains("hidden-"), "{shown}");
+    assert!(!kv.service.stderr().contains("hidden-"));
 }
 
 /// An address of this machine that is not loopback: the one that packets to others would come from. None is sent.

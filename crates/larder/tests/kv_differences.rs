@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use testkit::{Kv, Redis, converse};
 
@@ -42,6 +43,61 @@ fn every_difference_is_one() {
         });
         assert_eq!(given.0, expected.0, "{row}: what comes first is answered alike");
         assert_ne!(given.1, expected.1, "{row}: both answer the same; take it from the page");
+    }
+}
+
+/// Names of facts in every section of INFO.
+fn facts(address: SocketAddr) -> BTreeSet<String> {
+    // Some sections tell only of what has happened.
+    let text = ask(address, "SET k v\r\nNOSUCH\r\nINFO everything\r\n");
+    let mut section = "";
+    let mut facts = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("# ") {
+            section = name;
+        } else if let Some((name, _)) = line.split_once(':').filter(|_| !section.is_empty()) {
+            assert!(facts.insert(format!("{section} {name}")), "{section} {name} stands there twice");
+        }
+    }
+    facts.retain(|fact| !fact.contains("stats cmdstat") && !fact.contains("latency_percentiles"));
+    facts
+}
+
+/// What watches a server asks for facts by name.
+#[test]
+fn every_fact_of_info_is_there() {
+    let redis = Redis::start("");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("dump").display().to_string();
+    let file = ["--save-file", &path];
+    for arguments in [&[][..], &file] {
+        let kv = Kv::start(LARDER, &[&["--maxmemory", "64MiB"][..], arguments].concat());
+        let missing: Vec<_> = facts(redis.address()).difference(&facts(kv.address())).cloned().collect();
+        assert_eq!(missing, Vec::<String>::new(), "{arguments:?}");
+    }
+}
+
+/// As in Redis, it is the start until something is saved.
+#[test]
+fn the_start_counts_as_a_save() {
+    let before = SystemTime::UNIX_EPOCH.elapsed().expect("it is later").as_secs();
+    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &[]));
+    for address in [redis.address(), kv.address()] {
+        let given = ask(address, "LASTSAVE\r\n");
+        let saved: u64 = given.trim_start_matches(':').trim_end().parse().expect("a number");
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("it is later").as_secs();
+        assert!((before..=now).contains(&saved), "{saved}");
+    }
+}
+
+/// The port that a client has connected to.
+#[test]
+fn the_port_is_told() {
+    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &[]));
+    for address in [redis.address(), kv.address()] {
+        let port = address.port().to_string();
+        let expected = format!("*2\r\n$4\r\nport\r\n${}\r\n{port}\r\n", port.len());
+        assert_eq!(ask(address, "CONFIG GET port\r\n"), expected);
     }
 }
 

@@ -140,7 +140,7 @@ fn nothing_is_evicted_for_a_request_that_has_no_room() {
         let kv = Kv::start(LARDER, &["--maxmemory", "8MiB", "--maxmemory-policy", policy, "--workers", "1"]);
         churn::fill(&kv, 20_000, 100..1000);
         let before = kv.ask(&["DBSIZE"]);
-        for (command, count) in [("MSET", 10), ("MSET", 1000), ("MSETNX", 100), ("SET", 1)] {
+        for (command, count) in [("MSET", 10), ("MSET", 1000), ("MSETNX", 100)] {
             let value = "v".repeat((5 << 20) / count);
             let pairs =
                 (0..count).map(|number| format!("$8\r\nkey-{number:04}\r\n${}\r\n{value}\r\n", value.len()));
@@ -150,6 +150,21 @@ fn nothing_is_evicted_for_a_request_that_has_no_room() {
             let given = String::from_utf8_lossy(&given).into_owned();
             assert!(given.starts_with("-OOM "), "{policy} {command} {count}: {given}");
             assert_eq!(kv.ask(&["DBSIZE"]), before, "{policy} {command} {count}");
+        }
+    }
+}
+
+/// What a client has sent becomes the value, so that it needs no room beside itself.
+#[test]
+fn a_value_of_more_than_half_of_memory_has_room() {
+    for (mebibytes, workers) in [(8, "1"), (64, "2")] {
+        let (bytes_max, value) = (format!("{mebibytes}MiB"), "v".repeat((mebibytes << 20) * 5 / 8));
+        let kv = Kv::start(LARDER, &["--maxmemory", &bytes_max, "--workers", workers]);
+        let set = format!("*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{value}\r\n", value.len());
+        for _ in 0..2 {
+            let given = testkit::converse(kv.address(), set.as_bytes(), 1 << 20);
+            assert_eq!(String::from_utf8_lossy(&given), "+OK\r\n", "{bytes_max}");
+            assert_eq!(kv.ask(&["STRLEN long"]), format!(":{}\r\n", value.len()));
         }
     }
 }
@@ -407,4 +422,96 @@ fn no_worker_keeps_what_a_large_reply_took() {
     assert_eq!(kv.ask(&["FLUSHALL", "MEMORY PURGE"]), "+OK\r\n+OK\r\n");
     wait::until_true("it is given back", || kv.service.resident_bytes() < before + (12 << 20));
     assert_eq!(memory_fact(&kv, "mem_clients_normal"), 0);
+}
+
+/// What a transaction was answered: its queueing, and EXEC.
+fn transact(kv: &Kv, commands: &[String]) -> String {
+    let all = [&["MULTI".to_owned()][..], commands, &["EXEC".to_owned()]].concat();
+    kv.ask(&all.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Until memory is full, and beyond: whatever the policy and the number of shards, a transaction is executed as a whole or not at all.
+#[test]
+fn a_transaction_without_room_is_not_executed_at_all() {
+    const SETS: usize = 5;
+    for (mebibytes, workers) in [(4, "1"), (16, "2"), (64, "2")] {
+        for policy in ["noeviction", "volatile-lru", "volatile-ttl", "allkeys-lru", "allkeys-s3fifo"] {
+            let (bytes_max, case) = (format!("{mebibytes}MiB"), format!("{mebibytes} MiB, {policy}"));
+            let kv = Kv::start(
+                LARDER,
+                &["--maxmemory", &bytes_max, "--maxmemory-policy", policy, "--workers", workers],
+            );
+            let value = "v".repeat(10_000);
+            let (mut executed, mut refused) = (0, 0);
+            while refused < 20 && executed * 60_000 < mebibytes << 20 {
+                let number = executed + refused;
+                let sets = (0..SETS).map(|at| format!("SET key-{number}-{at} {value}"));
+                let more = [
+                    format!("APPEND key-{number}-0 {value}"),
+                    format!("SETRANGE range-{number} 9999 v"),
+                    format!("COPY key-{number}-0 copy-{number}"),
+                ];
+                let given = transact(&kv, &sets.chain(more).collect::<Vec<_>>());
+                let names: String = (0..SETS).map(|at| format!(" key-{number}-{at}")).collect();
+                let there = kv.ask(&[&format!("EXISTS{names} range-{number} copy-{number}")]);
+                if given.contains("OOM ") {
+                    assert!(given.contains("-EXECABORT Transaction discarded because of"), "{case}: {given}");
+                    assert_eq!(there, ":0\r\n", "{case}: {given}");
+                    refused += 1;
+                } else {
+                    assert!(
+                        given.ends_with(":20000\r\n:10000\r\n:1\r\n") && !given.contains('-'),
+                        "{case}: {given}"
+                    );
+                    // What was written just now may be evicted at once.
+                    assert!(there == ":7\r\n" || policy.starts_with("allkeys"), "{case}: {there}");
+                    executed += 1;
+                }
+            }
+            assert_eq!(refused > 0, !policy.starts_with("allkeys"), "{case}: {executed} executed");
+        }
+    }
+}
+
+/// Each time it takes the place of what it was.
+#[test]
+fn a_large_value_is_appended_to_in_a_transaction_as_often_as_it_likes() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"]);
+    let large = 4_000_000;
+    let appends: Vec<String> =
+        (0..30).map(|number| format!("APPEND {} y", ["old", "new"][number % 2])).collect();
+    assert_eq!(kv.ask(&[&format!("SETRANGE old {large} x")]), format!(":{}\r\n", large + 1));
+    let all = [&[format!("SETRANGE new {large} x")][..], &appends].concat();
+    let given = transact(&kv, &all);
+    assert!(given.ends_with(&format!(":{0}\r\n:{0}\r\n", large + 16)), "{given}");
+    assert!(memory_fact(&kv, "used_memory") < 64 << 20);
+}
+
+/// What was queued while there was room.
+#[test]
+fn exec_is_refused_when_memory_has_filled_up_meanwhile() {
+    let kv =
+        Kv::start(LARDER, &["--maxmemory", "4MiB", "--maxmemory-policy", "noeviction", "--workers", "2"]);
+    let value = "v".repeat(10_000);
+    let mut client = TcpStream::connect(kv.address()).expect("it listens");
+    let long = "v".repeat(60_000);
+    let sets: String =
+        ["one", "two", "three", "four", "five"].map(|name| format!("SET {name} {long}\r\n")).concat();
+    let queued = format!("MULTI\r\n{sets}");
+    let receive = |client: &mut TcpStream, expected: &str| {
+        let mut given = vec![0; expected.len()];
+        client.read_exact(&mut given).expect("it answers");
+        assert_eq!(String::from_utf8_lossy(&given), expected);
+    };
+    client.write_all(queued.as_bytes()).expect("it reads");
+    receive(&mut client, &format!("+OK\r\n{}", "+QUEUED\r\n".repeat(5)));
+    let fill = |number: usize| kv.ask(&[&format!("SET other-{number} {value}")]);
+    assert!((0..1000).any(|number| fill(number).contains("OOM")));
+    client.write_all(b"EXEC\r\nEXISTS one two three four five\r\n").expect("it reads");
+    let refused = "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.\r\n:0\r\n";
+    receive(&mut client, refused);
+    // Reading and removing need no memory.
+    client.write_all(b"MULTI\r\nDEL other-0\r\nGET other-0\r\nEXEC\r\n").expect("it reads");
+    receive(&mut client, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n$-1\r\n");
+    assert!(kv.ask(&["INFO errorstats"]).contains("errorstat_EXECABORT:count=1\r\n"));
 }

@@ -59,6 +59,14 @@ pub(crate) fn length(digits: &[u8]) -> Result<Length, Problem> {
     usize::try_from(number).map(Length::Of).map_err(|_| Problem::Length)
 }
 
+/// Reads how many arguments a request has: below zero, none, as in Redis.
+pub(crate) fn count(digits: &[u8]) -> Result<Length, Problem> {
+    match digits {
+        [b'-', b'1'..=b'9', ..] => integer(digits).map(|_| Length::Null).map_err(|_| Problem::Length),
+        _ => length(digits),
+    }
+}
+
 /// Reads an integer.
 pub(crate) fn integer(digits: &[u8]) -> Result<i64, Problem> {
     let is_number = |rest: &[u8]| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit);

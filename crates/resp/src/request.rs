@@ -203,7 +203,7 @@ impl RequestScanner {
     }
 
     fn begin(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
-        let Some(length) = self.length(bytes)? else { return Ok(false) };
+        let Some(length) = self.length(bytes, line::count)? else { return Ok(false) };
         let limit = self.limits.elements_max;
         self.state = match length {
             Length::Null => State::Arguments { missing: 0 },
@@ -220,7 +220,7 @@ impl RequestScanner {
             Some(b'$') => {}
             Some(_) => return Err(Problem::NotBulk.at(begin)),
         }
-        let Some(length) = self.length(bytes)? else { return Ok(false) };
+        let Some(length) = self.length(bytes, line::length)? else { return Ok(false) };
         let limit = self.limits.bulk_bytes_max;
         match length {
             Length::Null => Err(Problem::Length.at(begin + 1)),
@@ -247,11 +247,15 @@ impl RequestScanner {
     }
 
     /// The length in the line whose first byte tells the type.
-    fn length(&mut self, bytes: &[u8]) -> Result<Option<Length>, DecodeError> {
+    fn length(
+        &mut self,
+        bytes: &[u8],
+        read: fn(&[u8]) -> Result<Length, Problem>,
+    ) -> Result<Option<Length>, DecodeError> {
         let begin = self.at + 1;
         let Some(length) = self.line.scan(bytes, begin, &self.limits)? else { return Ok(None) };
         self.at = begin + length + 2;
-        line::length(&bytes[begin..begin + length]).map(Some).map_err(|problem| problem.at(begin))
+        read(&bytes[begin..begin + length]).map(Some).map_err(|problem| problem.at(begin))
     }
 
     /// A line as people type it, which may end in LF alone.

@@ -2,7 +2,7 @@
 
 use engine::Database;
 
-use super::{Call, Refusal};
+use super::{Call, Command, Refusal, config};
 
 impl<'a> Call<'a> {
     pub(super) fn integer(&self, index: usize) -> Result<i64, Refusal> {
@@ -20,6 +20,27 @@ impl<'a> Call<'a> {
     pub(super) fn chosen_database(&self, index: usize) -> Result<Database, Refusal> {
         let number = usize::try_from(self.short_integer(index)?).ok();
         number.and_then(Database::new).ok_or(Refusal::Database)
+    }
+
+    /// All, with the name, as others may see them: passwords are nobody's business.
+    pub(super) fn shown(&self, command: &Command) -> impl Iterator<Item = &'a [u8]> {
+        let secret = match command.container() {
+            "auth" => 1..usize::MAX,
+            // Of a user that there can't be here, maybe.
+            "acl" if self.is_word(1, "setuser") => 2..usize::MAX,
+            "hello" => {
+                let place = (1..self.length()).find(|place| self.is_word(*place, "auth"));
+                place.map_or(0..0, |place| place + 1..place + 3)
+            }
+            _ => 0..0,
+        };
+        let is_config = command.container() == "config" && self.is_word(1, "set");
+        let is_secret = move |place: usize, name: &[u8]| {
+            secret.contains(&place) || (is_config && place % 2 == 1 && config::is_secret(name))
+        };
+        let names = std::iter::once(&[][..]).chain(self.from(0));
+        let shown = self.from(0).zip(names).enumerate();
+        shown.map(move |(place, (word, name))| if is_secret(place, name) { &b"(redacted)"[..] } else { word })
     }
 
     /// Whether an argument is this word, in any case.

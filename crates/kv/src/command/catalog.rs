@@ -85,18 +85,28 @@ fn describe(call: &Call<'_>, command: &Command, reply: &mut Reply<'_>) {
 }
 
 fn key_specifications(command: &Command, reply: &mut Reply<'_>) {
-    let flags = key_flags(command);
-    let (begin, fields) = match command.keys {
-        Keys::None => return reply.array(0),
+    let specifications: &[(Keys, KeyFlags)] = match command.keys {
+        Keys::None => &[],
+        _ if second_key_flags(command).is_some() => &[
+            (Keys::Range(1, 1, 1), key_flags(command)),
+            (Keys::Range(2, 2, 1), second_key_flags(command).unwrap_or_default()),
+        ],
+        keys => &[(keys, key_flags(command))],
+    };
+    reply.array(specifications.len());
+    specifications.iter().for_each(|(keys, flags)| key_specification(*keys, flags, reply));
+}
+
+fn key_specification(keys: Keys, flags: KeyFlags, reply: &mut Reply<'_>) {
+    let (begin, fields) = match keys {
         Keys::Range(first, last, step) => {
             // From the first key, where the table counts from the name.
             let last = if last < 0 { last } else { last - first };
             (first, [("lastkey", last), ("keystep", step), ("limit", 0)])
         }
-        Keys::Numbered => (1, [("keynumidx", 0), ("firstkey", 1), ("keystep", 2)]),
+        Keys::Numbered | Keys::None => (1, [("keynumidx", 0), ("firstkey", 1), ("keystep", 2)]),
     };
-    let kind = if matches!(command.keys, Keys::Numbered) { "keynum" } else { "range" };
-    reply.array(1);
+    let kind = if matches!(keys, Keys::Numbered) { "keynum" } else { "range" };
     reply.map(3);
     reply.bulk(b"flags");
     reply.set(flags.len());
@@ -119,8 +129,10 @@ fn specification(kind: &str, fields: &[(&str, i32)], reply: &mut Reply<'_>) {
     }
 }
 
+type KeyFlags = &'static [&'static str];
+
 /// What is done to a key: `OW` overwritten, `RW` changed, `RM` removed, `RO` only read; `access` if its value is told.
-fn key_flags(command: &Command) -> &'static [&'static str] {
+fn key_flags(command: &Command) -> KeyFlags {
     match command.name {
         "del" | "unlink" => &["RM", "delete"],
         "delex" | "delifeq" => &["RW", "delete"],
@@ -130,7 +142,7 @@ fn key_flags(command: &Command) -> &'static [&'static str] {
         "append" => &["RW", "insert"],
         "getdel" => &["RW", "access", "delete"],
         "rename" | "renamenx" => &["RW", "access", "delete"],
-        "copy" => &["RW", "access", "insert"],
+        "copy" => &["RO", "access"],
         "setrange" => &["RW", "update"],
         "move" => &["RW", "access", "update"],
         "exists" | "type" | "strlen" | "touch" => &["RO"],
@@ -143,6 +155,15 @@ fn key_flags(command: &Command) -> &'static [&'static str] {
             "string" => &["RO", "access"],
             _ => &["RO"],
         },
+    }
+}
+
+/// The same of the second key, of commands that do something else to it.
+fn second_key_flags(command: &Command) -> Option<KeyFlags> {
+    match command.name {
+        "copy" | "rename" => Some(&["OW", "update"]),
+        "renamenx" => Some(&["OW", "insert"]),
+        _ => None,
     }
 }
 
@@ -194,7 +215,7 @@ pub(super) fn getkeys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 /// COMMAND GETKEYSANDFLAGS command [argument ...]
 pub(super) fn getkeysandflags(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (command, keys) = keys_of(call)?;
-    let flags: &[&str] = match command.name {
+    let first_flags: KeyFlags = match command.name {
         // What it does depends on its options.
         "set" if call.from(5).any(|option| option.eq_ignore_ascii_case(b"get")) => {
             &["RW", "access", "update"]
@@ -202,8 +223,10 @@ pub(super) fn getkeysandflags(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Out
         "set" => &["OW", "update"],
         _ => key_flags(command),
     };
+    let second_flags = second_key_flags(command).unwrap_or(first_flags);
     reply.array(keys.len());
-    for key in keys {
+    for (place, key) in keys.into_iter().enumerate() {
+        let flags = if place == 1 { second_flags } else { first_flags };
         reply.array(2);
         reply.bulk(key);
         reply.set(flags.len());
@@ -247,12 +270,12 @@ impl Command {
             ("read", self.has("readonly")),
             ("write", self.has("write")),
             ("string", group == "string"),
-            ("pubsub", group == "pubsub"),
+            ("pubsub", group == "pubsub" && name != "pubsub|help"),
             ("admin", self.has("admin")),
             ("fast", self.has("fast")),
             ("slow", !self.has("fast")),
             ("dangerous", is_dangerous),
-            ("connection", group == "connection"),
+            ("connection", group == "connection" || self.container() == "command"),
             ("transaction", group == "transactions"),
         ];
         all.into_iter().filter(|(_, is_in)| *is_in).map(|(category, _)| category).collect()
@@ -261,6 +284,7 @@ impl Command {
     /// How clients of a cluster send it to several instances, and put the replies together.
     fn tips(&self) -> &'static [&'static str] {
         match self.name {
+            _ if self.name.ends_with("|help") => &[],
             "mget" => &["request_policy:multi_shard"],
             "mset" => &["request_policy:multi_shard", "response_policy:all_succeeded"],
             "msetnx" => &["request_policy:multi_shard", "response_policy:agg_min"],

@@ -6,7 +6,8 @@ use super::arguments::parse_integer;
 use super::info::unlimited_as_zero;
 use super::output_limits;
 use super::{Call, Outcome, Refusal};
-use crate::access::{DebugCommands, ProtectedMode};
+use crate::accepted::{ACCEPTED, Accepted};
+use crate::access::{DebugCommands, Passwords, ProtectedMode};
 use crate::glob;
 use crate::limits::Limits;
 use crate::notify::Events;
@@ -36,7 +37,6 @@ const fn free(name: &'static str, read: fn(&Shared) -> String, write: Write) -> 
 
 /// In the order of their names.
 const SETTINGS: &[Setting] = &[
-    fixed("appendonly", |_| "no".to_owned()),
     free("client-output-buffer-limit", output_limits::read, output_limits::write),
     free(
         "client-query-buffer-limit",
@@ -62,7 +62,6 @@ const SETTINGS: &[Setting] = &[
         }
         .to_owned()
     }),
-    fixed("hz", |_| "10".to_owned()),
     fixed("io-threads", |shared| shared.statistics.len().to_string()),
     free(
         "latency-monitor-threshold",
@@ -72,10 +71,6 @@ const SETTINGS: &[Setting] = &[
             Ok(())
         },
     ),
-    fixed("latency-tracking", |_| "yes".to_owned()),
-    fixed("latency-tracking-info-percentiles", |_| "50 99 99.9".to_owned()),
-    fixed("lfu-decay-time", |_| "1".to_owned()),
-    fixed("lfu-log-factor", |_| "10".to_owned()),
     free(
         "maxclients",
         |shared| shared.limits().clients_max.to_string(),
@@ -97,7 +92,9 @@ const SETTINGS: &[Setting] = &[
         "maxmemory-clients",
         |shared| shared.limits().buffers_bytes_max.to_string(),
         |shared, value| {
-            set_limits(shared, memory(value)?, |limits, bytes| limits.buffers_bytes_max = bytes as usize)
+            set_limits(shared, share_of_memory(shared, value)?, |limits, bytes| {
+                limits.buffers_bytes_max = bytes as usize
+            })
         },
     ),
     free(
@@ -122,6 +119,7 @@ const SETTINGS: &[Setting] = &[
             Ok(())
         },
     ),
+    // That of the connection: see `get`.
     fixed("port", |_| String::new()),
     free(
         "protected-mode",
@@ -139,10 +137,15 @@ const SETTINGS: &[Setting] = &[
             Ok(())
         },
     ),
-    fixed("proto-max-bulk-len", |_| VALUE_BYTES_MAX.to_string()),
-    fixed("replica-read-only", |_| "yes".to_owned()),
-    fixed("save", |_| String::new()),
-    fixed("slave-read-only", |_| "yes".to_owned()),
+    // Told to nobody.
+    free(
+        PASSWORD,
+        |shared| if shared.access.read().passwords.is_empty() { "" } else { "(hidden)" }.to_owned(),
+        |shared, value| {
+            shared.access.write().passwords = Passwords::new([value.to_vec()]);
+            Ok(())
+        },
+    ),
     free(
         "slowlog-log-slower-than",
         |shared| shared.slow.slower_us().to_string(),
@@ -187,15 +190,12 @@ const SETTINGS: &[Setting] = &[
 
 /// Of `client-query-buffer-limit`, as in Redis.
 const QUERY_BYTES_LEAST: u64 = 1 << 20;
-/// Of a bulk string that is read, and of a value that commands put together.
-const VALUE_BYTES_MAX: usize = 512 << 20;
-
 fn set_limits(shared: &Shared, value: u64, change: fn(&mut Limits, u64)) -> Result<(), String> {
     shared.change_limits(|limits| change(limits, value));
     Ok(())
 }
 
-fn number(value: &[u8], least: i64, most: i64) -> Result<i64, String> {
+pub(crate) fn number(value: &[u8], least: i64, most: i64) -> Result<i64, String> {
     let number = parse_integer(value);
     let number = number.map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
     let is_within = (least..=most).contains(&number);
@@ -203,21 +203,90 @@ fn number(value: &[u8], least: i64, most: i64) -> Result<i64, String> {
 }
 
 /// Bytes, as in a file of the configuration.
-pub(super) fn memory(value: &[u8]) -> Result<u64, String> {
+pub(crate) fn memory(value: &[u8]) -> Result<u64, String> {
     let bytes = std::str::from_utf8(value).ok().and_then(parse_size);
     bytes.ok_or_else(|| "argument must be a memory value".to_owned())
+}
+
+/// Bytes, or so many percent of `maxmemory` as it is now.
+fn share_of_memory(shared: &Shared, value: &[u8]) -> Result<u64, String> {
+    let Some(percent) = value.strip_suffix(b"%") else {
+        return memory(value).map_err(|_| "argument must be a memory or percent value".to_owned());
+    };
+    let percent = parse_integer(percent).ok().filter(|percent| *percent >= 0);
+    let percent = percent.ok_or_else(|| "argument must be a memory or percent value".to_owned())?;
+    if percent > 100 {
+        return Err("percentage argument must be less or equal to 100".to_owned());
+    }
+    Ok((u128::from(shared.engine.bytes_max()) * percent as u128 / 100) as u64)
+}
+
+/// A setting by its name.
+#[derive(Clone, Copy)]
+enum Named {
+    Own(&'static Setting),
+    Accepted(&'static Accepted),
+}
+
+impl Named {
+    fn all() -> impl Iterator<Item = Self> {
+        SETTINGS.iter().map(Self::Own).chain(ACCEPTED.iter().map(Self::Accepted))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Own(setting) => setting.name,
+            Self::Accepted(setting) => setting.name,
+        }
+    }
+
+    fn read(self, shared: &Shared) -> String {
+        match self {
+            Self::Own(setting) => (setting.read)(shared),
+            Self::Accepted(setting) => shared.choices.get(setting),
+        }
+    }
+
+    fn write(self, shared: &Shared, value: &[u8]) -> Result<(), String> {
+        match self {
+            Self::Own(Setting { write: Some(write), .. }) => write(shared, value),
+            Self::Own(Setting { write: None, .. }) => Err(IMMUTABLE.to_owned()),
+            Self::Accepted(setting) => shared.choices.set(setting, value),
+        }
+    }
+
+    fn is_immutable(self) -> bool {
+        matches!(self, Self::Own(Setting { write: None, .. }))
+    }
+}
+
+const IMMUTABLE: &str = "can't set immutable config";
+
+/// The only setting whose value can't be read, and so can't be set back.
+const PASSWORD: &str = "requirepass";
+
+/// Settings whose values are in no log and in no output of MONITOR. A name that is unknown may be a misspelled one.
+pub(super) fn is_secret(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_known = Named::all().any(|setting| setting.name().as_bytes() == name);
+    !is_known || [PASSWORD, "masterauth", "masteruser"].iter().any(|secret| name == secret.as_bytes())
 }
 
 /// CONFIG GET pattern [pattern ...]
 pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let patterns: Vec<_> = call.from(2).map(<[u8]>::to_ascii_lowercase).collect();
     let is_wanted =
-        |setting: &&Setting| patterns.iter().any(|pattern| glob::matches(pattern, setting.name.as_bytes()));
-    let found: Vec<_> = SETTINGS.iter().filter(is_wanted).collect();
+        |setting: &Named| patterns.iter().any(|pattern| glob::matches(pattern, setting.name().as_bytes()));
+    let mut found: Vec<_> = Named::all().filter(is_wanted).collect();
+    found.sort_unstable_by_key(|setting| setting.name());
     reply.map(found.len());
     for setting in found {
-        reply.bulk(setting.name.as_bytes());
-        reply.bulk((setting.read)(call.shared).as_bytes());
+        let value = match setting.name() {
+            "port" => call.session.client.ends.server.port().to_string(),
+            _ => setting.read(call.shared),
+        };
+        reply.bulk(setting.name().as_bytes());
+        reply.bulk(value.as_bytes());
     }
     Ok(())
 }
@@ -228,15 +297,17 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Err(Refusal::Syntax);
     }
     let places = (2..call.length()).step_by(2);
-    let found: Vec<_> = places.map(|at| find(call, at)).collect::<Result<_, _>>()?;
-    for (index, setting) in found.iter().enumerate() {
-        if found[..index].iter().any(|other| other.name == setting.name) {
-            return Err(failed(setting, "duplicate parameter"));
+    let mut found: Vec<_> = places.map(|at| Ok((find(call, at)?, at + 1))).collect::<Result<_, _>>()?;
+    for (index, (setting, _)) in found.iter().enumerate() {
+        if found[..index].iter().any(|(other, _)| other.name() == setting.name()) {
+            return Err(failed(*setting, "duplicate parameter"));
         }
-        if setting.write.is_none() {
-            return Err(failed(setting, "can't set immutable config"));
+        if setting.is_immutable() {
+            return Err(failed(*setting, IMMUTABLE));
         }
     }
+    // Stable; what can't fail comes last.
+    found.sort_by_key(|(setting, _)| setting.name() == PASSWORD);
     write_all(call, &found)?;
     // Other clients see it with their next batch, this one at once.
     call.session.see(call.shared.interests.flags());
@@ -244,30 +315,30 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-fn write_all(call: &Call<'_>, settings: &[&Setting]) -> Outcome {
-    let old: Vec<String> = settings.iter().map(|setting| (setting.read)(call.shared)).collect();
-    for (index, setting) in settings.iter().enumerate() {
-        let Some(write) = setting.write else { continue };
-        let Err(reason) = write(call.shared, call.argument(3 + index * 2)) else { continue };
-        for (setting, old) in settings[..index].iter().zip(&old) {
+/// Each with the place of its value.
+fn write_all(call: &Call<'_>, settings: &[(Named, usize)]) -> Outcome {
+    let old: Vec<String> = settings.iter().map(|(setting, _)| setting.read(call.shared)).collect();
+    for (index, (setting, at)) in settings.iter().enumerate() {
+        let Err(reason) = setting.write(call.shared, call.argument(*at)) else { continue };
+        for ((setting, _), old) in settings[..index].iter().zip(&old) {
             // It was like this before: it can be so again.
-            let _ = setting.write.map(|write| write(call.shared, old.as_bytes()));
+            let _ = setting.write(call.shared, old.as_bytes());
         }
-        return Err(failed(setting, &reason));
+        return Err(failed(*setting, &reason));
     }
     Ok(())
 }
 
-fn find(call: &Call<'_>, at: usize) -> Result<&'static Setting, Refusal> {
+fn find(call: &Call<'_>, at: usize) -> Result<Named, Refusal> {
     let name = call.argument(at).to_ascii_lowercase();
-    SETTINGS.iter().find(|setting| setting.name.as_bytes() == name).ok_or_else(|| {
+    Named::all().find(|setting| setting.name().as_bytes() == name).ok_or_else(|| {
         let name = String::from_utf8_lossy(call.argument(at)).into_owned();
         Refusal::Told(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"))
     })
 }
 
-fn failed(setting: &Setting, reason: &str) -> Refusal {
-    let name = setting.name;
+fn failed(setting: Named, reason: &str) -> Refusal {
+    let name = setting.name();
     Refusal::Told(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 

@@ -81,28 +81,18 @@ impl<'a> Call<'a> {
     /// A container can be queued only as the part that it is.
     pub(super) fn part(&self, command: &'static Command) -> Result<&'static Command, Refusal> {
         let table = &self.shared.table;
-        if self.length() < 2 || table.subcommands(command).is_empty() || self.is_word(1, "help") {
+        if self.length() < 2 || table.subcommands(command).is_empty() {
             return Ok(command);
         }
-        let part = table.find_subcommand(command, self.argument(1));
-        let part = part.ok_or_else(|| self.unknown_part(command))?;
+        let Some(part) = table.find_subcommand(command, self.argument(1)) else {
+            return if self.is_word(1, "help") { Ok(command) } else { Err(self.unknown_part(command)) };
+        };
         if part.takes(self.length()) { Ok(part) } else { Err(Refusal::Arity(part.name.to_owned())) }
     }
 
-    /// To monitors. Passwords are nobody's business.
+    /// To monitors.
     fn show(&self, command: &Command) {
-        let secret = match command.name {
-            "auth" => 1..usize::MAX,
-            "hello" => {
-                let place = (1..self.length()).find(|place| self.is_word(*place, "auth"));
-                place.map_or(0..0, |place| place + 1..place + 3)
-            }
-            _ => 0..0,
-        };
-        let shown = self.from(0).enumerate();
-        let shown =
-            shown.map(|(place, word)| if secret.contains(&place) { &b"(redacted)"[..] } else { word });
-        self.shared.tell_monitors(&self.session.client, self.session.chosen, shown);
+        self.shared.tell_monitors(&self.session.client, self.session.chosen, self.shown(command));
     }
 
     fn waits(&self, command: &Command) -> bool {
@@ -129,9 +119,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn queue(&mut self, command: &Command, reply: &mut Reply<'_>) -> Outcome {
+    fn queue(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
         let bytes_max = self.shared.limits().query_bytes_max;
         let slot = self.first_slot(command);
+        if let Err(refusal) = self.admit_to_memory(command) {
+            self.rejected(command);
+            return Err(refusal);
+        }
         let Some(queue) = &mut self.session.queue else { return Ok(()) };
         queue.push(&self.arguments, bytes_max).map_err(|error| Refusal::Told(error.to_string()))?;
         if command.may_write() {

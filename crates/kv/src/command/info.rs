@@ -5,8 +5,10 @@ use std::fmt::{Display, Write as _};
 use engine::Database;
 
 use super::connection::REDIS_VERSION;
+use super::info_constants::constant_facts;
 use super::table::Command;
 use super::{Call, Outcome};
+use crate::endings::Ending;
 use crate::reply::Reply;
 use crate::statistics::Sum;
 use crate::subscriptions::Kind;
@@ -60,6 +62,7 @@ pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         // Writing to a string cannot fail, here and below.
         let _ = write!(lines.0, "{gap}# {name}\r\n");
         tell(call, &mut lines);
+        constant_facts(name).iter().for_each(|(name, value)| lines.add(name, value));
     }
     reply.text(&lines.0);
     Ok(())
@@ -90,6 +93,9 @@ fn server(call: &Call<'_>, lines: &mut Lines) {
     lines.add("redis_version", REDIS_VERSION);
     lines.add("server_name", "larder");
     lines.add("larder_version", &call.shared.version);
+    lines.add("redis_git_sha1", "00000000");
+    lines.add("redis_git_dirty", 0);
+    lines.add("redis_build_id", 0);
     lines.add("redis_mode", call.shared.mode());
     lines.add("os", format_args!("Linux {}", system::release().unwrap_or_default()));
     lines.add("arch_bits", usize::BITS);
@@ -102,6 +108,8 @@ fn server(call: &Call<'_>, lines: &mut Lines) {
     lines.add("uptime_in_days", uptime_s / 86_400);
     lines.add("hz", 10);
     lines.add("configured_hz", 10);
+    lines.add("lru_clock", (call.now_ms / 1000) & 0xff_ffff);
+    lines.add("executable", system::executable().unwrap_or_default());
     lines.add("workers", call.shared.statistics.len());
 }
 
@@ -109,6 +117,7 @@ fn clients(call: &Call<'_>, lines: &mut Lines) {
     lines.add("connected_clients", call.shared.clients.count());
     lines.add("cluster_connections", 0);
     lines.add("maxclients", call.shared.limits().clients_max);
+    lines.add("tracking_clients", call.shared.interests.tracking.clients());
     lines.add("blocked_clients", call.shared.postponed());
 }
 
@@ -118,14 +127,24 @@ fn memory(call: &Call<'_>, lines: &mut Lines) {
     let resident = system::resident_bytes().unwrap_or(used);
     lines.bytes("used_memory", used);
     lines.bytes("used_memory_rss", resident);
-    lines.bytes("used_memory_peak", call.shared.rates.peak_bytes().max(used));
-    lines.add("used_memory_dataset", used.saturating_sub(call.shared.buffers_bytes() as u64));
+    let peak = call.shared.rates.peak_bytes().max(used);
+    let overhead = (call.shared.buffers_bytes() as u64).min(used);
+    let percent = |part: u64, all: u64| format!("{:.2}%", part as f64 * 100.0 / all.max(1) as f64);
+    lines.bytes("used_memory_peak", peak);
+    lines.add("used_memory_peak_perc", percent(used, peak));
+    lines.add("used_memory_overhead", overhead);
+    lines.add("used_memory_dataset", used - overhead);
+    lines.add("used_memory_dataset_perc", percent(used - overhead, used));
+    lines.add("allocator_allocated", used);
+    lines.add("allocator_active", used);
+    lines.add("allocator_resident", resident);
     if let Some(total) = system::total_memory_bytes() {
         lines.bytes("total_system_memory", total);
     }
     lines.bytes("maxmemory", unlimited_as_zero(engine.bytes_max()));
     lines.add("maxmemory_policy", engine.policy().name());
     lines.add("mem_fragmentation_ratio", format_args!("{:.2}", resident as f64 / used.max(1) as f64));
+    lines.add("mem_fragmentation_bytes", resident as i64 - used as i64);
     lines.add("mem_clients_normal", call.shared.buffers_bytes());
     lines.add("mem_allocator", "segments");
     lines.add("lazyfree_pending_objects", 0);
@@ -143,7 +162,13 @@ fn persistence(call: &Call<'_>, lines: &mut Lines) {
             lines.add("loading", 0);
             lines.add("rdb_changes_since_last_save", call.shared.changes());
             lines.add("rdb_bgsave_in_progress", 0);
+            lines.add("rdb_last_save_time", call.shared.rates.began_s(call.now_ms));
             lines.add("rdb_last_bgsave_status", "ok");
+            lines.add("rdb_last_bgsave_time_sec", -1);
+            lines.add("rdb_current_bgsave_time_sec", -1);
+            lines.add("rdb_saves", 0);
+            lines.add("rdb_last_load_keys_expired", 0);
+            lines.add("rdb_last_load_keys_loaded", 0);
             lines.add("async_loading", 0);
         }
     }
@@ -169,6 +194,7 @@ fn stats(call: &Call<'_>, lines: &mut Lines) {
     lines.add("rejected_connections", shared.refused());
     lines.add("expired_keys", counts.expired);
     lines.add("evicted_keys", counts.evicted);
+    lines.add("evicted_clients", shared.endings.count(Ending::Buffers));
     lines.add("keyspace_hits", total(|worker| worker.hits.get()));
     lines.add("keyspace_misses", total(|worker| worker.misses.get()));
     let (subscriptions, tracking) = (&shared.interests.subscriptions, &shared.interests.tracking);

@@ -53,11 +53,10 @@ impl Call<'_> {
         }
     }
 
-    /// Passwords are nobody's business.
     fn arguments_to_log(&self, command: &'static Command) -> Vec<Vec<u8>> {
         match command.name {
             "auth" | "hello" => vec![command.name.as_bytes().to_vec(), b"(redacted)".to_vec()],
-            _ => abridge(self.length(), self.from(0)),
+            _ => abridge(self.length(), self.shown(command)),
         }
     }
 }

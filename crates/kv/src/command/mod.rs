@@ -11,6 +11,7 @@ mod editing;
 mod expiry;
 mod gates;
 mod info;
+mod info_constants;
 mod keys;
 mod keyspace;
 mod latency;
@@ -32,6 +33,7 @@ mod subsequence;
 mod syntax;
 mod table;
 mod tracking;
+mod transaction_room;
 mod transactions;
 
 use std::ops::DerefMut;
@@ -41,6 +43,7 @@ use engine::{Database, Engine, Expiry, Key, Located, OutOfMemory, Shard, Stored}
 use resp::Arguments;
 use thiserror::Error;
 
+pub(crate) use config::{memory, number};
 pub(crate) use plain::{Executed, Form, Large, PLAIN_COMMANDS, Plain};
 pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
@@ -330,11 +333,9 @@ fn changed(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
 fn container(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let table = &call.shared.table;
     let Some(command) = table.find(call.argument(0)) else { return Err(call.unknown(call.argument(0))) };
-    if call.is_word(1, "help") {
-        return help(call, command, reply);
-    }
     let Some(part) = table.find_subcommand(command, call.argument(1)) else {
-        return Err(call.unknown_part(command));
+        // DEBUG has it too, and nobody is told of it.
+        return if call.is_word(1, "help") { help(call, reply) } else { Err(call.unknown_part(command)) };
     };
     if !part.takes(call.length()) {
         return Err(Refusal::Arity(part.name.to_owned()));
@@ -343,13 +344,17 @@ fn container(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     (part.run)(call, reply)
 }
 
-fn help(call: &Call<'_>, command: &Command, reply: &mut Reply<'_>) -> Outcome {
+fn help(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let Some(command) = call.shared.table.find(call.argument(0)) else {
+        return Err(call.unknown(call.argument(0)));
+    };
     if call.length() != 2 {
         return Err(Refusal::Arity(format!("{}|help", command.name)));
     }
     let name = command.name.to_ascii_uppercase();
     let mut lines = vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
-    for part in call.shared.table.subcommands(command) {
+    let parts = call.shared.table.subcommands(command).iter();
+    for part in parts.filter(|part| !part.name.ends_with("|help")) {
         let part_name = part.name.split_once('|').map_or(part.name, |(_, name)| name).to_ascii_uppercase();
         lines.push(format!("{part_name} {}", part.syntax).trim_end().to_owned());
         lines.push(format!("    {}", part.summary));

@@ -34,7 +34,9 @@ pub(super) fn bgsave(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 pub(super) fn lastsave(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let file = call.shared.save_file.as_ref();
-    reply.integer(file.map_or(0, |file| file.saved_at_s() as i64));
+    let saved_at_s = file.map_or(0, |file| file.saved_at_s());
+    // As in Redis, the start counts as a save.
+    reply.integer(saved_at_s.max(call.shared.rates.began_s(call.now_ms)) as i64);
     Ok(())
 }
 

@@ -261,6 +261,7 @@ macro_rules! commands {
 static COMMANDS: &[Command] = commands! {
     "acl" -2 SESSION NONE "server" "6.0.0" super::container, "Tells of users; there is one.";
     "acl|cat" -2 SESSION NONE "server" "6.0.0" roles::cat, "Gives the groups of commands, or the commands of one.", "[category]", "O(N) for N commands";
+    "acl|help" 2 SESSION_SLOW NONE "server" "6.0.0" super::help, "Tells the parts of this command.";
     "acl|list" 2 ADMIN NONE "server" "6.0.0" roles::acl_list, "Tells what users may do.", "", "", "There is one user; its passwords are not told.";
     "acl|users" 2 ADMIN NONE "server" "6.0.0" roles::users, "Gives the names of users.";
     "acl|whoami" 2 SESSION NONE "server" "6.0.0" roles::whoami, "Gives the name of the user.";
@@ -272,6 +273,7 @@ static COMMANDS: &[Command] = commands! {
     "client|caching" 3 CLIENT NONE "connection" "6.0.0" tracking::caching, "Says whether what the next command reads is tracked.", "YES | NO";
     "client|getname" 2 CLIENT NONE "connection" "2.6.9" client::getname, "Gives the name of the connection.";
     "client|getredir" 2 CLIENT NONE "connection" "6.0.0" tracking::getredir, "Gives the connection that is told of changes in place of this one.";
+    "client|help" 2 SESSION_SLOW NONE "connection" "5.0.0" super::help, "Tells the parts of this command.";
     "client|id" 2 CLIENT NONE "connection" "5.0.0" client::id, "Gives the number of the connection.";
     "client|info" 2 CLIENT NONE "connection" "6.2.0" client::info, "Tells of this connection.";
     "client|kill" -3 ADMIN NONE "connection" "2.4.0" client::kill, "Ends connections.", "ip:port | [ID client-id] [TYPE NORMAL | MASTER | REPLICA | PUBSUB] [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME YES | NO] [MAXAGE seconds]", "O(N) for N clients", "Connections of other workers end at once, but maybe after the reply.";
@@ -289,6 +291,7 @@ static COMMANDS: &[Command] = commands! {
     "cluster" -2 SESSION NONE "cluster" "3.0.0" super::container, "Tells of the cluster.";
     "cluster|countkeysinslot" 3 SESSION NONE "cluster" "3.0.0" cluster::countkeysinslot, "Counts the keys of a slot.", "slot", "O(N) for N keys of the server";
     "cluster|getkeysinslot" 4 SESSION NONE "cluster" "3.0.0" cluster::getkeysinslot, "Gives keys of a slot.", "slot count", "O(N) for N keys of the server";
+    "cluster|help" 2 SESSION_SLOW NONE "cluster" "5.0.0" super::help, "Tells the parts of this command.";
     "cluster|info" 2 SESSION NONE "cluster" "3.0.0" cluster::info, "Tells how the cluster is.";
     "cluster|keyslot" 3 SESSION NONE "cluster" "3.0.0" cluster::keyslot, "Tells the slot of a key.", "key";
     "cluster|links" 2 SESSION NONE "cluster" "7.0.0" cluster::links, "Tells of connections between nodes, of which there are none.";
@@ -302,13 +305,15 @@ static COMMANDS: &[Command] = commands! {
     "command|docs" -2 SESSION NONE "server" "7.0.0" catalog::docs, "Tells what commands are for.", "[command-name [command-name ...]]", "O(N) for N commands", "The words are those of Larder; there is no history.";
     "command|getkeys" -4 SESSION NONE "server" "2.8.13" catalog::getkeys, "Tells which arguments of a command are keys.", "command [arg [arg ...]]", "O(N) for N arguments";
     "command|getkeysandflags" -4 SESSION NONE "server" "7.0.0" catalog::getkeysandflags, "Tells which arguments of a command are keys, and what is done to them.", "command [arg [arg ...]]", "O(N) for N arguments";
+    "command|help" 2 SESSION_SLOW NONE "server" "5.0.0" super::help, "Tells the parts of this command.";
     "command|info" -2 SESSION NONE "server" "2.8.13" catalog::info, "Tells how commands are called.", "[command-name [command-name ...]]", "O(N) for N commands";
     "command|list" -2 SESSION NONE "server" "7.0.0" catalog::list, "Gives the names of commands.", "[FILTERBY MODULE module-name | ACLCAT category | PATTERN pattern]", "O(N) for N commands";
     "config" -2 ADMIN NONE "server" "2.0.0" super::container, "Reads and changes settings.";
-    "config|get" -3 ADMIN NONE "server" "2.0.0" config::get, "Gives settings whose names match.", "pattern [pattern ...]", "O(N) for N settings";
+    "config|get" -3 ADMIN NONE "server" "2.0.0" config::get, "Gives settings whose names match.", "pattern [pattern ...]", "O(N) for N settings", "The value of `requirepass` is told to nobody: it is `(hidden)`, or empty.";
+    "config|help" 2 SESSION_SLOW NONE "server" "5.0.0" super::help, "Tells the parts of this command.";
     "config|resetstat" 2 ADMIN NONE "server" "2.0.0" config::resetstat, "Lets all counts begin again.", "", "", "Connections, evicted and expired keys are counted from the start of the server on.";
     "config|rewrite" 2 ADMIN NONE "server" "2.8.0" config::rewrite, "Is refused: the file of the configuration belongs to its operator.";
-    "config|set" -4 ADMIN NONE "server" "2.0.0" config::set, "Changes settings until the next start.", "parameter value [parameter value ...]", "O(N) for N settings";
+    "config|set" -4 ADMIN NONE "server" "2.0.0" config::set, "Changes settings until the next start.", "parameter value [parameter value ...]", "O(N) for N settings", "Settings that mean nothing here are taken and change nothing; of others one value is possible, such as `appendonly no`. `requirepass` takes the place of all passwords until the configuration is loaded again.";
     "copy" -3 WRITE_SLOW FIRST_TWO "generic" "6.2.0" keyspace::copy, "Copies a value to another key, or database.", "source destination [DB destination-db] [REPLACE]";
     "dbsize" 1 READ NONE "server" "1.0.0" server::dbsize, "Counts the keys of the database.";
     "debug" -2 ADMIN NONE "server" "1.0.0" super::container, "Is for tests.";
@@ -335,6 +340,7 @@ static COMMANDS: &[Command] = commands! {
     "flushdb" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushdb, "Removes all keys of the database.", "[ASYNC | SYNC]";
     "function" -2 SESSION NONE "scripting" "7.0.0" super::container, "Is about functions, of which there are none.";
     "function|flush" -2 REMOVE_SLOW NONE "scripting" "7.0.0" roles::function_flush, "Removes all functions.", "[ASYNC | SYNC]";
+    "function|help" 2 SESSION_SLOW NONE "scripting" "7.0.0" super::help, "Tells the parts of this command.";
     "get" 2 READ ONE "string" "1.0.0" strings::get, "Gives a value.", "key";
     "getdel" 2 REMOVE ONE "string" "6.2.0" strings::getdel, "Gives a value and removes the key.", "key";
     "getex" -2 REMOVE ONE "string" "6.2.0" strings::getex, "Gives a value and sets when it expires.", "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]";
@@ -350,6 +356,7 @@ static COMMANDS: &[Command] = commands! {
     "latency" -2 ADMIN NONE "server" "2.8.13" super::container, "Tells what took long, and how long commands take.";
     "latency|doctor" 2 ADMIN NONE "server" "2.8.13" latency::doctor, "Tells in words what took long.";
     "latency|graph" 3 ADMIN NONE "server" "2.8.13" latency::graph, "Draws what took long.", "event";
+    "latency|help" 2 SESSION_SLOW NONE "server" "2.8.13" super::help, "Tells the parts of this command.";
     "latency|histogram" -2 ADMIN NONE "server" "7.0.0" latency::histogram, "Tells how long commands took.", "[command [command ...]]", "O(N) for N commands", "Times of quick commands are those of samples.";
     "latency|history" 3 ADMIN NONE "server" "2.8.13" latency::history, "Tells when something took long.", "event", "", "Events are `command` and `fast-command`.";
     "latency|latest" 2 ADMIN NONE "server" "2.8.13" latency::latest, "Tells what took long the last time.";
@@ -357,6 +364,7 @@ static COMMANDS: &[Command] = commands! {
     "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Gives the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]", "O(N*M) for values of N and M bytes", "The lengths of both values, multiplied, are at most 67,108,864.";
     "memory" -2 READ_SLOW NONE "server" "4.0.0" super::container, "Tells what memory is used for.";
     "memory|doctor" 2 READ_SLOW NONE "server" "4.0.0" object::memory_doctor, "Tells what is wrong with memory.";
+    "memory|help" 2 SESSION_SLOW NONE "server" "4.0.0" super::help, "Tells the parts of this command.";
     "memory|malloc-stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_malloc_stats, "Tells of the allocator.";
     "memory|purge" 2 READ_SLOW NONE "server" "4.0.0" object::memory_purge, "Gives memory back that was freed and is kept for the next values.";
     "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Tells what memory is used for, in numbers.", "", "", "There are fewer numbers.";
@@ -371,6 +379,7 @@ static COMMANDS: &[Command] = commands! {
     "object" -2 READ_SLOW NONE "generic" "2.2.3" super::container, "Tells how a value is stored.";
     "object|encoding" 3 READ_SLOW SECOND "generic" "2.2.3" object::encoding, "Tells what Redis would store the value as.", "key";
     "object|freq" 3 READ_SLOW SECOND "generic" "4.0.0" object::freq, "Tells how often a key was used, as far as eviction counts.", "key", "", "It also counts for `allkeys-s3fifo`, up to 3.";
+    "object|help" 2 SESSION_SLOW NONE "generic" "6.2.0" super::help, "Tells the parts of this command.";
     "object|idletime" 3 READ_SLOW SECOND "generic" "2.2.3" object::idletime, "Tells how many seconds ago a key was used.", "key", "", "It is told for every policy, up to 48 days.";
     "object|refcount" 3 READ_SLOW SECOND "generic" "2.2.3" object::refcount, "Is 1 for every key that is there.", "key", "", "Small numbers are not shared, so that it is 1 for them, too.";
     "persist" 2 REMOVE ONE "generic" "2.2.0" expiry::persist, "Lets a key not expire.", "key";
@@ -384,6 +393,7 @@ static COMMANDS: &[Command] = commands! {
     "publish" 3 PUBSUB NONE "pubsub" "2.0.0" pubsub::publish, "Sends a message to a channel.", "channel message", "O(N + M) for N subscribers of the channel and M patterns of all clients", "Messages to the client itself come behind the reply.";
     "pubsub" -2 CHANNELS NONE "pubsub" "2.8.0" super::container, "Tells of channels.";
     "pubsub|channels" -2 CHANNELS NONE "pubsub" "2.8.0" pubsub::channels, "Gives the channels that somebody has subscribed to.", "[pattern]", "O(N) for N channels";
+    "pubsub|help" 2 SESSION_SLOW NONE "pubsub" "6.2.0" super::help, "Tells the parts of this command.";
     "pubsub|numpat" 2 CHANNELS NONE "pubsub" "2.8.0" pubsub::numpat, "Counts the patterns that somebody has subscribed to.";
     "pubsub|numsub" -2 CHANNELS NONE "pubsub" "2.8.0" pubsub::numsub, "Counts the subscribers of channels.", "[channel [channel ...]]";
     "pubsub|shardchannels" -2 CHANNELS NONE "pubsub" "7.0.0" pubsub::shardchannels, "Gives the shard channels that somebody has subscribed to.", "[pattern]", "O(N) for N channels";
@@ -407,6 +417,7 @@ static COMMANDS: &[Command] = commands! {
     "shutdown" -1 SAVE NONE "server" "1.0.0" saving::shutdown, "Ends the server; all keys are written to disk before, if it has a file for them.", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]";
     "slowlog" -2 ADMIN NONE "server" "2.2.12" super::container, "Tells which commands took long.";
     "slowlog|get" -2 ADMIN NONE "server" "2.2.12" latency::slowlog_get, "Gives the last commands that took long.", "[count]", "O(N) for N entries";
+    "slowlog|help" 2 SESSION_SLOW NONE "server" "6.2.0" super::help, "Tells the parts of this command.";
     "slowlog|len" 2 ADMIN NONE "server" "2.2.12" latency::slowlog_len, "Counts the commands that took long.";
     "slowlog|reset" 2 ADMIN NONE "server" "2.2.12" latency::slowlog_reset, "Forgets the commands that took long.", "", "O(N) for N entries";
     "spublish" 3 PUBSUB ONE "pubsub" "7.0.0" pubsub::spublish, "Sends a message to a shard channel.", "shardchannel message", "O(N) for N subscribers of the channel";

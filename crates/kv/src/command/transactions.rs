@@ -60,6 +60,8 @@ pub(super) fn exec(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Err(Refusal::Other("ERR EXEC without MULTI"));
     };
     call.alone()?;
+    let stretched = call.make_room_for_all();
+    let stretched = stretched.map_err(|refusal| abort(call, refusal))?;
     let is_touched = is_touched(call);
     let queue = call.session.queue.take();
     call.session.discard(call.shared);
@@ -69,6 +71,10 @@ pub(super) fn exec(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             return Err(Refusal::Other("EXECABORT Transaction discarded because of previous errors."));
         }
         _ => reply.null_array(),
+    }
+    if stretched.is_some() {
+        drop(stretched);
+        call.shared.make_up(call.now_ms);
     }
     Ok(())
 }
@@ -137,7 +143,9 @@ impl Call<'_> {
         });
         if let Err(refusal) = command.and_then(|command| self.perform(command, reply)) {
             reply.out.truncate(begin);
-            reply.error(&refusal.to_string());
+            let text = refusal.to_string();
+            self.shared.errors.add(&text);
+            reply.error(&text);
         }
     }
 }

@@ -1,0 +1,149 @@
+//! Room for several writes, of which none may be refused after the first: that of a transaction.
+
+use crate::engine::Engine;
+use crate::policy::Policy;
+use crate::segment::SEGMENT_BYTES;
+
+/// Writes may take more than the limit for as long as this lives.
+#[derive(Debug)]
+pub struct Stretched<'a> {
+    engine: &'a Engine,
+    bytes: u64,
+}
+
+impl Drop for Stretched<'_> {
+    fn drop(&mut self) {
+        self.engine.budget.unstretch(self.bytes);
+    }
+}
+
+/// Memory that was lent does not count for as long as this lives: it is about to become that of a value.
+#[derive(Debug)]
+pub struct HandedOver<'a> {
+    engine: &'a Engine,
+    bytes: usize,
+}
+
+impl Drop for HandedOver<'_> {
+    fn drop(&mut self) {
+        self.engine.budget.take_anyway(self.bytes);
+        self.engine.budget.fix(0, self.bytes);
+    }
+}
+
+impl Engine {
+    /// Of what was lent, so many bytes are an argument that may be stored as it is: it needs no room beside itself.
+    #[must_use]
+    pub fn hand_over(&self, bytes: usize) -> HandedOver<'_> {
+        self.budget.fix(bytes, 0);
+        self.budget.give_back(bytes);
+        HandedOver { engine: self, bytes }
+    }
+
+    /// Evicts until so many bytes have room; whether they have. No guard may be held.
+    ///
+    /// It ends: a round in which no shard has anything to give is the last, and rounds that gave nothing are counted.
+    #[must_use]
+    pub fn make_room(&self, bytes: usize, now_ms: u64) -> bool {
+        if self.has_room(bytes) {
+            return true;
+        }
+        let rounds_max = || self.shards_as_they_are().map(|shard| shard.rounds_max()).max().unwrap_or(0);
+        if !self.could_free(bytes) || !self.may_evict() {
+            return false;
+        }
+        let (rounds_max, mut used_bytes) = (rounds_max(), self.used_bytes());
+        let mut rounds = 0;
+        while rounds < rounds_max && self.relieve_each(bytes, now_ms) {
+            if self.has_room(bytes) {
+                return true;
+            }
+            // What lives on is moved until it was not used for a while: for some rounds there may be no more room than before.
+            rounds = if self.used_bytes() < used_bytes { 0 } else { rounds + 1 };
+            used_bytes = used_bytes.min(self.used_bytes());
+        }
+        self.has_room(bytes)
+    }
+
+    /// Lets so many writes, of so many bytes together for which there is room, fill the ends of segments as they happen to: none of them is refused.
+    #[must_use]
+    pub fn stretch(&self, writes: usize, bytes: usize) -> Stretched<'_> {
+        // Each shard may need a segment for every queue.
+        let segments = 2 * (1 + writes.min(self.shards_count()));
+        let bytes = (bytes + segments * SEGMENT_BYTES) as u64;
+        let bytes = bytes.min(u64::MAX - self.budget.bytes_max());
+        self.budget.stretch(bytes);
+        Stretched { engine: self, bytes }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.used_bytes() <= self.budget.used_bytes_beside(bytes) && !self.budget.is_exceeded()
+    }
+
+    /// Whether there may be keys to evict.
+    fn may_evict(&self) -> bool {
+        let policy = self.policy();
+        let keeps = policy == Policy::NoEviction || policy.is_volatile();
+        !keeps || self.counts().expiring.iter().any(|keys| *keys > 0)
+    }
+
+    /// A part of every shard, until there is room; whether there was any.
+    fn relieve_each(&self, bytes: usize, now_ms: u64) -> bool {
+        let mut gave = false;
+        for number in 0..self.shards_count() {
+            gave |= self.shard_as_is(number).relieve(self.budget.used_bytes_beside(bytes), now_ms);
+            if self.has_room(bytes) {
+                return true;
+            }
+        }
+        gave
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, Engine, Expiry, Policy, Settings};
+
+    fn set(engine: &Engine, name: &str, expiry: Expiry) -> bool {
+        let key = engine.key(Database::default(), name.as_bytes());
+        engine.lock(&key).set(&[b'v'; 1000], expiry, 0).is_ok()
+    }
+
+    /// Whether there is room for so many bytes in an engine full of keys that expire, or do not.
+    fn is_made(policy: Policy, shards: usize, expiry: Expiry, bytes: usize) -> bool {
+        let bytes_max = (shards as u64) << 23;
+        let engine = Engine::new(&Settings { bytes_max, policy, seed: 3, threads: 1 });
+        let is_set = |number: &u64| set(&engine, &format!("key-{number}"), expiry);
+        assert!((0..bytes_max / 1000).take_while(is_set).count() > 4000 * shards);
+        let is_made = engine.make_room(bytes, 0);
+        assert!(!is_made || engine.used_bytes() + bytes as u64 <= bytes_max);
+        let stretched = engine.stretch(500, if is_made { bytes } else { 0 });
+        let more = if is_made { bytes / 1100 } else { 0 };
+        assert!(
+            (0..more).all(|number| set(&engine, &format!("more-{number}"), Expiry::Never)),
+            "{policy} {shards}"
+        );
+        drop(stretched);
+        assert_eq!(engine.bytes_max(), bytes_max);
+        is_made
+    }
+
+    #[test]
+    fn room_is_made_where_the_policy_permits() {
+        for shards in [1, 2, 4] {
+            for policy in Policy::ALL {
+                let evicts_all = policy.name().starts_with("allkeys");
+                let check = |expiry, bytes, expected| {
+                    assert_eq!(
+                        is_made(policy, shards, expiry, bytes),
+                        expected,
+                        "{policy} {shards} {expiry:?} {bytes}"
+                    );
+                };
+                check(Expiry::Never, 3 << 20, evicts_all);
+                check(Expiry::At(1000), 3 << 20, policy != Policy::NoEviction);
+                check(Expiry::At(1000), shards << 24, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Memory for transactions: all of their commands have room, or none is executed.
+//!
+//! As in Redis, a command that may store something is refused when it is queued for which there is no room, and EXEC when there is none any more. What has
+//! been admitted is executed as a whole: for the time of EXEC the limit is stretched by what the commands may need, because which segments they fill
+//! is known only afterwards.
+
+use std::collections::BTreeMap;
+
+use engine::{Access, Database, Stretched};
+use resp::{Arguments, Limits, RequestScanner};
+
+use super::arguments::parse_integer;
+use super::editing::VALUE_BYTES_MAX;
+use super::table::Command;
+use super::{Call, Refusal};
+use crate::transaction::{Need, Queue};
+
+/// What an item, and a large value in memory of the allocator, take beside their bytes.
+const WRITE_BYTES: usize = 128;
+
+/// A value of so many bytes has memory of its own, which is free as soon as a longer one has taken its place.
+const FREED_FROM: usize = 64 << 10;
+
+impl Need {
+    /// With what items take beside their bytes: the allocator gives a large value up to an eighth more.
+    fn with_overhead(self) -> usize {
+        self.bytes.saturating_add(self.bytes / 8).saturating_add(self.writes * WRITE_BYTES)
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Whether there is room for what a command and those that were queued before it are given to store.
+    pub(super) fn admit_to_memory(&mut self, command: &Command) -> Result<(), Refusal> {
+        let (shared, now_ms) = (self.shared, self.now_ms);
+        let Some(queue) = self.session.queue.as_mut().filter(|_| command.has("denyoom")) else {
+            return Ok(());
+        };
+        if matches!(command.name, "append" | "setrange" | "copy") {
+            queue.note_growth();
+        }
+        let need = queue.note_need(&self.arguments);
+        if shared.engine.make_room(need.with_overhead(), now_ms) {
+            return Ok(());
+        }
+        queue.abort();
+        Err(Refusal::OutOfMemory)
+    }
+
+    /// Room for all that is queued, if something is written.
+    pub(super) fn make_room_for_all(&self) -> Result<Option<Stretched<'a>>, Refusal> {
+        let Some(queue) = self.session.queue.as_ref().filter(|queue| queue.has_writes()) else {
+            return Ok(None);
+        };
+        let need = Need { bytes: queue.need().bytes.saturating_add(self.grown_bytes(queue)), ..queue.need() };
+        let (engine, bytes) = (&self.shared.engine, need.with_overhead());
+        // What removes keys, or changes when they expire, is not refused.
+        if need.writes > 0 && !engine.make_room(bytes, self.now_ms) {
+            return Err(Refusal::OutOfMemory);
+        }
+        Ok(Some(engine.stretch(need.writes.max(queue.len()), bytes)))
+    }
+
+    /// What commands store beside what they are given: values that are there, or that others of the transaction have stored before.
+    fn grown_bytes(&self, queue: &Queue) -> usize {
+        if !queue.need().is_growing {
+            return 0;
+        }
+        let mut sizes = Sizes::new(self);
+        let mut scanner = RequestScanner::new(Limits::default());
+        let mut rest = queue.requests();
+        let mut grown_bytes = 0_usize;
+        while let Ok(Some(arguments)) = scanner.scan(rest) {
+            rest = &rest[arguments.bytes..];
+            let command = arguments.at(0).and_then(|name| self.shared.table.find(name));
+            grown_bytes =
+                grown_bytes.saturating_add(command.map_or(0, |command| sizes.grow(command, &arguments)));
+        }
+        grown_bytes.saturating_add(sizes.replaced_bytes)
+    }
+}
+
+/// How long values are after some commands, at most.
+struct Sizes<'a> {
+    call: &'a Call<'a>,
+    database: Database,
+    known: BTreeMap<(Database, Vec<u8>), usize>,
+    /// What was counted for values that have grown.
+    grown: BTreeMap<(Database, Vec<u8>), usize>,
+    /// The most that is there twice, while a value takes the place of another that was counted.
+    replaced_bytes: usize,
+}
+
+impl<'a> Sizes<'a> {
+    fn new(call: &'a Call<'a>) -> Self {
+        let (known, grown) = (BTreeMap::default(), BTreeMap::default());
+        Self { call, database: call.session.database, known, grown, replaced_bytes: 0 }
+    }
+
+    /// What a command needs for a value that it does not get as an argument.
+    fn grow(&mut self, command: &Command, arguments: &Arguments<'_>) -> usize {
+        let argument = |index| arguments.at(index).unwrap_or_default();
+        let (first, second) = (argument(1), argument(2));
+        let (changed, bytes) = match command.name {
+            "select" => {
+                self.select(first);
+                return 0;
+            }
+            "append" => (first, self.of(first).saturating_add(second.len())),
+            "setrange" => (first, self.of(first).max(end_of_part(second, argument(3)))),
+            "copy" => (second, self.of(first)),
+            "rename" | "renamenx" => {
+                self.note(second, self.of(first));
+                self.grown.clear();
+                return 0;
+            }
+            _ => {
+                // A value may be elsewhere now, so that its memory is not free when another comes.
+                if command.may_write() && !command.has("denyoom") {
+                    self.grown.clear();
+                }
+                let given_bytes = if command.has("denyoom") { arguments.bytes_everywhere() } else { 0 };
+                let keys = command.keys.positions(arguments.len(), argument);
+                keys.into_iter().flatten().for_each(|at| self.note(argument(at), given_bytes));
+                return 0;
+            }
+        };
+        let bytes = if bytes > VALUE_BYTES_MAX { 0 } else { bytes };
+        self.note(changed, bytes);
+        self.count(changed, bytes)
+    }
+
+    /// What is needed beside what was counted for this value before.
+    fn count(&mut self, name: &[u8], bytes: usize) -> usize {
+        // A value that grows may get a quarter more than it needs.
+        let bytes = bytes + bytes / 4;
+        let counted = self.grown.entry((self.database, name.to_vec())).or_default();
+        if *counted < FREED_FROM {
+            *counted = bytes;
+            return bytes;
+        }
+        self.replaced_bytes = self.replaced_bytes.max(bytes);
+        let more = bytes.saturating_sub(*counted);
+        *counted += more;
+        more
+    }
+
+    fn of(&self, name: &[u8]) -> usize {
+        let key = self.call.shared.engine.key(self.database, name);
+        let stored = || {
+            let mut located = self.call.shared.engine.lock(&key);
+            located.get(Access::Peek, self.call.now_ms).map_or(0, |found| found.value.length())
+        };
+        self.known.get(&(self.database, name.to_vec())).copied().unwrap_or_else(stored)
+    }
+
+    /// It may be so long, or as long as before: some commands have conditions.
+    fn note(&mut self, name: &[u8], bytes: usize) {
+        let before = if bytes == 0 { 0 } else { self.of(name) };
+        if bytes > before {
+            self.known.insert((self.database, name.to_vec()), bytes);
+        }
+    }
+
+    fn select(&mut self, number: &[u8]) {
+        let number = parse_integer(number).ok().and_then(|number| usize::try_from(number).ok());
+        if let Some(database) = number.and_then(Database::new) {
+            self.database = self.call.shared.databases.of_engine(database);
+        }
+    }
+}
+
+/// Where SETRANGE ends; nothing is written there if it is too far.
+fn end_of_part(offset: &[u8], part: &[u8]) -> usize {
+    let offset = parse_integer(offset).ok().and_then(|offset| usize::try_from(offset).ok());
+    let end = offset.map_or(0, |offset| offset.saturating_add(part.len()));
+    if part.is_empty() || end > VALUE_BYTES_MAX { 0 } else { end }
+}
