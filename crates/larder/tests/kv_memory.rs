@@ -394,7 +394,8 @@ fn replies_are_unpacked_as_they_are_read() {
         client.read_exact(&mut bulk).expect("it answers");
         assert!(bulk.starts_with(b"$1000001\r\n\0") && bulk.ends_with(b"\0x\r\n"));
     }
-    let grown = kv.service.peak_bytes() - before;
+    // The kernel counts in lots, so that a peak may seem to fall.
+    let grown = kv.service.peak_bytes().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes for a reply");
 }
 
