@@ -378,7 +378,8 @@ fn responses_have_a_lowest_rate() {
 /// When all connections are taken by those that say nothing, or a little, or have said something once, a new client gets in.
 #[test]
 fn connections_that_wait_make_room() {
-    let beginnings = ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"];
+    let hit = "GET / HTTP/1.1\r\nHost: test.example\r\n\r\n";
+    let beginnings = ["", "GET / HT", hit.trim_end(), hit];
     for workers in [1, 2] {
         for beginning in beginnings {
             let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "ok");
@@ -400,8 +401,10 @@ fn connections_that_wait_make_room() {
                 assert!(client.get("/").is_hit(), "{beginning:?}");
                 assert!(client.get("/").is_hit(), "{beginning:?}");
             }
-            let evicted = larder.metric("larder_connections_evicted_total", &[]);
-            assert!(evicted >= 22.0, "{beginning:?}: {evicted}");
+            // A worker may have been asleep all the time, with connections in its queue.
+            wait::until_true("all others have made room", || {
+                larder.metric("larder_connections_evicted_total", &[]) >= 22.0
+            });
             assert_eq!(larder.metric("larder_connections_refused_total", &["connections-max"]), 0.0);
             drop(slow);
             wait::until_true("all are gone", || larder.metric("larder_connections", &[]) == 0.0);
