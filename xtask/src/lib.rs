@@ -6,4 +6,5 @@
 
 pub mod codegen;
 pub mod requirements;
+pub mod structure;
 pub mod tidy;

@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use xtask::codegen::{self, Codegen};
 use xtask::requirements::{self, Mode};
-use xtask::tidy;
+use xtask::{structure, tidy};
 
 const HELP: &str = "cargo xtask <command>
 
   tidy              check the house rules; one line per problem, exit status 1 if there is one
+  structure         print files, lines, function lengths and import circles of each crate
+  structure CRATE   print the imports that close its circles
   codegen           write the generated pages of docs/reference
   codegen --check   compare them with the tree; exit status 1 if they differ
   requirements      join requirements and citations into docs/reference/rfc9111.md
@@ -24,6 +26,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["tidy"] => run_tidy(),
+        ["structure"] => structure::report(&root()),
+        ["structure", name] => structure::circles_of(&root(), name),
         ["codegen"] => codegen::run(&root(), Codegen::Write),
         ["codegen", "--check"] => codegen::run(&root(), Codegen::Check),
         ["requirements"] => requirements::run(&root(), Mode::Write),

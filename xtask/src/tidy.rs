@@ -7,35 +7,19 @@ mod edges;
 pub(crate) mod layout;
 mod links;
 mod markdown;
-mod paths;
+pub(crate) mod paths;
 mod places;
+mod problem;
 mod purity;
 mod shape;
 pub(crate) mod source;
-mod statistics;
+pub(crate) mod statistics;
 
-use std::fmt;
 use std::path::Path;
 
 use self::layout::Layout;
 
-/// One broken rule: where, which, what is wrong and what is allowed instead.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    /// Path from the root of the repository.
-    pub file: String,
-    /// Counted from 1.
-    pub line: usize,
-    pub rule: &'static str,
-    pub what: String,
-    pub allowed: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}: {}; {}", self.file, self.line, self.rule, self.what, self.allowed)
-    }
-}
+pub use self::problem::Problem;
 
 /// What a check found.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use cargo_metadata::{Dependency, DependencyKind, MetadataCommand, Package};
 
-use super::Problem;
+use super::problem::Problem;
 use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
 
 /// Every crate of the house, as in the table.

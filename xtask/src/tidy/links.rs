@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::Problem;
 use super::layout::Layout;
 use super::markdown::{anchors, code_spans, link_targets, prose_lines};
+use super::problem::Problem;
 
 /// Folders at the root: a code span that begins with one of them is a path of the repository.
 const ROOT_FOLDERS: [&str; 12] = [

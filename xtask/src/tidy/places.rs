@@ -1,8 +1,8 @@
 //! Rules about where something may stand: `unsafe`, and library crates in the tests of the binary.
 
-use super::Problem;
 use super::edges::OUR_CRATES;
 use super::paths::named_paths;
+use super::problem::Problem;
 use super::source::Source;
 
 /// Where `unsafe` may stand. The workspace lint denies it elsewhere; this rule also sees code that

@@ -1,7 +1,7 @@
 //! Pure crates take `now` and bytes as arguments: no clock, no IO, no environment.
 
-use super::Problem;
 use super::paths::{NamedPath, named_paths};
+use super::problem::Problem;
 use super::source::{Purpose, Source};
 
 /// The crates that decide and never act.

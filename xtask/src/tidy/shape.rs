@@ -1,6 +1,6 @@
 //! The size and the hygiene of code: lengths, unfinished code, ignored tests, empty names.
 
-use super::Problem;
+use super::problem::Problem;
 use super::source::{Kind, Purpose, Source};
 
 /// A function fits on a screen.

@@ -4,11 +4,11 @@ use std::ops::RangeInclusive;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::Problem;
+use super::problem::Problem;
 
 /// A token with its line. Groups are flattened, because the rules look for short sequences.
 #[derive(Debug, Clone)]
-pub(super) struct Token {
+pub(crate) struct Token {
     pub(super) kind: Kind,
     /// Counted from 1.
     pub(super) line: usize,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
 
 /// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     Production,
     Test,
 }
@@ -43,8 +43,8 @@ pub(crate) struct Function {
 pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) text: String,
-    pub(super) tokens: Vec<Token>,
-    pub(super) purpose: Purpose,
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) purpose: Purpose,
     /// Set when the file has no tokens because it is no Rust.
     pub(super) unreadable: Option<Problem>,
     test_lines: Vec<RangeInclusive<usize>>,
@@ -79,7 +79,7 @@ impl Source {
     }
 
     /// The crate's folder name: `caching` for `crates/caching/src/lib.rs`.
-    pub(super) fn crate_name(&self) -> &str {
+    pub(crate) fn crate_name(&self) -> &str {
         let mut parts = self.path.split('/');
         match parts.next() {
             Some("crates") => parts.next().unwrap_or(""),
@@ -93,11 +93,11 @@ impl Source {
     }
 
     /// Lines outside `#[cfg(test)]` items.
-    pub(super) fn production_line_count(&self) -> usize {
+    pub(crate) fn production_line_count(&self) -> usize {
         (1..=self.text.lines().count()).filter(|line| !self.is_test_line(*line)).count()
     }
 
-    pub(super) fn word(&self, at: usize) -> Option<&str> {
+    pub(crate) fn word(&self, at: usize) -> Option<&str> {
         word(&self.tokens, at)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::shape::bool_parameter_count;
 use super::source::{Purpose, Source};
 
-pub(super) fn lines(sources: &[Source]) -> Vec<String> {
+pub(crate) fn lines(sources: &[Source]) -> Vec<String> {
     let mut lengths: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let production = || sources.iter().filter(|source| source.purpose == Purpose::Production);
     for source in production() {

@@ -1,0 +1,21 @@
+//! What a rule has to say.
+
+use std::fmt;
+
+/// One broken rule: where, which, what is wrong and what is allowed instead.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Path from the root of the repository.
+    pub file: String,
+    /// Counted from 1.
+    pub line: usize,
+    pub rule: &'static str,
+    pub what: String,
+    pub allowed: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}; {}", self.file, self.line, self.rule, self.what, self.allowed)
+    }
+}
