@@ -87,7 +87,7 @@ impl Report {
         let Effort { rounds, seconds_each } = self.effort;
         format!(
             "{date}, commit {commit}, {processor}, {cores} cores, {kernel}, {system}. Medians of {rounds} interleaved rounds of\n\
-             {seconds_each} s; in brackets half the way from the lowest to the highest. Core time is what the server's core was not\n\
+             {seconds_each} s; in brackets half the range. Core time is what the server's core was not\n\
              idle, per request.\n"
         )
     }

@@ -296,10 +296,29 @@ final class LettuceScript {
         return RedisURI.builder(uri("LOCKED")).withPassword(password).build();
     }
 
+    /**
+     * Lettuce closes a connection whose handshake has failed, and notes the error after that: where the thread that does so is held up, it tells
+     * of the closed connection instead. So it does with redis-server, and with any server that keeps the connection open.
+     */
+    static void refused(RedisURI uri, String words) throws Exception {
+        Script.until("told of: " + words, () -> {
+            try {
+                Script.fails(() -> open(uri), words);
+                return true;
+            } catch (AssertionError error) {
+                String text = String.valueOf(error.getMessage());
+                if (text.contains("Connection closed prematurely") || text.contains("HandshakeHandler not registered")) {
+                    return false;
+                }
+                throw error;
+            }
+        });
+    }
+
     static void password() throws Exception {
         Script.equal(open(locked("secret")).sync().ping(), "PONG");
-        Script.fails(() -> open(locked("wrong")), "invalid username-password pair");
-        Script.fails(() -> open(uri("LOCKED")), "NOAUTH");
+        refused(locked("wrong"), "invalid username-password pair");
+        refused(uri("LOCKED"), "NOAUTH");
     }
 
     static void cluster() {

@@ -9,8 +9,7 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::control::PurgeError;
-use crate::explain::ExplainError;
+use crate::error::{ExplainError, PurgeError};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 

@@ -2,8 +2,10 @@
 
 use std::pin::Pin;
 
-use crate::explain::{ExplainError, Explanation, Question};
 use serde::{Deserialize, Serialize};
+
+use crate::error::{ExplainError, PurgeError, SiteUrls};
+use crate::explain::{Explanation, Question};
 
 /// A future that a [`Control`] returns.
 pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -88,39 +90,4 @@ pub struct PurgeHints {
     pub elsewhere: Vec<String>,
     /// The sites there are.
     pub sites: Vec<SiteUrls>,
-}
-
-/// Which URLs belong to a site.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SiteUrls {
-    /// Its name.
-    pub name: String,
-    /// None where it takes what no other site wants.
-    pub hosts: Vec<String>,
-    /// `/` for all paths.
-    pub path_prefix: String,
-}
-
-/// Why a purge could not be done.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PurgeError {
-    /// The URL is none, or not an absolute http or https one. The caller corrects it.
-    #[error("the URL cannot be used: {reason}")]
-    UrlInvalid {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// No site of the configuration takes requests for this URL.
-    #[error("no site serves this URL")]
-    SiteUnknown {
-        /// The sites there are.
-        sites: Vec<SiteUrls>,
-    },
-    /// The store did not take the purge. The caller tries again.
-    #[error("the store did not take the purge: {reason}")]
-    StoreUnavailable {
-        /// What the store said.
-        reason: String,
-    },
 }

@@ -58,21 +58,6 @@ pub struct Value {
     pub section: String,
 }
 
-/// Why there is no explanation.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExplainError {
-    /// The request cannot be made. The caller corrects it.
-    #[error("the request cannot be made: {reason}")]
-    RequestInvalid {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Too many explanations are under way, or the process stops. The caller tries again.
-    #[error("no more requests can be explained now")]
-    Busy,
-}
-
 impl Question {
     pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<Self, Refusal> {
         let bad = |message: String| Refusal::ParametersUnusable { message };

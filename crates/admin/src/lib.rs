@@ -22,6 +22,7 @@
 
 mod answer;
 mod control;
+mod error;
 mod explain;
 mod guard;
 mod purge;
@@ -29,10 +30,9 @@ mod routes;
 mod secret;
 mod server;
 
-pub use control::{
-    Control, ControlFuture, PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Readiness, SiteUrls,
-};
-pub use explain::{ExplainError, Explanation, Finding, Question, Value};
+pub use control::{Control, ControlFuture, PurgeHints, PurgeMode, PurgeOutcome, Readiness};
+pub use error::{AdminError, ExplainError, PurgeError, SiteUrls};
+pub use explain::{Explanation, Finding, Question, Value};
 pub use routes::{Parameter, ROUTES, Reach, Route, admin_markdown};
 pub use secret::Secret;
-pub use server::{Admin, AdminConfig, AdminError, AdminLimits, serve};
+pub use server::{Admin, AdminConfig, AdminLimits, serve};

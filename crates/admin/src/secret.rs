@@ -4,7 +4,7 @@ use std::fmt;
 
 use subtle::ConstantTimeEq;
 
-use crate::server::AdminError;
+use crate::error::AdminError;
 
 /// A bearer token. Its text appears in no output of this type.
 #[derive(Clone)]

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +25,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::answer::{self, Answer, Refusal};
 use crate::control::{Control, PurgeOutcome, Readiness};
+use crate::error::AdminError;
 use crate::explain::Question;
 use crate::guard::Guard;
 use crate::purge::PurgeRequest;
@@ -37,6 +37,8 @@ use crate::secret::Secret;
 pub struct AdminConfig {
     /// Address of the admin listener; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// What that one answers: everything, or probes and metrics alone, without token.
+    pub reach: Reach,
     /// Address of the listener that has the probes and the metrics alone, without token.
     pub probes_listen: Option<SocketAddr>,
     /// The token; without one `listen` must be a loopback address.
@@ -76,37 +78,13 @@ impl Default for AdminLimits {
     }
 }
 
-/// What can go wrong before the listeners run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AdminError {
-    /// Whoever reaches the address could purge and reload: set a token or bind to loopback.
-    #[error("the admin listener on {address} needs a token, because it is not on loopback")]
-    TokenRequired {
-        /// The address asked for.
-        address: SocketAddr,
-    },
-    /// The token cannot be sent in a header field, or is too short to be safe.
-    #[error("the admin token must have {bytes_min} or more of the characters A-Z a-z 0-9 - . _ ~ + / =")]
-    TokenUnusable {
-        /// The shortest length allowed.
-        bytes_min: usize,
-    },
-    /// The address is taken, or not of this machine.
-    #[error("the admin API can't listen on {address}")]
-    AddressNotBound {
-        /// The address asked for.
-        address: SocketAddr,
-        /// The reason that the system gave.
-        source: io::Error,
-    },
-}
-
 /// Running listeners. Dropping this leaves them running until the shutdown.
 #[derive(Debug)]
 pub struct Admin {
     /// The address of the admin listener, with the port taken.
     pub address: SocketAddr,
+    /// What it answers.
+    pub reach: Reach,
     /// The address of the probes listener, with the port taken.
     pub probes_address: Option<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
@@ -149,7 +127,9 @@ pub async fn serve(
     telemetry: Arc<Telemetry>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Admin, AdminError> {
+    let reach = config.reach;
     let guard = match config.token {
+        _ if reach == Reach::Probes => probes_guard(config.listen),
         Some(token) => Guard::Token(token),
         None if config.listen.ip().is_loopback() => Guard::Loopback,
         None => return Err(AdminError::TokenRequired { address: config.listen }),
@@ -165,17 +145,21 @@ pub async fn serve(
         Arc::new(Context { control, telemetry, guard, reach, limits: config.limits })
     };
     let (end, ended) = watch::channel(());
-    let mut tasks = vec![tokio::spawn(listen(listener, context(guard, Reach::Admin), ended.clone()))];
+    let mut tasks = vec![tokio::spawn(listen(listener, context(guard, reach), ended.clone()))];
     if let Some((listener, address)) = probes {
-        let guard = if address.ip().is_loopback() { Guard::Loopback } else { Guard::Open };
-        tasks.push(tokio::spawn(listen(listener, context(guard, Reach::Probes), ended)));
+        tasks.push(tokio::spawn(listen(listener, context(probes_guard(address), Reach::Probes), ended)));
     }
     tokio::spawn(async move {
         shutdown.await;
         // Receivers see the end of the channel.
         drop(end);
     });
-    Ok(Admin { address, probes_address, tasks })
+    Ok(Admin { address, reach, probes_address, tasks })
+}
+
+/// Nobody can change anything there; on loopback no web page is to read it either.
+fn probes_guard(address: SocketAddr) -> Guard {
+    if address.ip().is_loopback() { Guard::Loopback } else { Guard::Open }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AdminError> {

@@ -96,6 +96,7 @@ fn loopback() -> SocketAddr {
 fn config() -> AdminConfig {
     AdminConfig {
         listen: loopback(),
+        reach: Reach::Admin,
         probes_listen: Some(loopback()),
         token: None,
         limits: AdminLimits::default(),

@@ -48,6 +48,10 @@ impl<'a> Authority<'a> {
 /// The one form of an authority under this scheme: host in lower case, the port without leading zeros, and none where it
 /// is the default.
 pub fn normalised(scheme: &str, authority: &str) -> String {
+    // Most clients write it so, where no port is needed.
+    if !authority.bytes().any(|byte| byte == b':' || byte.is_ascii_uppercase()) {
+        return authority.to_owned();
+    }
     let mut out = Vec::with_capacity(authority.len());
     Authority::new(scheme.as_bytes(), authority.as_bytes()).write(&mut out);
     String::from_utf8(out).unwrap_or_else(|_| authority.to_owned())

@@ -3,8 +3,8 @@
 //! Nothing is decided here. Each function takes a decision as it was made, with the facts it was made from.
 
 use crate::{
-    NominatedFields, NominatedValues, NotStored, Reuse, Selecting, Storable, StoredFacts, Timestamp, date,
-    sharing::is_credential,
+    NominatedFields, NominatedValues, NotStored, Reuse, Rules, Selecting, Storable, StoredFacts, Timestamp,
+    date,
 };
 
 /// One decision.
@@ -113,7 +113,8 @@ fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)
         values.push(("no-cache", "validated before every use".to_owned(), "RFC 9111 section 5.2.2.4"));
     }
     if facts.must_revalidate {
-        values.push(("must-revalidate", "never used stale".to_owned(), "RFC 9111 section 5.2.2.2"));
+        let because = "by a directive, or because it answers requests with credentials and has no lifetime";
+        values.push(("stale use", format!("never, {because}"), "RFC 9111 section 5.2.2.2"));
     }
     if let Some(window_ms) = facts.stale_while_revalidate_ms() {
         values.push(("stale-while-revalidate", seconds(window_ms), "RFC 5861 section 3"));
@@ -131,12 +132,13 @@ pub fn mismatch(
     nominated: &NominatedFields,
     captured: &NominatedValues,
     request: Selecting<'_>,
+    rules: &Rules,
 ) -> Finding {
     let asked = nominated.capture(request);
     let pairs = nominated.describe(captured).into_iter().zip(nominated.describe(&asked));
     pairs.fold(finding, |finding, ((name, stored), (_, asked))| {
         let verdict = if stored == asked { "equal" } else { "differs" };
-        let shown = match is_credential(&name) || name == "proxy-authorization" {
+        let shown = match rules.is_credential(&name) {
             true => verdict.to_owned(),
             false => format!("{verdict}: stored {stored}, request {asked}"),
         };
@@ -208,7 +210,8 @@ mod tests {
         let stored: &[FieldLine<'_>] = &[("Accept-Language", b"EN;q=0.50, de"), ("Cookie", b"secret=1")];
         let captured = nominated.capture(Selecting::new(stored, Negotiation::Normalised));
         let request = Selecting::new(&[("X-A", b"1")], Negotiation::Normalised);
-        let finding = mismatch(Finding::new("select", "", ""), &nominated, &captured, request);
+        let finding =
+            mismatch(Finding::new("select", "", ""), &nominated, &captured, request, &Rules::default());
         let values = [
             ("accept-language", "differs: stored \"de, en;q=0.5\", request absent"),
             ("cookie", "differs"),

@@ -44,12 +44,22 @@ impl<'a> HopByHop<'a> {
     }
 }
 
-/// Whether a field is connection-specific by its name alone.
+/// Whether a field is connection-specific by its name alone. Costs a comparison of lengths for most names.
+#[inline]
 pub fn is_connection_specific(name: &str) -> bool {
-    is_one_of(&CONNECTION_SPECIFIC, name)
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        2 => is("te"),
+        7 => is("upgrade"),
+        10 => is("connection") || is("keep-alive"),
+        14 => is("http2-settings"),
+        16 => is("proxy-connection"),
+        17 => is("transfer-encoding"),
+        _ => false,
+    }
 }
 
-/// Whether a field speaks to the next proxy only and is never stored.
+/// Whether a field speaks to the next proxy only, which is this one: it is neither forwarded nor stored.
 //= RFC 9111 section 3.1: fields of a proxy are not stored
 pub fn is_for_this_proxy(name: &str) -> bool {
     is_one_of(&FOR_THIS_PROXY, name)
@@ -59,8 +69,6 @@ fn is_one_of(names: &[&str], name: &str) -> bool {
     names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-const CONNECTION_SPECIFIC: [&str; 7] =
-    ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "http2-settings"];
 const FOR_THIS_PROXY: [&str; 3] = ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"];
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 const NEVER_NOMINATED: [&str; 4] = ["host", "content-length", "content-range", "cache-control"];

@@ -72,6 +72,7 @@ pub mod partial;
 pub mod post;
 pub mod query;
 pub mod range;
+pub mod refusal;
 pub mod reuse;
 pub mod rules;
 pub mod sharing;
@@ -98,6 +99,7 @@ pub use key::{CacheKey, KeyParts, KeyRules, QueryOrder, QueryParameters};
 pub use max_forwards::MaxForwards;
 pub use negotiation::{Codings, Negotiation};
 pub use range::{ByteRange, Ranges};
+pub use refusal::{RefusalScope, was_shared_lately};
 pub use reuse::{
     Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse, reuse_invalidated,
 };
@@ -106,7 +108,7 @@ pub use rules::{
     StoredErrors, TtlTable,
 };
 pub use stored::StoredFacts;
-pub use storing::{NotStored, RefusalScope, Storable, StorageFilter, may_store, may_store_by_directives};
+pub use storing::{NotStored, Storable, StorageFilter, may_store, may_store_by_directives};
 pub use validators::{StoredValidators, Validators};
 pub use vary::{NominatedFields, NominatedValues, Selecting, VaryUnusable};
 

@@ -1,6 +1,6 @@
 //! What the operator decided for the requests that matched.
 
-use crate::{Negotiation, sharing};
+use crate::{Negotiation, Timestamp, sharing};
 
 /// The operator's decisions that bear on storing and reuse. The defaults are those of [`Profile::Safe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,9 @@ pub struct Rules {
     pub credentialed: StoredCredentialed,
     /// Request fields that tell whose request it is, beside those that do by convention.
     pub credential_fields: Box<[Box<str>]>,
+    /// Since when it is these two by which responses are judged. Of what was stored before nobody knows whose it is, unless
+    /// somebody said that it may be shared.
+    pub judged_since: Timestamp,
     /// Whether responses with `Set-Cookie` are stored, the field included.
     pub store_set_cookie: bool,
     /// Whether a response without a validator is stored that was never fresh, as `max-age=0` says: a request with
@@ -125,6 +128,7 @@ impl Rules {
             errors: StoredErrors::OfResource,
             credentialed: StoredCredentialed::Explicit,
             credential_fields: Box::default(),
+            judged_since: Timestamp::from_ms(i64::MIN),
             store_set_cookie: false,
             store_expired: false,
             store_post: false,
@@ -148,8 +152,8 @@ impl Default for Rules {
 /// Which error responses are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredErrors {
-    /// Those that speak about the resource. Others, such as 412, are caused by what one request had beside the cache
-    /// key: stored, one client could break a page for all.
+    /// Those that speak about the resource. Others, such as 400 or 412, may be caused by what one request had beside the
+    /// cache key: stored, one client could break a page for all. They are stored where a [`TtlTable`] names the status.
     OfResource,
     /// All with an explicit lifetime.
     All,
@@ -261,6 +265,11 @@ impl TtlTable {
             StatusMatch::Any => 2,
         });
         Self { entries }
+    }
+
+    /// Whether an entry is for this very status.
+    pub fn names(&self, status: u16) -> bool {
+        self.entries.iter().any(|(matcher, _)| *matcher == StatusMatch::Exact(status))
     }
 
     /// The lifetime for `status` in milliseconds, if the table has one.

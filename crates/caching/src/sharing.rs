@@ -1,8 +1,8 @@
 //! Who may have a response that was made for one client.
 //!
 //! A request has *credentials* if it names its user: `Authorization`, `Cookie`, a usual field for API keys, or one that the
-//! operator names. (`Proxy-Authorization` is for this proxy alone and never reaches an origin server.) What answers such a
-//! request may be that user's alone, and origin servers often forget to say so. So with [`StoredCredentialed::Explicit`]
+//! operator names. (`Proxy-Authorization` is for this proxy alone and never reaches an origin server; it counts all the
+//! same.) What answers such a request may be that user's alone, and origin servers often forget to say so. So with [`StoredCredentialed::Explicit`]
 //!
 //! - it is stored only where somebody said that it may be shared ([`may_share`]);
 //! - what answered a request without credentials, and nobody gave a lifetime, stays for requests without them ([`may_use`]);
@@ -17,19 +17,66 @@ use crate::{
     ResponseDirectives, ResponseFacts, Rules, StoredCredentialed, StoredFacts,
 };
 
-/// Whether a field of this name tells whose request it is, by convention. Costs a comparison of lengths for most names.
+/// Whether a field of this name tells whose request it is, by convention. Length and first letter rule out most names.
+#[inline]
 pub fn is_credential(name: &str) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known);
-    match name.len() {
-        6 => is("cookie"),
-        7 => is("api-key"),
-        9 => is("x-api-key"),
-        12 => is("x-auth-token"),
-        13 => is("authorization") || is("private-token"),
-        14 => is("x-access-token"),
-        15 => is("x-session-token"),
+    let is_one_of = |known: &[&str]| known.iter().any(|known| name.eq_ignore_ascii_case(known));
+    let is_known = match (name.len(), name.as_bytes().first().map_or(0, |first| first | 0x20)) {
+        (4, b'd') => is_one_of(&["dpop"]),
+        (6, b'a') => is_one_of(&["apikey"]),
+        (6, b'c') => is_one_of(&["cookie"]),
+        (6, b'x') => is_one_of(&["x-auth"]),
+        (7, b'a') => is_one_of(&["api-key"]),
+        (7, b'c') => is_one_of(&["cookie2"]),
+        (8, b'x') => is_one_of(&["x-apikey"]),
+        (9, b'j') => is_one_of(&["job-token"]),
+        (9, b'x') => is_one_of(&["x-api-key"]),
+        (10, b'a') => is_one_of(&["auth-token"]),
+        (10, b'x') => is_one_of(&["x-auth-key"]),
+        (11, b'r') => is_one_of(&["remote-user"]),
+        (11, b'x') => is_one_of(&["x-auth-user"]),
+        (12, b'a') => is_one_of(&["access-token"]),
+        (12, b'x') => is_one_of(&["x-auth-token", "x-auth-email", "x-access-key"]),
+        (13, b'a') => is_one_of(&["authorization"]),
+        (13, b'p') => is_one_of(&["private-token"]),
+        (13, b'x') => is_one_of(&["x-remote-user", "x-vault-token"]),
+        (14, b'x') => is_one_of(&["x-access-token", "x-gitlab-token", "x-webauth-user"]),
+        (15, b'x') => is_one_of(&["x-session-token", "x-authorization", "x-jwt-assertion"]),
+        (19, b'p') => is_one_of(&["proxy-authorization"]),
+        (20, b'x') => is_one_of(&["x-amz-security-token"]),
+        (22, b'x') => is_one_of(&["x-shopify-access-token"]),
+        (23, b'c') => is_one_of(&["cf-access-jwt-assertion"]),
+        (24, b'x') => is_one_of(&["x-goog-iap-jwt-assertion"]),
+        (25, b'o') => is_one_of(&["ocp-apim-subscription-key"]),
         _ => false,
-    }
+    };
+    is_known || is_of_family(name)
+}
+
+/// Whether a field is one of several by which a proxy says who its client is: names of certificates and users. Whether a
+/// certificate was verified is said of all clients, those without one too.
+fn is_of_family(name: &str) -> bool {
+    let begins =
+        |known: &&str| name.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known));
+    let families: &[&str] = match name.as_bytes() {
+        [b'x' | b'X', b'-', third, ..] => match third | 0x20 {
+            b'a' => &["x-amzn-oidc-", "x-auth-request-"],
+            b'c' => &["x-client-cert"],
+            b'g' => &["x-goog-authenticated-user-"],
+            b'm' => &["x-ms-client-principal", "x-ms-token-"],
+            b's' => &["x-ssl-client-"],
+            _ => &[],
+        },
+        [b'c' | b'C', b'l' | b'L', ..] => &["client-cert"],
+        [b's' | b'S', b's' | b'S', ..] => &["ssl-client-"],
+        _ => &[],
+    };
+    families.iter().any(begins) && !is_verdict(name)
+}
+
+fn is_verdict(name: &str) -> bool {
+    let name = name.as_bytes();
+    name.last_chunk::<7>().is_some_and(|end| end.eq_ignore_ascii_case(b"-verify"))
 }
 
 /// Whether the origin server or the operator said that a response may be shared: `public`, or a lifetime above zero
@@ -55,7 +102,12 @@ pub fn is_personal(request: &RequestFacts, rules: &Rules) -> bool {
 
 /// Whether a request may get a stored response at all: fresh, stale, or by a validation that names it.
 pub fn may_use(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
-    stored.is_shareable() || !is_personal(request, rules)
+    stored.is_shareable() || (!is_personal(request, rules) && is_judged_alike(stored, rules))
+}
+
+/// Whether it was stored by the rules in force, which a reload may have changed: they decide which requests have credentials.
+fn is_judged_alike(stored: &StoredFacts, rules: &Rules) -> bool {
+    rules.credentialed == StoredCredentialed::All || stored.response_time > rules.judged_since
 }
 
 /// Whether the response to this request says anything about what others get.
@@ -106,6 +158,7 @@ fn is_of_everybody(name: &str, rules: &Rules) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Timestamp;
 
     #[test]
     fn credentials_are_known_by_name() {
@@ -117,11 +170,47 @@ mod tests {
             "x-auth-token",
             "private-token",
             "x-access-token",
+            "Proxy-Authorization",
+            "X-SSL-Client-S-DN",
+            "Client-Cert-Chain",
         ] {
             assert!(is_credential(name), "{name}");
         }
-        for name in ["cookie2", "accept", "x-api-kez", "proxy-authorization", "authorizatiom", ""] {
+        for name in [
+            "cookie3",
+            "accept",
+            "x-api-kez",
+            "x-ssl-clien",
+            "X-SSL-Client-Verify",
+            "x-client-ce\u{e4}",
+            "authorizatiom",
+            "",
+        ] {
             assert!(!is_credential(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_stored_by_other_rules_is_nobodys() {
+        let received: &[FieldLine<'_>] = &[("etag", b"\"a\"")];
+        let anonymous = RequestFacts::parse("GET", &[]);
+        let at = Timestamp::from_ms(1000);
+        let times = ExchangeTimes { request: at, response: at };
+        for (judged_since_ms, credentialed, lines, expected) in [
+            (999, StoredCredentialed::Explicit, received, true),
+            (1000, StoredCredentialed::Explicit, received, false),
+            (1000, StoredCredentialed::All, received, true),
+            (1000, StoredCredentialed::Explicit, &[("cache-control", &b"max-age=1"[..])], true),
+        ] {
+            let judged_since = Timestamp::from_ms(judged_since_ms);
+            let rules = Rules { judged_since, credentialed, ..Rules::default() };
+            let response = ResponseFacts::parse(200, lines, times, &rules);
+            let stored = StoredFacts::new(&anonymous, &response, &rules);
+            assert_eq!(
+                may_use(&anonymous, &stored, &rules),
+                expected,
+                "{judged_since_ms} {credentialed:?} {lines:?}"
+            );
         }
     }
 

@@ -14,8 +14,6 @@ pub enum StatusClass {
     Partial,
     /// 304: no response of its own.
     NotModified,
-    /// Speaks about one client's connection, credentials or preconditions.
-    OfOneRequest,
     /// Never stored: its definition forbids it, it is not final, or no status code at all.
     Never,
 }
@@ -27,12 +25,22 @@ pub fn classify(status: u16) -> StatusClass {
     match status {
         //= RFC 9111 section 2: negative results and redirects
         200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501 => StatusClass::Heuristic,
-        302 | 303 | 307 | 400 | 401 | 402 | 403 | 406 | 409 | 411 | 415 | 418 | 421 | 422 | 424 | 451
-        | 500 | 502 | 503 | 504 => StatusClass::Explicit,
+        226
+        | 302
+        | 303
+        | 307
+        | 400..=403
+        | 406..=409
+        | 411..=413
+        | 415..=418
+        | 421
+        | 422
+        | 424..=426
+        | 451
+        | 500
+        | 502..=504 => StatusClass::Explicit,
         206 => StatusClass::Partial,
         304 => StatusClass::NotModified,
-        // Caused by fields that take no part in the key: stored, one client could poison the others.
-        226 | 407 | 408 | 412 | 413 | 416 | 417 | 425 | 426 => StatusClass::OfOneRequest,
         //= RFC 6585 section 3: 428 is not stored
         //= RFC 6585 section 4: 429 is not stored
         //= RFC 6585 section 5: 431 is not stored
@@ -42,6 +50,19 @@ pub fn classify(status: u16) -> StatusClass {
         //= RFC 9110 section 15: unrecognized status codes are treated as x00
         200..=999 => StatusClass::Unknown,
         _ => StatusClass::Never,
+    }
+}
+
+/// Whether a code may speak about what one client sent beside the cache key: a header section that is too large, an
+/// odd character, credentials, a precondition, a method in a field. Stored, one request would break the page for all
+/// (cache-poisoned denial of service). 404, 405, 410, 414 and 451 speak about the resource or its URL, which the key has.
+//= RFC 9110 section 15: unrecognized status codes are treated as x00
+pub fn is_of_one_request(status: u16) -> bool {
+    match status {
+        402 | 404 | 405 | 409 | 410 | 414 | 418 | 451 => false,
+        226 | 400..=499 => true,
+        501 | 505 | 510 => true,
+        _ => false,
     }
 }
 
@@ -90,6 +111,15 @@ mod tests {
         for code in [299, 399, 499, 505, 599, 600, 999] {
             assert_eq!((classify(code), is_understood(code)), (StatusClass::Unknown, false), "{code}");
         }
+    }
+
+    #[test]
+    fn of_one_request() {
+        let codes: Vec<u16> = (0..=1100).filter(|code| is_of_one_request(*code)).collect();
+        assert_eq!(codes[0], 226);
+        let of_resource: Vec<u16> = (400..500).filter(|code| !codes.contains(code)).collect();
+        assert_eq!(of_resource, [402, 404, 405, 409, 410, 414, 418, 451]);
+        assert_eq!(codes[93..], [501, 505, 510]);
     }
 
     //= RFC 9110 section 15.1: heuristically cacheable status codes

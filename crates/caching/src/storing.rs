@@ -26,6 +26,7 @@ reason_codes! {
         RequestContent = "request-content", "RFC 9111 section 4", "The request has content, which takes no part in the cache key.";
         RequestNoStore = "request-no-store", "RFC 9111 section 5.2.1.5", "The request says `no-store`.";
         Status = "status", "RFC 9111 section 3", "The status isn't one to store, or only with an explicit lifetime.";
+        RequestStatus = "status-of-request", "", "The status may be caused by what one client sent beside the cache key (400, 403, 412, ...); `errors_stored` is not `all`, and no `ttl_override` or `ttl_default` names this status.";
         PartialContent = "partial-content", "RFC 9111 section 3.3", "206: a part only.";
         NotModified = "not-modified", "RFC 9111 section 3", "304 without a stored response to freshen.";
         MustUnderstand = "must-understand", "RFC 9111 section 5.2.2.3", "`must-understand`, and the status isn't understood.";
@@ -44,43 +45,13 @@ reason_codes! {
 impl NotStored {
     /// Whether the request is the reason, so that the same response to another request might be stored.
     pub fn is_of_request(self) -> bool {
-        matches!(self, Self::Method | Self::RequestContent | Self::RequestNoStore) || self.is_of_credentials()
+        matches!(self, Self::Method | Self::RequestContent | Self::RequestNoStore | Self::RequestStatus)
+            || self.is_of_credentials()
     }
 
     /// Whether the credentials of the request are the reason, so that it says nothing about requests without them.
     pub fn is_of_credentials(self) -> bool {
         matches!(self, Self::Authorization | Self::Credentials)
-    }
-
-    /// For which requests the same reason is likely to be met again under the same key.
-    pub fn scope(self) -> RefusalScope {
-        match self {
-            Self::Authorization => RefusalScope::Authorization,
-            Self::Credentials => RefusalScope::Credentials,
-            _ => RefusalScope::All,
-        }
-    }
-}
-
-/// Requests that a reason not to store speaks about: each scope holds those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RefusalScope {
-    /// Those with `Authorization`.
-    Authorization,
-    /// Those with credentials of any kind.
-    Credentials,
-    /// Every request.
-    All,
-}
-
-impl RefusalScope {
-    /// Whether `request` is one of them.
-    pub fn has(self, request: &RequestFacts) -> bool {
-        match self {
-            Self::Authorization => request.has_authorization,
-            Self::Credentials => request.has_credentials,
-            Self::All => true,
-        }
     }
 }
 
@@ -128,6 +99,7 @@ pub fn may_store_by_directives(
     request_permits(request, rules)?;
     match status::classify(status) {
         StatusClass::Heuristic => {
+            cause_permits(status, rules)?;
             directives_permit(request, status, &Control::of(response, rules).directives())
         }
         // Other fields come first.
@@ -160,12 +132,21 @@ fn status_permits(response: &ResponseFacts, rules: &Rules) -> Result<(), NotStor
         StatusClass::Partial => Err(NotStored::PartialContent),
         StatusClass::NotModified => Err(NotStored::NotModified),
         StatusClass::Never => Err(NotStored::Status),
-        StatusClass::OfOneRequest if rules.errors == StoredErrors::OfResource => Err(NotStored::Status),
-        StatusClass::Heuristic => Ok(()),
-        StatusClass::Explicit | StatusClass::Unknown | StatusClass::OfOneRequest => {
+        StatusClass::Heuristic => cause_permits(response.status, rules),
+        StatusClass::Explicit | StatusClass::Unknown => {
+            cause_permits(response.status, rules)?;
             has_given_lifetime(response, rules).then_some(()).ok_or(NotStored::Status)
         }
     }
+}
+
+/// What one client's odd fields may have caused is stored only where the operator says so: for all, or for this very code.
+fn cause_permits(status: u16, rules: &Rules) -> Result<(), NotStored> {
+    let permits = rules.errors == StoredErrors::All
+        || !status::is_of_one_request(status)
+        || rules.override_ttl.names(status)
+        || rules.default_ttl.names(status);
+    permits.then_some(()).ok_or(NotStored::RequestStatus)
 }
 
 /// A lifetime that the origin server or the operator gave for this very status code, or `public`.

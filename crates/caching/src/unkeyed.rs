@@ -2,8 +2,8 @@
 //!
 //! The lists are those of published attacks on caches ("Practical Web Cache Poisoning", "Web Cache Entanglement",
 //! "CPDoS", the wordlist of Param Miner) and of what servers and frameworks read: the way of a request, the client's
-//! address, and replacements of method, host or target. CGI and WSGI write names with `_` in place of `-`, so here the
-//! two are one.
+//! address, and replacements of method, host or target. CGI and WSGI write `_` in place of `-`, and CGI of every byte that is
+//! neither letter nor digit, so here these are one.
 
 /// What a request field can do to a shared answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,31 +60,35 @@ impl SchemeForm {
     }
 }
 
+/// Whether a name has bytes other than letters, digits and `-`: some origin servers take it for another one.
+pub fn is_spelled_oddly(name: &str) -> bool {
+    !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
 /// The class of a field name, in any case.
 pub fn class_of(name: &str) -> FieldClass {
     // Most names are none of these, and two letters tell.
     let [first, second, ..] = name.as_bytes() else { return FieldClass::Ordinary };
     match [first | 0x20, second | 0x20] {
-        // `-` keeps its value, and `_` with this bit is DEL.
-        [b'x', b'-' | 0x7f] | [b'f', b'o' | b'r' | b'a'] | [b'c', b'f' | b'l' | b'd'] => {
-            class_of_candidate(name)
-        }
-        [b't', b'r'] | [b'p', b'r'] | [b'w', b'l'] | [b'a', b'l'] => class_of_candidate(name),
+        [b'x', second] if !second.is_ascii_alphanumeric() => class_of_candidate(name),
+        [b'f', b'o' | b'r' | b'a'] | [b'c', b'f' | b'l' | b'd'] => class_of_candidate(name),
+        [b'p', b'r' | b'a'] | [b't', b'r'] | [b'w', b'l'] | [b'a', b'l'] => class_of_candidate(name),
+        [b'b', b'a'] | [b'd', b'i'] | [b'h', b't'] | [b'r', b'e'] => class_of_candidate(name),
         _ => FieldClass::Ordinary,
     }
 }
 
 fn class_of_candidate(name: &str) -> FieldClass {
     let is = |known: &&str| is_same_name(name, known);
-    let begins = |prefix: &str| name.get(..prefix.len()).is_some_and(|start| is_same_name(start, prefix));
+    let begins = |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| is_same_name(start, prefix));
     if let Some((_, class)) = NAMED.iter().find(|(known, _)| is(known)) {
         return *class;
     }
     if ADDRESSES.iter().any(is) {
         FieldClass::Address
-    } else if begins("x-forwarded-") {
+    } else if WAYS.iter().any(is) || begins(&"x-forward") {
         FieldClass::Way
-    } else if begins("x-original-") || begins("x-rewrite-") || OVERRIDES.iter().any(is) {
+    } else if OVERRIDES.iter().any(is) || OVERRIDE_PREFIXES.iter().any(begins) {
         FieldClass::Override
     } else {
         FieldClass::Ordinary
@@ -93,7 +97,7 @@ fn class_of_candidate(name: &str) -> FieldClass {
 
 /// Whether CGI would write both names alike.
 fn is_same_name(name: &str, known: &str) -> bool {
-    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let dashed = |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
     name.len() == known.len() && name.bytes().map(dashed).eq(known.bytes())
 }
 
@@ -111,7 +115,7 @@ const NAMED: [(&str, FieldClass); 11] = [
     ("x-url-scheme", FieldClass::Scheme(SchemeForm::Name)),
 ];
 
-const ADDRESSES: [&str; 26] = [
+const ADDRESSES: [&str; 28] = [
     "ali-cdn-real-ip",
     "cdn-src-ip",
     "cf-connecting-ip",
@@ -130,8 +134,10 @@ const ADDRESSES: [&str; 26] = [
     "x-cluster-client-ip",
     "x-custom-ip-authorization",
     "x-envoy-external-address",
+    "x-forward-for",
     "x-forwarded",
     "x-forwarded-for",
+    "x-forwarder-for",
     "x-originating-ip",
     "x-proxyuser-ip",
     "x-real-ip",
@@ -140,31 +146,73 @@ const ADDRESSES: [&str; 26] = [
     "x-true-client-ip",
 ];
 
-const OVERRIDES: [&str; 23] = [
+/// Of scheme and port, as content delivery networks and balancers say them.
+const WAYS: [&str; 14] = [
+    "cf-visitor",
+    "cloudfront-forwarded-proto",
+    "fastly-ssl",
+    "x-arr-ssl",
+    "x-client-scheme",
+    "x-https",
+    "x-proto",
+    "x-protocol",
+    "x-proxy-scheme",
+    "x-real-port",
+    "x-real-proto",
+    "x-request-scheme",
+    "x-ssl",
+    "x-ssl-request",
+];
+
+const OVERRIDES: [&str; 44] = [
+    "base-url",
+    "disguised-host",
+    "http-url",
+    "path-info",
+    "request-uri",
+    "x-app-host",
     "x-backend-host",
+    "x-dev-host",
+    "x-envoy-original-host",
+    "x-envoy-original-path",
+    "x-fastly-host",
+    "x-gateway-host",
     "x-host",
+    "x-host-override",
     "x-http-destinationurl",
     "x-http-host",
     "x-http-host-override",
     "x-http-method",
     "x-http-method-override",
     "x-http-path-override",
-    "x-invoke-output",
-    "x-invoke-path",
-    "x-invoke-query",
-    "x-invoke-status",
     "x-matched-path",
     "x-method-override",
-    "x-middleware-prefetch",
-    "x-middleware-rewrite",
-    "x-middleware-subrequest",
+    "x-ms-original-url",
+    "x-nextjs-data",
+    "x-nextjs-redirect",
+    "x-nextjs-rewrite",
     "x-now-route-matches",
+    "x-origin-host",
     "x-override-method",
     "x-override-url",
+    "x-path",
+    "x-path-info",
+    "x-prerender-revalidate",
     "x-proxy-host",
     "x-proxy-url",
+    "x-real-host",
+    "x-request-uri",
+    "x-request-url",
+    "x-script-name",
+    "x-server-name",
+    "x-uri",
+    "x-url",
     "x-wap-profile",
+    "x-waws-unencoded-url",
 ];
+
+const OVERRIDE_PREFIXES: [&str; 5] =
+    ["x-invoke-", "x-middleware-", "x-original-", "x-react-router-", "x-rewrite-"];
 
 #[cfg(test)]
 mod tests {
@@ -172,7 +220,9 @@ mod tests {
 
     fn check(names: &[&str], expected: FieldClass) {
         for name in names {
-            for spelled in [(*name).to_owned(), name.to_ascii_uppercase(), name.replace('-', "_")] {
+            let other = |with| name.replace('-', with);
+            for spelled in [(*name).to_owned(), name.to_ascii_uppercase(), other("_"), other("."), other("~")]
+            {
                 assert_eq!(class_of(&spelled), expected, "{spelled}");
             }
         }
@@ -182,10 +232,12 @@ mod tests {
     fn known_names_have_their_class_in_every_spelling() {
         check(&ADDRESSES, FieldClass::Address);
         check(&OVERRIDES, FieldClass::Override);
+        check(&OVERRIDE_PREFIXES, FieldClass::Override);
+        check(&WAYS, FieldClass::Way);
         for (name, class) in NAMED {
             check(&[name], class);
         }
-        let way = ["x-forwarded-prefix", "x-forwarded-server", "x-forwarded-client-cert", "x-forwarded-"];
+        let way = ["x-forwarded-prefix", "x-forwarded-client-cert", "x-forward-host", "x-forwarded-"];
         check(&way, FieldClass::Way);
         check(&["x-original-url", "x-original-host", "x-rewrite-url", "x-original-"], FieldClass::Override);
     }
@@ -207,20 +259,38 @@ mod tests {
             "from",
             "x-requested-with",
             "x-csrf-token",
-            "x-forwardedfor",
             "forwarded-forever",
             "x-original",
             "xforwarded-host",
+            "x-forwarx",
+            "referer",
+            "digest",
+            "range",
             "traceparent",
             "transfer-encoding",
             "proxy-authorization",
             "priority",
             "x-request-id",
             "client-ip-address",
-            "x-forwarde\u{f6}",
+            "x-forwar\u{f6}",
             "sec-fetch-site",
         ];
         check(&names, FieldClass::Ordinary);
+    }
+
+    #[test]
+    fn names_that_some_take_for_others() {
+        for (name, is_odd) in [
+            ("x-forwarded-host", false),
+            ("X-1", false),
+            ("x_forwarded_host", true),
+            ("x.forwarded.host", true),
+            ("x~a", true),
+            ("a!", true),
+            ("\u{e4}", true),
+        ] {
+            assert_eq!(is_spelled_oddly(name), is_odd, "{name}");
+        }
     }
 
     #[test]

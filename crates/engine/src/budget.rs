@@ -146,6 +146,11 @@ impl Budget {
         self.used_bytes() > self.bytes_max()
     }
 
+    /// Whether so many bytes more would leave no more in use than what may be and the slack.
+    pub(crate) fn could_exceed_by(&self, slack_bytes: usize, bytes: usize) -> bool {
+        self.used_bytes().saturating_add(bytes as u64) <= self.bytes_max().saturating_add(slack_bytes as u64)
+    }
+
     /// Whether something of this length could have room at all, with a segment for what points to it.
     pub(crate) fn could_hold(&self, bytes: usize) -> bool {
         self.could_free(bytes + SEGMENT_BYTES)

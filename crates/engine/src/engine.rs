@@ -469,7 +469,7 @@ fn loaded(shard: &mut Shard) -> &mut Shard {
 pub struct Locked<'a> {
     /// Numbers of groups, and the groups.
     guards: Vec<(usize, MutexGuard<'a, Box<[Shard]>>)>,
-    engine: &'a Engine,
+    pub(crate) engine: &'a Engine,
 }
 
 impl Locked<'_> {

@@ -42,6 +42,7 @@ mod policy;
 mod prefetch;
 mod queue;
 mod reclaim;
+mod renamed;
 mod reserve;
 mod room;
 mod saved;

@@ -397,7 +397,7 @@ impl Shard {
 
     /// The slot of a key that has not expired.
     #[inline]
-    fn find(&mut self, key: &Key<'_>, now_ms: u64) -> Option<(SlotAt, Slot)> {
+    pub(crate) fn find(&mut self, key: &Key<'_>, now_ms: u64) -> Option<(SlotAt, Slot)> {
         let (segments, large) = (&self.segments, &self.large);
         let (at, slot) = self.index.find(key.hash, |slot| holds(segments, large, slot, key))?;
         let item = Item::read(segments.at(slot.place()?));

@@ -3,6 +3,7 @@
 use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, SiteId};
 use tokio::time::Instant;
 
+use crate::client::address_of;
 use crate::fields::text;
 use crate::head::{ClientEnd, OwnedRequest, RequestHead};
 use crate::reply::Reply;
@@ -81,10 +82,11 @@ fn count(worker: &Worker, method: &str, reply: &Reply, sent: Sent) -> (Instant, 
 
 fn log(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, outcome: &RequestOutcome) {
     let mut cache_status = Vec::with_capacity(96);
-    reply.cache_status.write(&worker.shared.live.load().cache_name, &mut cache_status);
+    let live = worker.shared.live.load();
+    reply.cache_status.write(&live.cache_name, &mut cache_status);
     worker.access.record(&AccessRecord {
         unix_ms: unix_ms().saturating_sub(outcome.duration_ns / 1_000_000),
-        client: Some(request.peer.ip()),
+        client: Some(address_of(request, &live.config.trusted_proxies)),
         method: request.method.as_bytes(),
         target: request.path_and_query.as_bytes(),
         host: Some(request.authority.as_bytes()),

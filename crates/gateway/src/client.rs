@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use caching::{FieldLine, fields};
 use ipnet::IpNet;
 
-use crate::head::{OwnedRequest, Trust};
+use crate::head::{OwnedRequest, RequestHead, Trust};
 
 /// An address, or a network of IPv6 that one customer usually has: one host alone can have any address of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +34,15 @@ impl Client {
             Trust::Trusted => named(&request.fields.to_lines(), trusted).map(Self::of),
         }
     }
+}
+
+/// Where a request came from, for people to read: the address that a trusted proxy names, or else that of the peer.
+pub(crate) fn address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> IpAddr {
+    let named = match request.peer.trust {
+        Trust::Untrusted => None,
+        Trust::Trusted => named(request.fields, trusted),
+    };
+    named.unwrap_or_else(|| request.peer.ip())
 }
 
 /// The last address in `X-Forwarded-For`, or else in `Forwarded`, that is not itself a trusted proxy. What stands before it

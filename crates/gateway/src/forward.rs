@@ -120,7 +120,7 @@ impl OriginCall<'_> {
             Ok(response) => OriginOutcome::from_status(response.status.as_u16()),
             Err(error) => {
                 self.worker.recorder.origin_error(self.site.origin_metrics, error.reason());
-                events::emit(&self.site.config, &self.request.path_and_query, &Event::OriginFailed(error));
+                events::emit(self.site, &self.request.path_and_query, &Event::OriginFailed(error));
                 OriginOutcome::Failed
             }
         };

@@ -27,6 +27,7 @@ use crate::origin::{OriginStats, Origins};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim};
+use crate::server::readers::Readers;
 use crate::server::tls;
 use crate::worker::{Drain, Live, Shared, Worker, now};
 
@@ -130,6 +131,7 @@ impl Gateway {
             connections: AtomicUsize::new(0),
             instance: Instance::new(),
             doorway: Doorway::new(workers),
+            readers: Readers::default(),
             drain: Drain::default(),
             errands: ask,
         });
@@ -307,7 +309,12 @@ fn live(
     let sites = config.sites.iter().map(|site| {
         let metrics = telemetry.register_site(&site.name);
         let origin_metrics = telemetry.register_origin(&site.origin.name);
-        Arc::new(LiveSite::new(site, origins.origin(&site.origin), metrics, origin_metrics))
+        let live = LiveSite::new(site, origins.origin(&site.origin), metrics, origin_metrics);
+        Arc::new(match running {
+            // A moment later: what is stored until the new configuration is in force was judged by the old one.
+            Some(running) => live.replacing(running.routes.named(&site.name), now().plus_ms(1000)),
+            None => live,
+        })
     });
     Ok(Live { routes: Routes::new(sites.collect()), cache_name, tls, config })
 }

@@ -36,7 +36,8 @@ impl Instance {
     //= RFC 9110 section 7.6: no message goes round without end
     pub(crate) fn goes_in_circles(&self, request: &OwnedRequest, server_name: &str) -> bool {
         // Most requests come straight from a client.
-        if request.fields.value("via").is_none() && request.fields.value(FIELD).is_none() {
+        let is_named = |name: &[u8], known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if !request.fields.has_any(|name| is_named(name, "via") || is_named(name, FIELD)) {
             return false;
         }
         let lines = request.fields.to_lines();

@@ -6,8 +6,8 @@
 //!
 //! | field | from a trusted peer | from anybody else |
 //! |---|---|---|
-//! | named in `Connection`, connection-specific, `Proxy` | taken out | taken out |
-//! | with `_` in its name | taken out, unless the site forwards them | likewise |
+//! | named in `Connection`, connection-specific, `Proxy`, `Proxy-Authorization` | taken out | taken out |
+//! | with `_` or the like in its name | taken out, unless the site forwards them | likewise |
 //! | the client's address | forwarded | taken out |
 //! | scheme, host, port, `Forwarded` | read, and written anew ([`crate::way`]) | taken out, and written |
 //! | other `X-Forwarded-*` | forwarded, and part of the key | taken out |
@@ -21,7 +21,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use caching::unkeyed::{FieldClass, class_of};
+use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
 use http::header::HeaderName;
 
@@ -121,17 +121,17 @@ impl Inbound {
 pub(crate) fn differs_for(record: &Primary, request: &RequestHead<'_>, site: &Site) -> bool {
     let differs = || request.nominations == Nominations::Some || selects_fields(site);
     record.variants().iter().any(|variant| {
-        let nominated = variant.head.nominated();
-        !nominated.is_empty() && (nominated.names().any(is_written_or_dropped) || differs())
+        variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())
     })
 }
 
 /// Whether a field of this name may reach the origin in another form than that in which it came.
-fn is_written_or_dropped(name: &str) -> bool {
+pub(crate) fn is_written_or_dropped(name: &str) -> bool {
     class_of(name) != FieldClass::Ordinary
-        || name.contains('_')
+        || unkeyed::is_spelled_oddly(name)
         || matches!(name, "via" | "host" | "content-length" | "expect" | "max-forwards")
         || hop_by_hop::is_connection_specific(name)
+        || hop_by_hop::is_for_this_proxy(name)
 }
 
 /// Whether the site says which fields are forwarded.
@@ -201,6 +201,22 @@ fn write_keyed(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
+/// The lines that [`keyed_fields`] wrote.
+pub(crate) fn keyed_lines(keyed: &[u8]) -> Vec<(String, &[u8])> {
+    let mut rest = keyed;
+    std::iter::from_fn(|| take_keyed(&mut rest)).collect()
+}
+
+fn take_keyed<'a>(rest: &mut &'a [u8]) -> Option<(String, &'a [u8])> {
+    let (name_bytes, after) = rest.split_first_chunk()?;
+    let (value_bytes, after) = after.split_first_chunk()?;
+    let length = |bytes: &[u8; 8]| usize::try_from(u64::from_be_bytes(*bytes)).ok();
+    let (name, after) = after.split_at_checked(length(name_bytes)?)?;
+    let (value, after) = after.split_at_checked(length(value_bytes)?)?;
+    *rest = after;
+    Some((String::from_utf8_lossy(name).into_owned(), value))
+}
+
 /// What becomes of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -227,10 +243,8 @@ impl<'a> Fates<'a> {
     /// The end-to-end fields that are forwarded, with those that the gateway writes.
     fn sent_fields(&self, lines: &[FieldLine<'_>], server_name: &str) -> PackedFields {
         let mut out = PackedFields::with_capacity(lines.len() + 8);
-        for (name, value) in lines {
-            if self.of(name) != Fate::Dropped {
-                out.push_lowercase(name, value);
-            }
+        for (name, value) in lines.iter().filter(|(name, _)| self.of(name) != Fate::Dropped) {
+            out.push_lowercase(name, value);
         }
         if let MaxForwards::Forward(left) = MaxForwards::parse(self.request.method, lines) {
             out.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
@@ -241,8 +255,12 @@ impl<'a> Fates<'a> {
 
     fn of(&self, name: &str) -> Fate {
         let Terms { site, .. } = self.terms;
-        let is_hidden = is_listed(&site.request_fields_hidden, name) || is_one_of(&NOT_FORWARDED, name);
-        if is_hidden || self.hop_by_hop.contains(name) || is_spelled_oddly(site, name) {
+        let is_hidden = is_listed(&site.request_fields_hidden, name) || is_written_later(name);
+        if is_hidden
+            || hop_by_hop::is_for_this_proxy(name)
+            || self.hop_by_hop.contains(name)
+            || is_spelled_oddly(site, name)
+        {
             return Fate::Dropped;
         }
         let is_trusted = self.request.peer.trust == Trust::Trusted;
@@ -278,13 +296,14 @@ impl<'a> Fates<'a> {
     }
 }
 
-/// CGI and WSGI write `_` for `-`, so that such a name stands for another one that may be known here.
+/// CGI and WSGI write `_` for `-` and other bytes, so that such a name stands for another one that may be known here.
 fn is_spelled_oddly(site: &Site, name: &str) -> bool {
-    site.underscore_fields == UnderscoreFields::Drop && name.contains('_')
+    site.underscore_fields == UnderscoreFields::Drop && unkeyed::is_spelled_oddly(name)
 }
 
 fn is_forwarded_by(site: &Site, name: &str) -> bool {
-    let is_chosen = || is_listed(&site.request_fields_forwarded, name) || is_one_of(&[loops::FIELD], name);
+    let is_chosen =
+        || is_listed(&site.request_fields_forwarded, name) || name.eq_ignore_ascii_case(loops::FIELD);
     !is_listed(&site.request_fields_hidden, name) && (site.request_fields_forwarded.is_empty() || is_chosen())
 }
 
@@ -292,12 +311,16 @@ fn is_listed(names: &[HeaderName], name: &str) -> bool {
     names.iter().any(|listed| listed.as_str().eq_ignore_ascii_case(name))
 }
 
-fn is_one_of(names: &[&str], name: &str) -> bool {
-    names.iter().any(|known| known.eq_ignore_ascii_case(name))
-}
-
 /// The origin client writes these from the authority and the body, and an expectation is met on this side.
-const NOT_FORWARDED: [&str; 3] = ["host", "content-length", "expect"];
+fn is_written_later(name: &str) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        4 => is("host"),
+        6 => is("expect"),
+        14 => is("content-length"),
+        _ => false,
+    }
+}
 
 /// `Via`, `Forwarded` and the `X-Forwarded-*` family.
 fn describe_the_way(request: &RequestHead<'_>, server_name: &str, out: &mut PackedFields) {
@@ -305,7 +328,11 @@ fn describe_the_way(request: &RequestHead<'_>, server_name: &str, out: &mut Pack
     let address = transform::address_text(client);
     let told = Told::read(request.peer.trust, request.fields);
     let (address, authority) = (address.as_bytes(), told.authority(request));
-    out.append_to_list("x-forwarded-for", &[address]);
+    match request.peer.trust {
+        // What it says itself is not forwarded.
+        Trust::Untrusted => out.push("x-forwarded-for", address),
+        Trust::Trusted => out.append_to_list("x-forwarded-for", &[address]),
+    }
     way::describe(request, &authority, &told, out);
     let scheme = request.scheme.as_str().as_bytes();
     let rest = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];

@@ -8,7 +8,7 @@ reason_codes! {
         KnownUncacheable = "known-uncacheable", "", "A response for this key could not be stored a short while ago (`uncacheable_for`).";
         Upgrade = "upgrade", "RFC 9110 section 7.8", "The request asks for another protocol, such as WebSocket.";
         RequestContent = "request-content", "RFC 9111 section 4", "The request has content, which takes no part in the cache key.";
-        QueryContent = "query-content", "RFC 10008 section 2.7", "The content of the QUERY is larger than what takes part in a cache key (`query_content_bytes_max`).";
+        QueryContent = "query-content", "RFC 10008 section 2.7", "The content of the QUERY is larger than what takes part in a cache key (`query_content_bytes_max`), or there is no memory for it.";
         QueryUntyped = "query-untyped", "RFC 10008 section 2", "The QUERY doesn't say in one `Content-Type` what its content is.";
         CollapseGivenUp = "collapse-given-up", "", "Waiting for another request's forward reached its limits.";
         CollapseFailed = "collapse-failed", "RFC 9111 section 4", "The forward that the request waited for, and the one that took its place, ended in a server error.";
@@ -38,10 +38,11 @@ reason_codes! {
         MissingAuthority = "missing-authority", "RFC 9113 section 8.3.1", "HTTP/2: the request has neither `:authority` nor `Host`.";
         NoSite = "no-site", "RFC 9110 section 15.5.20", "No site serves the host and path of the request.";
         OnlyIfCached = "only-if-cached", "RFC 9111 section 5.2.1.7", "The request wants a stored response, and none can be used.";
-        ProxyLoopDetected = "proxy-loop-detected", "RFC 9209 section 2.3", "The request goes in circles: `CDN-Loop` or `Via` names this gateway.";
+        ProxyLoopDetected = "proxy-loop-detected", "RFC 9209 section 2.3", "The request goes in circles: `CDN-Loop` has the number of this process (`instance`), or `Via` its `server_name` eight times.";
         RequestBodyTimeout = "request-body-timeout", "RFC 9110 section 15.5.9", "The request body did not arrive in time.";
         RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `body_bytes_max`.";
         RequestContentIncomplete = "request-content-incomplete", "", "The content of a QUERY broke off.";
+        UploadMemory = "upload-memory", "", "HTTP/2: `store.memory` has no room for what the origin leaves of a request body.";
         UnexpectedUpgrade = "unexpected-upgrade", "RFC 9110 section 7.8", "The origin switched protocols without being asked.";
     }
 }

@@ -22,6 +22,7 @@ use crate::config::{Site, XCache};
 use crate::fields::{Fields, PackedFields};
 use crate::origin::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
 use crate::route::LiveSite;
+use crate::server::readers::HeldBody;
 use crate::worker::Worker;
 
 /// A response, its body still to be read.
@@ -146,9 +147,33 @@ impl Body {
         }
     }
 
+    /// Bytes inside a record, which stays counted as long as they are there.
+    fn take_inline(&mut self) -> Option<Bytes> {
+        let Self::Inline { hit, start, end } = std::mem::replace(self, Self::Empty) else { return None };
+        let data = inline_slice(&hit, start, end)?;
+        Some(Bytes::from_owner(OfRecord { data, _hit: hit }))
+    }
+
     /// Whether bytes come from the origin for this client alone, so that a client that leaves ends them.
     pub(crate) fn is_private(&self) -> bool {
         matches!(self, Self::Origin(_) | Self::Ahead(_))
+    }
+
+    /// What a client that does not read on keeps in memory, where that may be much.
+    pub(crate) fn held(&self) -> Option<HeldBody> {
+        match self {
+            Self::Pieces(pieces) => {
+                let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+                pieces.back().map(|last| HeldBody::Segments { last: last.clone(), bytes })
+            }
+            Self::Fill(reader) | Self::Ahead(reader) => Some(HeldBody::Fill(Arc::clone(reader.fill()))),
+            Self::Empty
+            | Self::Inline { .. }
+            | Self::FillRanges(_)
+            | Self::Assembly(_)
+            | Self::Origin(_)
+            | Self::Tunnel(_) => None,
+        }
     }
 
     /// The client has not taken yet what came last. The origin need not wait for it.
@@ -187,11 +212,7 @@ impl Body {
     ) -> Result<Option<Slice>, BrokenBody> {
         match self {
             Self::Empty | Self::Tunnel(_) => Ok(None),
-            Self::Inline { hit, start, end } => {
-                let data = inline_slice(hit, *start, *end);
-                *self = Self::Empty;
-                Ok(data.map(Slice::from))
-            }
+            Self::Inline { .. } => Ok(self.take_inline().map(Slice::from)),
             Self::Pieces(pieces) => Ok(next_of(pieces, piece_max)),
             Self::Fill(reader) | Self::Ahead(reader) => match reader.chunk(piece_max).await? {
                 Some(data) => Ok(Some(data)),
@@ -204,6 +225,18 @@ impl Body {
             Self::Assembly(assembly) => assembly.data(piece_max).await,
             Self::Origin(response) => Ok(origin_data(&mut response.body, trailers).await?.map(Slice::from)),
         }
+    }
+}
+
+/// Keeps a record counted behind bytes of it.
+struct OfRecord {
+    data: Bytes,
+    _hit: Hit,
+}
+
+impl AsRef<[u8]> for OfRecord {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
     }
 }
 

@@ -73,9 +73,10 @@ impl Problem {
 
     /// The body of the response: nothing but the cause, and that only where it may be shown.
     pub(crate) fn body(&self, exposure: ErrorExposure) -> Bytes {
-        let phrase =
-            http::StatusCode::from_u16(self.status).ok().and_then(|status| status.canonical_reason());
-        let phrase = phrase.unwrap_or("error");
+        let phrase = match http1::reason_phrase(self.status) {
+            "" => "error",
+            phrase => phrase,
+        };
         match exposure {
             ErrorExposure::Hide => Bytes::from(format!("{} {phrase}\n", self.status)),
             ErrorExposure::Expose => {

@@ -1,11 +1,18 @@
 //! Which site, and which of its cache rules, a request belongs to.
 
+mod sites;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use caching::{StoredCredentialed, Timestamp};
 use telemetry::{OriginId, SiteId};
 
 use crate::config::{CacheRule, Config, Site};
+use crate::events::Warnings;
 use crate::origin::Origin;
+
+use self::sites::SiteIndex;
 
 /// A site with the living things that belong to it.
 pub(crate) struct LiveSite {
@@ -15,6 +22,7 @@ pub(crate) struct LiveSite {
     pub(crate) origin: Arc<Origin>,
     pub(crate) metrics: SiteId,
     pub(crate) origin_metrics: OriginId,
+    pub(crate) warnings: Warnings,
 }
 
 impl LiveSite {
@@ -25,7 +33,27 @@ impl LiveSite {
         origin_metrics: OriginId,
     ) -> Self {
         let rules = all_rules(config);
-        Self { config: Arc::clone(config), rules, origin, metrics, origin_metrics }
+        Self {
+            config: Arc::clone(config),
+            rules,
+            origin,
+            metrics,
+            origin_metrics,
+            warnings: Warnings::default(),
+        }
+    }
+
+    /// With the time since when its rules say which requests have credentials: that of the site it replaces, if both have one
+    /// answer for all requests and it is the same; otherwise that of the reload.
+    pub(crate) fn replacing(mut self, before: Option<&Self>, now: Timestamp) -> Self {
+        let answer = credentials_of_all(&self.rules);
+        let same = before.filter(|before| answer.is_some() && credentials_of_all(&before.rules) == answer);
+        let judged_since = match same {
+            Some(before) => before.rules[0].caching.judged_since,
+            None => now,
+        };
+        self.rules.iter_mut().for_each(|rule| rule.caching.judged_since = judged_since);
+        self
     }
 
     /// The first rule that fits, in the order of the file.
@@ -36,6 +64,16 @@ impl LiveSite {
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
         &self.rules[index.0]
     }
+}
+
+/// Which requests have credentials and what becomes of their answers, if all rules say the same.
+fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeSet<String>)> {
+    let names = |rule: &CacheRule| {
+        rule.caching.credential_fields.iter().map(|name| name.to_ascii_lowercase()).collect::<BTreeSet<_>>()
+    };
+    let mut answers = rules.iter().map(|rule| (rule.caching.credentialed, names(rule)));
+    let first = answers.next()?;
+    answers.all(|answer| answer == first).then_some(first)
 }
 
 /// The site's rules, and behind them the built-in one that takes what is left.
@@ -60,10 +98,8 @@ pub fn route_of(
     method: &str,
     path_and_query: &str,
 ) -> Option<(String, CacheRule)> {
-    let path = path_and_query.split('?').next().unwrap_or_default();
-    let mut sites: Vec<_> = config.sites.iter().collect();
-    sites.sort_by_key(|site| longest_prefix_first(site));
-    let site = closest(&sites, |site| site, authority, path)?;
+    let sites = SiteIndex::new(config.sites.iter().map(AsRef::as_ref));
+    let site = &config.sites[sites.closest(host_of(authority), path_and_query)?];
     let mut rules = all_rules(site);
     let rule = first_fit(&rules, method, path_and_query);
     Some((site.name.clone(), rules.swap_remove(rule)))
@@ -73,42 +109,27 @@ pub fn route_of(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleIndex(usize);
 
-/// All sites, in the order in which they are tried.
+/// All sites, and which of them is for whom.
 pub(crate) struct Routes {
     sites: Vec<Arc<LiveSite>>,
+    index: SiteIndex,
 }
 
 impl Routes {
-    /// Orders sites so that the first match is the right one: exact hosts before wildcards before any
-    /// host, then longer path prefixes first, then the order of the file.
-    pub(crate) fn new(mut sites: Vec<Arc<LiveSite>>) -> Self {
-        sites.sort_by_key(|site| longest_prefix_first(&site.config));
-        Self { sites }
+    pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
+        let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
+        Self { sites, index }
+    }
+
+    /// The site of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<&LiveSite> {
+        self.sites.iter().find(|site| site.config.name == name).map(|site| &**site)
     }
 
     /// The site for a host (with or without port) and a path; a query behind it makes no difference.
     pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
-        closest(&self.sites, |site| &site.config, authority, path_and_query)
+        self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
     }
-}
-
-fn longest_prefix_first(site: &Site) -> std::cmp::Reverse<usize> {
-    std::cmp::Reverse(site.path_prefix.len())
-}
-
-fn closest<'a, T>(
-    sites: &'a [T],
-    config: impl Fn(&T) -> &Site,
-    authority: &str,
-    path: &str,
-) -> Option<&'a T> {
-    let host = host_of(authority);
-    let fits = |site: &&T| has_prefix(path, &config(site).path_prefix);
-    let candidates = sites.iter().filter(fits);
-    candidates
-        .filter_map(|site| Some((specificity(&config(site).hosts, host)?, site)))
-        .min_by_key(|(specificity, _)| *specificity)
-        .map(|(_, site)| site)
 }
 
 /// The host of an authority, without port; brackets of IPv6 literals stay.
@@ -122,41 +143,6 @@ pub(crate) fn host_of(authority: &str) -> &str {
         Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
         _ => authority,
     }
-}
-
-/// How closely `host` is named: smaller is closer; `None` is not at all.
-fn specificity(hosts: &[String], host: &str) -> Option<usize> {
-    const WILDCARD: usize = 1 << 16;
-    const ANY_HOST: usize = usize::MAX;
-    if hosts.is_empty() {
-        return Some(ANY_HOST);
-    }
-    hosts
-        .iter()
-        .filter_map(|pattern| match pattern.strip_prefix("*.") {
-            None => pattern.eq_ignore_ascii_case(host).then_some(0),
-            // Longer wildcards are closer.
-            Some(suffix) => is_subdomain(host, suffix).then(|| WILDCARD - suffix.len().min(WILDCARD - 1)),
-        })
-        .min()
-}
-
-fn is_subdomain(host: &str, suffix: &str) -> bool {
-    let Some(cut) = host.len().checked_sub(suffix.len() + 1) else { return false };
-    cut > 0
-        && host.is_char_boundary(cut)
-        && host.as_bytes()[cut] == b'.'
-        && host[cut + 1..].eq_ignore_ascii_case(suffix)
-}
-
-/// Whether `path` lies under `prefix`, on a segment boundary: `/shop` covers `/shop` and `/shop/x`, not `/shopping`.
-fn has_prefix(path: &str, prefix: &str) -> bool {
-    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    //= RFC 9112 section 3.2.4: asterisk-form is only used for a server-wide OPTIONS
-    if path == "*" {
-        return prefix.is_empty();
-    }
-    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
 }
 
 /// `path_and_query` without the site's prefix; always starts with `/`.
@@ -174,22 +160,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_end_on_segments() {
-        for (path, prefix, expected) in [
-            ("/shop", "/shop", true),
-            ("/shop/x", "/shop", true),
-            ("/shop?x", "/shop/", true),
-            ("/shopping", "/shop", false),
-            ("/", "/", true),
-            ("/anything", "/", true),
-            ("*", "/", true),
-            ("*", "/shop", false),
-        ] {
-            assert_eq!(has_prefix(path, prefix), expected, "{path} under {prefix}");
-        }
-    }
-
-    #[test]
     fn stripped_paths_start_with_a_slash() {
         for (path, prefix, expected) in [
             ("/shop/x?y=/shop", "/shop", "/x?y=/shop"),
@@ -199,19 +169,6 @@ mod tests {
         ] {
             assert_eq!(strip_prefix(path, prefix), expected);
         }
-    }
-
-    #[test]
-    fn closer_host_patterns_win() {
-        let hosts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(specificity(&hosts(&["a.example"]), "A.example"), Some(0));
-        assert_eq!(specificity(&hosts(&["*.example"]), "example"), None);
-        assert!(
-            specificity(&hosts(&["*.b.example"]), "a.b.example")
-                < specificity(&hosts(&["*.example"]), "a.b.example")
-        );
-        assert!(specificity(&hosts(&["*.example"]), "a.example") < specificity(&[], "a.example"));
-        assert_eq!(specificity(&hosts(&["*.example"]), "badexample"), None);
     }
 
     #[test]

@@ -23,17 +23,25 @@ pub(crate) enum Purpose {
     PassOn,
 }
 
-/// Fields that ask for something other than the complete current response.
-const PRECONDITIONS: [&str; 6] =
-    ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range"];
+/// Whether a field, in lower case, asks for something other than the complete current response.
+fn is_precondition(name: &[u8]) -> bool {
+    match name.len() {
+        5 => name == b"range",
+        8 => name == b"if-match" || name == b"if-range",
+        13 => name == b"if-none-match",
+        17 => name == b"if-modified-since",
+        19 => name == b"if-unmodified-since",
+        _ => false,
+    }
+}
 
 /// The field lines of a request to the origin.
 pub(crate) fn request_fields(request: &Inbound, instance: &Instance, purpose: Purpose) -> PackedFields {
     let mut fields = request.to_sent();
     reduce_codings(&mut fields, request.rule());
-    if purpose == Purpose::Store {
+    if purpose == Purpose::Store && fields.has_any(is_precondition) {
         //= RFC 9111 section 4.3.2: preconditions where nothing is stored
-        fields.retain(|name| !PRECONDITIONS.iter().any(|known| known.as_bytes() == name));
+        fields.retain(|name| !is_precondition(name));
     }
     fields.append_to_list(loops::FIELD, &instance.element(&request.config().server_name));
     fields

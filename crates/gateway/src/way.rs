@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use caching::unkeyed::{FieldClass, SchemeForm, class_of};
+use caching::unkeyed::{FieldClass, SchemeForm, class_of, is_spelled_oddly};
 use caching::{FieldLine, authority, fields};
 use http1::Authority;
 
@@ -114,9 +114,11 @@ fn told_scheme(lines: &[FieldLine<'_>]) -> Option<Scheme> {
 }
 
 fn scheme_lines<'a>(lines: &'a [FieldLine<'a>]) -> impl Iterator<Item = (&'a str, SchemeForm, &'a [u8])> {
-    lines.iter().filter(|(name, _)| !name.contains('_')).filter_map(|(name, value)| match class_of(name) {
-        FieldClass::Scheme(form) => Some((*name, form, *value)),
-        _ => None,
+    lines.iter().filter(|(name, _)| !is_spelled_oddly(name)).filter_map(|(name, value)| {
+        match class_of(name) {
+            FieldClass::Scheme(form) => Some((*name, form, *value)),
+            _ => None,
+        }
     })
 }
 

@@ -17,12 +17,13 @@ use tokio::sync::{Notify, mpsc};
 use crate::cache::epochs::Epochs;
 use crate::cache::flight::Flights;
 use crate::cache::stored::Primary;
-use crate::config::Config;
+use crate::config::{ClientLimits, Config, ListenerConfig};
 use crate::explain::Errand;
 use crate::loops::Instance;
 use crate::origin::Origins;
 use crate::route::Routes;
 use crate::server::doorway::Doorway;
+use crate::server::readers::Readers;
 
 /// The configuration in force and what was built from it. Replaced as a whole by a reload; a request keeps the
 /// one that it began with.
@@ -32,6 +33,13 @@ pub(crate) struct Live {
     pub(crate) cache_name: CacheName,
     /// By listener, in the order of the configuration.
     pub(crate) tls: Vec<Option<Arc<rustls::ServerConfig>>>,
+}
+
+impl Live {
+    /// A listener; a reload that removes some leaves the last one's settings to connections of those.
+    pub(crate) fn listener(&self, index: usize) -> &ListenerConfig {
+        &self.config.listeners[index.min(self.config.listeners.len() - 1)]
+    }
 }
 
 /// State of all workers.
@@ -46,9 +54,21 @@ pub(crate) struct Shared {
     /// How this process knows what it forwarded.
     pub(crate) instance: Instance,
     pub(crate) doorway: Doorway,
+    pub(crate) readers: Readers,
     pub(crate) drain: Drain,
     /// Questions for the first worker.
     pub(crate) errands: mpsc::Sender<Errand>,
+}
+
+impl Worker {
+    /// A response found no room: a client that leaves too much unread gives some.
+    pub(crate) fn make_room(&self, limits: &ClientLimits) {
+        let percent = limits.client_share_percent as u64;
+        // Who may have all is above no share, also where small bodies got more than the half that fills may have.
+        if percent < 100 {
+            self.shared.readers.make_room(self.shared.memory.budget().filling_bytes_max() / 100 * percent);
+        }
+    }
 }
 
 /// The way to a stop: readiness is gone, then idle connections end, then those in use as their requests finish.

@@ -222,13 +222,17 @@ fn is_end_to_end(option: &[u8]) -> bool {
     END_TO_END_PREFIXES.iter().any(begins) || END_TO_END.iter().any(|name| option.eq_ignore_ascii_case(name))
 }
 
-const END_TO_END_PREFIXES: [&[u8]; 5] = [b"accept", b"access-control-", b"content-", b"if-", b"sec-"];
-const END_TO_END: [&[u8]; 16] = [
+const END_TO_END_PREFIXES: [&[u8]; 6] =
+    [b"accept", b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-"];
+/// What tells of loops stays too: `CDN-Loop` (RFC 8586 section 2) and `Via`.
+const END_TO_END: [&[u8]; 20] = [
     b"authorization",
     b"cache-control",
+    b"cdn-loop",
     b"cookie",
     b"date",
     b"expect",
+    b"forwarded",
     b"from",
     b"host",
     b"max-forwards",
@@ -240,6 +244,8 @@ const END_TO_END: [&[u8]; 16] = [
     b"referer",
     b"user-agent",
     b"vary",
+    b"via",
+    b"x-real-ip",
 ];
 
 /// Digits only: no sign, no list, no whitespace inside, nothing else that number parsers of languages take.

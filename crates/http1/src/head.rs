@@ -24,7 +24,8 @@ pub struct Head<'b, 'l> {
     /// The effective authority, from the target or else from Host. [`Authority::EMPTY`] for HTTP/1.0 without Host,
     /// and for an empty Host with asterisk-form.
     pub authority: Authority<'b>,
-    /// Starts with `/`; `*` for a server-wide OPTIONS; empty for authority-form. No decoding, no normalisation.
+    /// Starts with `/`, or in absolute-form with `?` where the path is empty, which means `/`; `*` for a server-wide OPTIONS;
+    /// empty for authority-form. No decoding, no normalisation.
     pub path_and_query: &'b str,
     /// The version of the request.
     pub version: Version,

@@ -28,7 +28,6 @@
 //! | HTTP/1.2 to HTTP/1.9 (2.3) | its framing would be a guess |
 //! | `#` or bytes outside visible ASCII in the target (3.2) | others cut there |
 //! | percent-encoding or sub-delimiters (comma) in a host (RFC 9110 4.2) | others decode or split |
-//! | a query without a path in absolute-form | borrowed text cannot have a `/` put into it |
 //! | an expectation other than 100-continue (RFC 9110 10.1.1) | the client relies on it |
 //!
 //! Refused because the RFCs say so: whitespace before a colon, after the line's start or around the request line's

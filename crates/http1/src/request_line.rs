@@ -107,9 +107,8 @@ impl<'b> Target<'b> {
             "" if method == "OPTIONS" => "*",
             //= RFC 9110 section 4.2.3: http(s) normalization and comparison
             "" => "/",
-            path if path.starts_with('/') => path,
-            // A query without a path would need a path put before it, which borrowed text cannot have.
-            _ => return Err(RequestError::InvalidTarget),
+            // A query without a path lacks its `/`, which borrowed text cannot get.
+            path => path,
         };
         Ok(Self {
             form: TargetForm::Absolute,

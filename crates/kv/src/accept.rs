@@ -18,6 +18,8 @@ use crate::transport::Transport;
 pub(crate) struct Door {
     pub(crate) listener: TcpListener,
     pub(crate) security: Security,
+    /// Whether clients may wait that no event will tell of.
+    pub(crate) is_asked: bool,
 }
 
 /// Why not. The client is told the text of the first two.
@@ -89,7 +91,8 @@ fn check(client: SocketAddr, shared: &Shared, limits: &Limits) -> Result<(), Ref
         return Err(Refusal::Protected);
     }
     // Who has not been let in yet makes way: they could otherwise keep out everybody.
-    if shared.clients.count() >= limits.clients_max && !shared.end_oldest_stranger() {
+    let staying = shared.clients.count().saturating_sub(shared.strangers.ending());
+    if staying >= limits.clients_max && !shared.end_oldest_stranger() {
         return Err(Refusal::ClientsOverLimit);
     }
     Ok(())

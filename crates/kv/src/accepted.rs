@@ -20,6 +20,8 @@ pub(crate) struct Accepted {
 enum Values {
     Flag,
     Number(i64, i64),
+    /// Any number that is not negative; the nearest of these is told.
+    Nearest(i64, i64),
     Bytes,
     Words(&'static [&'static str]),
     Text,
@@ -33,12 +35,21 @@ enum Values {
 #[derive(Debug, Default)]
 pub(crate) struct Choices(Mutex<BTreeMap<&'static str, String>>);
 
-/// Bytes of all choices together: texts may be of any length otherwise.
-const TEXT_BYTES_MAX: usize = 1024;
+/// Bytes of the text of one choice: it may be of any length otherwise.
+pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 
 impl Choices {
     pub(crate) fn get(&self, setting: &Accepted) -> String {
         self.0.lock().get(setting.name).map_or_else(|| setting.default.to_owned(), Clone::clone)
+    }
+
+    /// By its name: of one that there is.
+    pub(crate) fn of(&self, name: &str) -> String {
+        ACCEPTED
+            .iter()
+            .find(|setting| setting.name == name)
+            .map(|setting| self.get(setting))
+            .unwrap_or_default()
     }
 
     /// Takes a value, or says why not in the words of Redis.
@@ -58,6 +69,9 @@ impl Accepted {
             Values::Flag if matches!(lower.as_str(), "yes" | "no") => Ok(lower),
             Values::Flag => Err("argument must be 'yes' or 'no'".to_owned()),
             Values::Number(least, most) => number(value, least, most).map(|number| number.to_string()),
+            Values::Nearest(least, most) => {
+                number(value, 0, INT_MAX).map(|number| number.clamp(least, most).to_string())
+            }
             Values::Bytes => memory(value).map(|bytes| bytes.to_string()),
             Values::Words(words) if words.contains(&lower.as_str()) => Ok(lower),
             Values::Words(words) => {
@@ -132,7 +146,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     accepted("hash-max-ziplist-entries", "512", Values::Number(0, i64::MAX)),
     accepted("hash-max-ziplist-value", "64", Values::Bytes),
     accepted("hll-sparse-max-bytes", "3000", Values::Bytes),
-    accepted("hz", "10", Values::Number(0, INT_MAX)),
+    accepted("hz", "10", Values::Nearest(1, 500)),
     accepted("ignore-warnings", "", Values::Text),
     accepted("jemalloc-bg-thread", "yes", Values::Flag),
     accepted("latency-tracking", "yes", Values::Flag),
@@ -247,6 +261,9 @@ mod tests {
         check("latency-tracking", "NO", Ok("no"));
         check("latency-tracking", "maybe", Err("argument must be 'yes' or 'no'"));
         check("maxmemory-samples", "10", Ok("10"));
+        check("hz", "0", Ok("1"));
+        check("hz", "1000", Ok("500"));
+        check("hz", "-1", Err("argument must be between 0 and 2147483647 inclusive"));
         check("maxmemory-samples", "0", Err("argument must be between 1 and 2147483647 inclusive"));
         check("repl-backlog-size", "1mb", Ok("1048576"));
         check("loglevel", "debug", Ok("debug"));

@@ -58,6 +58,8 @@ pub(crate) struct Facts {
     pub(crate) unread_bytes: AtomicUsize,
     /// Replies that the client has not read.
     pub(crate) unsent_bytes: AtomicUsize,
+    /// What the server remembers for it: what it watches, what it has subscribed to, prefixes, names.
+    pub(crate) kept_bytes: AtomicUsize,
     /// Channels, patterns and shard channels.
     pub(crate) subscribed: [AtomicUsize; 3],
     /// Not closed when buffers take too much: CLIENT NO-EVICT.
@@ -71,7 +73,7 @@ pub(crate) struct Facts {
 /// What is to be sent to a client that is no reply.
 #[derive(Debug, Default)]
 struct Mailbox {
-    bytes: Vec<u8>,
+    messages: Output,
     /// The connection has ended: nobody will read it.
     is_closed: bool,
     /// Since when more waits than may wait for long.
@@ -84,6 +86,12 @@ pub(crate) struct Names {
     pub(crate) name: Vec<u8>,
     pub(crate) library: Vec<u8>,
     pub(crate) library_version: Vec<u8>,
+}
+
+impl Names {
+    pub(crate) fn bytes(&self) -> usize {
+        [&self.name, &self.library, &self.library_version].iter().map(|name| name.capacity()).sum()
+    }
 }
 
 /// Where a connection is looked after.
@@ -129,9 +137,13 @@ impl Clients {
         self.open.lock().values().cloned().collect()
     }
 
-    /// The one whose buffers take most, among those that are not to be closed yet.
-    pub(crate) fn largest(&self) -> Option<Arc<Client>> {
+    /// The one whose buffers take most, among those that are not to be closed yet; none where those that are take so much already.
+    pub(crate) fn largest_beyond(&self, bytes: usize) -> Option<Arc<Client>> {
         let open = self.open.lock();
+        let closing = open.values().filter(|client| client.is_killed());
+        if closing.map(|client| client.buffers_bytes()).sum::<usize>() >= bytes {
+            return None;
+        }
         open.values()
             .filter(|client| !client.is_killed() && !client.facts.is_kept.load(Relaxed))
             .max_by_key(|client| client.buffers_bytes())
@@ -194,20 +206,22 @@ impl Client {
     }
 
     /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far. `account` learns how many bytes
-    /// of memory that takes, before anybody can give them back. Where more waits for it than may, it is not posted.
-    pub(crate) fn post(&self, message: &[u8], limits: &Limits, account: impl FnOnce(usize)) -> Backlog {
+    /// of memory that takes, before anybody can give them back: none for what is shared with others. Where more waits for it than may, it is not
+    /// posted.
+    pub(crate) fn post(&self, message: &Output, limits: &Limits, account: impl FnOnce(usize)) -> Backlog {
         let mut mailbox = self.mailbox.lock();
         if mailbox.is_closed {
             return Backlog::Fine;
         }
-        let waiting_bytes = mailbox.bytes.len() + message.len() + self.facts.unsent_bytes.load(Relaxed);
+        let waiting_bytes = mailbox.messages.sent_bytes() + message.sent_bytes();
+        let waiting_bytes = waiting_bytes + self.facts.unsent_bytes.load(Relaxed);
         let backlog = mailbox.look(waiting_bytes, &limits.messages);
         if backlog == Backlog::OverLimit {
             return backlog;
         }
-        let before_bytes = mailbox.bytes.capacity();
-        mailbox.bytes.extend_from_slice(message);
-        account(mailbox.bytes.capacity() - before_bytes);
+        let before_bytes = mailbox.messages.held_bytes();
+        mailbox.messages.post(message);
+        account(mailbox.messages.held_bytes() - before_bytes);
         let is_known = self.has_mail.swap(true, SeqCst);
         drop(mailbox);
         if !is_known {
@@ -219,7 +233,8 @@ impl Client {
     /// Whether it has too much to read, with so many bytes more.
     pub(crate) fn backlog(&self, more_bytes: usize, limits: &Limits) -> Backlog {
         let mut mailbox = self.mailbox.lock();
-        let waiting_bytes = mailbox.bytes.len() + more_bytes + self.facts.unsent_bytes.load(Relaxed);
+        let waiting_bytes =
+            mailbox.messages.sent_bytes() + more_bytes + self.facts.unsent_bytes.load(Relaxed);
         mailbox.look(waiting_bytes, if self.listens() { &limits.messages } else { &limits.replies })
     }
 
@@ -231,17 +246,18 @@ impl Client {
     pub(crate) fn take_mail(&self, out: &mut Output) -> usize {
         let mut mailbox = self.mailbox.lock();
         self.has_mail.store(false, SeqCst);
-        let bytes = std::mem::take(&mut mailbox.bytes);
+        let messages = std::mem::take(&mut mailbox.messages);
         drop(mailbox);
-        out.extend_from_slice(&bytes);
-        bytes.capacity()
+        let bytes = messages.held_bytes();
+        out.append(messages);
+        bytes
     }
 
     /// Nothing can be posted any more; how many bytes of memory are free then.
     pub(crate) fn close_mailbox(&self) -> usize {
         let mut mailbox = self.mailbox.lock();
         mailbox.is_closed = true;
-        std::mem::take(&mut mailbox.bytes).capacity()
+        std::mem::take(&mut mailbox.messages).held_bytes()
     }
 
     /// To how many channels, patterns and shard channels.
@@ -260,12 +276,13 @@ impl Client {
     }
 
     pub(crate) fn buffers_bytes(&self) -> usize {
-        self.facts.unread_bytes.load(Relaxed) + self.unsent_bytes()
+        let facts = &self.facts;
+        facts.unread_bytes.load(Relaxed) + facts.kept_bytes.load(Relaxed) + self.unsent_bytes()
     }
 
     /// Replies and messages that it has not read.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.facts.unsent_bytes.load(Relaxed) + self.mailbox.lock().bytes.capacity()
+        self.facts.unsent_bytes.load(Relaxed) + self.mailbox.lock().messages.sent_bytes()
     }
 
     /// Whether it has said nothing for so long, and does not listen either.
@@ -276,6 +293,11 @@ impl Client {
     /// Ends the connection, as soon as its worker comes to it.
     pub(crate) fn kill(&self) {
         self.is_killed.store(true, SeqCst);
+        self.call();
+    }
+
+    /// Lets its worker come to it.
+    pub(crate) fn call(&self) {
         self.place.worker.call(self.place.number);
     }
 

@@ -10,6 +10,7 @@ use crate::endings::Ending;
 use crate::limits::{Limits, OutputLimit};
 use crate::output::{Output, Sent, Unsent};
 use crate::session::Session;
+use crate::shared::Shared;
 use crate::strangers;
 use crate::transport::{self, Transport};
 
@@ -28,6 +29,10 @@ pub(crate) struct Connection {
     /// An event told that the client sends no more: no other will, so what was read is not all until the end is read too.
     is_ending: bool,
     standing: Standing,
+    /// Whether it is in the line of those that have not been let in.
+    pub(crate) is_in_line: bool,
+    /// Whether something was sent to it, which it may not have read.
+    was_told: bool,
     /// Of its buffers, as the server knows them.
     accounted_bytes: usize,
 }
@@ -53,8 +58,9 @@ pub(crate) enum Then {
     Alone,
     /// Go on when CLIENT PAUSE is over.
     Later,
-    /// Everything was said: close it when the client has read that.
+    /// Nothing more will be said: close it when the client has read what was.
     Leave,
+    /// The client is gone.
     Close,
 }
 
@@ -66,8 +72,8 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new() -> Self {
-        Self { input: vec![0; INPUT_BYTES], output: Output::with_capacity(OUTPUT_BYTES) }
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self { input: vec![0; INPUT_BYTES], output: Output::of_worker(OUTPUT_BYTES, shared) }
     }
 }
 
@@ -78,8 +84,16 @@ pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 impl Connection {
     pub(crate) fn new(transport: Transport, session: Session) -> Self {
         let conversation = Conversation::new(session);
-        let (unsent, standing) = (Unsent::default(), Standing::Guest);
-        Self { transport, conversation, unsent, is_ending: false, standing, accounted_bytes: 0 }
+        Self {
+            transport,
+            conversation,
+            unsent: Unsent::default(),
+            is_ending: false,
+            standing: Standing::Guest,
+            is_in_line: false,
+            was_told: false,
+            accounted_bytes: 0,
+        }
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
@@ -91,6 +105,11 @@ impl Connection {
         self.is_ending = true;
     }
 
+    /// Whether its turn can wait for those of others: it has not been let in, and is not only to be closed.
+    pub(crate) fn can_wait(&self) -> bool {
+        self.standing != Standing::Guest && !self.client().is_killed()
+    }
+
     /// Whether nothing is under way that was read.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_flushed() && !self.conversation.has_rest()
@@ -98,26 +117,33 @@ impl Connection {
 
     /// Reads once, executes what is there, and writes the replies.
     pub(crate) fn turn(&mut self, context: &Context<'_>, buffers: &mut Buffers, limits: &Limits) -> Then {
-        let then = if self.client().is_killed() { Then::Close } else { self.go_on(context, buffers) };
+        let then = match self.client().is_killed() {
+            false => self.go_on(context, buffers),
+            true if self.was_told => Then::Leave,
+            // There is nothing that a reset could keep it from reading.
+            true => Then::Close,
+        };
         buffers.output.shrink(OUTPUT_BYTES);
         self.see_standing(context);
-        let bytes = self.conversation.unread_bytes() + self.unsent.held_bytes();
+        let unread_bytes = self.unread_bytes();
+        let bytes = unread_bytes + self.unsent.held_bytes();
         // While it does not read, what it is to read changes without its memory.
         if bytes != self.accounted_bytes || !self.unsent.is_empty() {
             self.account(bytes, context);
         }
-        match self.excess(context, limits) {
+        match self.excess(unread_bytes, context, limits) {
             None => then,
             Some(ending) => {
                 context.shared.endings.add(ending);
-                Then::Close
+                Then::Leave
             }
         }
     }
 
     /// Whether it is let in by now: it has given the password, or said RESET since.
     pub(crate) fn see_standing(&mut self, context: &Context<'_>) {
-        let is_stranger = self.conversation.is_of_stranger() || self.transport.is_handshaking();
+        let is_unknown = self.conversation.is_of_stranger() && context.shared.needs_password();
+        let is_stranger = is_unknown || self.transport.is_handshaking();
         if is_stranger == (self.standing == Standing::Guest) {
             self.account(0, context);
             let strangers = &context.shared.strangers;
@@ -135,15 +161,21 @@ impl Connection {
     }
 
     /// What it has too much of, to be closed for it.
-    fn excess(&self, context: &Context<'_>, limits: &Limits) -> Option<Ending> {
-        let client = self.client();
-        if self.conversation.unread_bytes() > limits.query_bytes_max {
-            tracing::warn!(client = %client.ends.client, "closed: its request is above the limit of the query buffer");
+    #[inline]
+    fn excess(&self, unread_bytes: usize, context: &Context<'_>, limits: &Limits) -> Option<Ending> {
+        if unread_bytes > limits.query_bytes_max {
+            tracing::warn!(client = %self.client().ends.client, "closed: its request is above the limit of the query buffer");
             return Some(Ending::Request);
         }
+        // Most clients read what they are sent: that is seen at once.
+        if self.unsent.is_empty() { None } else { self.excess_of_unsent(context, limits) }
+    }
+
+    fn excess_of_unsent(&self, context: &Context<'_>, limits: &Limits) -> Option<Ending> {
+        let client = self.client();
         let is_listening = client.listens();
         let limit = if is_listening { &limits.messages } else { &limits.replies };
-        if self.unsent.is_empty() || *limit == OutputLimit::default() {
+        if *limit == OutputLimit::default() {
             return None;
         }
         match client.backlog(0, limits) {
@@ -160,11 +192,14 @@ impl Connection {
     }
 
     fn go_on(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {
-        if self.flush().is_err() {
-            return Then::Close;
-        }
         if !self.is_flushed() {
-            return Then::Wait;
+            context.statistics.writes.add(1);
+            if self.flush().is_err() {
+                return Then::Close;
+            }
+            if !self.is_flushed() {
+                return Then::Wait;
+            }
         }
         if self.conversation.session.is_over {
             return Then::Leave;
@@ -202,6 +237,7 @@ impl Connection {
             Ok(0) => Then::Close,
             Ok(bytes) => {
                 context.statistics.input_bytes.add(bytes as u64);
+                context.statistics.reads.add(1);
                 let then = self.say(&shared[..bytes.min(shared.len())], context, output);
                 // A client that does not read its replies is waited for, whatever it has sent.
                 let is_more = (bytes == room || self.is_ending) && self.is_flushed();
@@ -209,6 +245,8 @@ impl Connection {
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Then::Wait,
             Err(error) if error.kind() == ErrorKind::Interrupted => Then::Again,
+            // What came is not TLS, or not what a client may say in it: an alert tells so.
+            Err(error) if error.kind() == ErrorKind::InvalidData => Then::Leave,
             Err(_) => Then::Close,
         }
     }
@@ -223,6 +261,8 @@ impl Connection {
                 self.conversation.hear(input, &Context { output_bytes_max, ..*context }, output)
             }
         };
+        // Who reads that the password was right may connect again at once, and must not have to make way for it.
+        self.see_standing(context);
         context.statistics.output_bytes.add(output.sent_bytes() as u64);
         if self.send(output, context).is_err() {
             return Then::Close;
@@ -239,7 +279,11 @@ impl Connection {
 
     /// Writes what the socket takes, and keeps the rest.
     fn send(&mut self, output: &mut Output, context: &Context<'_>) -> io::Result<()> {
+        self.was_told |= output.sent_bytes() > 0;
         let mut sent = Sent::default();
+        if !output.is_all(sent) {
+            context.statistics.writes.add(1);
+        }
         if self.unsent.is_empty() {
             write(&mut self.transport, output, &mut sent)?;
             if output.is_all(sent) {
@@ -261,9 +305,14 @@ impl Connection {
         if self.is_flushed() { Ok(()) } else { self.unsent.write(&mut self.transport) }
     }
 
+    /// Read, but not executed, or not even understood.
+    fn unread_bytes(&self) -> usize {
+        self.conversation.unread_bytes() + self.transport.unread_bytes()
+    }
+
     /// Tells the server how much memory it takes.
     fn account(&mut self, bytes: usize, context: &Context<'_>) {
-        let unread_bytes = self.conversation.unread_bytes();
+        let unread_bytes = self.unread_bytes();
         let facts = &self.client().facts;
         let unread_before_bytes = facts.unread_bytes.swap(unread_bytes, Relaxed);
         facts.unsent_bytes.store(self.unsent.bytes(), Relaxed);

@@ -109,6 +109,7 @@ impl Conversation {
     }
 
     /// Where to read to while a long argument is on its way.
+    #[inline]
     pub(crate) fn room(&mut self, read_bytes_max: usize) -> Option<&mut Vec<u8>> {
         self.body.as_mut()?.room(read_bytes_max)
     }
@@ -173,7 +174,7 @@ impl Conversation {
             if self.session.is_over {
                 break Pause::Over;
             }
-            if output.len() >= context.output_bytes_max {
+            if output.len() >= context.output_bytes_max || std::mem::take(&mut self.session.has_taken_long) {
                 break Pause::Full;
             }
             at += self.run_plain(&input[at..], context, output);
@@ -415,7 +416,8 @@ fn protocol_error(error: &DecodeError, request: &[u8]) -> String {
         // What nobody may send is told first.
         Problem::ElementsOverLimit { .. } | Problem::BulkOverLimit { .. } => {
             let limits = Limits { elements_max: i32::MAX as usize, ..Limits::default() };
-            RequestScanner::new(limits).scan(request).err().unwrap_or(*error)
+            let other = RequestScanner::new(limits).scan(request).err();
+            other.filter(|other| other.at <= error.at).unwrap_or(*error)
         }
         _ => *error,
     };

@@ -1,9 +1,52 @@
 //! Patterns as Redis reads them: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before what is meant as it is.
 
-/// Whether a pattern matches the whole text.
-///
-/// Takes at most the product of both lengths: a star that is followed by another never has to be tried again.
-pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+use thiserror::Error;
+
+/// Compares texts with patterns until that takes too long: at most the product of both lengths, but those can be large.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    /// How much more may be looked at than each text a few times.
+    steps_left: usize,
+}
+
+/// Who has asked is to ask for something simpler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("ERR the pattern takes too long to compare")]
+pub(crate) struct TooLong;
+
+/// For each text.
+const FREE_STEPS: usize = 64;
+/// Some hundredths of a second.
+const STEPS_MAX: usize = 1 << 23;
+
+impl Default for Matcher {
+    fn default() -> Self {
+        Self { steps_left: STEPS_MAX }
+    }
+}
+
+impl Matcher {
+    /// Whether a pattern matches the whole text; none does any more once all takes too long.
+    pub(crate) fn matches(&mut self, pattern: &[u8], text: &[u8]) -> bool {
+        let free = FREE_STEPS + 4 * text.len();
+        let mut left = free.saturating_add(self.steps_left);
+        let is_match = !self.is_exhausted() && matches(pattern, text, &mut left);
+        self.steps_left = self.steps_left.min(left);
+        is_match && !self.is_exhausted()
+    }
+
+    /// Whether all was compared to its end.
+    pub(crate) fn check(&self) -> Result<(), TooLong> {
+        if self.is_exhausted() { Err(TooLong) } else { Ok(()) }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.steps_left == 0
+    }
+}
+
+/// A star that is followed by another never has to be tried again. What is looked at is taken from `left`: nothing matches when that is none.
+fn matches(pattern: &[u8], text: &[u8], left: &mut usize) -> bool {
     if text.is_empty() {
         // Redis looks at nothing then, not even at stars.
         return pattern.is_empty();
@@ -12,17 +55,29 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     // Behind the last star, and where the text goes on that it leaves.
     let mut star: Option<(&[u8], usize)> = None;
     while at < text.len() {
+        let before = rest.len();
         if let Some(behind) = rest.strip_prefix(b"*") {
             (rest, star) = (behind, Some((behind, at)));
         } else if let Some(behind) = step(rest, text[at]) {
             (rest, at) = (behind, at + 1);
         } else if let Some((behind, from)) = star {
+            // A class was looked at to its end, all else at its begin.
+            *left = left.saturating_sub(class_bytes(rest));
             (rest, at, star) = (behind, from + 1, Some((behind, from + 1)));
         } else {
             return false;
         }
+        *left = left.saturating_sub(before.saturating_sub(rest.len()).max(1));
+        if *left == 0 {
+            return false;
+        }
     }
     rest.iter().all(|byte| *byte == b'*')
+}
+
+/// How many bytes of a pattern were looked at, where it begins with a class that does not match.
+fn class_bytes(pattern: &[u8]) -> usize {
+    pattern.strip_prefix(b"[").map_or(0, |rest| rest.len() - class(rest, 0).1.len())
 }
 
 /// What is left of a pattern whose first element matches the byte.
@@ -30,13 +85,16 @@ fn step(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     match pattern {
         [] => None,
         [b'?', rest @ ..] => Some(rest),
-        [b'[', rest @ ..] => class(rest, byte),
+        [b'[', rest @ ..] => {
+            let (is_in, behind) = class(rest, byte);
+            is_in.then_some(behind)
+        }
         [b'\\', literal, rest @ ..] | [literal, rest @ ..] => (*literal == byte).then_some(rest),
     }
 }
 
-/// What is left behind a class that has the byte. A class without an end reaches to the end of the pattern.
-fn class(pattern: &[u8], byte: u8) -> Option<&[u8]> {
+/// Whether a class has the byte, and what is left behind it. A class without an end reaches to the end of the pattern.
+fn class(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     let (mut rest, is_negated) = pattern.strip_prefix(b"^").map_or((pattern, false), |rest| (rest, true));
     let mut has = false;
     loop {
@@ -60,14 +118,21 @@ fn class(pattern: &[u8], byte: u8) -> Option<&[u8]> {
             }
         };
     }
-    (has != is_negated).then_some(rest)
+    (has != is_negated, rest)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
 
-    use super::matches;
+    use super::{Matcher, STEPS_MAX};
+
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        let mut matcher = Matcher::default();
+        let is_match = matcher.matches(pattern, text);
+        assert_eq!(matcher.steps_left, STEPS_MAX, "what is short is not counted");
+        is_match
+    }
 
     #[test]
     fn patterns_match_what_redis_matches() {
@@ -116,7 +181,20 @@ mod tests {
     fn many_stars_take_no_exponential_time() {
         let pattern = "a*".repeat(30) + "b";
         let begin = Instant::now();
-        assert!(!matches(pattern.as_bytes(), "a".repeat(10_000).as_bytes()));
+        assert!(!Matcher::default().matches(pattern.as_bytes(), "a".repeat(10_000).as_bytes()));
         assert!(begin.elapsed().as_secs() < 5);
+    }
+
+    #[test]
+    fn what_takes_too_long_is_not_compared_to_its_end() {
+        let long = [
+            ("*".to_owned() + &"a".repeat(1 << 19) + "b", "a".repeat(1 << 20)),
+            (format!("*[{}]c", "b".repeat(30_000)), "a".repeat(10_000)),
+        ];
+        for (pattern, text) in long {
+            let mut matcher = Matcher::default();
+            assert!(!matcher.matches(pattern.as_bytes(), text.as_bytes()));
+            assert!(matcher.is_exhausted() && !matcher.matches(b"*", b"a"));
+        }
     }
 }

@@ -129,7 +129,9 @@ impl Shared {
         }
         if flags.has(Flags::EVENTS) {
             for (channel, payload) in self.interests.events().messages(change, database, key) {
-                pubsub::publish(self, &channel, payload);
+                if let Err(error) = pubsub::publish(self, &channel, payload) {
+                    tracing::warn!(%error, "a keyspace notification is not told to all patterns");
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The longest common subsequence of two values.
 
-/// Pairs of bytes that are compared at most: 8192 of each value, a tenth of a second.
+/// Pairs of bytes that are compared at most: 8192 of each value, some tenths of a second.
 pub(crate) const CELLS_MAX: usize = 1 << 26;
 
 /// What two values have in common.

@@ -10,10 +10,12 @@ use mio::net::TcpStream;
 use crate::transport::Transport;
 
 /// How long a client may take to read its last reply.
-const WITHIN_MS: u64 = 2_000;
+pub(crate) const WITHIN_MS: u64 = 2_000;
 /// How much it may have sent meanwhile.
-const BYTES_MAX: usize = 16 << 20;
-/// Connections of a worker that end like this at a time; others end at once.
+pub(crate) const BYTES_MAX: usize = 16 << 20;
+/// Connections of all workers that end like this at a time: one for so many that may be open, and no more than so many. They have descriptors
+/// beside those.
+const SHARE: usize = 8;
 pub(crate) const LEAVING_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -21,6 +23,11 @@ pub(crate) struct Leaving {
     transport: Transport,
     until_ms: u64,
     left_bytes: usize,
+}
+
+/// How many connections of each worker may end like this at a time; for another, the oldest of them ends at once.
+pub(crate) fn count_max(clients_max: usize, workers: usize) -> usize {
+    ((clients_max / SHARE).min(LEAVING_MAX) / workers).max(1)
 }
 
 impl Leaving {
@@ -44,6 +51,11 @@ impl Leaving {
                 _ => return true,
             }
         }
+    }
+
+    /// When it is waited for no longer.
+    pub(crate) fn until_ms(&self) -> u64 {
+        self.until_ms
     }
 
     pub(crate) fn is_late(&self, now_ms: u64) -> bool {

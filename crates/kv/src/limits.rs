@@ -1,5 +1,6 @@
 //! What connections may take.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Limits of connections. Each can be changed while they are open.
@@ -17,13 +18,21 @@ pub struct Limits {
     pub messages: OutputLimit,
     /// Replies that another client has not read (`client-output-buffer-limit normal`).
     pub replies: OutputLimit,
-    /// Bytes that requests and replies of all clients take together (`maxmemory-clients`); no limit if zero. The client that has most is
-    /// closed.
-    pub buffers_bytes_max: usize,
+    /// What requests and replies of all clients take together (`maxmemory-clients`). The client that has most is closed.
+    pub buffers_max: BuffersLimit,
     /// Clients that have given no password, where one is needed, or not finished the handshake of TLS, are closed after so long; none if zero.
     pub auth: Duration,
     /// How many of those there are at once. The oldest is closed for a new one.
     pub strangers_max: usize,
+}
+
+/// What the buffers of all clients may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuffersLimit {
+    /// No limit if zero.
+    Bytes(usize),
+    /// Of `maxmemory`, as it is at the time; no limit where that has none.
+    Percent(u8),
 }
 
 /// What a client may leave unread. It is closed otherwise.
@@ -37,9 +46,30 @@ pub struct OutputLimit {
 }
 
 impl Limits {
-    /// What all buffers together may take.
-    pub(crate) fn buffers_bytes_max(&self) -> usize {
-        if self.buffers_bytes_max == 0 { usize::MAX } else { self.buffers_bytes_max }
+    /// What all buffers together may take, where so much may be stored.
+    pub(crate) fn buffers_bytes_max(&self, maxmemory: u64) -> usize {
+        match self.buffers_max {
+            BuffersLimit::Bytes(0) => usize::MAX,
+            BuffersLimit::Bytes(bytes) => bytes,
+            BuffersLimit::Percent(_) if maxmemory == u64::MAX => usize::MAX,
+            BuffersLimit::Percent(percent) => {
+                let bytes = (u128::from(maxmemory) * u128::from(percent) / 100) as usize;
+                bytes.max(BUFFERS_BYTES_LEAST)
+            }
+        }
+    }
+}
+
+/// A small part of a small memory would leave nobody enough to change it again; Redis has the same.
+const BUFFERS_BYTES_LEAST: usize = 128 << 10;
+
+impl fmt::Display for BuffersLimit {
+    /// As CONFIG GET tells it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{bytes}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
     }
 }
 
@@ -58,9 +88,28 @@ impl Default for Limits {
                 patience: Duration::from_secs(60),
             },
             replies: OutputLimit::default(),
-            buffers_bytes_max: 1 << 30,
+            buffers_max: BuffersLimit::Bytes(1 << 30),
             auth: Duration::from_secs(60),
             strangers_max: 1_000,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_goes_with_the_memory() {
+        let check = |buffers_max, maxmemory, expected| {
+            let limits = Limits { buffers_max, ..Limits::default() };
+            assert_eq!(limits.buffers_bytes_max(maxmemory), expected, "{buffers_max} of {maxmemory}");
+        };
+        check(BuffersLimit::Bytes(0), 1 << 30, usize::MAX);
+        check(BuffersLimit::Bytes(7), 1 << 30, 7);
+        check(BuffersLimit::Percent(5), 100 << 20, 5 << 20);
+        check(BuffersLimit::Percent(100), 1 << 40, 1 << 40);
+        check(BuffersLimit::Percent(1), 4 << 20, BUFFERS_BYTES_LEAST);
+        check(BuffersLimit::Percent(5), u64::MAX, usize::MAX);
     }
 }

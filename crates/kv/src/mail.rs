@@ -1,16 +1,19 @@
 //! Messages to other clients, written once for all who get the same.
 
+use std::cell::OnceCell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::clients::Client;
 use crate::output::Output;
-use crate::reply::{Reply, Version};
+use crate::posted::Posted;
+use crate::reply::{Reply, SHARED_FROM, Version};
 use crate::shared::Shared;
 
 /// A message in both protocols, as far as somebody gets it.
 pub(crate) struct Message<W> {
     write: W,
-    written: [Option<Vec<u8>>; 2],
+    written: [Option<Output>; 2],
 }
 
 impl<W: Fn(&mut Reply<'_>)> Message<W> {
@@ -25,13 +28,50 @@ impl<W: Fn(&mut Reply<'_>)> Message<W> {
         }
         let version = client.version();
         let (write, written) = (&self.write, &mut self.written[version.number() - 2]);
-        let bytes = written.get_or_insert_with(|| {
+        let message = written.get_or_insert_with(|| {
             let mut out = Output::default();
             write(&mut Reply { out: &mut out, version });
-            std::mem::take(out.bytes_mut())
+            shared.message(out)
         });
-        shared.post(client, bytes);
+        shared.post(client, message);
         true
+    }
+}
+
+/// A part of messages. A long one is in memory once for all of them.
+pub(crate) struct Part<'a> {
+    bytes: &'a [u8],
+    posted: OnceCell<Arc<Posted>>,
+}
+
+impl<'a> Part<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, posted: OnceCell::new() }
+    }
+
+    pub(crate) fn write(&self, reply: &mut Reply<'_>, shared: &Shared) {
+        if self.bytes.len() < SHARED_FROM {
+            reply.bulk(self.bytes);
+        } else {
+            reply.posted(self.posted.get_or_init(|| shared.posted(self.bytes.to_vec())));
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn posted(&self, bytes: Vec<u8>) -> Arc<Posted> {
+        Posted::new(bytes, self.buffered())
+    }
+
+    /// What is written may be sent to many: where it is long, they share it.
+    pub(crate) fn message(&self, mut written: Output) -> Output {
+        if written.has_values() || written.len() < SHARED_FROM {
+            return written;
+        }
+        let mut bytes = std::mem::take(written.bytes_mut());
+        bytes.shrink_to_fit();
+        written.share_message(&self.posted(bytes));
+        written
     }
 }
 

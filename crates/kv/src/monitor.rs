@@ -7,6 +7,7 @@ use engine::Database;
 use parking_lot::RwLock;
 
 use crate::clients::Client;
+use crate::output::Output;
 use crate::shared::Shared;
 
 /// Of all workers.
@@ -39,7 +40,9 @@ impl Shared {
         let bytes_max = self.limits().messages.bytes_max;
         let bytes_max = if bytes_max == 0 { usize::MAX } else { bytes_max };
         let origin = format!("{} {}", database.number(), client.ends.client);
-        let line = line(at, &origin, arguments, bytes_max);
+        let mut written = Output::default();
+        *written.bytes_mut() = line(at, &origin, arguments, bytes_max);
+        let line = self.message(written);
         for monitor in self.interests.monitors.0.read().iter().filter(|monitor| !monitor.is_killed()) {
             self.post(monitor, &line);
         }

@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrayvec::ArrayVec;
 use engine::Stored;
 
 use crate::connection;
 use crate::pins::{Pin, Pins};
+use crate::posted::Posted;
+use crate::shared::Shared as Server;
 use crate::transport::Transport;
 
 /// What is to be sent, in order.
@@ -20,7 +22,30 @@ pub(crate) struct Output {
     values: VecDeque<Placed>,
     /// Of all `values`, as far as they are to be sent.
     values_bytes: usize,
+    /// What the longest of the packed values takes that were placed since it was empty: one is unpacked at a time.
+    unpacked_bytes: usize,
+    meter: Meter,
 }
+
+/// Looks at an output that grows by what clients have chosen, now and then.
+#[derive(Debug)]
+struct Meter {
+    /// None: what is written has a limit of its own.
+    server: Option<Weak<Server>>,
+    looks_at_bytes: usize,
+    is_refused: bool,
+    /// What was there when it was refused: it is of no use any more.
+    refused_at: usize,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self { server: None, looks_at_bytes: usize::MAX, is_refused: false, refused_at: 0 }
+    }
+}
+
+/// Growth that is always possible, and steps in which more is looked at.
+const STEP_BYTES: usize = 256 << 10;
 
 /// A part of a value among the bytes. None is empty.
 #[derive(Debug)]
@@ -28,11 +53,22 @@ struct Placed {
     /// How many bytes stand before it.
     at: usize,
     range: Range<usize>,
-    /// While it waits for its client.
-    pin: Option<Pin>,
-    stored: Stored,
-    /// As it is sent. One that is packed is unpacked when its turn comes, when nothing is locked.
-    plain: Option<Arc<Vec<u8>>>,
+    shared: Shared,
+}
+
+/// What is sent without being copied.
+#[derive(Debug)]
+enum Shared {
+    /// With the engine.
+    Value {
+        /// While it waits for its client.
+        pin: Option<Pin>,
+        stored: Stored,
+        /// As it is sent. One that is packed is unpacked when its turn comes, when nothing is locked.
+        plain: Option<Arc<Vec<u8>>>,
+    },
+    /// With other clients.
+    Message(Arc<Posted>),
 }
 
 /// How much of an output was sent: of its bytes, and of the first value that is left.
@@ -46,8 +82,76 @@ pub(crate) struct Sent {
 const SLICES_MAX: usize = 64;
 
 impl Output {
-    pub(crate) fn with_capacity(bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
+    /// That of a worker: what clients ask for has to have room there.
+    pub(crate) fn of_worker(bytes: usize, server: &Arc<Server>) -> Self {
+        let meter = Meter {
+            server: Some(Arc::downgrade(server)),
+            looks_at_bytes: STEP_BYTES,
+            is_refused: false,
+            refused_at: 0,
+        };
+        Self { bytes: Vec::with_capacity(bytes), meter, ..Self::default() }
+    }
+
+    /// Whether so much more may be copied behind what is there. A command that was once refused is refused altogether.
+    #[inline]
+    pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
+        let bytes = self.bytes.len() + bytes;
+        bytes < self.meter.looks_at_bytes || self.grow(bytes)
+    }
+
+    /// Whether a packed value of so many bytes may be unpacked for what is there.
+    pub(crate) fn has_room_to_unpack(&mut self, bytes: usize) -> bool {
+        if bytes <= self.unpacked_bytes {
+            return true;
+        }
+        let has_room = self.look(self.bytes.len() + bytes);
+        if has_room {
+            self.unpacked_bytes = bytes;
+        }
+        has_room
+    }
+
+    /// By as much as may come before it is looked at again: a list that doubles would take twice as much in the end.
+    #[cold]
+    fn grow(&mut self, bytes: usize) -> bool {
+        let has_room = self.look(bytes);
+        if has_room {
+            let capacity = self.meter.looks_at_bytes.min(bytes + bytes / 8 + STEP_BYTES);
+            self.bytes
+                .reserve_exact(capacity.saturating_add(STEP_BYTES / 4).saturating_sub(self.bytes.len()));
+        }
+        has_room
+    }
+
+    #[cold]
+    fn look(&mut self, bytes: usize) -> bool {
+        let Some(server) = self.meter.server.as_ref().and_then(Weak::upgrade) else { return true };
+        if self.meter.is_refused {
+            // Lengths and numbers still come in between.
+            self.bytes.truncate(self.meter.refused_at);
+            return false;
+        }
+        self.meter.is_refused = !server.could_reply(0, bytes);
+        if self.meter.is_refused {
+            (self.meter.looks_at_bytes, self.meter.refused_at) = (0, self.bytes.len());
+            return false;
+        }
+        self.meter.looks_at_bytes = bytes + (bytes / 8).max(STEP_BYTES);
+        true
+    }
+
+    /// Whether something that the command has replied had no room: it must not change anything for which that would have been told.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.meter.is_refused
+    }
+
+    /// As [`Self::is_refused`], for the command's end. Another one may be asked for.
+    pub(crate) fn take_refusal(&mut self) -> bool {
+        if self.meter.is_refused {
+            self.meter.looks_at_bytes = STEP_BYTES;
+        }
+        std::mem::take(&mut self.meter.is_refused)
     }
 
     /// The bytes without the values: where the next reply begins.
@@ -56,6 +160,7 @@ impl Output {
         self.bytes.len()
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.values.is_empty()
     }
@@ -91,15 +196,49 @@ impl Output {
             return;
         }
         let plain = if let Stored::Plain(value) = &stored { Some(Arc::clone(value)) } else { None };
+        self.place(range, Shared::Value { pin: None, stored, plain });
+    }
+
+    /// Places a message that others get too behind what is there.
+    pub(crate) fn share_message(&mut self, message: &Arc<Posted>) {
+        self.place(0..message.bytes().len(), Shared::Message(Arc::clone(message)));
+    }
+
+    fn place(&mut self, range: Range<usize>, shared: Shared) {
         self.values_bytes += range.len();
-        self.values.push_back(Placed { at: self.bytes.len(), range, pin: None, stored, plain });
+        self.values.push_back(Placed { at: self.bytes.len(), range, shared });
+    }
+
+    /// Messages for one of those who get them: long ones are not copied.
+    pub(crate) fn post(&mut self, messages: &Self) {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(&messages.bytes);
+        for placed in &messages.values {
+            if let Shared::Message(message) = &placed.shared {
+                let (range, shared) = (placed.range.clone(), Shared::Message(Arc::clone(message)));
+                self.values_bytes += range.len();
+                self.values.push_back(Placed { at: before + placed.at, range, shared });
+            }
+        }
+    }
+
+    /// All that is in another output goes behind what is there.
+    pub(crate) fn append(&mut self, other: Self) {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.values_bytes += other.values_bytes;
+        self.values
+            .extend(other.values.into_iter().map(|placed| Placed { at: before + placed.at, ..placed }));
     }
 
     /// The value that stands there, if one does and it is the last.
     pub(crate) fn value_at(&mut self, at: usize) -> Option<Arc<Vec<u8>>> {
         let last = self.values.back_mut().filter(|placed| placed.at == at)?;
         last.unpack();
-        last.plain.clone()
+        match &last.shared {
+            Shared::Value { plain, .. } => plain.clone(),
+            Shared::Message(_) => None,
+        }
     }
 
     /// The last value moves to where bytes begin that are of no use, and they go.
@@ -127,10 +266,17 @@ impl Output {
         self.bytes.splice(at..at, bytes.iter().copied());
     }
 
+    #[inline]
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        self.values.clear();
-        self.values_bytes = 0;
+        if self.has_values() {
+            self.values.clear();
+            self.values_bytes = 0;
+        }
+        self.unpacked_bytes = 0;
+        if self.meter.server.is_some() {
+            self.meter.looks_at_bytes = STEP_BYTES;
+        }
     }
 
     /// What it takes beside what is stored.
@@ -139,18 +285,19 @@ impl Output {
     }
 
     /// What is to be sent.
+    #[inline]
     pub(crate) fn sent_bytes(&self) -> usize {
         self.bytes.len() + self.values_bytes
     }
 
-    /// Memory that it holds, but for values.
-    fn held_bytes(&self) -> usize {
-        let unpacked = self.values.front().filter(|placed| matches!(placed.stored, Stored::Packed(_)));
-        let unpacked_bytes = unpacked.and_then(|placed| placed.plain.as_ref()).map_or(0, |plain| plain.len());
-        self.bytes.capacity() + self.values.capacity() * size_of::<Placed>() + unpacked_bytes
+    /// Memory that it holds, but for what it shares.
+    #[inline]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.values.capacity() * size_of::<Placed>() + self.unpacked_bytes
     }
 
     /// Gives back memory that only a large reply needed.
+    #[inline]
     pub(crate) fn shrink(&mut self, bytes_max: usize) {
         if self.bytes.capacity() > bytes_max {
             self.bytes = Vec::with_capacity(bytes_max);
@@ -190,7 +337,7 @@ impl Output {
         let (mut at, mut skipped) = (sent.bytes, sent.of_value);
         let mut slices = ArrayVec::new();
         for placed in &self.values {
-            if slices.remaining_capacity() < 3 || placed.plain.is_none() {
+            if slices.remaining_capacity() < 3 || !placed.is_plain() {
                 return slices;
             }
             if placed.at > at {
@@ -207,7 +354,15 @@ impl Output {
     }
 
     /// So much more was sent: values that are gone are let go.
-    pub(crate) fn advance(&mut self, sent: &mut Sent, mut more: usize) {
+    #[inline]
+    pub(crate) fn advance(&mut self, sent: &mut Sent, more: usize) {
+        if self.has_values() {
+            return self.advance_past_values(sent, more);
+        }
+        sent.bytes += more.min(self.bytes.len() - sent.bytes);
+    }
+
+    fn advance_past_values(&mut self, sent: &mut Sent, mut more: usize) {
         loop {
             let end = self.values.front().map_or(self.bytes.len(), |placed| placed.at);
             let of_bytes = more.min(end - sent.bytes);
@@ -229,6 +384,7 @@ impl Output {
         }
     }
 
+    #[inline]
     pub(crate) fn is_all(&self, sent: Sent) -> bool {
         self.values.is_empty() && sent.bytes == self.bytes.len()
     }
@@ -244,11 +400,27 @@ const VALUES_KEPT: usize = 64;
 impl Placed {
     /// None, where it is not unpacked yet.
     fn bytes(&self) -> &[u8] {
-        self.plain.as_ref().map_or(&[], |plain| &plain[self.range.clone()])
+        match &self.shared {
+            Shared::Value { plain, .. } => plain.as_ref().map_or(&[], |plain| &plain[self.range.clone()]),
+            Shared::Message(message) => &message.bytes()[self.range.clone()],
+        }
+    }
+
+    fn is_plain(&self) -> bool {
+        !matches!(self.shared, Shared::Value { plain: None, .. })
     }
 
     fn unpack(&mut self) {
-        self.plain.get_or_insert_with(|| self.stored.plain());
+        if let Shared::Value { stored, plain, .. } = &mut self.shared {
+            plain.get_or_insert_with(|| stored.plain());
+        }
+    }
+
+    /// It waits for its client from now on.
+    fn hold(&mut self, pins: &Arc<Pins>) {
+        if let Shared::Value { pin, stored, .. } = &mut self.shared {
+            *pin = Some(Pins::hold(pins, stored));
+        }
     }
 }
 
@@ -260,18 +432,22 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.output.is_empty()
     }
 
     /// Keeps what is left of an output. Its memory goes along where most of it is needed.
     pub(crate) fn keep(&mut self, output: &mut Output, sent: Sent, pins: &Arc<Pins>) {
-        for placed in &mut output.values {
-            placed.pin = Some(Pins::hold(pins, &placed.stored));
-        }
+        output.values.iter_mut().for_each(|placed| placed.hold(pins));
         let left = output.bytes.len() - sent.bytes;
         if self.is_empty() && left >= output.bytes.capacity() / 2 {
-            (self.output, self.sent) = (std::mem::take(output), sent);
+            self.output.bytes = std::mem::take(&mut output.bytes);
+            self.output.values = std::mem::take(&mut output.values);
+            self.output.values_bytes = output.values_bytes;
+            self.output.unpacked_bytes = output.unpacked_bytes;
+            self.sent = sent;
+            output.clear();
             return;
         }
         let before = self.output.bytes.len();
@@ -281,6 +457,7 @@ impl Unsent {
             self.sent.of_value = sent.of_value;
         }
         self.output.values_bytes += output.values_bytes;
+        self.output.unpacked_bytes = self.output.unpacked_bytes.max(output.unpacked_bytes);
         self.output.values.extend(
             output.values.drain(..).map(|placed| Placed { at: before + placed.at - sent.bytes, ..placed }),
         );

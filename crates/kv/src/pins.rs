@@ -21,6 +21,12 @@ impl Buffered {
         Self { engine: Some(engine), bytes: AtomicUsize::new(0) }
     }
 
+    /// Without an engine.
+    #[cfg(all(test, not(feature = "shuttle")))]
+    pub(crate) fn of_nothing() -> Self {
+        Self { engine: None, bytes: AtomicUsize::new(0) }
+    }
+
     /// A buffer has grown or shrunk.
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
         if before_bytes == now_bytes {
@@ -81,9 +87,9 @@ impl Pins {
     }
 
     /// Without an engine.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn of_nothing() -> Self {
-        Self::new(Arc::new(Buffered { engine: None, bytes: AtomicUsize::new(0) }))
+        Self::new(Arc::new(Buffered::of_nothing()))
     }
 
     pub(crate) fn hold(pins: &Arc<Self>, stored: &Stored) -> Pin {
@@ -112,7 +118,7 @@ impl Pins {
     }
 
     /// How many values there are.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn count(&self) -> usize {
         self.values.lock().len()
     }

@@ -1,32 +1,48 @@
 //! Messages on channels.
 
-use crate::mail::Message;
+use std::sync::Arc;
+
+use crate::glob::TooLong;
+use crate::mail::{Message, Part};
 use crate::reply::Reply;
 use crate::shared::Shared;
+use crate::subscriptions::Name;
 
 /// Sends a message to all who have subscribed to a channel, or to patterns that match it; to how many.
-pub(crate) fn publish(shared: &Shared, channel: &[u8], payload: &[u8]) -> usize {
-    let mut message = Message::new(|reply| write(reply, b"message", channel, payload));
-    shared.interests.subscriptions.publish(channel, |pattern, client| match pattern {
-        None => message.send(shared, client),
-        Some(pattern) => {
-            Message::new(|reply| write_matched(reply, pattern, channel, payload)).send(shared, client)
-        }
+pub(crate) fn publish(shared: &Shared, channel: &[u8], payload: &[u8]) -> Result<usize, TooLong> {
+    let parts = [Part::new(channel), Part::new(payload)];
+    let mut message = Message::new(|reply| write(reply, shared, b"message", &parts));
+    let write_matched = |pattern: Name| {
+        let parts = &parts;
+        move |reply: &mut Reply<'_>| write_matched(reply, shared, &pattern, parts)
+    };
+    // Clients come pattern by pattern.
+    let mut matched = None;
+    shared.interests.subscriptions.publish(channel, |pattern, client| {
+        let Some(pattern) = pattern else { return message.send(shared, client) };
+        let known = matched.take().filter(|(known, _)| Arc::ptr_eq(known, pattern));
+        let new = || (Arc::clone(pattern), Message::new(write_matched(Arc::clone(pattern))));
+        let (_, message) = matched.insert(known.unwrap_or_else(new));
+        message.send(shared, client)
     })
 }
 
 /// Sends a message to all who have subscribed to a shard channel; to how many.
 pub(crate) fn publish_to_shard(shared: &Shared, channel: &[u8], payload: &[u8]) -> usize {
-    let mut message = Message::new(|reply| write(reply, b"smessage", channel, payload));
+    let parts = [Part::new(channel), Part::new(payload)];
+    let mut message = Message::new(|reply| write(reply, shared, b"smessage", &parts));
     shared.interests.subscriptions.publish_to_shard(channel, |client| message.send(shared, client))
 }
 
-fn write(reply: &mut Reply<'_>, kind: &[u8], channel: &[u8], payload: &[u8]) {
-    reply.push(3);
-    [kind, channel, payload].into_iter().for_each(|bytes| reply.bulk(bytes));
+fn write(reply: &mut Reply<'_>, shared: &Shared, kind: &[u8], parts: &[Part<'_>]) {
+    reply.push(1 + parts.len());
+    reply.bulk(kind);
+    parts.iter().for_each(|part| part.write(reply, shared));
 }
 
-fn write_matched(reply: &mut Reply<'_>, pattern: &[u8], channel: &[u8], payload: &[u8]) {
-    reply.push(4);
-    [b"pmessage", pattern, channel, payload].into_iter().for_each(|bytes| reply.bulk(bytes));
+fn write_matched(reply: &mut Reply<'_>, shared: &Shared, pattern: &[u8], parts: &[Part<'_>]) {
+    reply.push(2 + parts.len());
+    reply.bulk(b"pmessage");
+    Part::new(pattern).write(reply, shared);
+    parts.iter().for_each(|part| part.write(reply, shared));
 }

@@ -1,10 +1,12 @@
 //! Replies in the protocol that the client chose.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use engine::{Stored, Value};
 
 use crate::output::Output;
+use crate::posted::Posted;
 
 /// Version of the protocol, as HELLO chooses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +26,10 @@ impl Version {
     }
 }
 
+/// Some errors repeat what the client has said.
+const ERROR_BYTES_MAX: usize = 16 << 10;
 /// A part of a value that is shorter is copied: it keeps no more alive than itself.
-const SHARED_FROM: usize = 16 << 10;
+pub(crate) const SHARED_FROM: usize = 16 << 10;
 
 /// Appends replies to what is to be sent.
 #[derive(Debug)]
@@ -46,7 +50,10 @@ impl Reply<'_> {
     /// `text` begins with the code, such as `ERR`. Line ends would begin another reply: they become spaces.
     pub(crate) fn error(&mut self, text: &str) {
         self.out.push(b'-');
-        let bytes = text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
+        let bytes = text
+            .bytes()
+            .take(ERROR_BYTES_MAX)
+            .map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
         self.out.bytes_mut().extend(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
@@ -70,25 +77,43 @@ impl Reply<'_> {
 
     #[inline]
     pub(crate) fn bulk(&mut self, bytes: &[u8]) {
+        if self.out.has_room(bytes.len()) {
+            self.short_bulk(bytes);
+        }
+    }
+
+    /// One that is bounded by what it is, such as a value that is not large.
+    #[inline]
+    pub(crate) fn short_bulk(&mut self, bytes: &[u8]) {
         resp::append_bulk(self.out.bytes_mut(), bytes);
     }
 
     /// A value as a bulk string. A large one is not copied, nor unpacked.
     pub(crate) fn value(&mut self, value: &Value<'_>) {
         match value {
-            Value::Inline(bytes) => self.bulk(bytes),
+            Value::Inline(bytes) => self.short_bulk(bytes),
             Value::Large(stored) => self.part(stored, 0..stored.value_bytes()),
         }
     }
 
     /// A part of a large value as a bulk string. One that is large too is not copied.
     pub(crate) fn part(&mut self, stored: &Stored, range: Range<usize>) {
+        if matches!(stored, Stored::Packed(_)) && !self.out.has_room_to_unpack(stored.value_bytes()) {
+            return;
+        }
         if range.len() < SHARED_FROM {
-            self.bulk(&stored.plain()[range]);
+            self.short_bulk(&stored.plain()[range]);
             return;
         }
         self.length(b'$', range.len());
         self.out.share(stored.clone(), range);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// A bulk string that others are sent too.
+    pub(crate) fn posted(&mut self, message: &Arc<Posted>) {
+        self.length(b'$', message.bytes().len());
+        self.out.share_message(message);
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -151,12 +176,13 @@ impl Reply<'_> {
     pub(crate) fn text(&mut self, text: &str) {
         match self.version {
             Version::Resp2 => self.bulk(text.as_bytes()),
-            Version::Resp3 => {
+            Version::Resp3 if self.out.has_room(text.len()) => {
                 self.length(b'=', text.len() + 4);
                 self.out.extend_from_slice(b"txt:");
                 self.out.extend_from_slice(text.as_bytes());
                 self.out.extend_from_slice(b"\r\n");
             }
+            Version::Resp3 => {}
         }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! A file is taken once: a server that begins with it removes it, so that after a crash nothing comes back that is older than the crash.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -102,6 +102,11 @@ pub enum ReserveError {
     InUse { path: PathBuf },
     #[error("the save file {} can't be locked", path.display())]
     Lock { path: PathBuf, source: io::Error },
+    /// A save would put a file in its place.
+    #[error("{} is {kind}, and no file", path.display())]
+    NoFile { path: PathBuf, kind: &'static str },
+    #[error("the save file {} can't be found", path.display())]
+    Path { path: PathBuf, source: io::Error },
 }
 
 /// Why the data set was not written.
@@ -149,11 +154,25 @@ impl<W: Write> Write for Cancellable<'_, W> {
 }
 
 impl SaveFile {
+    /// Where the file is, behind all links: a save replaces it there and keeps the links, and who comes by another of them finds the same lock.
+    ///
+    /// # Errors
+    /// The folder is not there, or there is something that is no file.
+    pub fn resolve(path: &Path) -> Result<PathBuf, ReserveError> {
+        let place =
+            behind_links(path).map_err(|source| ReserveError::Path { path: path.to_owned(), source })?;
+        match fs::symlink_metadata(&place).ok().and_then(|found| other_kind(found.file_type())) {
+            Some(kind) => Err(ReserveError::NoFile { path: place, kind }),
+            None => Ok(place),
+        }
+    }
+
     /// Takes the place of the file for this process, by a lock on a file beside it: the file itself is replaced again and again.
     ///
     /// # Errors
-    /// Another process has it, or the folder takes no files.
-    pub fn reserve(path: PathBuf) -> Result<Self, ReserveError> {
+    /// Another process has it, the folder takes no files, or there is something that is no file.
+    pub fn reserve(path: &Path) -> Result<Self, ReserveError> {
+        let path = Self::resolve(path)?;
         let lock = lock(&beside(&path, ".lock")).map_err(|source| match Errno::from_io_error(&source) {
             Some(Errno::WOULDBLOCK) => ReserveError::InUse { path: path.clone() },
             _ => ReserveError::Lock { path: path.clone(), source },
@@ -321,7 +340,11 @@ impl SaveFile {
             Err(source) => {
                 let _ = fs::remove_file(&part_path);
                 let error = SaveError::Write { path: self.path.clone(), source };
-                tracing::error!(%error, "the data set is not saved");
+                if self.is_cancelled.load(Relaxed) {
+                    tracing::info!(%path, "a save in the background is given up, because the server stops");
+                } else {
+                    tracing::error!(%error, "the data set is not saved");
+                }
                 Err(error)
             }
         }
@@ -341,20 +364,37 @@ impl SaveFile {
             return Err(io::Error::other("what was being loaded meanwhile is damaged"));
         }
         file.sync_all()?;
+        // What was put there meanwhile may be a device, which everything on the machine would miss.
+        if let Some(kind) =
+            fs::symlink_metadata(&self.path).ok().and_then(|found| other_kind(found.file_type()))
+        {
+            return Err(io::Error::other(format!("there is {kind} now, and no file")));
+        }
         fs::rename(part_path, &self.path)?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
         Ok(exported)
     }
 
-    /// The last write, after all workers have ended.
-    pub(crate) fn stop(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
+    /// As [`SaveFile::write`], while no worker executes commands but the one that asks. What is being written in the background is older, and
+    /// is given up.
+    pub(crate) fn write_at_once(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
+        self.give_up_background();
+        self.write(engine, changes)
+    }
+
+    fn give_up_background(&self) {
         self.is_cancelled.store(true, SeqCst);
         if let Some(thread) = self.background.lock().take() {
             // A panic of it was reported, and nothing depends on it.
             let _ = thread.join();
         }
         self.is_cancelled.store(false, SeqCst);
+    }
+
+    /// The last write, after all workers have ended.
+    pub(crate) fn stop(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
+        self.give_up_background();
         if let Some(thread) = self.load.lock().take() {
             let _ = thread.join();
         }
@@ -410,6 +450,37 @@ impl SaveFile {
 
     fn part_path(&self) -> PathBuf {
         beside(&self.path, ".part")
+    }
+}
+
+/// Links of links, as many as Linux follows.
+const LINKS_MAX: usize = 40;
+
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let folder =
+            path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+        let folder = fs::canonicalize(folder)?;
+        path = folder.join(path.file_name().ok_or(ErrorKind::InvalidInput)?);
+        match fs::read_link(&path) {
+            Ok(target) => path = folder.join(target),
+            // It is no link, or nothing yet.
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// What it is, if it is no regular file.
+fn other_kind(kind: FileType) -> Option<&'static str> {
+    match () {
+        () if kind.is_file() => None,
+        () if kind.is_dir() => Some("a directory"),
+        () if kind.is_fifo() => Some("a named pipe"),
+        () if kind.is_socket() => Some("a socket"),
+        () if kind.is_symlink() => Some("a link"),
+        () => Some("a device"),
     }
 }
 
@@ -470,7 +541,7 @@ mod tests {
     const KEYS: usize = 1000;
 
     fn begin(path: &Path) -> Arc<Shared> {
-        let file = Arc::new(SaveFile::reserve(path.to_owned()).expect("nobody else has it"));
+        let file = Arc::new(SaveFile::reserve(path).expect("nobody else has it"));
         let engine = Arc::new(file.restore(&SETTINGS));
         Arc::new(Shared::new(engine, Some(file), "test".to_owned(), 2))
     }

@@ -6,7 +6,7 @@
 use resp::separator::{self, ERROR_PREFIX, NIL, NO_KEY, OK, Request, RequestError, SEPARATOR};
 use resp::{Arguments, Limits, Short};
 
-use crate::command::{self, Done, Form, Large};
+use crate::command::{self, Done, Form};
 use crate::conversation::Context;
 use crate::output::Output;
 use crate::reply::{Reply, Version};
@@ -51,8 +51,6 @@ impl MessageScanner {
 pub(crate) struct Text;
 
 impl Form for Text {
-    const LARGE: Large = Large::Looked;
-
     /// The message must be whole, and none of the Redis protocol.
     #[inline]
     fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>> {

@@ -213,7 +213,7 @@ impl Control {
 
     /// Who may use it from now on. Who has given a password stays, whatever becomes of it.
     pub fn set_access(&self, access: Access) {
-        *self.0.access.write() = access;
+        self.0.change_access(|before| *before = access);
     }
 
     /// Within a tenth of a second. `keepalive` is for connections that begin then.

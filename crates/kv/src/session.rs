@@ -42,6 +42,10 @@ pub(crate) struct Session {
     pub(crate) subscribed: Option<Box<Own>>,
     /// CLIENT TRACKING.
     pub(crate) tracking: Option<Mode>,
+    /// What its prefixes take.
+    pub(crate) prefixes_bytes: usize,
+    /// The command that was executed last took so long that others are to have their turn.
+    pub(crate) has_taken_long: bool,
     /// MONITOR.
     pub(crate) is_monitor: bool,
     pub(crate) caching: Caching,
@@ -145,6 +149,8 @@ impl Session {
             watching: None,
             subscribed: None,
             tracking: None,
+            prefixes_bytes: 0,
+            has_taken_long: false,
             is_monitor: false,
             caching: Caching::default(),
             missing: RefCell::default(),
@@ -165,6 +171,8 @@ impl Session {
         }
         if self.tracking.take().is_some() {
             interests.tracking.stop(self.client.id);
+            self.prefixes_bytes = 0;
+            shared.account_tracking();
             interests.refresh(&shared.engine);
         }
         if std::mem::take(&mut self.is_monitor) {
@@ -174,6 +182,26 @@ impl Session {
         }
         self.discard(shared);
         self.client.set_subscribed([0; 3]);
+        self.account(shared, 0);
+    }
+
+    /// What the server remembers for the client.
+    fn kept_bytes(&self) -> usize {
+        self.watching.as_ref().map_or(0, |watching| watching.bytes())
+            + self.subscribed.as_ref().map_or(0, |own| own.bytes())
+            + self.prefixes_bytes
+            + self.client.names.lock().bytes()
+    }
+
+    /// Counts what is remembered for it as its buffers are counted; how much more it is than before.
+    pub(crate) fn account_kept(&self, shared: &Shared) -> usize {
+        self.account(shared, self.kept_bytes())
+    }
+
+    fn account(&self, shared: &Shared, bytes: usize) -> usize {
+        let before_bytes = self.client.facts.kept_bytes.swap(bytes, Relaxed);
+        shared.account(before_bytes, bytes);
+        bytes.saturating_sub(before_bytes)
     }
 
     /// The end of a transaction, and of watching keys for it.
@@ -186,8 +214,9 @@ impl Session {
     /// What it watches is not watched any more.
     pub(crate) fn unwatch(&mut self, shared: &Shared) {
         if let Some(watching) = self.watching.take() {
-            shared.interests.watches.unwatch(&watching);
+            shared.interests.watches.unwatch(*watching);
             shared.interests.refresh(&shared.engine);
+            self.account_kept(shared);
         }
     }
 

@@ -21,10 +21,10 @@ use crate::rates::{Rates, Totals};
 use crate::saved::SaveFile;
 use crate::separated::TextProtocol;
 use crate::session::Gates;
-use crate::slow::Slow;
+use crate::slow::{Entry, Slow};
 use crate::statistics::{Errors, Statistics};
 use crate::strangers::{self, Strangers};
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::trim::Trimming;
 
@@ -60,6 +60,10 @@ pub(crate) struct Shared {
     refused: AtomicU64,
     /// Of requests and replies of all connections.
     buffered: Arc<Buffered>,
+    /// Of those, what the table of keys that clients have takes.
+    tracking_bytes: AtomicUsize,
+    /// What the slow log takes, as the engine knows it.
+    slow_bytes: AtomicUsize,
     /// Values that clients have not read.
     pub(crate) pins: Arc<Pins>,
     pub(crate) strangers: Strangers,
@@ -111,6 +115,8 @@ impl Shared {
             turns: (0..workers).map(|_| Turn::default()).collect(),
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            tracking_bytes: AtomicUsize::new(0),
+            slow_bytes: AtomicUsize::new(0),
             pins: Arc::new(Pins::new(Arc::clone(&buffered))),
             buffered,
             strangers: Strangers::default(),
@@ -163,6 +169,13 @@ impl Shared {
 
     pub(crate) fn needs_password(&self) -> bool {
         !self.access.read().passwords.is_empty()
+    }
+
+    /// Changes who may use the server. Those who are connected are looked at again: who says nothing has no other turn in which it would be seen
+    /// that a password is needed no more, or again.
+    pub(crate) fn change_access(&self, change: impl FnOnce(&mut Access)) {
+        change(&mut self.access.write());
+        self.clients.all().iter().for_each(|client| client.call());
     }
 
     /// What keeps a new client from its first command.
@@ -238,15 +251,38 @@ impl Shared {
     }
 
     /// Sends what is no reply. A client that has too much to read already is closed instead.
-    pub(crate) fn post(&self, client: &Client, message: &[u8]) {
-        match client.post(message, &self.limits(), |more_bytes| self.account(0, more_bytes)) {
-            Backlog::Fine => {}
-            Backlog::Late => self.clients.note_late(client.id),
+    pub(crate) fn post(&self, client: &Client, message: &Output) {
+        let limits = self.limits();
+        match client.post(message, &limits, |more_bytes| self.account(0, more_bytes)) {
             Backlog::OverLimit => {
                 tracing::warn!(client = %client.ends.client, "closed: it does not read its messages");
-                self.end(client, Ending::Messages);
+                self.end_unread(client, Ending::Messages);
             }
+            Backlog::Late => self.clients.note_late(client.id),
+            Backlog::Fine => {}
         }
+        let bytes_max = self.kept_bytes_max(&limits);
+        // Who has less unread than everybody may have is not the cause.
+        if self.buffers_bytes() > bytes_max
+            && client.unsent_bytes() > bytes_max / self.clients.count().max(1)
+            && !client.is_killed()
+        {
+            tracing::warn!(client = %client.ends.client, "closed: messages that were not read take too much memory, and it has many of them");
+            self.end_unread(client, Ending::Buffers);
+        }
+    }
+
+    /// Ends a client that does not read what it is sent. What waits for it is of no use to anybody.
+    fn end_unread(&self, client: &Client, ending: Ending) {
+        self.end(client, ending);
+        self.account(client.close_mailbox(), 0);
+    }
+
+    /// What may stay in memory for clients before messages for them are given up, and more of what they want to be remembered is refused: half of
+    /// the memory, and what all buffers may have.
+    fn kept_bytes_max(&self, limits: &Limits) -> usize {
+        let maxmemory = self.engine.bytes_max();
+        usize::try_from(maxmemory / 2).unwrap_or(usize::MAX).min(limits.buffers_bytes_max(maxmemory))
     }
 
     /// Ends a connection, as soon as its worker comes to it.
@@ -268,6 +304,10 @@ impl Shared {
         self.account(client.close_mailbox(), 0);
     }
 
+    pub(crate) fn buffered(&self) -> &Arc<Buffered> {
+        &self.buffered
+    }
+
     /// Of all who have been let in.
     pub(crate) fn buffers_bytes(&self) -> usize {
         self.buffered.bytes()
@@ -276,9 +316,37 @@ impl Shared {
     /// Whether there could be memory for a reply that takes so much beside what is stored, of which so much counts already: half of what is not
     /// taken by other buffers.
     pub(crate) fn could_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
-        let buffers_bytes_max = self.limits().buffers_bytes_max();
+        let buffers_bytes_max = self.limits().buffers_bytes_max(self.engine.bytes_max());
         self.buffers_bytes().saturating_add(bytes - counted_bytes) <= buffers_bytes_max
             && self.engine.could_hold(bytes.saturating_mul(2) - counted_bytes)
+    }
+
+    /// Whether so much more may be remembered for clients, beside what is gone then.
+    pub(crate) fn could_keep(&self, bytes: usize, gone_bytes: usize) -> bool {
+        let taken_bytes = self.buffers_bytes().saturating_sub(gone_bytes);
+        taken_bytes.saturating_add(bytes) <= self.kept_bytes_max(&self.limits())
+            && self.engine.could_hold(bytes)
+    }
+
+    /// The table of keys that clients have has changed.
+    pub(crate) fn account_tracking(&self) {
+        follow(
+            &self.tracking_bytes,
+            || self.interests.tracking.bytes(),
+            |before, now| self.account(before, now),
+        );
+    }
+
+    /// A command was slow.
+    pub(crate) fn log_slow(&self, entry: Entry) {
+        let bytes_max = usize::try_from(self.engine.bytes_max() / SLOW_LOG_SHARE).unwrap_or(usize::MAX);
+        self.slow.log(entry, bytes_max.clamp(SLOW_LOG_BYTES_MIN, SLOW_LOG_BYTES_MAX));
+        self.account_slow();
+    }
+
+    /// The slow log has changed.
+    pub(crate) fn account_slow(&self) {
+        follow(&self.slow_bytes, || self.slow.bytes(), |before, now| self.engine.lend(before, now));
     }
 
     /// How many clients wait for the end of CLIENT PAUSE.
@@ -291,9 +359,14 @@ impl Shared {
         self.postponed.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 
-    /// Closes the client whose buffers take most.
-    pub(crate) fn close_largest(&self) {
-        if let Some(client) = self.clients.largest() {
+    /// Closes the client whose buffers take most, where those of all take more than so much; but for what is about to be free, because its client
+    /// is being closed already.
+    pub(crate) fn keep_buffers_to(&self, bytes_max: usize) {
+        let bytes = self.buffers_bytes();
+        if bytes <= bytes_max {
+            return;
+        }
+        if let Some(client) = self.clients.largest_beyond(bytes - bytes_max) {
             tracing::warn!(client = %client.ends.client, "closed: the buffers of all clients are above their limit, and its own are the largest");
             self.end(&client, Ending::Buffers);
         }
@@ -353,8 +426,13 @@ impl Shared {
             tracing::warn!(client = %client.ends.client, "closed: it has not read what it was sent for too long");
             self.end(&client, if client.listens() { Ending::Messages } else { Ending::Replies });
         }
-        let forgotten = self.interests.tracking.give_up(FORGOTTEN_AT_ONCE);
+        self.keep_buffers_to(limits.buffers_bytes_max(self.engine.bytes_max()));
+        let tracking = &self.interests.tracking;
+        tracking.set_bytes_max(self.engine.bytes_max());
+        let forgotten = tracking.give_up(FORGOTTEN_AT_ONCE);
         invalidation::tell_of_forgotten(self, &forgotten);
+        self.account_tracking();
+        self.account_slow();
         self.follow_limit(now_ms);
     }
 
@@ -389,6 +467,20 @@ impl Shared {
     }
 }
 
+/// Accounts for what has changed since it was known. Looks again after it has said so: meanwhile another worker may have changed it, and have seen
+/// what was known before.
+fn follow(known: &AtomicUsize, bytes: impl Fn() -> usize, account: impl Fn(usize, usize)) {
+    let mut now = bytes();
+    while now != known.load(SeqCst) {
+        account(known.swap(now, SeqCst), now);
+        now = bytes();
+    }
+}
+
+/// What the slow log may take, as a part of `maxmemory`, and at least and at most.
+const SLOW_LOG_SHARE: u64 = 64;
+const SLOW_LOG_BYTES_MIN: usize = 256 << 10;
+const SLOW_LOG_BYTES_MAX: usize = 16 << 20;
 const HTTP_WARNED_EVERY_MS: u64 = 60_000;
 /// Tracked keys that are given up in one tick, where their limit was lowered: each is told.
 const FORGOTTEN_AT_ONCE: usize = 10_000;

@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 /// Arguments of an entry, and bytes of each: a log of requests must not hold their values.
 const ARGUMENTS_MAX: usize = 32;
 const ARGUMENT_BYTES_MAX: usize = 128;
+/// Places that the log keeps.
+const SPARE_ENTRIES: usize = 128;
 /// Samples of an event.
 const SAMPLES_MAX: usize = 160;
 /// Below this, the time of every command is taken, which costs time itself.
@@ -31,6 +33,28 @@ pub(crate) struct Slow {
 struct Log {
     next_id: u64,
     entries: VecDeque<Entry>,
+    /// Of all entries.
+    bytes: usize,
+}
+
+impl Log {
+    fn shorten(&mut self, length_max: usize, bytes_max: usize) {
+        while self.entries.len() > length_max || self.bytes > bytes_max {
+            let Some(oldest) = self.entries.pop_back() else { return };
+            self.bytes -= oldest.bytes();
+        }
+        if self.entries.capacity() / 4 > self.entries.len().max(SPARE_ENTRIES) {
+            self.entries.shrink_to_fit();
+        }
+    }
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        let arguments: usize =
+            self.arguments.iter().map(|argument| argument.len() + size_of::<Vec<u8>>()).sum();
+        size_of::<Self>() + arguments + self.client.len() + self.client_name.len()
+    }
 }
 
 /// A command of the slow log.
@@ -85,7 +109,7 @@ impl Slow {
 
     pub(crate) fn set_length_max(&self, length_max: usize) {
         self.length_max.store(length_max, Relaxed);
-        self.log.lock().entries.truncate(length_max);
+        self.log.lock().shorten(length_max, usize::MAX);
     }
 
     pub(crate) fn monitored_ms(&self) -> u64 {
@@ -101,12 +125,19 @@ impl Slow {
         u64::try_from(self.slower_us()).is_ok_and(|slower_us| took.as_micros() >= u128::from(slower_us))
     }
 
-    pub(crate) fn log(&self, entry: Entry) {
+    /// The oldest go where all take more than so much.
+    pub(crate) fn log(&self, entry: Entry, bytes_max: usize) {
         let mut log = self.log.lock();
         let id = log.next_id;
         log.next_id += 1;
+        log.bytes += entry.bytes();
         log.entries.push_front(Entry { id, ..entry });
-        log.entries.truncate(self.length_max());
+        log.shorten(self.length_max(), bytes_max);
+    }
+
+    /// What the log takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.log.lock().bytes
     }
 
     /// The newest ones first.
@@ -119,7 +150,7 @@ impl Slow {
     }
 
     pub(crate) fn clear(&self) {
-        self.log.lock().entries.clear();
+        self.log.lock().shorten(0, 0);
     }
 
     /// Something of this kind took so long.
@@ -189,6 +220,25 @@ mod tests {
         assert!(abridged[0].ends_with(b"vv... (72 more bytes)") && abridged[0].len() == 128 + 19);
         assert_eq!(abridged[31], b"... (9 more arguments)");
         assert_eq!(abridge(1, [&b"PING"[..]].into_iter()), [b"PING"]);
+    }
+
+    #[test]
+    fn a_log_is_bounded_in_bytes() {
+        let slow = Slow::default();
+        slow.set_length_max(usize::MAX);
+        let entry = Entry {
+            id: 0,
+            at_s: 0,
+            took_us: 0,
+            arguments: vec![vec![b'a'; 128]; 32],
+            client: String::new(),
+            client_name: Vec::new(),
+        };
+        (0..1000).for_each(|_| slow.log(entry.clone(), 100_000));
+        assert!((90_000..=100_000).contains(&slow.bytes()), "{} bytes", slow.bytes());
+        assert_eq!(slow.entries(1)[0].id, 999);
+        slow.clear();
+        assert_eq!((slow.length(), slow.bytes()), (0, 0));
     }
 
     #[test]

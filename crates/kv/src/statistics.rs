@@ -25,6 +25,9 @@ pub(crate) struct Statistics {
     pub(crate) misses: Counter,
     pub(crate) input_bytes: Counter,
     pub(crate) output_bytes: Counter,
+    /// From sockets, and to them.
+    pub(crate) reads: Counter,
+    pub(crate) writes: Counter,
     runs: Counter,
 }
 
@@ -79,7 +82,7 @@ pub(crate) struct Sum {
 pub(crate) struct Errors(Mutex<BTreeMap<String, u64>>);
 
 /// Codes are words of this server, so that there are few; but a later one may repeat what a client says.
-const CODES_MAX: usize = 128;
+pub(crate) const CODES_MAX: usize = 128;
 
 impl Counter {
     pub(crate) fn add(&self, more: u64) {
@@ -110,6 +113,8 @@ impl Statistics {
             misses: Counter::default(),
             input_bytes: Counter::default(),
             output_bytes: Counter::default(),
+            reads: Counter::default(),
+            writes: Counter::default(),
             runs: Counter::default(),
         }
     }
@@ -161,7 +166,8 @@ impl Statistics {
 
     /// Nobody may be executing commands.
     pub(crate) fn reset(&self) {
-        for counter in [&self.hits, &self.misses, &self.input_bytes, &self.output_bytes] {
+        let bytes = [&self.input_bytes, &self.output_bytes];
+        for counter in [&self.hits, &self.misses, &self.reads, &self.writes].into_iter().chain(bytes) {
             counter.reset();
         }
         self.commands.iter().for_each(OfCommand::reset);

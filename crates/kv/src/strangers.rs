@@ -1,7 +1,8 @@
 //! Clients that have not been let in: where a password is needed and they have not given it, and under TLS until the handshake is done.
 //!
 //! They may be anybody. What they take is bounded for all of them together, stands beside `maxmemory` so that no key goes for it, and the
-//! oldest of them makes way when too many come: who has been let in is never kept out by them.
+//! oldest of them makes way when too many come: who has been let in is never kept out by them. One that makes way is forgotten at once, so that
+//! a flood of them costs no more for each than the one before; until its worker has closed it, it counts as ending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A request of theirs, as Redis has it: enough for HELLO with all of its options.
-const ARGUMENTS_MAX: usize = 10;
-const ARGUMENT_BYTES_MAX: usize = 16 << 10;
+pub(crate) const ARGUMENTS_MAX: usize = 10;
+pub(crate) const ARGUMENT_BYTES_MAX: usize = 16 << 10;
 /// What a message of the 0x1F protocol may have until then.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// What is read from one of them at once.
@@ -23,10 +24,13 @@ pub(crate) const INPUT_BYTES_MAX: usize = 16 << 10;
 pub(crate) const OUTPUT_BYTES_MAX: usize = 16 << 10;
 
 /// What the requests and replies of all of them may take: so much, or a part of `maxmemory` where that is less.
-const BYTES_MAX: u64 = 8 << 20;
+pub(crate) const BYTES_MAX: u64 = 8 << 20;
 const SHARE: u64 = 32;
 /// Room for one request of the largest kind that is permitted.
 const BYTES_MIN: u64 = 512 << 10;
+/// Those that were ended and are not closed yet: when there are so many, others wait at the door until their workers have come to them. They take
+/// descriptors beside the limits, which is why there are few.
+const ENDING_MAX: usize = 64;
 
 /// Of all workers.
 #[derive(Debug, Default)]
@@ -35,6 +39,8 @@ pub(crate) struct Strangers {
     clients: Mutex<BTreeMap<(u64, u64), Arc<Client>>>,
     /// Of `clients`, to be read without its lock.
     count: AtomicUsize,
+    /// Those that were ended, and are not closed yet.
+    ending: AtomicUsize,
     /// Of their requests and replies.
     bytes: AtomicUsize,
 }
@@ -58,11 +64,23 @@ impl Strangers {
     /// It was let in, or is gone.
     pub(crate) fn remove(&self, client: &Client, since_ms: u64) {
         let removed = self.clients.lock().remove(&(since_ms, client.id));
-        self.count.fetch_sub(usize::from(removed.is_some()), Relaxed);
+        // Who was ended was forgotten then.
+        let counter = if removed.is_some() { &self.count } else { &self.ending };
+        counter.fetch_sub(1, Relaxed);
     }
 
     pub(crate) fn count(&self) -> usize {
         self.count.load(Relaxed)
+    }
+
+    /// Those that were ended, and whose sockets are open nevertheless.
+    pub(crate) fn ending(&self) -> usize {
+        self.ending.load(Relaxed)
+    }
+
+    /// Whether so many are about to be closed that no more are to be ended for others.
+    pub(crate) fn are_many_ending(&self) -> bool {
+        self.ending() >= ENDING_MAX
     }
 
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
@@ -75,35 +93,47 @@ impl Strangers {
 
     /// Ends those that came first, until there are no more than so many; how many it has ended.
     pub(crate) fn end_oldest(&self, count_max: usize) -> usize {
-        let clients = self.clients.lock();
-        let open = || clients.values().filter(|client| !client.is_killed());
-        let too_many = open().count().saturating_sub(count_max);
-        open().take(too_many).for_each(|client| client.kill());
-        too_many
+        let mut clients = self.clients.lock();
+        let too_many = clients.len().saturating_sub(count_max);
+        (0..too_many).filter_map(|_| clients.pop_first()).filter(|(_, client)| self.end(client)).count()
     }
 
     /// Ends the one that came first; whether there was one.
     pub(crate) fn end_one(&self) -> bool {
-        let clients = self.clients.lock();
-        let oldest = clients.values().find(|client| !client.is_killed());
-        oldest.inspect(|client| client.kill()).is_some()
+        let mut clients = self.clients.lock();
+        while let Some((_, oldest)) = clients.pop_first() {
+            if self.end(&oldest) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Ends those that came before then; how many.
     pub(crate) fn end_since(&self, before_ms: u64) -> usize {
-        let clients = self.clients.lock();
-        let overdue = clients.range(..=(before_ms, u64::MAX)).map(|(_, client)| client);
-        let overdue = overdue.filter(|client| !client.is_killed());
-        overdue.map(|client| client.kill()).count()
+        let mut clients = self.clients.lock();
+        let later = clients.split_off(&(before_ms.saturating_add(1), 0));
+        let overdue = std::mem::replace(&mut *clients, later);
+        overdue.values().filter(|client| self.end(client)).count()
     }
 
     /// Ends the one whose buffers take most, if those of all take more than so much; whether it has.
     pub(crate) fn end_largest(&self, bytes_max: usize) -> bool {
-        let clients = self.clients.lock();
-        let open = || clients.values().filter(|client| !client.is_killed());
-        let is_over = open().map(|client| client.buffers_bytes()).sum::<usize>() > bytes_max;
-        let largest = open().max_by_key(|client| client.buffers_bytes()).filter(|_| is_over);
-        largest.inspect(|client| client.kill()).is_some()
+        let mut clients = self.clients.lock();
+        let is_over = clients.values().map(|client| client.buffers_bytes()).sum::<usize>() > bytes_max;
+        let largest = clients.iter().max_by_key(|(_, client)| client.buffers_bytes()).filter(|_| is_over);
+        let largest = largest.map(|(place, _)| *place).and_then(|place| clients.remove(&place));
+        largest.is_some_and(|client| self.end(&client))
+    }
+
+    /// It was taken from those that are known; whether nobody else has ended it. While they are locked, so that it is counted before its worker
+    /// asks.
+    fn end(&self, client: &Client) -> bool {
+        let is_first = !client.is_killed();
+        self.count.fetch_sub(1, Relaxed);
+        self.ending.fetch_add(1, Relaxed);
+        client.kill();
+        is_first
     }
 }
 

@@ -3,12 +3,13 @@
 //! Decides who receives a message; how it looks, and how it gets there, `pubsub` decides. A publisher takes a lock that publishers share,
 //! who subscribes takes it alone.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 use thiserror::Error;
 
-use crate::glob;
+use crate::glob::{Matcher, TooLong};
 use crate::sync::RwLock;
 
 /// To what a client subscribes.
@@ -52,17 +53,27 @@ type Topics<R> = IndexMap<Name, Vec<Arc<R>>>;
 /// Of one client, in the order in which it subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    channels: IndexMap<Name, ()>,
-    patterns: IndexMap<Name, ()>,
-    shards: IndexMap<Name, ()>,
+    channels: Names,
+    patterns: Names,
+    shards: Names,
     bytes: usize,
 }
 
+/// In the order in which they came, which does not have to be closed up when one goes: all of them may go one by one.
+#[derive(Debug, Default)]
+struct Names {
+    places: HashMap<Name, u64>,
+    order: BTreeMap<u64, Name>,
+    next: u64,
+}
+
 /// Of one client, channels and shard channels each.
-const CHANNELS_MAX: usize = 100_000;
+pub(crate) const CHANNELS_MAX: usize = 100_000;
 /// Of one client. Each message is compared with the patterns of all.
-const PATTERNS_MAX: usize = 1_000;
-const NAMES_BYTES_MAX: usize = 16 << 20;
+pub(crate) const PATTERNS_MAX: usize = 1_000;
+pub(crate) const NAMES_BYTES_MAX: usize = 16 << 20;
+/// What the tables need beside each name.
+const NAME_BYTES: usize = 200;
 
 impl<R> Default for Subscriptions<R> {
     fn default() -> Self {
@@ -73,7 +84,7 @@ impl<R> Default for Subscriptions<R> {
 impl<R: Receiver> Subscriptions<R> {
     /// Whether the client had not subscribed before.
     pub(crate) fn add(&self, kind: Kind, name: &[u8], receiver: &Arc<R>, own: &mut Own) -> bool {
-        if own.of(kind).contains_key(name) {
+        if own.of(kind).places.contains_key(name) {
             return false;
         }
         let mut topics = self.topics(kind).write();
@@ -84,13 +95,13 @@ impl<R: Receiver> Subscriptions<R> {
         }
         drop(topics);
         own.bytes += name.len();
-        own.of_mut(kind).insert(name, ());
+        own.of_mut(kind).insert(name);
         true
     }
 
     /// Whether the client had subscribed.
     pub(crate) fn remove(&self, kind: Kind, name: &[u8], receiver: u64, own: &mut Own) -> bool {
-        let Some((name, ())) = own.of_mut(kind).shift_remove_entry(name) else { return false };
+        let Some(name) = own.of_mut(kind).remove(name) else { return false };
         own.bytes -= name.len();
         self.leave(kind, &name, receiver);
         true
@@ -102,7 +113,7 @@ impl<R: Receiver> Subscriptions<R> {
         for (kind, names) in
             [(Kind::Channel, own.channels), (Kind::Pattern, own.patterns), (Kind::Shard, own.shards)]
         {
-            names.keys().for_each(|name| self.leave(kind, name, receiver));
+            names.order.values().for_each(|name| self.leave(kind, name, receiver));
         }
     }
 
@@ -111,14 +122,16 @@ impl<R: Receiver> Subscriptions<R> {
     pub(crate) fn publish(
         &self,
         channel: &[u8],
-        mut deliver: impl FnMut(Option<&[u8]>, &R) -> bool,
-    ) -> usize {
+        mut deliver: impl FnMut(Option<&Name>, &R) -> bool,
+    ) -> Result<usize, TooLong> {
+        let mut matcher = Matcher::default();
         let mut count = each(&self.channels.read(), channel, |receiver| deliver(None, receiver));
         let patterns = self.patterns.read();
-        for (pattern, receivers) in patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel)) {
+        for (pattern, receivers) in patterns.iter().filter(|(pattern, _)| matcher.matches(pattern, channel)) {
             count += receivers.iter().filter(|receiver| deliver(Some(pattern), receiver)).count();
         }
-        count
+        matcher.check()?;
+        Ok(count)
     }
 
     /// As [`Subscriptions::publish`], to a shard channel.
@@ -127,10 +140,13 @@ impl<R: Receiver> Subscriptions<R> {
     }
 
     /// Names that match a pattern, or all: in any order.
-    pub(crate) fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Name> {
+    pub(crate) fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Result<Vec<Name>, TooLong> {
+        let mut matcher = Matcher::default();
         let topics = self.topics(kind).read();
-        let is_wanted = |name: &&Name| pattern.is_none_or(|pattern| glob::matches(pattern, name));
-        topics.keys().filter(is_wanted).cloned().collect()
+        let is_wanted = |name: &&Name| pattern.is_none_or(|pattern| matcher.matches(pattern, name));
+        let names = topics.keys().filter(is_wanted).cloned().collect();
+        matcher.check()?;
+        Ok(names)
     }
 
     /// How many clients have subscribed to a name.
@@ -164,15 +180,15 @@ impl<R: Receiver> Subscriptions<R> {
 }
 
 impl Own {
-    /// Whether so many more names are within the limits, as far as they are new.
+    /// Whether so many more names are within the limits, as far as they are new; what the tables take for them.
     pub(crate) fn check_more<'a>(
         &self,
         kind: Kind,
         names: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<(), TooMany> {
+    ) -> Result<usize, TooMany> {
         let known = self.of(kind);
         let (mut count, mut bytes) = (known.len(), self.bytes);
-        for name in names.filter(|name| !known.contains_key(*name)) {
+        for name in names.filter(|name| !known.places.contains_key(*name)) {
             count += 1;
             bytes += name.len();
         }
@@ -181,7 +197,7 @@ impl Own {
                 Err(TooMany::Names)
             }
             () if bytes > NAMES_BYTES_MAX => Err(TooMany::Bytes),
-            () => Ok(()),
+            () => Ok(bytes - self.bytes + (count - known.len()) * NAME_BYTES),
         }
     }
 
@@ -198,16 +214,23 @@ impl Own {
         }
     }
 
+    /// What the tables take for it.
+    pub(crate) fn bytes(&self) -> usize {
+        let count: usize =
+            [&self.channels, &self.patterns, &self.shards].iter().map(|names| names.len()).sum();
+        self.bytes + count * NAME_BYTES
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
+        [&self.channels, &self.patterns, &self.shards].iter().all(|names| names.len() == 0)
     }
 
     /// All in the order in which they came.
     pub(crate) fn names(&self, kind: Kind) -> Vec<Name> {
-        self.of(kind).keys().cloned().collect()
+        self.of(kind).order.values().cloned().collect()
     }
 
-    fn of(&self, kind: Kind) -> &IndexMap<Name, ()> {
+    fn of(&self, kind: Kind) -> &Names {
         match kind {
             Kind::Channel => &self.channels,
             Kind::Pattern => &self.patterns,
@@ -215,12 +238,29 @@ impl Own {
         }
     }
 
-    fn of_mut(&mut self, kind: Kind) -> &mut IndexMap<Name, ()> {
+    fn of_mut(&mut self, kind: Kind) -> &mut Names {
         match kind {
             Kind::Channel => &mut self.channels,
             Kind::Pattern => &mut self.patterns,
             Kind::Shard => &mut self.shards,
         }
+    }
+}
+
+impl Names {
+    fn insert(&mut self, name: Name) {
+        self.places.insert(Arc::clone(&name), self.next);
+        self.order.insert(self.next, name);
+        self.next += 1;
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<Name> {
+        let place = self.places.remove(name)?;
+        self.order.remove(&place)
+    }
+
+    fn len(&self) -> usize {
+        self.order.len()
     }
 }
 
@@ -250,11 +290,11 @@ mod tests {
     fn received(all: &Subscriptions<Client>, channel: &str) -> Vec<(String, u64)> {
         let mut received = Vec::new();
         let count = all.publish(channel.as_bytes(), |pattern, client| {
-            let pattern = String::from_utf8_lossy(pattern.unwrap_or_default()).into_owned();
+            let pattern = String::from_utf8_lossy(pattern.map_or(b"", |pattern| pattern)).into_owned();
             received.push((pattern, client.0));
             true
         });
-        assert_eq!(count, received.len());
+        assert_eq!(count, Ok(received.len()));
         received
     }
 
@@ -307,10 +347,10 @@ mod tests {
             names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
         };
         assert_eq!(text(own.names(Kind::Channel)), ["c", "a1", "b", "a2"]);
-        let mut listed = text(all.names(Kind::Channel, Some(b"a*")));
+        let mut listed = text(all.names(Kind::Channel, Some(b"a*")).expect("it is short"));
         listed.sort();
         assert_eq!(listed, ["a1", "a2"]);
-        assert_eq!(all.names(Kind::Channel, None).len(), 4);
+        assert_eq!(all.names(Kind::Channel, None).expect("all").len(), 4);
         assert_eq!([all.receivers(Kind::Channel, b"a1"), all.receivers(Kind::Shard, b"a1")], [1, 0]);
     }
 
@@ -319,13 +359,16 @@ mod tests {
         let (all, client, mut own) = (Subscriptions::default(), Arc::new(Client(1)), Own::default());
         let names: Vec<String> = (0..=CHANNELS_MAX).map(|number| number.to_string()).collect();
         let names = |count: usize| names.iter().take(count).map(|name| name.as_bytes());
-        assert_eq!(own.check_more(Kind::Channel, names(CHANNELS_MAX)), Ok(()));
+        assert!(own.check_more(Kind::Channel, names(CHANNELS_MAX)).is_ok_and(|bytes| bytes > CHANNELS_MAX));
         assert_eq!(own.check_more(Kind::Channel, names(CHANNELS_MAX + 1)), Err(TooMany::Names));
         assert_eq!(own.check_more(Kind::Pattern, names(PATTERNS_MAX + 1)), Err(TooMany::Names));
         let long = vec![b'x'; NAMES_BYTES_MAX];
-        assert_eq!(own.check_more(Kind::Channel, [long.as_slice()].into_iter()), Ok(()));
+        assert_eq!(
+            own.check_more(Kind::Channel, [long.as_slice()].into_iter()),
+            Ok(NAMES_BYTES_MAX + NAME_BYTES)
+        );
         all.add(Kind::Channel, &long, &client, &mut own);
         assert_eq!(own.check_more(Kind::Pattern, [long.as_slice()].into_iter()), Err(TooMany::Bytes));
-        assert_eq!(own.check_more(Kind::Channel, [long.as_slice()].into_iter()), Ok(()));
+        assert_eq!(own.check_more(Kind::Channel, [long.as_slice()].into_iter()), Ok(0), "it has it");
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use thiserror::Error;
@@ -77,7 +78,7 @@ pub(crate) enum TrackingError {
 /// Keys with a prefix that have changed, and who is to be told. Each with the client that has changed it, if only one has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changes {
-    pub(crate) keys: Vec<(Box<[u8]>, Option<u64>)>,
+    pub(crate) keys: Vec<(Arc<[u8]>, Option<u64>)>,
     pub(crate) clients: Vec<u64>,
 }
 
@@ -94,6 +95,9 @@ pub(crate) struct Tracking {
     keys: AtomicUsize,
     /// Clients of all keys together.
     holders: AtomicUsize,
+    /// Bytes of the keys.
+    names_bytes: AtomicUsize,
+    bytes_max: AtomicUsize,
     keys_max: AtomicUsize,
     hasher: RandomState,
     broadcast: Mutex<Broadcast>,
@@ -120,7 +124,8 @@ struct Broadcast {
 #[derive(Debug, Default)]
 struct Prefix {
     clients: BTreeSet<u64>,
-    changed: BTreeMap<Box<[u8]>, Option<u64>>,
+    /// The same keys may have changed for several prefixes.
+    changed: BTreeMap<Arc<[u8]>, Option<u64>>,
 }
 
 const PARTS: usize = 16;
@@ -129,6 +134,14 @@ const KEYS_MAX: usize = 1_000_000;
 /// A key has so many clients on average before keys are given up for the memory that clients take.
 const HOLDERS_PER_KEY: usize = 16;
 const PREFIXES_MAX: usize = 1024;
+/// What the table may take, as a part of `maxmemory`, and at most.
+const TABLE_SHARE: u64 = 8;
+const TABLE_BYTES_MAX: usize = 1 << 30;
+/// What it takes for a key beside its name, and for each client that has it.
+const KEY_BYTES: usize = 128;
+const HOLDER_BYTES: usize = 8;
+/// What a prefix takes beside itself, which is in two places.
+const PREFIX_BYTES: usize = 200;
 /// Changed keys that wait for the end of a batch.
 const CHANGED_MAX: usize = 1024;
 
@@ -140,6 +153,8 @@ impl Default for Tracking {
             parts: Default::default(),
             keys: AtomicUsize::new(0),
             holders: AtomicUsize::new(0),
+            names_bytes: AtomicUsize::new(0),
+            bytes_max: AtomicUsize::new(usize::MAX),
             keys_max: AtomicUsize::new(KEYS_MAX),
             hasher: RandomState::new(),
             broadcast: Mutex::default(),
@@ -241,6 +256,7 @@ impl Tracking {
         };
         if is_new {
             self.keys.fetch_add(1, Relaxed);
+            self.names_bytes.fetch_add(key.len(), Relaxed);
         }
         self.shrink(Some(key), usize::MAX)
     }
@@ -288,6 +304,18 @@ impl Tracking {
         self.keys_max.store(keys_max, Relaxed);
     }
 
+    /// What the table takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let of = |count: &AtomicUsize, bytes: usize| count.load(Relaxed).saturating_mul(bytes);
+        of(&self.names_bytes, 1) + of(&self.keys, KEY_BYTES) + of(&self.holders, HOLDER_BYTES)
+    }
+
+    /// Lets the table take its share of so much memory.
+    pub(crate) fn set_bytes_max(&self, maxmemory: u64) {
+        let bytes_max = usize::try_from(maxmemory / TABLE_SHARE).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX);
+        self.bytes_max.store(bytes_max, Relaxed);
+    }
+
     /// Gives up keys of which there are too many since the limit was lowered, but no more than so many at once.
     pub(crate) fn give_up(&self, at_most: usize) -> Forgotten {
         self.shrink(None, at_most)
@@ -305,39 +333,52 @@ impl Tracking {
 
     fn forget(&self, key: &[u8]) -> Vec<u64> {
         let clients = self.part(key).lock().clients.swap_remove(key);
-        self.uncount(usize::from(clients.is_some()), clients.as_ref().map_or(0, Vec::len));
+        if let Some(clients) = &clients {
+            self.uncount(1, clients.len(), key.len());
+        }
         clients.unwrap_or_default()
     }
 
     fn forget_all(&self) {
         for part in &self.parts {
             let part = std::mem::take(&mut *part.lock());
-            self.uncount(part.clients.len(), part.clients.values().map(Vec::len).sum());
+            let names_bytes = part.clients.keys().map(|key| key.len()).sum();
+            self.uncount(part.clients.len(), part.clients.values().map(Vec::len).sum(), names_bytes);
         }
     }
 
-    fn uncount(&self, keys: usize, holders: usize) {
+    fn uncount(&self, keys: usize, holders: usize, names_bytes: usize) {
+        self.names_bytes.fetch_sub(names_bytes, Relaxed);
         self.keys.fetch_sub(keys, Relaxed);
         self.holders.fetch_sub(holders, Relaxed);
     }
 
-    /// Gives up keys while there are too many, but not `kept`, which was just entered.
+    /// Gives up keys while there are too many, or they take too much; last `kept`, which was just entered.
     fn shrink(&self, kept: Option<&[u8]>, at_most: usize) -> Forgotten {
         let mut forgotten = Vec::new();
         let keys_max = self.keys_max();
-        while keys_max > 0 && forgotten.len() < at_most && self.is_over(keys_max) {
+        while forgotten.len() < at_most && self.is_over(keys_max) {
             let own = kept.map_or(forgotten.len(), |kept| self.hasher.hash_one(kept) as usize) % PARTS;
             let others = (0..PARTS).map(|step| &self.parts[(own + step) % PARTS]);
-            let Some(one) = others.into_iter().find_map(|part| part.lock().give_up(kept)) else { break };
-            self.uncount(1, one.1.len());
-            forgotten.push(one);
+            let other = others.into_iter().find_map(|part| part.lock().give_up(kept));
+            if let Some(one) = other {
+                self.uncount(1, one.1.len(), one.0.len());
+                forgotten.push(one);
+                continue;
+            }
+            // It alone is too much: its client learns that behind the reply.
+            let Some(kept) = kept.filter(|_| self.bytes() > self.bytes_max.load(Relaxed)) else { break };
+            forgotten.push((kept.into(), self.forget(kept)));
+            break;
         }
         forgotten
     }
 
     fn is_over(&self, keys_max: usize) -> bool {
+        let keys_max = if keys_max == 0 { usize::MAX } else { keys_max };
         self.keys.load(Relaxed) > keys_max
             || self.holders.load(Relaxed) > keys_max.saturating_mul(HOLDERS_PER_KEY)
+            || self.bytes() > self.bytes_max.load(Relaxed)
     }
 
     fn note_broadcast(&self, key: &[u8], by: Option<u64>) {
@@ -398,6 +439,7 @@ impl Broadcast {
     /// Whether anybody is to be told.
     fn note(&mut self, key: &[u8], by: Option<u64>) -> bool {
         let mut is_told = false;
+        let mut shared = None;
         for length in self.lengths.keys().take_while(|length| **length <= key.len()) {
             let Some(prefix) = self.prefixes.get_mut(&key[..*length]) else { continue };
             is_told = true;
@@ -410,7 +452,8 @@ impl Broadcast {
                 Some(_) => {}
                 None => {
                     self.keys += 1;
-                    prefix.changed.insert(key.into(), by);
+                    let key = shared.get_or_insert_with(|| Arc::from(key));
+                    prefix.changed.insert(Arc::clone(key), by);
                 }
             }
         }
@@ -428,6 +471,11 @@ impl Broadcast {
         };
         changed.into_iter().filter_map(take).collect()
     }
+}
+
+/// What is taken for these prefixes.
+pub(crate) fn prefixes_bytes(prefixes: &[Box<[u8]>]) -> usize {
+    prefixes.iter().map(|prefix| prefix.len() * 2 + PREFIX_BYTES).sum()
 }
 
 /// In the order of Redis, whose words clients see.
@@ -523,7 +571,7 @@ mod tests {
         }
         let told: Vec<_> = tracking.take_changes();
         let keys = |keys: &[(&str, Option<u64>)]| {
-            keys.iter().map(|(key, by)| (key.as_bytes().into(), *by)).collect::<Vec<(Box<[u8]>, _)>>()
+            keys.iter().map(|(key, by)| (key.as_bytes().into(), *by)).collect::<Vec<(Arc<[u8]>, _)>>()
         };
         let expected = [
             Changes { keys: keys(&[("ab", None), ("ac", Some(1))]), clients: vec![1] },

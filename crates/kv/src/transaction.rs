@@ -1,14 +1,14 @@
 //! Transactions: commands that wait for EXEC, and keys that must not change before it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::Database;
 use resp::{Arguments, encode_command};
 use thiserror::Error;
 
-use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use crate::sync::{Mutex, RwLock};
 
 /// What follows MULTI, as a client would send it.
 #[derive(Debug, Default)]
@@ -139,23 +139,36 @@ const ARGUMENT_BYTES: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     databases: RwLock<BTreeMap<Database, Watched>>,
+    watchers: AtomicU64,
+    /// What was watched by clients that watch nothing any more, and is still in the tables.
+    leaving: Mutex<Vec<Leaving>>,
+    /// How many of those there are: to be read without the lock.
+    leaving_count: AtomicUsize,
 }
 
 type Name = Arc<[u8]>;
+/// In the order of the watchers' numbers.
 type Watched = HashMap<Name, Vec<Arc<Watcher>>>;
 
 /// One client that watches keys.
 #[derive(Debug)]
 struct Watcher {
-    client: u64,
+    /// Another one each time that a client begins to watch.
+    number: u64,
     is_touched: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Leaving {
+    watcher: u64,
+    keys: Vec<(Database, Name)>,
 }
 
 /// What one client watches.
 #[derive(Debug)]
 pub(crate) struct Watching {
     watcher: Arc<Watcher>,
-    keys: Vec<(Database, Name)>,
+    keys: BTreeMap<Database, HashSet<Name>>,
     bytes: usize,
 }
 
@@ -165,10 +178,21 @@ pub(crate) struct Watching {
 pub(crate) struct WatchedOverLimit;
 
 /// With what the tables need for each.
-const WATCHED_BYTES_MAX: usize = 16 << 20;
+pub(crate) const WATCHED_BYTES_MAX: usize = 16 << 20;
 const WATCHED_OVERHEAD_BYTES: usize = 100;
+/// Keys that leave the tables while others wait for them.
+const LEAVING_AT_ONCE: usize = 64;
+/// Keys that leave the tables with the command or the connection that ends. More are for the turns of workers.
+const LEAVING_STRAIGHT: usize = 1000;
 
 impl Watches {
+    /// A client begins to watch.
+    pub(crate) fn begin(&self) -> Watching {
+        let watcher =
+            Watcher { number: self.watchers.fetch_add(1, Relaxed), is_touched: AtomicBool::new(false) };
+        Watching { watcher: Arc::new(watcher), keys: BTreeMap::new(), bytes: 0 }
+    }
+
     /// From now on a change of the key touches the client.
     pub(crate) fn watch(
         &self,
@@ -176,41 +200,66 @@ impl Watches {
         database: Database,
         key: &[u8],
     ) -> Result<(), WatchedOverLimit> {
-        let mut databases = self.databases.write();
-        let watched = databases.entry(database).or_default();
-        let name = watched.get_key_value(key).map_or_else(|| Name::from(key), |(name, _)| Arc::clone(name));
-        let watchers = watched.entry(Arc::clone(&name)).or_default();
-        if watchers.iter().any(|watcher| watcher.client == watching.watcher.client) {
+        if watching.has(database, key) {
             return Ok(());
         }
         let bytes = key.len() + WATCHED_OVERHEAD_BYTES;
         if watching.bytes + bytes > WATCHED_BYTES_MAX {
-            if watchers.is_empty() {
-                watched.remove(key);
-            }
             return Err(WatchedOverLimit);
         }
-        watchers.push(Arc::clone(&watching.watcher));
+        let mut databases = self.databases.write();
+        let watched = databases.entry(database).or_default();
+        let name = watched.get_key_value(key).map_or_else(|| Name::from(key), |(name, _)| Arc::clone(name));
+        let watchers = watched.entry(Arc::clone(&name)).or_default();
+        if let Err(at) = place(watchers, watching.watcher.number) {
+            watchers.insert(at, Arc::clone(&watching.watcher));
+        }
+        drop(databases);
         watching.bytes += bytes;
-        watching.keys.push((database, name));
+        watching.keys.entry(database).or_default().insert(name);
         Ok(())
     }
 
     /// UNWATCH, EXEC, DISCARD, or the end of a connection.
-    pub(crate) fn unwatch(&self, watching: &Watching) {
-        if watching.keys.is_empty() {
-            return;
+    pub(crate) fn unwatch(&self, watching: Watching) {
+        let keys =
+            watching.keys.into_iter().flat_map(|(of, keys)| keys.into_iter().map(move |key| (of, key)));
+        let mut leaving = Leaving { watcher: watching.watcher.number, keys: keys.collect() };
+        if leaving.keys.len() <= LEAVING_STRAIGHT {
+            self.forget(&mut leaving, LEAVING_STRAIGHT);
+        } else {
+            self.leaving_count.fetch_add(1, SeqCst);
+            self.leaving.lock().push(leaving);
         }
-        let mut databases = self.databases.write();
-        for (database, key) in &watching.keys {
-            let Some(watched) = databases.get_mut(database) else { continue };
-            let Some(watchers) = watched.get_mut(key) else { continue };
-            watchers.retain(|watcher| watcher.client != watching.watcher.client);
-            if watchers.is_empty() {
-                watched.remove(key);
-            }
+    }
+
+    /// Whether there is something to tidy: one load.
+    pub(crate) fn is_untidy(&self) -> bool {
+        self.leaving_count.load(Relaxed) > 0
+    }
+
+    /// Forgets a part of what nobody watches any more; whether all keys of one client are gone with it.
+    pub(crate) fn tidy(&self) -> bool {
+        let Some(mut leaving) = self.leaving.lock().pop() else { return false };
+        self.forget(&mut leaving, LEAVING_STRAIGHT);
+        if leaving.keys.is_empty() {
+            self.leaving_count.fetch_sub(1, SeqCst);
+            return true;
         }
-        databases.retain(|_, watched| !watched.is_empty());
+        self.leaving.lock().push(leaving);
+        false
+    }
+
+    /// So many keys, a few at a time: whoever reads or writes keys meanwhile waits for those alone.
+    fn forget(&self, leaving: &mut Leaving, at_most: usize) {
+        let mut keys = leaving.keys.split_off(leaving.keys.len().saturating_sub(at_most));
+        while !keys.is_empty() {
+            let mut databases = self.databases.write();
+            let some = keys.drain(keys.len().saturating_sub(LEAVING_AT_ONCE)..);
+            // Names are let go when nobody waits any more.
+            let _gone: Vec<_> = some.inspect(|key| forget(&mut databases, key, leaving.watcher)).collect();
+            drop(databases);
+        }
     }
 
     /// A key has changed.
@@ -233,10 +282,37 @@ impl Watches {
     }
 }
 
+fn forget(databases: &mut BTreeMap<Database, Watched>, (database, key): &(Database, Name), watcher: u64) {
+    let Some(watched) = databases.get_mut(database) else { return };
+    let Some(watchers) = watched.get_mut(key) else { return };
+    if let Ok(at) = place(watchers, watcher) {
+        watchers.remove(at);
+    }
+    if watchers.is_empty() {
+        watched.remove(key);
+    }
+    if watched.is_empty() {
+        databases.remove(database);
+    }
+}
+
+fn place(watchers: &[Arc<Watcher>], number: u64) -> Result<usize, usize> {
+    watchers.binary_search_by_key(&number, |watcher| watcher.number)
+}
+
 impl Watching {
-    pub(crate) fn new(client: u64) -> Self {
-        let watcher = Watcher { client, is_touched: AtomicBool::new(false) };
-        Self { watcher: Arc::new(watcher), keys: Vec::new(), bytes: 0 }
+    fn has(&self, database: Database, key: &[u8]) -> bool {
+        self.keys.get(&database).is_some_and(|keys| keys.contains(key))
+    }
+
+    /// What the tables may take for these keys.
+    pub(crate) fn bytes_of<'a>(keys: impl Iterator<Item = &'a [u8]>) -> usize {
+        keys.map(|key| key.len() + WATCHED_OVERHEAD_BYTES).sum()
+    }
+
+    /// What the tables take for it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether one of the keys has changed.
@@ -245,7 +321,7 @@ impl Watching {
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = (Database, &[u8])> {
-        self.keys.iter().map(|(database, key)| (*database, &**key))
+        self.keys.iter().flat_map(|(database, keys)| keys.iter().map(|key| (*database, &**key)))
     }
 }
 
@@ -289,12 +365,34 @@ mod tests {
 
     #[test]
     fn too_many_watched_keys_are_refused() {
-        let (watches, mut watching) = (Watches::default(), Watching::new(1));
+        let watches = Watches::default();
+        let mut watching = watches.begin();
         let long = vec![b'k'; WATCHED_BYTES_MAX / 2];
         watches.watch(&mut watching, database(0), &long).expect("the first half");
         watches.watch(&mut watching, database(0), &long).expect("it is watched already");
         assert_eq!(watches.watch(&mut watching, database(1), &long), Err(WatchedOverLimit));
-        watches.unwatch(&watching);
+        watches.unwatch(watching);
+        assert!(watches.is_empty());
+    }
+
+    #[test]
+    fn many_keys_leave_one_part_after_the_other() {
+        let watches = Watches::default();
+        let (mut first, mut second) = (watches.begin(), watches.begin());
+        for number in 0..LEAVING_STRAIGHT * 5 / 2 {
+            let key = number.to_string();
+            watches.watch(&mut first, database(0), key.as_bytes()).expect("few bytes");
+            watches.watch(&mut second, database(number % 2), key.as_bytes()).expect("few bytes");
+        }
+        watches.unwatch(first);
+        let parts = std::iter::repeat_with(|| watches.tidy()).take_while(|is_done| !is_done).count();
+        assert_eq!((parts, watches.is_untidy(), watches.is_empty()), (2, false, false));
+        watches.touch(database(1), b"1");
+        assert!(second.is_touched());
+        watches.unwatch(second);
+        while watches.is_untidy() {
+            watches.tidy();
+        }
         assert!(watches.is_empty());
     }
 
@@ -305,13 +403,14 @@ mod tests {
             steps in prop::collection::vec((0..3_u64, 0..2_usize, 0..4_u8, 0..4_u8), 1..100)
         ) {
             let watches = Watches::default();
-            let mut clients: Vec<_> = (0..3).map(|client| (Watching::new(client), Vec::new(), false)).collect();
+            let mut clients: Vec<_> = (0..3).map(|_| (watches.begin(), Vec::new(), false)).collect();
             for (client, number, key, what) in steps {
                 let (watching, keys, _) = &mut clients[client as usize];
                 match what {
                     0 => {
-                        watches.unwatch(watching);
-                        clients[client as usize] = (Watching::new(client), Vec::new(), false);
+                        watches.unwatch(std::mem::replace(watching, watches.begin()));
+                        clients[client as usize].1.clear();
+                        clients[client as usize].2 = false;
                     }
                     1 => {
                         watches.watch(watching, database(number), &[key]).expect("few");
@@ -328,7 +427,7 @@ mod tests {
                     prop_assert_eq!(watching.is_touched(), *is_touched);
                 }
             }
-            clients.iter().for_each(|(watching, ..)| watches.unwatch(watching));
+            clients.into_iter().for_each(|(watching, ..)| watches.unwatch(watching));
             prop_assert!(watches.is_empty() && watches.keys(None).is_empty());
         }
     }

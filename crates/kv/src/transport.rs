@@ -19,6 +19,8 @@ pub(crate) enum Transport {
 pub(crate) struct Tls {
     socket: TcpStream,
     session: ServerConnection,
+    /// What came of the handshake: the session may have to keep all of it.
+    handshake_bytes: usize,
 }
 
 impl Transport {
@@ -26,7 +28,7 @@ impl Transport {
     /// When the configuration permits no session.
     pub(crate) fn tls(socket: TcpStream, config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         let session = ServerConnection::new(Arc::clone(config))?;
-        Ok(Self::Tls(Box::new(Tls { socket, session })))
+        Ok(Self::Tls(Box::new(Tls { socket, session, handshake_bytes: 0 })))
     }
 
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
@@ -86,6 +88,14 @@ impl Transport {
         }
     }
 
+    /// Of what has come, what may be kept here until the handshake of TLS is done.
+    pub(crate) fn unread_bytes(&self) -> usize {
+        match self {
+            Self::Tls(tls) if tls.session.is_handshaking() => tls.handshake_bytes,
+            _ => 0,
+        }
+    }
+
     /// Nothing more will be written.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         if let Self::Tls(tls) = self {
@@ -129,8 +139,12 @@ impl Tls {
     }
 
     fn receive(&mut self) -> io::Result<()> {
-        if self.session.read_tls(&mut self.socket)? == 0 {
+        let bytes = self.session.read_tls(&mut self.socket)?;
+        if bytes == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if self.session.is_handshaking() {
+            self.handshake_bytes += bytes;
         }
         let understood = self.session.process_new_packets();
         // A handshake is answered, and an error told.

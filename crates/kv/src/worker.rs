@@ -1,12 +1,13 @@
 //! The loop of one thread: listeners and the connections that it has accepted.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::event::Event;
-use mio::net::TcpListener;
+use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
@@ -16,7 +17,7 @@ use crate::command::Isolation;
 use crate::connection::{Buffers, Connection, INPUT_BYTES, OUTPUT_BYTES, Then};
 use crate::conversation::Context;
 use crate::endings::Ending;
-use crate::leaving::{LEAVING_MAX, Leaving};
+use crate::leaving::{self, Leaving};
 use crate::limits::Limits;
 use crate::server::Security;
 use crate::session::Session;
@@ -28,10 +29,20 @@ pub(crate) const WAKE: Token = Token(usize::MAX);
 /// Where the buffers of all clients take half of what they may: what keeps each from taking more.
 const INPUT_BYTES_SCARCE: usize = 4 << 10;
 const OUTPUT_BYTES_SCARCE: usize = 1;
+/// Clients that are let in at each door in one turn of the loop: about 0.3 ms. However many come, those that are there have their turns between.
+const ACCEPTED_AT_ONCE: usize = 16;
+/// Clients without a password, or in the handshake of TLS, that have their turn in one turn of the loop. A handshake takes about 1 ms.
+const STRANGERS_AT_ONCE: usize = 16;
+/// How often is looked whether those that were ended are closed, when others wait for that.
+const CROWD_STEP: Duration = Duration::from_millis(1);
+/// How often clients are let in at the end, so that it comes even if they never cease to come: the queue of a listener has fewer.
+const ACCEPTED_LAST: usize = 512;
 /// How often is done what has no event: expired and idle things, listeners that were out of descriptors.
 const TICK: Duration = Duration::from_millis(100);
 /// Items that are looked at for their expiry in one turn of the loop: about 50 µs.
 const EXPIRED_AT_ONCE: usize = 500;
+/// Connections with more to do that go on before others are looked at.
+const AGAIN_AT_ONCE: usize = 16;
 /// How often is looked whether CLIENT PAUSE is over.
 const PAUSE_STEP: Duration = Duration::from_millis(5);
 /// How long clients that are slow are waited for at the end.
@@ -44,6 +55,8 @@ pub(crate) struct Worker {
     connections: Slab<Connection>,
     /// Those that are over, while their clients read the last reply.
     leaving: Slab<Leaving>,
+    /// Those that have not been let in, as far as something has come from them.
+    line: VecDeque<usize>,
     /// Connections that have more to do.
     again: Vec<usize>,
     /// Those whose next command needs all turns.
@@ -69,8 +82,10 @@ impl Worker {
         listeners: Vec<(TcpListener, Security)>,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
-        let mut doors: Vec<_> =
-            listeners.into_iter().map(|(listener, security)| Door { listener, security }).collect();
+        let mut doors: Vec<_> = listeners
+            .into_iter()
+            .map(|(listener, security)| Door { listener, security, is_asked: true })
+            .collect();
         for (number, door) in doors.iter_mut().enumerate() {
             poll.registry().register(&mut door.listener, Token(FIRST_DOOR - number), Interest::READABLE)?;
         }
@@ -82,11 +97,12 @@ impl Worker {
             doors,
             connections: Slab::new(),
             leaving: Slab::new(),
+            line: VecDeque::new(),
             again,
             alone,
             later,
             postponed: 0,
-            buffers: Buffers::new(),
+            buffers: Buffers::new(&shared),
             limits,
             shared,
             calls,
@@ -106,9 +122,16 @@ impl Worker {
             {
                 let _turn = shared.turn(self.number);
                 events.iter().for_each(|event| self.react(event, now_ms));
-                self.go_on(now_ms);
+                if !self.again.is_empty() {
+                    self.go_on(now_ms);
+                }
+                if self.doors.iter().any(|door| door.is_asked) {
+                    self.accept(now_ms);
+                }
+                self.hear_strangers(now_ms);
                 self.tick(now_ms);
                 self.expire(now_ms);
+                self.tidy();
             }
             self.go_on_alone(now_ms);
             self.tell_postponed();
@@ -132,7 +155,12 @@ impl Worker {
 
     fn wait(&mut self, events: &mut Events, at_most: Duration) -> io::Result<()> {
         let at_most = if self.later.is_empty() { at_most } else { at_most.min(PAUSE_STEP) };
-        let may_sleep = self.again.is_empty() && self.expire_from.is_none() && self.calls.may_sleep();
+        let is_crowded = self.shared.strangers.are_many_ending();
+        let at_most = if is_crowded { at_most.min(CROWD_STEP) } else { at_most };
+        let is_tidy = !self.shared.interests.watches.is_untidy();
+        let is_done = self.again.is_empty() && self.line.is_empty() && self.expire_from.is_none() && is_tidy;
+        let is_asked = !is_crowded && self.doors.iter().any(|door| door.is_asked);
+        let may_sleep = is_done && !is_asked && self.calls.may_sleep();
         let waited = self.poll.poll(events, Some(if may_sleep { at_most } else { Duration::ZERO }));
         self.calls.take(&mut self.again);
         match waited {
@@ -145,7 +173,7 @@ impl Worker {
         match event.token() {
             WAKE => {}
             Token(number) if number > FIRST_DOOR - self.doors.len() => {
-                self.accept(FIRST_DOOR - number, now_ms)
+                self.doors[FIRST_DOOR - number].is_asked = true;
             }
             Token(number) if number >= FIRST_LEAVING => self.see_off(number - FIRST_LEAVING),
             Token(number) => {
@@ -160,7 +188,8 @@ impl Worker {
 
     /// Connections that had more to do the last time.
     fn go_on(&mut self, now_ms: u64) {
-        let more = std::mem::take(&mut self.again);
+        // When many have something to be sent, others have their turn in between.
+        let more: Vec<_> = self.again.drain(..self.again.len().min(AGAIN_AT_ONCE)).collect();
         more.into_iter().for_each(|number| self.turn(number, Isolation::Turn, now_ms));
     }
 
@@ -175,34 +204,46 @@ impl Worker {
         alone.into_iter().for_each(|number| self.turn(number, Isolation::Alone, now_ms));
     }
 
-    fn accept(&mut self, door: usize, now_ms: u64) {
-        loop {
+    /// Lets some of those in that wait at the doors.
+    fn accept(&mut self, now_ms: u64) {
+        for door in 0..self.doors.len() {
+            self.doors[door].is_asked = self.doors[door].is_asked && self.accept_some(door, now_ms);
+        }
+    }
+
+    /// Whether more may wait.
+    fn accept_some(&mut self, door: usize, now_ms: u64) -> bool {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            if self.shared.strangers.are_many_ending() {
+                return true;
+            }
             match self.doors[door].listener.accept() {
-                Ok((socket, client)) => {
-                    let security = self.doors[door].security;
-                    let limits = self.limits;
-                    match accept::admit(socket, client, security, &self.shared, &limits) {
-                        Ok(transport) => self.add(transport, client, now_ms),
-                        Err(Refused { refusal, told }) => {
-                            self.shared.refused_one();
-                            tracing::debug!(%client, %refusal, "a connection is refused");
-                            told.into_iter().for_each(|socket| self.leave(Transport::Plain(socket), now_ms));
-                        }
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Ok((socket, client)) => self.receive(socket, client, self.doors[door].security, now_ms),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     // The next tick tries again: no event will tell of those that wait.
                     tracing::warn!(%error, "connections can't be accepted");
-                    return;
+                    return false;
                 }
+            }
+        }
+        true
+    }
+
+    fn receive(&mut self, socket: TcpStream, client: SocketAddr, security: Security, now_ms: u64) {
+        match accept::admit(socket, client, security, &self.shared, &self.limits) {
+            Ok(transport) => self.add(transport, client, now_ms),
+            Err(Refused { refusal, told }) => {
+                self.shared.refused_one();
+                tracing::debug!(%client, %refusal, "a connection is refused");
+                told.into_iter().for_each(|socket| self.leave(Transport::Plain(socket), now_ms));
             }
         }
     }
 
-    fn add(&mut self, mut transport: Transport, client: std::net::SocketAddr, now_ms: u64) {
+    fn add(&mut self, mut transport: Transport, client: SocketAddr, now_ms: u64) {
         let entry = self.connections.vacant_entry();
         let interest = Interest::READABLE | Interest::WRITABLE;
         let socket = transport.socket_mut();
@@ -217,9 +258,36 @@ impl Worker {
         self.shared.end_strangers_beyond(self.limits.strangers_max);
     }
 
+    /// The turn of a connection; one that has not been let in gets in line for it.
     fn turn(&mut self, number: usize, isolation: Isolation, now_ms: u64) {
+        match self.connections.get_mut(number) {
+            Some(connection) if connection.can_wait() && isolation == Isolation::Turn => {
+                if !std::mem::replace(&mut connection.is_in_line, true) {
+                    self.line.push_back(number);
+                }
+            }
+            _ => self.take_turn(number, isolation, now_ms),
+        }
+    }
+
+    /// Those that have not been let in share a part of the time, so that those who have do not wait for them.
+    fn hear_strangers(&mut self, now_ms: u64) {
+        let mut heard = 0;
+        while heard < STRANGERS_AT_ONCE {
+            let Some(number) = self.line.pop_front() else { return };
+            // It may be gone, and its number that of another.
+            let connection = self.connections.get_mut(number);
+            if connection.is_some_and(|connection| std::mem::take(&mut connection.is_in_line)) {
+                self.take_turn(number, Isolation::Turn, now_ms);
+                heard += 1;
+            }
+        }
+    }
+
+    fn take_turn(&mut self, number: usize, isolation: Isolation, now_ms: u64) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        let is_scarce = self.shared.buffers_bytes() > self.limits.buffers_bytes_max() / 2;
+        let buffers_bytes_max = self.limits.buffers_bytes_max(self.shared.engine.bytes_max());
+        let is_scarce = self.shared.buffers_bytes() > buffers_bytes_max / 2;
         let (input_bytes_max, output_bytes_max) =
             if is_scarce { (INPUT_BYTES_SCARCE, OUTPUT_BYTES_SCARCE) } else { (INPUT_BYTES, OUTPUT_BYTES) };
         let isolation = if self.shared.is_single() { Isolation::Alone } else { isolation };
@@ -242,8 +310,8 @@ impl Worker {
             Then::Close => drop(self.close(number, now_ms)),
         }
         self.shared.trimming.look(&self.shared.engine);
-        if is_scarce && self.shared.buffers_bytes() > self.limits.buffers_bytes_max() {
-            self.shared.close_largest();
+        if is_scarce {
+            self.shared.keep_buffers_to(buffers_bytes_max);
         }
     }
 
@@ -254,12 +322,14 @@ impl Worker {
 
     /// Nothing more will be said on a connection; what was said is to arrive.
     fn leave(&mut self, transport: Transport, now_ms: u64) {
-        if self.leaving.len() >= LEAVING_MAX {
-            return;
-        }
         let Some(mut leaving) = Leaving::begin(transport, now_ms) else { return };
         if leaving.is_over(&mut self.buffers.input) {
             return;
+        }
+        while self.leaving.len() >= leaving::count_max(self.limits.clients_max, self.shared.statistics.len())
+        {
+            let oldest = self.leaving.iter().min_by_key(|(_, leaving)| leaving.until_ms());
+            oldest.map(|(number, _)| number).map(|number| self.leaving.remove(number));
         }
         let entry = self.leaving.vacant_entry();
         let (registry, token) = (self.poll.registry(), Token(FIRST_LEAVING + entry.key()));
@@ -305,7 +375,7 @@ impl Worker {
         if self.shared.interests.pauses.end_if_over(now_ms) {
             self.shared.interests.refresh(&self.shared.engine);
         }
-        (0..self.doors.len()).for_each(|door| self.accept(door, now_ms));
+        self.doors.iter_mut().for_each(|door| door.is_asked = true);
         self.close_idle(now_ms);
     }
 
@@ -314,6 +384,14 @@ impl Worker {
         if let Some(from) = self.expire_from {
             self.expire_from = self.shared.engine.expire(from, EXPIRED_AT_ONCE, now_ms);
             self.shared.end_batch();
+        }
+    }
+
+    /// A part of what clients watched that are gone.
+    fn tidy(&mut self) {
+        let interests = &self.shared.interests;
+        if interests.watches.is_untidy() && interests.watches.tidy() {
+            interests.refresh(&self.shared.engine);
         }
     }
 
@@ -331,7 +409,13 @@ impl Worker {
 
     /// Answers what has been asked already, and ends.
     fn finish(mut self, events: &mut Events) -> io::Result<()> {
-        (0..self.doors.len()).for_each(|door| self.accept(door, now_ms()));
+        self.doors.iter_mut().for_each(|door| door.is_asked = true);
+        for _ in 0..ACCEPTED_LAST {
+            self.accept(now_ms());
+            // Those that made way are closed.
+            self.calls.take(&mut self.again);
+            self.go_on(now_ms());
+        }
         self.doors.clear();
         self.shared.interests.pauses.end();
         self.again = self.connections.iter().map(|(number, _)| number).collect();
@@ -339,6 +423,7 @@ impl Worker {
         while !self.connections.is_empty() && Instant::now() < end {
             let now_ms = now_ms();
             self.go_on(now_ms);
+            self.hear_strangers(now_ms);
             self.go_on_alone(now_ms);
             self.close_quiet(now_ms);
             self.wait(events, TICK)?;
@@ -349,7 +434,7 @@ impl Worker {
 
     /// Closes connections that have nothing to do and nothing to send.
     fn close_quiet(&mut self, now_ms: u64) {
-        let busy: HashSet<usize> = self.again.iter().chain(&self.alone).copied().collect();
+        let busy: HashSet<usize> = self.again.iter().chain(&self.alone).chain(&self.line).copied().collect();
         let others = self.connections.iter().filter(|(number, _)| !busy.contains(number));
         let quiet = others.filter(|(_, connection)| connection.is_quiet());
         let quiet: Vec<_> = quiet.map(|(number, _)| number).collect();

@@ -22,7 +22,7 @@ use crate::process::{Controls, Process, Running};
 /// # Errors
 /// What keeps it from starting: an address that is taken, a log file that can't be opened.
 pub(crate) fn run(settings: Settings, file: Option<&Path>, overrides: &Overrides) -> anyhow::Result<()> {
-    let levels = logging::install(settings.log.format, &log_levels(&settings.log))?;
+    let levels = logging::install(settings.log.format, &settings.log.levels())?;
     let running = Running { settings, file: file.map(Path::to_owned), overrides: overrides.clone() };
     let runtime = lifecycle::runtime()?;
     let outcome = runtime.block_on(serve(running, levels));
@@ -79,13 +79,6 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     stopped
 }
 
-/// A worker has ended by an error. Its clients are gone, and what it shares with others may be half-way through a change: whoever runs the
-/// process is to start it anew, and nothing of it is saved.
-pub(crate) fn end_process() {
-    tracing::error!("a worker has failed: the process ends");
-    std::process::exit(1);
-}
-
 /// What serves clients: at least one of the two.
 struct Planes {
     gateway: Option<Gateway>,
@@ -102,7 +95,7 @@ enum Output {
     OfAccessLog,
 }
 
-/// The addresses of the gateway, then those of the server for clients of Redis.
+/// The addresses of the gateway, then those of the server for Redis clients.
 fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> Vec<String> {
     let configured = settings.gateway.iter().flat_map(|gateway| &gateway.listeners);
     let http = configured.zip(gateway.into_iter().flat_map(Gateway::addresses)).map(|(listener, address)| {
@@ -125,7 +118,7 @@ impl Planes {
                 telemetry: Arc::clone(telemetry),
                 access_log: access,
                 background: Handle::current(),
-                on_failure: end_process,
+                on_failure: lifecycle::end_process,
             })
         };
         let gateway = settings.gateway.clone().map(start).transpose()?;
@@ -164,16 +157,14 @@ impl Planes {
     }
 }
 
-/// The level of the process; events of sites go by the level of their site. None of theirs is below `debug`, and to ask for more would
-/// make each start of a release build say that it has no more.
-pub(crate) fn log_levels(settings: &LogSettings) -> String {
-    format!("{},{}=debug", settings.level, gateway::events::TARGET)
-}
-
 async fn wait_for_stop(signals: &mut Signals, process: &Arc<Process>) {
-    while signals.next().await == Event::Reload {
-        // Problems are logged where they are found.
-        let _ = process.reload_in_background().await;
+    loop {
+        match signals.next().await {
+            // Problems are logged where they are found.
+            Event::Reload => drop(process.reload_in_background().await),
+            Event::Reopen => process.reopen_access_log(),
+            Event::Stop => return,
+        }
     }
 }
 
@@ -190,7 +181,10 @@ fn access_log(settings: &LogSettings, workers: usize, telemetry: &Telemetry) -> 
 }
 
 fn announce_admin(admin: &admin::Admin) {
-    tracing::info!(address = %admin.address, "admin API");
+    match admin.reach {
+        admin::Reach::Admin => tracing::info!(address = %admin.address, "admin API"),
+        admin::Reach::Probes => tracing::info!(address = %admin.address, "probes and metrics"),
+    }
     if let Some(address) = admin.probes_address {
         tracing::info!(%address, "probes and metrics");
     }

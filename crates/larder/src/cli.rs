@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::{Overrides, Program, parse_address};
+use crate::config::{Overrides, Program, nearest, parse_address};
 use crate::mock_origin::OriginOptions;
+use crate::output;
 
-/// An HTTP cache in front of origin servers.
+/// A shared HTTP cache in front of origin servers (`serve`), and a cache server for Redis clients (`kv`).
 #[derive(Debug, Parser)]
 #[command(name = "larder", version = crate::VERSION, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -19,7 +20,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the cache
+    /// Run the HTTP cache; with a table [kv] in its file, the server for Redis clients too
     Serve(ServeArguments),
     Kv(crate::kv::KvArguments),
     /// Check a configuration file and print every problem; exit status 0 or 1
@@ -47,10 +48,50 @@ pub(crate) enum Command {
     },
 }
 
-/// Reads the command line, and the environment for what it leaves out.
+/// Reads the command line, and the environment for what it leaves out. A misspelt variable is told of before anything else: what it was to
+/// set may be what the command lacks.
 pub(crate) fn parse() -> Cli {
-    let matches = with_environment(Cli::command(), "LARDER").get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let command = with_environment(Cli::command(), "LARDER");
+    if std::env::args().nth(1).is_some_and(|name| WARNING_COMMANDS.contains(&name.as_str())) {
+        let present = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        unknown_variables(&command, present).iter().for_each(|line| output::warning(line));
+    }
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
+/// Commands whose settings outlive the moment, so that one that doesn't count would be found late.
+const WARNING_COMMANDS: [&str; 3] = ["serve", "kv", "check"];
+
+/// A line for each variable that looks like one of an option and is none: near to one, or with a command in its name. Others are nobody's
+/// mistake: scripts keep a `LARDER_VERSION`, and container platforms describe a service that is called larder.
+fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = String>) -> Vec<String> {
+    let mut known = Vec::new();
+    variables(command, &mut known);
+    let is_platform_s =
+        |name: &str| name.ends_with("_PORT") || name.contains("_PORT_") || name.contains("_SERVICE_");
+    let commands: Vec<String> = command
+        .get_subcommands()
+        .map(|inner| format!("LARDER_{}_", inner.get_name().to_ascii_uppercase()))
+        .collect();
+    let line = |name: &String| match nearest(name, known.iter().map(String::as_str)) {
+        Some(near) => Some(format!("{name}: warning: no option has this variable; did you mean `{near}`?")),
+        None if commands.iter().any(|command| name.starts_with(command)) => {
+            Some(format!("{name}: warning: no option has this variable"))
+        }
+        None => None,
+    };
+    let mut unknown: Vec<String> = present
+        .filter(|name| name.starts_with("LARDER_") && !is_platform_s(name) && !known.contains(name))
+        .collect();
+    unknown.sort();
+    unknown.iter().filter_map(line).collect()
+}
+
+/// The names of all variables.
+fn variables(command: &clap::Command, names: &mut Vec<String>) {
+    let of_options = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+    names.extend(of_options.map(str::to_owned));
+    command.get_subcommands().for_each(|inner| variables(inner, names));
 }
 
 /// Every option has a variable: `LARDER`, the command and the option, as in `LARDER_KV_LISTEN`. The command is part of the name because
@@ -67,7 +108,7 @@ fn with_environment(command: clap::Command, prefix: &str) -> clap::Command {
     })
 }
 
-/// Arguments go over the file; their values are checked like those of the file.
+/// Arguments override the file; their values are checked like those of the file.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("sites").required(true).args(["origin", "config"])))]
 pub(crate) struct ServeArguments {
@@ -119,7 +160,7 @@ pub(crate) struct CheckArguments {
 }
 
 impl CheckArguments {
-    /// What goes over the file.
+    /// What overrides the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides::to_look(Program::Serve, self.cluster_node.clone())
     }
@@ -256,6 +297,29 @@ mod tests {
             ["LARDER_SERVE_LISTEN", "LARDER_KV_MAXMEMORY", "LARDER_PURGE_ADMIN", "LARDER_BENCH_HTTP_JSON"]
         {
             assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
+    }
+
+    #[test]
+    fn variables_that_belong_to_no_option_are_told() {
+        let command = with_environment(Cli::command(), "LARDER");
+        let check = |name: &str, expected: Option<&str>| {
+            let told = unknown_variables(&command, [name.to_owned()].into_iter());
+            assert_eq!(told.first().map(String::as_str), expected, "{name}");
+        };
+        let near =
+            "LARDER_SERVE_ORGN: warning: no option has this variable; did you mean `LARDER_SERVE_ORIGIN`?";
+        check("LARDER_SERVE_ORGN", Some(near));
+        check("LARDER_KV_XYZ", Some("LARDER_KV_XYZ: warning: no option has this variable"));
+        for name in [
+            "LARDER_SERVE_ORIGIN",
+            "LARDER_PORT",
+            "LARDER_PORT_8080_TCP",
+            "LARDER_SERVICE_HOST",
+            "LARDER_VERSION",
+            "HOME",
+        ] {
+            check(name, None);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The server for clients of Redis: its command line, and how it starts.
+//! The server for Redis clients: its command line, and how it starts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 
 use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
 use crate::doctor;
-use crate::{allocator, assemble};
+use crate::{allocator, lifecycle};
 
-/// Run a cache server for clients of Redis
+/// Run a cache server for Redis clients
 ///
 /// Keeps strings in memory, up to a limit; evicts those that are worth least. Speaks RESP2 and RESP3. Prints its address, and serves
-/// until it is told to stop (SIGTERM or Ctrl-C). Options go over the file, which may have the tables of `larder serve` too.
+/// until it is told to stop (SIGTERM or Ctrl-C). Options override the file, which may have the tables of `larder serve` too.
 ///
 /// Examples:
 ///
@@ -76,7 +76,7 @@ enum Predecessor {
 }
 
 impl KvArguments {
-    /// What goes over the file.
+    /// What overrides the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             program: Program::Kv,
@@ -148,7 +148,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         seed: seed(),
         threads: settings.workers,
     };
-    let save_file = settings.save_file.clone().map(SaveFile::reserve).transpose()?.map(Arc::new);
+    let save_file = settings.save_file.as_deref().map(SaveFile::reserve).transpose()?.map(Arc::new);
     let engine = save_file.as_ref().map_or_else(|| Engine::new(&begin), |file| file.restore(&begin));
     engine.set_pack_from_bytes(settings.pack_from_bytes);
     let engine = Arc::new(engine);
@@ -164,7 +164,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         save_file,
         cluster: settings.cluster.clone(),
         trim: allocator::TRIM,
-        on_failure: assemble::end_process,
+        on_failure: lifecycle::end_process,
     };
     let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
     let control = KvControl { engine, server: server.control(), text: settings.text };

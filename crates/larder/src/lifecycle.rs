@@ -1,4 +1,4 @@
-//! Signals as events, and the runtime for work that isn't a request.
+//! Signals as events, the runtime for work that isn't a request, and the end that a failed worker brings.
 
 use std::io;
 
@@ -10,6 +10,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) enum Event {
     /// Read the configuration again (SIGHUP).
     Reload,
+    /// Open the access log anew (SIGUSR1).
+    Reopen,
     /// Finish the requests in flight, then stop (SIGTERM, SIGINT).
     Stop,
 }
@@ -18,6 +20,7 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Signals {
     hangup: Signal,
+    user1: Signal,
     terminate: Signal,
     interrupt: Signal,
 }
@@ -30,6 +33,7 @@ impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
@@ -39,6 +43,7 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> Event {
         tokio::select! {
             _ = self.hangup.recv() => Event::Reload,
+            _ = self.user1.recv() => Event::Reopen,
             _ = self.terminate.recv() => Event::Stop,
             _ = self.interrupt.recv() => Event::Stop,
         }
@@ -57,4 +62,11 @@ impl Signals {
 /// When the system refuses an event queue.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().thread_name("background").build()
+}
+
+/// A worker has ended by an error. Its clients are gone, and what it shares with others may be half-way through a change: whoever runs the
+/// process is to start it anew, and nothing of it is saved.
+pub(crate) fn end_process() {
+    tracing::error!("a worker has failed: the process ends");
+    std::process::exit(1);
 }

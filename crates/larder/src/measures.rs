@@ -13,7 +13,7 @@ pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     }));
 }
 
-/// Adds what the server for clients of Redis counts to every scrape.
+/// Adds what the server for Redis clients counts to every scrape.
 pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
     telemetry.collect_from(Box::new(move |sample| {
         report_engine(sample, kv.engine());

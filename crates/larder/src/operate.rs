@@ -25,8 +25,8 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or_default();
     if number("keys_matched") == 0 {
         output::result(&format!("nothing was stored under {}", arguments.url));
-        texts(&answer, "elsewhere").for_each(|url| output::note(&format!("stored is {url}")));
-        sites(&answer).for_each(|site| output::note(&site));
+        texts(&answer, "elsewhere").for_each(|url| output::hint(&format!("stored is {url}")));
+        sites(&answer).for_each(|site| output::hint(&site));
         return Ok(ExitCode::from(NOTHING_STORED));
     }
     output::result(&format!(

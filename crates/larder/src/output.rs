@@ -43,6 +43,11 @@ pub(crate) fn note(text: &str) {
     eprintln!("larder: {text}");
 }
 
+/// A line that belongs to the one before it.
+pub(crate) fn hint(text: &str) {
+    eprintln!("{text}");
+}
+
 /// A line about something that works, but probably not as it was meant.
 pub(crate) fn warning(text: &str) {
     eprintln!("{text}");

@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
 use telemetry::{AccessLog, Telemetry};
 
-use crate::assemble::log_levels;
 use crate::config::{self, Overrides, Settings, Severity};
 use crate::explain;
 use crate::kv::KvControl;
@@ -149,14 +148,20 @@ impl Process {
             kv.apply(settings);
         }
         // Neither can stop a configuration that is in force: both leave what was there in use.
-        if let Err(error) = self.levels.change(&log_levels(&settings.log)) {
+        if let Err(error) = self.levels.change(&settings.log.levels()) {
             tracing::error!(%error, "log levels stay as they were");
         }
-        if let Err(error) = self.access.reopen() {
-            tracing::error!(%error, "the access log goes on in the file that is open");
-        }
+        self.reopen_access_log();
         running.settings = settings;
         Ok(())
+    }
+
+    /// For log rotation. Without a file there is nothing to open, and nothing happens.
+    pub(crate) fn reopen_access_log(&self) {
+        match self.access.reopen() {
+            Ok(()) => tracing::info!("the access log is opened anew, where it is a file"),
+            Err(error) => tracing::error!(%error, "the access log goes on in the file that is open"),
+        }
     }
 }
 

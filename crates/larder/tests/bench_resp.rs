@@ -45,6 +45,17 @@ fn a_load_on_redis_is_told_as_json_and_as_a_table() {
     assert!(table.contains(&address.to_string()), "{table}");
 }
 
+/// As `larder kv` prints its address.
+#[test]
+fn an_address_may_be_a_url() {
+    let redis = Redis::start("");
+    for end in ["", "/"] {
+        bench(&format!("redis://{}{end} -n 10", redis.address())).succeeded();
+    }
+    let refused = bench(&format!("rediss://{} -n 10", redis.address()));
+    assert!(refused.status == 1 && refused.stderr.contains("TLS is not spoken here"), "{}", refused.stderr);
+}
+
 #[test]
 fn the_null_server_answers_a_load_with_fixed_values() {
     let folder = tempfile::tempdir().expect("a folder");

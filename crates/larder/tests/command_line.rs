@@ -1,6 +1,7 @@
 //! The binary from outside: arguments, exit status, what is printed where.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -29,8 +30,12 @@ fn check_prints_problems_with_excerpts() {
     let excerpt = "unknown_keys.toml:1:1: error: drain_limt: unknown key; did you mean `drain_limit`?\n  \
                    |\n1 | drain_limt = \"5s\"\n  | ^^^^^^^^^^\n";
     check("check unknown_keys.toml", 1, excerpt, "");
-    check("check no-such-file.toml", 1, "no-such-file.toml:1:1: error: can't be read", "");
-    check("check no-such-file.toml", 1, "\n1 error, 0 warnings", "");
+    check(
+        "check no-such-file.toml",
+        1,
+        "no-such-file.toml: error: can't be read: No such file or directory (os error 2)\n1 error, 0 warnings",
+        "",
+    );
 }
 
 /// One file is for all nodes, and `node` is for the machine to know.
@@ -162,6 +167,24 @@ fn addresses_may_be_names() {
     );
 }
 
+/// Whoever has an account on the machine would have the token too.
+#[test]
+fn check_warns_of_secrets_that_everybody_can_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, token) = (folder.path().join("larder.toml"), folder.path().join("token"));
+    fs::write(&token, "0123456789abcdef\n").expect("a file");
+    let text = "[admin]\ntoken_file = \"token\"\n[[site]]\nname = \"a\"\norigin = \"http://a\"\n";
+    fs::write(&file, text).expect("a file");
+    for (mode, is_told) in [(0o644, true), (0o604, true), (0o640, false), (0o600, false)] {
+        fs::set_permissions(&token, fs::Permissions::from_mode(mode)).expect("it is ours");
+        let output = larder(&["check", &file.display().to_string()]);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{told}");
+        let warning = "admin.token_file: everybody on this machine can read";
+        assert_eq!(told.contains(warning), is_told, "{mode:o}: {told}");
+    }
+}
+
 /// A variable stands for the option of its command, and an option goes over it.
 #[test]
 fn options_may_be_variables() {
@@ -175,6 +198,11 @@ fn options_may_be_variables() {
     assert!(text.contains("--maxmemory: error: kv.maxmemory: expected a size"), "{text}");
     let text = run(&["kv", "--maxmemory", "2"], &[("LARDER_KV_MAXMEMORY", "1GiB")]);
     assert!(text.contains("found \"2\""), "{text}");
+    let text = run(&["serve"], &[("LARDER_SERVE_ORGN", "http://a"), ("LARDER_SERVICE_HOST", "10.0.0.1")]);
+    let near = "LARDER_SERVE_ORGN: warning: no option has this variable; did you mean `LARDER_SERVE_ORIGIN`?";
+    assert!(text.starts_with(near) && !text.contains("LARDER_SERVICE_HOST"), "{text}");
+    let text = run(&["--version"], &[("LARDER_SERVE_ORGN", "http://a")]);
+    assert_eq!(text, "", "what has no settings warns of none");
     let text = run(&["serve"], &[("LARDER_SERVE_ORIGIN", "ftp://a"), ("LARDER_SERVE_LISTEN", "x,y")]);
     assert!(
         text.contains("--origin: error: ") && text.contains("listen[2].address: not an address"),

@@ -3,13 +3,14 @@
 
 mod frames;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::{Client, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
 
-use frames::Http2;
+use frames::{Http2, Windows};
+use rustix::net::{AddressFamily, SocketType};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -126,7 +127,7 @@ impl Slow {
         match self {
             Self::Says(bytes) => {
                 let mut client = larder.client();
-                client.send(bytes);
+                client.send(bytes.replace('@', &number.to_string()));
                 Kept::Http1 { _client: client }
             }
             Self::Tunnels => {
@@ -412,6 +413,51 @@ fn connections_that_wait_make_room() {
     }
 }
 
+/// Connections that are in use, in every way that costs the client nothing.
+const IN_USE: [(&str, Slow); 5] = [
+    ("slow misses", Slow::Says("GET /silent/@ HTTP/1.1\r\nHost: a\r\n\r\n")),
+    ("uploads that stop", Slow::Says("POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx")),
+    ("uploads over HTTP/2 that stop", Slow::Sends2(b"x")),
+    ("tunnels", Slow::Tunnels),
+    ("responses that are not read", Slow::DoesNotRead("/large")),
+];
+
+/// One address that uses all connections, and goes on opening more, leaves the others theirs.
+#[test]
+fn connections_in_use_above_a_share_make_room() {
+    const CONNECTIONS: usize = 8;
+    let others: IpAddr = "127.0.0.2".parse().expect("an address");
+    for workers in [1, 2] {
+        for (what, slow) in IN_USE {
+            let gate = Gate::new();
+            let origin = origin(&gate);
+            let limits = format!("connections_max = {CONNECTIONS}");
+            let pool = ", queue_max = 64, queue_timeout = \"600s\"";
+            let larder = larder(&origin, workers, &limits, pool);
+            let mut kept: Vec<Kept> = (0..CONNECTIONS).map(|number| slow.begin(&larder, number)).collect();
+            wait::until_true("all connections are in use", || {
+                larder.metric("larder_origin_exchanges", &[]) == CONNECTIONS as f64
+            });
+            let mut more: Vec<Client> = (0..CONNECTIONS).map(|_| larder.client()).collect();
+            for client in &mut more {
+                assert_eq!(client.rest(), b"", "{what}: what comes above the share is closed");
+            }
+            assert_eq!(larder.metric("larder_connections_evicted_total", &[]), 0.0, "{what}");
+            let mut clients: Vec<Client> =
+                (0..CONNECTIONS / 2).map(|_| Client::connect_from(others, larder.address())).collect();
+            for client in &mut clients {
+                let answer = client.get("/page");
+                assert_eq!(answer.status(), 200, "{what}: {:?}", answer.head);
+            }
+            // They wait now, and the others have no more than their share.
+            assert_eq!(larder.metric("larder_connections_evicted_total", &[]), (CONNECTIONS / 2) as f64);
+            drop((kept.drain(..), clients));
+            gate.open();
+            nothing_is_left(&larder, what);
+        }
+    }
+}
+
 /// Readers who leave most of it, of bodies that are not stored.
 const READERS: usize = 160;
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -441,8 +487,13 @@ fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
                 exchange.respond("200 OK", fields, &body);
             }
         });
-        let memory = MEMORY_BYTES.to_string();
-        let larder = Setup::origin(LARDER, &origin.url()).arguments(&["--memory", &memory]).start();
+        // All readers have one address here: with a share, those above it would be sent away where there is no room.
+        let config = format!(
+            "[limits]\nclient_share_percent = 100\n[store]\nmemory = {MEMORY_BYTES}\n\
+             [[site]]\nname = \"a\"\norigin = \"{}\"\n",
+            origin.url()
+        );
+        let larder = Setup::config(LARDER, &config).start();
         let limit = MEMORY_BYTES + MEMORY_BYTES / 10 + (64 << 20);
         let within = |when: &str| {
             let resident = larder.resident_bytes();
@@ -475,4 +526,272 @@ fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
                 && larder.metric("larder_store_bytes", &["pinned"]) == 0.0
         });
     }
+}
+
+/// What a client may send of one request body before the origin has taken any of it.
+const UPLOAD_BYTES: usize = 256 << 10;
+
+/// Behind a balancer, the uploads of one connection are those of many clients.
+#[test]
+fn uploads_that_the_origin_does_not_take_hold_no_others() {
+    for workers in [1, 2] {
+        let gate = Gate::new();
+        let origin = origin(&gate);
+        let pool =
+            ", transfers_max = 1, client_share_percent = 100, queue_max = 64, queue_timeout = \"600s\"";
+        let larder = larder(&origin, workers, "", pool);
+        let mut client = Http2::connect(larder.address());
+        for number in 0..20 {
+            client.request("POST", &format!("/silent/{number}"));
+            client.data_within_window(&vec![b'x'; UPLOAD_BYTES]);
+        }
+        client.request("POST", "/post").data_within_window(b"x").end();
+        assert_eq!(client.response_begins_with(), 0x88, "it is answered, with 200, before all others");
+        drop(client);
+        gate.open();
+        nothing_is_left(&larder, "uploads");
+    }
+}
+
+/// An origin that sends in pieces smaller than those that are counted by who reads them, and one that takes no uploads.
+fn origin_in_pieces(gate: &Gate) -> ScriptedOrigin {
+    let gate = gate.clone();
+    ScriptedOrigin::start(move |exchange| match exchange.request.target().split('/').nth(1) {
+        Some("pieces") => {
+            exchange.chunked_head("Cache-Control: no-store\r\n");
+            for _ in 0..64 {
+                exchange.chunk([b'x'; 8 << 10]);
+            }
+            exchange.last_chunk("");
+        }
+        Some("silent") => {
+            gate.pass();
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", "late");
+        }
+        _ => {
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", "ok");
+        }
+    })
+}
+
+const SAMPLES_ALIKE: usize = 50;
+
+/// What is to be kept meanwhile.
+type Hold = fn(&Larder) -> Vec<Kept>;
+
+/// Ways to make a gateway hold bytes that are neither stored nor filling, each of 100 MB and more.
+const HELD: [(&str, Hold); 3] = [
+    ("uploads over HTTP/2 that the origin does not take", |larder| {
+        let uploads = |client: &mut Http2| {
+            for number in 0..100 {
+                client.request("POST", &format!("/silent/{number}"));
+                client.data_within_window(&vec![b'x'; UPLOAD_BYTES]);
+            }
+        };
+        connections(4, larder, Windows::AsTheyBegin, uploads)
+    }),
+    ("responses over HTTP/2 whose windows are open and that are not read", |larder| {
+        let readers = |client: &mut Http2| {
+            for number in 0..100 {
+                client.request("GET", &format!("/pieces/{number}")).end();
+            }
+        };
+        connections(8, larder, Windows::Widest, readers)
+    }),
+    ("content of QUERY that does not end", |larder| {
+        let query = |_| {
+            let mut client = larder.client();
+            client.send(
+                "QUERY /query HTTP/1.1\r\nHost: a\r\nContent-Type: text/x\r\nContent-Length: 1000000\r\n\r\n",
+            );
+            client.send(vec![b'x'; 900_000]);
+            Kept::Http1 { _client: client }
+        };
+        (0..160).map(query).collect()
+    }),
+];
+
+fn connections(count: usize, larder: &Larder, windows: Windows, use_: fn(&mut Http2)) -> Vec<Kept> {
+    let connection = |_| {
+        let mut client = Http2::connect_with(larder.address(), windows);
+        use_(&mut client);
+        Kept::Http2 { _client: client }
+    };
+    (0..count).map(connection).collect()
+}
+
+/// The most memory until it has stayed the same for a while.
+fn settled(larder: &Larder) -> u64 {
+    let (mut peak, mut last, mut same) = (0, 0, 0);
+    wait::until_true("the memory of the process stays the same", || {
+        let resident = larder.resident_bytes();
+        same = if resident == last { same + 1 } else { 0 };
+        (peak, last) = (peak.max(resident), resident);
+        same == SAMPLES_ALIKE
+    });
+    peak
+}
+
+#[test]
+fn what_clients_make_the_gateway_hold_stays_within_the_memory() {
+    testkit::raise_open_files_limit();
+    let limit = MEMORY_BYTES + MEMORY_BYTES / 10 + (64 << 20);
+    for (what, hold) in HELD {
+        let gate = Gate::new();
+        let origin = origin_in_pieces(&gate);
+        let config = format!(
+            "workers = 2\n[store]\nmemory = {MEMORY_BYTES}\n[[origin]]\nname = \"o\"\nurl = \"{}\"\n\
+             pool = {{ queue_max = 10000, queue_timeout = \"600s\", client_share_percent = 100 }}\n\
+             [[site]]\nname = \"a\"\norigin = \"o\"\n[site.timeouts]\nfirst_byte = \"600s\"\n\
+             [[site.rule]]\nname = \"query\"\nquery_content_bytes_max = \"1MiB\"\n",
+            origin.url()
+        );
+        let larder = Setup::config(LARDER, &config).start();
+        let kept = hold(&larder);
+        eprintln!("{what}: {} MiB", settled(&larder) >> 20);
+        // A worker gives back what is free as it goes on.
+        wait::until_true(&format!("{what}: what is held is within the memory"), || {
+            larder.get("/page");
+            larder.resident_bytes() <= limit
+        });
+        let held = larder.metric("larder_store_bytes", &[]);
+        assert!(held <= MEMORY_BYTES as f64, "{what}: {held} bytes are held");
+        assert_eq!(larder.get("/page").status(), 200, "{what}");
+        drop(kept);
+        gate.open();
+        nothing_is_left(&larder, what);
+    }
+}
+
+/// What HTTP/2 clients that ask for large responses leave open.
+const HTTP2_READERS: [(&str, Windows); 2] = [
+    ("windows that are closed", Windows::Closed),
+    ("wide windows, and a socket that is not read", Windows::Widest),
+];
+
+/// What is stored in a file is not copied for a client that takes nothing of it.
+#[test]
+fn stored_bodies_are_not_copied_for_streams_that_take_nothing() {
+    const CONNECTIONS: usize = 8;
+    const STREAMS: usize = 100;
+    /// A stream itself takes about 6 KiB.
+    const MORE_BYTES_MAX: u64 = (CONNECTIONS * STREAMS * (10 << 10)) as u64;
+    for (what, windows) in HTTP2_READERS {
+        let body = vec![b'x'; 1 << 20];
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let body = if exchange.request.target() == "/a" { &body[..] } else { b"x" };
+            exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", body);
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).arguments(&["--memory", "64MiB"]).start();
+        // As the others do.
+        let get = || {
+            let mut client = larder.client();
+            client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.response()
+        };
+        get();
+        assert!(get().is_hit());
+        let before = larder.resident_bytes();
+        let mut kept = Vec::new();
+        for number in 1..=CONNECTIONS {
+            let mut client = Http2::connect_with(larder.address(), windows);
+            for _ in 0..STREAMS {
+                client.get("/a");
+            }
+            // Once this one is forwarded, the others have been looked at.
+            let last = format!("/last/{number}");
+            client.get(&last);
+            kept.push(client);
+            origin.wait_for(&last, 1);
+        }
+        assert!(get().is_hit());
+        let more = larder.resident_bytes().saturating_sub(before);
+        eprintln!("{what}: {} KiB for each stream", (more >> 10) / (CONNECTIONS * STREAMS) as u64);
+        assert!(more < MORE_BYTES_MAX, "{what}: {} MiB more", more >> 20);
+        drop(kept);
+        wait::until_true("all memory is free again", || {
+            larder.metric("larder_store_bytes", &["filling"]) == 0.0
+        });
+        assert_eq!(get().body.len(), 1 << 20);
+    }
+}
+
+/// Slow readers of large responses, each of another one, from one address: what others ask for is stored all the same.
+#[test]
+fn slow_readers_of_one_client_do_not_keep_others_from_the_store() {
+    const LARGE_BYTES: usize = 12 << 20;
+    const ATTEMPTS: usize = 100;
+    let others: IpAddr = "127.0.0.2".parse().expect("an address");
+    for protocol in ["HTTP/1", "HTTP/2"] {
+        let body = vec![b'x'; LARGE_BYTES];
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let body = match exchange.request.target().split('/').nth(1) {
+                Some("large") => &body[..],
+                Some("medium") => &body[..1 << 20],
+                _ => b"small",
+            };
+            exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", body);
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).arguments(&["--memory", "64MiB"]).start();
+        let is_stored = |target: &str| {
+            let mut client = Client::connect_from(others, larder.address());
+            client.get(target);
+            client.get(target).is_hit()
+        };
+        let mut slow = Vec::new();
+        for number in 0..12 {
+            let target = format!("/large/{number}");
+            slow.push(if protocol == "HTTP/1" {
+                let mut client = larder.client();
+                client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+                client.head();
+                Kept::Http1 { _client: client }
+            } else {
+                let mut client = Http2::connect_with(larder.address(), Windows::Closed);
+                client.get(&target);
+                Kept::Http2 { _client: client }
+            });
+            origin.wait_for(&target, 1);
+            // Where there is no room it is made for the next ones.
+            let is_soon_stored =
+                (0..ATTEMPTS).any(|attempt| is_stored(&format!("/small/{number}/{attempt}")));
+            assert!(is_soon_stored, "{protocol}: beside {number}");
+        }
+        assert!((0..ATTEMPTS).any(|attempt| is_stored(&format!("/medium/{attempt}"))), "{protocol}");
+        let dismissed = larder.metric("larder_client_errors_total", &["memory-share"]);
+        assert!(dismissed >= 1.0, "{protocol}: nobody was sent away");
+        let held = larder.metric("larder_store_bytes", &[]);
+        assert!(held <= (64 << 20) as f64, "{protocol}: {held} bytes are held");
+        drop(slow);
+    }
+}
+
+/// The kernel keeps no more than a little of a response that its client does not read.
+#[test]
+fn the_kernel_takes_little_of_what_is_not_read() {
+    let body = vec![b'x'; 8 << 20];
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let body = if exchange.request.target() == "/large" { &body[..] } else { b"small" };
+        exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", body);
+    });
+    let larder = larder(&origin, 1, "", "");
+    larder.get("/large");
+    let mut client = Client::over(with_small_buffer(larder.address()));
+    client.send("GET /large HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    client.head();
+    // One worker: what it could write before it saw these, it has written.
+    (0..40).for_each(|_| drop(larder.get("/small")));
+    client.reset();
+    let broken = |name: &str| larder.metric(name, &["error"]);
+    wait::until_true("it is gone", || broken("larder_requests_total") == 1.0);
+    let taken = broken("larder_response_bytes_total");
+    assert!(taken < f64::from(1 << 20), "{taken} bytes were taken of it");
+}
+
+/// A connection whose own side takes next to nothing unread.
+fn with_small_buffer(address: SocketAddr) -> TcpStream {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("it is not connected yet");
+    rustix::net::connect(&socket, &address).expect("somebody listens");
+    socket.into()
 }

@@ -175,6 +175,22 @@ fn check(larder: &Larder, case: &Case) {
     assert!(shown.contains(&format!("Status: {}\n", really.status())), "{}: {shown}", case.name);
 }
 
+/// What an operator has named as credentials belongs to one client as `Cookie` does.
+#[test]
+fn credential_fields_are_not_shown() {
+    let origin =
+        ScriptedOrigin::fixed("Cache-Control: max-age=600\r\nVary: X-User, Accept-Language\r\n", "ok");
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\n[[site.rule]]\nname = \"users\"\ncredential_fields = [\"X-User\"]\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    larder.ask("GET", "/", "X-User: secret\r\nAccept-Language: de\r\n");
+    let shown = text(&explain(&larder, "/", &["-H", "X-User: secret-too", "-H", "Accept-Language: fr"]));
+    assert!(shown.contains("accept-language = differs: stored \"de\", request \"fr\""), "{shown}");
+    assert!(shown.contains("x-user = differs [") && !shown.contains("secret"), "{shown}");
+}
+
 #[test]
 fn an_explanation_is_what_happens() {
     let origin = ScriptedOrigin::start(script);
@@ -300,6 +316,20 @@ fn files_are_explained() {
         }
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     }
+}
+
+/// Two requests for one URL with two keys: what makes the difference is shown, unless it is a secret.
+#[test]
+fn keyed_fields_are_part_of_the_key_that_is_shown() {
+    let origin = ScriptedOrigin::start(script);
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\nrequest_fields_keyed = [\"X-Country\", \"X-API-Key\"]\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    let told = text(&explain(&larder, "/fresh", &["-H", "X-Country: at", "-H", "X-API-Key: hidden-1"]));
+    assert!(told.contains("\n           x-country = at\n"), "{told}");
+    assert!(told.contains("\n           x-api-key = part of it\n") && !told.contains("hidden-1"), "{told}");
 }
 
 #[test]

@@ -96,6 +96,22 @@ fn a_slow_body_does_not_replace_a_newer_response() {
     }
 }
 
+/// A response says that it is stored, or why it is not: also where there is no memory for its body.
+//= RFC 9211 section 2.5: stored
+#[test]
+fn a_body_without_room_says_why_it_is_not_stored() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "x".repeat(1_000_000));
+    let larder = with(
+        "workers = 1\n[store]\nmemory = \"2MiB\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n",
+        &origin,
+    );
+    let said: Vec<_> = (0..10).map(|_| larder.get("/").cache_status()).collect();
+    assert_eq!(larder.metric("larder_not_stored_total", &["memory-full"]), 10.0);
+    // Whether the room has run out by the time that the head is sent is a matter of chance.
+    let is_told = |said: &String| said.contains("; stored") != said.contains("; detail=memory-full");
+    assert!(said.iter().all(is_told), "{said:#?}");
+}
+
 /// However many ask, each expiry costs the origin one request.
 #[test]
 fn a_hot_url_is_one_forward_per_expiry() {

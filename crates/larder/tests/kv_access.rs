@@ -86,6 +86,45 @@ fn without_a_password_nothing_is_asked_for() {
 }
 
 #[test]
+fn what_is_refused_is_refused_as_redis_refuses() {
+    let (redis, kv) = (Redis::start(""), KvService::start(LARDER, ""));
+    check_as_redis(
+        &redis,
+        &kv,
+        &[
+            "EXEC x\r\n",
+            "MULTI\r\nEXEC x\r\nEXEC\r\n",
+            "SUBSCRIBE a\r\nEXEC\r\n",
+            "EXEC\r\n",
+            "EXPIRE a number BAD\r\nSET a 1\r\nEXPIRE a number BAD\r\nEXPIRE a number\r\n",
+            "PEXPIREAT a 9223372036854775807 BAD\r\nEXPIRE a 9223372036854775807\r\n",
+            "DEL a b\r\nMSETNX b 1 b 2\r\nGET b\r\nMSETNX b 3 a 1\r\nEXISTS a b\r\n",
+            "CONFIG SET hz 0\r\nCONFIG GET hz\r\nCONFIG SET hz 1000\r\nCONFIG GET hz\r\nCONFIG SET hz -1\r\n",
+        ],
+    );
+    assert!(kv.ask("CONFIG SET hz 50\r\nINFO server\r\n").contains("\r\nhz:50\r\nconfigured_hz:50\r\n"));
+}
+
+/// Also of a command that only its keys are asked of.
+#[test]
+fn passwords_are_shown_to_nobody() {
+    let kv = KvService::start(LARDER, "");
+    let mut monitor = connect(kv.address());
+    assert_eq!(ask(&mut monitor, "MONITOR"), "+OK\r\n");
+    let told = kv.ask(
+        "CONFIG SET slowlog-log-slower-than 0\r\nCOMMAND GETKEYS AUTH hidden-1\r\n\
+         COMMAND GETKEYSANDFLAGS HELLO 3 AUTH default hidden-2\r\nCOMMAND GETKEYS COMMAND GETKEYS AUTH hidden-3\r\n\
+         COMMAND GETKEYS CONFIG SET requirepass hidden-4\r\nCOMMAND GETKEYS GET shown\r\nSLOWLOG GET 100\r\n",
+    );
+    assert!(told.contains("(redacted)") && told.contains("shown") && !told.contains("hidden-"), "{told}");
+    let mut seen = String::new();
+    while !seen.contains("shown") {
+        seen.push_str(&next_line(&mut monitor));
+    }
+    assert!(seen.contains("\"AUTH\" \"(redacted)\"") && !seen.contains("hidden-"), "{seen}");
+}
+
+#[test]
 fn a_new_password_takes_the_place_of_an_old_one() {
     let setup = KvSetup::new(LARDER).file("old", "first\n").file("new", "second\n");
     let kv = setup.start("password_files = [\"old\"]");
@@ -593,6 +632,62 @@ fn a_handshake_has_to_end_in_time() {
     known.write_all(b"PING\r\n").expect("it reads");
     known.read_exact(&mut [0; 7]).expect("it answers");
     assert_eq!(ask(&mut plain, "PING"), "+PONG\r\n", "nothing is asked of it");
+}
+
+/// What they send of the handshake counts as what others send of a request, and is bounded for all of them.
+#[test]
+fn handshakes_that_do_not_end_take_little_memory() {
+    let (_authority, kv) = start_beside_tls("workers = 2\nmaxmemory = \"64MiB\"");
+    let of_strangers = || kv.metric("larder_kv_buffers_bytes").expect("it is there") as usize;
+    let begin = || {
+        let mut stream = connect(kv.addresses()[1]);
+        // A ClientHello of 60,000 bytes, of which three of four records come.
+        let mut records = [[0x16, 3, 1, 0x40, 0], [1, 0, 0xea, 0x60, 3]].concat();
+        records.resize(5 + 0x4000, 3);
+        records.extend([[0x16, 3, 3, 0x40, 0].as_slice(), &[3; 0x4000]].concat().repeat(2));
+        stream.write_all(&records).expect("it reads");
+        stream
+    };
+    let first: Vec<_> = (0..10).map(|_| begin()).collect();
+    wait::until_true("they count", || of_strangers() >= 10 * 3 * 0x4000);
+    assert!(of_strangers() < 10 * 4 * 0x4000, "{}", of_strangers());
+    let more: Vec<_> = (0..90).map(|_| begin()).collect();
+    let ended = || kv.metric("larder_kv_connections_ended_total{reason=\"strangers\"}").unwrap_or_default();
+    wait::until_true("those who take most have to go", || ended() >= 50.0);
+    wait::until_true("what is left is within the limit", || of_strangers() <= 2 << 20);
+    drop((first, more));
+    wait::until_true("nothing is left", || of_strangers() == 0);
+}
+
+/// Who has said nothing is let in with everybody else, and not closed for the password that it did not give.
+#[test]
+fn nobody_is_asked_for_a_password_that_is_gone() {
+    let limits = "[kv.limits]\nauth_timeout = \"500ms\"";
+    let with_password = format!("password_files = [\"password\"]\n{limits}");
+    let waiting = |kv: &KvService| kv.metric("larder_kv_connections_unauthenticated");
+    for is_reload in [false, true] {
+        let kv = KvSetup::new(LARDER).file("password", "one\n").start(&with_password);
+        let mut known = connect(kv.address());
+        assert_eq!(ask(&mut known, "AUTH one"), "+OK\r\n");
+        let mut silent = connect(kv.address());
+        wait::until_true("it is there", || waiting(&kv) == Some(1.0));
+        if is_reload {
+            assert_eq!(kv.reload(limits).status(), 200);
+        } else {
+            assert_eq!(ask(&mut known, "CONFIG SET requirepass \"\""), "+OK\r\n");
+        }
+        wait::until_true("nobody waits", || waiting(&kv) == Some(0.0));
+        assert!(!is_closed(&mut silent), "it was closed");
+        // Where there is one again, who has not given it waits again.
+        if is_reload {
+            assert_eq!(kv.reload(&with_password).status(), 200);
+        } else {
+            assert_eq!(ask(&mut known, "CONFIG SET requirepass one"), "+OK\r\n");
+        }
+        wait::until_true("it is closed", || is_closed(&mut silent));
+        assert_eq!(kv.metric("larder_kv_connections_ended_total{reason=\"auth_timeout\"}"), Some(1.0));
+        assert_eq!(ask(&mut known, "PING"), "+PONG\r\n");
+    }
 }
 
 /// The same holds for messages of the 0x1F protocol.

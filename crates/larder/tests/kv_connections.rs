@@ -371,6 +371,31 @@ fn what_is_above_a_lowered_limit_goes_at_once() {
 }
 
 /// What workers share may be half-way through a change: the process ends, says so, and writes nothing of it.
+/// As in Redis: what the clients may have is a share of what there is now, not of what there was. One client is enough that goes.
+#[test]
+fn a_share_of_memory_goes_with_the_memory() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "2"]);
+    let mut known = connect(&kv);
+    known.write_all(b"CONFIG SET maxmemory-clients 5%\r\n").expect("it reads");
+    read_exactly(&mut known, b"+OK\r\n");
+    let half = "v".repeat(4 << 20);
+    for evicted in 0..20 {
+        let mut large = connect(&kv);
+        large.write_all(format!("*2\r\n$4\r\nECHO\r\n$8388608\r\n{half}").as_bytes()).expect("it reads");
+        wait::until_true("it counts", || fact(&kv, "memory", "mem_clients_normal") >= 4 << 20);
+        known.write_all(b"CONFIG SET maxmemory 512mb\r\nCONFIG GET maxmemory-clients\r\n").expect("it reads");
+        read_exactly(&mut known, b"+OK\r\n*2\r\n$17\r\nmaxmemory-clients\r\n$2\r\n5%\r\n");
+        assert_eq!(fact(&kv, "stats", "evicted_clients"), evicted, "25.6 MiB are enough for 4");
+        known.write_all(b"CONFIG SET maxmemory 32mb\r\n").expect("it reads");
+        read_exactly(&mut known, b"+OK\r\n");
+        // 1.6 MiB are not enough for 4.
+        assert_eq!(large.read(&mut [0]).expect("the end"), 0);
+        assert_eq!(fact(&kv, "stats", "evicted_clients"), evicted + 1);
+        known.write_all(b"CONFIG SET maxmemory 256mb\r\n").expect("it was not closed instead");
+        read_exactly(&mut known, b"+OK\r\n");
+    }
+}
+
 #[test]
 fn a_worker_that_panics_ends_the_process() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,12 +1,109 @@
-//! `larder kv` and many clients: a small form of what `make soak` does for ten minutes with ten thousand.
+//! `larder kv` and many clients: a small form of what `make soak` does for ten minutes with ten thousand, and what
+//! strangers can do who come in crowds.
 
 mod crowd;
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{KvService, KvSetup, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
 #[test]
 fn a_thousand_clients_at_the_memory_limit_lose_no_reply() {
     crowd::run(1000, Duration::from_secs(30), 64);
+}
+
+/// A server with a password and one worker, and a client that has given it.
+fn locked(limits: &str) -> (KvService, TcpStream) {
+    let kv = KvSetup::new(LARDER)
+        .file("password", "one\n")
+        .start(&format!("password_files = [\"password\"]\nworkers = 1\n[kv.limits]\n{limits}"));
+    let guest = let_in(kv.address());
+    (kv, guest)
+}
+
+fn let_in(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nodelay(true).expect("a socket option");
+    stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    ask(&mut stream, "AUTH one", "+OK\r\n");
+    stream
+}
+
+#[track_caller]
+fn ask(stream: &mut TcpStream, command: &str, expected: &str) {
+    stream.write_all(format!("{command}\r\n").as_bytes()).expect("it reads");
+    let mut told = vec![0; expected.len()];
+    stream.read_exact(&mut told).expect("it answers");
+    assert_eq!(String::from_utf8_lossy(&told), expected);
+}
+
+/// While so many connections are opened, of which nobody says anything, `body` is done again and again.
+fn while_strangers_come(address: SocketAddr, count: usize, mut body: impl FnMut()) {
+    const OPEN: usize = 300;
+    let flood = thread::spawn(move || {
+        let mut open = VecDeque::new();
+        for _ in 0..count {
+            open.extend(TcpStream::connect(address));
+            open.drain(..open.len().saturating_sub(OPEN));
+        }
+    });
+    while !flood.is_finished() {
+        body();
+    }
+    flood.join().expect("no panic");
+}
+
+#[test]
+fn strangers_do_not_pass_the_limits_however_fast_they_come() {
+    // Beside those of the limits: what the process has open anyway, 64 connections that were ended and are not closed yet, and some that wait
+    // for their clients to read the last reply.
+    const MORE: usize = 110;
+    for limits in
+        ["clients_max = 40\nunauthenticated_max = 20", "clients_max = 40\nunauthenticated_max = 1000"]
+    {
+        let (kv, _guest) = locked(limits);
+        let folder = format!("/proc/{}/fd", kv.service.id());
+        let mut most = 0;
+        while_strangers_come(kv.address(), 4_000, || {
+            most = most.max(fs::read_dir(&folder).expect("it runs").count());
+        });
+        assert!(most <= 40 + MORE, "{limits}: {most} descriptors");
+    }
+}
+
+#[test]
+fn who_is_refused_does_not_pass_the_limits_either() {
+    let kv = KvService::start(LARDER, "workers = 1\n[kv.limits]\nclients_max = 40");
+    let folder = format!("/proc/{}/fd", kv.service.id());
+    let _guests: Vec<_> = (0..40).map(|_| TcpStream::connect(kv.address()).expect("it listens")).collect();
+    let mut most = 0;
+    while_strangers_come(kv.address(), 4_000, || {
+        most = most.max(fs::read_dir(&folder).expect("it runs").count());
+    });
+    assert!(most <= 40 + 60, "{most} descriptors");
+}
+
+#[test]
+fn clients_are_served_and_let_in_while_strangers_come() {
+    let (kv, mut guest) = locked("");
+    let mut longest = Duration::ZERO;
+    let mut logins = 0;
+    while_strangers_come(kv.address(), 8_000, || {
+        for _ in 0..20 {
+            let begin = Instant::now();
+            ask(&mut guest, "PING", "+PONG\r\n");
+            longest = longest.max(begin.elapsed());
+        }
+        drop(let_in(kv.address()));
+        logins += 1;
+    });
+    assert!(logins > 2, "{logins} were let in");
+    assert!(longest < Duration::from_millis(500), "{longest:?} for a PING");
 }

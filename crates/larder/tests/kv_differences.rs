@@ -101,6 +101,33 @@ fn the_port_is_told() {
     }
 }
 
+/// Each command that comes alone is a read and a write; what comes together is few of both.
+#[test]
+fn reads_and_writes_are_counted() {
+    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--workers", "2"]));
+    for address in [redis.address(), kv.address()] {
+        let count = |name: &str| {
+            let stats = ask(address, "INFO stats\r\n");
+            let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.expect("it is there").parse::<u64>().expect("a number")
+        };
+        let more = |conversations: &[&str]| {
+            let before = ["total_reads_processed", "total_writes_processed"].map(count);
+            conversations.iter().for_each(|lines| drop(ask(address, lines)));
+            let after = ["total_reads_processed", "total_writes_processed"].map(count);
+            [after[0] - before[0], after[1] - before[1]]
+        };
+        // Whoever asks is counted too.
+        let own = more(&[]);
+        let [alone, together] = [more(&["PING\r\n"; 50]), more(&["PING\r\n".repeat(50).as_str()])];
+        for (own, (alone, together)) in own.into_iter().zip(alone.into_iter().zip(together)) {
+            // The end of a connection may count as a read.
+            assert!((50..=100).contains(&(alone - own)), "{alone} for 50 that come alone");
+            assert!((1..=10).contains(&(together - own)), "{together} for 50 that come together");
+        }
+    }
+}
+
 /// The first word of a request, and the first two as a part of a command is named.
 fn names(request: &str) -> [String; 2] {
     let mut words = request.split_whitespace().map(|word| word.trim_matches('"').to_ascii_lowercase());

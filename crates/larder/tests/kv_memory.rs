@@ -4,7 +4,7 @@ mod churn;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testkit::{Kv, wait};
 
@@ -97,8 +97,7 @@ fn expired_memory_is_given_back() {
     for commands in expire.chunks(10_000) {
         kv.ask(&commands.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    let expired =
-        wait::until("all have expired", || kv.ask(&["DBSIZE"]).eq(":0\r\n").then(std::time::Instant::now));
+    let expired = wait::until("all have expired", || kv.ask(&["DBSIZE"]).eq(":0\r\n").then(Instant::now));
     wait::until_true("their memory is given back", || kv.service.resident_bytes() < before + (24 << 20));
     eprintln!("given back {:?} after the last key was gone", expired.elapsed());
 }
@@ -131,6 +130,55 @@ fn compressed_values_are_the_same_and_take_less() {
     assert!(usage("short") > 20_000, "it is shorter than what is compressed");
     let whole = kv.ask(&["GET long"]);
     assert!(whole.starts_with("$100010\r\n\0\0\0\0\0here\0") && whole.ends_with("z0123456789\r\n"));
+}
+
+/// All of it has to be unpacked for that, which takes a while.
+#[test]
+fn nobody_waits_while_a_compressed_value_is_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\n").expect("a file");
+    let config = config.to_str().expect("a path in UTF-8");
+    let kv = Kv::start(LARDER, &["--config", config, "--maxmemory", "1GiB", "--workers", "4"]);
+    assert_eq!(kv.ask(&["SETRANGE long 299999999 z"]), ":300000000\r\n");
+    // Among them are keys of all shards.
+    let all = (0..200).fold("EXISTS".to_owned(), |all, number| format!("{all} key-{number}"));
+    for (command, reply) in
+        [("DELEX long IFDEQ 0000000000000000", ":0\r\n"), ("SET long x IFDEQ 0000000000000000", "$-1\r\n")]
+    {
+        // The machine may be busy, or one worker have both connections.
+        let is_short = |_| {
+            let (longest, whole) = longest_wait(&kv, command, reply, &all);
+            longest < whole / 4
+        };
+        assert!((0..20).any(is_short), "others wait for {command}");
+    }
+}
+
+/// How long another client waits for its replies while a command is executed, at most, and how long that takes.
+fn longest_wait(kv: &Kv, command: &str, reply: &str, others: &str) -> (Duration, Duration) {
+    let connect = || {
+        let stream = TcpStream::connect(kv.address()).expect("it listens");
+        stream.set_nodelay(true).expect("a socket option");
+        stream
+    };
+    let (mut one, mut other) = (connect(), connect());
+    let begin = Instant::now();
+    one.write_all(format!("{command}\r\n").as_bytes()).expect("it reads");
+    one.set_nonblocking(true).expect("a socket option");
+    let mut longest = Duration::ZERO;
+    while one.peek(&mut [0]).is_err() {
+        let begin = Instant::now();
+        other.write_all(format!("{others}\r\n").as_bytes()).expect("it reads");
+        other.read_exact(&mut [0; 4]).expect("it answers");
+        longest = longest.max(begin.elapsed());
+    }
+    let whole = begin.elapsed();
+    one.set_nonblocking(false).expect("a socket option");
+    let mut given = vec![0; reply.len()];
+    one.read_exact(&mut given).expect("it answers");
+    assert_eq!(String::from_utf8_lossy(&given), reply, "{command}");
+    (longest, whole)
 }
 
 /// Of 8 MiB. A request of more than half of it has no room for its values beside itself.
@@ -207,6 +255,61 @@ fn full_memory_refuses_writes_and_changes_expiries() {
                 found == keys || is_evicting && found * 10 > keys * 8,
                 "{policy} {size}: {found} of {keys}"
             );
+        }
+    }
+}
+
+/// As in Redis: what is stored already needs no room under another name, or in another database. Nor does it in a transaction.
+#[test]
+fn full_memory_lets_keys_have_other_names() {
+    for policy in ["noeviction", "volatile-lru"] {
+        for (bytes_max, workers) in SIZES {
+            for value_bytes in [3_000, 10_000] {
+                let case = format!("{policy} {bytes_max} {value_bytes}");
+                let size = bytes_max.to_string();
+                let kv = Kv::start(
+                    LARDER,
+                    &["--maxmemory", &size, "--maxmemory-policy", policy, "--workers", workers],
+                );
+                let all = 0..bytes_max / value_bytes * 11 / 10;
+                let value = "v".repeat(value_bytes);
+                let given = ask_all(&kv, all.clone().map(|number| format!("SET key-{number} {value}")));
+                assert!(given.contains("-OOM "), "{case}");
+                let keys: Vec<usize> = all
+                    .zip(given.lines())
+                    .filter(|(_, line)| *line == "+OK")
+                    .map(|(number, _)| number)
+                    .collect();
+                rename_all(&kv, &keys, &case);
+                let lengths =
+                    keys.iter().flat_map(|number| ["SELECT 1".to_owned(), format!("STRLEN final-{number}")]);
+                let whole =
+                    ask_all(&kv, lengths).lines().filter(|line| *line == format!(":{value_bytes}")).count();
+                assert_eq!(whole, keys.len(), "{case}");
+            }
+        }
+    }
+}
+
+fn rename_all(kv: &Kv, keys: &[usize], case: &str) {
+    for (command, expected) in
+        [("RENAME key-# yek-#", "+OK"), ("RENAMENX yek-# kye-#", ":1"), ("MOVE kye-# 1", ":1")]
+    {
+        let given = ask_all(kv, keys.iter().map(|number| command.replace('#', &number.to_string())));
+        let wrong = given.lines().find(|line| *line != expected);
+        assert_eq!(wrong, None, "{case}: {command}");
+    }
+    for (at, numbers) in keys.chunks(5).enumerate() {
+        let renames = numbers.iter().map(|number| format!("RENAME kye-{number} final-{number}"));
+        let commands: Vec<_> =
+            ["SELECT 1".to_owned(), format!("SET s{at} x")].into_iter().chain(renames).collect();
+        let given = transact(kv, &commands);
+        if given.contains("EXECABORT") {
+            // SET found no room. The others need none.
+            let without = [&commands[..1], &commands[2..]].concat();
+            assert!(transact(kv, &without).ends_with(&"+OK\r\n".repeat(1 + numbers.len())), "{case}");
+        } else {
+            assert!(!given.contains("OOM"), "{case}: {given}");
         }
     }
 }
@@ -486,6 +589,37 @@ fn a_large_value_is_appended_to_in_a_transaction_as_often_as_it_likes() {
     let given = transact(&kv, &all);
     assert!(given.ends_with(&format!(":{0}\r\n:{0}\r\n", large + 16)), "{given}");
     assert!(memory_fact(&kv, "used_memory") < 64 << 20);
+}
+
+/// Of 5 MB, of which two have no room.
+#[test]
+fn a_large_value_is_found_wherever_a_transaction_puts_it() {
+    for before in [
+        &["MOVE long 1", "SELECT 1"][..],
+        &["SWAPDB 0 1", "SELECT 1"],
+        &["SELECT 1", "SWAPDB 0 1"],
+        &["SWAPDB 0 2", "SWAPDB 1 2", "SELECT 1"],
+        &["RENAME long other", "MOVE other 3", "SELECT 3", "RENAME other long"],
+    ] {
+        for growth in ["APPEND long x", "SETRANGE long 5000001 x", "COPY long copy", "COPY long long DB 5"] {
+            let kv = Kv::start(
+                LARDER,
+                &["--maxmemory", "8MiB", "--maxmemory-policy", "noeviction", "--workers", "2"],
+            );
+            let value = "v".repeat(5_000_000);
+            let set = format!("*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{value}\r\n", value.len());
+            assert_eq!(testkit::converse(kv.address(), set.as_bytes(), 1 << 20), b"+OK\r\n");
+            let commands: Vec<String> = before.iter().chain(&[growth]).map(|&word| word.to_owned()).collect();
+            let given = transact(&kv, &commands);
+            // COPY shares what it copies, but that is not counted on.
+            assert!(given.contains("-EXECABORT"), "{commands:?}: {given}");
+            assert_eq!(
+                kv.ask(&["STRLEN long"]),
+                ":5000000\r\n",
+                "{commands:?}: all of it was executed or nothing"
+            );
+        }
+    }
 }
 
 /// What was queued while there was room.

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use testkit::{Kv, KvService, Signal, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -285,6 +287,20 @@ fn a_client_ends_the_server_with_or_without_saving() {
     }
 }
 
+/// What the save in the background has begun to write is older than what the client wants to be saved.
+#[test]
+fn a_client_ends_the_server_while_it_saves() {
+    for command in ["SHUTDOWN", "SHUTDOWN SAVE", "SHUTDOWN NOW"] {
+        let place = Place::new();
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        let told = kv.ask(&["DEL key-2", &format!("SET key-2 {}", value(2)), "BGSAVE", command]);
+        assert_eq!(told, ":1\r\n+OK\r\n+Background saving started\r\n", "{command}");
+        assert!(kv.service.end().success());
+        assert_filled(&place.start(&[]));
+    }
+}
+
 #[test]
 fn without_a_file_nothing_is_saved() {
     let mut kv = Kv::start(LARDER, &[]);
@@ -331,12 +347,21 @@ fn a_place_that_takes_no_file_is_refused() {
     let place = Place::new();
     let folder = place.folder.path();
     fs::write(folder.join("file"), "").expect("a file");
+    mkfifo(folder.join("pipe"));
+    let _socket = UnixListener::bind(folder.join("socket")).expect("a socket");
+    symlink("pipe", folder.join("link")).expect("a link");
+    symlink("circle", folder.join("circle")).expect("a link");
     for (path, reason) in [
         ("none/saved", "none doesn't exist"),
         ("file/saved", "file doesn't exist"),
         (".", "is a directory"),
         // Whom the system lets write anywhere learns that there is no room.
         ("/proc/saved", "/proc"),
+        // A save would put a file in their places.
+        ("pipe", "pipe is a named pipe, and no file"),
+        ("socket", "socket is a socket, and no file"),
+        ("link", "pipe is a named pipe, and no file"),
+        ("circle", "circle can't be found"),
     ] {
         let path = folder.join(path).display().to_string();
         let config = folder.join("larder.toml");
@@ -353,6 +378,10 @@ fn a_place_that_takes_no_file_is_refused() {
             assert!(text.contains("error: kv.save_file: ") && text.contains(reason), "{arguments:?}: {text}");
         }
     }
+}
+
+fn mkfifo(path: PathBuf) {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a named pipe");
 }
 
 /// More than there is on any disk.
@@ -379,6 +408,38 @@ fn a_file_belongs_to_one_server() {
     kv.service.signal(Signal::TERM);
     assert!(kv.service.end().success());
     assert_filled(&place.start(&[]));
+}
+
+/// Whichever way the servers come to it. The link stays, and what it leads to is the file.
+#[test]
+fn a_file_behind_a_link_is_one_file() {
+    let place = Place::new();
+    let link = place.folder.path().join("link");
+    symlink("saved", &link).expect("a link");
+    let kv = start(&link, &[]);
+    fill(&kv);
+    for path in [place.file(), link.clone()] {
+        let path = path.display().to_string();
+        let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &path]);
+        assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
+    }
+    end(kv, Signal::TERM);
+    assert_eq!(fs::read_link(&link).expect("it is a link still"), Path::new("saved"));
+    assert!(fs::symlink_metadata(place.file()).expect("it is there").is_file());
+    assert_filled(&start(&link, &[]));
+}
+
+/// What is put in its place while the server runs stays there.
+#[test]
+fn nothing_but_a_file_is_replaced() {
+    let place = Place::new();
+    let mut kv = place.start(&[]);
+    fill(&kv);
+    mkfifo(place.file());
+    assert!(kv.ask(&["SAVE"]).contains("there is a named pipe now, and no file"));
+    kv.service.signal(Signal::TERM);
+    assert_eq!(kv.service.end().code(), Some(1));
+    assert!(!fs::symlink_metadata(place.file()).expect("it is there").is_file());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The event log: each site says how much of it is logged, and errors tell clients only what their site allows.
 
+use std::time::Instant;
+
 use testkit::{Larder, Setup, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -47,4 +49,20 @@ fn errors_are_exposed_only_where_the_site_says_so() {
     let larder = two_sites();
     assert_eq!(get(&larder, "quiet.example"), "502 Bad Gateway\n");
     assert!(get(&larder, "talkative.example").contains("connection-refused"));
+}
+
+/// Field bug: each request that an origin failed wrote a line, so that whoever sent many filled the disk.
+#[test]
+fn requests_write_few_warnings() {
+    let larder = two_sites();
+    let started = Instant::now();
+    (0..200).for_each(|_| drop(get(&larder, "talkative.example")));
+    let seconds = usize::try_from(started.elapsed().as_secs()).expect("it is short") + 2;
+    let written = larder.stderr().matches("the origin gave no response").count();
+    assert!((1..=10 * seconds).contains(&written), "{written} in {seconds} s");
+    let told = wait::until("the rest is counted", || {
+        get(&larder, "talkative.example");
+        larder.stderr().contains("left_out=").then(|| larder.stderr())
+    });
+    assert!(told.contains("site=talkative"), "{told}");
 }

@@ -1,6 +1,8 @@
 //! What operators do to the running binary: purge, reload, stop.
 
+use std::fs;
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
@@ -129,6 +131,30 @@ fn reload_by_command_and_by_signal() {
     assert_eq!(client.get("/x").field("x-cache"), "");
     assert_eq!(larder.metric("larder_reloads_total", &["refused"]), 1.0);
     assert_eq!(origin.total(), 1);
+}
+
+/// Field bug: the signal by which other servers rotate their logs ended the process.
+#[test]
+fn logs_are_rotated_by_signal() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (log, old) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let settings = format!("[log]\naccess = \"{}\"\n", log.display());
+    let larder = Setup::config(LARDER, &format!("{settings}{}", config(&origin, ""))).start();
+    larder.get("/first");
+    let has = |path: &Path, target: &str| fs::read_to_string(path).is_ok_and(|text| text.contains(target));
+    wait::until_true("the first is written", || has(&log, "/first"));
+    fs::rename(&log, &old).expect("it is there");
+    larder.signal(Signal::USR1);
+    wait::until_true("the file is there again", || log.exists());
+    larder.get("/second");
+    wait::until_true("the second is written", || has(&log, "/second"));
+    assert!(has(&old, "/first") && !has(&old, "/second"));
+    // Without a file it does nothing.
+    let larder = Setup::config(LARDER, &config(&origin, "")).start();
+    larder.signal(Signal::USR1);
+    wait::until_true("it is logged", || larder.stderr().contains("access log"));
+    assert_eq!(larder.get("/first").status(), 200);
 }
 
 #[test]

@@ -201,6 +201,49 @@ fn the_access_log_has_a_json_line_per_request() {
     assert_eq!(lines, records().len(), "every line is JSON:\n{}", process.stdout());
 }
 
+/// What a trusted proxy says of the client is logged, and what anybody else says is not.
+#[test]
+fn the_access_log_names_the_client_of_a_trusted_proxy() {
+    let origin = stored();
+    for (trusted, format, expected) in [
+        ("127.0.0.1", "json", "\"client\":\"192.0.2.1\""),
+        ("127.0.0.1", "combined", "192.0.2.1 - - ["),
+        ("10.0.0.0/8", "json", "\"client\":\"127.0.0.1\""),
+    ] {
+        let config = format!(
+            "trusted_proxies = [\"{trusted}\"]\n[log]\naccess = \"stdout\"\naccess_format = \"{format}\"\n\
+             [[site]]\nname = \"a\"\norigin = \"{}\"\n",
+            origin.url()
+        );
+        let process = Setup::config(LARDER, &config).start();
+        process.ask("GET", "/seen", "X-Forwarded-For: 198.51.100.1, 192.0.2.1\r\n");
+        let line = wait::until("the line is written", || {
+            process.stdout().lines().find(|line| line.contains("/seen")).map(str::to_owned)
+        });
+        assert!(line.contains(expected), "{trusted}: {line}");
+    }
+}
+
+/// The page on the access log has the fields that lines have, in their order.
+#[test]
+fn the_page_on_the_access_log_is_complete() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/access-log.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let told = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let mut told: Vec<_> = told.map(|(name, _)| name.to_owned()).collect();
+    told.retain(|name| !["tls", "sni"].contains(&name.as_str()));
+    let origin = stored();
+    let process = Setup::origin(LARDER, &origin.url()).arguments(&["--access-log", "stdout"]).start();
+    process.ask("GET", "/", "User-Agent: a\r\nReferer: b\r\n");
+    let line = wait::until("the line is written", || {
+        process.stdout().lines().find(|line| line.starts_with('{')).map(str::to_owned)
+    });
+    let names = line.split("\":").filter_map(|part| part.rsplit_once('"'));
+    let names: Vec<_> =
+        names.map(|(_, name)| name).filter(|name| name.starts_with(char::is_alphabetic)).collect();
+    assert_eq!(told, names, "{line}");
+}
+
 /// Clients with keep-alive connections that ask without pause until they are told to stop.
 struct Load {
     stopped: Arc<AtomicBool>,

@@ -746,7 +746,10 @@ fn an_origin_that_is_this_process_is_refused() {
         ("127.0.0.1:8080", "http://127.0.0.1:8080", true),
         ("0.0.0.0:8080", "http://localhost:8080/base", true),
         ("[::]:8080", "http://127.0.0.1:8080", true),
-        ("0.0.0.0:8080", "http://127.0.0.1:8081", false),
+        // The admin API listens there unless somebody says otherwise: clients could purge and reload.
+        ("0.0.0.0:8080", "http://127.0.0.1:8081", true),
+        ("0.0.0.0:8080", "http://localhost:8081/base", true),
+        ("0.0.0.0:8080", "http://127.0.0.1:8082", false),
         ("127.0.0.1:8080", "http://127.0.0.2:8080", false),
         ("0.0.0.0:80", "http://app.example", false),
     ] {
@@ -756,5 +759,104 @@ fn an_origin_that_is_this_process_is_refused() {
         let said = output.text() + &output.stderr;
         assert_eq!(output.status != 0, is_own, "{listen} {origin}: {said}");
         assert_eq!(said.contains("the origin is this process itself"), is_own, "{listen} {origin}: {said}");
+    }
+}
+
+/// An origin that takes everything on a connection for the one user who has authenticated there, as NTLM has it.
+fn authenticates_connections() -> ScriptedOrigin {
+    let users = Mutex::new(HashMap::<usize, String>::new());
+    ScriptedOrigin::start(move |exchange| {
+        let credentials = exchange.request.field("authorization").to_owned();
+        let mut users = users.lock().expect("no holder panics");
+        let user = users.entry(exchange.request.connection).or_default();
+        if let Some((_, name)) = credentials.split_once(' ') {
+            name.clone_into(user);
+        }
+        let user = user.clone();
+        if user.is_empty() {
+            let challenges =
+                "WWW-Authenticate: Basic realm=\"NTLM\", Negotiate\r\nWWW-Authenticate: NTLM\r\n";
+            exchange.respond("401 Unauthorized", challenges, "who?");
+        } else {
+            exchange.respond("200 OK", "Cache-Control: private\r\n", user);
+        }
+    })
+}
+
+/// Field bug: a stranger was the user whose request went over the same connection before.
+#[test]
+fn a_connection_that_is_one_users_is_nobody_elses() {
+    for credentials in ["NTLM alice", "ntlm alice", "Negotiate alice", "Nego2 alice", "Kerberos alice"] {
+        for method in ["GET", "POST"] {
+            let origin = authenticates_connections();
+            let larder = in_front_of(&origin);
+            let fields = format!("Authorization: {credentials}\r\nContent-Length: 0\r\n");
+            for _ in 0..2 {
+                assert_eq!(larder.ask(method, "/", &fields).text(), "alice", "{credentials}");
+                let other = larder.get("/");
+                assert_eq!(
+                    (other.status(), &other.text()[..]),
+                    (401, "who?"),
+                    "{method} after {credentials}"
+                );
+            }
+            // Neither what carried credentials nor what was challenged is used again.
+            assert_eq!((origin.total(), origin.connections()), (4, 4), "{credentials}");
+        }
+    }
+    let origin = authenticates_connections();
+    let larder = in_front_of(&origin);
+    for _ in 0..2 {
+        assert_eq!(larder.ask("GET", "/", "Authorization: Bearer alice\r\n").text(), "alice");
+        wait_for_idle(&larder, 1.0);
+    }
+    assert_eq!(origin.connections(), 1, "credentials of each request are no reason");
+}
+
+/// Over HTTP/2 such requests have a connection each.
+#[test]
+fn credentials_of_a_connection_share_none_over_http_2() {
+    let origin = MockOrigin::start();
+    let settings = "workers = 1\n[[origin]]\nname = \"o\"\nurl = \"@origin@\"\nprotocol = \"http2\"\n\
+                    [[site]]\nname = \"a\"\norigin = \"o\"\n";
+    let address = origin.url.strip_prefix("http://").and_then(|address| address.parse().ok());
+    let counting = FaultProxy::start(address.expect("an address"));
+    let larder = with(settings, &counting.url());
+    let opened = || counting.connections();
+    let ask = |fields: &str| assert_eq!(larder.ask("GET", "/items/1?cc=no-store", fields).status(), 200);
+    ask("");
+    ask("Authorization: Bearer a\r\n");
+    assert_eq!(opened(), 1);
+    for count in [2, 3] {
+        ask("Authorization: Negotiate a\r\n");
+        ask("");
+        assert_eq!(opened(), count, "one for that request alone");
+    }
+}
+
+/// Field bug: all who waited asked an origin that answers what nobody asked, each for himself.
+#[test]
+fn a_crowd_costs_an_origin_that_lies_two_requests() {
+    for lie in ["304 Not Modified", "206 Partial Content"] {
+        let gate = Gate::new();
+        let passed = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            passed.pass();
+            match lie {
+                "304 Not Modified" => exchange.head(lie, "ETag: \"a\"\r\n"),
+                _ => exchange.respond(lie, "Content-Range: bytes 0-2/10\r\nETag: \"a\"\r\n", "abc"),
+            };
+        });
+        let larder = in_front_of(&origin);
+        let mut crowd: Vec<_> = (0..20).map(|_| larder.client()).collect();
+        for client in &mut crowd {
+            client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");
+        }
+        wait::until_true("they wait", || larder.metric("larder_collapsed_waiters", &[]) == 19.0);
+        gate.open();
+        for client in &mut crowd {
+            assert_eq!(client.response().status(), 502, "{lie}");
+        }
+        assert_eq!(origin.total(), 2, "{lie}");
     }
 }

@@ -6,7 +6,7 @@ mod identity;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use testkit::{Client, Exchange, Gate, Response, ScriptedOrigin, Setup, wait};
+use testkit::{Client, Exchange, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
 
 use crate::identity::Trial;
 
@@ -255,4 +255,258 @@ fn what_only_the_leader_may_have_reaches_no_waiter() {
             assert!(hints.clone().all(|owner| owner == user), "{:?}", hints.collect::<Vec<_>>());
         }
     });
+}
+
+/// Field bug: `Proxy-Authorization` reached the origin server, and what it answered to that user went to others.
+//= RFC 9111 section 3.1: fields of a proxy are not stored
+#[test]
+fn credentials_for_a_proxy_end_here() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let user = exchange.request.field("proxy-authorization").to_owned();
+        let fields = "ETag: \"a\"\r\nProxy-Authenticate: Basic\r\nProxy-Authentication-Info: a=b\r\n";
+        let vary = if exchange.request.target() == "/vary" { "Vary: Proxy-Authorization\r\n" } else { "" };
+        exchange.send(format!("HTTP/1.1 103 Early Hints\r\n{fields}\r\n"));
+        exchange.respond("200 OK", &format!("{fields}{vary}"), format!("for {user:?}"));
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let alice = "Proxy-Authorization: Basic YWxpY2U6cHc=\r\n";
+    for target in ["/", "/vary"] {
+        for method in ["GET", "POST"] {
+            let fields = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
+            let response = larder.ask(method, target, &format!("{alice}{fields}"));
+            assert_eq!(response.text(), "for \"\"", "{method} {target}");
+            for name in ["proxy-authenticate", "proxy-authentication-info"] {
+                assert!(!response.head.fields.has(name), "{method} {target}: {name}");
+            }
+        }
+    }
+    let other = larder.ask("GET", "/", "Cache-Control: max-stale\r\n");
+    assert!(!other.is_hit(), "it was stored for one who said who he is: {:?}", other.head);
+}
+
+/// Fields that say whose request it is, as proxies, identity providers and APIs have them.
+const IDENTITIES: [&str; 36] = [
+    "Cookie",
+    "Cookie2",
+    "Proxy-Authorization",
+    "DPoP",
+    "X-API-Key",
+    "Api-Key",
+    "ApiKey",
+    "X-ApiKey",
+    "X-Authorization",
+    "X-Auth",
+    "X-Auth-Token",
+    "X-Auth-Key",
+    "X-Auth-User",
+    "X-Auth-Request-User",
+    "Access-Token",
+    "Auth-Token",
+    "Job-Token",
+    "X-Gitlab-Token",
+    "X-Vault-Token",
+    "X-Access-Key",
+    "X-Amz-Security-Token",
+    "X-Shopify-Access-Token",
+    "Ocp-Apim-Subscription-Key",
+    "Cf-Access-Jwt-Assertion",
+    "X-JWT-Assertion",
+    "X-Goog-IAP-JWT-Assertion",
+    "X-Goog-Authenticated-User-Email",
+    "X-Amzn-Oidc-Data",
+    "X-Amzn-Oidc-Identity",
+    "X-Amzn-Oidc-Accesstoken",
+    "X-MS-Client-Principal-Name",
+    "Remote-User",
+    "X-Remote-User",
+    "X-WEBAUTH-USER",
+    "X-SSL-Client-Cert",
+    "SSL-Client-DN",
+];
+
+/// Field bug: an answer to one of these was stored as if it were everybody's.
+#[test]
+fn identities_of_all_kinds_are_credentials() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.respond("200 OK", "ETag: \"a\"\r\n", "for one");
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for name in IDENTITIES {
+        let response = larder.ask("GET", &format!("/{name}"), &format!("{name}: alice\r\n"));
+        assert!(response.cache_status().contains("detail=credentials"), "{name}: {:?}", response.head);
+    }
+    let anonymous = larder.ask("GET", "/", "X-Request-ID: 1\r\nX-Client-Version: 2\r\nX-CSRF-Token: 3\r\n");
+    assert!(anonymous.cache_status().contains("stored"), "{:?}", anonymous.head);
+}
+
+/// What one client sent, and what it got for it.
+struct Odd {
+    fields: &'static str,
+    status: &'static str,
+    says: &'static str,
+    /// What those who come after it send.
+    crowd: &'static str,
+}
+
+const fn odd(fields: &'static str, status: &'static str, says: &'static str) -> Odd {
+    Odd { fields, status, says, crowd: "" }
+}
+
+const ODD: [Odd; 14] = [
+    odd("Cookie: a=b\r\n", "200 OK", "Cache-Control: no-store\r\n"),
+    odd("Cookie: a=b\r\n", "200 OK", "Cache-Control: private\r\n"),
+    odd("Cookie: a=b\r\n", "200 OK", "Set-Cookie: a=c\r\nCache-Control: max-age=1\r\n"),
+    odd("Authorization: Bearer a\r\n", "200 OK", "Cache-Control: no-store\r\n"),
+    odd("X-API-Key: a\r\n", "200 OK", "Vary: *\r\n"),
+    odd("", "200 OK", "Cache-Control: no-store\r\n"),
+    odd("", "200 OK", "Set-Cookie: a=c\r\nCache-Control: max-age=1\r\n"),
+    odd("", "200 OK", "Vary: *\r\n"),
+    odd("", "404 Not Found", ""),
+    odd("", "400 Bad Request", "Cache-Control: max-age=60\r\n"),
+    odd("Cache-Control: no-cache\r\n", "200 OK", "Cache-Control: no-store\r\n"),
+    odd("", "200 OK", "Connection: close\r\nTransfer-Encoding: identity\r\n"),
+    Odd { crowd: "Cookie: a=c\r\n", ..odd("Cookie: a=b\r\n", "200 OK", "Cache-Control: private\r\n") },
+    Odd { crowd: "Cookie: a=c\r\n", ..odd("Cookie: a=b\r\n", "404 Not Found", "") },
+];
+
+/// Who is in the crowd.
+const VISITORS: usize = 12;
+
+/// When the odd request comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comes {
+    /// It is answered before the others are there.
+    Before,
+    /// They wait for its answer.
+    First,
+}
+
+/// A page for everybody, and one client that draws an answer for itself: the others wait for each other as before.
+//= RFC 9111 section 4: collapsed requests
+#[test]
+fn one_answer_for_one_client_sends_no_crowd_to_the_origin() {
+    let gate = Gate::new();
+    let opened = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let step: usize = exchange.request.field("x-step").parse().expect("each request says its step");
+        opened.pass_step(step);
+        let (trial, step) = (step / 3, step % 3);
+        let odd = &ODD[trial / 2];
+        let stale = "Age: 61\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n";
+        match step {
+            0 => exchange.respond("200 OK", stale, "for all"),
+            1 => exchange.respond(odd.status, odd.says, "for one"),
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "for all"),
+        };
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for (number, odd) in ODD.iter().enumerate() {
+        OddTrial {
+            larder: &larder,
+            origin: &origin,
+            gate: &gate,
+            odd,
+            comes: Comes::Before,
+            number: 2 * number,
+        }
+        .run();
+        OddTrial {
+            larder: &larder,
+            origin: &origin,
+            gate: &gate,
+            odd,
+            comes: Comes::First,
+            number: 2 * number + 1,
+        }
+        .run();
+    }
+}
+
+/// One odd request and its crowd, at a target of their own.
+struct OddTrial<'a> {
+    larder: &'a Larder,
+    origin: &'a ScriptedOrigin,
+    gate: &'a Gate,
+    odd: &'a Odd,
+    comes: Comes,
+    number: usize,
+}
+
+impl OddTrial<'_> {
+    fn ask(&self, step: usize, fields: &str) -> String {
+        let (target, step) = (self.target(), 3 * self.number + step);
+        self.larder.ask("GET", &target, &format!("{fields}X-Step: {step}\r\n")).text()
+    }
+
+    fn target(&self) -> String {
+        format!("/{}", self.number)
+    }
+
+    fn reach(&self, step: usize) {
+        self.gate.reach(3 * self.number + step);
+    }
+
+    fn wait_for_waiters(&self, count: usize) {
+        let waiting = || self.larder.metric("larder_collapsed_waiters", &[]);
+        wait::until_true("they wait", || waiting() >= count as f64);
+    }
+
+    fn run(&self) {
+        let Self { odd, comes, .. } = self;
+        self.reach(0);
+        self.ask(0, "");
+        if *comes == Comes::Before {
+            self.reach(1);
+            assert_eq!(self.ask(1, odd.fields), "for one");
+        }
+        thread::scope(|scope| {
+            let first = (*comes == Comes::First).then(|| scope.spawn(|| self.ask(1, odd.fields)));
+            self.origin.wait_for(&self.target(), 2);
+            let crowd: Vec<_> = (0..VISITORS).map(|_| scope.spawn(|| self.ask(2, odd.crowd))).collect();
+            if first.is_some() {
+                // With `no-cache` it is forwarded for itself, and one of the others as well.
+                self.wait_for_waiters(if odd.fields.starts_with("Cache") { VISITORS - 1 } else { VISITORS });
+                self.reach(1);
+            }
+            self.origin.wait_for(&self.target(), 3);
+            self.wait_for_waiters(VISITORS - 1);
+            self.reach(2);
+            crowd.into_iter().for_each(|one| assert_eq!(one.join().expect("answered"), "for all"));
+            first.into_iter().for_each(|one| assert_eq!(one.join().expect("answered"), "for one"));
+        });
+        let what = format!("{}{} {}", odd.fields, odd.status, odd.says);
+        assert_eq!(self.origin.count(&self.target()), 3, "{what}, {comes:?}");
+    }
+}
+
+/// Field bug: what was stored for one user before a reload named the field that tells users apart went to others after it.
+#[test]
+fn a_reload_that_names_credentials_reaches_what_is_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let user = exchange.request.field("x-user").to_owned();
+        let is_public = exchange.request.target() == "/public";
+        let says = if is_public { "Cache-Control: max-age=60\r\n" } else { "" };
+        exchange.respond("200 OK", &format!("{says}ETag: \"{user}\"\r\n"), user);
+    });
+    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
+    let mut larder = Setup::config(LARDER, &site).start();
+    for target in ["/", "/public"] {
+        let stored = larder.ask("GET", target, "X-User: alice\r\n");
+        assert!(stored.cache_status().contains("stored"), "{:?}", stored.head);
+    }
+    let reload = |larder: &mut Larder, more: &str| {
+        larder.write_config(&format!("{site}{more}"));
+        assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+    };
+    reload(&mut larder, "x_cache = true\n");
+    assert!(
+        larder.ask("GET", "/", "Cache-Control: max-stale\r\n").is_hit(),
+        "nothing about credentials is new"
+    );
+    reload(&mut larder, "x_cache = true\n[[site.rule]]\ncredential_fields = [\"X-User\"]\n");
+    for fields in ["Cache-Control: max-stale\r\n", "", "If-None-Match: \"alice\"\r\n"] {
+        let other = larder.ask("GET", "/", fields);
+        assert_eq!((other.status(), &other.text()[..]), (200, ""), "{fields}: {:?}", other.head);
+    }
+    assert_eq!(larder.get("/public").text(), "alice", "its origin said that it is everybody's");
 }

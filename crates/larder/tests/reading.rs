@@ -2,7 +2,7 @@
 //! client sends changes what another client gets. The origin reflects all that it was sent. First comes the request of
 //! an attacker, then the same without its odd field, from somebody honest.
 
-use testkit::{Exchange, Larder, ScriptedOrigin, Setup, run};
+use testkit::{Exchange, Gate, Larder, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -63,7 +63,7 @@ enum Trusted {
 
 /// The published fields, with what they do where a cache overlooks them: another page, another host, another scheme,
 /// another method, an error page. Each value holds "evil" or 666.
-const UNKEYED: [(&str, Trusted); 52] = [
+const UNKEYED: [(&str, Trusted); 98] = [
     ("X-Forwarded-Host: evil.example", Trusted::Keyed),
     ("X-Forwarded-Port: 666", Trusted::Keyed),
     ("X-Forwarded-Prefix: /evil", Trusted::Keyed),
@@ -116,6 +116,52 @@ const UNKEYED: [(&str, Trusted); 52] = [
     ("Accept_Language: evil", Trusted::Nothing),
     ("Content_Length: 666", Trusted::Nothing),
     ("Host_: evil", Trusted::Nothing),
+    ("X-Forward-For: 66.6.6.6", Trusted::Believed),
+    ("X-Forwarder-For: 66.6.6.6", Trusted::Believed),
+    ("X-Forward-Host: evil.example", Trusted::Keyed),
+    ("X-Forward-Proto: evil", Trusted::Keyed),
+    ("X-ForwardedHost: evil.example", Trusted::Keyed),
+    ("CloudFront-Forwarded-Proto: evil", Trusted::Keyed),
+    ("CF-Visitor: {\"scheme\":\"evil\"}", Trusted::Keyed),
+    ("Fastly-SSL: evil", Trusted::Keyed),
+    ("X-ARR-SSL: evil", Trusted::Keyed),
+    ("X-Client-Scheme: evil", Trusted::Keyed),
+    ("X-Proto: evil", Trusted::Keyed),
+    ("X-Https: evil", Trusted::Keyed),
+    ("X-Real-Proto: evil", Trusted::Keyed),
+    ("X-Real-Port: 666", Trusted::Keyed),
+    ("X-Real-Host: evil.example", Trusted::Nothing),
+    ("X-Origin-Host: evil.example", Trusted::Nothing),
+    ("X-Host-Override: evil.example", Trusted::Nothing),
+    ("Disguised-Host: evil.example", Trusted::Nothing),
+    ("X-Fastly-Host: evil.example", Trusted::Nothing),
+    ("X-Server-Name: evil", Trusted::Nothing),
+    ("X-Ms-Original-Url: /evil", Trusted::Nothing),
+    ("X-Waws-Unencoded-Url: /evil", Trusted::Nothing),
+    ("X-Envoy-Original-Path: /evil", Trusted::Nothing),
+    ("X-Envoy-Original-Host: evil.example", Trusted::Nothing),
+    ("Base-Url: /evil", Trusted::Nothing),
+    ("Request-Uri: /evil", Trusted::Nothing),
+    ("Http-Url: /evil", Trusted::Nothing),
+    ("X-Request-URI: /evil", Trusted::Nothing),
+    ("X-Request-URL: /evil", Trusted::Nothing),
+    ("X-URL: /evil", Trusted::Nothing),
+    ("X-Path-Info: /evil", Trusted::Nothing),
+    ("Path-Info: /evil", Trusted::Nothing),
+    ("X-Script-Name: /evil", Trusted::Nothing),
+    ("X-React-Router-SPA-Mode: evil", Trusted::Nothing),
+    ("X-React-Router-Prerender-Data: evil", Trusted::Nothing),
+    ("X-Nextjs-Data: evil", Trusted::Nothing),
+    ("X-Nextjs-Rewrite: /evil", Trusted::Nothing),
+    ("X-Prerender-Revalidate: evil", Trusted::Nothing),
+    ("X-Middleware-Next: evil", Trusted::Nothing),
+    ("X.Forwarded.Host: evil.example", Trusted::Nothing),
+    ("X~Forwarded~Host: evil.example", Trusted::Nothing),
+    ("X-Forwarded.Host: evil.example", Trusted::Nothing),
+    ("X!Anything: evil", Trusted::Nothing),
+    ("X-Original+URL: /evil", Trusted::Nothing),
+    ("Proxy': evil", Trusted::Nothing),
+    ("User.Agent: evil", Trusted::Nothing),
 ];
 
 fn is_evil(text: &str) -> bool {
@@ -183,13 +229,18 @@ fn connection_names_no_end_to_end_field() {
         "Sec-Fetch-Site",
         "Access-Control-Request-Method",
         "User-Agent",
+        "Via",
+        "CDN-Loop",
+        "Forwarded",
+        "X-Forwarded-For",
+        "X-Real-IP",
     ] {
         let response = larder.ask("GET", "/", &format!("Connection: keep-alive, {name}\r\n"));
         assert_eq!(response.status(), 400, "{name}");
     }
     assert_eq!(origin.total(), 0);
     let reason = ["reason=\"end-to-end-field-nominated\""];
-    assert_eq!(larder.metric("larder_client_errors_total", &reason), 13.0);
+    assert_eq!(larder.metric("larder_client_errors_total", &reason), 18.0);
 }
 
 /// Field bug: one client got what was made for the address of another.
@@ -222,6 +273,79 @@ fn nominated_values_are_those_that_were_sent() {
 }
 
 /// Two clients at two addresses, with `Vary: X-Forwarded-For`.
+/// What an origin, or a firewall in front of it, answers to requests with odd fields, with a lifetime as for everything else.
+const ODD: [(&str, u16); 16] = [
+    ("X-Oversized: @8000", 400),
+    ("X-Oversized: @8001", 431),
+    ("X-Oversized: @8002", 413),
+    ("X-Meta: a\tb", 400),
+    ("X-HTTP-Method: DELETE", 501),
+    ("X-Forbidden: <script>", 403),
+    ("User-Agent: scanner", 403),
+    ("Authorization: Basic d3Jvbmc=", 401),
+    ("Accept: application/unknown", 406),
+    ("If-Match: \"none\"", 412),
+    ("Content-Type: text/none", 415),
+    ("Content-Encoding: none", 415),
+    ("Expect: nothing", 417),
+    ("X-Forwarded-Host: other.example", 421),
+    ("Accept-Language: ;;", 422),
+    ("X-Odd: 1", 499),
+];
+
+/// Cache-poisoned denial of service: the error that one client causes stays its own.
+#[test]
+fn errors_of_one_request_are_not_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let status = exchange.request.target().trim_matches(|character: char| !character.is_ascii_digit());
+        let status = status.split('-').next().unwrap_or_default().to_owned();
+        let odd = exchange.request.head.fields.one("x-attack").is_some();
+        let start = if odd { format!("{status} Odd") } else { "200 OK".to_owned() };
+        exchange.respond(&start, "Cache-Control: public, max-age=60\r\n", "page");
+    });
+    let larder = Setup::config(LARDER, &SITE.replace("@origin@", &origin.url())).start();
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        for (number, (line, status)) in ODD.iter().enumerate() {
+            let target = format!("/{status}-{number}-{protocol:?}");
+            let line = match line.split_once('@') {
+                Some((name, bytes)) => format!("{name}{}", "x".repeat(bytes.parse().expect("a number"))),
+                None => (*line).to_owned(),
+            };
+            get(&larder, protocol, &target, &["X-Attack: 1", &line]);
+            let answer = larder.get(&target);
+            assert_eq!(answer.status(), 200, "{line:.40} {status}: {:?}", answer.head);
+            assert!(larder.get(&target).is_hit(), "{line:.40} {status}");
+        }
+    }
+}
+
+/// Who waits for the forward of somebody odd does not get the error.
+#[test]
+fn errors_of_one_request_reach_nobody_who_waits() {
+    let gate = Gate::new();
+    let passed = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        passed.pass();
+        let odd = exchange.request.head.fields.one("x-attack").is_some();
+        let start = if odd { "400 Bad Request" } else { "200 OK" };
+        exchange.respond(start, "Cache-Control: public, max-age=60\r\n", "page");
+    });
+    let larder = Setup::config(LARDER, &SITE.replace("@origin@", &origin.url())).start();
+    let mut odd = larder.client();
+    odd.send("GET / HTTP/1.1\r\nHost: test.example\r\nX-Attack: 1\r\n\r\n");
+    origin.wait_for("/", 1);
+    let mut honest: Vec<_> = (0..4).map(|_| larder.client()).collect();
+    for client in &mut honest {
+        client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    }
+    wait::until_true("all wait", || larder.metric("larder_collapsed_waiters", &[]) == 4.0);
+    gate.open();
+    assert_eq!(odd.response().status(), 400);
+    for client in &mut honest {
+        assert_eq!(client.response().status(), 200);
+    }
+}
+
 #[test]
 fn an_answer_for_an_address_is_for_that_address() {
     let (origin, larder) = reflecting(
@@ -321,8 +445,13 @@ fn override_fields_are_dropped_keyed_or_forwarded() {
 #[test]
 fn names_with_underscores_pass_where_the_site_says_so() {
     let (_origin, larder) = reflecting(&format!("{SITE}underscore_fields = \"forward\"\n"));
-    let answer = get(&larder, Protocol::Http1, "/", &["api_key: 1", "X_Forwarded_Host: evil.example"]);
-    assert!(answer.contains("api_key: 1"), "{answer}");
+    let answer = get(
+        &larder,
+        Protocol::Http1,
+        "/",
+        &["app_version: 1", "X_Forwarded_Host: evil.example", "X.Original.URL: /evil"],
+    );
+    assert!(answer.contains("app_version: 1"), "{answer}");
     assert!(!answer.contains("evil"), "known under either spelling: {answer}");
 }
 
@@ -488,4 +617,21 @@ fn unknown_methods_invalidate() {
         larder.ask("FROBNICATE", "/", "");
         assert_eq!(larder.get("/").is_hit(), is_kept, "{status}");
     }
+}
+
+/// Field bug: a target without a path was refused, though it is one with the path `/`.
+//= RFC 9110 section 4.2.3: http(s) normalization and comparison
+#[test]
+fn a_query_without_a_path_is_one_of_the_root() {
+    let (origin, larder) = reflecting(SITE);
+    let ask = |target: &str| {
+        let mut client = larder.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+        client.response()
+    };
+    let response = ask("http://test.example?Accept");
+    assert_eq!(response.status(), 200, "{:?}", response.head);
+    assert!(response.text().starts_with("GET /?Accept HTTP/1.1\n"), "{}", response.text());
+    assert!(ask("/?Accept").is_hit() && ask("http://test.example/?Accept").is_hit());
+    assert_eq!(origin.total(), 1);
 }

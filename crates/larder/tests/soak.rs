@@ -10,6 +10,8 @@ mod pressure;
 use std::process::Command;
 use std::time::Duration;
 
+use testkit::Kv;
+
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
 #[test]
@@ -32,6 +34,27 @@ fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
 #[test]
 fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
     churn::run(Duration::from_secs(600), 1 << 30);
+}
+
+/// The largest value that there is, in as much memory as there is by default: what a client has sent becomes the value, and takes the place of
+/// another.
+#[test]
+fn the_largest_value_fits_into_the_default_memory() {
+    const VALUE: usize = 512 << 20;
+    let kv = Kv::start(LARDER, &[]);
+    let value: Vec<u8> = (0..VALUE).map(|at| (at * 31 >> 7) as u8).collect();
+    let bulk = [format!("${VALUE}\r\n").as_bytes(), &value, b"\r\n"].concat();
+    for name in ["one", "one", "other"] {
+        let set = [format!("*3\r\n$3\r\nSET\r\n${}\r\n{name}\r\n", name.len()).as_bytes(), &bulk].concat();
+        let given = testkit::converse(kv.address(), &set, 1 << 20);
+        assert_eq!(String::from_utf8_lossy(&given), "+OK\r\n", "{name}");
+        let get = format!("GET {name}\r\n");
+        assert!(testkit::converse(kv.address(), get.as_bytes(), usize::MAX) == bulk, "{name} is another");
+    }
+    let peak = kv.service.peak_bytes() >> 20;
+    // The limit, a tenth of it, and 64 MiB for the rest.
+    assert!(peak <= 1024 + 103 + 64, "{peak} MiB");
+    eprintln!("at most {peak} MiB");
 }
 
 /// 500 users in bursts of 250, at origins of 35 styles that are well, slow, overloaded and dead in turn: 105,000 responses.

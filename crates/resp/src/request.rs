@@ -132,12 +132,14 @@ impl RequestScanner {
 
     /// Memory of a list of arguments that is long.
     #[must_use]
+    #[inline]
     pub fn kept_bytes(&self) -> usize {
         let bytes = self.ranges.capacity() * size_of::<Range<usize>>() + self.unquoted.capacity();
         if bytes > KEPT_BYTES_MAX { bytes } else { 0 }
     }
 
     /// Gives back the memory of a list of arguments that was long. To be called when the last request is of no use any more.
+    #[inline]
     pub fn shrink(&mut self) {
         if self.kept_bytes() > 0 && self.is_at_begin() {
             (self.ranges, self.unquoted) = (Vec::new(), Vec::new());

@@ -81,6 +81,25 @@ impl Budget {
         self.reserve_record(bytes)
     }
 
+    /// The same for a small body, which may use half of what is left to the stored bytes too: a few large fills and slow
+    /// readers never keep all that is small from being stored.
+    ///
+    /// # Errors
+    /// When fills and pinned bytes would pass that, or eviction does not make room.
+    pub fn reserve_small(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
+        let small_bytes_max = self.bytes_max.midpoint(self.filling_bytes_max);
+        let held = self.filling_bytes().saturating_add(self.pinned_bytes());
+        if held.saturating_add(bytes as u64) > small_bytes_max {
+            return Err(self.refuse(bytes));
+        }
+        self.reserve_record(bytes)
+    }
+
+    /// Share of the limit that fills and pinned bytes may take.
+    pub fn filling_bytes_max(&self) -> u64 {
+        self.filling_bytes_max
+    }
+
     /// Reserves room for a record. Unlike [`Budget::reserve`] this may use the share of the stored bytes too, so
     /// that large fills never keep a stored response from being freshened.
     ///
@@ -243,10 +262,23 @@ impl Charge {
     /// # Panics
     /// When the owner has been stored already: its weight is fixed from then on.
     pub fn grow(&mut self, bytes: usize) -> Result<(), OverBudget> {
-        assert_eq!(*self.holders.get_mut(), FILLING, "only a fill in progress grows");
-        let mut more = self.budget.reserve(bytes)?;
-        self.bytes += std::mem::take(&mut more.bytes);
+        let more = self.budget.reserve(bytes)?;
+        self.join(more);
         Ok(())
+    }
+
+    /// Adds the bytes of another charge of a fill in progress.
+    ///
+    /// # Panics
+    /// When the owner has been stored already.
+    pub fn join(&mut self, mut more: Self) {
+        assert_eq!(*self.holders.get_mut(), FILLING, "only a fill in progress grows");
+        self.bytes += std::mem::take(&mut more.bytes);
+    }
+
+    /// Whether a table holds the owner, so that eviction can free it.
+    pub(crate) fn is_stored(&self) -> bool {
+        !matches!(self.holders.load(Relaxed), 0 | FILLING)
     }
 
     /// Whether this charge counts against `budget`.

@@ -174,6 +174,10 @@ impl Segment {
         &self.shared.charge
     }
 
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.shared) as usize
+    }
+
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }

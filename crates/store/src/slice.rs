@@ -89,6 +89,19 @@ impl Slice {
         first
     }
 
+    /// Whether the bytes are of a segment that eviction can still find.
+    pub fn is_stored(&self) -> bool {
+        matches!(&self.0, Source::Segment { segment, .. } if segment.charge().is_stored())
+    }
+
+    /// The same number for all slices of one segment, as long as one of them lives.
+    pub fn identity(&self) -> usize {
+        match &self.0 {
+            Source::Bytes(bytes) => bytes.as_ptr() as usize,
+            Source::Segment { segment, .. } => segment.identity(),
+        }
+    }
+
     /// The bytes, where they can be read in place.
     pub fn in_place(&self) -> Option<&[u8]> {
         match &self.0 {

@@ -109,7 +109,7 @@ metrics! {
     Connections "larder_connections" Gauge Count ["protocol"],
         "Open client connections; one over TLS counts as tls and as the protocol inside.";
     ConnectionsEvictedTotal "larder_connections_evicted_total" Counter Count [],
-        "Client connections that waited for a request and were closed to make room for others: `limits.connections_max` is reached.";
+        "Client connections that were closed to make room for others, since `limits.connections_max` is reached: those that waited for a request, or were in use by a client with more than `limits.client_share_percent`.";
     ConnectionsRefusedTotal "larder_connections_refused_total" Counter Count ["reason"],
         "Client connections closed before their first request was read.";
     ConnectionsTotal "larder_connections_total" Counter Count ["protocol"],
@@ -123,29 +123,29 @@ metrics! {
     InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
         "URLs (`url`) and groups (`group`) that unsafe requests invalidated, whether anything was stored or not.";
     KvBuffersBytes "larder_kv_buffers_bytes" Gauge Bytes [],
-        "Requests and replies of all clients of Redis that are under way.";
+        "Requests and replies of all Redis clients that are under way.";
     KvCommandSecondsTotal "larder_kv_command_seconds_total" Counter Seconds ["command"],
         "Time that commands took in the server, by samples.";
     KvCommandsTotal "larder_kv_commands_total" Counter Count ["command"],
-        "Commands executed for clients of Redis.";
+        "Commands executed for Redis clients.";
     KvConnections "larder_kv_connections" Gauge Count [],
-        "Open connections of clients of Redis.";
+        "Open connections of Redis clients.";
     KvConnectionsEndedTotal "larder_kv_connections_ended_total" Counter Count ["reason"],
-        "Connections of clients of Redis that the server has ended: `auth_timeout` and `strangers` (too many, or too much kept of them) before they have given a password, `buffers`, `messages`, `replies` and `request` for what they take, `idle`, and `http` for POST and `Host:`.";
+        "Connections of Redis clients that the server has ended: `auth_timeout` and `strangers` (too many, or too much kept of them) before they have given a password, `buffers`, `messages`, `replies` and `request` for what they take, `idle`, and `http` for POST and `Host:`.";
     KvConnectionsRefusedTotal "larder_kv_connections_refused_total" Counter Count [],
-        "Connections of clients of Redis that were not admitted: too many, protected mode, no TLS.";
+        "Connections of Redis clients that were not admitted: too many, protected mode, no TLS.";
     KvConnectionsTotal "larder_kv_connections_total" Counter Count [],
-        "Connections of clients of Redis since the start.";
+        "Connections of Redis clients since the start.";
     KvConnectionsUnauthenticated "larder_kv_connections_unauthenticated" Gauge Count [],
-        "Open connections of clients of Redis that have not given a password where one is needed, or not finished the handshake of TLS.";
+        "Open connections of Redis clients that have not given a password where one is needed, or not finished the handshake of TLS.";
     KvErrorsTotal "larder_kv_errors_total" Counter Count ["code"],
-        "Replies to clients of Redis that were errors.";
+        "Replies to Redis clients that were errors.";
     KvEvictionsTotal "larder_kv_evictions_total" Counter Count [],
         "Keys evicted for space.";
     KvExpirationsTotal "larder_kv_expirations_total" Counter Count [],
         "Keys removed because they had expired.";
     KvHitsTotal "larder_kv_hits_total" Counter Count [],
-        "Keys that clients of Redis asked for and that were there.";
+        "Keys that Redis clients asked for and that were there.";
     KvKeys "larder_kv_keys" Gauge Count [],
         "Keys in all databases.";
     KvKeysExpiring "larder_kv_keys_expiring" Gauge Count [],
@@ -157,13 +157,13 @@ metrics! {
     KvMemoryTrimmedBytesTotal "larder_kv_memory_trimmed_bytes_total" Counter Bytes [],
         "Freed memory that the allocator was told to give back: so that resident memory stays within `maxmemory` and 10 %, or by `MEMORY PURGE`.";
     KvMissesTotal "larder_kv_misses_total" Counter Count [],
-        "Keys that clients of Redis asked for and that were not there.";
+        "Keys that Redis clients asked for and that were not there.";
     KvReceivedBytesTotal "larder_kv_received_bytes_total" Counter Bytes [],
-        "Bytes received from clients of Redis.";
+        "Bytes received from Redis clients.";
     KvSavesRefusedTotal "larder_kv_saves_refused_total" Counter Count [],
         "Save files that were damaged or foreign: the server went on without any of their keys.";
     KvSentBytesTotal "larder_kv_sent_bytes_total" Counter Bytes [],
-        "Bytes of replies to clients of Redis.";
+        "Bytes of replies to Redis clients.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],
@@ -247,7 +247,10 @@ static LABELS: &[(&str, &str)] = &[
         "status class, `304`, or `failed`; for reloads `applied` or `refused`; for missing parts `spliced` (a part of the stored response), `replaced` (by a complete one), `discarded` (neither) or `failed`",
     ),
     ("protocol", "`http1`, `http2`, `tls`"),
-    ("reason", "a short code, from a fixed list"),
+    (
+        "reason",
+        "a short code, from a fixed list; those of `larder_client_errors_total`, `larder_not_stored_total` and `larder_origin_errors_total` are on the page on `Cache-Status`",
+    ),
     ("rustc", "version of the compiler"),
     ("site", "name of the site in the configuration; `none` when no site took the request"),
     (

@@ -111,6 +111,12 @@ impl FaultProxy {
         format!("http://{}", self.address)
     }
 
+    /// Connections since all were closed, those that have ended too.
+    pub fn connections(&self) -> usize {
+        // Of each both ends.
+        self.shared.state().open.len() / 2
+    }
+
     /// Closes all connections.
     pub fn close_connections(&self) {
         let open = std::mem::take(&mut self.shared.state().open);

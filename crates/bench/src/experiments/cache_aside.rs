@@ -7,8 +7,8 @@
 use crate::http::{Detail, HttpLoad, Until};
 use crate::result::{Axis, Chart, Expectation, Point, Run, Scale, Series, UrlFigures};
 
+use super::findings::{ExperimentError, Findings, all_answered};
 use super::stage::{Server, Stage};
-use super::{ExperimentError, Findings, all_answered};
 
 /// Requests per URL, connections, URLs.
 struct Cell {

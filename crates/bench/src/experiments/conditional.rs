@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::http::{HttpLoad, Order, Revisit, Until};
 use crate::result::{Axis, Chart, Expectation, Run, Scale};
 
+use super::findings::{ExperimentError, Findings, all_answered};
 use super::samples::{Sampler, client_series, growth, rate_series};
 use super::stage::{Server, Stage, origin_requests};
-use super::{ExperimentError, Findings, all_answered};
 
 /// Items that are asked for: few, so that a client meets most of them again.
 const ITEMS: u64 = 25;

@@ -9,8 +9,8 @@ use std::process::Command;
 use crate::http::{HttpLoad, Reuse, Until};
 use crate::result::{Expectation, Run};
 
+use super::findings::{ExperimentError, Findings, all_answered};
 use super::stage::{Server, Stage, free_address, io_error, program, write_filled};
-use super::{ExperimentError, Findings, all_answered};
 
 const REQUESTS: u64 = 10_000;
 const CONNECTIONS: usize = 512;

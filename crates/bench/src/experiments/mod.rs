@@ -7,25 +7,20 @@ mod cache_aside;
 mod coalescing;
 mod conditional;
 mod edge;
+mod findings;
 mod kv;
 mod proxy_cache;
 mod samples;
+mod settings;
 mod stage;
 
 use std::fmt;
-use std::io;
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
-use crate::http::LoadError;
-use crate::peers::PeerError;
-use crate::progress::Style;
-use crate::resp::RespError;
-use crate::result::{Expectation, Report, Run};
-use crate::server::ServerError;
+use crate::result::Report;
 
-pub use kv::{Servers, Suites, Ways};
+pub use findings::ExperimentError;
+pub use settings::{Servers, Settings, Suites, Ways};
 use stage::Stage;
 
 /// What can be run.
@@ -96,44 +91,6 @@ impl fmt::Display for UnknownExperiment {
 
 impl std::error::Error for UnknownExperiment {}
 
-/// How an experiment is run.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The binary that is measured, and whose mock origin is asked.
-    pub larder: PathBuf,
-    /// How long each load lasts, where the experiment is a matter of time; none for the time that it needs to show
-    /// what it is about.
-    pub duration: Option<Duration>,
-    /// Requests of each load, where the experiment is a matter of their number.
-    pub requests: Option<u64>,
-    /// At the same time, where the experiment can have any number.
-    pub connections: Option<usize>,
-    /// Of the experiment `kv`.
-    pub suites: Suites,
-    pub progress: Style,
-}
-
-/// Why an experiment came to no result.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExperimentError {
-    /// Install what the message names.
-    #[error("{program} is not installed; on Debian: apt-get install {package}")]
-    Missing { program: String, package: String },
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    /// A file of the experiment.
-    #[error(transparent)]
-    Peer(#[from] PeerError),
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error(transparent)]
-    Resp(#[from] RespError),
-    /// Files of the experiment, or the counters of its origin.
-    #[error("{what}")]
-    Io { what: String, source: io::Error },
-}
-
 /// Runs an experiment.
 ///
 /// # Errors
@@ -150,25 +107,6 @@ pub fn run(experiment: Experiment, settings: &Settings) -> Result<Report, Experi
         Experiment::Kv => kv::run(&mut stage),
     }?;
     Ok(stage.report(findings))
-}
-
-/// What an experiment brings to its report.
-struct Findings {
-    title: &'static str,
-    description: String,
-    runs: Vec<Run>,
-    charts: Vec<crate::result::Chart>,
-    expectations: Vec<Expectation>,
-}
-
-/// Every request of a run had an answer.
-fn all_answered(run: &Run) -> Expectation {
-    let errors = run.errors.total();
-    Expectation {
-        what: format!("{}: every request is answered", run.name),
-        measured: format!("{} answered, {errors} errors", run.requests),
-        holds: errors == 0 && run.requests > 0,
-    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::http::{HttpLoad, Until};
 use crate::result::{Expectation, Run};
 
-use super::stage::{Server, Stage, origin_requests};
-use super::{ExperimentError, Findings, all_answered, stage};
+use super::findings::{ExperimentError, Findings, all_answered};
+use super::stage::{self, Server, Stage, origin_requests};
 
 /// Connections of the clients, one request at a time each.
 const CONNECTIONS: usize = 10;
@@ -103,7 +103,7 @@ fn gains(none: &Run, memory: &Run) -> [Expectation; 2] {
         },
         Expectation {
             what: "memory: at most a twentieth of the mean latency".to_owned(),
-            measured: format!("a {latency:.0}th"),
+            measured: format!("1/{latency:.0} of it"),
             holds: latency >= 20.0,
         },
     ]

@@ -16,7 +16,8 @@ use crate::result::{Machine, Report, Run, SCHEMA};
 use crate::server::{Ready, ServerCommand, ServerProbe, ServerProcess};
 use crate::told::Told;
 
-use super::{ExperimentError, Findings, Settings, Suites};
+use super::findings::{ExperimentError, Findings};
+use super::settings::{Settings, Suites};
 
 /// See the file.
 pub(super) struct Stage<'a> {

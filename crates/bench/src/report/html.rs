@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::draw::{self, Width};
 use super::figures::{Figure, figures};
 use super::text::{Column, amounts, columns, machine, troubles};
-use crate::result::{Expectation, Report, Run};
+use crate::result::{Expectation, Report, Run, Verdict};
 
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/sort.js");
@@ -97,7 +97,11 @@ fn expectations(expectations: &[Expectation]) -> Markup {
                             tr {
                                 th scope="row" { (expectation.what) }
                                 td.words data-label="measured" { (expectation.measured) }
-                                @if expectation.holds { td.holds { "✓ holds" } } @else { td.fails { "✗ fails" } }
+                                @match expectation.verdict() {
+                                    Verdict::Holds => { td.holds { "✓ holds" } }
+                                    Verdict::Fails => { td.fails { "✗ fails" } }
+                                    Verdict::NotJudged => { td { "not judged" } }
+                                }
                             }
                         }
                     }

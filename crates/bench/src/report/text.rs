@@ -1,7 +1,7 @@
 //! The report as plain text, at most [`WIDTH`] columns wide where the names allow it.
 
 use super::number;
-use crate::result::{Errors, Expectation, Machine, Report, Run};
+use crate::result::{Errors, Expectation, Machine, Report, Run, Verdict};
 
 /// Columns of a terminal that the table is made for.
 const WIDTH: usize = 100;
@@ -255,7 +255,12 @@ fn expectations(expectations: &[Expectation]) -> Vec<String> {
     if expectations.is_empty() {
         return Vec::new();
     }
-    let verdict = |expectation: &Expectation| if expectation.holds { "holds" } else { "FAILS" };
+    let verdict = |expectation: &Expectation| match expectation.verdict() {
+        Verdict::Holds => "holds",
+        Verdict::Fails => "FAILS",
+        // What was measured says it.
+        Verdict::NotJudged => "  -  ",
+    };
     let told = expectations.iter().map(|expectation| {
         format!("  {}  {}: {}", verdict(expectation), expectation.what, expectation.measured)
     });

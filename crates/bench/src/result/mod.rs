@@ -176,5 +176,28 @@ pub struct Expectation {
     pub what: String,
     /// What was seen, with its unit.
     pub measured: String,
+    /// Also where nothing was judged: `measured` then begins with `not judged`.
     pub holds: bool,
+}
+
+/// How a measurement begins that says too little for a verdict.
+pub const NOT_JUDGED: &str = "not judged";
+
+/// What came of an expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Holds,
+    Fails,
+    NotJudged,
+}
+
+impl Expectation {
+    /// What to show.
+    pub fn verdict(&self) -> Verdict {
+        match self.holds {
+            true if self.measured.starts_with(NOT_JUDGED) => Verdict::NotJudged,
+            true => Verdict::Holds,
+            false => Verdict::Fails,
+        }
+    }
 }

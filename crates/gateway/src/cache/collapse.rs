@@ -6,6 +6,7 @@ use caching::explain::Finding;
 use caching::range;
 use caching::{
     ContentRange, FieldLine, NotReused, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, reuse,
+    was_shared_lately,
 };
 use telemetry::CacheResult;
 use tokio::time::{Instant, sleep_until};
@@ -15,7 +16,7 @@ use super::assemble::{Arriving, Assembly};
 use super::driven::Driven;
 use super::fetch::{Fetch, Job, Sharing};
 use super::findings;
-use super::flight::{Answer, Failed, FailureCause, Filling, Join, News, Participant, Pilot};
+use super::flight::{Answer, Failed, FailureCause, Filling, Join, News, Participant, Pilot, PrivateAnswer};
 use super::lone::Lone;
 use super::lookup::Lookup;
 use super::relief::{Happened, Next, Waiter};
@@ -49,6 +50,14 @@ enum Storing {
     No,
 }
 
+/// Whether a request may go on waiting with others after an answer that nobody shares. Once: what is for one client alone
+/// is to keep nobody waiting for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewal {
+    Allowed,
+    Used,
+}
+
 /// What to do after an answer that is not for this request.
 enum Again {
     /// Join, or start, the forward for the variant that is now known.
@@ -59,6 +68,8 @@ enum Again {
     Ask(Ask),
     /// Forward as it is: the answer won't be stored.
     Pass { detail: Detail },
+    /// Nothing to share came of the request that led, which says little about this one: once more, together.
+    Anew { detail: Detail },
     /// The forward failed, and what comes next depends on what else this request waits for.
     Failed(Failed),
 }
@@ -92,13 +103,18 @@ enum PlaceState {
 
 /// Gets a response for `plan` that may be shared with others.
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Reply {
-    if let Some(lone) = Lone::new(worker, plan, fetch) {
-        return lone.run(interims).await;
+    match Lone::new(worker, plan, fetch) {
+        Some(lone) => lone.run(interims).await,
+        None => Box::pin(seek(worker, plan, fetch, interims)).await,
     }
+}
+
+async fn seek(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Reply {
     let mut seeker = Seeker::new(worker, plan, fetch, interims);
     let mut sharing = fetch.sharing;
     let mut variant = fetch.variant.clone();
     let mut detail = Detail::from(Reason::CollapseGivenUp);
+    let mut renewal = Renewal::Allowed;
     for _ in 0..ATTEMPTS_MAX {
         match seeker.attempt(sharing, &variant).await {
             Ok(reply) => return reply,
@@ -114,7 +130,13 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, i
                 seeker.tell("that answers a part of the request at most: asked for what is missing");
                 seeker.ask(ask);
             }
-            Err(Again::Pass { detail: why }) => {
+            Err(Again::Anew { .. }) if renewal == Renewal::Allowed => {
+                seeker.tell(
+                    "the other request's answer is for that one alone, others may still share: once more",
+                );
+                renewal = Renewal::Used;
+            }
+            Err(Again::Anew { detail: why } | Again::Pass { detail: why }) => {
                 detail = why;
                 break;
             }
@@ -334,6 +356,9 @@ impl Seeker<'_> {
             Answer::Private(answer) if role == Role::Waiter && is_server_error(answer.status) => {
                 Err(Again::Failed(Failed::Status(answer.status)))
             }
+            Answer::Private(answer) if role == Role::Waiter && self.may_share(&answer) => {
+                Err(Again::Anew { detail: answer.reason })
+            }
             Answer::Private(answer) => {
                 let response = if role == Role::Leader { answer.response.lock().take() } else { None };
                 let response = response.filter(|response| self.may_have(response.status.as_u16()));
@@ -346,6 +371,14 @@ impl Seeker<'_> {
             Answer::Failed(failed) => Ok(self.failure(&failed, role)),
             Answer::GivenUp => Ok(self.given_up()),
         }
+    }
+
+    /// Whether others may well share what this request gets, although one got an answer for itself. What one client sends must not
+    /// send all others to the origin side by side.
+    fn may_share(&self, answer: &PrivateAnswer) -> bool {
+        let lately_ms = self.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
+        let stale = self.fetch.stale.as_ref().map(|hit| &hit.head.facts);
+        !answer.scope.has(&self.plan.facts) || was_shared_lately(stale, self.worker.now(), lately_ms)
     }
 
     /// Whether an answer that isn't stored is one to this very request. Where other bytes were asked for than the
@@ -406,6 +439,9 @@ impl Seeker<'_> {
                 reply.ok_or(Again::Ask(Ask::Whole))?
             }
         };
+        if storing == Storing::No {
+            reply.cache_status.detail = filling.fill.why_not_stored().map(|why| why.reason().as_str());
+        }
         if role == Role::Leader {
             filling.unshared.lines().for_each(|(name, value)| reply.extra.push(name, value));
         }

@@ -7,8 +7,8 @@ use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    ContentRange, ExchangeTimes, NotReused, NotStored, RequestFacts, ResponseFacts, Timestamp, Validators,
-    may_serve_stale, may_store, sharing,
+    ContentRange, ExchangeTimes, NotReused, NotStored, RefusalScope, RequestFacts, ResponseFacts, Timestamp,
+    Validators, may_serve_stale, may_store, sharing,
 };
 use store::Place;
 
@@ -19,7 +19,7 @@ use super::findings;
 use super::flight::{Answer, Failed, FailureCause, Filling, Pilot, PrivateAnswer};
 use super::publish::{self, Publication};
 use super::stored::{Hit, Uncacheable};
-use crate::config::{CacheRule, CloseDelimited, Collapse};
+use crate::config::{CacheRule, CloseDelimited};
 use crate::events::{self, Event};
 use crate::exchange::Plan;
 use crate::explain::{OpenRecord, Record, note};
@@ -255,12 +255,25 @@ impl Job {
     /// Stores a full response, or leaves it to the request that asked.
     //= RFC 9111 section 4.3.3: a full response may be stored
     pub(crate) async fn take(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
+        if let Some(error) = self.unasked(&response) {
+            return self.failed(error, pilot);
+        }
         if let Some(part) = self.received_part(&response) {
             return Box::pin(self.take_part(part, response, times, pilot)).await;
         }
         match self.filling(&response, times, &pilot) {
             Ok(filling) => self.fill(response, filling, pilot).await,
             Err(reason) => self.refuse(reason, response, times, pilot),
+        }
+    }
+
+    /// The failure of an origin that answers what nobody asked. It is no answer to anybody who waits, and each of them would
+    /// ask again for himself.
+    pub(super) fn unasked(&self, response: &OriginResponse) -> Option<OriginError> {
+        match (&self.fetch.ask, response.status.as_u16()) {
+            (Ask::Whole, 304) => Some(OriginError::protocol("304 to a request without conditions")),
+            (Ask::Whole, 206) => Some(OriginError::protocol("206 to a request without a range")),
+            _ => None,
         }
     }
 
@@ -316,7 +329,8 @@ impl Job {
         if !is_lasting(reason) {
             return;
         }
-        let note = Uncacheable { until: now.plus_ms(self.uncacheable_for_ms()), because: reason };
+        let until = now.plus_ms(self.site.config.collapse.uncacheable_for_ms());
+        let note = Uncacheable { until, because: reason, scope: self.refusal_scope(reason) };
         if !known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
             publish::mark_uncacheable(self, note, now, is_outdated);
         }
@@ -356,7 +370,8 @@ impl Job {
         self.not_stored(reason);
         let status = response.status.as_u16();
         let response = parking_lot::Mutex::new(Some(response));
-        pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, status, response })));
+        let scope = self.refusal_scope(reason);
+        pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, scope, status, response })));
     }
 
     /// Moves the body into the fill, and the complete body into the store.
@@ -415,14 +430,22 @@ impl Job {
     }
 
     pub(super) fn not_stored(&self, reason: Detail) {
+        if reason == Reason::MemoryFull.into() {
+            self.worker.make_room(&self.live.config.limits);
+        }
         let reason = reason.as_str();
         self.worker.recorder.not_stored(reason);
-        events::emit(&self.site.config, &self.request.path_and_query, &Event::NotStored(reason));
+        events::emit(&self.site, &self.request.path_and_query, &Event::NotStored(reason));
     }
 
     /// Stores a body that has arrived, if it may be.
     fn store(&self, filling: &Filling, pilot: &Pilot) -> Storing {
         let Some(body) = filling.fill.body() else { return Storing::Done };
+        if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
+            // The rules of a reload may judge otherwise whose it is.
+            self.not_stored(Reason::Outdated.into());
+            return Storing::Done;
+        }
         let publication = self.publication(pilot);
         let stored = match &filling.part {
             Some(part) => publication.store_part(&filling.head, part, body),
@@ -444,10 +467,10 @@ impl Job {
 
     fn abort(&self, fill: &Fill, reason: &'static str) {
         fill.abort();
-        let says = format!("the body broke off ({reason}): nothing is kept");
+        let says = format!("the body broke off ({reason}): not stored as complete");
         self.note(|| Finding::new("store", says, "RFC 9111 section 3.3"));
         self.worker.recorder.fill_aborted(reason);
-        events::emit(&self.site.config, &self.request.path_and_query, &Event::FillAborted(reason));
+        events::emit(&self.site, &self.request.path_and_query, &Event::FillAborted(reason));
     }
 
     pub(super) fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {
@@ -474,13 +497,12 @@ impl Job {
         if is_plain { Place::File } else { Place::Heap }
     }
 
-    fn uncacheable_for_ms(&self) -> i64 {
-        match self.site.config.collapse {
-            Collapse::Off => 0,
-            Collapse::Process(limits) => {
-                i64::try_from(limits.uncacheable_for.as_millis()).unwrap_or(i64::MAX)
-            }
-        }
+    fn refusal_scope(&self, reason: Detail) -> RefusalScope {
+        let stored = match reason {
+            Detail::Store(reason) => Some(reason),
+            Detail::Reuse(_) | Detail::Here(_) | Detail::Origin(_) => None,
+        };
+        RefusalScope::of(&self.facts, stored)
     }
 }
 

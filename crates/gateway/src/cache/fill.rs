@@ -36,6 +36,9 @@ const COPY_BYTES_MAX: usize = 64 * 1024;
 /// send from a file, where that is possible.
 pub(crate) const INLINE_BODY_BYTES_MAX: usize = 64 * 1024 - 1;
 
+/// A body whose length is not known counts as small up to here.
+const SMALL_UNANNOUNCED_BYTES_MAX: u64 = 16 * 1024;
+
 /// Sizes that a fill keeps to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillLimits {
@@ -217,7 +220,7 @@ impl Fill {
         let mut written = Written::Kept;
         if state.retention == Retention::Whole {
             let shown_bytes = state.total_bytes;
-            match state.keep(&mut data, &self.budget, self.limits) {
+            match state.keep(&mut data, &self.budget, self.limits, self.expected_bytes) {
                 Ok(()) if self.expected_bytes.is_some_and(|expected| state.total_bytes > expected) => {
                     state.withheld_from = state.withheld_from.min(shown_bytes);
                     return (Written::TooLong, Retention::Whole);
@@ -298,9 +301,28 @@ impl Fill {
         state.retention == Retention::Whole && !matches!(state.end, End::Aborted)
     }
 
+    /// Why it won't be, where that is known and the body goes on. One that was longer than allowed is so from the beginning, or by what has
+    /// arrived; else the budget had no room.
+    pub(crate) fn why_not_stored(&self) -> Option<NotKept> {
+        let state = self.state.lock();
+        let is_too_large = self.expected_bytes.unwrap_or(state.total_bytes) > self.limits.body_bytes_max;
+        (state.retention == Retention::Window).then_some(if is_too_large {
+            NotKept::TooLarge
+        } else {
+            NotKept::OverBudget
+        })
+    }
+
     /// How many bytes have arrived.
     pub(crate) fn arrived_bytes(&self) -> u64 {
         self.state.lock().total_bytes
+    }
+
+    /// What it keeps that is not stored, or is no longer.
+    pub(crate) fn unstored_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let pieces = state.pieces.iter().filter(|piece| !piece.data.is_stored());
+        pieces.map(|piece| piece.data.len() as u64).sum::<u64>() + state.tail.len() as u64
     }
 
     /// Whether as much has arrived as was announced.
@@ -359,16 +381,41 @@ enum Room {
     TooSlow,
 }
 
+/// How much of a body is expected, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Small,
+    Large,
+}
+
+impl Size {
+    /// A body whose length is not known may become large, and leaves what it has taken to its readers then.
+    fn of(expected_bytes: Option<u64>, arrived_bytes: u64) -> Self {
+        let is_small = match expected_bytes {
+            Some(bytes) => bytes <= INLINE_BODY_BYTES_MAX as u64,
+            None => arrived_bytes <= SMALL_UNANNOUNCED_BYTES_MAX,
+        };
+        if is_small { Self::Small } else { Self::Large }
+    }
+}
+
 impl State {
     /// Adds to the body while all of it is kept. On failure `data` is what was not taken.
-    fn keep(&mut self, data: &mut Bytes, budget: &Arc<Budget>, limits: FillLimits) -> Result<(), NotKept> {
+    fn keep(
+        &mut self,
+        data: &mut Bytes,
+        budget: &Arc<Budget>,
+        limits: FillLimits,
+        expected_bytes: Option<u64>,
+    ) -> Result<(), NotKept> {
         if self.total_bytes + data.len() as u64 > limits.body_bytes_max {
             return Err(NotKept::TooLarge);
         }
+        let size = Size::of(expected_bytes, self.total_bytes + data.len() as u64);
         while !data.is_empty() {
             let tail_bytes_max = self.tail_bytes_max(limits);
             let step = data.len().min(tail_bytes_max - self.tail.len());
-            self.charge(step, budget)?;
+            self.charge(step, budget, size)?;
             self.tail.extend_from_slice(&data.split_to(step));
             self.total_bytes += step as u64;
             if self.tail.len() == tail_bytes_max {
@@ -382,11 +429,16 @@ impl State {
         if self.segments.is_empty() { limits.first_segment_bytes } else { limits.segment_bytes }
     }
 
-    fn charge(&mut self, bytes: usize, budget: &Arc<Budget>) -> Result<(), store::OverBudget> {
+    fn charge(&mut self, bytes: usize, budget: &Arc<Budget>, size: Size) -> Result<(), store::OverBudget> {
+        let more = match size {
+            Size::Small => budget.reserve_small(bytes)?,
+            Size::Large => budget.reserve(bytes)?,
+        };
         match &mut self.tail_charge {
-            Some(charge) => charge.grow(bytes),
-            None => budget.reserve(bytes).map(|charge| self.tail_charge = Some(charge)),
+            Some(charge) => charge.join(more),
+            None => self.tail_charge = Some(more),
         }
+        Ok(())
     }
 
     /// Makes the tail a segment.
@@ -567,6 +619,11 @@ impl FillReader {
         self.end = Some(range.last + 1);
         self.fill.state.lock().readers[self.slot] = Some(range.first);
         self.fill.read.notify_one();
+    }
+
+    /// Whose bytes it reads.
+    pub(crate) fn fill(&self) -> &Arc<Fill> {
+        &self.fill
     }
 
     /// Trailers of a complete body.

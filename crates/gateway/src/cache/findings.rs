@@ -2,19 +2,30 @@
 
 use caching::explain::{self, Finding};
 use caching::partial::HoleAnswer;
-use caching::{NotStored, Selecting, Storable, Timestamp};
+use caching::{NotStored, Rules, Selecting, Storable, Timestamp};
 
 use super::flight::FailureCause;
 use super::serve::Use;
 use super::stored::{Hit, Primary, StoredHead};
+use crate::reading;
 use crate::reason::Detail;
 use crate::reply::Reply;
+
+/// The fields of the request that are part of its key. Credentials are named and not shown.
+pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {
+    reading::keyed_lines(keyed).into_iter().fold(finding, |finding, (name, value)| {
+        let shown =
+            if rules.is_credential(&name) { "part of it".into() } else { String::from_utf8_lossy(value) };
+        finding.with(&name, shown, "")
+    })
+}
 
 /// What is stored under the key, and which of it fits the request.
 pub(crate) fn selection(
     primary: Option<&Primary>,
     selected: Option<&Hit>,
     request: Selecting<'_>,
+    rules: &Rules,
 ) -> Vec<Finding> {
     let variants = primary.map(Primary::variants).unwrap_or_default();
     let section = "RFC 9111 section 4.1";
@@ -26,6 +37,7 @@ pub(crate) fn selection(
                 head.nominated(),
                 head.nominated_values(),
                 request,
+                rules,
             )
         };
         let heads = variants.iter().map(|variant| &*variant.head);
@@ -39,7 +51,7 @@ pub(crate) fn selection(
     };
     let says = format!("one of {} stored {which}", variants.len());
     let finding = Finding::new("select", says, section);
-    vec![explain::mismatch(finding, hit.head.nominated(), hit.head.nominated_values(), request)]
+    vec![explain::mismatch(finding, hit.head.nominated(), hit.head.nominated_values(), request, rules)]
 }
 
 /// Why the cache has no part in a request, or why it ended.

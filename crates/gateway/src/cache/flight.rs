@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use caching::{ContentRange, Failure};
+use caching::{ContentRange, Failure, RefusalScope};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -93,6 +93,8 @@ pub(crate) enum Failed {
 /// A response that only one request may have.
 pub(crate) struct PrivateAnswer {
     pub(crate) reason: Detail,
+    /// The requests that would hardly get anything else.
+    pub(crate) scope: RefusalScope,
     pub(crate) status: u16,
     pub(crate) response: Mutex<Option<Box<OriginResponse>>>,
 }

@@ -112,6 +112,6 @@ impl Freshening<'_> {
             let request = self.request.sent().to_lines();
             nominated.capture(self.site.rule_at(self.rule).selecting(&request))
         };
-        Particulars { nominated, nominated_values, reason: reason.map(Into::into), membership: None }
+        Particulars { nominated, nominated_values, reason: reason.map(Into::into), ..Particulars::default() }
     }
 }

@@ -52,6 +52,9 @@ impl<'a> Lone<'a> {
         match call.send(fields, fetch.body(), &mut interim).await {
             Err(error) => self.failed(&error),
             Ok(response) => {
+                if let Some(error) = self.job.unasked(&response) {
+                    return self.failed(&error);
+                }
                 let times = ExchangeTimes { request: asked, response: now() };
                 match self.judge(&response, times) {
                     Err(reason) => self.refused(response, reason, times),

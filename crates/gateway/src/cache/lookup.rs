@@ -6,7 +6,7 @@ use bytes::Bytes;
 use caching::explain::{self, Finding};
 use caching::{
     FwdReason, KeyParts, MethodClass, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp,
-    key::write_key, on_miss, query, reuse, reuse_invalidated, sharing,
+    key::write_key, on_miss, query, reuse, reuse_invalidated, sharing, was_shared_lately,
 };
 
 use super::ask::Ask;
@@ -117,8 +117,10 @@ impl Lookup<'_> {
         decision: Reuse,
     ) {
         let shown = caching::key::describe(key).unwrap_or_default();
-        record.note(Finding::new("key", "the cache key", "RFC 9111 section 2").with("key", shown, ""));
-        let selection = findings::selection(primary, selected, self.selecting());
+        let rules = &self.site.rule_at(self.rule).caching;
+        let finding = Finding::new("key", "the cache key", "RFC 9111 section 2").with("key", shown, "");
+        record.note(findings::keyed(finding, self.request.keyed, rules));
+        let selection = findings::selection(primary, selected, self.selecting(), rules);
         selection.into_iter().for_each(|finding| record.note(finding));
         let facts = selected.map(|hit| &hit.head.facts);
         record.note(explain::reuse(decision, facts, self.now));
@@ -164,7 +166,9 @@ impl Lookup<'_> {
         if self.facts.method == MethodClass::Head {
             return Found::Pass(PassReason { fwd, detail: reason.into() }, stale);
         }
-        let uncacheable = primary.and_then(|primary| primary.why_uncacheable(self.facts, self.now));
+        let uncacheable = primary
+            .and_then(|primary| primary.why_uncacheable(self.facts, self.now))
+            .filter(|_| !self.was_shared_lately(stale.as_ref()));
         // The origin can answer these with less than the whole, which is all that a response for one client has
         // to be. A stale response is worth more: it may be validated, or stand in for an origin that fails.
         let is_partial = self.facts.has_conditions || self.facts.has_range;
@@ -203,6 +207,11 @@ impl Lookup<'_> {
         };
         let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
         Found::Fetch(Arc::new(Fetch { key, variant, stale, candidates, reason, sharing, ask, content }))
+    }
+
+    fn was_shared_lately(&self, stale: Option<&Hit>) -> bool {
+        let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
+        was_shared_lately(stale.map(|hit| &hit.head.facts), self.now, lately_ms)
     }
 
     /// Whether the preconditions of the client are left to the origin: nothing is stored that they could be judged by.

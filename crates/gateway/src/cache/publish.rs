@@ -135,7 +135,7 @@ impl Publication<'_> {
         let variants = std::iter::once(response).chain(others).take(variants_max).collect();
         // That others are refused stays known.
         let note = current.and_then(|primary| primary.uncacheable());
-        let note = note.filter(|note| !note.scope().has(&self.job.facts));
+        let note = note.filter(|note| !note.scope.has(&self.job.facts));
         Primary::new(self.job.worker.shared.memory.budget(), variants, note)
     }
 

@@ -24,7 +24,9 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, body: RequestBody, in
         let reason = PassReason { fwd: FwdReason::Bypass, detail: why.into() };
         forward::pass(worker, plan, body, reason, interims).await
     };
-    let content = match body.gather(plan.site.rule_at(plan.rule).query_content_bytes_max).await {
+    let (bytes_max, memory) =
+        (plan.site.rule_at(plan.rule).query_content_bytes_max, worker.shared.memory.budget());
+    let content = match body.gather(bytes_max, memory).await {
         Gathered::Whole(content) => content,
         Gathered::TooLarge(body) => return pass(body, Reason::QueryContent).await,
         Gathered::Incomplete => {

@@ -1,7 +1,8 @@
 //! What a request does whose forward, which another request leads, fails or takes too long.
 //!
 //! A forward is relieved at most once, by one of those who wait for it, and the relief is not. So whatever an origin does, a
-//! crowd that waits for one forward costs it two requests: one after the other, or side by side.
+//! crowd that waits for one forward costs it two forwards: one after the other, or side by side. (Either may be sent a
+//! second time on a new connection, where a kept one was dead: [`crate::origin`].)
 //!
 //! | what a waiter learns | `hand_over` | `share` |
 //! |---|---|---|

@@ -15,6 +15,7 @@ use store::{Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 use super::epochs::{Epochs, Membership};
 use super::segmented::Segmented;
 use crate::fields::{KeptFields, PackedFields};
+use crate::reading;
 use crate::reason::Detail;
 
 /// Everything about a stored response except its body. Immutable; freshening makes a new one.
@@ -42,6 +43,9 @@ pub(crate) struct Particulars {
     pub(super) reason: Option<Box<[u8]>>,
     /// What it belongs to, if that can be invalidated.
     pub(super) membership: Option<Box<Membership>>,
+    /// Whether a nominated field may reach the origin in another form than that in which it came: found out once, not
+    /// with every look-up.
+    pub(super) nominates_rewritten: bool,
 }
 
 const UNDECLARED: u64 = u64::MAX;
@@ -50,7 +54,8 @@ impl Particulars {
     /// Without an allocation for nothing.
     fn boxed(self) -> Option<Box<Self>> {
         let is_empty = self.nominated.is_empty() && self.reason.is_none() && self.membership.is_none();
-        (!is_empty).then(|| Box::new(self))
+        let nominates_rewritten = self.nominated.names().any(reading::is_written_or_dropped);
+        (!is_empty).then(|| Box::new(Self { nominates_rewritten, ..self }))
     }
 
     fn heap_bytes(&self) -> usize {
@@ -120,6 +125,13 @@ impl StoredHead {
 
     pub(crate) fn nominated(&self) -> &NominatedFields {
         &self.particulars().nominated
+    }
+
+    /// Whether what this one's `Vary` nominates is to be looked for in the request as it came; `None` where it
+    /// nominates nothing.
+    pub(crate) fn nominates_rewritten(&self) -> Option<bool> {
+        let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
+        particulars.map(|particulars| particulars.nominates_rewritten)
     }
 
     pub(crate) fn nominated_values(&self) -> &NominatedValues {
@@ -260,26 +272,21 @@ impl StoredResponse {
 pub(crate) struct Uncacheable {
     pub(crate) until: Timestamp,
     pub(crate) because: Detail,
+    /// The requests that it is about.
+    pub(crate) scope: RefusalScope,
 }
 
 impl Uncacheable {
-    /// The requests that it is about.
-    pub(crate) fn scope(&self) -> RefusalScope {
-        match self.because {
-            Detail::Store(reason) => reason.scope(),
-            Detail::Reuse(_) | Detail::Here(_) | Detail::Origin(_) => RefusalScope::All,
-        }
-    }
-
     /// Whether `note` would say less: this one holds, and is about more requests.
     pub(crate) fn says_more_than(&self, note: &Self, now: Timestamp) -> bool {
-        now < self.until && self.scope() > note.scope()
+        now < self.until && self.scope > note.scope
     }
 
     /// Whether a new note would say nothing new, for hardly any longer: not worth a new record.
     pub(crate) fn is_renewed_enough(&self, by: &Self, now: Timestamp) -> bool {
         let left_ms = |note: &Self| note.until.as_ms().saturating_sub(now.as_ms());
-        self.because == by.because && left_ms(self).saturating_mul(8) >= left_ms(by).saturating_mul(7)
+        (self.because, self.scope) == (by.because, by.scope)
+            && left_ms(self).saturating_mul(8) >= left_ms(by).saturating_mul(7)
     }
 }
 
@@ -362,7 +369,7 @@ impl Primary {
     /// Why responses to requests like this one are not stored under this key these days.
     pub(crate) fn why_uncacheable(&self, request: &RequestFacts, now: Timestamp) -> Option<Detail> {
         self.uncacheable()
-            .filter(|uncacheable| now < uncacheable.until && uncacheable.scope().has(request))
+            .filter(|uncacheable| now < uncacheable.until && uncacheable.scope.has(request))
             .map(|uncacheable| uncacheable.because)
     }
 

@@ -115,8 +115,10 @@ pub struct Certificate {
 /// What clients may use. Each has a key in the configuration file.
 #[derive(Clone, Debug)]
 pub struct ClientLimits {
-    /// Open client connections over all workers; more are refused at accept.
+    /// Open client connections over all workers.
     pub connections_max: usize,
+    /// What one client may have of them when all are taken, in percent.
+    pub client_share_percent: usize,
     /// Request head: request line and header section (431).
     pub head_bytes_max: usize,
     /// Header field lines in a request (431).
@@ -145,11 +147,16 @@ pub struct ClientLimits {
     pub http2_streams_max: u32,
     /// HTTP/2: streams reset by the peer before they were accepted (rapid reset), then the connection is closed.
     pub http2_resets_max: usize,
-    /// HTTP/2: bytes of response data buffered per stream before the origin is held back.
+    /// HTTP/2: bytes of response data that a connection holds, for all its streams, before the origin is held back.
     pub http2_send_buffer_bytes_max: usize,
 }
 
 impl ClientLimits {
+    /// What one client may have of all connections when all are taken.
+    pub(crate) fn connections_of_client_max(&self) -> usize {
+        self.connections_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
+    }
+
     /// How slowly a request body may come.
     pub(crate) fn body_pace(&self) -> PaceLimits {
         PaceLimits { stall_max: self.body_read_timeout, rate_min: self.body_rate_min }
@@ -256,6 +263,16 @@ pub struct CollapseLimits {
     pub on_failure: LeaderFailure,
     /// How long a key that turned out uncacheable is remembered and not collapsed.
     pub uncacheable_for: Duration,
+}
+
+impl Collapse {
+    /// How long a key that turned out uncacheable is remembered, in milliseconds.
+    pub(crate) fn uncacheable_for_ms(self) -> i64 {
+        match self {
+            Self::Off => 0,
+            Self::Process(limits) => i64::try_from(limits.uncacheable_for.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
 }
 
 /// What waiters do when the forward that they wait for fails.

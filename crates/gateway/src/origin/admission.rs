@@ -129,7 +129,8 @@ impl Admission {
         };
         let held = match gate.enter(client) {
             Some(held) => held,
-            None => self.queue(gate, client, total_at).await?,
+            // On the heap: most exchanges find a place, and need no room for this.
+            None => Box::pin(self.queue(gate, client, total_at)).await?,
         };
         let deliveries = Arc::clone(&self.deliveries);
         Ok(Arc::new(Place { held: Mutex::new(held), deliveries, tunnel: Mutex::new(tunnel) }))

@@ -173,7 +173,7 @@ impl OriginError {
         matches!(self.kind(), OriginErrorKind::Unreachable | OriginErrorKind::TimedOut)
     }
 
-    pub(super) fn protocol(cause: &str) -> Self {
+    pub(crate) fn protocol(cause: &str) -> Self {
         Self::Protocol(cause.into())
     }
 

@@ -3,8 +3,9 @@
 //! No client uses more than its share, nor takes more than its share of the queue. Who waits gets its turn in the order
 //! of arrival, except that those whose client has its share already let others pass.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use super::parts::{Part, Parts};
 use crate::client::Client;
 
 /// How many.
@@ -21,17 +22,10 @@ pub(super) struct Rules {
 pub(super) struct Line<W> {
     rules: Rules,
     used: usize,
-    clients: HashMap<Client, Part>,
+    clients: Parts,
     /// In the order of their numbers.
     waiting: VecDeque<Waiting<W>>,
     next_number: u64,
-}
-
-/// What one client has. There is none for clients that have nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Part {
-    used: usize,
-    waiting: usize,
 }
 
 #[derive(Debug)]
@@ -58,7 +52,7 @@ impl Rules {
 
 impl<W> Line<W> {
     pub(super) fn new(rules: Rules) -> Self {
-        Self { rules, used: 0, clients: HashMap::new(), waiting: VecDeque::new(), next_number: 0 }
+        Self { rules, used: 0, clients: Parts::default(), waiting: VecDeque::new(), next_number: 0 }
     }
 
     /// Takes a place. Clients that nobody can name have no share.
@@ -119,15 +113,12 @@ impl<W> Line<W> {
     }
 
     fn part(&self, client: Option<Client>) -> Part {
-        client.and_then(|client| self.clients.get(&client)).copied().unwrap_or_default()
+        client.map(|client| self.clients.of(client)).unwrap_or_default()
     }
 
     fn change(&mut self, client: Option<Client>, change: impl FnOnce(&mut Part)) {
-        let Some(client) = client else { return };
-        let part = self.clients.entry(client).or_default();
-        change(part);
-        if *part == Part::default() {
-            self.clients.remove(&client);
+        if let Some(client) = client {
+            self.clients.change(client, change);
         }
     }
 }
@@ -247,7 +238,7 @@ mod tests {
                 model.apply(&mut line, Step::Leave(0));
                 model.check(&line);
             }
-            prop_assert!(line.clients.is_empty() && line.waiting.is_empty() && line.used == 0);
+            prop_assert!(line.clients == Parts::default() && line.waiting.is_empty() && line.used == 0);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use caching::hop_by_hop::is_connection_specific;
+use caching::hop_by_hop::{is_connection_specific, is_for_this_proxy};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Scheme;
 use http1::encode;
@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::UNCHARGED_PIECE_BYTES_MAX;
+use super::binding::Binding;
 use super::body::{BodyFrame, OriginBody};
 use super::error::OriginError;
 use super::upgrade::UpgradeHandle;
@@ -85,7 +86,7 @@ pub(super) enum Arrival {
 pub enum Gathered {
     /// All of it. Trailers are discarded.
     Whole(Bytes),
-    /// It is larger than wanted; nothing of it is lost.
+    /// It is larger than wanted, or there is no room for it; nothing of it is lost.
     TooLarge(RequestBody),
     /// It broke off.
     Incomplete,
@@ -97,6 +98,10 @@ pub enum Gathered {
 pub struct RequestBodySender {
     parts: mpsc::Sender<BodyPart>,
 }
+
+/// Room for one piece of a request body.
+#[derive(Debug)]
+pub(crate) struct Room<'a>(mpsc::Permit<'a, BodyPart>);
 
 /// The forward doesn't read the request body any more; the rest is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -169,13 +174,13 @@ impl RequestBody {
         (RequestBodySender { parts: sender }, Self::Channel(body))
     }
 
-    /// Reads the body to its end, if that is not more than `bytes_max` away.
-    pub async fn gather(self, bytes_max: u64) -> Gathered {
+    /// Reads the body to its end, if that is not more than `bytes_max` away and `memory` has room for it.
+    pub async fn gather(self, bytes_max: u64, memory: &Arc<Budget>) -> Gathered {
         match self {
             Self::Empty => Gathered::Whole(Bytes::new()),
             Self::Full(bytes) if bytes.len() as u64 <= bytes_max => Gathered::Whole(bytes),
             Self::Channel(channel) if channel.remaining_bytes.is_none_or(|bytes| bytes <= bytes_max) => {
-                channel.gather(bytes_max).await
+                channel.gather(bytes_max, memory).await
             }
             body @ (Self::Full(_) | Self::Channel(_)) => Gathered::TooLarge(body),
         }
@@ -195,7 +200,8 @@ impl RequestBody {
         if channel.is_whole() {
             return Ok(Arrival::Whole);
         }
-        match timeout(at_most, channel.arrive(bytes_max, memory)).await {
+        // On the heap: most requests are here as a whole, and need no room for this.
+        match Box::pin(timeout(at_most, channel.arrive(bytes_max, memory))).await {
             Ok(arrival) => arrival.map_err(|RequestBodyIncomplete| OriginError::RequestBody),
             Err(_) => Ok(Arrival::Partial),
         }
@@ -273,6 +279,19 @@ impl RequestBodySender {
         self.parts.send(BodyPart::Data(data)).await.map_err(|_| RequestBodyClosed)
     }
 
+    /// Waits for room for a piece. May be dropped and called again.
+    ///
+    /// # Errors
+    /// The forward has ended.
+    pub(crate) async fn room(&self) -> Result<Room<'_>, RequestBodyClosed> {
+        self.parts.reserve().await.map(Room).map_err(|_| RequestBodyClosed)
+    }
+
+    /// Room for a piece, if there is some.
+    pub(crate) fn room_at_once(&self) -> Option<Room<'_>> {
+        self.parts.try_reserve().ok().map(Room)
+    }
+
     /// Ends the body. Trailers go out on a chunked HTTP/1 request only for the names in its `Trailer` field.
     ///
     /// # Errors
@@ -288,11 +307,17 @@ impl RequestBodySender {
     }
 }
 
+impl Room<'_> {
+    pub(crate) fn fill(self, data: Bytes) {
+        self.0.send(BodyPart::Data(data));
+    }
+}
+
 impl ChannelBody {
-    async fn gather(mut self, bytes_max: u64) -> Gathered {
-        match self.arrive(usize::try_from(bytes_max).unwrap_or(usize::MAX), None).await {
+    async fn gather(mut self, bytes_max: u64, memory: &Arc<Budget>) -> Gathered {
+        match self.arrive(usize::try_from(bytes_max).unwrap_or(usize::MAX), Some(memory)).await {
             Ok(Arrival::Whole) if self.arrived.len() as u64 <= bytes_max => {
-                Gathered::Whole(self.arrived.freeze())
+                Gathered::Whole(self.take_arrived())
             }
             Ok(Arrival::Whole | Arrival::Partial) => Gathered::TooLarge(RequestBody::Channel(self)),
             Err(RequestBodyIncomplete) => Gathered::Incomplete,
@@ -306,7 +331,7 @@ impl ChannelBody {
         memory: Option<&Arc<Budget>>,
     ) -> Result<Arrival, RequestBodyIncomplete> {
         while !self.is_whole() {
-            if self.arrived.len() > bytes_max || !self.has_room_for_more(bytes_max, memory) {
+            if self.arrived.len() > bytes_max || !self.is_charged(memory) {
                 return Ok(Arrival::Partial);
             }
             match poll_fn(|cx| self.poll_next(cx)).await {
@@ -319,13 +344,29 @@ impl ChannelBody {
         Ok(Arrival::Whole)
     }
 
-    fn has_room_for_more(&mut self, bytes_max: usize, memory: Option<&Arc<Budget>>) -> bool {
+    /// Whether what has arrived is charged, as far as it has to be.
+    fn is_charged(&mut self, memory: Option<&Arc<Budget>>) -> bool {
         let Some(budget) = memory else { return true };
-        if self.arrived.len() >= UNCHARGED_PIECE_BYTES_MAX && self.charge.is_none() {
-            self.charge = budget.reserve(bytes_max).ok();
-            return self.charge.is_some();
+        // Memory grows ahead of what arrives.
+        let bytes = self.arrived.capacity();
+        match &mut self.charge {
+            None if bytes < UNCHARGED_PIECE_BYTES_MAX => true,
+            None => {
+                self.charge = budget.reserve(bytes).ok();
+                self.charge.is_some()
+            }
+            Some(charge) if charge.bytes() >= bytes => true,
+            Some(charge) => charge.grow(bytes - charge.bytes()).is_ok(),
         }
-        true
+    }
+
+    /// What has arrived, charged as long as anybody has it.
+    fn take_arrived(&mut self) -> Bytes {
+        let arrived = std::mem::take(&mut self.arrived);
+        match self.charge.take() {
+            Some(charge) => charge.hold(arrived),
+            None => arrived.freeze(),
+        }
     }
 
     /// Whether nothing more is to be received.
@@ -342,12 +383,7 @@ impl ChannelBody {
             return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
         }
         if !self.arrived.is_empty() {
-            let arrived = std::mem::take(&mut self.arrived);
-            let data = match self.charge.take() {
-                Some(charge) => charge.hold(arrived),
-                None => arrived.freeze(),
-            };
-            return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
+            return Poll::Ready(Some(Ok(BodyFrame::Data(self.take_arrived()))));
         }
         if let Some(trailers) = self.trailers.take() {
             return Poll::Ready(Some(Ok(BodyFrame::Trailers(trailers))));
@@ -397,6 +433,7 @@ pub(super) struct RequestHead {
     /// Without `Host`.
     fields: PackedFields,
     pub(super) framing: RequestFraming,
+    pub(super) binding: Binding,
     accepts_trailers: bool,
 }
 
@@ -418,13 +455,15 @@ impl RequestHead {
     ) -> Result<(Self, RequestBody), OriginError> {
         let OriginRequest { method, path_and_query, authority, scheme, fields, body, .. } = request;
         let authority = config.host_override.clone().unwrap_or(authority);
+        let fields = own_fields_applied(config, fields);
         let head = Self {
+            binding: Binding::of_request(&fields),
             target: target(&config.base_path, path_and_query)?,
             framing: request_framing(&method, &body),
             method,
             scheme,
             upgrade: request.upgrade,
-            fields: own_fields_applied(config, fields),
+            fields,
             authority,
             accepts_trailers: request.accepts_trailers,
         };
@@ -577,7 +616,7 @@ pub(super) enum Nominations {
 /// Which fields of a response go beyond the origin's connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EndToEnd {
-    /// All that don't belong to the connection.
+    /// All that belong neither to the connection nor to a proxy, which this is.
     AsTheyAre,
     /// With one `Content-Length` line of one number in place of all.
     //= RFC 9110 section 8.6: a list of equal numbers is replaced by one before forwarding
@@ -605,7 +644,7 @@ impl EndToEnd {
             |name: &str| nominated.iter().any(|other| other.eq_ignore_ascii_case(name.as_bytes()));
         let mut packed = PackedFields::with_capacity(lines.size_hint().0);
         for (name, value) in lines {
-            let is_kept = !is_connection_specific(name) && !is_nominated(name);
+            let is_kept = !(is_connection_specific(name) || is_for_this_proxy(name) || is_nominated(name));
             if is_kept && !name.eq_ignore_ascii_case("content-length") {
                 packed.push_lowercase(name, value.as_ref());
             } else if is_kept {

@@ -7,6 +7,7 @@
 //! a connection gets its events from the runtime that opened it and may be borrowed by others. Limits are global.
 
 mod admission;
+mod binding;
 mod body;
 mod connect;
 mod driver;
@@ -16,6 +17,7 @@ mod http1;
 mod http2;
 mod line;
 mod message;
+mod parts;
 mod pool;
 mod resolve;
 mod stats;
@@ -38,6 +40,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use self::admission::{Admission, Entrance, Place};
+use self::binding::Binding;
 use self::connect::{Connector, Negotiated, Offer};
 use self::exchange::{Exchange, Failure, Processing};
 use self::http1::Http1Connection;
@@ -54,6 +57,7 @@ pub use self::admission::Pacing;
 pub use self::body::{BodyFrame, BodyFraming, OriginBody};
 pub use self::error::{OriginError, OriginErrorKind};
 pub(crate) use self::http1::{FIELDS_MAX, HEAD_BYTES_MAX};
+pub(crate) use self::message::Room;
 pub use self::message::{
     ChannelBody, Gathered, Interim, OriginRequest, OriginResponse, RequestBody, RequestBodyClosed,
     RequestBodyIncomplete, RequestBodySender,
@@ -147,6 +151,15 @@ enum Attempt {
 enum Kept {
     No,
     Yes,
+}
+
+/// Who may use a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Users {
+    /// The exchange that it is opened for.
+    One,
+    /// Others beside it, or after it.
+    Many,
 }
 
 /// A connection ready for the request.
@@ -279,6 +292,10 @@ impl Origin {
         limits: Limits,
     ) -> Result<(Connection, Kept), OriginError> {
         let offer = self.offer(head)?;
+        if head.binding == Binding::Exchange {
+            let alone = async { self.open(offer, Users::One).await };
+            return Box::pin(limits.connected(alone)).await;
+        }
         if let Some(connection) = self.kept(attempt, offer) {
             return Ok((connection, Kept::Yes));
         }
@@ -289,12 +306,12 @@ impl Origin {
     /// A new connection, or one that another request opens meanwhile.
     async fn opened(&self, attempt: Attempt, offer: Offer) -> Result<(Connection, Kept), OriginError> {
         if offer == Offer::Http1 || offer == Offer::Either && self.chose_http1.load(Relaxed) {
-            return self.open(offer).await;
+            return self.open(offer, Users::Many).await;
         }
         let _opening = self.pool.opening.lock().await;
         match self.kept(attempt, offer) {
             Some(connection) => Ok((connection, Kept::Yes)),
-            None => self.open(offer).await,
+            None => self.open(offer, Users::Many).await,
         }
     }
 
@@ -321,7 +338,7 @@ impl Origin {
         Some(kept)
     }
 
-    async fn open(&self, offer: Offer) -> Result<(Connection, Kept), OriginError> {
+    async fn open(&self, offer: Offer, users: Users) -> Result<(Connection, Kept), OriginError> {
         let (stream, negotiated) = self.connector.connect(offer).await?;
         if offer == Offer::Either {
             self.chose_http1.store(negotiated == Negotiated::Http1, Relaxed);
@@ -333,7 +350,9 @@ impl Origin {
             Negotiated::Http2 => {
                 let connection = Http2Connection::open(stream, &self.counters).await?;
                 let slot = connection.reserve_first();
-                self.pool.share(&connection);
+                if users == Users::Many {
+                    self.pool.share(&connection);
+                }
                 Connection::Http2(slot)
             }
         };

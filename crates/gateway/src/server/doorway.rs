@@ -1,9 +1,11 @@
-//! The client connections that wait for a request, and so can be closed when there is no room for more.
+//! The client connections, and which of them are closed when there is no room for more.
 //!
-//! A connection that says nothing, or a byte now and then, costs its client nothing. So when all connections are taken, one of
-//! those that wait makes room for a new one: the one that has waited longest, of the client with the most of them.
+//! A connection that says nothing, or a byte now and then, costs its client nothing; nor does one that waits for a slow answer. So
+//! when all connections are taken, the client with the most of them makes room for a new one: with the one that has waited longest for
+//! a request, or, where it has none such and more than its share, with the one that has been in use longest. A newcomer whose client
+//! has more than its share gets only what that client gives up itself.
 //!
-//! Locks: those chosen, then one worker's room at a time; neither is held while a connection is closed.
+//! Locks: what is chosen, then the counts or one worker's room; none is held while a connection is closed.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -19,8 +21,33 @@ use crate::client::Client;
 /// All connections, by worker.
 pub(crate) struct Doorway {
     rooms: Box<[Mutex<Room>]>,
-    /// Those to be closed next, the first one last. Looking at all is worth it for several at once only.
-    chosen: Mutex<Vec<Chosen>>,
+    /// Connections that are not closed, by whose they are.
+    held: Mutex<HashMap<Holder, usize>>,
+    chosen: Mutex<Chosen>,
+}
+
+/// Whom a connection is counted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    Client(Client),
+    /// Many clients stand behind it, so no share is meant for it.
+    Proxy(Client),
+}
+
+/// Looking at all connections is worth it for several choices at once only.
+#[derive(Default)]
+struct Chosen {
+    /// Those to be closed next, the first one last.
+    next: Vec<Choice>,
+    /// What those have to give that have more than their share.
+    own: HashMap<Holder, Own>,
+}
+
+#[derive(Default)]
+struct Own {
+    next: Vec<Choice>,
+    /// Newcomers to be turned away before all connections are looked at again: there was nothing to be found.
+    turned_away: usize,
 }
 
 /// The connections of one worker.
@@ -30,17 +57,36 @@ struct Room {
     free: Vec<usize>,
 }
 
-/// A connection that is to be closed, unless it has had a request since.
-struct Chosen {
+/// A connection that is to be closed, unless something has happened on it since.
+struct Choice {
     seat: Arc<Seat>,
+    standing: Standing,
     since: u64,
+}
+
+/// What a connection that may be closed does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Waiting,
+    Busy,
+}
+
+/// What a choice is made by.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    holder: Holder,
+    standing: Standing,
+    /// Among those of its worker that do the same, the oldest first.
+    rank: usize,
 }
 
 /// One connection.
 pub(crate) struct Seat {
-    client: Client,
+    peer: Holder,
+    /// Whom the peer has named (PROXY protocol).
+    named: OnceLock<Holder>,
     state: AtomicU8,
-    /// When it began to wait, in the order of its worker.
+    /// When it began to wait, for the last time, in the order of its worker.
     since: AtomicU64,
     task: OnceLock<AbortHandle>,
 }
@@ -73,17 +119,23 @@ fn next_in_order() -> u64 {
 
 impl Doorway {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { rooms: (0..workers.max(1)).map(|_| Mutex::default()).collect(), chosen: Mutex::default() }
+        Self {
+            rooms: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
+            held: Mutex::default(),
+            chosen: Mutex::default(),
+        }
     }
 
     /// A seat for a connection that waits for its first request.
-    pub(crate) fn enter(&self, worker: usize, client: Client) -> (Arc<Seat>, Place) {
+    pub(crate) fn enter(&self, worker: usize, peer: Holder) -> (Arc<Seat>, Place) {
         let seat = Arc::new(Seat {
-            client,
+            peer,
+            named: OnceLock::new(),
             state: AtomicU8::new(WAITING),
             since: AtomicU64::new(next_in_order()),
             task: OnceLock::new(),
         });
+        *self.held.lock().entry(peer).or_default() += 1;
         let mut room = self.rooms[worker].lock();
         let index = room.free.pop().unwrap_or(room.seats.len());
         if index == room.seats.len() {
@@ -98,68 +150,160 @@ impl Doorway {
         let seat = room.seats[place.index].take();
         room.free.push(place.index);
         drop(room);
-        drop(seat);
+        if let Some(seat) = seat
+            && seat.state.swap(CLOSED, Ordering::AcqRel) != CLOSED
+        {
+            self.count_out(&seat);
+        }
     }
 
-    /// Closes a connection that waits. Whether there was one.
-    pub(crate) fn close_one(&self) -> bool {
-        let mut chosen = self.chosen.lock();
-        let mut closed = close_first(&mut chosen);
-        if closed.is_none() {
-            *chosen = self.choose();
-            closed = close_first(&mut chosen);
+    /// The peer of a connection has said whose it is.
+    pub(crate) fn name(&self, seat: &Seat, holder: Holder) {
+        // Whoever closes the connection meanwhile counts it out under the same lock.
+        let mut held = self.held.lock();
+        if seat.state.load(Ordering::Acquire) != CLOSED && seat.named.set(holder).is_ok() {
+            count_out(&mut held, seat.peer);
+            *held.entry(holder).or_default() += 1;
         }
-        drop(chosen);
+    }
+
+    /// Closes a connection so that this new one has room, where a client's share is so many. Whether there was one.
+    pub(crate) fn make_room(&self, newcomer: &Seat, share_max: usize) -> bool {
+        let holder = newcomer.holder();
+        let closed = match self.has_more(holder, share_max) {
+            true => self.close_own(holder),
+            false => self.close_any(share_max),
+        };
         if let Some(task) = closed.as_ref().and_then(|seat| seat.task.get()) {
             task.abort();
         }
         closed.is_some()
     }
 
+    fn has_more(&self, holder: Holder, share_max: usize) -> bool {
+        matches!(holder, Holder::Client(_))
+            && self.held.lock().get(&holder).is_some_and(|count| *count > share_max)
+    }
+
+    fn close_any(&self, share_max: usize) -> Option<Arc<Seat>> {
+        let mut chosen = self.chosen.lock();
+        if let Some(closed) = self.close_first(&mut chosen.next, share_max) {
+            return Some(closed);
+        }
+        chosen.next = self.choose(|candidates| choose(candidates, share_max));
+        self.close_first(&mut chosen.next, share_max)
+    }
+
+    fn close_own(&self, holder: Holder) -> Option<Arc<Seat>> {
+        let mut chosen = self.chosen.lock();
+        // As few as there are shares in a whole, and those that were above theirs once.
+        if chosen.own.len() > CHOSEN_MAX && !chosen.own.contains_key(&holder) {
+            chosen.own.clear();
+        }
+        let own = chosen.own.entry(holder).or_default();
+        if let Some(closed) = self.close_first(&mut own.next, usize::MAX) {
+            return Some(closed);
+        }
+        if own.turned_away > 0 {
+            own.turned_away -= 1;
+            return None;
+        }
+        own.next = self.choose(|candidates| choose_own(candidates, holder));
+        let closed = self.close_first(&mut own.next, usize::MAX);
+        if closed.is_none() {
+            let seats: usize = self.rooms.iter().map(|room| room.lock().seats.len()).sum();
+            own.turned_away = seats / CHOSEN_MAX;
+        }
+        closed
+    }
+
+    fn close_first(&self, chosen: &mut Vec<Choice>, share_max: usize) -> Option<Arc<Seat>> {
+        while let Some(Choice { seat, standing, since }) = chosen.pop() {
+            let may_close = seat.since.load(Ordering::Relaxed) == since
+                && (standing == Standing::Waiting || self.has_more(seat.holder(), share_max));
+            if may_close && seat.close(standing) {
+                self.count_out(&seat);
+                return Some(seat);
+            }
+        }
+        None
+    }
+
     /// Of all workers: a client with few connections may have the only ones of its worker.
-    fn choose(&self) -> Vec<Chosen> {
-        let rooms: Vec<Vec<Chosen>> = self.rooms.iter().map(|room| room.lock().waiting()).collect();
-        let ranked = |room: &Vec<Chosen>| {
-            room.iter().enumerate().map(|(rank, chosen)| (chosen.seat.client, rank)).collect::<Vec<_>>()
-        };
-        let order = choose(&rooms.iter().flat_map(ranked).collect::<Vec<_>>());
-        let mut waiting: Vec<_> = rooms.into_iter().flatten().map(Some).collect();
-        order.into_iter().rev().filter_map(|index| waiting[index].take()).collect()
+    fn choose(&self, choose: impl FnOnce(&[Candidate]) -> Vec<usize>) -> Vec<Choice> {
+        let rooms: Vec<Vec<Choice>> = self.rooms.iter().map(|room| room.lock().choices()).collect();
+        let order = choose(&rooms.iter().flat_map(|room| candidates(room)).collect::<Vec<_>>());
+        let mut choices: Vec<_> = rooms.into_iter().flatten().map(Some).collect();
+        order.into_iter().rev().filter_map(|index| choices[index].take()).collect()
+    }
+
+    fn count_out(&self, seat: &Seat) {
+        let mut held = self.held.lock();
+        count_out(&mut held, seat.holder());
     }
 }
 
-fn close_first(chosen: &mut Vec<Chosen>) -> Option<Arc<Seat>> {
-    while let Some(Chosen { seat, since }) = chosen.pop() {
-        if seat.since.load(Ordering::Relaxed) == since && seat.close() {
-            return Some(seat);
+fn count_out(held: &mut HashMap<Holder, usize>, holder: Holder) {
+    if let Some(count) = held.get_mut(&holder) {
+        *count -= 1;
+        if *count == 0 {
+            held.remove(&holder);
         }
     }
-    None
 }
 
 impl Room {
-    /// Those that wait, the longest first.
-    fn waiting(&self) -> Vec<Chosen> {
-        let seats = self.seats.iter().flatten().filter(|seat| seat.is_waiting());
-        let mut waiting: Vec<_> = seats
-            .map(|seat| Chosen { seat: Arc::clone(seat), since: seat.since.load(Ordering::Relaxed) })
-            .collect();
-        waiting.sort_by_key(|chosen| chosen.since);
-        waiting
+    /// Those that may be closed, the oldest first.
+    fn choices(&self) -> Vec<Choice> {
+        let choice = |seat: &Arc<Seat>| {
+            let since = seat.since.load(Ordering::Relaxed);
+            seat.standing().map(|standing| Choice { seat: Arc::clone(seat), standing, since })
+        };
+        let mut choices: Vec<_> = self.seats.iter().flatten().filter_map(choice).collect();
+        choices.sort_by_key(|choice| choice.since);
+        choices
     }
 }
 
-/// Which of these clients and ranks (by how long they wait, at their worker) make room, the first one first. Never more than half: who comes
-/// meanwhile may be a better choice than the rest.
-fn choose(waiting: &[(Client, usize)]) -> Vec<usize> {
-    let mut counts: HashMap<Client, usize> = HashMap::new();
-    waiting.iter().for_each(|(client, _)| *counts.entry(*client).or_default() += 1);
-    let mut order: Vec<_> = (0..waiting.len()).collect();
+fn candidates(choices: &[Choice]) -> impl Iterator<Item = Candidate> {
+    let mut ranks = [0; 2];
+    choices.iter().map(move |choice| {
+        let rank = &mut ranks[choice.standing as usize];
+        *rank += 1;
+        Candidate { holder: choice.seat.holder(), standing: choice.standing, rank: *rank }
+    })
+}
+
+/// Which of these make room, the first one first. Never more than half: who comes meanwhile may be a better choice than the rest.
+fn choose(candidates: &[Candidate], share_max: usize) -> Vec<usize> {
+    let mut counts: HashMap<Holder, usize> = HashMap::new();
+    candidates.iter().for_each(|candidate| *counts.entry(candidate.holder).or_default() += 1);
+    let may_close = |candidate: &Candidate| match (candidate.standing, candidate.holder) {
+        (Standing::Waiting, _) => true,
+        (Standing::Busy, Holder::Client(_)) => counts[&candidate.holder] > share_max,
+        (Standing::Busy, Holder::Proxy(_)) => false,
+    };
+    in_order(candidates, may_close, |candidate| Reverse(counts[&candidate.holder]))
+}
+
+/// The same of those that one holder has and does not use.
+fn choose_own(candidates: &[Candidate], holder: Holder) -> Vec<usize> {
+    let may_close =
+        |candidate: &Candidate| candidate.holder == holder && candidate.standing == Standing::Waiting;
+    in_order(candidates, may_close, |_| ())
+}
+
+fn in_order<K: Ord>(
+    candidates: &[Candidate],
+    may_close: impl Fn(&Candidate) -> bool,
+    first: impl Fn(&Candidate) -> K,
+) -> Vec<usize> {
+    let mut order: Vec<_> = (0..candidates.len()).filter(|index| may_close(&candidates[*index])).collect();
     order.sort_by_key(|index| {
-        let (client, rank) = waiting[*index];
-        (Reverse(counts[&client]), rank)
+        let candidate = &candidates[*index];
+        (first(candidate), candidate.standing, candidate.rank)
     });
-    order.truncate(waiting.len().div_ceil(2).min(CHOSEN_MAX));
+    order.truncate(order.len().div_ceil(2).min(CHOSEN_MAX));
     order
 }
 
@@ -173,7 +317,8 @@ impl Seat {
     pub(crate) fn waits(&self) {
         if self.state.load(Ordering::Relaxed) == BUSY {
             self.since.store(next_in_order(), Ordering::Relaxed);
-            self.state.store(WAITING, Ordering::Release);
+            // Unless it is closed at this moment.
+            let _ = self.state.compare_exchange(BUSY, WAITING, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
@@ -183,13 +328,26 @@ impl Seat {
         matches!(begun, Ok(_) | Err(BUSY))
     }
 
-    fn is_waiting(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == WAITING && self.task.get().is_some()
+    fn holder(&self) -> Holder {
+        *self.named.get().unwrap_or(&self.peer)
     }
 
-    fn close(&self) -> bool {
-        self.task.get().is_some()
-            && self.state.compare_exchange(WAITING, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    /// `None` for what can't be closed.
+    fn standing(&self) -> Option<Standing> {
+        self.task.get()?;
+        match self.state.load(Ordering::Relaxed) {
+            WAITING => Some(Standing::Waiting),
+            BUSY => Some(Standing::Busy),
+            _ => None,
+        }
+    }
+
+    fn close(&self, standing: Standing) -> bool {
+        let state = match standing {
+            Standing::Waiting => WAITING,
+            Standing::Busy => BUSY,
+        };
+        self.state.compare_exchange(state, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -197,76 +355,129 @@ impl Seat {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
+    use super::Standing::{Busy, Waiting};
     use super::*;
 
     fn client(number: u8) -> Client {
         Client::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)))
     }
 
-    /// Clients with their ranks, and who makes room.
-    type Case<'a> = (&'a [(u8, usize)], &'a [usize]);
+    fn holder(number: u8) -> Holder {
+        Holder::Client(client(number))
+    }
+
+    fn facts(connections: &[(u8, Standing, usize)]) -> Vec<Candidate> {
+        let fact = |(number, standing, rank): &(u8, Standing, usize)| Candidate {
+            holder: if *number == 0 { Holder::Proxy(client(0)) } else { holder(*number) },
+            standing: *standing,
+            rank: *rank,
+        };
+        connections.iter().map(fact).collect()
+    }
+
+    /// Clients with what they do and their ranks (client 0 is a proxy), and who makes room where a share is 2.
+    type Case<'a> = (&'a [(u8, Standing, usize)], &'a [usize]);
 
     #[test]
     fn the_client_with_most_makes_room_and_its_oldest_first() {
-        let cases: [Case<'_>; 5] = [
+        let cases: [Case<'_>; 9] = [
             (&[], &[]),
-            (&[(1, 0)], &[0]),
-            (&[(1, 2), (2, 0), (3, 1)], &[1, 2]),
-            (&[(1, 0), (2, 2), (2, 1), (2, 3)], &[2, 1]),
-            (&[(1, 1), (2, 0), (1, 0), (2, 2), (3, 0)], &[1, 2, 0]),
+            (&[(1, Waiting, 0)], &[0]),
+            (&[(1, Waiting, 2), (2, Waiting, 0), (3, Waiting, 1)], &[1, 2]),
+            (&[(1, Waiting, 0), (2, Waiting, 2), (2, Waiting, 1), (2, Waiting, 3)], &[2, 1]),
+            (
+                &[(1, Waiting, 1), (2, Waiting, 0), (1, Waiting, 0), (2, Waiting, 2), (3, Waiting, 0)],
+                &[1, 2, 0],
+            ),
+            // What waits goes before what is in use, and that only where it is more than a share.
+            (&[(1, Busy, 0), (1, Busy, 1), (1, Waiting, 2), (2, Waiting, 0)], &[2, 0]),
+            (&[(1, Busy, 0), (1, Busy, 1), (2, Waiting, 0)], &[2]),
+            (&[(1, Busy, 0), (1, Busy, 1)], &[]),
+            (&[(0, Busy, 0), (0, Busy, 1), (0, Busy, 2), (0, Waiting, 3)], &[3]),
         ];
-        for (waiting, expected) in cases {
-            let facts: Vec<_> = waiting.iter().map(|(number, rank)| (client(*number), *rank)).collect();
-            assert_eq!(choose(&facts), expected, "{waiting:?}");
+        for (connections, expected) in cases {
+            assert_eq!(choose(&facts(connections), 2), expected, "{connections:?}");
         }
-        assert_eq!(choose(&[(client(1), 0); 4 * CHOSEN_MAX]).len(), CHOSEN_MAX);
+        let many = facts(&[(1, Waiting, 0); 4 * CHOSEN_MAX]);
+        assert_eq!(choose(&many, 2).len(), CHOSEN_MAX);
+    }
+
+    #[test]
+    fn who_has_more_than_a_share_gives_up_what_is_its_own() {
+        let connections = facts(&[(1, Busy, 0), (1, Waiting, 2), (2, Waiting, 0), (1, Waiting, 1)]);
+        assert_eq!(choose_own(&connections, holder(1)), [3]);
+        assert_eq!(choose_own(&connections, holder(3)), [0; 0]);
+    }
+
+    fn enter(doorway: &Doorway, worker: usize, number: u8) -> (Arc<Seat>, Place) {
+        let (seat, place) = doorway.enter(worker, holder(number));
+        seat.is_served_by(tokio::spawn(std::future::pending::<()>()).abort_handle());
+        (seat, place)
+    }
+
+    fn is_closed(seat: &Seat) -> bool {
+        seat.state.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Whether a new connection of this client gets in.
+    fn gets_in(doorway: &Doorway, number: u8, share_max: usize) -> bool {
+        let (seat, place) = doorway.enter(0, holder(number));
+        let gets_in = doorway.make_room(&seat, share_max);
+        doorway.leave(place);
+        gets_in
     }
 
     /// The only connection of its worker belongs to a client that has no other.
     #[tokio::test]
     async fn a_client_with_few_connections_keeps_them_whoever_serves_them() {
         let doorway = Doorway::new(2);
-        let enter = |worker: usize, number: u8| {
-            let (seat, _) = doorway.enter(worker, client(number));
-            seat.is_served_by(task());
-            seat
-        };
-        let rare = enter(1, 2);
+        let (rare, _) = enter(&doorway, 1, 2);
         for _ in 0..10 {
-            let many: Vec<_> = (0..7).map(|_| enter(0, 1)).collect();
-            (0..7).for_each(|_| assert!(doorway.close_one()));
-            assert!(many.iter().all(|seat| seat.state.load(Ordering::Relaxed) == CLOSED));
+            let many: Vec<_> = (0..7).map(|_| enter(&doorway, 0, 1).0).collect();
+            (0..7).for_each(|_| assert!(gets_in(&doorway, 3, usize::MAX)));
+            assert!(many.iter().all(|seat| is_closed(seat)));
         }
-        assert!(rare.is_waiting());
-    }
-
-    fn task() -> AbortHandle {
-        tokio::spawn(std::future::pending::<()>()).abort_handle()
+        assert!(!is_closed(&rare));
     }
 
     #[tokio::test]
-    async fn only_those_that_wait_are_closed_and_each_once() {
+    async fn those_that_wait_are_closed_and_each_once() {
         let doorway = Doorway::new(2);
-        let seats: Vec<_> = (0..6)
-            .map(|number| {
-                let (seat, place) = doorway.enter(number % 2, client(1));
-                seat.is_served_by(task());
-                (seat, place)
-            })
-            .collect();
+        let seats: Vec<_> = (0..6).map(|number| enter(&doorway, number % 2, 1)).collect();
         assert!(seats[0].0.begins() && seats[0].0.begins() && seats[1].0.begins());
         // Busy ones stay, one that waits again has waited for the shortest time.
         seats[1].0.waits();
-        let closed = |index: usize| seats[index].0.state.load(Ordering::Relaxed) == CLOSED;
         for expected in [2, 3, 4, 5, 1] {
-            assert!(doorway.close_one() && closed(expected), "{expected}");
+            assert!(gets_in(&doorway, 2, 9) && is_closed(&seats[expected].0), "{expected}");
             assert!(!seats[expected].0.begins());
         }
-        assert!(!doorway.close_one() && !closed(0));
+        assert!(!gets_in(&doorway, 2, 9) && !is_closed(&seats[0].0));
         seats.iter().for_each(|(_, place)| doorway.leave(*place));
         assert!(doorway.rooms.iter().all(|room| room.lock().seats.iter().all(Option::is_none)));
+        assert!(doorway.held.lock().is_empty());
         // A seat that is given back is used again; who has no task yet is not closed.
-        let (_, place) = doorway.enter(0, client(1));
-        assert!(place.index < 3 && !doorway.close_one());
+        let (_, place) = doorway.enter(0, holder(1));
+        assert!(place.index < 4 && !gets_in(&doorway, 2, 9));
+    }
+
+    #[tokio::test]
+    async fn who_uses_more_than_a_share_makes_room_for_others_only() {
+        let doorway = Doorway::new(1);
+        let busy: Vec<_> = (0..4).map(|_| enter(&doorway, 0, 1)).collect();
+        busy.iter().for_each(|(seat, _)| assert!(seat.begins()));
+        assert!(!gets_in(&doorway, 1, 2));
+        assert!(gets_in(&doorway, 2, 2) && is_closed(&busy[0].0));
+        assert!(gets_in(&doorway, 2, 2) && is_closed(&busy[1].0));
+        // Two are its share.
+        assert!(!gets_in(&doorway, 2, 2));
+        let (named, place) = enter(&doorway, 0, 3);
+        doorway.name(&named, holder(1));
+        assert_eq!(doorway.held.lock().len(), 1);
+        assert!(doorway.has_more(holder(1), 2));
+        // It waits, so it goes before what is in use.
+        assert!(gets_in(&doorway, 1, 2) && is_closed(&named));
+        doorway.leave(place);
+        busy.iter().for_each(|(_, place)| doorway.leave(*place));
+        assert!(doorway.held.lock().is_empty());
     }
 }

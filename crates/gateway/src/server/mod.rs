@@ -8,6 +8,7 @@ mod http2;
 pub(crate) mod listener;
 pub(crate) mod pace;
 mod prefixed;
+pub(crate) mod readers;
 pub(crate) mod tls;
 mod tunnel;
 mod wire;

@@ -114,6 +114,8 @@ pub(crate) enum WireError {
     TimedOut,
     #[error("the peer closed the connection")]
     Closed,
+    #[error("others need the memory that the peer keeps in use")]
+    Dismissed,
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -24,23 +24,38 @@ impl<'a> Call<'a> {
 
     /// All, with the name, as others may see them: passwords are nobody's business.
     pub(super) fn shown(&self, command: &Command) -> impl Iterator<Item = &'a [u8]> {
-        let secret = match command.container() {
-            "auth" => 1..usize::MAX,
+        let (begin, name) = self.innermost(command);
+        let secret = match name {
+            "auth" => begin + 1..usize::MAX,
             // Of a user that there can't be here, maybe.
-            "acl" if self.is_word(1, "setuser") => 2..usize::MAX,
+            "acl" if self.is_word(begin + 1, "setuser") => begin + 2..usize::MAX,
             "hello" => {
-                let place = (1..self.length()).find(|place| self.is_word(*place, "auth"));
+                let place = (begin + 1..self.length()).find(|place| self.is_word(*place, "auth"));
                 place.map_or(0..0, |place| place + 1..place + 3)
             }
             _ => 0..0,
         };
-        let is_config = command.container() == "config" && self.is_word(1, "set");
+        let is_config = name == "config" && self.is_word(begin + 1, "set");
         let is_secret = move |place: usize, name: &[u8]| {
-            secret.contains(&place) || (is_config && place % 2 == 1 && config::is_secret(name))
+            secret.contains(&place)
+                || (is_config && place > begin && place % 2 == 1 && config::is_secret(name))
         };
         let names = std::iter::once(&[][..]).chain(self.from(0));
         let shown = self.from(0).zip(names).enumerate();
         shown.map(move |(place, (word, name))| if is_secret(place, name) { &b"(redacted)"[..] } else { word })
+    }
+
+    /// Where a command begins that another one is asked about, and its name; at the begin if there is none.
+    fn innermost(&self, command: &Command) -> (usize, &'static str) {
+        let (mut begin, mut name) = (0, command.container());
+        while name == "command"
+            && (self.is_word(begin + 1, "getkeys") || self.is_word(begin + 1, "getkeysandflags"))
+        {
+            begin += 2;
+            let inner = self.arguments.at(begin).and_then(|name| self.shared.table.find(name));
+            name = inner.map_or("", Command::container);
+        }
+        (begin, name)
     }
 
     /// Whether an argument is this word, in any case.

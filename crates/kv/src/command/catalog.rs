@@ -3,7 +3,7 @@
 use super::syntax;
 use super::table::{Command, Keys};
 use super::{Call, Outcome, Refusal, container};
-use crate::glob;
+use crate::glob::Matcher;
 use crate::reply::Reply;
 
 /// COMMAND without a second word tells of all.
@@ -25,9 +25,10 @@ pub(super) fn count(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 /// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]
 pub(super) fn list(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let wanted = call.argument(4).to_ascii_lowercase();
+    let mut matcher = Matcher::default();
     let is_wanted = |command: &&Command| match () {
         () if call.length() == 2 => true,
-        () if call.is_word(3, "pattern") => glob::matches(&wanted, command.name.as_bytes()),
+        () if call.is_word(3, "pattern") => matcher.matches(&wanted, command.name.as_bytes()),
         () if call.is_word(3, "aclcat") => {
             command.categories().iter().any(|category| category.as_bytes() == wanted)
         }
@@ -39,6 +40,7 @@ pub(super) fn list(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Err(Refusal::Syntax);
     }
     let found: Vec<&Command> = call.shared.table.with_parts().iter().filter(is_wanted).collect();
+    matcher.check()?;
     reply.array(found.len());
     found.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
     Ok(())

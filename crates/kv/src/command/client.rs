@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::connection::client_name;
+use super::room::Watch;
 use super::tracking::redirection;
 use super::{Call, Outcome, Refusal};
 use crate::clients::Client;
@@ -26,7 +27,9 @@ pub(super) fn getname(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn setname(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    call.session.client.names.lock().name = client_name(call.argument(2))?;
+    let name = client_name(call.argument(2))?;
+    call.session.client.names.lock().name = name;
+    call.account_tables();
     reply.ok();
     Ok(())
 }
@@ -39,6 +42,8 @@ pub(super) fn setinfo(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         () if call.is_word(2, "lib-ver") => names.library_version = value,
         () => return Err(Refusal::Other("ERR Unrecognized option")),
     }
+    drop(names);
+    call.account_tables();
     reply.ok();
     Ok(())
 }
@@ -135,8 +140,12 @@ pub(super) fn list(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         length if length > 3 && call.is_word(2, "id") => listed(call)?,
         _ => return Err(Refusal::Syntax),
     };
-    let open = clients.iter().filter(|client| !client.is_killed());
-    let text: String = open.map(|client| line(call.shared, client, call.now_ms)).collect();
+    let mut text = String::new();
+    let mut watch = Watch::new(call);
+    for client in clients.iter().filter(|client| !client.is_killed()) {
+        text.push_str(&line(call.shared, client, call.now_ms));
+        watch.look(text.len() * 2)?;
+    }
     reply.text(&text);
     Ok(())
 }

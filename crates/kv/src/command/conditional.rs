@@ -3,49 +3,47 @@
 use engine::{Access, Entry, Expiry, Value};
 
 use super::arguments::parse_integer;
-use super::options::{Command, Options, Test, digest};
+use super::options::{Command, Condition, Options, Test, digest};
 use super::strings::set_all;
 use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
 /// DELIFEQ key value
 pub(super) fn delifeq(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    remove_if(call, reply, |_, value| Test::Equal.is_met(value, call.argument(2)))
+    remove_if(call, reply, |call| Ok(Condition::If(Test::Equal, call.argument(2))))
 }
 
 /// DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]
 pub(super) fn delex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match call.length() {
-        2 => remove_if(call, reply, |_, _| Ok(true)),
-        // In the order of Redis: what is not there is not removed, whatever the condition is.
-        4 => remove_if(call, reply, |call, value| {
+        2 => remove_if(call, reply, |_| Ok(Condition::Always)),
+        4 => remove_if(call, reply, |call| {
             let test = Test::named(call, 2)
                 .ok_or(Refusal::Other("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"))?;
-            test.is_met(value, call.argument(3))
+            Ok(Condition::If(test, call.argument(3)))
         }),
         _ => Err(Refusal::Arity("delex".to_owned())),
     }
 }
 
-fn remove_if(
-    call: &Call<'_>,
+fn remove_if<'a>(
+    call: &Call<'a>,
     reply: &mut Reply<'_>,
-    condition: impl FnOnce(&Call<'_>, Value<'_>) -> Result<bool, Refusal>,
+    condition: impl FnOnce(&Call<'a>) -> Result<Condition<'a>, Refusal>,
 ) -> Outcome {
     let key = call.key(1);
-    let mut shard = call.engine().lock(&key);
-    let is_met = match shard.get(Access::Peek, call.now_ms) {
-        Some(found) => condition(call, found.value)?,
-        None => false,
-    };
-    if is_met {
-        shard.remove(call.now_ms);
+    // In the order of Redis: what is not there is not removed, whatever the condition is.
+    if !call.engine().lock(&key).contains(call.now_ms) {
+        reply.integer(0);
+        return Ok(());
     }
-    drop(shard);
-    if is_met {
+    let (mut located, is_met) = call.lock_if(&key, condition(call)?);
+    let is_removed = is_met? && located.remove(call.now_ms);
+    drop(located);
+    if is_removed {
         call.changed(&key, Change::Del);
     }
-    reply.integer(i64::from(is_met));
+    reply.integer(i64::from(is_removed));
     Ok(())
 }
 

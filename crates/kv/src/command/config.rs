@@ -8,8 +8,8 @@ use super::output_limits;
 use super::{Call, Outcome, Refusal};
 use crate::accepted::{ACCEPTED, Accepted};
 use crate::access::{DebugCommands, Passwords, ProtectedMode};
-use crate::glob;
-use crate::limits::Limits;
+use crate::glob::Matcher;
+use crate::limits::{BuffersLimit, Limits};
 use crate::notify::Events;
 use crate::reply::Reply;
 use crate::shared::Shared;
@@ -90,11 +90,11 @@ const SETTINGS: &[Setting] = &[
     ),
     free(
         "maxmemory-clients",
-        |shared| shared.limits().buffers_bytes_max.to_string(),
+        |shared| shared.limits().buffers_max.to_string(),
         |shared, value| {
-            set_limits(shared, share_of_memory(shared, value)?, |limits, bytes| {
-                limits.buffers_bytes_max = bytes as usize
-            })
+            let buffers_max = buffers_limit(value)?;
+            shared.change_limits(|limits| limits.buffers_max = buffers_max);
+            Ok(())
         },
     ),
     free(
@@ -142,7 +142,7 @@ const SETTINGS: &[Setting] = &[
         PASSWORD,
         |shared| if shared.access.read().passwords.is_empty() { "" } else { "(hidden)" }.to_owned(),
         |shared, value| {
-            shared.access.write().passwords = Passwords::new([value.to_vec()]);
+            shared.change_access(|access| access.passwords = Passwords::new([value.to_vec()]));
             Ok(())
         },
     ),
@@ -208,17 +208,18 @@ pub(crate) fn memory(value: &[u8]) -> Result<u64, String> {
     bytes.ok_or_else(|| "argument must be a memory value".to_owned())
 }
 
-/// Bytes, or so many percent of `maxmemory` as it is now.
-fn share_of_memory(shared: &Shared, value: &[u8]) -> Result<u64, String> {
+/// Bytes, or so many percent of `maxmemory`.
+fn buffers_limit(value: &[u8]) -> Result<BuffersLimit, String> {
     let Some(percent) = value.strip_suffix(b"%") else {
-        return memory(value).map_err(|_| "argument must be a memory or percent value".to_owned());
+        let bytes = memory(value).map_err(|_| "argument must be a memory or percent value".to_owned())?;
+        return Ok(BuffersLimit::Bytes(usize::try_from(bytes).unwrap_or(usize::MAX)));
     };
     let percent = parse_integer(percent).ok().filter(|percent| *percent >= 0);
-    let percent = percent.ok_or_else(|| "argument must be a memory or percent value".to_owned())?;
-    if percent > 100 {
-        return Err("percentage argument must be less or equal to 100".to_owned());
+    match percent.ok_or_else(|| "argument must be a memory or percent value".to_owned())? {
+        0 => Ok(BuffersLimit::Bytes(0)),
+        percent @ 1..=100 => Ok(BuffersLimit::Percent(percent as u8)),
+        _ => Err("percentage argument must be less or equal to 100".to_owned()),
     }
-    Ok((u128::from(shared.engine.bytes_max()) * percent as u128 / 100) as u64)
 }
 
 /// A setting by its name.
@@ -275,9 +276,11 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
 /// CONFIG GET pattern [pattern ...]
 pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let patterns: Vec<_> = call.from(2).map(<[u8]>::to_ascii_lowercase).collect();
+    let mut matcher = Matcher::default();
     let is_wanted =
-        |setting: &Named| patterns.iter().any(|pattern| glob::matches(pattern, setting.name().as_bytes()));
+        |setting: &Named| patterns.iter().any(|pattern| matcher.matches(pattern, setting.name().as_bytes()));
     let mut found: Vec<_> = Named::all().filter(is_wanted).collect();
+    matcher.check()?;
     found.sort_unstable_by_key(|setting| setting.name());
     reply.map(found.len());
     for setting in found {
@@ -297,7 +300,8 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Err(Refusal::Syntax);
     }
     let places = (2..call.length()).step_by(2);
-    let mut found: Vec<_> = places.map(|at| Ok((find(call, at)?, at + 1))).collect::<Result<_, _>>()?;
+    let mut found: Vec<_> =
+        places.map(|at| Ok::<_, Refusal>((find(call, at)?, at + 1))).collect::<Result<_, _>>()?;
     for (index, (setting, _)) in found.iter().enumerate() {
         if found[..index].iter().any(|(other, _)| other.name() == setting.name()) {
             return Err(failed(*setting, "duplicate parameter"));

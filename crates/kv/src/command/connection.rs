@@ -126,6 +126,7 @@ pub(super) fn hello(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.set_version(version, reply);
     if let Some(name) = greeting.name {
         call.session.client.names.lock().name = name;
+        call.account_tables();
     }
     greet(call, reply)
 }
@@ -182,7 +183,13 @@ fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 /// cache; from 8 on they would ask for CLUSTER SHARDS in place of SLOTS, and for data types that are not here.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
+/// Everybody who lists clients is told all names.
+const NAME_BYTES_MAX: usize = 1024;
+
 pub(super) fn client_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Refusal::Other("ERR names of clients and libraries can have at most 1024 bytes"));
+    }
     if name.iter().all(|byte| matches!(byte, b'!'..=b'~')) {
         return Ok(name.to_vec());
     }

@@ -12,7 +12,7 @@ use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
 /// Of a value that commands put together.
-pub(super) const VALUE_BYTES_MAX: usize = 512 << 20;
+pub(crate) const VALUE_BYTES_MAX: usize = 512 << 20;
 
 /// From then on it is done under the lock: somebody changes the value all the time.
 const ATTEMPTS_UNLOCKED: usize = 4;

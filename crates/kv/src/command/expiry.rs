@@ -84,10 +84,10 @@ fn set_expiry(
     origin: Origin,
     command: &'static str,
 ) -> Outcome {
+    let options = expire_options(call)?;
     let base_ms = if origin == Origin::Now { call.now_ms } else { 0 };
     let at_ms = unit.to_ms(call.integer(2)?).and_then(|ms| ms.checked_add_unsigned(base_ms));
     let at_ms = at_ms.ok_or(Refusal::ExpireTime(command))?;
-    let options = expire_options(call)?;
     let key = call.key(1);
     let expires_at_ms = u64::try_from(at_ms).ok().filter(|at_ms| *at_ms > call.now_ms);
     let is_set = call.with_room(&key, || {

@@ -34,6 +34,16 @@ impl<'a> Call<'a> {
         outcome
     }
 
+    /// As [`Call::run`] for a client of whom nothing is to be looked at.
+    #[inline]
+    pub(super) fn run_openly(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
+        self.run(name, reply).map_err(|refusal| match refusal {
+            // As in Redis also where there is no transaction.
+            Refusal::Arity(ref command) if command == "exec" => transactions::abort(self, refusal),
+            _ => refusal,
+        })
+    }
+
     /// Executes a command that nothing stands in the way of any more.
     pub(super) fn perform(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
         self.session.command = Some(command);
@@ -109,8 +119,9 @@ impl<'a> Call<'a> {
     /// A command that can't be executed spoils the transaction that it should have been part of.
     fn refused(&mut self, name: &[u8], refusal: Refusal) -> Refusal {
         match &mut self.session.queue {
-            Some(_) if refusal == Refusal::NotNow => refusal,
-            Some(_) if name.eq_ignore_ascii_case(b"exec") => transactions::abort(self, refusal),
+            _ if refusal == Refusal::NotNow => refusal,
+            // As in Redis also where there is no transaction.
+            _ if name.eq_ignore_ascii_case(b"exec") => transactions::abort(self, refusal),
             Some(queue) => {
                 queue.abort();
                 refusal
@@ -157,6 +168,7 @@ impl<'a> Call<'a> {
             self.shared.settle();
             let forgotten = self.shared.interests.tracking.remember(self.session.client.id, key);
             invalidation::tell_of_forgotten(self.shared, &forgotten);
+            self.shared.account_tracking();
         }
     }
 

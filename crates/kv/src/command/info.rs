@@ -106,8 +106,9 @@ fn server(call: &Call<'_>, lines: &mut Lines) {
     lines.add("server_time_usec", call.now_ms * 1000);
     lines.add("uptime_in_seconds", uptime_s);
     lines.add("uptime_in_days", uptime_s / 86_400);
-    lines.add("hz", 10);
-    lines.add("configured_hz", 10);
+    let hz = call.shared.choices.of("hz");
+    lines.add("hz", &hz);
+    lines.add("configured_hz", &hz);
     lines.add("lru_clock", (call.now_ms / 1000) & 0xff_ffff);
     lines.add("executable", system::executable().unwrap_or_default());
     lines.add("workers", call.shared.statistics.len());
@@ -189,6 +190,8 @@ fn stats(call: &Call<'_>, lines: &mut Lines) {
     lines.add("instantaneous_ops_per_sec", rates.commands);
     lines.add("total_net_input_bytes", input);
     lines.add("total_net_output_bytes", output);
+    lines.add("total_reads_processed", total(|worker| worker.reads.get()));
+    lines.add("total_writes_processed", total(|worker| worker.writes.get()));
     lines.add("instantaneous_input_kbps", format_args!("{:.2}", rates.input_bytes as f64 / 1024.0));
     lines.add("instantaneous_output_kbps", format_args!("{:.2}", rates.output_bytes as f64 / 1024.0));
     lines.add("rejected_connections", shared.refused());

@@ -103,9 +103,6 @@ const STATS: &[(&str, &str)] = &[
     ("current_active_defrag_time", "0"),
     ("unexpected_error_replies", "0"),
     ("dump_payload_sanitizations", "0"),
-    // Not counted: it would cost every request of an unpipelined client.
-    ("total_reads_processed", "0"),
-    ("total_writes_processed", "0"),
     ("io_threaded_reads_processed", "0"),
     ("io_threaded_writes_processed", "0"),
     ("reply_buffer_shrinks", "0"),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use engine::{Access, Database, Expiry, Key, Step, Stored, Value};
+use engine::{Access, Database, Expiry, Key, Locked, OutOfMemory, Step, Stored, Value};
 
 use super::room::Watch;
 use super::{Call, Change, Outcome, Refusal};
-use crate::glob;
+use crate::glob::Matcher;
 use crate::reply::Reply;
 
 /// Keys that SCAN visits if nothing else is said.
@@ -52,12 +52,12 @@ pub(super) fn scan(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let begin = reply.out.len();
     let mut found = Found::new(call);
     let next = call.engine().scan(call.database(), position, step, call.now_ms, |key| {
-        let is_wanted = options.pattern.is_none_or(|pattern| is_match(pattern, key));
+        let is_wanted = options.pattern.is_none_or(|pattern| found.is_match(pattern, key));
         if is_wanted && options.is_type_wanted {
             found.tell(key, reply);
         }
     });
-    reply.array_since(begin, found.told?);
+    reply.array_since(begin, found.end()?);
     let next = next.to_string();
     reply.out.insert(begin, format!("*2\r\n${}\r\n{next}\r\n", next.len()).as_bytes());
     Ok(())
@@ -67,11 +67,23 @@ pub(super) fn scan(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 struct Found<'a> {
     watch: Watch<'a>,
     told: Result<usize, Refusal>,
+    matcher: Matcher,
 }
 
 impl<'a> Found<'a> {
     fn new(call: &Call<'a>) -> Self {
-        Self { watch: Watch::new(call), told: Ok(0) }
+        Self { watch: Watch::new(call), told: Ok(0), matcher: Matcher::default() }
+    }
+
+    /// A single star stands for all keys, also for the empty one, which no pattern matches.
+    fn is_match(&mut self, pattern: &[u8], key: &[u8]) -> bool {
+        pattern == b"*" || self.matcher.matches(pattern, key)
+    }
+
+    /// How many there were.
+    fn end(self) -> Result<usize, Refusal> {
+        self.matcher.check()?;
+        self.told
     }
 
     fn tell(&mut self, key: &[u8], reply: &mut Reply<'_>) {
@@ -120,11 +132,6 @@ fn cursor(bytes: &[u8]) -> Result<u64, Refusal> {
     Ok(if is_negative { number.wrapping_neg() } else { number })
 }
 
-/// A single star stands for all keys, also for the empty one, which no pattern matches.
-fn is_match(pattern: &[u8], key: &[u8]) -> bool {
-    pattern == b"*" || glob::matches(pattern, key)
-}
-
 /// KEYS pattern
 pub(super) fn keys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let pattern = call.argument(1);
@@ -132,11 +139,11 @@ pub(super) fn keys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut found = Found::new(call);
     let whole = Step { keys_max: usize::MAX, buckets_max: usize::MAX };
     call.engine().scan(call.database(), 0, whole, call.now_ms, |key| {
-        if is_match(pattern, key) {
+        if found.is_match(pattern, key) {
             found.tell(key, reply);
         }
     });
-    reply.array_since(begin, found.told?);
+    reply.array_since(begin, found.end()?);
     Ok(())
 }
 
@@ -246,7 +253,7 @@ fn other_database(call: &Call<'_>, index: usize) -> Result<Database, Refusal> {
     Ok(call.shared.databases.of_engine(call.chosen_database(index)?))
 }
 
-/// Copies a value with its expiry.
+/// Gives a value to another key, with its expiry.
 fn transfer(
     call: &Call<'_>,
     from: &Key<'_>,
@@ -255,24 +262,29 @@ fn transfer(
 ) -> Result<Transfer, Refusal> {
     call.with_room(to, || {
         let mut locked = call.engine().lock_all([*from, *to]);
-        let mut source_key = locked.at(from);
-        let Some(found) = source_key.get(Access::Peek, call.now_ms) else {
+        if !locked.at(from).contains(call.now_ms) {
             return Ok(Transfer::NoSource);
-        };
-        let expiry = found.expires_at_ms.map_or(Expiry::Never, Expiry::At);
-        let value = match found.value {
-            Value::Inline(value) => Stored::Plain(Arc::new(value.to_vec())),
-            Value::Large(stored) => stored.clone(),
-        };
+        }
         if target == Target::Free && locked.at(to).contains(call.now_ms) {
             return Ok(Transfer::NotFree);
         }
-        locked.at(to).set_stored(value, expiry, call.now_ms)?;
-        if source == Source::Removed {
-            locked.at(from).remove(call.now_ms);
+        match source {
+            Source::Kept => duplicate(&mut locked, from, to, call.now_ms)?,
+            Source::Removed => drop(locked.rename(from, to, call.now_ms)?),
         }
         Ok(Transfer::Done)
     })
+}
+
+fn duplicate(locked: &mut Locked<'_>, from: &Key<'_>, to: &Key<'_>, now_ms: u64) -> Result<(), OutOfMemory> {
+    let mut source = locked.at(from);
+    let Some(found) = source.get(Access::Peek, now_ms) else { return Ok(()) };
+    let expiry = found.expires_at_ms.map_or(Expiry::Never, Expiry::At);
+    let value = match found.value {
+        Value::Inline(value) => Stored::Plain(Arc::new(value.to_vec())),
+        Value::Large(stored) => stored.clone(),
+    };
+    locked.at(to).set_stored(value, expiry, now_ms)
 }
 
 #[cfg(test)]

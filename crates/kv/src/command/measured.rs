@@ -25,6 +25,7 @@ impl Call<'_> {
         if let Some(begin) = begin {
             let took = begin.elapsed();
             counted.took(took, 1);
+            self.session.has_taken_long |= took >= LONG;
             self.look_at_time(performed, took);
         }
         outcome
@@ -42,7 +43,7 @@ impl Call<'_> {
         }
         if slow.is_slow(took) && !command.has("skip_slowlog") {
             let client = &self.session.client;
-            slow.log(Entry {
+            self.shared.log_slow(Entry {
                 id: 0,
                 at_s: self.now_ms / 1000,
                 took_us: took.as_micros() as u64,
@@ -60,6 +61,9 @@ impl Call<'_> {
         }
     }
 }
+
+/// Whoever waits for the next command of a batch waits for one of those at most.
+const LONG: Duration = Duration::from_millis(5);
 
 /// Whether it was not executed, and will be.
 pub(super) fn is_put_off(outcome: &Outcome) -> bool {

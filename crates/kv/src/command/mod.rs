@@ -44,7 +44,8 @@ use resp::Arguments;
 use thiserror::Error;
 
 pub(crate) use config::{memory, number};
-pub(crate) use plain::{Executed, Form, Large, PLAIN_COMMANDS, Plain};
+pub(crate) use editing::VALUE_BYTES_MAX;
+pub(crate) use plain::{Executed, Form, PLAIN_COMMANDS, Plain};
 pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
 
@@ -146,6 +147,12 @@ pub(crate) enum Refusal {
     OutOfMemory,
     #[error("OOM the reply needs more memory than 'maxmemory' and 'maxmemory-clients' leave")]
     ReplyOverLimit,
+    #[error("OOM the tables of what clients watch and listen to need more memory")]
+    TablesOverLimit,
+    #[error(transparent)]
+    Pattern(#[from] crate::glob::TooLong),
+    #[error("OOM the message needs more memory")]
+    MessageOverLimit,
     #[error("NOAUTH Authentication required.")]
     NoPassword,
     #[error(
@@ -182,7 +189,8 @@ pub(crate) fn execute(
     let Context { shared, statistics, isolation, body, now_ms, .. } = *context;
     let mut call = Call { arguments: *arguments, session, shared, statistics, isolation, body, now_ms };
     let are_gates_open = call.session.gates.are_open();
-    let outcome = if are_gates_open { call.run(name, reply) } else { call.run_gated(name, reply) };
+    let outcome = if are_gates_open { call.run_openly(name, reply) } else { call.run_gated(name, reply) };
+    let outcome = if reply.out.take_refusal() { outcome.and(Err(Refusal::ReplyOverLimit)) } else { outcome };
     if let Err(refusal) = outcome {
         // What was replied so far would be taken for the reply.
         reply.out.truncate(begin);

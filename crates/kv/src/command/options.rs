@@ -2,7 +2,7 @@
 
 use std::ops::DerefMut;
 
-use engine::{Access, Expiry, Located, Shard, Value};
+use engine::{Access, Expiry, Guard, Key, Located, Shard, Stored, Value};
 use twox_hash::XxHash3_64;
 
 use super::arguments::parse_integer;
@@ -166,21 +166,51 @@ impl Lifetime<'_> {
 }
 
 impl Condition<'_> {
-    /// Whether the key may be changed.
+    /// Whether the key may be changed. A long value is looked at under the lock: see [`Call::lock_if`].
     pub(super) fn is_met<S: DerefMut<Target = Shard>>(
         self,
         located: &mut Located<'_, S>,
         now_ms: u64,
     ) -> Result<bool, Refusal> {
-        match self {
-            Self::Always => Ok(true),
-            Self::IfMissing => Ok(!located.contains(now_ms)),
-            Self::IfThere => Ok(located.contains(now_ms)),
-            Self::If(test, operand) => match located.get(Access::Peek, now_ms) {
-                Some(found) => test.is_met(found.value, operand),
-                // What is not there is not equal to anything.
-                None => Ok(matches!(test, Test::NotEqual | Test::DigestNotEqual)),
+        match self.look(located, None, now_ms)? {
+            Look::Done(is_met) => Ok(is_met),
+            Look::Long(stored) => self.is_met_by(&stored),
+        }
+    }
+
+    /// As far as it is known without a look at all of a long value.
+    fn look<S: DerefMut<Target = Shard>>(
+        self,
+        located: &mut Located<'_, S>,
+        judged: Option<&Judged>,
+        now_ms: u64,
+    ) -> Result<Look, Refusal> {
+        let (test, operand) = match self {
+            Self::Always => return Ok(Look::Done(true)),
+            Self::IfMissing => return Ok(Look::Done(!located.contains(now_ms))),
+            Self::IfThere => return Ok(Look::Done(located.contains(now_ms))),
+            Self::If(test, operand) => (test, operand),
+        };
+        let Some(found) = located.get(Access::Peek, now_ms) else {
+            // What is not there is not equal to anything.
+            return Ok(Look::Done(matches!(test, Test::NotEqual | Test::DigestNotEqual)));
+        };
+        match found.value {
+            value if !test.needs_all(value, operand) => test.is_met(None, operand).map(Look::Done),
+            Value::Inline(bytes) => test.is_met(Some(bytes), operand).map(Look::Done),
+            Value::Large(stored) => match judged.filter(|judged| judged.stored.is(stored)) {
+                Some(judged) => Ok(Look::Done(judged.is_met)),
+                None => Ok(Look::Long(stored.clone())),
             },
+        }
+    }
+
+    /// Whether a key with this value may be changed.
+    fn is_met_by(self, stored: &Stored) -> Result<bool, Refusal> {
+        match self {
+            Self::Always | Self::IfThere => Ok(true),
+            Self::IfMissing => Ok(false),
+            Self::If(test, operand) => test.is_met(Some(&stored.plain()), operand),
         }
     }
 }
@@ -190,25 +220,67 @@ impl Test {
         TESTS.into_iter().find(|(word, _)| call.is_word(index, word)).map(|(_, test)| test)
     }
 
-    /// Of a value that is kept compressed, as little is unpacked as can be.
-    pub(super) fn is_met(self, value: Value<'_>, operand: &[u8]) -> Result<bool, Refusal> {
-        let is_equal = || value.length() == operand.len() && with_bytes(value, |bytes| bytes == operand);
-        let digest = || with_bytes(value, digest);
+    /// Whether this takes a look at all of the value.
+    fn needs_all(self, value: Value<'_>, operand: &[u8]) -> bool {
+        match self {
+            Self::Equal | Self::NotEqual => value.length() == operand.len(),
+            Self::DigestEqual | Self::DigestNotEqual => true,
+        }
+    }
+
+    /// Of a value with these bytes; none of them if not all are needed.
+    fn is_met(self, bytes: Option<&[u8]>, operand: &[u8]) -> Result<bool, Refusal> {
         Ok(match self {
-            Self::Equal => is_equal(),
-            Self::NotEqual => !is_equal(),
-            Self::DigestEqual => digest() == parse_digest(operand)?,
-            Self::DigestNotEqual => digest() != parse_digest(operand)?,
+            Self::Equal => bytes == Some(operand),
+            Self::NotEqual => bytes != Some(operand),
+            Self::DigestEqual => parse_digest(operand)? == digest(bytes.unwrap_or_default()),
+            Self::DigestNotEqual => parse_digest(operand)? != digest(bytes.unwrap_or_default()),
         })
     }
 }
 
-fn with_bytes<T>(value: Value<'_>, look: impl FnOnce(&[u8]) -> T) -> T {
-    match value.plain() {
-        Some(bytes) => look(bytes),
-        None => look(&value.to_vec()),
+/// What was found out about a large value while its shard was not locked.
+struct Judged {
+    stored: Stored,
+    is_met: bool,
+}
+
+/// How far a look at a value came, under the lock of its shard.
+enum Look {
+    Done(bool),
+    /// All of it is to be looked at outside of the lock.
+    Long(Stored),
+}
+
+/// A key whose shard is locked, and whether its value is as a command asks.
+pub(super) type Asked<'a, 'k> = (Located<'k, Guard<'a>>, Result<bool, Refusal>);
+
+impl<'a> Call<'a> {
+    /// Locks the shard of a key, whose value is to be as `condition` says. A long value is looked at, and unpacked, while the shard is not
+    /// locked; if it is another by then, that one is looked at.
+    pub(super) fn lock_if<'k>(&self, key: &'k Key<'k>, condition: Condition<'_>) -> Asked<'a, 'k> {
+        let mut judged = None;
+        for _ in 0..ATTEMPTS_UNLOCKED {
+            let mut located = self.engine().lock(key);
+            let stored = match condition.look(&mut located, judged.as_ref(), self.now_ms) {
+                Ok(Look::Long(stored)) => stored,
+                Ok(Look::Done(is_met)) => return (located, Ok(is_met)),
+                Err(refusal) => return (located, Err(refusal)),
+            };
+            drop(located);
+            match condition.is_met_by(&stored) {
+                Ok(is_met) => judged = Some(Judged { stored, is_met }),
+                Err(refusal) => return (self.engine().lock(key), Err(refusal)),
+            }
+        }
+        let mut located = self.engine().lock(key);
+        let is_met = condition.is_met(&mut located, self.now_ms);
+        (located, is_met)
     }
 }
+
+/// From then on it is looked at under the lock: somebody changes the value all the time.
+const ATTEMPTS_UNLOCKED: usize = 4;
 
 /// XXH3 with 64 bits.
 pub(super) fn digest(value: &[u8]) -> u64 {

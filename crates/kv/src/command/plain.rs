@@ -25,9 +25,6 @@ pub(crate) struct Plain<'a> {
 
 /// The protocol in which requests come, and their replies go. Each has its own copy of the code: to ask for every request would cost a tenth of it.
 pub(crate) trait Form {
-    /// What is done with a large value.
-    const LARGE: Large;
-
     /// The request with which `bytes` begin. None says nothing.
     fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>>;
 
@@ -38,19 +35,8 @@ pub(crate) trait Form {
     fn finish(out: &mut Output, begin: usize);
 }
 
-/// How a large value goes to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Large {
-    /// As it is stored.
-    Shared,
-    /// Its bytes are to be looked at.
-    Looked,
-}
-
 /// The Redis protocol.
 impl Form for ShortScanner {
-    const LARGE: Large = Large::Shared;
-
     #[inline]
     fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>> {
         self.scan(bytes)
@@ -133,7 +119,7 @@ impl<'a> Plain<'a> {
         let reply = &mut Reply { out, version };
         let located = batch.at(&self.key);
         let executed = match self.verb {
-            Verb::Get => self.get::<F>(located, session, reply, context.now_ms),
+            Verb::Get => self.get(located, session, reply, context.now_ms),
             Verb::Set => self.set(located, session, reply, context),
             Verb::Del => self.del(located, session, reply, context),
         };
@@ -144,7 +130,7 @@ impl<'a> Plain<'a> {
     }
 
     #[inline(always)]
-    fn get<F: Form>(
+    fn get(
         &self,
         mut located: Located<'_, &mut Shard>,
         session: &mut Session,
@@ -153,9 +139,9 @@ impl<'a> Plain<'a> {
     ) -> Executed {
         session.command = Some(GET_COMMAND);
         let Some(value) = located.get_seen(self.hint, now_ms) else {
-            return self.get_anywhere(F::LARGE, located, session, reply, now_ms);
+            return self.get_anywhere(located, session, reply, now_ms);
         };
-        reply.bulk(value);
+        reply.short_bulk(value);
         session.tally.hits += 1;
         Executed::Yes
     }
@@ -202,7 +188,6 @@ impl<'a> Plain<'a> {
     /// GET of a key that may be anywhere or nowhere.
     fn get_anywhere(
         &self,
-        how: Large,
         mut located: Located<'_, &mut Shard>,
         session: &mut Session,
         reply: &mut Reply<'_>,
@@ -210,8 +195,8 @@ impl<'a> Plain<'a> {
     ) -> Executed {
         let found = located.get(Access::Use, now_ms).map(|found| found.value);
         match found {
-            // It is to be unpacked where nothing is locked.
-            Some(Value::Large(Stored::Packed(_))) if how == Large::Looked => return Executed::No,
+            // It is to be unpacked where nothing is locked, and may be refused.
+            Some(Value::Large(Stored::Packed(_))) => return Executed::No,
             Some(_) => session.tally.hits += 1,
             None => session.tally.misses += 1,
         }

@@ -3,7 +3,7 @@
 use super::{Call, Outcome, Refusal};
 use crate::output::Output;
 use crate::pubsub;
-use crate::reply::Reply;
+use crate::reply::{Reply, SHARED_FROM};
 use crate::session::Gates;
 use crate::subscriptions::Kind;
 
@@ -35,7 +35,10 @@ fn begin(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> 
     let subscriptions = &call.shared.interests.subscriptions;
     let own = call.session.subscribed.get_or_insert_default();
     let names = call.arguments.iter().skip(1);
-    own.check_more(kind, names).map_err(|error| Refusal::Told(error.to_string()))?;
+    let more = own.check_more(kind, names).map_err(|error| Refusal::Told(error.to_string()));
+    let more_bytes = more?;
+    call.check_kept(more_bytes)?;
+    let own = call.session.subscribed.get_or_insert_default();
     let mut told = Output::default();
     let mut confirmation = Reply { out: &mut told, version: reply.version };
     for name in call.arguments.iter().skip(1) {
@@ -43,7 +46,7 @@ fn begin(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> 
         confirm(&mut confirmation, word, Some(name), own.count_told(kind));
     }
     settle(call);
-    say(call, reply, told.bytes());
+    say(call, reply, &told);
     Ok(())
 }
 
@@ -69,7 +72,7 @@ fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Ou
     settle(call);
     // What was sent before must not come behind the confirmation: the client may take it for a reply then.
     call.flush_mail(reply);
-    say(call, reply, told.bytes());
+    say(call, reply, &told);
     Ok(())
 }
 
@@ -85,25 +88,40 @@ fn settle(call: &mut Call<'_>) {
     let count = |kind| call.session.subscribed.as_ref().map_or(0, |own| own.count(kind));
     call.session.client.set_subscribed([Kind::Channel, Kind::Pattern, Kind::Shard].map(count));
     call.session.set_gates();
+    call.account_tables();
 }
 
 /// Confirmations are sent even to a client that wants no replies.
-fn say(call: &Call<'_>, reply: &mut Reply<'_>, told: &[u8]) {
+fn say(call: &Call<'_>, reply: &mut Reply<'_>, told: &Output) {
     if call.session.gates.is_closed(Gates::REPLIES) {
         call.shared.post(&call.session.client, told);
     } else {
-        reply.out.extend_from_slice(told);
+        reply.out.extend_from_slice(told.bytes());
     }
 }
 
 pub(super) fn publish(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    reply.count(pubsub::publish(call.shared, call.argument(1), call.argument(2)));
+    check_message(call)?;
+    reply.count(pubsub::publish(call.shared, call.argument(1), call.argument(2))?);
     Ok(())
 }
 
 pub(super) fn spublish(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    check_message(call)?;
     reply.count(pubsub::publish_to_shard(call.shared, call.argument(1), call.argument(2)));
     Ok(())
+}
+
+/// A long message is copied once for all who get it. It has to have room as a reply has.
+fn check_message(call: &Call<'_>) -> Outcome {
+    let bytes = call.argument(1).len().saturating_add(call.argument(2).len());
+    let subscriptions = &call.shared.interests.subscriptions;
+    let is_anybody =
+        [Kind::Channel, Kind::Pattern, Kind::Shard].iter().any(|kind| subscriptions.count(*kind) > 0);
+    if bytes < SHARED_FROM || !is_anybody || call.shared.could_reply(0, bytes) {
+        return Ok(());
+    }
+    Err(Refusal::MessageOverLimit)
 }
 
 pub(super) fn channels(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -121,7 +139,7 @@ fn list(call: &Call<'_>, reply: &mut Reply<'_>, kind: Kind, name: &str) -> Outco
             "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
         )));
     }
-    let names = call.shared.interests.subscriptions.names(kind, call.arguments.at(2));
+    let names = call.shared.interests.subscriptions.names(kind, call.arguments.at(2))?;
     reply.array(names.len());
     names.iter().for_each(|name| reply.bulk(name));
     Ok(())

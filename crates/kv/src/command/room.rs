@@ -2,6 +2,8 @@
 //!
 //! Large values are shared with the engine, and need none.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{Call, Outcome, Refusal};
 use crate::shared::Shared;
 
@@ -39,6 +41,22 @@ impl<'a> Room<'a> {
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.shared.account(self.bytes, 0);
+    }
+}
+
+impl Call<'_> {
+    /// Refuses what the server would have to remember for the client in so many bytes, where there is no room for it. The request itself is
+    /// gone then.
+    pub(super) fn check_kept(&self, bytes: usize) -> Outcome {
+        let own_bytes = self.session.client.facts.unread_bytes.load(Relaxed);
+        if self.shared.could_keep(bytes, own_bytes) { Ok(()) } else { Err(Refusal::TablesOverLimit) }
+    }
+
+    /// What is remembered for the client has changed. Keys make room for it.
+    pub(super) fn account_tables(&self) {
+        if self.session.account_kept(self.shared) >= STEP_BYTES {
+            self.shared.make_room_for_reply(self.now_ms);
+        }
     }
 }
 

@@ -83,7 +83,7 @@ pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
         match wish {
             Wish::NoSave => file.skip_at_stop(),
             // A client whose data can't be saved is to know before it is gone.
-            _ => match file.write(call.engine(), changes) {
+            _ => match file.write_at_once(call.engine(), changes) {
                 Ok(()) => file.is_up_to_date(changes),
                 Err(_) if is_forced => file.skip_at_stop(),
                 Err(_) => return Err(FAILED),

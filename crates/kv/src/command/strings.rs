@@ -60,8 +60,7 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let begin = reply.out.len();
     let is_set = call.with_room(&key, || {
         reply.out.truncate(begin);
-        let mut located = call.engine().lock(&key);
-        let is_met = options.condition.is_met(&mut located, call.now_ms);
+        let (mut located, is_met) = call.lock_if(&key, options.condition);
         let is_set = is_met == Ok(true);
         if options.is_old_wanted {
             reply_value(call, &mut located, reply);
@@ -69,6 +68,9 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             reply.ok();
         } else {
             reply.null();
+        }
+        if reply.out.is_refused() {
+            return Ok(Ok(false));
         }
         if is_set {
             value.store(&mut located, expiry, call.now_ms)?;
@@ -135,13 +137,18 @@ fn set_expiring(call: &Call<'_>, reply: &mut Reply<'_>, unit: Unit, command: &'s
 pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, value) = (call.key(1), call.value(2));
     let begin = reply.out.len();
-    call.with_room(&key, || {
+    let is_set = call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut located = call.engine().lock(&key);
         reply_value(call, &mut located, reply);
-        value.store(&mut located, Expiry::Never, call.now_ms)
+        if reply.out.is_refused() {
+            return Ok(false);
+        }
+        value.store(&mut located, Expiry::Never, call.now_ms).map(|()| true)
     })?;
-    call.changed(&key, Change::Set);
+    if is_set {
+        call.changed(&key, Change::Set);
+    }
     Ok(())
 }
 
@@ -149,7 +156,7 @@ pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut located = call.engine().lock(&key);
     reply_value(call, &mut located, reply);
-    let is_removed = located.remove(call.now_ms);
+    let is_removed = !reply.out.is_refused() && located.remove(call.now_ms);
     drop(located);
     if is_removed {
         call.changed(&key, Change::Del);
@@ -171,6 +178,7 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.out.truncate(begin);
         let mut located = call.engine().lock(&key);
         reply_value(call, &mut located, reply);
+        let change = change.filter(|_| !reply.out.is_refused());
         change.map_or(Ok(None), |expiry| expire(&mut located, expiry, call.now_ms))
     })?;
     if let Some(change) = changed {

@@ -3,7 +3,7 @@
 use super::{Call, Outcome, Refusal};
 use crate::reply::Reply;
 use crate::session::Caching;
-use crate::tracking::{Mode, OwnChanges, Tracker};
+use crate::tracking::{Mode, OwnChanges, Tracker, prefixes_bytes};
 
 /// CLIENT TRACKING (ON|OFF) [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]
 pub(super) fn tracking(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -18,19 +18,25 @@ pub(super) fn tracking(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
                 redirect: options.redirect,
                 ..Tracker::default()
             };
+            let more_bytes = prefixes_bytes(&options.prefixes);
+            call.check_kept(more_bytes)?;
             let started = interests.tracking.start(id, tracker, options.prefixes);
             started.map_err(|error| Refusal::Told(format!("ERR {error}")))?;
             call.session.tracking = Some(mode);
+            call.session.prefixes_bytes += more_bytes;
         }
         () if call.is_word(2, "off") => {
             interests.tracking.stop(id);
             call.session.tracking = None;
+            call.session.prefixes_bytes = 0;
+            call.shared.account_tracking();
         }
         () => return Err(Refusal::Syntax),
     }
     call.session.caching = Caching::Unsaid;
     call.session.set_gates();
     interests.refresh(call.engine());
+    call.account_tables();
     reply.ok();
     Ok(())
 }

@@ -32,9 +32,10 @@ pub(super) fn watch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if call.session.queue.is_some() {
         return Err(Refusal::Other("ERR WATCH inside MULTI is not allowed"));
     }
-    let id = call.session.client.id;
-    let watching = call.session.watching.get_or_insert_with(|| Box::new(Watching::new(id)));
+    let keys = call.arguments.iter().skip(1);
+    call.check_kept(Watching::bytes_of(keys))?;
     let interests = &call.shared.interests;
+    let watching = call.session.watching.get_or_insert_with(|| Box::new(interests.watches.begin()));
     let watched = call.arguments.iter().skip(1).try_for_each(|key| {
         // What has expired already is gone before it is watched.
         let key = call.shared.engine.key(call.session.database, key);
@@ -43,6 +44,7 @@ pub(super) fn watch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         interests.watches.watch(watching, call.session.chosen, key.bytes())
     });
     interests.refresh(&call.shared.engine);
+    call.account_tables();
     watched.map_err(|error| Refusal::Told(error.to_string()))?;
     reply.ok();
     Ok(())
@@ -120,7 +122,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
         };
         one.perform_queued(reply);
         // All is executed, as it must be, but nobody could hold the replies.
-        is_over = is_over || room.make(reply.out.own_bytes()).is_err();
+        is_over = reply.out.take_refusal() || is_over || room.make(reply.out.own_bytes()).is_err();
         if is_over {
             reply.out.truncate(begin);
         }

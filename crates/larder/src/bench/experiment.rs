@@ -8,6 +8,7 @@ use bench::progress::Style;
 use bench::result::Report;
 use clap::Args;
 
+use super::http::time;
 use super::outputs::OutputArguments;
 use crate::output;
 
@@ -19,9 +20,9 @@ pub(crate) struct ExperimentArguments {
     /// Which one; without a name all are listed
     name: Option<Experiment>,
 
-    /// Seconds that each load lasts, up to 900, where the experiment is a matter of time
-    #[arg(short = 'd', long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=900))]
-    duration: Option<u64>,
+    /// How long each load lasts, such as 90s or 5m, up to 15m, where the experiment is a matter of time; a number alone is seconds
+    #[arg(short = 'd', long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
 
     /// Requests of each load, where the experiment is a matter of their number
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
@@ -94,7 +95,7 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
     };
     let settings = Settings {
         larder: std::env::current_exe().context("the path of this program is not known")?,
-        duration: arguments.duration.map(Duration::from_secs),
+        duration: arguments.duration,
         requests: arguments.requests,
         connections: arguments.connections.map(usize::from),
         suites: arguments.suites.suites(),
@@ -104,6 +105,14 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
     crate::VERSION.clone_into(&mut report.larder);
     arguments.outputs.write(&report)?;
     judge(&report)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_secs(1)..=Duration::from_secs(900);
+    time(text)
+        .ok()
+        .filter(|time| range.contains(time))
+        .ok_or_else(|| "a time from 1s to 15m is needed".into())
 }
 
 fn list() {
@@ -117,4 +126,18 @@ fn judge(report: &Report) -> anyhow::Result<()> {
     let failed = report.expectations.iter().filter(|expectation| !expectation.holds).count();
     ensure!(failed == 0, "{failed} of {} expectations did not hold", report.expectations.len());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_as_of_the_other_benches() {
+        let cases =
+            [("3s", Some(3)), ("3", Some(3)), ("15m", Some(900)), ("16m", None), ("0", None), ("x", None)];
+        for (text, expected) in cases {
+            assert_eq!(duration(text).ok(), expected.map(Duration::from_secs), "{text}");
+        }
+    }
 }

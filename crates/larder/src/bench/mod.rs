@@ -4,6 +4,7 @@
 
 mod experiment;
 mod http;
+mod judge;
 mod null_http;
 mod null_resp;
 mod outputs;
@@ -11,7 +12,6 @@ mod report;
 mod resp;
 mod server;
 
-use bench::result::Run;
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -40,11 +40,4 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
             Ok(())
         }
     }
-}
-
-/// A load in which something failed is a failed command, which a script sees by its exit status.
-fn judge(runs: &[Run]) -> anyhow::Result<()> {
-    let failures: Vec<String> = runs.iter().filter_map(Run::failure).collect();
-    anyhow::ensure!(failures.is_empty(), "{}", failures.join("; "));
-    Ok(())
 }

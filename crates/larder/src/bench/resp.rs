@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use bench::interrupt::Interruptible;
 use bench::progress::Style;
 use bench::resp::{
@@ -16,6 +16,7 @@ use bench::told::Told;
 use clap::{Args, ValueEnum};
 
 use super::http::time;
+use super::judge::judge;
 use super::outputs::OutputArguments;
 use super::server::{Server, Watched};
 use crate::output;
@@ -35,7 +36,7 @@ use crate::output;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct RespArguments {
-    /// Host and port of the server, or of any node of a cluster
+    /// Host and port of the server, or of any node of a cluster; `redis://` may stand before it
     #[arg(value_name = "ADDRESS")]
     address: String,
 
@@ -219,7 +220,7 @@ pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
         expectations: Vec::new(),
     };
     arguments.outputs.write(&report)?;
-    super::judge(&report.runs)
+    judge(&report.runs)
 }
 
 fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
@@ -293,7 +294,10 @@ fn login(commands: &Commands) -> anyhow::Result<Option<Login>> {
 
 const DURATION: Duration = Duration::from_secs(10);
 
+/// Also as `larder kv` prints it. What a URL may have beside it (a user, a database) has options of its own, or none.
 fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    ensure!(!text.starts_with("rediss://"), "{text}: TLS is not spoken here; give an address without it");
+    let text = text.strip_prefix("redis://").map_or(text, |rest| rest.trim_end_matches('/'));
     let mut addresses =
         text.to_socket_addrs().with_context(|| format!("{text} is no address: host:port is needed"))?;
     addresses.next().with_context(|| format!("{text} has no address"))

@@ -97,10 +97,6 @@ impl Environment {
         let address = SocketAddr::from((ip, port)).to_string();
         let admin = inner_table(tree, "admin").expect("it has a default");
         override_key(admin, "probes_listen", METRICS_PORT, text(&address), problems);
-        if admin.given("listen").is_none() {
-            // Nobody asked for it: on a free port it is in nobody's way.
-            override_key(admin, "listen", METRICS_PORT, text("127.0.0.1:0"), problems);
-        }
     }
 
     /// The predecessor takes a number for it, so that its own `true` switches compression off. Here the words mean what they say.

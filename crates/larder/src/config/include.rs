@@ -23,6 +23,12 @@ pub(super) fn read_included(tree: &mut Table, sources: &mut Sources, problems: &
             if seen.contains(&file) {
                 continue;
             }
+            if let Err(error) = std::fs::File::open(&file) {
+                // The line to change is the one that names it.
+                let message = format!("{} can't be read: {error}", file.display());
+                problems.error(&pattern.place, &pattern.path, message);
+                continue;
+            }
             let included = read_file(&file, &INCLUDED, sources, problems);
             append(tree, included);
             seen.push(file);

@@ -60,11 +60,14 @@ impl Sources {
         self.0[source].hidden.extend(spans);
     }
 
-    /// `file:line:column`, or the name of the argument.
+    /// `file:line:column`, the name of a file in which nothing stands, or the name of the argument.
     pub(crate) fn describe(&self, place: &Place) -> String {
         match place {
             Place::Text { source, span } => {
                 let source = &self.0[*source];
+                if source.text.is_empty() {
+                    return source.name.clone();
+                }
                 let at = line_column(&source.text, span.start);
                 format!("{}:{}:{}", source.name, at.line, at.column)
             }
@@ -73,13 +76,16 @@ impl Sources {
         }
     }
 
-    /// The line with carets below the place; empty for places outside files.
+    /// The line with carets below the place; empty for places outside files, and in those without text.
     ///
     /// Every character takes one column here, so control characters are shown as `�` (a configuration file
     /// must not be able to drive the terminal of whoever checks it).
     pub(crate) fn excerpt(&self, place: &Place) -> String {
         let Place::Text { source, span } = place else { return String::new() };
         let source = &self.0[*source];
+        if source.text.is_empty() {
+            return String::new();
+        }
         let start = floor(&source.text, span.start);
         let at = line_column(&source.text, start);
         let line_start = source.text[..start].rfind('\n').map_or(0, |newline| newline + 1);

@@ -30,6 +30,7 @@ pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};
 pub(crate) use problem::{Problem, Severity};
 pub(crate) use quantity::{format_size, parse_duration};
+pub(crate) use raw::nearest;
 pub(crate) use tree::Table;
 
 use locate::Place;

@@ -13,10 +13,10 @@ use super::tree::{Node, Table, Value};
 /// What the process is to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// Whatever the configuration has: the gateway, the server for clients of Redis, or both.
+    /// Whatever the configuration has: the gateway, the server for Redis clients, or both.
     #[default]
     Serve,
-    /// The server for clients of Redis alone.
+    /// The server for Redis clients alone.
     Kv,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Purpose {
     Look,
 }
 
-/// What the command line says about the server for clients of Redis.
+/// What the command line says about the server for Redis clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KvOverrides {
     pub(crate) listen: Vec<String>,

@@ -24,7 +24,11 @@ pub(crate) struct Problem {
 
 /// The problems found so far.
 #[derive(Debug, Default)]
-pub(crate) struct Problems(Vec<Problem>);
+pub(crate) struct Problems {
+    found: Vec<Problem>,
+    /// Files, and from where on what is found in them follows from a problem that is noted.
+    ignored: Vec<(usize, usize)>,
+}
 
 impl Problems {
     /// Notes something that makes the configuration unusable.
@@ -37,24 +41,36 @@ impl Problems {
         self.note(Severity::Warning, place, path, message.into());
     }
 
+    /// Notes nothing more about a file from there on.
+    pub(crate) fn ignore_from(&mut self, source: usize, from: usize) {
+        self.ignored.push((source, from));
+    }
+
     /// Whether the configuration is unusable.
     pub(crate) fn has_errors(&self) -> bool {
-        self.0.iter().any(|problem| problem.severity == Severity::Error)
+        self.found.iter().any(|problem| problem.severity == Severity::Error)
     }
 
     /// All problems in the order of the files' text.
     pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
-        self.0.sort_by_key(|problem| match &problem.place {
+        self.found.sort_by_key(|problem| match &problem.place {
             Place::Flag(_) => (0, 0),
             Place::Text { source, span } => (source + 1, span.start),
             Place::Preset => (usize::MAX, 0),
         });
-        self.0.dedup();
-        self.0
+        self.found.dedup();
+        self.found
     }
 
     fn note(&mut self, severity: Severity, place: &Place, path: &str, message: String) {
-        self.0.push(Problem { severity, place: place.clone(), path: path.to_owned(), message });
+        let is_ignored = |(source, from): &(usize, usize)| match place {
+            Place::Text { source: other, span } => source == other && span.start >= *from,
+            Place::Flag(_) | Place::Preset => false,
+        };
+        if self.ignored.iter().any(is_ignored) {
+            return;
+        }
+        self.found.push(Problem { severity, place: place.clone(), path: path.to_owned(), message });
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) problems: &'a mut Problems,
     /// Bytes that excerpts must not show.
     pub(crate) hidden: Vec<Range<usize>>,
+    /// What is not there may have been lost in recovery from a syntax error.
+    is_broken: bool,
 }
 
 /// What the spans of the document point into.
@@ -35,25 +37,34 @@ enum ReadFrom {
 impl<'a> Reader<'a> {
     /// A reader for a file of [`super::locate::Sources`].
     pub(crate) fn of_source(source: usize, problems: &'a mut Problems) -> Self {
-        Self { origin: ReadFrom::Source(source), problems, hidden: Vec::new() }
+        Self { origin: ReadFrom::Source(source), problems, hidden: Vec::new(), is_broken: false }
     }
 
     /// A reader for an argument of the command line.
     pub(crate) fn of_flag(flag: &'static str, problems: &'a mut Problems) -> Self {
-        Self { origin: ReadFrom::Flag(flag), problems, hidden: Vec::new() }
+        Self { origin: ReadFrom::Flag(flag), problems, hidden: Vec::new(), is_broken: false }
     }
 
     /// Reads a whole file as `section`.
     pub(crate) fn document(&mut self, section: &'static Section, text: &str) -> Table {
         let (document, errors) = DeTable::parse_recoverable(text);
-        let is_broken = !errors.is_empty();
-        for error in errors {
-            let place = self.place(error.span().unwrap_or_default());
-            self.problems.error(&place, "", format!("not TOML: {}", error.message()));
+        self.is_broken = !errors.is_empty();
+        let errors: Vec<_> =
+            errors.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
+        let swallowed = swallowed_from(&errors);
+        for (span, message) in
+            errors.iter().filter(|(span, _)| swallowed.is_none_or(|from| span.start < from))
+        {
+            self.problems.error(&self.place(span.clone()), "", format!("not TOML: {message}"));
+        }
+        if let (Some(from), ReadFrom::Source(source)) = (swallowed, self.origin) {
+            let message = "not TOML: expected `,` or `]`: an array that begins before is not closed";
+            self.problems.error(&self.place(from..from + 1), "", message);
+            self.problems.ignore_from(source, from);
         }
         let place = self.place(0..0);
         let mut table = self.table(section, document.get_ref(), place, String::new());
-        if is_broken {
+        if self.is_broken {
             // Recovery may have lost tables, so an absent one proves nothing.
             table.wrong.extend(section.options.iter().map(|option| option.key));
         }
@@ -86,6 +97,7 @@ impl<'a> Reader<'a> {
             let read = raw.get(option.key).map(|value| self.value(&option.kind, value, key_path.clone()));
             wrong.extend(matches!(read, Some(None)).then_some(option.key));
             let node = match read {
+                None if matches!(option.preset, Preset::Required) && self.is_broken => None,
                 None if matches!(option.preset, Preset::Required) => {
                     self.problems.error(
                         &place,
@@ -177,6 +189,19 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Where an array should have ended that takes in the rest of the file: what is found from there on follows from that.
+fn swallowed_from(errors: &[(Range<usize>, &str)]) -> Option<usize> {
+    let is_open = errors.iter().any(|(_, message)| message.starts_with(UNCLOSED_ARRAY));
+    let first = errors
+        .iter()
+        .find(|(_, message)| message.starts_with(UNCLOSED_ARRAY) || message.starts_with(MISSING_COMMA));
+    first.filter(|_| is_open).map(|(span, _)| span.start)
+}
+
+/// As the parser says it; the array of a table header has another name there.
+const UNCLOSED_ARRAY: &str = "unclosed array,";
+const MISSING_COMMA: &str = "missing comma between array elements";
+
 /// What values of this kind look like, with the range.
 pub(crate) fn expectation(kind: &Kind) -> String {
     match kind {
@@ -246,7 +271,8 @@ fn preset(option: &'static Opt, path: String) -> Option<Node> {
     let Preset::Is(text) = option.preset else { return None };
     let value = DeValue::parse(text).expect("defaults in the option table are TOML");
     let mut problems = Problems::default();
-    let mut reader = Reader { origin: ReadFrom::Preset, problems: &mut problems, hidden: Vec::new() };
+    let mut reader =
+        Reader { origin: ReadFrom::Preset, problems: &mut problems, hidden: Vec::new(), is_broken: false };
     let node = reader.value(&option.kind, &value, path);
     debug_assert!(!problems.has_errors(), "the default of {} is out of its range", option.key);
     node

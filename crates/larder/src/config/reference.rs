@@ -20,11 +20,28 @@ pub(crate) fn markdown() -> String {
 pub(crate) fn limits_markdown() -> String {
     let mut page = String::from(LIMITS_PREFACE);
     write_limits(&mut page, &ROOT);
-    page.push_str(FIXED_LIMITS_PREFACE);
-    for (default, meaning) in admin_limits() {
-        let _ = writeln!(page, "| {default} | {meaning} |");
-    }
+    page.push_str("\n## Without a key\n");
+    write_fixed_limits(&mut page, "the admin API", admin_limits());
+    write_fixed_limits(&mut page, "the kv server", kv_limits());
     page
+}
+
+fn write_fixed_limits(page: &mut String, of: &str, limits: impl IntoIterator<Item = (String, &'static str)>) {
+    // Writing to a String can't fail.
+    let _ = write!(page, "\n| limit of {of} | what it bounds |\n|---|---|\n");
+    for (amount, meaning) in limits {
+        let _ = writeln!(page, "| {amount} | {meaning} |");
+    }
+}
+
+/// What the kv server allows besides.
+fn kv_limits() -> impl Iterator<Item = (String, &'static str)> {
+    let text = |amount| match amount {
+        kv::Amount::Count(count) => count.to_string(),
+        kv::Amount::Bytes(bytes) => format_size(bytes),
+        kv::Amount::Time(time) => format_duration(time),
+    };
+    kv::fixed_limits().into_iter().map(move |(amount, meaning)| (text(amount), meaning))
 }
 
 fn write_limits(page: &mut String, section: &'static Section) {
@@ -87,17 +104,10 @@ const NOT_LIMITS: [&str; 13] = [
 const LIMITS_PREFACE: &str = "# Limits
 
 Generated from the option table in `crates/larder/src/config/table/`; do not edit. Everything that can grow has a limit with a default. What they protect
-against stands in [security](../guide/security.md), ranges and details in [configuration](config.md).
+against is described in [security](../guide/security.md), ranges and details in [configuration](config.md).
 
 | key | default | what it bounds |
 |---|---|---|
-";
-
-const FIXED_LIMITS_PREFACE: &str = "
-## Without a key
-
-| limit of the admin API | what it bounds |
-|---|---|
 ";
 
 /// A JSON schema (2020-12) of the main file, for editors.
@@ -231,7 +241,7 @@ fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
 
 const PREFACE: &str = "# Configuration keys
 
-Generated from the option table in `crates/larder/src/config/table/`; do not edit. How to use them stands in the
+Generated from the option table in `crates/larder/src/config/table/`; do not edit. How to use them is described in the
 [guide](../guide/configuration.md); `config.schema.json` beside this page is the same for editors.
 
 The file is TOML. Sizes are a number of bytes, or text with a unit in any case, by the rule of Redis: `kb` or `KiB`, `mb` or `MiB`, `gb` or `GiB`,
@@ -258,6 +268,7 @@ mod tests {
             "| `kv.limits.clients_max` | `10000` | ",
             "| `site.timeouts.total` | no limit | ",
             "| 64 | Connections to a listener of the admin API",
+            "| 1KiB | The text that `CONFIG SET` gives",
         ] {
             assert!(page.contains(row), "{row}: {page}");
         }

@@ -110,11 +110,12 @@ fn mebibytes(bytes: u64) -> String {
     format!("{}MiB", bytes >> 20)
 }
 
-/// One for each client; listeners, logs and the admin API beside them.
+/// One for each client; those that are over and have not read their last reply, listeners, logs and the admin API beside them.
 fn files(needs: &Needs) -> u64 {
-    needs.clients_max + FILES_BESIDE
+    needs.clients_max + (needs.clients_max / 8).min(LEAVING) + FILES_BESIDE
 }
 
+const LEAVING: u64 = 1024;
 const FILES_BESIDE: u64 = 128;
 /// What the listeners ask for.
 const BACKLOG: u64 = 4096;

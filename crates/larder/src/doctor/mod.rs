@@ -17,7 +17,7 @@ use crate::output;
 use checks::Finding;
 use facts::Facts;
 
-/// Tell which settings of this system hold the server for clients of Redis back
+/// Tell which settings of this system hold the server for Redis clients back
 ///
 /// Prints each setting with what is there and, where it should be another, what to set and why. Changes nothing. Exit status 1 if there
 /// is anything to set.

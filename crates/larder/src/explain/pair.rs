@@ -116,7 +116,13 @@ impl Pair<'_> {
         } else {
             "the stored response is for other requests (Vary)"
         };
-        findings.push(explain::mismatch(Told::new("select", says, section), &nominated, &captured, again));
+        findings.push(explain::mismatch(
+            Told::new("select", says, section),
+            &nominated,
+            &captured,
+            again,
+            self.rules,
+        ));
         if fits { Selected::Yes } else { Selected::No }
     }
 }

@@ -9,6 +9,8 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
+const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -16,22 +18,54 @@ pub(crate) struct Http2 {
     stream: TcpStream,
     next_id: u32,
     open: bool,
+    /// What the other side has room for, of all streams.
+    credit: i64,
+}
+
+/// What a client lets the other side send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Windows {
+    AsTheyBegin,
+    Widest,
+    /// Nothing of any response.
+    Closed,
 }
 
 impl Http2 {
     #[track_caller]
     pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self::connect_with(address, Windows::AsTheyBegin)
+    }
+
+    #[track_caller]
+    pub(crate) fn connect_with(address: SocketAddr, windows: Windows) -> Self {
         let stream = TcpStream::connect(address).expect("somebody listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("the deadline is not zero");
         stream.set_nodelay(true).expect("a TCP socket has this option");
-        let mut client = Self { stream, next_id: 1, open: true };
+        let mut client = Self { stream, next_id: 1, open: true, credit: 65_535 };
         client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("it reads");
-        client.frame(SETTINGS, 0, 0, b"");
+        match windows {
+            Windows::AsTheyBegin => client.frame(SETTINGS, 0, 0, b""),
+            Windows::Closed => client.frame(SETTINGS, 0, 0, b"\x00\x04\x00\x00\x00\x00"),
+            Windows::Widest => {
+                client.frame(SETTINGS, 0, 0, b"\x00\x04\x7f\xff\xff\xff");
+                client.frame(WINDOW_UPDATE, 0, 0, b"\x7f\x00\x00\x00");
+            }
+        }
         client
     }
 
     /// The head of a request on a stream of its own, whose end is still to come.
     pub(crate) fn request(&mut self, method: &str, path: &str) -> &mut Self {
+        self.head(method, path, END_HEADERS)
+    }
+
+    /// A request without content, on a stream of its own.
+    pub(crate) fn get(&mut self, path: &str) -> &mut Self {
+        self.head("GET", path, END_HEADERS | END_STREAM)
+    }
+
+    fn head(&mut self, method: &str, path: &str, flags: u8) -> &mut Self {
         // The static table of RFC 7541 has these: `:method`, `:scheme: http`, `:path` by name, `:authority` by name.
         let mut block = vec![if method == "POST" { 0x83 } else { 0x82 }, 0x86, 0x04];
         block.push(u8::try_from(path.len()).expect("a short path"));
@@ -39,15 +73,39 @@ impl Http2 {
         block.extend_from_slice(b"\x01\x01a");
         let id = self.next_id;
         self.next_id += 2;
-        self.frame(HEADERS, END_HEADERS, id, &block);
+        self.frame(HEADERS, flags, id, &block);
         self
     }
 
     /// Content of the last request.
     pub(crate) fn data(&mut self, content: &[u8]) -> &mut Self {
         let id = self.next_id - 2;
+        self.credit -= content.len() as i64;
         self.frame(DATA, 0, id, content);
         self
+    }
+
+    /// The same, as soon as the other side has room for it beside what all other streams have sent.
+    #[track_caller]
+    pub(crate) fn data_within_window(&mut self, content: &[u8]) -> &mut Self {
+        for piece in content.chunks(16_384) {
+            while self.credit < piece.len() as i64 {
+                self.read_frame();
+            }
+            self.data(piece);
+        }
+        self
+    }
+
+    /// The first byte of the header section of the next response: 0x88 is 200.
+    #[track_caller]
+    pub(crate) fn response_begins_with(&mut self) -> u8 {
+        loop {
+            let (kind, _, payload) = self.read_frame();
+            if kind == HEADERS {
+                return payload[0];
+            }
+        }
     }
 
     /// The end of the last request.
@@ -87,6 +145,14 @@ impl Http2 {
         let bytes = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let mut payload = vec![0; bytes];
         self.stream.read_exact(&mut payload).expect("the rest of a frame");
+        // Its windows are as wide as its settings say from the acknowledgement on.
+        if head[3] == SETTINGS && head[4] & ACK == 0 {
+            self.frame(SETTINGS, ACK, 0, b"");
+        }
+        if head[3] == WINDOW_UPDATE && head[5..] == [0; 4] {
+            let more = payload[..].try_into().map(u32::from_be_bytes).expect("four bytes");
+            self.credit += i64::from(more);
+        }
         (head[3], head[4], payload)
     }
 

@@ -148,12 +148,13 @@ impl Trial {
         );
         let larder = Setup::config(env!("CARGO_BIN_EXE_larder"), &config).start();
         let users: Vec<User> = (0..self.users).map(User::number).collect();
-        let mut clients: Vec<Client> = (0..self.burst).map(|_| larder.client()).collect();
-        clients.iter_mut().for_each(|client| client.wait_at_most(PATIENCE));
         let mut outcome = Outcome::default();
         for round in 0..self.rounds {
             health.store(round % HEALTH.len(), Relaxed);
             for style in 0..STYLES.len() {
+                // Kept from burst to burst, one that was soon answered could wait longer than `limits.idle_timeout`.
+                let mut clients: Vec<Client> = (0..self.burst).map(|_| larder.client()).collect();
+                clients.iter_mut().for_each(|client| client.wait_at_most(PATIENCE));
                 let users = users.iter().cycle().skip((round + style) * self.burst).take(self.burst);
                 let visit = Visit { style, round };
                 visit.together(clients.iter_mut().zip(users).collect(), &mut outcome);

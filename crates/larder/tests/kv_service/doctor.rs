@@ -28,7 +28,7 @@ fn each_setting_has_a_line() {
 #[test]
 fn too_few_open_files_are_told() {
     let (text, is_well) = doctor(256);
-    assert!(text.contains("SET   open files (ulimit -n, LimitNOFILE=) = 256: set at least 10128"), "{text}");
+    assert!(text.contains("SET   open files (ulimit -n, LimitNOFILE=) = 256: set at least 11152"), "{text}");
     assert!(!is_well);
 }
 
@@ -39,7 +39,7 @@ fn the_server_warns_when_it_starts() {
     let kv = KvSetup::of(limited).start("");
     wait::until_true("it warns", || {
         let log = kv.service.stderr();
-        log.lines().any(|line| line.contains("WARN") && line.contains("open files") && line.contains("10128"))
+        log.lines().any(|line| line.contains("WARN") && line.contains("open files") && line.contains("11152"))
     });
 }
 

@@ -127,6 +127,29 @@ fn metrics_have_the_names_of_the_predecessor_beside_ours() {
     assert!(metric(address, "exposer_request_latencies_count") > scrapes);
 }
 
+/// Metrics were asked for, and nothing that changes anything.
+#[test]
+fn metrics_bring_no_admin_api_with_them() {
+    let port = Port::reserve();
+    let (folder, number) = (tempfile::tempdir().expect("a folder"), port.address().port().to_string());
+    let mut command = Command::new(LARDER);
+    command.args(["kv", "--environment", "poor-man-s-cache"]).env("SERVER_PORT", "0");
+    command.env("METRICS_HOST", "127.0.0.1").env("METRICS_PORT", &number);
+    let mut service = testkit::Service::start(&mut command, folder.path(), "kv");
+    testkit::wait::until_true("it is ready", || {
+        service.assert_runs();
+        service.stderr().contains("probes and metrics")
+    });
+    let ask = |line: &str| {
+        let mut client = Client::connect(port.address());
+        client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        client.response().status()
+    };
+    assert_eq!(["GET /live", "GET /ready", "GET /metrics"].map(ask), [200, 200, 200]);
+    assert_eq!(["GET /", "POST /reload", "POST /purge"].map(ask), [404, 404, 404]);
+    assert!(!service.stderr().contains("admin API"), "{}", service.stderr());
+}
+
 #[test]
 fn perf_tells_what_commands_cost() {
     let kv = KvService::start(LARDER, UNIT_SEPARATOR);

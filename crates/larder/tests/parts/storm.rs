@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use testkit::{End, Exchange, Larder, Random, Response, ScriptedOrigin, Setup};
+use testkit::{End, Exchange, Larder, Random, Response, ScriptedOrigin, Setup, wait};
 
 use super::part_of;
 
@@ -37,6 +37,9 @@ impl Storm {
         let served = Arc::clone(&storm);
         let origin = ScriptedOrigin::start(move |exchange| served.answer(exchange));
         let larder = Setup::origin(binary, &origin.url()).start();
+        // A part is there first, so that somebody has to be given what is missing, in whatever order clients come.
+        let part = "Range: bytes=100-199\r\n";
+        wait::until_true("a part is stored", || larder.ask("GET", "/", part).is_hit());
         let (storm, larder) = (&storm, &larder);
         thread::scope(|scope| {
             let clients: Vec<_> =

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::resp::Protocol;
 
-use super::super::ExperimentError;
+use super::super::findings::ExperimentError;
 use super::super::stage::{Server, Stage, free_address, program};
 
 /// A server, and how it is spoken to.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::resp::Protocol;
 use crate::result::Expectation;
 
-use super::super::ExperimentError;
+use super::super::findings::ExperimentError;
 use super::super::stage::io_error;
 use super::contender::Contender;
 

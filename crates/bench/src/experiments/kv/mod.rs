@@ -10,42 +10,12 @@ mod contender;
 mod documents;
 mod suite;
 
+use super::findings::{ExperimentError, Findings};
+use super::settings::{Servers, Suites, Ways};
 use super::stage::{Server, Stage};
-use super::{ExperimentError, Findings};
 
 use contender::Contender;
 use suite::{SUITES, Suite, Way};
-
-/// Which of the suites are to run, and on whom.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Suites {
-    pub ways: Ways,
-    /// Commands in a batch; none for those of the published figures.
-    pub batch: Option<usize>,
-    pub servers: Servers,
-}
-
-/// How commands are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ways {
-    #[default]
-    All,
-    /// One by one on connections that stay.
-    OneByOne,
-    Batches,
-}
-
-/// Who is asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Servers {
-    #[default]
-    All,
-    /// Larder in the protocol of poor-man-s-cache.
-    Text,
-    /// Larder as clients of Redis speak to it.
-    Resp,
-    Redis,
-}
 
 impl Suites {
     fn contenders(self) -> Vec<Contender> {

@@ -1,11 +1,11 @@
 //! A part of the suite: its load, and what came of it in the words of its own test.
 
 use crate::resp::{self, Choice, Pace, Preload, RespLoad, Reuse, Until, Values, Workload};
-use crate::result::{Expectation, Run};
+use crate::result::{Expectation, NOT_JUDGED, Run};
 use crate::server::ServerProbe;
 use crate::told::Told;
 
-use super::super::ExperimentError;
+use super::super::findings::ExperimentError;
 use super::super::stage::{Server, Stage};
 use super::contender::Contender;
 
@@ -140,7 +140,7 @@ pub(super) fn beside_redis(suite: &Suite, larder: &Run, redis: &Run) -> Expectat
     );
     if larder.elapsed_s.min(redis.elapsed_s) < JUDGED_FROM_S {
         let measured =
-            format!("{rates}; not judged, a run was shorter than {JUDGED_FROM_S} s: ask for more with -n");
+            format!("{NOT_JUDGED}, a run was shorter than {JUDGED_FROM_S} s: ask for more with -n; {rates}");
         return Expectation { what, measured, holds: !has_failed };
     }
     let by_rate = larder.requests_per_s / redis.requests_per_s;

@@ -1,8 +1,8 @@
 //! Bars side by side: one for each run.
 
 use super::font;
+use super::measures::{MARGIN, TEXT_SIZE};
 use super::scene::{Anchor, Colour, Label, Scene, Shape, Weight};
-use super::{MARGIN, TEXT_SIZE};
 use crate::report::figures::Bar;
 
 const ROW: f64 = 28.0;

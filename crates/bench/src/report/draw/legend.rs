@@ -1,8 +1,8 @@
 //! The legend, above the data and never over it.
 
 use super::font;
+use super::measures::{MARGIN, TEXT_SIZE};
 use super::scene::{Anchor, Colour, Dash, Label, Line, Scene, Spot, Weight};
-use super::{MARGIN, TEXT_SIZE};
 
 const SAMPLE: f64 = 26.0;
 const GAP: f64 = 7.0;

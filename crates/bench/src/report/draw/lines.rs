@@ -1,9 +1,10 @@
 //! Lines with ribbons over two axes.
 
 use super::axis::{Fit, Scaled, Tick};
+use super::font;
 use super::legend::{self, Entry};
+use super::measures::{MARGIN, TEXT_SIZE};
 use super::scene::{Anchor, Colour, Dash, Label, Line, Scene, Seen, Shape, Spot, Weight};
-use super::{MARGIN, TEXT_SIZE, font};
 use crate::report::figures::{Curve, Figure};
 use crate::report::number::significant;
 use crate::result::{Point, Scale};

@@ -7,6 +7,7 @@ mod bars;
 mod font;
 mod legend;
 mod lines;
+mod measures;
 mod png;
 mod scene;
 mod svg;
@@ -16,6 +17,7 @@ pub(super) use scene::{Colour, Dash};
 pub(super) use svg::svg;
 
 use super::figures::{Content, Figure};
+use measures::MARGIN;
 use scene::{Anchor, Label, Scene, Weight};
 
 /// Width of a chart, in the units of SVG.
@@ -35,9 +37,7 @@ impl Width {
     }
 }
 
-const MARGIN: f64 = 18.0;
 const TITLE_SIZE: f64 = 17.0;
-const TEXT_SIZE: f64 = 13.0;
 
 /// The shapes of `figure`.
 pub(super) fn scene(figure: &Figure, width: Width) -> Scene {

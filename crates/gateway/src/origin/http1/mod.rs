@@ -18,6 +18,7 @@ use http1::{
     ResponseReader, TransferCoding,
 };
 
+use super::binding::Binding;
 use super::body::{BodyFraming, OriginBody};
 use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Processing};
@@ -53,6 +54,7 @@ struct Conversation {
     reader: ResponseReader,
     asked: Asked,
     content: Content,
+    binding: Binding,
 }
 
 /// The content of a request, as an origin may see it.
@@ -115,6 +117,7 @@ pub(super) async fn exchange(
         reader: ResponseReader::default(),
         asked: if head.method == http::Method::HEAD { Asked::Head } else { Asked::Content },
         content: Content::of(head),
+        binding: head.binding,
     };
     let possible = |error| Failure { error, body: None, processing: Processing::Possible };
     match waiting.head(&mut conversation).await {
@@ -235,8 +238,10 @@ impl Received {
         }
     }
 
-    fn reuse(&self, exchange: &Exchange, content: Content, sent: Option<Sent>) -> Reuse {
-        if content.may_be_unread(self.status, sent) {
+    fn reuse(&self, exchange: &Exchange, asked: (Content, Binding), sent: Option<Sent>) -> Reuse {
+        let (content, binding) = asked;
+        let is_bound = [binding, Binding::of_response(&self.fields)].contains(&Binding::Exchange);
+        if is_bound || content.may_be_unread(self.status, sent) {
             return Reuse::Forbidden;
         }
         match (self.coding, exchange.keep_alive(), self.persistence, sent) {
@@ -270,9 +275,9 @@ fn upgrade(status: StatusCode, head: &ResponseHead<'_, '_>) -> Option<Vec<u8>> {
 
 /// Goes on with the body.
 fn accept(received: Received, conversation: Conversation, exchange: Exchange) -> Box<OriginResponse> {
-    let Conversation { mut connection, sending, content, .. } = conversation;
+    let Conversation { mut connection, sending, content, binding, .. } = conversation;
     let sent = sending.outcome();
-    let reuse = received.reuse(&exchange, content, sent);
+    let reuse = received.reuse(&exchange, (content, binding), sent);
     // The rest of the request goes on whether somebody reads the response or not.
     if sent.is_none() {
         connection.share(sending);

@@ -11,10 +11,12 @@ use super::request_body::{BodyPump, Pumped};
 use super::response::{BodyFraming, Chunk, Http1Head, Wanted, write_framing};
 use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use crate::account::{self, Delivered};
+use crate::client::Client;
 use crate::exchange::Plan;
 use crate::head::OwnedRequest;
 use crate::reply::{Body, BrokenBody, PieceMax, Reply};
 use crate::server::at_once;
+use crate::server::readers::WaitingReader;
 use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Stream, WireError};
 use crate::worker::Live;
@@ -140,20 +142,26 @@ impl<'a, S: Stream> Delivery<'a, S> {
 
     async fn send(&mut self, data: &Slice, framing: BodyFraming, body: &mut Body) -> Result<(), WireError> {
         let connection = &mut *self.connection;
-        let worker = &connection.worker;
-        let limits = connection.live.config.limits.write_pace();
+        let (worker, live) = (&connection.worker, &connection.live);
+        let limits = live.config.limits.write_pace();
         let mut chunk_head = [0; 18];
         let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
+        let request = self.request;
+        let before_waiting = || {
+            body.wait_for_client(worker);
+            let client = Client::of_request(request, &live.config.trusted_proxies);
+            Some(worker.shared.readers.wait(client?, body.held()?))
+        };
         match (data.in_place(), data.file()) {
             (Some(bytes), _) => {
                 let parts = [&connection.out, chunk.head, bytes, chunk.end];
-                unless_at_once(connection.wire.write_all(&parts, limits), || body.wait_for_client(worker))
-                    .await?;
+                unless_at_once(connection.wire.write_all(&parts, limits), before_waiting).await?;
                 connection.out.clear();
             }
             (None, Some(file)) => {
                 connection.out.extend_from_slice(chunk.head);
-                connection.wire.send_file(&connection.out, file, limits).await?;
+                let write = connection.wire.send_file(&connection.out, file, limits);
+                unless_at_once(write, before_waiting).await?;
                 connection.out.clear();
                 connection.out.extend_from_slice(chunk.end);
             }
@@ -243,14 +251,21 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 }
 
-/// Carries a write out; where it has to wait for the client, something else is done first.
-async fn unless_at_once<T>(write: impl Future<Output = T>, before_waiting: impl FnOnce()) -> T {
+/// Carries a write out. Where it has to wait for the client, something else is done first, and others may take what is held.
+async fn unless_at_once<'a>(
+    write: impl Future<Output = Result<(), WireError>>,
+    before_waiting: impl FnOnce() -> Option<WaitingReader<'a>>,
+) -> Result<(), WireError> {
     let mut write = pin!(write);
     if let Some(written) = at_once(write.as_mut()).await {
         return written;
     }
-    before_waiting();
-    write.await
+    let Some(reader) = before_waiting() else { return write.await };
+    tokio::select! {
+        biased;
+        written = write => written,
+        () = reader.dismissed() => Err(WireError::Dismissed),
+    }
 }
 
 fn moved(data: Result<Option<Slice>, BrokenBody>) -> Moved {
@@ -292,7 +307,8 @@ impl<S: Stream> Connection<S> {
     pub(super) async fn client_gave_up(&mut self, plan: &Plan) {
         let may_be_there = matches!(self.input_ended().await, WireError::Closed);
         if may_be_there || plan.facts.method == MethodClass::Unsafe {
-            plan.site.origin.place_wanted(plan.client()).await;
+            // On the heap: hardly any client goes, and each request would need room for this.
+            Box::pin(plan.site.origin.place_wanted(plan.client())).await;
         }
     }
 

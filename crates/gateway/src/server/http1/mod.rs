@@ -125,9 +125,11 @@ impl<S: Stream> Connection<S> {
                 self.wire.close(self.farewell()).await;
             }
             Err(error) => {
-                // Only a write that waits too long ends so: reads have answers of their own.
-                if matches!(error, WireError::TimedOut) {
-                    self.worker.recorder.client_error("write-timeout");
+                match error {
+                    // Only a write that waits too long ends so: reads have answers of their own.
+                    WireError::TimedOut => self.worker.recorder.client_error("write-timeout"),
+                    WireError::Dismissed => self.worker.recorder.client_error("memory-share"),
+                    WireError::Closed | WireError::Io(_) => {}
                 }
                 tracing::debug!(client = %self.client.peer.address, %error, "connection ended");
             }
@@ -205,7 +207,9 @@ impl<S: Stream> Connection<S> {
         {
             return Ok(Turn::Refuse(too_large(self.live.config.limits.body_bytes_max)));
         }
-        let request = request_head(&head, &self.client);
+        let completed = completed_path(&head);
+        let path_and_query = completed.as_deref().unwrap_or(head.path_and_query);
+        let request = request_head(&head, path_and_query, &self.client);
         let step = exchange::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
         let head_bytes = head.bytes;
         // Used where it stands: to move a reply is a part of what a hit costs.
@@ -453,12 +457,22 @@ fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     }
 }
 
-fn request_head<'a>(head: &http1::Head<'a, 'a>, client: &'a ClientEnd) -> RequestHead<'a> {
+/// The target with its path, where a target in absolute-form had none before its query.
+//= RFC 9110 section 4.2.3: http(s) normalization and comparison
+fn completed_path(head: &http1::Head<'_, '_>) -> Option<String> {
+    head.path_and_query.starts_with('?').then(|| format!("/{}", head.path_and_query))
+}
+
+fn request_head<'a>(
+    head: &http1::Head<'a, 'a>,
+    path_and_query: &'a str,
+    client: &'a ClientEnd,
+) -> RequestHead<'a> {
     RequestHead {
         method: head.method,
         scheme: way::scheme(client.peer, head.fields),
         authority: head.authority.as_str(),
-        path_and_query: head.path_and_query,
+        path_and_query,
         version: match head.version {
             WireVersion::Http10 => Version::Http10,
             WireVersion::Http11 => Version::Http11,

@@ -11,6 +11,8 @@
 //! | streams that are reset at once (rapid reset) | [`Resets`], and `h2` for those that were not accepted yet |
 //! | frames that make the server reset streams | `http2_resets_max` |
 //! | endless header sections (CONTINUATION flood) | `head_bytes_max`: 431, several times that: the connection |
+//! | uploads that the origin does not take | their window, and the memory budget: 503 |
+//! | open windows and a socket that is not read | `http2_send_buffer_bytes_max` for the connection, in the memory budget: [`send_memory`] |
 //! | a closed flow-control window | `write_timeout` in [`stream`]; the data waits at its source |
 //! | bytes left in the socket | `write_timeout` in [`stall`] |
 //! | silence | `head_read_timeout` for the preface, `idle_timeout` without a stream; PING doesn't count |
@@ -20,6 +22,7 @@ mod prepared;
 mod request;
 mod request_body;
 mod response;
+mod send_memory;
 mod stall;
 mod stream;
 #[cfg(test)]
@@ -42,6 +45,7 @@ use self::cork::{Cork, Corked};
 use self::request::Stage;
 use self::request_body::BodyPump;
 use self::response::Wanted;
+use self::send_memory::SendMemory;
 use self::stall::StallGuard;
 use self::stream::{Exchange, Responder};
 use super::deadline::Deadline;
@@ -57,9 +61,8 @@ use crate::worker::{Live, Worker};
 /// What a client may send of one request body before the origin has taken any of it. It is memory that a slow
 /// origin makes the gateway hold, so it's about what a path of 20 ms and 100 Mbit/s has in flight, not more.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// The same for all streams of a connection: four uploads at full speed, however many streams there are. It's
-/// credit, not a buffer: a connection without uploads holds nothing for it.
-const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// RFC 9113 section 6.9.1.
+const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// How long a client may take to notice that the connection ends, once it has no streams.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -89,7 +92,7 @@ fn builder(limits: &ClientLimits) -> Builder {
     let mut builder = Builder::new();
     builder
         .initial_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_connection_window_size(connection_window_bytes(limits))
         .max_concurrent_streams(limits.http2_streams_max)
         .max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX))
         .max_send_buffer_size(limits.http2_send_buffer_bytes_max.min(u32::MAX as usize))
@@ -99,6 +102,12 @@ fn builder(limits: &ClientLimits) -> Builder {
         // their way to them must not end the connection.
         .max_concurrent_reset_streams(limits.http2_streams_max as usize);
     builder
+}
+
+/// All streams may be full, and none keeps another from being read: behind a balancer they are many clients'. It's credit, not
+/// a buffer; what fills it is charged to the budget ([`request_body`]).
+fn connection_window_bytes(limits: &ClientLimits) -> u32 {
+    STREAM_WINDOW_BYTES.saturating_mul(limits.http2_streams_max).min(WINDOW_BYTES_MAX)
 }
 
 struct Connection<S> {
@@ -115,6 +124,7 @@ struct Connection<S> {
     key: Vec<u8>,
     answered: u64,
     seat: Arc<Seat>,
+    memory: Arc<SendMemory>,
 }
 
 /// Whether new requests are wanted.
@@ -150,6 +160,7 @@ impl<S: Stream + 'static> Connection<S> {
         let idle = IdleClock::new(limits.idle_timeout);
         // A client may cancel everything that it has asked for, once; a habit of it is an attack.
         let resets = Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max));
+        let memory = SendMemory::new(worker.shared.memory.budget(), limits.http2_send_buffer_bytes_max);
         Self {
             h2,
             cork,
@@ -162,6 +173,7 @@ impl<S: Stream + 'static> Connection<S> {
             key: Vec::new(),
             answered: 0,
             seat,
+            memory,
         }
     }
 
@@ -239,7 +251,7 @@ impl<S: Stream + 'static> Connection<S> {
         if self.answered >= self.live.config.limits.requests_per_connection_max && self.phase == Phase::Open {
             self.leave();
         }
-        let responder = Responder::new(respond, &self.worker, &self.live, &self.client);
+        let responder = Responder::new(respond, &self.worker, &self.live, &self.client, &self.memory);
         self.answer(request, responder);
     }
 
@@ -262,7 +274,8 @@ impl<S: Stream + 'static> Connection<S> {
         match exchange::begin(&self.worker, &self.live, &head, &mut self.key, Instant::now()) {
             Step::Reply(reply) => self.reply(reply, &head, responder),
             Step::Forward(plan) => {
-                let (pump, body) = BodyPump::start(body, plan.request().content, &self.live);
+                let budget = self.worker.shared.memory.budget();
+                let (pump, body) = BodyPump::start(body, plan.request().content, limits, budget);
                 let resets = Arc::clone(&self.resets);
                 drop(tokio::spawn(Exchange { responder, plan, pump, resets }.run(body)));
             }

@@ -2,23 +2,26 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
+use store::{Budget, Charge, OverBudget};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::request::too_large;
 use super::response;
+use crate::config::ClientLimits;
 use crate::head::Content;
-use crate::origin::{RequestBody, RequestBodySender};
+use crate::origin::{RequestBody, RequestBodySender, Room, UNCHARGED_PIECE_BYTES_MAX};
 use crate::respond::Problem;
 use crate::server::pace::{Pace, PaceLimits};
-use crate::worker::Live;
 
-/// Pieces of a request body between client and origin. Each is at most a frame (16 KiB).
-const REQUEST_PIECES_MAX: usize = 4;
+/// Pieces of a request body between client and origin. Each is at most a frame (16 KiB); what waits beyond is charged.
+const REQUEST_PIECES_MAX: usize = 1;
+const PIECE_BYTES_MAX: usize = 16 * 1024;
 
 /// Why a request body can't be read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,25 +42,50 @@ pub(super) struct BodyPump {
 
 struct Reader {
     stream: RecvStream,
+    /// Whether all of it has arrived.
+    has_ended: bool,
+    held: Held,
     bytes_max: u64,
     limits: PaceLimits,
     pace: Pace,
     received_bytes: Arc<AtomicU64>,
 }
 
+/// What has arrived of a body and the origin has not taken, in one place: frames may be of one byte. It is taken from `h2`,
+/// where nobody counts it, and charged; the client's window bounds it.
+struct Held {
+    bytes: BytesMut,
+    charge: Option<Charge>,
+    budget: Arc<Budget>,
+}
+
+enum Step {
+    /// The origin's side has taken a piece of so many bytes.
+    Taken(usize),
+    Arrived(Result<Option<Bytes>, BodyProblem>),
+    /// The rest isn't needed; the stream is reset once the response is complete.
+    NotNeeded,
+}
+
 impl BodyPump {
     /// Starts to move the body; nothing is started where there is none.
-    pub(super) fn start(stream: RecvStream, content: Content, live: &Live) -> (Self, RequestBody) {
+    pub(super) fn start(
+        stream: RecvStream,
+        content: Content,
+        limits: &ClientLimits,
+        budget: &Arc<Budget>,
+    ) -> (Self, RequestBody) {
         let length = match content {
             Content::None | Content::Length(0) => return (Self::idle(), RequestBody::Empty),
             Content::Length(bytes) => Some(bytes),
             Content::Unknown => None,
         };
         let (sender, body) = RequestBody::channel(REQUEST_PIECES_MAX, length);
-        let limits = &live.config.limits;
         let received_bytes = Arc::<AtomicU64>::default();
         let reader = Reader {
             stream,
+            has_ended: false,
+            held: Held { bytes: BytesMut::new(), charge: None, budget: Arc::clone(budget) },
             bytes_max: limits.body_bytes_max,
             limits: limits.body_pace(),
             pace: Pace::default(),
@@ -105,23 +133,22 @@ impl Drop for BodyPump {
 
 impl Reader {
     async fn run(mut self, mut sender: RequestBodySender) -> Result<(), (BodyProblem, RequestBodySender)> {
-        loop {
-            let data = tokio::select! {
-                data = self.data() => data,
-                // The rest isn't needed; the stream is reset once the response is complete.
-                () = sender.closed() => return Ok(()),
+        while !self.has_ended || !self.held.bytes.is_empty() {
+            let taken = match self.step(&mut sender).await {
+                Step::Taken(bytes) => bytes,
+                Step::NotNeeded => return Ok(()),
+                Step::Arrived(Ok(Some(data))) => match self.held.pass(&data, &mut sender) {
+                    Ok(taken) => taken,
+                    Err(OverBudget { .. }) => return Err((BodyProblem::Refused(no_memory()), sender)),
+                },
+                Step::Arrived(Ok(None)) => {
+                    self.has_ended = true;
+                    0
+                }
+                Step::Arrived(Err(problem)) => return Err((problem, sender)),
             };
-            let data = match data {
-                Ok(Some(data)) => data,
-                Ok(None) => break,
-                Err(problem) => return Err((problem, sender)),
-            };
-            let bytes = data.len();
-            if sender.send_data(data).await.is_err() {
-                return Ok(());
-            }
             // The window opens as the origin takes the data, not as it arrives.
-            if self.stream.flow_control().release_capacity(bytes).is_err() {
+            if self.stream.flow_control().release_capacity(taken).is_err() {
                 return Err((BodyProblem::ClientLeft, sender));
             }
         }
@@ -134,24 +161,89 @@ impl Reader {
         }
     }
 
-    async fn data(&mut self) -> Result<Option<Bytes>, BodyProblem> {
+    async fn step(&mut self, sender: &mut RequestBodySender) -> Step {
+        let (waits, held) = (!self.held.bytes.is_empty(), &mut self.held);
+        // A client whose window the origin keeps closed is not late.
+        let patience = if waits { Duration::MAX } else { self.pace.patience(self.limits) };
         let since = Instant::now();
-        let data = match timeout(self.pace.patience(self.limits), self.stream.data()).await {
-            Err(_) => {
-                let problem =
-                    Problem::new(408, "request-body-timeout", "the request body did not arrive in time");
-                return Err(BodyProblem::Refused(problem));
-            }
-            Ok(None) => return Ok(None),
-            Ok(Some(Err(_))) => return Err(BodyProblem::ClientLeft),
-            Ok(Some(Ok(data))) => data,
+        let arrived = tokio::select! {
+            biased;
+            room = sender.room(), if waits => return room.map_or(Step::NotNeeded, |room| Step::Taken(held.fill(room))),
+            arrived = timeout(patience, self.stream.data()), if !self.has_ended => arrived,
+            () = sender.closed() => return Step::NotNeeded,
         };
-        self.pace.waited(since.elapsed(), data.len() as u64, self.limits);
-        let received =
-            self.received_bytes.fetch_add(data.len() as u64, Ordering::Relaxed) + data.len() as u64;
+        let waited = if waits { Duration::ZERO } else { since.elapsed() };
+        Step::Arrived(match arrived {
+            Err(_) => Err(BodyProblem::Refused(Problem::new(
+                408,
+                "request-body-timeout",
+                "the request body did not arrive in time",
+            ))),
+            Ok(None) => Ok(None),
+            Ok(Some(Err(_))) => Err(BodyProblem::ClientLeft),
+            Ok(Some(Ok(data))) => self.received(data, waited),
+        })
+    }
+
+    fn received(&mut self, data: Bytes, waited: Duration) -> Result<Option<Bytes>, BodyProblem> {
+        let bytes = data.len() as u64;
+        self.pace.waited(waited, bytes, self.limits);
+        let received = self.received_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if received > self.bytes_max {
             return Err(BodyProblem::Refused(too_large(self.bytes_max)));
         }
         Ok(Some(data))
     }
+}
+
+impl Held {
+    /// Hands data over if there is room and nothing before it, and keeps it otherwise. How much was handed over.
+    fn pass(&mut self, data: &[u8], sender: &mut RequestBodySender) -> Result<usize, OverBudget> {
+        if self.bytes.is_empty()
+            && let Some(room) = sender.room_at_once()
+        {
+            room.fill(self.piece(data));
+            return Ok(data.len());
+        }
+        self.bytes.extend_from_slice(data);
+        self.charge()?;
+        Ok(0)
+    }
+
+    /// Memory is had in larger steps than data comes.
+    fn charge(&mut self) -> Result<(), OverBudget> {
+        let bytes = self.bytes.capacity();
+        match &mut self.charge {
+            None if bytes < UNCHARGED_PIECE_BYTES_MAX => {}
+            None => self.charge = Some(self.budget.reserve(bytes)?),
+            Some(charge) if bytes <= charge.bytes() => {}
+            Some(charge) => charge.grow(bytes - charge.bytes())?,
+        }
+        Ok(())
+    }
+
+    /// Hands the next piece over.
+    fn fill(&mut self, room: Room<'_>) -> usize {
+        let bytes = self.bytes.len().min(PIECE_BYTES_MAX);
+        room.fill(self.piece(&self.bytes[..bytes]));
+        self.bytes.advance(bytes);
+        if self.bytes.is_empty() {
+            self.bytes = BytesMut::new();
+            self.charge = None;
+        }
+        bytes
+    }
+
+    /// A piece that the origin's side has as long as it wants. Copied: as a part of a larger buffer it would keep all of it.
+    fn piece(&self, data: &[u8]) -> Bytes {
+        let copy = Bytes::copy_from_slice(data);
+        match self.budget.reserve(copy.len()) {
+            Ok(charge) => charge.hold(copy),
+            Err(OverBudget { .. }) => copy,
+        }
+    }
+}
+
+fn no_memory() -> Problem {
+    Problem::new(503, "upload-memory", "there is no memory for what the origin leaves of uploads")
 }

@@ -1,31 +1,34 @@
 //! The response side of one stream.
 //!
-//! Data is handed to `h2` only as far as the client's windows and the send buffer have room; the rest waits where it
-//! comes from: in the store, in a fill, in the origin's socket. A body that breaks off ends in RST_STREAM, never in
+//! Data is handed to `h2` only as far as the client's windows and the send buffer have room, and is not read from a file
+//! before; the rest waits where it comes from: in the store, in a fill, in the origin's socket. A body that breaks off ends in RST_STREAM, never in
 //! END_STREAM.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::HeaderMap;
+use store::Slice;
 use tokio::time::{Instant, timeout};
 
 use super::Resets;
 use super::prepared;
 use super::request_body::{BodyProblem, BodyPump};
 use super::response::{self, Follows, Http2Head, Wanted, follows};
+use super::send_memory::{Counted, SendMemory};
 use crate::account::{self, Delivered, Sent};
+use crate::client::Client;
 use crate::config::ErrorExposure;
 use crate::exchange::{self, Awaited, Coming, Interims, Plan};
 use crate::head::{ClientEnd, OwnedRequest};
 use crate::origin::RequestBody;
-use crate::reply::{Body, HeadSink, Length, Reply};
+use crate::reply::{Body, BrokenBody, HeadSink, Length, PieceMax, Reply};
 use crate::respond::{self, Problem};
+use crate::server::at_once;
 use crate::server::pace::Pace;
 use crate::worker::{Live, Worker};
 
@@ -35,6 +38,7 @@ pub(super) struct Responder {
     worker: Arc<Worker>,
     live: Arc<Live>,
     client: ClientEnd,
+    memory: Arc<SendMemory>,
 }
 
 /// A stream whose response head is sent.
@@ -47,6 +51,7 @@ pub(super) struct Open {
     sent_bytes: u64,
     /// Of the client in opening its windows.
     pace: Pace,
+    memory: Arc<SendMemory>,
 }
 
 /// A request that is answered by asking others.
@@ -66,6 +71,8 @@ enum Broken {
     Length,
     /// The client opened no window in time.
     Stalled,
+    /// Others need the memory that the client keeps in use.
+    Dismissed,
     /// The request body did not end well, or the stream or the connection is gone.
     Client,
 }
@@ -76,8 +83,10 @@ impl Responder {
         worker: &Arc<Worker>,
         live: &Arc<Live>,
         client: &ClientEnd,
+        memory: &Arc<SendMemory>,
     ) -> Self {
-        Self { respond, worker: Arc::clone(worker), live: Arc::clone(live), client: client.clone() }
+        let (worker, live, memory) = (Arc::clone(worker), Arc::clone(live), Arc::clone(memory));
+        Self { respond, worker, live, client: client.clone(), memory }
     }
 
     /// Sends the head. `None`: the stream is gone.
@@ -86,8 +95,8 @@ impl Responder {
         let follows = follows(reply.length, wanted);
         let response = prepared::response(&reply, &self.live);
         let stream = self.respond.send_response(response, follows == Follows::Nothing).ok()?;
-        let (worker, live, pace) = (self.worker, self.live, Pace::default());
-        Some(Open { stream, worker, live, reply, follows, sent_bytes: 0, pace })
+        let (worker, live, memory, pace) = (self.worker, self.live, self.memory, Pace::default());
+        Some(Open { stream, worker, live, reply, follows, sent_bytes: 0, pace, memory })
     }
 
     //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
@@ -190,7 +199,7 @@ impl Open {
         if self.stream.capacity() < bytes {
             return None;
         }
-        let data = at_once(&mut self.reply.body)?;
+        let data = self.memory.note(self.reply.body.inline()?)?;
         self.sent_bytes = data.len() as u64;
         let delivered = match self.stream.send_data(data, true) {
             Ok(()) => Delivered::Whole,
@@ -203,7 +212,10 @@ impl Open {
     pub(super) async fn deliver(mut self, request: &OwnedRequest, mut pump: BodyPump) {
         let ended = match self.follows {
             Follows::Nothing => Ok(()),
-            Follows::Data => self.send_body(&mut pump).await,
+            Follows::Data => {
+                let client = Client::of_request(request, &self.live.config.trusted_proxies);
+                self.send_body(client, &mut pump).await
+            }
         };
         if let Err(broken) = ended {
             self.break_off(broken);
@@ -229,16 +241,20 @@ impl Open {
                 self.worker.recorder.client_error("write-timeout");
                 Reason::CANCEL
             }
+            Broken::Dismissed => {
+                self.worker.recorder.client_error("memory-share");
+                Reason::CANCEL
+            }
             Broken::Client => Reason::CANCEL,
         };
         self.stream.send_reset(reason);
     }
 
-    async fn send_body(&mut self, pump: &mut BodyPump) -> Result<(), Broken> {
+    async fn send_body(&mut self, client: Option<Client>, pump: &mut BodyPump) -> Result<(), Broken> {
         let mut trailers = None;
         while let Some(data) = self.next(pump, &mut trailers).await? {
             self.check_length(data.len() as u64)?;
-            self.send(data, pump).await?;
+            self.send(data, client, pump).await?;
         }
         if matches!(self.reply.length, Length::Known(bytes) if bytes != self.sent_bytes) {
             return Err(Broken::Length);
@@ -254,11 +270,11 @@ impl Open {
         &mut self,
         pump: &mut BodyPump,
         trailers: &mut Option<HeaderMap>,
-    ) -> Result<Option<Bytes>, Broken> {
+    ) -> Result<Option<Slice>, Broken> {
         let (body, stream) = (&mut self.reply.body, &mut self.stream);
         tokio::select! {
             biased;
-            data = body.bytes(trailers) => data.map_err(|broken| Broken::Body(broken.reason())),
+            data = body.data(trailers, PieceMax::SENT) => data.map_err(|broken| Broken::Body(broken.reason())),
             _ = poll_fn(|context| stream.poll_reset(context)) => Err(Broken::Client),
             _ = pump.problem() => Err(Broken::Client),
         }
@@ -271,18 +287,64 @@ impl Open {
         }
     }
 
-    async fn send(&mut self, mut data: Bytes, pump: &mut BodyPump) -> Result<(), Broken> {
+    async fn send(
+        &mut self,
+        mut data: Slice,
+        client: Option<Client>,
+        pump: &mut BodyPump,
+    ) -> Result<(), Broken> {
+        let counted = Counted::of(&data);
         while !data.is_empty() {
-            let room = tokio::select! {
-                biased;
-                room = self.room(data.len()) => room?,
-                _ = pump.problem() => return Err(Broken::Client),
+            let piece = match at_once(self.piece(&mut data, counted)).await {
+                Some(piece) => piece?,
+                None => self.awaited_piece(&mut data, counted, client, pump).await?,
             };
-            let piece = data.split_to(room.min(data.len()));
             self.sent_bytes += piece.len() as u64;
             self.stream.send_data(piece, false).map_err(|_| Broken::Client)?;
         }
         Ok(())
+    }
+
+    /// The next piece once the client takes it, if it is not asked to go before.
+    async fn awaited_piece(
+        &mut self,
+        data: &mut Slice,
+        counted: Counted,
+        client: Option<Client>,
+        pump: &mut BodyPump,
+    ) -> Result<Bytes, Broken> {
+        let worker = Arc::clone(&self.worker);
+        let readers = &worker.shared.readers;
+        let waiting = client.zip(self.reply.body.held()).map(|(client, body)| readers.wait(client, body));
+        let dismissed = async {
+            match &waiting {
+                Some(reader) => reader.dismissed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            piece = self.piece(data, counted) => piece,
+            _ = pump.problem() => Err(Broken::Client),
+            () = dismissed => Err(Broken::Dismissed),
+        }
+    }
+
+    /// Waits until there is room for some of the data, and takes it from where it is.
+    async fn piece(&mut self, data: &mut Slice, counted: Counted) -> Result<Bytes, Broken> {
+        let room = self.room(data.len()).await?;
+        let (since, limits) = (Instant::now(), self.live.config.limits.write_pace());
+        let mut cut = pin!(self.memory.cut(data, room, counted));
+        let piece = match at_once(cut.as_mut()).await {
+            Some(piece) => piece,
+            None => {
+                self.reply.body.wait_for_client(&self.worker);
+                timeout(self.pace.patience(limits), cut).await.map_err(|_| Broken::Stalled)?
+            }
+        };
+        let piece = piece.map_err(|error| Broken::Body(BrokenBody::Unreadable(error).reason()))?;
+        self.pace.waited(since.elapsed(), piece.len() as u64, limits);
+        Ok(piece)
     }
 
     /// Waits until the client's windows and the send buffer have room for some of the data.
@@ -304,14 +366,5 @@ impl Open {
             }
             Ok(Some(Err(_)) | None) => Err(Broken::Client),
         }
-    }
-}
-
-/// The data of a body that needs nobody's help.
-fn at_once(body: &mut Body) -> Option<Bytes> {
-    let mut trailers = None;
-    match pin!(body.bytes(&mut trailers)).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Ok(data)) => data,
-        _ => None,
     }
 }

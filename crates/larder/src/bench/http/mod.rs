@@ -16,6 +16,7 @@ use bench::told::Told;
 pub(crate) use arguments::HttpArguments;
 pub(super) use arguments::{field, time};
 
+use super::judge::judge;
 use super::server::{Server, Watched};
 
 /// Makes the load and shows what came of it.
@@ -38,7 +39,7 @@ pub(super) fn run(arguments: &HttpArguments) -> anyhow::Result<()> {
         expectations: Vec::new(),
     };
     arguments.outputs.write(&report)?;
-    super::judge(&report.runs)
+    judge(&report.runs)
 }
 
 fn one(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Run> {

@@ -1,7 +1,9 @@
-//! Origins that are this process itself: every request that is forwarded there comes back, and is answered 508.
+//! Origins that are this process itself. What is forwarded to one of its own addresses for clients comes back, and is answered 508; what is
+//! forwarded to its admin API is obeyed, as if it came from this machine: clients could purge and reload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use admin::AdminConfig;
 use gateway::config::{Config, OriginEndpoint};
 
 use super::Scope;
@@ -9,19 +11,26 @@ use crate::config::tree::Table;
 
 /// Notes sites whose origin is one of our own listeners, as far as the addresses say so: names other than `localhost`
 /// are looked up only when they are used.
-pub(super) fn check_origins(scope: &mut Scope<'_>, tree: &Table, config: &Config) {
+pub(super) fn check_origins(
+    scope: &mut Scope<'_>,
+    tree: &Table,
+    config: &Config,
+    admin: Option<&AdminConfig>,
+) {
     let listeners: Vec<SocketAddr> = config.listeners.iter().map(|listener| listener.address).collect();
+    let admin: Vec<SocketAddr> =
+        admin.into_iter().flat_map(|admin| [Some(admin.listen), admin.probes_listen]).flatten().collect();
     for table in tree.tables("site") {
         let Some(site) = config.sites.iter().find(|site| Some(site.name.as_str()) == table.text("name"))
         else {
             continue;
         };
         let OriginEndpoint::Tcp { host, port } = &site.origin.endpoint else { continue };
-        if let (Some(own), Some(node)) =
-            (own_listener(host, *port, &listeners, is_local), table.node("origin"))
-        {
-            let message = format!("the origin is this process itself, which listens on {own}");
-            scope.error(node, message);
+        let Some(node) = table.node("origin") else { continue };
+        for (own, what) in [(&listeners, "which"), (&admin, "whose admin API")] {
+            if let Some(own) = own_listener(host, *port, own, is_local) {
+                scope.error(node, format!("the origin is this process itself, {what} listens on {own}"));
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Settings of the server for clients of Redis.
+//! Settings of the server for Redis clients.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::{Scope, Secret};
 use crate::config::tree::Table;
 use crate::config::{Purpose, parse_address};
 
-/// What the server for clients of Redis runs with.
+/// What the server for Redis clients runs with.
 #[derive(Clone, Debug)]
 pub(crate) struct KvSettings {
     pub(crate) listen: Vec<Listen>,
@@ -132,7 +132,7 @@ fn limits(table: &Table) -> Limits {
         query_bytes_max: table.number("request_bytes_max"),
         messages: OutputLimit { bytes_max: table.number("messages_bytes_max"), ..Limits::default().messages },
         replies: OutputLimit { bytes_max: table.number("replies_bytes_max"), ..Limits::default().replies },
-        buffers_bytes_max: table.number("buffers_bytes_max"),
+        buffers_max: kv::BuffersLimit::Bytes(table.number("buffers_bytes_max")),
         auth: table.duration("auth_timeout"),
         strangers_max: table.number("unauthenticated_max"),
     }

@@ -48,8 +48,11 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
 
 /// Without a list, only balancers on this machine can connect: on purpose, but seldom meant.
 fn check_proxies(scope: &mut Scope<'_>, table: &Table) {
+    let is_local = table
+        .text("address")
+        .is_some_and(|text| parse_address(text).is_ok_and(|address| address.ip().is_loopback()));
     match (table.flag("proxy_protocol"), table.given("proxy_protocol"), table.given("proxy_protocol_from")) {
-        (true, Some(node), None) => scope.warning(node, UNLISTED_PROXIES),
+        (true, Some(node), None) if !is_local => scope.warning(node, UNLISTED_PROXIES),
         (false, _, Some(node)) => scope.warning(node, "has no effect without `proxy_protocol = true`"),
         _ => {}
     }
@@ -96,6 +99,7 @@ pub(super) fn chain(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<V
 /// The private key in the PEM file that a key names.
 fn private_key(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<PrivateKeyDer<'static>> {
     let pem = scope.bytes(table, key)?;
+    scope.check_mode(table.node(key)?);
     let private_key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
         rustls_pki_types::pem::Error::NoItemsFound => "no private key in the file".to_owned(),
         error => format!("not a PEM file: {error}"),

@@ -5,15 +5,18 @@ mod circle;
 mod kv;
 mod listener;
 mod origin;
+mod reach;
 mod rule;
 mod save_file;
 mod server;
 mod site;
 
 use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 pub(crate) use kv::KvSettings;
+use server::AskedFor;
 pub(crate) use server::LogSettings;
 
 use super::locate::Sources;
@@ -62,13 +65,11 @@ pub(super) fn build(
     let Overrides { program, purpose, .. } = *overrides;
     let mut scope = Scope { sources, problems, purpose };
     let log = server::log(&mut scope, tree.table("log"));
-    let has_admin = match program {
-        Program::Serve => true,
-        Program::Kv => tree.given("admin").is_some() || tree.table("admin").given("listen").is_some(),
-    };
-    let admin = server::admin(&mut scope, tree.table("admin"));
-    server::check_addresses(&mut scope, &tree, has_admin.then(|| tree.table("admin")));
-    let gateway = gateway(&mut scope, &tree, &log);
+    let asked = server::asked(program, &tree);
+    let has_admin = asked != AskedFor::Nothing;
+    let admin = server::admin(&mut scope, tree.table("admin"), asked);
+    server::check_addresses(&mut scope, &tree, asked);
+    let gateway = gateway(&mut scope, &tree, &log, admin.as_ref().filter(|_| has_admin));
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
     let gateway = (program == Program::Serve && has_gateway(&tree)).then_some(gateway);
     let admin = if has_admin { Some(admin?) } else { None };
@@ -80,7 +81,12 @@ fn has_gateway(tree: &Table) -> bool {
     !tree.list("site").is_empty() || (tree.optional_table("kv").is_none() && !tree.is_wrong("kv"))
 }
 
-fn gateway(scope: &mut Scope<'_>, tree: &Table, log: &LogSettings) -> gateway::config::Config {
+fn gateway(
+    scope: &mut Scope<'_>,
+    tree: &Table,
+    log: &LogSettings,
+    admin: Option<&admin::AdminConfig>,
+) -> gateway::config::Config {
     let origins = origin::origins(scope, tree);
     let config = gateway::config::Config {
         listeners: listener::listeners(scope, tree),
@@ -95,7 +101,7 @@ fn gateway(scope: &mut Scope<'_>, tree: &Table, log: &LogSettings) -> gateway::c
         trusted_proxies: server::networks(scope, tree, "trusted_proxies"),
         drain_limit: tree.duration("drain_limit"),
     };
-    circle::check_origins(scope, tree, &config);
+    circle::check_origins(scope, tree, &config, admin);
     config
 }
 
@@ -152,6 +158,17 @@ impl Scope<'_> {
         Some(self.path_at(table.node(key)?))
     }
 
+    /// Says of a file with a secret that everybody on the machine can read it. Only where somebody looks: the files that a process
+    /// starts with may come from a place that has no modes.
+    fn check_mode(&mut self, node: &Node) {
+        let path = self.path_at(node);
+        let mode = std::fs::metadata(&path).map(|metadata| metadata.permissions().mode());
+        if self.purpose == Purpose::Look && mode.is_ok_and(|mode| mode & EVERYBODY_READS != 0) {
+            let path = path.display();
+            self.warning(node, format!("everybody on this machine can read {path}: `chmod o-r` it"));
+        }
+    }
+
     fn bytes_at(&mut self, node: &Node) -> Option<Vec<u8>> {
         let path = self.path_at(node);
         let bytes =
@@ -167,6 +184,7 @@ impl Scope<'_> {
     /// The first line of the file that a value names, which is a secret.
     fn secret_at(&mut self, node: &Node) -> Option<Secret> {
         let bytes = self.bytes_at(node)?;
+        self.check_mode(node);
         let path = self.path_at(node);
         let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().next().unwrap_or_default().trim_end();
@@ -204,6 +222,9 @@ fn host_name(text: &str) -> Result<String, String> {
             .map(|_| host.clone())
             .map_err(|_| "not an IPv6 address".to_owned());
     }
+    if host.contains("://") {
+        return Err("expected a host name alone, without a scheme such as `http://`".to_owned());
+    }
     if host.contains(':') {
         return Err("expected a host name without a port (an IPv6 address stands in brackets)".to_owned());
     }
@@ -230,6 +251,8 @@ fn host_pattern(text: &str) -> Result<String, String> {
 }
 
 const NAME_BYTES_MAX: usize = 64;
+/// `S_IROTH`
+const EVERYBODY_READS: u32 = 0o004;
 
 #[cfg(test)]
 mod tests {
@@ -246,6 +269,7 @@ mod tests {
         check("[::1]", Some("[::1]"));
         check("127.0.0.1", Some("127.0.0.1"));
         check("localhost", Some("localhost"));
+        assert!(host_pattern("http://a").is_err_and(|message| message.contains("without a scheme")));
         for wrong in
             ["example.org:80", "*", "a*.org", "*.*.org", "::1", "[x]", "a..b", "a b", "é.org", "http://a"]
         {

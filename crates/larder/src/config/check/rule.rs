@@ -11,6 +11,7 @@ use gateway::config::{
     codings_of,
 };
 
+use super::reach::check_rules;
 use super::server::millis;
 use super::{Scope, name};
 use crate::config::tree::{Node, Table, Value};
@@ -21,7 +22,7 @@ pub(super) fn rules(
     memory_bytes: u64,
     profile: Profile,
 ) -> Vec<CacheRule> {
-    check_order(scope, site);
+    check_rules(scope, site);
     let mut names = BTreeSet::new();
     let mut rules = Vec::new();
     for (index, table) in site.tables("rule").enumerate() {
@@ -180,6 +181,7 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
             None => base.credentialed,
         },
         credential_fields: field_names(scope, table, "credential_fields"),
+        judged_since: base.judged_since,
         store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
         store_expired: given_flag("store_expired", base.store_expired),
         store_post: given_flag("store_post", base.store_post),
@@ -304,6 +306,11 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, memory_bytes: u64) {
     {
         scope.warning(node, "is more than `store.memory`: a body of this size can't be stored");
     }
+    for (status, node) in table.map("ttl_default") {
+        if is_overridden(status, table.map("ttl_override")) {
+            scope.warning(node, "has no effect beside `ttl_override` for the same status");
+        }
+    }
     if table.number::<u8>("heuristic_percent") == 0 {
         for key in ["heuristic_max", "heuristic_requests"] {
             if let Some(node) = table.given(key) {
@@ -313,19 +320,11 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, memory_bytes: u64) {
     }
 }
 
-/// Rules after one that fits everything are never looked at.
-fn check_order(scope: &mut Scope<'_>, site: &Table) {
-    let fits_everything = |table: &&Table| {
-        let every_path = table.node("path").is_none() && !table.is_wrong("path");
-        every_path && table.list("methods").is_empty() && !table.is_wrong("methods")
-    };
-    let mut rules = site.tables("rule");
-    if let Some(first) = rules.by_ref().find(fits_everything) {
-        for later in rules {
-            let message = format!("never looked at: `{}` before it fits every request", first.path);
-            scope.problems.warning(&later.place, &later.path, message);
-        }
-    }
+/// Whether an override decides for a status, or for all of a class.
+fn is_overridden(status: &str, overrides: &[(String, Node)]) -> bool {
+    let class = format!("{}xx", &status[..1]);
+    let is_for = |key: &str| key == status || key == "default" || key == class;
+    overrides.iter().any(|(key, _)| is_for(key))
 }
 
 const REGEX_BYTES_MAX: usize = 1 << 20;

@@ -1,7 +1,9 @@
 //! Whether a data set could be saved: asked when somebody reads the answer, because at the end it would be lost.
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
+use kv::SaveFile;
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 
 use super::Scope;
@@ -11,14 +13,15 @@ use crate::config::tree::Table;
 /// The path, whatever is wrong with it.
 pub(super) fn save_file(scope: &mut Scope<'_>, table: &Table) -> Option<PathBuf> {
     let (node, path) = (table.node("save_file")?, scope.path(table, "save_file")?);
-    let folder =
-        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    if let Err(message) = check_place(&path, folder) {
-        scope.error(node, message);
-        return Some(path);
-    }
+    let folder = match check_place(&path) {
+        Ok(folder) => folder,
+        Err(message) => {
+            scope.error(node, message);
+            return Some(path);
+        }
+    };
     let bytes_max = table.number("maxmemory");
-    match free_bytes(folder) {
+    match free_bytes(&folder) {
         Some(0) => scope.error(node, format!("{} has no room left", folder.display())),
         Some(free) if free < bytes_max => {
             let free = format_size(free >> 20 << 20);
@@ -34,15 +37,24 @@ pub(super) fn save_file(scope: &mut Scope<'_>, table: &Table) -> Option<PathBuf>
     Some(path)
 }
 
-fn check_place(path: &Path, folder: &Path) -> Result<(), String> {
-    if path.is_dir() {
-        return Err(format!("{} is a directory", path.display()));
-    }
+/// The folder in which the file is written.
+fn check_place(path: &Path) -> Result<PathBuf, String> {
+    let folder = folder_of(path);
     if !folder.is_dir() {
         return Err(format!("the directory {} doesn't exist", folder.display()));
     }
-    accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
-        .map_err(|error| format!("no file can be written in {}: {error}", folder.display()))
+    let place = SaveFile::resolve(path).map_err(|error| match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    })?;
+    let folder = folder_of(&place).to_owned();
+    accessat(CWD, &folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
+        .map_err(|error| format!("no file can be written in {}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 /// None where the system does not say.

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use admin::{AdminConfig, AdminLimits};
+use admin::{AdminConfig, AdminLimits, Reach};
 use gateway::config::{ClientLimits, IpNet};
 use telemetry::logging::LogFormat;
 use telemetry::{AccessFormat, AccessTarget};
 
 use super::{Scope, name};
+use crate::config::overrides::Program;
 use crate::config::parse_address;
 use crate::config::tree::{Node, Table};
 
@@ -22,6 +23,14 @@ pub(crate) struct LogSettings {
     pub(crate) access_queue_lines_max: usize,
     /// Query parameters whose values stay out of the access log.
     pub(crate) redact: Vec<String>,
+}
+
+impl LogSettings {
+    /// The level of the process; events of sites go by the level of their site. None of theirs is below `debug`, and to
+    /// ask for more would make each start of a release build say that it has no more.
+    pub(crate) fn levels(&self) -> String {
+        format!("{},{}=debug", self.level, gateway::events::TARGET)
+    }
 }
 
 pub(super) fn workers(tree: &Table) -> usize {
@@ -46,6 +55,7 @@ pub(super) fn networks(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<I
 pub(super) fn limits(table: &Table) -> ClientLimits {
     ClientLimits {
         connections_max: table.number("connections_max"),
+        client_share_percent: table.number("client_share_percent"),
         head_bytes_max: table.number("head_bytes_max"),
         fields_max: table.number("fields_max"),
         target_bytes_max: table.number("target_bytes_max"),
@@ -64,10 +74,37 @@ pub(super) fn limits(table: &Table) -> ClientLimits {
     }
 }
 
+/// What of the admin API somebody has asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AskedFor {
+    Nothing,
+    Probes,
+    Everything,
+}
+
+/// A gateway always has an admin API, `larder kv` where the file or the command line says so. Probes alone are what the environment of a
+/// predecessor asks for.
+pub(super) fn asked(program: Program, tree: &Table) -> AskedFor {
+    let admin = tree.table("admin");
+    match program {
+        Program::Serve => AskedFor::Everything,
+        Program::Kv if tree.given("admin").is_some() || admin.given("listen").is_some() => {
+            AskedFor::Everything
+        }
+        Program::Kv if admin.given("probes_listen").is_some() => AskedFor::Probes,
+        Program::Kv => AskedFor::Nothing,
+    }
+}
+
 /// Nothing if the token can't be used: running without it would open the API.
-pub(super) fn admin(scope: &mut Scope<'_>, table: &Table) -> Option<AdminConfig> {
+pub(super) fn admin(scope: &mut Scope<'_>, table: &Table, asked: AskedFor) -> Option<AdminConfig> {
     let listen = scope.parsed(table, "listen", parse_address);
     let probes_listen = scope.parsed(table, "probes_listen", parse_address);
+    let limits = AdminLimits::default();
+    if asked == AskedFor::Probes {
+        let (listen, reach) = (probes_listen?, Reach::Probes);
+        return Some(AdminConfig { listen, reach, probes_listen: None, token: None, limits });
+    }
     let token = match table.node("token_file") {
         None => None,
         Some(node) => {
@@ -81,7 +118,7 @@ pub(super) fn admin(scope: &mut Scope<'_>, table: &Table) -> Option<AdminConfig>
     {
         scope.error(node, OPEN_ADMIN);
     }
-    Some(AdminConfig { listen: listen?, probes_listen, token, limits: AdminLimits::default() })
+    Some(AdminConfig { listen: listen?, reach: Reach::Admin, probes_listen, token, limits })
 }
 
 pub(super) fn log(scope: &mut Scope<'_>, table: &Table) -> LogSettings {
@@ -110,7 +147,7 @@ pub(super) fn level(table: &Table, key: &str) -> Option<tracing::Level> {
 
 /// Checks what takes part in more than one listening address: each address is there once, and what listens on all addresses leaves its port
 /// to no other part of the process.
-pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, admin: Option<&Table>) {
+pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedFor) {
     let gateway = if super::has_gateway(tree) { Some(tree) } else { None };
     let listeners = gateway
         .into_iter()
@@ -120,9 +157,13 @@ pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, admin: Option
     let tables = [kv, kv.and_then(|kv| kv.optional_table("tls"))];
     let kv = tables.into_iter().flatten().flat_map(|table| table.list("listen"));
     let kv = kv.map(|node| (Part::Kv, node, node.as_text()));
-    let rest = [(Part::Admin, "listen"), (Part::Probes, "probes_listen")]
-        .into_iter()
-        .filter_map(|(part, key)| Some((part, admin?.node(key)?, admin?.text(key)?)));
+    let admin = tree.table("admin");
+    let rest: &[_] = match asked {
+        AskedFor::Nothing => &[],
+        AskedFor::Probes => &[(Part::Probes, "probes_listen")],
+        AskedFor::Everything => &[(Part::Admin, "listen"), (Part::Probes, "probes_listen")],
+    };
+    let rest = rest.iter().filter_map(|(part, key)| Some((*part, admin.node(key)?, admin.text(key)?)));
     let mut seen: Vec<(Part, SocketAddr, &Node)> = Vec::new();
     for (part, node, text) in listeners.chain(kv).chain(rest) {
         let Ok(address) = text.parse::<SocketAddr>() else { continue };

@@ -1,10 +1,10 @@
-//! Keys of the server for clients of Redis.
+//! Keys of the server for Redis clients.
 
 use super::{DAY_MS, FILE, KIB, Kind, MIB, Preset, Reload, Section, TIB, row};
 
 pub(crate) static KV: Section = Section {
     name: "kv",
-    about: "The cache server for clients of Redis: `larder kv`, or beside the gateway in `larder serve`. Without this table `larder serve` has none.",
+    about: "The cache server for Redis clients: `larder kv`, or beside the gateway in `larder serve`. Without this table `larder serve` has none.",
     options: &[
         row(
             "listen",
@@ -48,7 +48,7 @@ pub(crate) static KV: Section = Section {
             Preset::Is("\"allkeys-s3fifo\""),
             Reload::Yes,
             "What is evicted when memory is full.",
-            "What each means stands in the guide. `volatile-` policies leave keys alone that do not expire; `noeviction` refuses writes.",
+            "The guide says what each means. `volatile-` policies leave keys that do not expire alone; `noeviction` refuses writes.",
         ),
         row(
             "save_file",
@@ -56,7 +56,7 @@ pub(crate) static KV: Section = Section {
             Preset::Absent("nothing is written to disk"),
             Reload::No,
             "Where the data set is written when the server stops, and read from when it starts.",
-            "The folder must exist and take files: the file is written beside its name and renamed, and removed when a server has begun with it. It belongs to one server, which locks `NAME.lock` beside it.",
+            "The folder must exist and take files: the file is written beside its name and renamed, and removed when a server has begun with it. A link is followed; what is no regular file is refused. It belongs to one server, which locks `NAME.lock` beside it.",
         ),
         row(
             "text_protocol",
@@ -137,7 +137,7 @@ pub(crate) static KV: Section = Section {
 
 static TLS: Section = Section {
     name: "kv.tls",
-    about: "Addresses on which clients of Redis speak TLS (1.2 and 1.3).",
+    about: "Addresses on which Redis clients speak TLS (1.2 and 1.3).",
     options: &[
         row(
             "listen",
@@ -177,7 +177,7 @@ static TLS: Section = Section {
 
 static LIMITS: Section = Section {
     name: "kv.limits",
-    about: "What clients of Redis may use. Buffers are counted within `maxmemory`.",
+    about: "What Redis clients may use. Buffers are counted within `maxmemory`.",
     options: &[
         row(
             "clients_max",
@@ -264,7 +264,7 @@ static CLUSTER: Section = Section {
             Preset::Absent("the command line says it"),
             Reload::No,
             "Which of the nodes this server is.",
-            "`larder kv --cluster-node` goes over it, so that all servers can have the same file.",
+            "`larder kv --cluster-node` overrides it, so that all servers can have the same file.",
         ),
         row(
             "nodes",

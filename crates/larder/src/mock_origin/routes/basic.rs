@@ -13,7 +13,7 @@ use crate::mock_origin::{
     knobs::{BODY_BYTES_MAX, Framing, Knobs},
 };
 
-use super::Call;
+use super::call::Call;
 
 /// `GET /items/:id` is the same for ever; unsafe methods are acknowledged and change nothing, which is
 /// enough to see a gateway invalidate.

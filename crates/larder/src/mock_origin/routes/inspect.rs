@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::mock_origin::{answer::Answer, content::Content, state::State};
 
-use super::{Call, target};
+use super::call::{Call, target};
 
 /// Any method on `/echo`: the request as JSON. Names are in lower case: the HTTP library keeps no others.
 pub(super) fn echo(call: &Call<'_>) -> Answer {

@@ -1,6 +1,7 @@
 //! Which resource a request is for, and the frame around every exchange: counting, knobs, failing, delay.
 
 mod basic;
+mod call;
 mod inspect;
 mod pages;
 mod private;
@@ -9,7 +10,6 @@ mod websocket;
 
 use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
-use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -23,6 +23,7 @@ use super::{
     knobs::{Failure, Knobs},
     state::State,
 };
+use call::{Call, target};
 
 /// What an exchange knows besides its request.
 #[derive(Clone)]
@@ -30,14 +31,6 @@ pub(crate) struct Caller {
     pub(crate) state: Arc<State>,
     pub(crate) peer: SocketAddr,
     pub(crate) flushes: Flushes,
-}
-
-/// A request with its body read.
-pub(crate) struct Call<'a> {
-    head: &'a Parts,
-    body: Bytes,
-    knobs: &'a Knobs,
-    state: &'a State,
 }
 
 /// Answers one request.
@@ -116,11 +109,6 @@ async fn answer(state: &State, head: &Parts, body: Incoming, route: &Route<'_>) 
     }
     let answer = route.answer(&Call { head, body, knobs: &knobs, state });
     finish(answer, &knobs)
-}
-
-/// Path and query as received; `*` and authority forms as they are.
-fn target(head: &Parts) -> Arc<str> {
-    head.uri.path_and_query().map_or_else(|| head.uri.to_string().into(), |target| target.as_str().into())
 }
 
 /// A resource of the origin, with the variable parts of its path.

@@ -8,7 +8,7 @@ use crate::mock_origin::{
     content::Content,
 };
 
-use super::Call;
+use super::call::Call;
 
 /// `GET /`.
 pub(super) fn index() -> Answer {

@@ -15,7 +15,7 @@ use crate::mock_origin::{
     products::{CATEGORIES, Product, find, products},
 };
 
-use super::Call;
+use super::call::Call;
 
 /// `GET /api/products`.
 pub(super) fn list(call: &Call<'_>) -> Answer {

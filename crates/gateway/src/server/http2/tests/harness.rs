@@ -32,7 +32,8 @@ use crate::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::loops::Instance;
 use crate::origin::Origins;
 use crate::route::{LiveSite, Routes};
-use crate::server::doorway::{Doorway, Seat};
+use crate::server::doorway::{Doorway, Holder, Seat};
+use crate::server::readers::Readers;
 use crate::server::wire::Stream;
 use crate::worker::{Drain, Live, Shared, Worker};
 
@@ -41,6 +42,7 @@ const LONG: Duration = Duration::from_secs(30);
 pub(in crate::server::http2) fn limits() -> ClientLimits {
     ClientLimits {
         connections_max: 8,
+        client_share_percent: 50,
         head_bytes_max: 4096,
         fields_max: 64,
         target_bytes_max: 1024,
@@ -168,7 +170,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
 }
 
 pub(super) fn seat(worker: &Worker) -> Arc<Seat> {
-    worker.shared.doorway.enter(0, crate::client::Client::of(client().peer.ip())).0
+    worker.shared.doorway.enter(0, Holder::Client(crate::client::Client::of(client().peer.ip()))).0
 }
 
 pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
@@ -195,6 +197,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
         connections: AtomicUsize::new(0),
         instance: Instance::new(),
         doorway: Doorway::new(1),
+        readers: Readers::default(),
         drain: Drain::default(),
         errands: tokio::sync::mpsc::channel(1).0,
     };

@@ -1,0 +1,183 @@
+//! A key that gets another name, or another database: what is stored under it needs no room beside itself.
+
+use std::sync::Arc;
+
+use crate::engine::Locked;
+use crate::hash::{Database, Key};
+use crate::item::{Body, Content, Header, INLINE_BYTES_MAX, Item};
+use crate::large::Large;
+use crate::packed::Stored;
+use crate::queue::Queue;
+use crate::segment::SEGMENT_BYTES;
+use crate::shard::{OutOfMemory, Shard};
+use crate::slot::Slot;
+
+/// What is stored under a key, but for its name.
+#[derive(Debug)]
+struct Record {
+    stored: Stored,
+    expires_at_ms: Option<u64>,
+    header: Header,
+    queue: Queue,
+}
+
+impl Locked<'_> {
+    /// Gives what is stored under a key to another one, in place of what that has; whether there was anything. It may take memory above the
+    /// limit for a moment, and a bounded part of it for longer names; others are evicted for that afterwards, as far as anything may be.
+    ///
+    /// # Errors
+    /// When a longer name would take more than that. Both keys are as they were.
+    ///
+    /// # Panics
+    /// For a key that was not locked, and for the same key twice.
+    pub fn rename(&mut self, from: &Key<'_>, to: &Key<'_>, now_ms: u64) -> Result<bool, OutOfMemory> {
+        assert!((from.database, from.bytes) != (to.database, to.bytes), "a key can't take its own place");
+        let Some(record) = self.shard(from).record(from, now_ms) else { return Ok(false) };
+        let slack_bytes = self.slack_bytes();
+        let more_bytes = to.bytes.len().saturating_sub(from.bytes.len());
+        let target = self.shard(to);
+        if more_bytes > 0 && !target.budget.could_exceed_by(slack_bytes, more_bytes) {
+            return Err(OutOfMemory);
+        }
+        let (queue, item_bytes) = (record.queue, target.put_anyway(to, record, now_ms)?);
+        self.shard(from).remove(from, now_ms);
+        // What is dead now is in the one, what was written in the other.
+        for key in [from, to] {
+            self.shard(key).make_up_for_rewritten(queue, item_bytes, now_ms);
+        }
+        Ok(true)
+    }
+
+    /// How far longer names may go beyond the limit: each shard may have a segment more than it needs.
+    fn slack_bytes(&self) -> usize {
+        self.engine.shards_count() * SEGMENT_BYTES + (self.engine.bytes_max() / SLACK_SHARE) as usize
+    }
+}
+
+impl Shard {
+    fn record(&mut self, key: &Key<'_>, now_ms: u64) -> Option<Record> {
+        let (_, slot) = self.find(key, now_ms)?;
+        let place = slot.place()?;
+        let item = Item::read(self.segments.at(place));
+        let stored = match item.body() {
+            Body::Inline { value, .. } => Stored::Plain(Arc::new(value.to_vec())),
+            Body::Large(number) => self.large[number as usize].stored.clone(),
+        };
+        let (expires_at_ms, header) = (item.expires_at_ms(), item.header);
+        Some(Record { stored, expires_at_ms, header, queue: self.queues.queue_of_any(place.segment) })
+    }
+
+    /// Stores it, room or not; how long its item is.
+    fn put_anyway(&mut self, key: &Key<'_>, record: Record, now_ms: u64) -> Result<usize, OutOfMemory> {
+        let Record { stored, expires_at_ms, header, queue } = record;
+        if key.bytes.len() + stored.value_bytes() <= INLINE_BYTES_MAX {
+            let value = stored.plain();
+            let body = Body::Inline { key: key.bytes, value: &value };
+            return self.point_anyway(
+                key,
+                queue,
+                &content(key.database, body, expires_at_ms, header),
+                now_ms,
+            );
+        }
+        let large = Large { key: key.bytes.into(), stored };
+        self.budget.take_anyway(large.bytes());
+        let number = self.add_large(large);
+        let content = content(key.database, Body::Large(number), expires_at_ms, header);
+        let put = self.point_anyway(key, queue, &content, now_ms);
+        if put.is_err() {
+            self.drop_large(number);
+        }
+        put
+    }
+
+    fn point_anyway(
+        &mut self,
+        key: &Key<'_>,
+        queue: Queue,
+        content: &Content<'_>,
+        now_ms: u64,
+    ) -> Result<usize, OutOfMemory> {
+        let place = self.append_anyway(queue, content)?;
+        let old = self.find(key, now_ms);
+        self.point(key.hash, old, Slot::new(place));
+        self.counts.add(content.database, content.expires_at_ms.is_some());
+        Ok(content.item_bytes())
+    }
+}
+
+/// It is as old, and as often used, as it was.
+fn content<'a>(
+    database: Database,
+    body: Body<'a>,
+    expires_at_ms: Option<u64>,
+    header: Header,
+) -> Content<'a> {
+    Content { database, body, expires_at_ms, used_s: header.used_s(), frequency: header.frequency() }
+}
+
+/// One part in so many of the limit.
+const SLACK_SHARE: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use crate::{Access, Database, Engine, Expiry, Policy, Settings};
+
+    const KEYS: usize = 100_000;
+    const RENAMED: usize = 5000;
+
+    /// In an engine full of keys, how many of so many get names that are so much longer.
+    fn renamed(policy: Policy, shards: u64, value_bytes: usize, longer: usize) -> (usize, usize) {
+        let bytes_max = shards << 23;
+        let engine = Engine::new(&Settings { bytes_max, policy, seed: 3, threads: 1 });
+        let value = vec![b'v'; value_bytes];
+        let name = |number: usize| format!("key-{number}");
+        let set = |number: &usize| {
+            let name = name(*number);
+            let key = engine.key(Database::default(), name.as_bytes());
+            engine.lock(&key).set(&value, Expiry::Never, 0).is_ok()
+        };
+        let count = (0..KEYS).take_while(set).count();
+        let rename = |number: &usize| {
+            let (before, after) =
+                (name(*number), format!("{}{}", name(*number).to_uppercase(), "x".repeat(longer)));
+            let [from, to] = [&before, &after].map(|name| engine.key(Database::default(), name.as_bytes()));
+            let mut locked = engine.lock_all([from, to]);
+            let is_there = locked.at(&from).contains(0);
+            let done = locked.rename(&from, &to, 0);
+            let is_new =
+                locked.at(&to).get(Access::Peek, 0).is_some_and(|found| found.value.to_vec() == value);
+            let is_old = locked.at(&from).contains(0);
+            assert_eq!((is_new, is_old), (done == Ok(true), is_there && done.is_err()));
+            drop(locked);
+            assert!(
+                engine.used_bytes() <= bytes_max + bytes_max / 5,
+                "{} of {bytes_max}",
+                engine.used_bytes()
+            );
+            done.is_ok()
+        };
+        let count = count.min(RENAMED);
+        let done = (0..count).filter(rename).count();
+        engine.shards().for_each(|shard| shard.check().expect("all is well"));
+        (done, count)
+    }
+
+    #[test]
+    fn a_name_of_the_same_length_needs_no_room() {
+        for policy in [Policy::NoEviction, Policy::VolatileLru, Policy::AllKeysS3Fifo] {
+            for shards in [1, 2] {
+                for value_bytes in [100, 10_000, 100_000] {
+                    let (done, count) = renamed(policy, shards, value_bytes, 0);
+                    assert_eq!(done, count, "{policy} {shards} {value_bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn longer_names_have_a_limit() {
+        let (done, count) = renamed(Policy::NoEviction, 2, 100, 4000);
+        assert!(done > 10 && done < count / 2, "{done} of {count}");
+    }
+}

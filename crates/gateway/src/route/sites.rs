@@ -1,0 +1,230 @@
+//! Which site takes a host and a path, in a time that does not grow with the number of sites.
+//!
+//! Exact hosts go before wildcards, longer wildcards before shorter ones, wildcards before sites for any host. Among the
+//! sites of one host pattern the longest path prefix wins; of two with one prefix, the first.
+//!
+//! Only the operator writes into these tables. Their hash function needs no secret: a client that knows it can look up
+//! what it likes, but not make entries collide.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use crate::config::Site;
+
+type Table<V> = HashMap<Box<str>, V, FixedState>;
+
+/// All sites by host and path; a site is its place in the order of the file.
+#[derive(Debug, Default)]
+pub(super) struct SiteIndex {
+    exact: Table<Prefixes>,
+    /// By what follows `*.`.
+    wildcards: Table<Prefixes>,
+    any_host: Prefixes,
+}
+
+/// The sites of one host pattern by path prefix.
+#[derive(Debug, Default)]
+struct Prefixes {
+    /// The site of `/`.
+    root: Option<usize>,
+    /// Without a closing `/`.
+    longer: Table<usize>,
+    /// Slashes in the prefix that has most.
+    slashes_max: usize,
+}
+
+impl SiteIndex {
+    pub(super) fn new<'a>(sites: impl Iterator<Item = &'a Site>) -> Self {
+        let mut index = Self::default();
+        for (at, site) in sites.enumerate() {
+            index.add(&site.hosts, &site.path_prefix, at);
+        }
+        index
+    }
+
+    fn add(&mut self, hosts: &[String], path_prefix: &str, at: usize) {
+        if hosts.is_empty() {
+            self.any_host.add(path_prefix, at);
+        }
+        for pattern in hosts {
+            let pattern = pattern.to_ascii_lowercase();
+            let (table, host) = match pattern.strip_prefix("*.") {
+                Some(suffix) => (&mut self.wildcards, suffix),
+                None => (&mut self.exact, pattern.as_str()),
+            };
+            table.entry(host.into()).or_default().add(path_prefix, at);
+        }
+    }
+
+    /// The site for a host without port, and a path; a query behind it makes no difference.
+    pub(super) fn closest(&self, host: &str, path_and_query: &str) -> Option<usize> {
+        let path = path_and_query.split('?').next().unwrap_or_default();
+        let named = if self.exact.is_empty() && self.wildcards.is_empty() {
+            None
+        } else {
+            self.of_named_host(&lower_case(host), path)
+        };
+        named.or_else(|| self.any_host.longest(path))
+    }
+
+    fn of_named_host(&self, host: &str, path: &str) -> Option<usize> {
+        let exact = self.exact.get(host).and_then(|prefixes| prefixes.longest(path));
+        exact.or_else(|| if self.wildcards.is_empty() { None } else { self.of_wildcard(host, path) })
+    }
+
+    /// A name lies below each of the domains behind its dots, the longest first.
+    fn of_wildcard(&self, host: &str, path: &str) -> Option<usize> {
+        memchr::memchr_iter(b'.', host.as_bytes())
+            .filter(|dot| *dot > 0)
+            .find_map(|dot| self.wildcards.get(&host[dot + 1..])?.longest(path))
+    }
+}
+
+impl Prefixes {
+    fn add(&mut self, prefix: &str, at: usize) {
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        if prefix.is_empty() {
+            self.root.get_or_insert(at);
+            return;
+        }
+        self.slashes_max = self.slashes_max.max(prefix.bytes().filter(|byte| *byte == b'/').count());
+        self.longer.entry(prefix.into()).or_insert(at);
+    }
+
+    /// Prefixes end where a segment ends: `/shop` covers `/shop` and `/shop/x`, not `/shopping`.
+    fn longest(&self, path: &str) -> Option<usize> {
+        //= RFC 9112 section 3.2.4: asterisk-form is only used for a server-wide OPTIONS
+        if path == "*" {
+            return self.root;
+        }
+        if !path.is_empty() && !path.starts_with('/') {
+            return None;
+        }
+        if self.longer.is_empty() {
+            return self.root;
+        }
+        // The first end is before the first slash. No prefix has more slashes than `slashes_max`, whatever a path has.
+        let ends = memchr::memchr_iter(b'/', path.as_bytes()).chain([path.len()]).skip(1);
+        let longer = ends.take(self.slashes_max).filter_map(|end| self.longer.get(&path[..end]));
+        longer.last().copied().or(self.root)
+    }
+}
+
+/// Hosts of requests are in lower case as a rule.
+fn lower_case(host: &str) -> Cow<'_, str> {
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return host.to_ascii_lowercase().into();
+    }
+    host.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Pattern<'a> = (&'a [&'a str], &'a str);
+
+    fn index(sites: &[(Vec<String>, String)]) -> SiteIndex {
+        let mut index = SiteIndex::default();
+        for (at, (hosts, prefix)) in sites.iter().enumerate() {
+            index.add(hosts, prefix, at);
+        }
+        index
+    }
+
+    /// What is specified, site by site: how closely it names the host, then how long its prefix is, then its place.
+    fn closest_of_all(sites: &[(Vec<String>, String)], host: &str, path_and_query: &str) -> Option<usize> {
+        let host = host.to_ascii_lowercase();
+        let path = path_and_query.split('?').next().unwrap();
+        let closeness = |hosts: &[String]| {
+            let of_pattern = |pattern: &String| match pattern.to_ascii_lowercase().strip_prefix("*.") {
+                None => (pattern.to_ascii_lowercase() == host).then_some(usize::MAX),
+                Some(suffix) => {
+                    let before = host.strip_suffix(suffix)?.strip_suffix('.')?;
+                    (!before.is_empty()).then_some(1 + suffix.len())
+                }
+            };
+            if hosts.is_empty() { Some(0) } else { hosts.iter().filter_map(of_pattern).max() }
+        };
+        let covers = |prefix: &str| {
+            let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+            let rest = path.strip_prefix(prefix);
+            if path == "*" {
+                prefix.is_empty()
+            } else {
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+        };
+        let candidates = sites.iter().enumerate().filter(|(_, (_, prefix))| covers(prefix));
+        candidates
+            .filter_map(|(at, (hosts, prefix))| {
+                let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+                Some((closeness(hosts)?, prefix.len(), Reverse(at)))
+            })
+            .max()
+            .map(|(_, _, Reverse(at))| at)
+    }
+
+    #[test]
+    fn the_closest_site_is_found() {
+        let sites: [Pattern<'_>; 9] = [
+            (&[], "/"),
+            (&["a.example"], "/"),
+            (&["a.example"], "/shop"),
+            (&["*.example"], "/"),
+            (&["*.b.example"], "/"),
+            (&[], "/shop"),
+            (&["A.example", "c.example"], "/shop/cart"),
+            (&["*.b.example"], "/shop/"),
+            (&["c.example"], "/shop/cart"),
+        ];
+        let sites: Vec<(Vec<String>, String)> = sites
+            .iter()
+            .map(|(hosts, prefix)| {
+                (hosts.iter().map(|host| (*host).to_owned()).collect(), (*prefix).to_owned())
+            })
+            .collect();
+        let cases = [
+            ("a.example", "/", 1),
+            ("A.EXAMPLE", "/x?/shop", 1),
+            ("a.example", "/shop", 2),
+            ("a.example", "/shop?x", 2),
+            ("a.example", "/shop/cart/1", 6),
+            ("a.example", "/shopping", 1),
+            ("a.example", "*", 1),
+            ("c.example", "/shop/cart", 6),
+            // Its own host has nothing for the path, the wildcard has.
+            ("c.example", "/", 3),
+            ("x.b.example", "/", 4),
+            ("x.b.example", "/shop/", 7),
+            ("b.example", "/", 3),
+            ("example", "/shop/1", 5),
+            ("badexample", "/", 0),
+            ("[::1]", "*", 0),
+        ];
+        let found = index(&sites);
+        for (host, path, expected) in cases {
+            assert_eq!(found.closest(host, path), Some(expected), "{host}{path}");
+            assert_eq!(closest_of_all(&sites, host, path), Some(expected), "{host}{path}");
+        }
+        assert_eq!(index(&sites[1..2]).closest("b.example", "/"), None);
+        assert_eq!(index(&sites[5..6]).closest("b.example", "/shopping"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn tables_find_what_a_search_finds(
+            sites in prop::collection::vec((prop::collection::vec("(\\*\\.)?[ab](\\.[aB]){0,2}", 0..3), "(/[ab]{0,2}){1,3}"), 0..8),
+            host in "\\.?[aB](\\.[ab]){0,3}",
+            path in "(\\*|(/[ab]{0,2}){0,4}(\\?/a)?)",
+        ) {
+            prop_assert_eq!(index(&sites).closest(&host, &path), closest_of_all(&sites, &host, &path));
+        }
+    }
+}

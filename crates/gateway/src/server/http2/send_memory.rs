@@ -1,0 +1,114 @@
+//! What `h2` holds of the responses of one connection until the socket takes it.
+//!
+//! A client that opens wide windows and does not read would make `h2` hold a buffer for each of its streams. All streams share
+//! one socket, so that what keeps it busy is enough for all of them: the rest waits where it comes from. Pieces that
+//! belong to something stored or filling are counted there; copies from files and small pieces are charged to the
+//! memory budget here. What the budget has no room for goes out one small piece at a time for the whole connection.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use store::{Budget, Charge, Slice};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::cache::fill::INLINE_BODY_BYTES_MAX;
+
+/// What goes out without being noted. A piece of its own costs more than it takes, and what all streams of a
+/// connection hold of such pieces is little.
+const UNNOTED_BYTES_MAX: usize = 4 << 10;
+/// What goes out at once of one stream, before it is the turn of others.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+/// The same where the budget has no room: a frame.
+const UNCHARGED_BYTES_MAX: usize = 16 << 10;
+
+/// Room for what a connection has not taken yet.
+pub(super) struct SendMemory {
+    budget: Arc<Budget>,
+    room: Arc<Semaphore>,
+    bytes_max: u32,
+}
+
+/// Whether somebody counts the bytes of a piece while `h2` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    Yes,
+    No,
+}
+
+impl Counted {
+    /// What is in a file is copied on its way. What is small comes as it is: it may be of a record, which may be gone before.
+    pub(super) fn of(piece: &Slice) -> Self {
+        if piece.file().is_some() || piece.len() <= INLINE_BODY_BYTES_MAX { Self::No } else { Self::Yes }
+    }
+}
+
+/// A piece, and its place.
+struct Piece {
+    data: Bytes,
+    _place: Place,
+}
+
+struct Place {
+    _room: OwnedSemaphorePermit,
+    _charge: Option<Charge>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl SendMemory {
+    pub(super) fn new(budget: &Arc<Budget>, bytes_max: usize) -> Arc<Self> {
+        let bytes_max = u32::try_from(bytes_max.max(UNCHARGED_BYTES_MAX)).unwrap_or(u32::MAX);
+        let room = Arc::new(Semaphore::new(bytes_max as usize));
+        Arc::new(Self { budget: Arc::clone(budget), room, bytes_max })
+    }
+
+    /// A body that is at hand, if there is room for it now.
+    pub(super) fn note(&self, data: Bytes) -> Option<Bytes> {
+        if data.len() <= UNNOTED_BYTES_MAX {
+            return Some(data);
+        }
+        let room = Arc::clone(&self.room).try_acquire_many_owned(self.permits(data.len())).ok()?;
+        let charge = self.budget.reserve(data.len()).ok()?;
+        Some(Place { _room: room, _charge: Some(charge) }.hold(data))
+    }
+
+    /// Cuts a piece of at most `bytes` off; waits while there is no room for it.
+    pub(super) async fn cut(&self, data: &mut Slice, bytes: usize, counted: Counted) -> io::Result<Bytes> {
+        let bytes = bytes.min(data.len()).min(PIECE_BYTES_MAX).min(self.bytes_max as usize);
+        let room = self.acquire(self.permits(bytes)).await;
+        if counted == Counted::Yes {
+            return Place { _room: room, _charge: None }.take(data, bytes);
+        }
+        if let Ok(charge) = self.budget.reserve(bytes) {
+            return Place { _room: room, _charge: Some(charge) }.take(data, bytes);
+        }
+        drop(room);
+        // Nothing else is held while this is.
+        let room = self.acquire(self.bytes_max).await;
+        Place { _room: room, _charge: None }.take(data, bytes.min(UNCHARGED_BYTES_MAX))
+    }
+
+    async fn acquire(&self, bytes: u32) -> OwnedSemaphorePermit {
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
+        room.expect("the room of a connection is never closed")
+    }
+
+    fn permits(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes).unwrap_or(u32::MAX).min(self.bytes_max)
+    }
+}
+
+impl Place {
+    fn take(self, data: &mut Slice, bytes: usize) -> io::Result<Bytes> {
+        Ok(self.hold(data.split_to(bytes).into_bytes()?))
+    }
+
+    fn hold(self, data: Bytes) -> Bytes {
+        Bytes::from_owner(Piece { data, _place: self })
+    }
+}

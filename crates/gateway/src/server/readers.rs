@@ -1,0 +1,131 @@
+//! Clients that leave large responses unread, and the memory that they keep so.
+//!
+//! What is evicted while somebody reads it stays in memory until he is done. A reader at the lowest rate allowed takes hours,
+//! and a few of them keep everything else from being stored. So those who make the gateway wait are noted here with what they
+//! hold, and where a response finds no room, the client that holds most of what is not stored any more, if that is more than
+//! its share, loses the reader that has waited longest.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::cache::fill::Fill;
+use crate::client::Client;
+use store::Slice;
+
+/// All who wait for their clients.
+#[derive(Default)]
+pub(crate) struct Readers {
+    waiting: Mutex<HashMap<u64, Waiting>>,
+    next: AtomicU64,
+    /// When somebody was last looked for who could go.
+    searched: Mutex<Option<Instant>>,
+}
+
+struct Waiting {
+    client: Client,
+    body: HeldBody,
+    since: Instant,
+    leave: Arc<Notify>,
+}
+
+/// What a reader holds.
+pub(crate) enum HeldBody {
+    /// Segments, the last of them and how many bytes they have together: most of a body is evicted, or none.
+    Segments { last: Slice, bytes: u64 },
+    /// All that a fill keeps.
+    Fill(Arc<Fill>),
+}
+
+/// One reader that waits, until this is dropped.
+pub(crate) struct WaitingReader<'a> {
+    readers: &'a Readers,
+    number: u64,
+    leave: Arc<Notify>,
+}
+
+impl HeldBody {
+    /// What would be free without its readers. What is stored could be evicted anyway.
+    fn unstored_bytes(&self) -> u64 {
+        match self {
+            Self::Segments { last, .. } if last.is_stored() => 0,
+            Self::Segments { bytes, .. } => *bytes,
+            Self::Fill(fill) => fill.unstored_bytes(),
+        }
+    }
+
+    /// Readers of one body hold it once.
+    fn identity(&self) -> usize {
+        match self {
+            Self::Segments { last, .. } => last.identity(),
+            Self::Fill(fill) => Arc::as_ptr(fill) as usize,
+        }
+    }
+}
+
+impl Readers {
+    /// Notes that a client keeps the gateway waiting.
+    pub(crate) fn wait(&self, client: Client, body: HeldBody) -> WaitingReader<'_> {
+        let (number, leave) = (self.next.fetch_add(1, Relaxed), Arc::new(Notify::new()));
+        let waiting = Waiting { client, body, since: Instant::now(), leave: Arc::clone(&leave) };
+        self.waiting.lock().insert(number, waiting);
+        WaitingReader { readers: self, number, leave }
+    }
+
+    /// Sends away one reader, and all others of the same client and body, if a client holds more than `share_bytes`.
+    pub(crate) fn make_room(&self, share_bytes: u64) {
+        if !self.may_search() {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        let mut bodies: HashMap<(Client, usize), (u64, Instant)> = HashMap::new();
+        for reader in waiting.values() {
+            let bytes = reader.body.unstored_bytes();
+            let body = bodies.entry((reader.client, reader.body.identity())).or_insert((bytes, reader.since));
+            *body = (body.0.max(bytes), body.1.min(reader.since));
+        }
+        let mut held: HashMap<Client, u64> = HashMap::new();
+        bodies.iter().for_each(|((client, _), (bytes, _))| *held.entry(*client).or_default() += bytes);
+        let Some((client, bytes)) = held.into_iter().max_by_key(|(_, bytes)| *bytes) else { return };
+        if bytes <= share_bytes {
+            return;
+        }
+        let of_client = bodies.iter().filter(|((whose, _), (bytes, _))| *whose == client && *bytes > 0);
+        let Some(((_, body), _)) = of_client.min_by_key(|(_, (_, since))| *since) else { return };
+        let is_chosen = |reader: &Waiting| reader.client == client && reader.body.identity() == *body;
+        waiting.extract_if(|_, reader| is_chosen(reader)).for_each(|(_, reader)| reader.leave.notify_one());
+    }
+}
+
+impl Readers {
+    fn may_search(&self) -> bool {
+        let now = Instant::now();
+        let mut searched = self.searched.lock();
+        let is_due = searched.is_none_or(|searched| now - searched >= SEARCH_INTERVAL);
+        if is_due {
+            *searched = Some(now);
+        }
+        is_due
+    }
+}
+
+/// A search looks at all who wait, and those whom it finds need a moment to go.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
+
+impl WaitingReader<'_> {
+    /// Resolves when its memory is wanted for others.
+    pub(crate) async fn dismissed(&self) {
+        self.leave.notified().await;
+    }
+}
+
+impl Drop for WaitingReader<'_> {
+    fn drop(&mut self) {
+        self.readers.waiting.lock().remove(&self.number);
+    }
+}

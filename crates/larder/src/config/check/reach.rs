@@ -1,0 +1,171 @@
+//! Which requests a rule can get: those that an earlier rule takes, or that its site never has, leave it without any.
+
+use super::Scope;
+use crate::config::tree::Table;
+
+/// Notes the rules of a site that no request reaches, as far as paths can be compared without trying them.
+pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
+    let rules: Vec<(&Table, Option<Reach<'_>>)> =
+        site.tables("rule").map(|table| (table, Reach::of(table))).collect();
+    let prefix = site.text("path_prefix").unwrap_or("/").trim_end_matches('/');
+    for (index, (table, reach)) in rules.iter().enumerate() {
+        let Some(reach) = reach else { continue };
+        let earlier = rules[..index].iter().find_map(|(table, earlier)| {
+            let earlier = earlier.as_ref()?;
+            earlier.covers(reach).then_some((table, earlier))
+        });
+        let message = match earlier {
+            Some((earlier, Reach { paths: Paths::All, methods })) if methods.is_empty() => {
+                format!("never looked at: `{}` before it fits every request", earlier.path)
+            }
+            Some((earlier, _)) => {
+                format!("never looked at: `{}` before it fits every request that it fits", earlier.path)
+            }
+            None if !reach.paths.are_below(prefix) => {
+                format!("never looked at: the paths of the site begin with `{prefix}/`")
+            }
+            None => continue,
+        };
+        scope.problems.warning(&table.place, &table.path, message);
+    }
+}
+
+/// What a rule fits.
+struct Reach<'a> {
+    paths: Paths<'a>,
+    /// Empty for all.
+    methods: Vec<&'a str>,
+}
+
+enum Paths<'a> {
+    All,
+    Exact(&'a str),
+    Prefix(&'a str),
+    /// Something with wildcards, and what stands before the first of them.
+    Pattern {
+        key: &'static str,
+        text: &'a str,
+        head: &'a str,
+    },
+}
+
+impl<'a> Reach<'a> {
+    /// `None` where a mistake leaves open what was meant.
+    fn of(rule: &'a Table) -> Option<Self> {
+        let is_wrong = rule.is_wrong("path") || rule.is_wrong("methods");
+        let methods = rule.list("methods").iter().map(|node| node.as_text()).collect();
+        let paths = rule.optional_table("path").map_or(Some(Paths::All), Paths::of)?;
+        let is_wrong = is_wrong || !paths.are_paths();
+        (!is_wrong).then_some(Self { paths, methods })
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        let has = |method: &&str| self.methods.contains(method);
+        let has_methods =
+            self.methods.is_empty() || !other.methods.is_empty() && other.methods.iter().all(has);
+        has_methods && self.paths.cover(&other.paths)
+    }
+}
+
+impl<'a> Paths<'a> {
+    fn of(path: &'a Table) -> Option<Self> {
+        let pattern = |key, text, head| Self::Pattern { key, text, head };
+        match (path.text("exact"), path.text("prefix"), path.text("glob"), path.text("regex")) {
+            (Some(text), None, None, None) => Some(Self::Exact(text)),
+            (None, Some("/"), None, None) | (None, None, Some("/**" | "**"), None) => Some(Self::All),
+            (None, Some(text), None, None) => Some(Self::Prefix(text)),
+            (None, None, Some(text), None) => {
+                let head = text.split(WILDCARDS).next().unwrap_or_default();
+                Some(pattern("glob", text, head))
+            }
+            (None, None, None, Some(text)) => Some(pattern("regex", text, "")),
+            _ => None,
+        }
+    }
+
+    /// What does not begin as every path does is refused already.
+    fn are_paths(&self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Exact(begin) | Self::Prefix(begin) => begin.starts_with('/'),
+            Self::Pattern { head, .. } => head.is_empty() || head.starts_with('/'),
+        }
+    }
+
+    fn cover(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, _) => true,
+            (
+                Self::Prefix(prefix),
+                Self::Exact(begin) | Self::Prefix(begin) | Self::Pattern { head: begin, .. },
+            ) => begin.starts_with(prefix),
+            (Self::Exact(one), Self::Exact(other)) => one == other,
+            (Self::Pattern { key, text, .. }, Self::Pattern { key: other_key, text: other, .. }) => {
+                (key, text) == (other_key, other)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether one of them may be the prefix of a site, or lie below it.
+    fn are_below(&self, prefix: &str) -> bool {
+        let folder = format!("{prefix}/");
+        match self {
+            Self::All => true,
+            Self::Exact(path) => *path == prefix || path.starts_with(&folder),
+            Self::Prefix(begin) | Self::Pattern { head: begin, .. } => {
+                *begin == prefix || begin.starts_with(&folder) || folder.starts_with(begin)
+            }
+        }
+    }
+}
+
+/// What a glob may have beside itself.
+const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Paths<'_> {
+        match text.strip_prefix('=') {
+            Some(exact) => Paths::Exact(exact),
+            None if text == "/" => Paths::All,
+            None if text.contains('*') => {
+                Paths::Pattern { key: "glob", text, head: text.split('*').next().unwrap_or_default() }
+            }
+            None => Paths::Prefix(text),
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_rule_leaves() {
+        let check = |earlier: &str, later: &str, expected: bool| {
+            assert_eq!(pattern(earlier).cover(&pattern(later)), expected, "{earlier} before {later}");
+        };
+        check("/", "/a", true);
+        check("/a", "/a", true);
+        check("/a", "/a/b", true);
+        check("/a", "=/a", true);
+        check("/a", "/ab*", true);
+        check("=/a", "=/a", true);
+        check("/a*", "/a*", true);
+        check("/a/b", "/a", false);
+        check("=/a", "/a", false);
+        check("/a*", "/ab", false);
+        check("/a", "/*", false);
+    }
+
+    #[test]
+    fn what_a_site_has() {
+        let check = |paths: &str, expected: bool| {
+            assert_eq!(pattern(paths).are_below("/shop"), expected, "{paths}");
+        };
+        for paths in ["/", "/s", "/shop", "/shop/", "/shop/a", "=/shop", "=/shop/a", "/*", "/shop/*"] {
+            check(paths, true);
+        }
+        for paths in ["/api", "/shopping", "=/shopping", "=/", "/api/*"] {
+            check(paths, false);
+        }
+    }
+}

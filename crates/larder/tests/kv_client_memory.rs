@@ -1,0 +1,427 @@
+//! What clients take beside keys: messages, tables and replies. All of it is part of `maxmemory`, whatever they ask for and whether they read.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use testkit::{Kv, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+const MIB: usize = 1 << 20;
+/// A build without optimisation, on a machine that does other things too.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A client that sends what it is told to, and reads what it likes.
+struct Client(TcpStream);
+
+impl Client {
+    fn connect(kv: &Kv) -> Self {
+        let socket = TcpStream::connect(kv.address()).expect("it listens");
+        socket.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+        Self(socket)
+    }
+
+    fn send(&mut self, request: &[u8]) {
+        // One that is closed meanwhile is what some tests are about.
+        let _ = self.0.write_all(request);
+    }
+
+    /// A line of the reply; none where the connection has ended.
+    fn line(&mut self) -> String {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while !line.ends_with(b"\r\n") && self.0.read_exact(&mut byte).is_ok() {
+            line.push(byte[0]);
+        }
+        String::from_utf8_lossy(&line).trim_end().to_owned()
+    }
+
+    fn ask(&mut self, request: &[u8]) -> String {
+        self.send(request);
+        self.line()
+    }
+
+    /// Reads until this has come; something it was not asked for may come behind it.
+    fn read_until(&mut self, end: &[u8]) {
+        let (mut tail, mut piece) = (Vec::new(), vec![0; MIB]);
+        while !tail.windows(end.len()).any(|seen| seen == end) {
+            tail.drain(..tail.len().saturating_sub(end.len()));
+            let more = self.0.read(&mut piece).expect("it answers");
+            assert!(more > 0, "the connection has ended");
+            tail.extend_from_slice(&piece[..more]);
+        }
+    }
+
+    /// Sends while it reads, until all is answered: it may be told more meanwhile than sockets hold.
+    fn converse(&mut self, requests: &[u8]) {
+        let mut sending = self.0.try_clone().expect("a second handle");
+        std::thread::scope(|scope| {
+            scope.spawn(move || sending.write_all(&[requests, b"PING\r\n"].concat()));
+            self.read_until(b"+PONG\r\n");
+        });
+    }
+
+    /// Waits until all is answered that was asked.
+    fn finish(&mut self) {
+        self.send(b"PING\r\n");
+        self.read_until(b"+PONG\r\n");
+    }
+
+    /// Reads until the connection has ended or nothing has come for a while; how many bytes.
+    fn drain(&mut self) -> usize {
+        self.0.set_read_timeout(Some(Duration::from_millis(500))).expect("a time limit");
+        let (mut bytes, mut piece) = (0, vec![0; MIB]);
+        loop {
+            match self.0.read(&mut piece) {
+                Ok(0) => return bytes,
+                Ok(more) => bytes += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return bytes,
+            }
+        }
+    }
+}
+
+fn request(arguments: &[&[u8]]) -> Vec<u8> {
+    let head = |length: usize, kind: char| format!("{kind}{length}\r\n").into_bytes();
+    let bulks = arguments.iter().map(|argument| [&head(argument.len(), '$')[..], argument, b"\r\n"].concat());
+    [head(arguments.len(), '*')].into_iter().chain(bulks).flatten().collect()
+}
+
+fn start(maxmemory: &str) -> Kv {
+    let kv = Kv::start(LARDER, &["--maxmemory", maxmemory, "--workers", "2"]);
+    assert_eq!(kv.ask(&["SET keep me"]), "+OK\r\n");
+    kv
+}
+
+/// How long the slowest PING takes while something is done.
+fn slowest_ping(kv: &Kv, done: impl FnOnce()) -> Duration {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let pinging = (0..4).map(|_| {
+            scope.spawn(|| {
+                let (mut client, mut slowest) = (Client::connect(kv), Duration::ZERO);
+                while !is_done.load(Relaxed) {
+                    let begin = Instant::now();
+                    assert_eq!(client.ask(b"PING\r\n"), "+PONG");
+                    slowest = slowest.max(begin.elapsed());
+                }
+                slowest
+            })
+        });
+        let pinging: Vec<_> = pinging.collect();
+        done();
+        is_done.store(true, Relaxed);
+        pinging.into_iter().map(|thread| thread.join().expect("it is answered")).max().unwrap_or_default()
+    })
+}
+
+/// One message to many who do not read: it is in memory once.
+#[test]
+fn a_message_to_many_is_in_memory_once() {
+    const CLIENTS: usize = 300;
+    let long = vec![b'm'; MIB];
+    let kinds: [(&str, &[u8], Vec<u8>); 4] = [
+        ("SUBSCRIBE", b"SUBSCRIBE c\r\n", request(&[b"PUBLISH", b"c", &long])),
+        ("PSUBSCRIBE", b"PSUBSCRIBE *\r\n", request(&[b"PUBLISH", &long, &long])),
+        ("MONITOR", b"MONITOR\r\n", request(&[b"ECHO", &long])),
+        ("TRACKING", b"HELLO 3\r\nCLIENT TRACKING ON BCAST\r\n", request(&[b"SET", &long, b"v"])),
+    ];
+    for (name, listens, speaks) in kinds {
+        let kv = start("256MiB");
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&kv)).collect();
+        for client in &mut clients {
+            assert!(!client.ask(listens).starts_with('-'));
+        }
+        let before = kv.service.peak_bytes();
+        let mut speaker = Client::connect(&kv);
+        let slowest = slowest_ping(&kv, || {
+            for _ in 0..8 {
+                speaker.send(&speaks);
+            }
+            speaker.finish();
+        });
+        assert!(slowest < PATIENCE, "{name}: a client waited {slowest:?}");
+        let grown = kv.service.peak_bytes().saturating_sub(before);
+        assert!(grown < 100 * MIB as u64, "{name}: {grown} bytes");
+        assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n", "{name}");
+        let told = clients[0].drain();
+        assert!(told > MIB, "{name}: {told} bytes arrived");
+    }
+}
+
+/// Messages of which none is long enough to be shared: who has most of them is closed before keys have to go.
+#[test]
+fn who_leaves_messages_unread_is_closed_before_keys_go() {
+    let kv = start("64MiB");
+    let mut clients: Vec<_> = (0..100).map(|_| Client::connect(&kv)).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask(b"SUBSCRIBE c\r\n"), "*3");
+    }
+    let before = kv.service.peak_bytes();
+    let publish = request(&[b"PUBLISH", b"c", &vec![b'm'; 15_000]]).repeat(500);
+    let mut publisher = Client::connect(&kv);
+    publisher.send(&publish);
+    let replies: Vec<_> = (0..500).map(|_| publisher.line()).collect();
+    assert!(replies.iter().all(|reply| reply.starts_with(':')), "{replies:?}");
+    assert_eq!(replies[0], ":100");
+    let grown = kv.service.peak_bytes().saturating_sub(before);
+    assert!(grown < GROWN_MAX, "{grown} bytes");
+    assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n");
+}
+
+/// Of a server with 64 MiB: half of them for what clients are to read, and as much twice more, because what grows is copied and the allocator gives
+/// memory back a tenth of a second later.
+const GROWN_MAX: u64 = 3 * 32 * MIB as u64;
+
+/// A message has to have room as a reply has.
+#[test]
+fn a_message_without_room_is_refused() {
+    let kv = start("64MiB");
+    let long = request(&[b"PUBLISH", b"c", &vec![b'm'; 40 * MIB]]);
+    let mut publisher = Client::connect(&kv);
+    assert_eq!(publisher.ask(&long), ":0", "nobody gets it");
+    let mut subscriber = Client::connect(&kv);
+    assert_eq!(subscriber.ask(b"SUBSCRIBE c\r\n"), "*3");
+    assert!(publisher.ask(&long).starts_with("-OOM the message needs more memory"));
+    assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n");
+}
+
+fn memory_fact(kv: &Kv, name: &str) -> usize {
+    let text = kv.ask(&["INFO memory"]);
+    let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    number.and_then(|number| number.parse().ok()).expect("it is told")
+}
+
+/// `count` names of so many bytes, all different.
+fn names(client: usize, count: usize, bytes: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| [format!("{client}-{number}-").as_bytes(), &vec![b'n'; bytes]].concat()).collect()
+}
+
+/// A command with names; each but the last of `words` comes before all, the last before each, where there are several.
+fn with_names(words: &[&str], each: Option<&str>, names: &[Vec<u8>]) -> Vec<u8> {
+    let mut arguments: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    for name in names {
+        arguments.extend(each.map(str::as_bytes));
+        arguments.push(name);
+    }
+    request(&arguments)
+}
+
+/// What the client with this number asks.
+type Asks = fn(usize) -> Vec<u8>;
+
+/// What the server has to remember for clients has a limit for all of them, and is counted.
+#[test]
+fn what_clients_want_to_be_remembered_is_within_the_limit() {
+    const CLIENTS: usize = 8;
+    let kinds: [(&str, Asks); 4] = [
+        ("WATCH", |client| with_names(&["WATCH"], None, &names(client, 14, MIB))),
+        ("SUBSCRIBE", |client| with_names(&["SUBSCRIBE"], None, &names(client, 14, MIB))),
+        ("prefixes", |client| {
+            let on = ["CLIENT", "TRACKING", "ON", "BCAST"];
+            with_names(&on, Some("PREFIX"), &names(client, 14, MIB))
+        }),
+        ("tracking", |client| {
+            let gets = names(client, 150, 100_000);
+            let gets = gets.iter().flat_map(|name| request(&[b"GET", name]));
+            b"CLIENT TRACKING ON\r\n".iter().copied().chain(gets).collect()
+        }),
+    ];
+    for (name, remembered) in kinds {
+        let kv = start("64MiB");
+        let before = kv.service.peak_bytes();
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&kv)).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.ask(b"HELLO 3\r\n");
+            client.converse(&remembered(number));
+        }
+        let grown = kv.service.peak_bytes().saturating_sub(before);
+        assert!(grown < 110 * MIB as u64, "{name}: {grown} bytes");
+        wait::until_true("what is remembered is counted, and requests are gone", || {
+            (6 * MIB..34 * MIB).contains(&memory_fact(&kv, "mem_clients_normal"))
+        });
+        assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n", "{name}");
+        drop(clients);
+        wait::until_true("all is given back", || memory_fact(&kv, "mem_clients_normal") == 0);
+    }
+}
+
+#[test]
+fn names_of_clients_are_short() {
+    let kv = start("64MiB");
+    let long = "n".repeat(1025);
+    let commands = [
+        format!("CLIENT SETNAME {long}"),
+        format!("CLIENT SETINFO LIB-NAME {long}"),
+        format!("CLIENT SETINFO LIB-VER {long}"),
+        format!("HELLO 2 SETNAME {long}"),
+    ];
+    for command in commands {
+        let told = kv.ask(&[&command]);
+        assert_eq!(told, "-ERR names of clients and libraries can have at most 1024 bytes\r\n", "{command}");
+    }
+    assert_eq!(kv.ask(&[&format!("CLIENT SETNAME {}", &long[1..])]), "+OK\r\n");
+}
+
+/// Whatever length it may have.
+#[test]
+fn the_slow_log_is_within_the_limit() {
+    let kv = start("64MiB");
+    let before = kv.service.peak_bytes();
+    assert_eq!(kv.ask(&["CONFIG SET slowlog-max-len 100000000 slowlog-log-slower-than 0"]), "+OK\r\n");
+    let mget = format!("MGET{}", format!(" {}", "k".repeat(128)).repeat(31));
+    for _ in 0..10 {
+        kv.ask(&vec![mget.as_str(); 1000]);
+    }
+    let told = kv.ask(&["SLOWLOG LEN"]);
+    let length: usize = told[1..].trim_end().parse().expect("a number");
+    assert!((100..1000).contains(&length), "{length} entries");
+    let grown = kv.service.peak_bytes().saturating_sub(before);
+    assert!(grown < 24 * MIB as u64, "{grown} bytes");
+}
+
+/// All channels of a client go one after the other.
+#[test]
+fn unsubscribing_from_many_channels_stops_nobody() {
+    const CHANNELS: usize = 60_000;
+    for kind in ["", "S"] {
+        let kv = start("256MiB");
+        let mut client = Client::connect(&kv);
+        let channels = names(0, CHANNELS, 1);
+        client.send(&with_names(&[&format!("{kind}SUBSCRIBE")], None, &channels));
+        client.read_until(b":60000\r\n");
+        let slowest = slowest_ping(&kv, || {
+            client.send(&with_names(&[&format!("{kind}UNSUBSCRIBE")], None, &channels[..CHANNELS / 2]));
+            client.send(format!("{kind}UNSUBSCRIBE\r\n").as_bytes());
+            client.finish();
+        });
+        assert!(slowest < PATIENCE, "a client waited {slowest:?}");
+        let facts = kv.ask(&["CLIENT LIST"]);
+        assert!(!facts.contains("sub=60000") && !facts.contains("sub=30000"), "{facts}");
+    }
+}
+
+/// Many watch the same keys, and leave at the same time.
+#[test]
+fn watchers_that_leave_stop_nobody() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "1GiB", "--workers", "1"]);
+    let watch = with_names(&["WATCH"], None, &names(0, 20_000, 1));
+    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(&kv)).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask(&watch), "+OK");
+    }
+    let slowest = slowest_ping(&kv, || {
+        drop(clients);
+        wait::until_true("all are gone", || memory_fact(&kv, "mem_clients_normal") == 0);
+        assert_eq!(kv.ask(&["SET 0-1-n v"]), "+OK\r\n");
+    });
+    assert!(slowest < Duration::from_secs(1), "a client waited {slowest:?}");
+}
+
+/// Whatever is copied into a reply has to have room.
+#[test]
+fn replies_without_room_are_refused_whatever_they_tell() {
+    let long = vec![b'x'; 40 * MIB];
+    let many = |words: &[&str], bytes: usize| with_names(words, None, &names(0, 60_000, bytes));
+    let get = |words: &[&str]| with_names(words, None, &vec![b"GET".to_vec(); 200_000]);
+    let requests = [
+        ("ECHO", request(&[b"ECHO", &long])),
+        ("PING", request(&[b"PING", &long])),
+        ("PUBSUB NUMSUB", many(&["PUBSUB", "NUMSUB"], 700)),
+        ("COMMAND GETKEYS", many(&["COMMAND", "GETKEYS", "DEL"], 700)),
+        ("COMMAND INFO", get(&["COMMAND", "INFO"])),
+        ("CLIENT LIST", with_names(&["CLIENT", "LIST", "ID"], None, &vec![b"2".to_vec(); 200_000])),
+    ];
+    for (name, request) in requests {
+        let kv = start("64MiB");
+        let before = kv.service.peak_bytes();
+        let mut clients: Vec<_> = (0..2).map(|_| Client::connect(&kv)).collect();
+        for client in &mut clients {
+            let told = client.ask(&request);
+            assert!(told.starts_with("-OOM the reply needs more memory"), "{name}: {told}");
+            assert_eq!(client.ask(b"PING\r\n"), "+PONG", "{name}");
+        }
+        let grown = kv.service.peak_bytes().saturating_sub(before);
+        assert!(grown < request.len() as u64 * 2 + GROWN_MAX, "{name}: {grown} bytes");
+        assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n", "{name}");
+    }
+}
+
+/// What was replied within a transaction had no room: it was executed, so that its client is closed.
+#[test]
+fn a_transaction_whose_replies_have_no_room_is_executed() {
+    let kv = start("64MiB");
+    let mut client = Client::connect(&kv);
+    let echo = request(&[b"ECHO", &vec![b'x'; 2 * MIB]]).repeat(10);
+    client.send(b"MULTI\r\n");
+    client.send(&echo);
+    client.send(b"SET there yes\r\nEXEC\r\n");
+    let told: Vec<_> = (0..12).map(|_| client.line()).collect();
+    assert!(told[1..].iter().all(|line| line == "+QUEUED"), "{told:?}");
+    client.drain();
+    assert_eq!(kv.ask(&["GET keep", "GET there"]), "$2\r\nme\r\n$3\r\nyes\r\n");
+}
+
+/// Values that take little as they are kept, and much as they are sent, to clients that do not read.
+#[test]
+fn unpacked_values_have_room_or_are_refused() {
+    const VALUE: usize = 30 * MIB;
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\n").expect("a file");
+    let arguments = ["--config", config.to_str().expect("a path in UTF-8"), "--maxmemory", "128MiB"];
+    let kv = Kv::start(LARDER, &arguments);
+    for number in 0..8 {
+        let told = kv.ask(&[&format!("SETRANGE zeros-{number} {} x", VALUE - 1)]);
+        assert_eq!(told, format!(":{VALUE}\r\n"));
+    }
+    let before = kv.service.peak_bytes();
+    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(&kv)).collect();
+    let asked = ["GET", "GETSET", "GETDEL", "GETEX"];
+    let mut refused = 0;
+    for (number, client) in clients.iter_mut().enumerate() {
+        let more = if asked[number % 4] == "GETSET" { " v" } else { "" };
+        let told = client.ask(format!("{} zeros-{number}{more}\r\n", asked[number % 4]).as_bytes());
+        if told.starts_with("-OOM the reply needs more memory") {
+            refused += 1;
+            assert_eq!(kv.ask(&[&format!("STRLEN zeros-{number}")]), format!(":{VALUE}\r\n"), "it stays");
+        } else {
+            assert_eq!(told, format!("${VALUE}"));
+        }
+        wait::until_true("it is counted", || {
+            memory_fact(&kv, "mem_clients_normal") >= (number + 1 - refused).min(1) * VALUE
+        });
+    }
+    assert!((3..8).contains(&refused), "{refused} of 8 are refused");
+    let grown = kv.service.peak_bytes().saturating_sub(before);
+    assert!(grown < 150 * MIB as u64, "{grown} bytes");
+    drop(clients);
+    assert_eq!(kv.ask(&["STRLEN zeros-0"]), format!(":{VALUE}\r\n"));
+}
+
+/// Patterns that take too long to compare are refused; whatever is slow is done once in a turn.
+#[test]
+fn slow_commands_of_one_client_stop_nobody_for_long() {
+    let kv = start("64MiB");
+    let mut client = Client::connect(&kv);
+    for key in names(0, 50, 10_000) {
+        assert_eq!(client.ask(&request(&[b"SET", &[b"a".as_slice(), &key].concat(), b"v"])), "+OK");
+    }
+    assert_eq!(client.ask(&request(&[b"SET", &vec![b'n'; MIB], b"v"])), "+OK");
+    let long = [b"*".as_slice(), &vec![b'n'; MIB / 2], b"b"].concat();
+    let class = [b"*[".as_slice(), &vec![b'b'; 30_000], b"]c"].concat();
+    let slow = [
+        request(&[b"KEYS", &long]),
+        request(&[b"SCAN", b"0", b"COUNT", b"1000", b"MATCH", &class]),
+        request(&[b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN", &class]),
+    ];
+    let slowest = slowest_ping(&kv, || {
+        for request in &slow[..2] {
+            assert_eq!(client.ask(request), "-ERR the pattern takes too long to compare");
+        }
+        client.ask(&slow[2]);
+    });
+    assert!(slowest < Duration::from_secs(8), "a client waited {slowest:?}");
+    assert_eq!(kv.ask(&["KEYS ke*"]), "*1\r\n$4\r\nkeep\r\n");
+}
