@@ -2,12 +2,10 @@
 
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::header::HeaderMap;
-
 use super::admission::Pacing;
 use super::error::OriginError;
 use super::exchange::Exchange;
+use super::frame::{BodyFrame, BodyFraming};
 use super::http1::Http1Body;
 use super::http2::Http2Body;
 use super::pool::Reuse;
@@ -21,28 +19,6 @@ pub struct OriginBody {
     received_bytes: u64,
     exchange: Option<Exchange>,
     failed: Option<OriginError>,
-}
-
-/// How the end of a response body is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyFraming {
-    /// There is none: HEAD, 204, 304, 101.
-    None,
-    /// This many bytes.
-    Length(u64),
-    /// Chunked, or an HTTP/2 stream without `Content-Length`: the end is marked.
-    Chunked,
-    /// Ends with the connection, so an early end may go unnoticed.
-    CloseDelimited,
-}
-
-/// A piece of a body.
-#[derive(Clone, Debug)]
-pub enum BodyFrame {
-    /// Content, not empty.
-    Data(Bytes),
-    /// Trailer section; the last piece.
-    Trailers(HeaderMap),
 }
 
 #[derive(Debug)]

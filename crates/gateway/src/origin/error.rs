@@ -182,6 +182,14 @@ impl OriginError {
     }
 }
 
+/// What of an error is worth showing: fixed texts of the protocol libraries, no field values.
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
+    match error.source() {
+        Some(source) => format!("{error}: {source}").into(),
+        None => error.to_string().into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

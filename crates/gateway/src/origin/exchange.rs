@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::admission::{Held, Pacing, Place};
 use super::error::OriginError;
-use super::message::{KeepAlive, RequestBody};
 use super::pool::Pool;
+use super::request::KeepAlive;
+use super::request_body::RequestBody;
 use super::timing::Limits;
 
 /// Held until the response body has ended.

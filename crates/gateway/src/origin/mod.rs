@@ -13,13 +13,18 @@ mod connect;
 mod driver;
 mod error;
 mod exchange;
+mod frame;
 mod http1;
 mod http2;
+mod interim;
+mod limits;
 mod line;
-mod message;
 mod parts;
 mod pool;
+mod request;
+mod request_body;
 mod resolve;
+mod response;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -45,8 +50,9 @@ use self::connect::{Connector, Negotiated, Offer};
 use self::exchange::{Exchange, Failure, Processing};
 use self::http1::Http1Connection;
 use self::http2::{Http2Connection, StreamSlot};
-use self::message::{Arrival, RequestHead};
 use self::pool::Pool;
+use self::request::RequestHead;
+use self::request_body::Arrival;
 use self::resolve::{Resolver, system_settings};
 use self::stats::Counters;
 use self::timing::{HeadWait, Limits};
@@ -54,14 +60,17 @@ use crate::client::Client;
 use crate::config::{OriginConfig, OriginTimeouts};
 
 pub use self::admission::Pacing;
-pub use self::body::{BodyFrame, BodyFraming, OriginBody};
+pub use self::body::OriginBody;
 pub use self::error::{OriginError, OriginErrorKind};
-pub(crate) use self::http1::{FIELDS_MAX, HEAD_BYTES_MAX};
-pub(crate) use self::message::Room;
-pub use self::message::{
-    ChannelBody, Gathered, Interim, OriginRequest, OriginResponse, RequestBody, RequestBodyClosed,
-    RequestBodyIncomplete, RequestBodySender,
+pub use self::frame::{BodyFrame, BodyFraming};
+pub use self::interim::Interim;
+pub(crate) use self::limits::{FIELDS_MAX, HEAD_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
+pub use self::request::OriginRequest;
+pub(crate) use self::request_body::Room;
+pub use self::request_body::{
+    ChannelBody, Gathered, RequestBody, RequestBodyClosed, RequestBodyIncomplete, RequestBodySender,
 };
+pub use self::response::OriginResponse;
 pub use self::stats::OriginStats;
 pub use self::upgrade::{OriginTunnel, UpgradeHandle};
 
@@ -126,10 +135,6 @@ impl Origins {
         stats
     }
 }
-
-/// Pieces of content up to this size need no room in the budget: a piece for each exchange at a time is within what the process
-/// needs beside it.
-pub(crate) const UNCHARGED_PIECE_BYTES_MAX: usize = 16 * 1024 + 1;
 
 /// As much of a request's content is waited for before the request takes a place among those in flight: most forms and calls
 /// of an API are less. What takes longer, or is more, goes at the pace of its client.

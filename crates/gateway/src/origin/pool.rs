@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::http1::{Http1Connection, Readiness};
 use super::http2::{Http2Connection, StreamSlot};
-use super::message::KeepAlive;
+use super::request::KeepAlive;
 use super::stats::{Counters, Gauged};
 use crate::config::PoolConfig;
 

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::body::BodyFrame;
 use super::error::OriginError;
-use super::message::{Interim, RequestBody, RequestBodyIncomplete};
+use super::frame::BodyFrame;
+use super::interim::Interim;
+use super::request_body::{RequestBody, RequestBodyIncomplete};
 use crate::config::OriginTimeouts;
 
 /// The time limits of one exchange.

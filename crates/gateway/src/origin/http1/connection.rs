@@ -15,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, ReadHalf, Write
 use tokio::runtime::{Handle, Id};
 use tokio::task::JoinHandle;
 
-use super::super::UNCHARGED_PIECE_BYTES_MAX;
 use super::super::connect::Stream;
 use super::super::driver;
+use super::super::limits::UNCHARGED_PIECE_BYTES_MAX;
 use super::super::stats::{Counters, Gauged};
 use super::buffers;
 use super::sending::{Sending, Sent};

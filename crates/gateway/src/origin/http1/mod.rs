@@ -19,13 +19,16 @@ use http1::{
 };
 
 use super::binding::Binding;
-use super::body::{BodyFraming, OriginBody};
+use super::body::OriginBody;
 use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Processing};
-use super::message::{
-    EndToEnd, Interim, KeepAlive, Nominations, OriginResponse, RequestBody, RequestFraming, RequestHead,
-};
+use super::frame::BodyFraming;
+use super::interim::Interim;
+use super::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
 use super::pool::Reuse;
+use super::request::{KeepAlive, RequestFraming, RequestHead};
+use super::request_body::RequestBody;
+use super::response::{EndToEnd, Nominations, OriginResponse};
 use super::timing::{Asking, HeadWait, UploadProgress};
 use super::upgrade::UpgradeHandle;
 use crate::fields::PackedFields;
@@ -33,11 +36,6 @@ use crate::fields::PackedFields;
 pub(super) use self::connection::{Http1Connection, Readiness};
 pub(super) use self::receiving::Http1Body;
 use self::sending::{Sending, Sent};
-
-/// Header field lines in a response.
-pub(crate) const FIELDS_MAX: usize = 200;
-/// Bytes of its head.
-pub(crate) const HEAD_BYTES_MAX: usize = 128 * 1024;
 
 const LIMITS: Limits = Limits {
     head_bytes_max: HEAD_BYTES_MAX,

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, ready};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http1::{BodyDecoder, Decoded};
 
-use super::super::body::BodyFrame;
 use super::super::error::OriginError;
+use super::super::frame::BodyFrame;
 use super::connection::Http1Connection;
 
 #[derive(Debug)]

@@ -10,8 +10,9 @@ use http::header::{HeaderMap, HeaderName};
 use http1::encode::{self, CHUNK_END, LAST_CHUNK};
 use tokio::io::AsyncWrite;
 
-use super::super::body::BodyFrame;
-use super::super::message::{KeepAlive, RequestBody, RequestFraming, RequestHead};
+use super::super::frame::BodyFrame;
+use super::super::request::{KeepAlive, RequestFraming, RequestHead};
+use super::super::request_body::RequestBody;
 use super::super::timing::UploadProgress;
 use super::buffers;
 

@@ -1,156 +1,35 @@
 //! HTTP/2 towards an origin: many exchanges on one connection, with the `h2` crate.
 
+mod body;
+mod connection;
+
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::client::{Builder, ResponseFuture, SendRequest};
+use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use http::Version;
 use http::header::{self, HeaderMap};
 use http::uri::{Authority, Parts, Uri};
-use parking_lot::Mutex;
-use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
-use super::body::{BodyFrame, BodyFraming, OriginBody};
-use super::connect::Stream;
-use super::driver::{self, DriverState};
-use super::error::OriginError;
+use self::body::UploadTask;
+use super::body::OriginBody;
+use super::error::{OriginError, cause};
 use super::exchange::{Exchange, Failure, Processing};
-use super::http1::FIELDS_MAX;
-use super::message::{
-    EndToEnd, Interim, Nominations, OriginResponse, RequestBody, RequestBodyIncomplete, RequestHead, cause,
-};
-use super::stats::Counters;
+use super::frame::{BodyFrame, BodyFraming};
+use super::interim::Interim;
+use super::limits::FIELDS_MAX;
+use super::request::RequestHead;
+use super::request_body::{RequestBody, RequestBodyIncomplete};
+use super::response::{EndToEnd, Nominations, OriginResponse};
 use super::timing::{Asking, HeadWait, UploadProgress};
 use crate::fields::map_lines;
 
-/// Flow-control window of one response body: what an origin may send ahead of a slow reader. It is memory, so the requests
-/// in flight bound it: 256 MiB for 1024 of them that nobody reads. At 20 ms to the origin it is 12 MiB/s for each body.
-const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// Flow-control window of a connection: all that there can be. The windows of the streams bound what it holds; a smaller
-/// one would be used up by readers that do not read, and others on the connection would wait for them.
-const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
-/// Streams of a connection, so that their windows never add up to more than its own.
-const STREAMS_MAX: usize = (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize;
-/// Header section of a response, by the count of RFC 9113 section 10.5.1.
-const FIELD_SECTION_BYTES_MAX: u32 = 128 * 1024;
-
-/// A connection that carries many exchanges.
-#[derive(Debug)]
-pub(super) struct Http2Connection {
-    sender: SendRequest<Bytes>,
-    driver: Arc<DriverState>,
-    active: AtomicUsize,
-    /// Set when the peer stopped answering: a dead connection must not swallow request after request.
-    suspect: AtomicBool,
-    opened_at: Instant,
-    idle_since: Mutex<Instant>,
-}
-
-/// A place for one exchange on a connection; given back on drop.
-#[derive(Debug)]
-pub(super) struct StreamSlot {
-    connection: Arc<Http2Connection>,
-}
-
-/// The receiving half of a stream.
-#[derive(Debug)]
-pub(super) struct Http2Body {
-    receive: RecvStream,
-    state: ReceiveState,
-    slot: StreamSlot,
-    _upload: Option<UploadTask>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum ReceiveState {
-    Data,
-    Trailers,
-}
-
-/// Stops sending the request body when the exchange is given up.
-#[derive(Debug)]
-struct UploadTask(AbortHandle);
-
-impl Drop for UploadTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Http2Connection {
-    /// Starts HTTP/2 on a stream.
-    pub(super) async fn open(stream: Stream, counters: &Arc<Counters>) -> Result<Arc<Self>, OriginError> {
-        let (sender, connection) = Builder::new()
-            .enable_push(false)
-            .initial_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_header_list_size(FIELD_SECTION_BYTES_MAX)
-            .handshake::<_, Bytes>(stream)
-            .await
-            .map_err(|_| OriginError::ClosedBeforeResponse)?;
-        let driven = async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "origin connection ended");
-            }
-        };
-        Ok(Arc::new(Self {
-            sender,
-            driver: driver::spawn(Box::pin(driven), driver::opened(counters)),
-            active: AtomicUsize::new(0),
-            suspect: AtomicBool::new(false),
-            opened_at: Instant::now(),
-            idle_since: Mutex::new(Instant::now()),
-        }))
-    }
-
-    /// Whether new streams may be opened: false after GOAWAY, an error, or a time-out.
-    pub(super) fn is_usable(&self) -> bool {
-        if self.suspect.load(Ordering::Relaxed) || self.driver.is_over() {
-            return false;
-        }
-        let mut cx = Context::from_waker(Waker::noop());
-        !matches!(self.sender.clone().poll_ready(&mut cx), Poll::Ready(Err(_)))
-    }
-
-    pub(super) fn opened_at(&self) -> Instant {
-        self.opened_at
-    }
-
-    /// A place within the peer's limit on concurrent streams (RFC 9113 section 5.1.2).
-    pub(super) fn reserve(self: &Arc<Self>) -> Option<StreamSlot> {
-        let streams_max = self.sender.current_max_send_streams().min(STREAMS_MAX);
-        self.active
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |active| {
-                (active < streams_max).then_some(active + 1)
-            })
-            .ok()?;
-        Some(StreamSlot { connection: Arc::clone(self) })
-    }
-
-    /// The opener's own place. The peer's limit isn't known yet; h2 holds the stream back if it is lower.
-    pub(super) fn reserve_first(self: &Arc<Self>) -> StreamSlot {
-        self.active.fetch_add(1, Ordering::AcqRel);
-        StreamSlot { connection: Arc::clone(self) }
-    }
-
-    pub(super) fn is_idle_for(&self, now: Instant, limit: Duration) -> bool {
-        self.active.load(Ordering::Acquire) == 0 && now.duration_since(*self.idle_since.lock()) >= limit
-    }
-}
-
-impl Drop for StreamSlot {
-    fn drop(&mut self) {
-        *self.connection.idle_since.lock() = Instant::now();
-        self.connection.active.fetch_sub(1, Ordering::AcqRel);
-    }
-}
+pub(super) use self::body::Http2Body;
+pub(super) use self::connection::{Http2Connection, StreamSlot};
 
 /// Sends the request and waits for the response head.
 pub(super) async fn exchange(
@@ -172,7 +51,7 @@ pub(super) async fn exchange(
     match waiting.head(&mut Conversation { response, progress: Arc::clone(&progress) }).await {
         Err(late) => {
             if late == OriginError::FirstByteTimeout {
-                slot.connection.suspect.store(true, Ordering::Relaxed);
+                slot.suspect();
             }
             Err(possible(late))
         }
@@ -207,7 +86,7 @@ async fn open_stream(
     request: http::Request<()>,
     body: &RequestBody,
 ) -> Result<(ResponseFuture, SendStream<Bytes>), OriginError> {
-    let mut sender = slot.connection.sender.clone();
+    let mut sender = slot.sender();
     poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|_| OriginError::ClosedBeforeResponse)?;
     sender.send_request(request, body.is_end_stream()).map_err(|error| {
         if error.is_go_away() || error.is_io() {
@@ -280,7 +159,7 @@ fn accept(
         None if receive.is_end_stream() => BodyFraming::Length(0),
         None => BodyFraming::Chunked,
     };
-    let body = Http2Body { receive, state: ReceiveState::Data, slot, _upload: upload };
+    let body = Http2Body::new(receive, slot, upload);
     Ok(Box::new(OriginResponse {
         status: parts.status,
         reason: None,
@@ -290,40 +169,6 @@ fn accept(
         upgraded: None,
         unknown_transfer_coding: false,
     }))
-}
-
-impl Http2Body {
-    pub(super) fn is_end_stream(&self) -> bool {
-        self.receive.is_end_stream()
-    }
-
-    /// No new streams on this connection: its peer stopped answering.
-    pub(super) fn suspect(&self) {
-        self.slot.connection.suspect.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<BodyFrame, OriginError>>> {
-        while self.state == ReceiveState::Data {
-            match ready!(self.receive.poll_data(cx)) {
-                Some(Ok(data)) => {
-                    // Fails only when the stream is gone, which the next poll tells.
-                    let _ = self.receive.flow_control().release_capacity(data.len());
-                    if !data.is_empty() {
-                        return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
-                    }
-                }
-                Some(Err(_)) => return Poll::Ready(Some(Err(OriginError::BodyTruncated))),
-                None => self.state = ReceiveState::Trailers,
-            }
-        }
-        Poll::Ready(match ready!(self.receive.poll_trailers(cx)) {
-            Ok(trailers) => trailers.map(|trailers| Ok(BodyFrame::Trailers(trailers))),
-            Err(_) => Some(Err(OriginError::BodyTruncated)),
-        })
-    }
 }
 
 /// What `Content-Length` says, which h2 has found to be one number.

@@ -1,0 +1,9 @@
+//! What an origin may send at once, and what of it is not counted.
+
+/// Header field lines in a response.
+pub(crate) const FIELDS_MAX: usize = 200;
+/// Bytes of its head.
+pub(crate) const HEAD_BYTES_MAX: usize = 128 * 1024;
+/// Pieces of content up to this size need no room in the budget: a piece for each exchange at a time is within what the process
+/// needs beside it.
+pub(crate) const UNCHARGED_PIECE_BYTES_MAX: usize = 16 * 1024 + 1;
