@@ -5,6 +5,8 @@
 //! address, and replacements of method, host or target. CGI and WSGI write `_` in place of `-`, and CGI of every byte that is
 //! neither letter nor digit, so here these are one.
 
+use crate::hop_by_hop;
+
 /// What a request field can do to a shared answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldClass {
@@ -213,6 +215,15 @@ const OVERRIDES: [&str; 44] = [
 
 const OVERRIDE_PREFIXES: [&str; 5] =
     ["x-invoke-", "x-middleware-", "x-original-", "x-react-router-", "x-rewrite-"];
+
+/// Whether a field of this name may reach the origin in another form than that in which it came: a gateway writes or drops it.
+pub fn is_written_or_dropped(name: &str) -> bool {
+    class_of(name) != FieldClass::Ordinary
+        || is_spelled_oddly(name)
+        || matches!(name, "via" | "host" | "content-length" | "expect" | "max-forwards")
+        || hop_by_hop::is_connection_specific(name)
+        || hop_by_hop::is_for_this_proxy(name)
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,11 +4,12 @@ use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, SiteId};
 use tokio::time::Instant;
 
 use crate::client::address_of;
+use crate::clock::now;
 use crate::fields::text;
 use crate::head::{ClientEnd, OwnedRequest, RequestHead};
 use crate::reply::Reply;
 use crate::respond::Problem;
-use crate::worker::{Worker, now};
+use crate::worker::Worker;
 
 /// What went to the client and came from it.
 #[derive(Clone, Copy, Debug)]

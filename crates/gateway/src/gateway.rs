@@ -15,21 +15,24 @@ use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::active::Live;
 use crate::cache::epochs::Epochs;
 use crate::cache::fill::INLINE_BODY_BYTES_MAX;
 use crate::cache::flight::Flights;
 use crate::cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, purge_hints, purge_url};
 use crate::cache::stored::Primary;
+use crate::clock::now;
 use crate::config::{Config, ListenerConfig};
-use crate::explain::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
+use crate::explain;
 use crate::loops::Instance;
 use crate::origin::{OriginStats, Origins};
+use crate::question::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim};
 use crate::server::readers::Readers;
 use crate::server::tls;
-use crate::worker::{Drain, Live, Shared, Worker, now};
+use crate::worker::{Drain, Shared, Worker};
 
 /// What a gateway is started with.
 pub struct Start<'a> {
@@ -213,7 +216,7 @@ impl GatewayControl {
     /// # Errors
     /// See [`ExplainError`].
     pub async fn explain(&self, question: Question) -> Result<Explanation, ExplainError> {
-        explain::check(&question)?;
+        question::check(&question)?;
         let (answer, answered) = oneshot::channel();
         let errand = Errand { question, answer };
         self.shared.errands.try_send(errand).map_err(|_| ExplainError::Busy)?;

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use caching::invalidation::Target;
 use caching::{FieldLine, authority};
 
-use crate::explain::Record;
 use crate::fields::PackedFields;
+use crate::trace::Record;
 
 /// The URI scheme of the target, by the connection or a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,5 +203,30 @@ impl OwnedRequest {
 
     pub(crate) fn is_head(&self) -> bool {
         self.method == "HEAD"
+    }
+
+    /// The target URI of a self.
+    pub(crate) fn target(&self) -> Target<'_> {
+        let (path, query) = match self.path_and_query.split_once('?') {
+            Some((path, query)) => (path, Some(query.as_bytes())),
+            None => (self.path_and_query.as_str(), None),
+        };
+        Target {
+            scheme: self.scheme.as_str().as_bytes(),
+            authority: self.authority.as_bytes(),
+            path: path.as_bytes(),
+            query,
+        }
+    }
+
+    /// Whether trailers of the response can be used.
+    //= RFC 9110 section 10.1.4: TE: trailers
+    pub(crate) fn accepts_trailers(&self) -> bool {
+        let has_trailers = |value: &[u8]| {
+            value
+                .split(|byte| *byte == b',')
+                .any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+        };
+        self.fields.values("te").any(has_trailers)
     }
 }

@@ -16,31 +16,42 @@
 //! Locks, none of them held across an await: a shard of the flight table, then a flight's progress; a fill's state.
 
 mod account;
+mod active;
 mod cache;
 mod client;
+mod clock;
 pub mod config;
 pub mod events;
 mod exchange;
 mod explain;
+mod failure;
 mod fields;
-mod forward;
 mod gateway;
 mod head;
+mod interims;
 mod loops;
 pub mod origin;
+mod origin_call;
+mod piece;
+mod plan;
+mod private;
+mod question;
 mod reading;
 mod reason;
 mod reply;
 mod respond;
 mod route;
 mod server;
+mod steps;
+mod trace;
 mod transform;
+mod warnings;
 mod way;
 mod worker;
 
 pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, SiteUrls};
-pub use explain::{ExplainError, Explanation, Question};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
 pub use http1::{BodyError, RequestError};
+pub use question::{ExplainError, Explanation, Question};
 pub use reason::{Reason, Refused};
 pub use route::route_of;

@@ -25,15 +25,14 @@ use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
 use http::header::HeaderName;
 
+use crate::active::Live;
 use crate::cache::stored::Primary;
 use crate::config::{CacheRule, Config, OverrideFields, Site, UnderscoreFields};
 use crate::fields::PackedFields;
 use crate::head::{Nominations, OwnedRequest, RequestHead, Trust};
 use crate::loops;
 use crate::route::{LiveSite, RuleIndex};
-use crate::transform;
 use crate::way::{self, Told};
-use crate::worker::Live;
 
 /// A request as it goes inbound.
 pub(crate) struct Inbound {
@@ -123,15 +122,6 @@ pub(crate) fn differs_for(record: &Primary, request: &RequestHead<'_>, site: &Si
     record.variants().iter().any(|variant| {
         variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())
     })
-}
-
-/// Whether a field of this name may reach the origin in another form than that in which it came.
-pub(crate) fn is_written_or_dropped(name: &str) -> bool {
-    class_of(name) != FieldClass::Ordinary
-        || unkeyed::is_spelled_oddly(name)
-        || matches!(name, "via" | "host" | "content-length" | "expect" | "max-forwards")
-        || hop_by_hop::is_connection_specific(name)
-        || hop_by_hop::is_for_this_proxy(name)
 }
 
 /// Whether the site says which fields are forwarded.
@@ -325,7 +315,7 @@ fn is_written_later(name: &str) -> bool {
 /// `Via`, `Forwarded` and the `X-Forwarded-*` family.
 fn describe_the_way(request: &RequestHead<'_>, server_name: &str, out: &mut PackedFields) {
     let client = request.peer.ip();
-    let address = transform::address_text(client);
+    let address = way::address_text(client);
     let told = Told::read(request.peer.trust, request.fields);
     let (address, authority) = (address.as_bytes(), told.authority(request));
     match request.peer.trust {
@@ -344,5 +334,5 @@ fn describe_the_way(request: &RequestHead<'_>, server_name: &str, out: &mut Pack
     let [host, authority, proto, scheme] = rest;
     out.push_parts("forwarded", &[&before, b"for=", open, address, close, host, authority, proto, scheme]);
     //= RFC 9110 section 7.6.3: Via
-    out.append_to_list("via", &transform::via(request.version, server_name).map(str::as_bytes));
+    out.append_to_list("via", &way::via(request.version, server_name).map(str::as_bytes));
 }

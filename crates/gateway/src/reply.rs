@@ -3,27 +3,29 @@
 //! Heads are written straight from the stored response into a [`HeadSink`]; no header map is built on a hit.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::partial::is_of_one_message;
 use caching::{CacheName, CacheStatus};
 use http::HeaderMap;
+use store::Budget;
 use store::Slice;
 use telemetry::CacheResult;
 
 use crate::cache::ahead::read_ahead;
-use crate::cache::assemble::{Assembly, RestFailed};
 use crate::cache::fill::{Aborted, FillReader};
 use crate::cache::fill_ranges::FillRanges;
 use crate::cache::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
 use crate::fields::{Fields, PackedFields};
 use crate::origin::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
+use crate::piece::PieceMax;
 use crate::route::LiveSite;
 use crate::server::readers::HeldBody;
-use crate::worker::Worker;
 
 /// A response, its body still to be read.
 pub(crate) struct Reply {
@@ -79,7 +81,7 @@ pub(crate) enum Body {
     /// Several ranges of a body on its way.
     FillRanges(Box<FillRanges>),
     /// Held parts and missing ones in turn.
-    Assembly(Box<Assembly>),
+    Assembled(Box<dyn BodySource>),
     /// What is left of a response whose head was taken.
     Origin(Box<OriginResponse>),
     /// The same, read ahead of a client that does not keep up.
@@ -87,6 +89,20 @@ pub(crate) enum Body {
     /// 101: the connection becomes a tunnel.
     Tunnel(Box<UpgradeHandle>),
 }
+
+/// Bytes that come from several places, in order.
+pub(crate) trait BodySource: Send {
+    /// The next bytes; `None` at the end. May be given up and called again.
+    fn data(&mut self, piece_max: PieceMax) -> NextData<'_>;
+}
+
+/// See [`BodySource::data`].
+pub(crate) type NextData<'a> = Pin<Box<dyn Future<Output = Result<Option<Slice>, BrokenBody>> + Send + 'a>>;
+
+/// A missing part could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the rest of a stored response could not be fetched")]
+pub(crate) struct RestFailed;
 
 /// The body broke off; the client must see it.
 #[derive(Debug, thiserror::Error)]
@@ -99,31 +115,6 @@ pub(crate) enum BrokenBody {
     Origin(#[from] OriginError),
     #[error("stored bytes can't be read")]
     Unreadable(#[source] io::Error),
-}
-
-/// How much of a body is taken at once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PieceMax {
-    in_place_bytes: usize,
-    in_file_bytes: usize,
-}
-
-impl PieceMax {
-    /// For a stream that can send files. It bounds what a connection does before it is the others' turn.
-    pub(crate) const SENT: Self = Self { in_place_bytes: 256 << 10, in_file_bytes: 256 << 10 };
-    /// For one that can't: what is in a file is copied, and the copy is not counted as stored.
-    pub(crate) const COPIED: Self = Self { in_file_bytes: 64 << 10, ..Self::SENT };
-
-    fn bytes(self, slice: &Slice) -> usize {
-        let bytes_max = if slice.file().is_some() { self.in_file_bytes } else { self.in_place_bytes };
-        bytes_max.min(slice.len())
-    }
-
-    /// Shortens a slice to what is taken at once.
-    pub(crate) fn limit(self, mut slice: Slice) -> Slice {
-        slice.truncate(self.bytes(&slice));
-        slice
-    }
 }
 
 impl Body {
@@ -170,20 +161,20 @@ impl Body {
             Self::Empty
             | Self::Inline { .. }
             | Self::FillRanges(_)
-            | Self::Assembly(_)
+            | Self::Assembled(_)
             | Self::Origin(_)
             | Self::Tunnel(_) => None,
         }
     }
 
     /// The client has not taken yet what came last. The origin need not wait for it.
-    pub(crate) fn wait_for_client(&mut self, worker: &Worker) {
+    pub(crate) fn wait_for_client(&mut self, memory: &Arc<Budget>) {
         let Self::Origin(response) = self else { return };
         if response.body.is_over() {
             return;
         }
         if let Self::Origin(response) = std::mem::replace(self, Self::Empty)
-            && let Some(reader) = read_ahead(response.body, worker.shared.memory.budget())
+            && let Some(reader) = read_ahead(response.body, memory)
         {
             *self = Self::Ahead(reader);
         }
@@ -222,7 +213,7 @@ impl Body {
                 }
             },
             Self::FillRanges(ranges) => Ok(ranges.data(piece_max).await?),
-            Self::Assembly(assembly) => assembly.data(piece_max).await,
+            Self::Assembled(source) => source.data(piece_max).await,
             Self::Origin(response) => Ok(origin_data(&mut response.body, trailers).await?.map(Slice::from)),
         }
     }

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use caching::{CacheStatus, Failure, Outcome};
+use caching::{CacheStatus, Outcome};
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
 use crate::cache::stored::Hit;
 use crate::config::ErrorExposure;
+use crate::failure;
 use crate::fields::PackedFields;
-use crate::origin::{OriginError, OriginErrorKind};
+use crate::origin::OriginError;
 use crate::reason::Reason;
 use crate::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
 use crate::route::LiveSite;
@@ -67,7 +68,7 @@ impl Problem {
     //= RFC 9111 section 5.2.2.2: the error is a 504
     pub(crate) fn origin(error: &OriginError, stored: Option<&Hit>) -> Self {
         let is_forbidden = stored.is_some_and(|hit| hit.head.facts.must_revalidate);
-        let status = if is_forbidden && error.is_unreachable() { 504 } else { status_of(error) };
+        let status = if is_forbidden && error.is_unreachable() { 504 } else { failure::status_of(error) };
         Self::new(status, error.reason(), error.to_string())
     }
 
@@ -122,25 +123,5 @@ pub(crate) fn reply(
         },
         x_cache: site.and_then(|site| x_cache(&site.config, result)),
         account: Account { site: site.cloned(), result, started },
-    }
-}
-
-/// What a failure counts as where a stale response could stand in for it.
-pub(crate) fn failure_of(error: &OriginError) -> Failure {
-    match error.is_disconnection() {
-        true => Failure::Unreachable,
-        false => Failure::Status(status_of(error)),
-    }
-}
-
-/// The status for an origin that gave no response (RFC 9110 section 15.6).
-fn status_of(error: &OriginError) -> u16 {
-    match error.kind() {
-        //= RFC 9110 section 15.6.3: 502
-        OriginErrorKind::Unreachable | OriginErrorKind::InvalidResponse => 502,
-        //= RFC 9110 section 15.6.5: 504
-        OriginErrorKind::TimedOut => 504,
-        OriginErrorKind::Overloaded => 503,
-        OriginErrorKind::Request => 400,
     }
 }

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use caching::{StoredCredentialed, Timestamp};
 use telemetry::{OriginId, SiteId};
 
-use crate::config::{CacheRule, Config, Site};
-use crate::events::Warnings;
-use crate::origin::Origin;
-
 use self::sites::SiteIndex;
+use crate::config::{CacheRule, Config, Site};
+use crate::origin::Origin;
+use crate::warnings::Warnings;
 
 /// A site with the living things that belong to it.
 pub(crate) struct LiveSite {

@@ -2,8 +2,6 @@
 //!
 //! Only end-to-end fields travel (RFC 9110 section 7.6.1). Which of a request's do is said in [`crate::reading`].
 
-use std::net::IpAddr;
-
 use caching::{FieldLine, Negotiation, Timestamp};
 use smallvec::SmallVec;
 
@@ -12,6 +10,7 @@ use crate::fields::PackedFields;
 use crate::head::Version;
 use crate::loops::{self, Instance};
 use crate::reading::Inbound;
+use crate::way::via;
 
 /// Whether the origin's answer is meant for the cache or for this client alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,25 +63,6 @@ fn reduced_codings(fields: &PackedFields, rule: &CacheRule) -> Option<String> {
         fields.values("accept-encoding").map(|value| ("accept-encoding", value)).collect();
     let is_in_form = |form: &String| matches!(lines[..], [(_, only)] if only == form.as_bytes());
     rule.codings.accept_encoding(&lines).filter(|form| !is_in_form(form))
-}
-
-/// The parts of a `Via` element (RFC 9110 section 7.6.3).
-pub(crate) fn via(received: Version, server_name: &str) -> [&str; 3] {
-    [received.received_protocol(), " ", server_name]
-}
-
-/// An address as text. The numbers of IPv4 are written one by one: the formatting machinery costs more than all other
-/// fields together.
-pub(crate) fn address_text(address: IpAddr) -> String {
-    let IpAddr::V4(address) = address else { return address.to_string() };
-    let mut text = String::with_capacity(15);
-    for (index, octet) in address.octets().into_iter().enumerate() {
-        if index > 0 {
-            text.push('.');
-        }
-        text.push_str(itoa::Buffer::new().format(octet));
-    }
-    text
 }
 
 /// The end-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.

@@ -10,13 +10,14 @@
 //! Trusted peers are trusted to overwrite what strangers send them in these fields.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use caching::unkeyed::{FieldClass, SchemeForm, class_of, is_spelled_oddly};
 use caching::{FieldLine, authority, fields};
 use http1::Authority;
 
 use crate::fields::PackedFields;
-use crate::head::{Peer, RequestHead, Scheme, Trust};
+use crate::head::{Peer, RequestHead, Scheme, Trust, Version};
 
 /// The scheme of a request: of the connection, or what a trusted peer says.
 pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>]) -> Scheme {
@@ -172,6 +173,25 @@ fn default_port(scheme: Scheme) -> u16 {
         Scheme::Http => 80,
         Scheme::Https => 443,
     }
+}
+
+/// The parts of a `Via` element (RFC 9110 section 7.6.3).
+pub(crate) fn via(received: Version, server_name: &str) -> [&str; 3] {
+    [received.received_protocol(), " ", server_name]
+}
+
+/// An address as text. The numbers of IPv4 are written one by one: the formatting machinery costs more than all other
+/// fields together.
+pub(crate) fn address_text(address: IpAddr) -> String {
+    let IpAddr::V4(address) = address else { return address.to_string() };
+    let mut text = String::with_capacity(15);
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            text.push('.');
+        }
+        text.push_str(itoa::Buffer::new().format(octet));
+    }
+    text
 }
 
 #[cfg(test)]

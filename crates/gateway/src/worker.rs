@@ -5,42 +5,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use caching::{CacheName, Timestamp, date};
+use caching::{Timestamp, date};
 use parking_lot::Mutex;
 use store::Memory;
 use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
 
+use crate::active::Live;
 use crate::cache::epochs::Epochs;
 use crate::cache::flight::Flights;
 use crate::cache::stored::Primary;
-use crate::config::{ClientLimits, Config, ListenerConfig};
-use crate::explain::Errand;
+use crate::clock::now;
+use crate::config::ClientLimits;
 use crate::loops::Instance;
 use crate::origin::Origins;
-use crate::route::Routes;
+use crate::question::Errand;
 use crate::server::doorway::Doorway;
 use crate::server::readers::Readers;
-
-/// The configuration in force and what was built from it. Replaced as a whole by a reload; a request keeps the
-/// one that it began with.
-pub(crate) struct Live {
-    pub(crate) config: Config,
-    pub(crate) routes: Routes,
-    pub(crate) cache_name: CacheName,
-    /// By listener, in the order of the configuration.
-    pub(crate) tls: Vec<Option<Arc<rustls::ServerConfig>>>,
-}
-
-impl Live {
-    /// A listener; a reload that removes some leaves the last one's settings to connections of those.
-    pub(crate) fn listener(&self, index: usize) -> &ListenerConfig {
-        &self.config.listeners[index.min(self.config.listeners.len() - 1)]
-    }
-}
 
 /// State of all workers.
 pub(crate) struct Shared {
@@ -202,10 +186,4 @@ impl IdleEnd {
         });
         over.as_mut().poll(context)
     }
-}
-
-/// The wall clock. A clock before 1970 counts as 1970: ages are then too small, never negative.
-pub(crate) fn now() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }

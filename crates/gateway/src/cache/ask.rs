@@ -5,8 +5,9 @@ use caching::range::{RangeSpec, write_range};
 use caching::{ByteRange, FieldLine, MethodClass, RequestFacts};
 
 use super::segmented::Segmented;
-use super::serve::{Extent, Serving};
+use super::serve::Serving;
 use super::stored::Hit;
+use super::using::Extent;
 use crate::config::{CacheRule, RangeMiss};
 use crate::fields::PackedFields;
 use crate::head::OwnedRequest;

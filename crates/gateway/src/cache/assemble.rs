@@ -15,26 +15,20 @@ use caching::{ByteRange, ContentRange};
 use store::Slice;
 
 use super::ask::{Ask, Hole};
-use super::collapse::{Role, board};
-use super::fetch::Job;
+use super::boarding::{Role, board};
 use super::fill::FillReader;
 use super::flight::{Answer, Filling, News, Participant, Pilot};
-use super::serve::Extent;
+use super::job::Job;
 use super::stored::Hit;
-use crate::reply::{BrokenBody, PieceMax};
-
-/// A missing part could not be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rest of a stored response could not be fetched")]
-pub(crate) struct RestFailed;
+use super::using::Extent;
+use crate::piece::PieceMax;
+use crate::reply::{BodySource, BrokenBody, NextData, RestFailed};
 
 /// A body in parts.
 pub(crate) struct Assembly {
     /// What it takes to fetch.
     job: Job,
     hit: Hit,
-    /// By the head that was stored when the request came: what arrives must not make another reply of it.
-    extent: Extent,
     position: u64,
     end: u64,
     /// The missing part that was asked for ahead.
@@ -67,24 +61,24 @@ impl Arriving {
     }
 }
 
+impl BodySource for Assembly {
+    /// # Errors
+    /// When a missing part breaks off, or can't be had.
+    fn data(&mut self, piece_max: PieceMax) -> NextData<'_> {
+        Box::pin(self.next_data(piece_max))
+    }
+}
+
 impl Assembly {
     /// The bytes of `extent`, the first missing ones of which are arriving. `job` is the one that asked for those.
     /// `None` where the extent is not of one part.
     pub(crate) fn new(job: Job, hit: Hit, extent: Extent, first: Arriving) -> Option<Self> {
         let wanted = extent.bytes()?;
         let (position, end) = (wanted.first, wanted.last + 1);
-        Some(Self { job, hit, extent, position, end, ahead: Some(first), now: Now::Next })
+        Some(Self { job, hit, position, end, ahead: Some(first), now: Now::Next })
     }
 
-    pub(crate) fn extent(&self) -> Extent {
-        self.extent
-    }
-
-    /// The next bytes; `None` at the end. May be given up and called again.
-    ///
-    /// # Errors
-    /// When a missing part breaks off, or can't be had.
-    pub(crate) async fn data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
+    async fn next_data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
         loop {
             match &mut self.now {
                 Now::Next if self.position >= self.end => return Ok(None),

@@ -12,13 +12,13 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-use super::fetch::Job;
 use super::flight::{Answer, Flight, News, Participant, Pilot};
+use super::job::Job;
 use crate::client::Client;
 use crate::origin::Origin;
 
 /// A job without a task.
-pub(super) struct Driven {
+pub(crate) struct Driven {
     left: Option<Running>,
     place: HeldPlace,
 }
@@ -34,7 +34,7 @@ struct HeldPlace {
 }
 
 impl Driven {
-    pub(super) fn new(job: Job, pilot: Pilot) -> Self {
+    pub(crate) fn new(job: Job, pilot: Pilot) -> Self {
         let place = HeldPlace {
             flight: Arc::clone(pilot.shared_flight()),
             origin: Arc::clone(&job.site.origin),
@@ -45,7 +45,7 @@ impl Driven {
 
     /// The first news of the flight. The job goes on in a task if it isn't over by then: whoever hands the news on may
     /// be as slow as its client, and others wait for this job.
-    pub(super) async fn first_news(mut self, participant: &mut Participant) -> News {
+    pub(crate) async fn first_news(mut self, participant: &mut Participant) -> News {
         poll_fn(|context| {
             let polled = self.poll(context);
             match participant.poll_news() {

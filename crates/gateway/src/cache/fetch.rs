@@ -2,116 +2,29 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    ContentRange, ExchangeTimes, NotReused, NotStored, RefusalScope, RequestFacts, ResponseFacts, Timestamp,
-    Validators, may_serve_stale, may_store, sharing,
+    ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, may_serve_stale, may_store,
+    sharing,
 };
-use store::Place;
 
 use super::ask::Ask;
-use super::epochs::Stamp;
-use super::fill::{Fill, FillLimits, NotKept, Writer, Written};
+use super::fill::{Fill, NotKept, Writer, Written};
 use super::findings;
-use super::flight::{Answer, Failed, FailureCause, Filling, Pilot, PrivateAnswer};
+use super::flight::{Answer, Failed, Filling, Pilot, PrivateAnswer};
 use super::publish::{self, Publication};
 use super::stored::{Hit, Uncacheable};
-use crate::config::{CacheRule, CloseDelimited};
+use crate::cache::job::Job;
+use crate::clock::now;
+use crate::config::CloseDelimited;
 use crate::events::{self, Event};
-use crate::exchange::Plan;
-use crate::explain::{OpenRecord, Record, note};
-use crate::forward::OriginCall;
-use crate::head::{Scheme, Version};
-use crate::origin::{BodyFrame, BodyFraming, OriginError, OriginResponse, RequestBody};
-use crate::reading::Inbound;
+use crate::failure::FailureCause;
+use crate::origin::{BodyFrame, BodyFraming, OriginError, OriginResponse};
+use crate::origin_call::OriginCall;
 use crate::reason::{Detail, Reason};
-use crate::route::{LiveSite, RuleIndex};
 use crate::transform::Purpose;
-use crate::worker::{Live, Worker, now};
-
-/// What is fetched.
-#[derive(Debug)]
-pub(crate) struct Fetch {
-    pub(crate) key: Box<[u8]>,
-    /// Distinguishes forwards for different variants of one key, once it is known what they depend on.
-    pub(crate) variant: Vec<u8>,
-    /// The stored response that the request selected, to fall back on.
-    pub(crate) stale: Option<Hit>,
-    /// What a validation names: that response, and others under the key that the origin may turn out to select.
-    pub(crate) candidates: Vec<Hit>,
-    pub(crate) reason: NotReused,
-    pub(crate) sharing: Sharing,
-    pub(crate) ask: Ask,
-    /// Of the request: a QUERY has some.
-    pub(crate) content: Bytes,
-}
-
-/// Whether others may wait for the same forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
-    Joined,
-    Alone,
-    /// Not even worth a place among the forwards: a note says that the answer won't be stored.
-    Unlikely(Uncacheable),
-}
-
-impl Fetch {
-    /// The same, but for other bytes.
-    pub(crate) fn asking(&self, ask: Ask) -> Self {
-        Self {
-            key: self.key.clone(),
-            variant: self.variant.clone(),
-            stale: None,
-            candidates: Vec::new(),
-            reason: self.reason,
-            sharing: self.sharing,
-            ask,
-            content: self.content.clone(),
-        }
-    }
-
-    /// The content of the request, to be sent.
-    pub(crate) fn body(&self) -> RequestBody {
-        RequestBody::from(self.content.clone())
-    }
-}
-
-/// A fetch with all it needs to run on its own.
-#[derive(Clone)]
-pub(crate) struct Job {
-    pub(crate) worker: Arc<Worker>,
-    pub(crate) live: Arc<Live>,
-    pub(crate) site: Arc<LiveSite>,
-    pub(crate) rule: RuleIndex,
-    pub(crate) request: Arc<Inbound>,
-    /// Keeps the record open to the end, where somebody wants to know.
-    #[expect(dead_code, reason = "its end is what counts")]
-    pub(crate) noting: Option<OpenRecord>,
-    pub(crate) facts: RequestFacts,
-    pub(crate) fetch: Arc<Fetch>,
-    /// Taken before the origin is asked.
-    pub(crate) stamp: Stamp,
-}
-
-impl Job {
-    /// For the request of a plan.
-    pub(super) fn new(worker: &Arc<Worker>, plan: &Plan, fetch: Arc<Fetch>) -> Self {
-        Self {
-            worker: Arc::clone(worker),
-            live: Arc::clone(&plan.live),
-            site: Arc::clone(&plan.site),
-            rule: plan.rule,
-            request: Arc::clone(&plan.request),
-            noting: plan.request.record.as_ref().map(Record::open),
-            facts: plan.facts,
-            fetch,
-            stamp: worker.shared.epochs.stamp(),
-        }
-    }
-}
 
 /// Whether a body was given to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,10 +96,6 @@ impl Job {
         let usable = stored.filter(is_usable);
         self.note(|| findings::failure(usable, stored.is_some(), cause, now));
         usable.cloned()
-    }
-
-    pub(super) fn note(&self, finding: impl FnOnce() -> Finding) {
-        note(self.request.record.as_ref(), finding);
     }
 
     async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
@@ -269,7 +178,7 @@ impl Job {
 
     /// The failure of an origin that answers what nobody asked. It is no answer to anybody who waits, and each of them would
     /// ask again for himself.
-    pub(super) fn unasked(&self, response: &OriginResponse) -> Option<OriginError> {
+    pub(crate) fn unasked(&self, response: &OriginResponse) -> Option<OriginError> {
         match (&self.fetch.ask, response.status.as_u16()) {
             (Ask::Whole, 304) => Some(OriginError::protocol("304 to a request without conditions")),
             (Ask::Whole, 206) => Some(OriginError::protocol("206 to a request without a range")),
@@ -304,7 +213,7 @@ impl Job {
     }
 
     /// A response that isn't stored: for the request that asked.
-    pub(super) fn refuse(
+    pub(crate) fn refuse(
         &self,
         reason: Detail,
         response: Box<OriginResponse>,
@@ -319,7 +228,7 @@ impl Job {
     }
 
     /// Notes under the key that responses for it aren't stored, if that is so beyond this one and not noted already.
-    pub(super) fn remember_refusal(
+    pub(crate) fn remember_refusal(
         &self,
         reason: Detail,
         now: Timestamp,
@@ -366,7 +275,7 @@ impl Job {
 
     //= RFC 9111 section 5.2.1.5: no trace in storage
     //= RFC 9111 section 5.2.2.5: no trace in storage
-    pub(super) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, pilot: Pilot) {
+    pub(crate) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, pilot: Pilot) {
         self.not_stored(reason);
         let status = response.status.as_u16();
         let response = parking_lot::Mutex::new(Some(response));
@@ -429,7 +338,7 @@ impl Job {
         self.not_stored(reason.reason().into());
     }
 
-    pub(super) fn not_stored(&self, reason: Detail) {
+    pub(crate) fn not_stored(&self, reason: Detail) {
         if reason == Reason::MemoryFull.into() {
             self.worker.make_room(&self.live.config.limits);
         }
@@ -473,36 +382,8 @@ impl Job {
         events::emit(&self.site, &self.request.path_and_query, &Event::FillAborted(reason));
     }
 
-    pub(super) fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {
+    pub(crate) fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {
         Publication { job: self, flight: pilot.flight() }
-    }
-
-    pub(crate) fn rule(&self) -> &CacheRule {
-        self.site.rule_at(self.rule)
-    }
-
-    pub(super) fn limits(&self) -> FillLimits {
-        let memory = &self.worker.shared.memory;
-        FillLimits {
-            body_bytes_max: self.rule().object_bytes_max.min(memory.body_bytes_max()),
-            segment_bytes: memory.segment_bytes_max(),
-            first_segment_bytes: memory.segment_bytes_max(),
-            place: self.place(),
-        }
-    }
-
-    /// The scheme is part of the key: what one client can be sent as a file, the others that ask for it usually can.
-    fn place(&self) -> Place {
-        let is_plain = self.request.peer.scheme == Scheme::Http && self.request.version != Version::Http2;
-        if is_plain { Place::File } else { Place::Heap }
-    }
-
-    fn refusal_scope(&self, reason: Detail) -> RefusalScope {
-        let stored = match reason {
-            Detail::Store(reason) => Some(reason),
-            Detail::Reuse(_) | Detail::Here(_) | Detail::Origin(_) => None,
-        };
-        RefusalScope::of(&self.facts, stored)
     }
 }
 

@@ -23,8 +23,8 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::origin::{Pacing, UNCHARGED_PIECE_BYTES_MAX};
+use crate::piece::PieceMax;
 use crate::reason::Reason;
-use crate::reply::PieceMax;
 
 /// Bytes between the writer and the slowest reader of a body that isn't stored.
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;

@@ -7,7 +7,7 @@ use caching::ByteRange;
 use store::Slice;
 
 use super::fill::{Aborted, FillReader};
-use crate::reply::PieceMax;
+use crate::piece::PieceMax;
 
 /// One reader that goes from range to range. It never goes back: the bytes before it may be gone.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use caching::explain::{self, Finding};
 use caching::partial::HoleAnswer;
 use caching::{NotStored, Rules, Selecting, Storable, Timestamp};
 
-use super::flight::FailureCause;
-use super::serve::Use;
 use super::stored::{Hit, Primary, StoredHead};
+use super::using::Use;
+use crate::failure::FailureCause;
 use crate::reading;
 use crate::reason::Detail;
 use crate::reply::Reply;

@@ -9,17 +9,17 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use caching::{ContentRange, Failure, RefusalScope};
+use caching::{ContentRange, RefusalScope};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::fill::Fill;
 use super::relief::Order;
 use super::stored::{Hit, StoredHead};
+use crate::failure::FailureCause;
 use crate::fields::PackedFields;
 use crate::origin::{Interim, OriginError, OriginResponse};
-use crate::reason::{Detail, Reason};
-use crate::respond;
+use crate::reason::Detail;
 
 /// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
 /// them without end.
@@ -57,28 +57,6 @@ pub(crate) struct Filling {
     pub(crate) unshared: Arc<PackedFields>,
     /// Which part of the response the fill brings; absent: all of it.
     pub(crate) part: Option<ContentRange>,
-}
-
-/// Why a stale response is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FailureCause {
-    pub(crate) failure: Failure,
-    pub(crate) status: Option<u16>,
-    pub(crate) detail: Detail,
-}
-
-impl FailureCause {
-    /// The origin gave no answer.
-    pub(crate) fn of_error(error: &OriginError) -> Self {
-        let failure = respond::failure_of(error);
-        Self { failure, status: None, detail: Detail::Origin(error.reason()) }
-    }
-
-    /// The origin answered with this status.
-    pub(crate) fn of_status(status: u16) -> Self {
-        let failure = Failure::Status(status);
-        Self { failure, status: Some(status), detail: Reason::StaleIfError.into() }
-    }
 }
 
 /// How the origin failed.
@@ -462,7 +440,7 @@ impl Participant {
     }
 
     /// Whether its forward is a relief.
-    pub(super) fn order(&self) -> Order {
+    pub(crate) fn order(&self) -> Order {
         self.flight.order
     }
 

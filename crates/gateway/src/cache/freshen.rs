@@ -9,16 +9,15 @@ use caching::{
 };
 
 use super::epochs::{Epochs, Membership, Stamp};
-use super::purge::key_of;
+use super::key::key_of;
 use super::stored::{Particulars, StoredHead};
+use crate::active::Live;
 use crate::fields::PackedFields;
-use crate::forward::target;
 use crate::head::Version;
 use crate::origin::{FIELDS_MAX, HEAD_BYTES_MAX, OriginResponse};
 use crate::reading::Inbound;
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform;
-use crate::worker::Live;
 
 /// The exchange that brings the news.
 pub(crate) struct Freshening<'a> {
@@ -79,7 +78,7 @@ impl Freshening<'_> {
     /// What a response with these fields belongs to.
     pub(crate) fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
         let groups = groups::of_response(received, self.live.config.groups_max);
-        let membership = self.epochs.membership(&groups, &target(self.request), self.stamp);
+        let membership = self.epochs.membership(&groups, &self.request.target(), self.stamp);
         if self.facts.method != MethodClass::Query && self.request.keyed.is_empty() {
             return membership;
         }

@@ -8,11 +8,12 @@ use store::Change;
 
 use super::epochs::{Epochs, Membership, Stamp};
 use super::freshen::Freshening;
-use super::lookup::{Keyed, write_site_key};
+use super::key::{Keyed, write_site_key};
 use super::stored::{Primary, StoredHead, StoredResponse};
-use crate::exchange::Plan;
+use crate::clock::now;
 use crate::origin::OriginResponse;
-use crate::worker::{Worker, now};
+use crate::plan::Plan;
+use crate::worker::Worker;
 
 /// A HEAD on its way to the origin. It remembers what was stored when it was sent: what a purge or an invalidation
 /// makes stale meanwhile is newer than the origin's answer may be, and is not freshened by it.

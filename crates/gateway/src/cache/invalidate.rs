@@ -5,10 +5,10 @@ use caching::invalidation::{SameOrigin, invalidated};
 use caching::{GroupsInvalidated, MethodClass, groups};
 
 use super::flight::Participant;
-use super::purge::{PurgeMode, key_of, purge_key};
-use crate::exchange::Plan;
-use crate::forward::target;
+use super::key::key_of;
+use super::purge::{PurgeMode, purge_key};
 use crate::origin::OriginResponse;
+use crate::plan::Plan;
 use crate::worker::Worker;
 
 /// Invalidates what the request has changed, as far as its response tells. `spared` is the forward of the request itself,
@@ -20,7 +20,7 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spa
         return;
     }
     let lines = response.fields.to_lines();
-    let (status, target) = (response.status.as_u16(), target(&plan.request));
+    let (status, target) = (response.status.as_u16(), plan.request.target());
     for uri in invalidated(method, status, &target, &lines) {
         invalidate_uri(worker, plan, &uri, spared);
     }
@@ -60,6 +60,6 @@ fn invalidate_shared_groups(worker: &Worker, plan: &Plan, key: &[u8]) {
     let Some(primary) = worker.shared.memory.get(key) else { return };
     let memberships = primary.variants().iter().filter_map(|variant| variant.head.membership());
     for membership in memberships {
-        worker.shared.epochs.invalidate_groups_of(membership, &target(&plan.request));
+        worker.shared.epochs.invalidate_groups_of(membership, &plan.request.target());
     }
 }

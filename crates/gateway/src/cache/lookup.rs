@@ -10,18 +10,21 @@ use caching::{
 };
 
 use super::ask::Ask;
-use super::fetch::{Fetch, Sharing};
 use super::findings;
-use super::serve::{Serving, Use};
+use super::serve::Serving;
 use super::stored::{Hit, Primary, StoredHead};
+use super::using::Use;
+use super::wanted::{Fetch, Sharing};
+use crate::active::Live;
+use crate::cache::key::{Keyed, write_site_key};
 use crate::config::PreconditionMiss;
-use crate::exchange::{PassReason, Way};
-use crate::explain::{Record, note};
-use crate::head::{Content, RequestHead, Scheme};
+use crate::head::{Content, RequestHead};
+use crate::plan::{PassReason, Way};
 use crate::reading::{self, Inbound};
 use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
-use crate::worker::{Live, Worker};
+use crate::trace::{Record, note};
+use crate::worker::Worker;
 
 /// One look-up.
 pub(crate) struct Lookup<'a> {
@@ -280,25 +283,18 @@ impl Lookup<'_> {
         })))
     }
 
-    /// Starts the validation behind a response that was served stale while it runs.
-    //= RFC 5861 section 3: validation without blocking
-    //= RFC 5861 section 5: validations follow requests
-    pub(crate) fn refresh_if_stale(&self, used: Use, hit: &Hit, key: &[u8]) {
-        if used == Use::StaleWhileRevalidate {
-            let primary = self.worker.shared.memory.get(key);
-            let variant = self.variant_key(primary.as_ref());
-            let fetch = Fetch {
-                key: key.into(),
-                variant,
-                stale: Some(hit.clone()),
-                candidates: hit
-                    .with_candidates(self.live.config.validation_tags_max, |head| self.may_name(head)),
-                reason: NotReused::Expired,
-                sharing: Sharing::Joined,
-                ask: Ask::Whole,
-                content: self.content.cloned().unwrap_or_default(),
-            };
-            super::collapse::refresh(self, Arc::new(fetch));
+    /// What validates a stale response.
+    pub(crate) fn validation(&self, hit: &Hit, key: &[u8]) -> Fetch {
+        let tags_max = self.live.config.validation_tags_max;
+        Fetch {
+            key: key.into(),
+            variant: self.variant_key(self.worker.shared.memory.get(key).as_ref()),
+            stale: Some(hit.clone()),
+            candidates: hit.with_candidates(tags_max, |head| self.may_name(head)),
+            reason: NotReused::Expired,
+            sharing: Sharing::Joined,
+            ask: Ask::Whole,
+            content: self.content.cloned().unwrap_or_default(),
         }
     }
 
@@ -320,47 +316,5 @@ fn miss_kind(primary: Option<&Primary>) -> Miss {
     match primary {
         Some(primary) if !primary.variants().is_empty() => Miss::Vary,
         _ => Miss::Uri,
-    }
-}
-
-/// What of a cache key stands beside path and query.
-#[derive(Clone, Copy)]
-pub(crate) struct Keyed<'a> {
-    pub(crate) site: &'a LiveSite,
-    pub(crate) scheme: Scheme,
-    pub(crate) authority: &'a str,
-    /// The field lines that are part of it.
-    pub(crate) fields: &'a [u8],
-}
-
-/// Writes the cache key of a URL of a site.
-//= RFC 9111 section 4: the target URIs match
-pub(crate) fn write_site_key(
-    keyed: &Keyed<'_>,
-    path_and_query: &str,
-    rules: &caching::KeyRules,
-    key: &mut Vec<u8>,
-) {
-    let extra = [keyed.fields];
-    let extra = if keyed.fields.is_empty() { &[][..] } else { &extra };
-    write_key(&KeyParts { extra, ..keyed.parts(path_and_query) }, rules, key);
-}
-
-impl<'a> Keyed<'a> {
-    fn parts(&self, path_and_query: &'a str) -> KeyParts<'a> {
-        let target = path_and_query.as_bytes();
-        let (path, query) = match memchr::memchr(b'?', target) {
-            Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
-            None => (target, None),
-        };
-        KeyParts {
-            site: self.site.config.name.as_bytes(),
-            scheme: self.scheme.as_str().as_bytes(),
-            authority: self.authority.as_bytes(),
-            path,
-            query,
-            method: "GET",
-            extra: &[],
-        }
     }
 }

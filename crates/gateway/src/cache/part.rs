@@ -12,10 +12,10 @@ use caching::{ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, 
 use store::{Applied, Change, Segment};
 
 use super::ask::{Ask, Hole};
-use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
 use super::findings;
 use super::flight::{Answer, Filling, Pilot};
+use super::job::Job;
 use super::publish::{self, NotTaken, Publication, Replaced, split};
 use super::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};

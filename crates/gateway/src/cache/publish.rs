@@ -8,10 +8,10 @@ use caching::{ExchangeTimes, FieldLine, NotStored, Storable, StorageFilter, Time
 use smallvec::SmallVec;
 use store::{Applied, Change, OverBudget, SegmentPut};
 
-use super::fetch::Job;
 use super::fill::{CompleteBody, Fill, FillLimits};
 use super::flight::{Filling, Flight};
 use super::freshen::Freshening;
+use super::job::Job;
 use super::segmented::Segmented;
 use super::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::fields::PackedFields;

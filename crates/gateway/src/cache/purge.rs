@@ -8,11 +8,12 @@ use std::sync::Arc;
 use store::{Applied, Change};
 
 use super::flight::Participant;
-use super::lookup::{Keyed, write_site_key};
 use super::stored::{Primary, StoredResponse};
+use crate::cache::key::key_of;
+use crate::clock::now;
 use crate::head::Scheme;
-use crate::route::{LiveSite, host_of};
-use crate::worker::{Shared, now};
+use crate::route::host_of;
+use crate::worker::Shared;
 
 /// How a purge takes stored responses out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,15 +119,6 @@ fn similar(url: &str, ports: impl Iterator<Item = u16>) -> Vec<String> {
         }
     }
     urls
-}
-
-/// The key under which the response to a GET is stored.
-pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
-    let mut key = Vec::new();
-    let rule = site.rule_at(site.rule("GET", path_and_query));
-    let plain = Keyed { site, scheme, authority, fields: &[] };
-    write_site_key(&plain, path_and_query, &rule.query, &mut key);
-    key
 }
 
 /// `spared` is a forward that may still store what it brings.

@@ -23,7 +23,7 @@ pub(crate) enum Order {
 
 /// What a waiter learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Happened {
+pub(crate) enum Happened {
     /// A forward failed: it brought no response, or a server error that is for its leader alone.
     Failed,
     /// Nothing came for as long as is allowed.
@@ -32,7 +32,7 @@ pub(super) enum Happened {
 
 /// What a waiter does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// It leads the relief if it is the first to ask for it; otherwise it waits for the relief too.
     Relieve,
     /// It waits for what is under way.
@@ -43,7 +43,7 @@ pub(super) enum Next {
 
 /// One who waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
+pub(crate) struct Waiter {
     on_failure: LeaderFailure,
     /// Forwards that it waits for now.
     under_way: usize,
@@ -52,11 +52,11 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    pub(super) fn of(joined: Order, on_failure: LeaderFailure) -> Self {
+    pub(crate) fn of(joined: Order, on_failure: LeaderFailure) -> Self {
         Self { on_failure, under_way: 1, may_relieve: joined == Order::First }
     }
 
-    pub(super) fn learns(&mut self, happened: Happened) -> Next {
+    pub(crate) fn learns(&mut self, happened: Happened) -> Next {
         if happened == Happened::Failed {
             self.under_way = self.under_way.saturating_sub(1);
         }

@@ -13,56 +13,19 @@ use caching::{
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
-use super::assemble::Assembly;
 use super::fill::FillReader;
 use super::fill_ranges::FillRanges;
 use super::findings;
-use super::flight::{FailureCause, Filling};
+use super::flight::Filling;
 use super::stored::{Hit, StoredBody, StoredHead};
-use crate::explain::note;
+use crate::cache::using::{Extent, Use};
+use crate::failure::FailureCause;
 use crate::fields::PackedFields;
 use crate::head::RequestHead;
 use crate::reason::Reason;
-use crate::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
+use crate::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::route::LiveSite;
-
-/// How a stored response came to be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    Fresh,
-    /// Stale, and why that is allowed.
-    Stale(Reason),
-    /// Stale, while a validation runs.
-    StaleWhileRevalidate,
-    /// After the origin was asked, by this request or another.
-    Asked {
-        outcome: Outcome,
-        result: CacheResult,
-    },
-}
-
-/// Which bytes of a stored response a request wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// All bytes, for a 200.
-    Whole(ByteRange),
-    /// One range, for a 206.
-    Range(ByteRange),
-    /// Several ranges.
-    Several,
-    /// Its length is unknown, or it has no such bytes.
-    Unknown,
-}
-
-impl Extent {
-    /// The bytes of a reply with one part.
-    pub(crate) fn bytes(self) -> Option<ByteRange> {
-        match self {
-            Self::Whole(range) | Self::Range(range) => Some(range),
-            Self::Several | Self::Unknown => None,
-        }
-    }
-}
+use crate::trace::note;
 
 /// One request that is being answered from what is, or will be, stored.
 pub(crate) struct Serving<'a> {
@@ -139,11 +102,10 @@ impl Serving<'_> {
         &self,
         head: &Arc<StoredHead>,
         bytes: u64,
-        assembly: Assembly,
+        (extent, source): (Extent, Box<dyn BodySource>),
         used: Use,
     ) -> Option<Reply> {
-        let extent = assembly.extent();
-        let body = Body::Assembly(Box::new(assembly));
+        let body = Body::Assembled(source);
         let mut reply = match extent {
             Extent::Whole(_) => {
                 let whole = ReplyHead::Whole(Arc::clone(head));

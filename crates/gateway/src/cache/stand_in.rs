@@ -6,13 +6,14 @@ use caching::{Outcome, may_serve_stale};
 use telemetry::CacheResult;
 
 use super::findings;
-use super::flight::FailureCause;
-use super::serve::{Serving, Use};
+use super::serve::Serving;
 use super::stored::Hit;
-use crate::exchange::{Plan, Way};
-use crate::explain::note;
+use super::using::Use;
+use crate::failure::FailureCause;
 use crate::origin::{OriginError, OriginResponse};
+use crate::plan::{Plan, Way};
 use crate::reply::Reply;
+use crate::trace::note;
 use crate::worker::Worker;
 
 /// What is stored for a request that is passed on.

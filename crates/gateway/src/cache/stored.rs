@@ -15,7 +15,6 @@ use store::{Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 use super::epochs::{Epochs, Membership};
 use super::segmented::Segmented;
 use crate::fields::{KeptFields, PackedFields};
-use crate::reading;
 use crate::reason::Detail;
 
 /// Everything about a stored response except its body. Immutable; freshening makes a new one.
@@ -54,7 +53,7 @@ impl Particulars {
     /// Without an allocation for nothing.
     fn boxed(self) -> Option<Box<Self>> {
         let is_empty = self.nominated.is_empty() && self.reason.is_none() && self.membership.is_none();
-        let nominates_rewritten = self.nominated.names().any(reading::is_written_or_dropped);
+        let nominates_rewritten = self.nominated.names().any(caching::unkeyed::is_written_or_dropped);
         (!is_empty).then(|| Box::new(Self { nominates_rewritten, ..self }))
     }
 

@@ -7,15 +7,13 @@ use caching::post::may_store_for_get;
 use caching::{ExchangeTimes, NotReused, ResponseFacts};
 
 use super::ask::Ask;
-use super::collapse;
-use super::fetch::{Fetch, Job, Sharing};
 use super::flight::{Participant, Pilot};
-use super::purge::key_of;
+use super::job::Job;
+use super::key::key_of;
+use super::wanted::{Fetch, Sharing};
 use crate::config::OverrideFields;
-use crate::exchange::{Interims, Plan};
-use crate::forward::target;
 use crate::origin::OriginResponse;
-use crate::reply::Reply;
+use crate::plan::{Next, Plan};
 use crate::worker::Worker;
 
 /// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the
@@ -57,23 +55,17 @@ impl Written {
         let (job, rules) = (&self.job, &self.job.rule().caching);
         let lines = response.fields.to_lines();
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
-        let target = target(&job.request);
+        let target = job.request.target();
         may_store_for_get(&job.facts, &facts, &lines, &target, rules, times.response).is_ok()
             && job.storable(&facts, response, times).is_ok()
     }
 
-    /// Stores the response and hands it to the client that posted.
-    pub(crate) async fn reply(
-        self,
-        plan: &Plan,
-        response: Box<OriginResponse>,
-        times: ExchangeTimes,
-        interims: &Interims,
-    ) -> Reply {
+    /// Stores the response; the client that posted follows.
+    pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { participant, pilot, job } = self;
-        let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
+        let fetch = Arc::clone(&job.fetch);
         drop(tokio::spawn(async move { job.take(response, times, pilot).await }));
-        collapse::follow(&worker, plan, &fetch, participant, interims).await
+        Next::Follow { fetch, participant }
     }
 }
 

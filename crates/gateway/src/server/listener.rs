@@ -20,10 +20,11 @@ use super::doorway::{Holder, Place, Seat};
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
+use crate::active::Live;
 use crate::client::Client;
 use crate::config::{ClientLimits, Config, Http2, IpNet, ProxyProtocol};
 use crate::head::{ClientEnd, Peer, Scheme, Trust};
-use crate::worker::{Live, Worker};
+use crate::worker::Worker;
 
 /// Connections that the kernel holds for a worker that is busy.
 const BACKLOG: i32 = 4096;

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use store::Slice;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cache::fill::Fill;
 use crate::client::Client;
-use store::Slice;
 
 /// All who wait for their clients.
 #[derive(Default)]

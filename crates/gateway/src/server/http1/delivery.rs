@@ -11,15 +11,16 @@ use super::request_body::{BodyPump, Pumped};
 use super::response::{BodyFraming, Chunk, Http1Head, Wanted, write_framing};
 use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use crate::account::{self, Delivered};
+use crate::active::Live;
 use crate::client::Client;
-use crate::exchange::Plan;
 use crate::head::OwnedRequest;
-use crate::reply::{Body, BrokenBody, PieceMax, Reply};
+use crate::piece::PieceMax;
+use crate::plan::Plan;
+use crate::reply::{Body, BrokenBody, Reply};
 use crate::server::at_once;
 use crate::server::readers::WaitingReader;
 use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Stream, WireError};
-use crate::worker::Live;
 
 /// Sent of one response before it is the turn of the other connections of the core.
 const TURN_BYTES_MAX: usize = 256 << 10;
@@ -148,7 +149,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
         let request = self.request;
         let before_waiting = || {
-            body.wait_for_client(worker);
+            body.wait_for_client(worker.shared.memory.budget());
             let client = Client::of_request(request, &live.config.trusted_proxies);
             Some(worker.shared.readers.wait(client?, body.held()?))
         };

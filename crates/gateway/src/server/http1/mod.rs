@@ -20,13 +20,16 @@ use self::response::{Chunking, Http1Head, Wanted};
 use super::doorway::Seat;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::account;
-use crate::exchange::{self, Awaited, Coming, Interims, Plan, Step};
+use crate::active::Live;
+use crate::exchange;
 use crate::head::{ClientEnd, Content, Nominations, RequestHead, Version};
+use crate::interims::{Awaited, Coming, Interims};
 use crate::origin::{Interim, RequestBody};
+use crate::plan::{Plan, Step};
 use crate::reply::Reply;
 use crate::respond::Problem;
 use crate::way;
-use crate::worker::{IdleEnd, Live, Worker};
+use crate::worker::{IdleEnd, Worker};
 
 /// Responses gathered for pipelined requests before they are written.
 const OUT_BYTES_MAX: usize = 64 * 1024;

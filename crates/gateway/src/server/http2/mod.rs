@@ -52,11 +52,13 @@ use super::deadline::Deadline;
 use super::doorway::Seat;
 use super::wire::Stream;
 use crate::account;
+use crate::active::Live;
 use crate::config::ClientLimits;
-use crate::exchange::{self, Step};
+use crate::exchange::{self};
 use crate::head::{ClientEnd, RequestHead};
+use crate::plan::Step;
 use crate::reply::Reply;
-use crate::worker::{Live, Worker};
+use crate::worker::Worker;
 
 /// What a client may send of one request body before the origin has taken any of it. It is memory that a slow
 /// origin makes the gateway hold, so it's about what a path of 20 ms and 100 Mbit/s has in flight, not more.

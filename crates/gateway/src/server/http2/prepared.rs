@@ -11,9 +11,9 @@ use caching::CacheStatus;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::response::Http2Head;
+use crate::active::Live;
 use crate::cache::stored::StoredHead;
 use crate::reply::{Length, Reply, ReplyHead};
-use crate::worker::Live;
 
 /// Heads that a thread keeps: a power of two. A head takes about 2 KiB.
 const SLOTS: usize = 256;

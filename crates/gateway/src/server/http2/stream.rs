@@ -21,16 +21,20 @@ use super::request_body::{BodyProblem, BodyPump};
 use super::response::{self, Follows, Http2Head, Wanted, follows};
 use super::send_memory::{Counted, SendMemory};
 use crate::account::{self, Delivered, Sent};
+use crate::active::Live;
 use crate::client::Client;
 use crate::config::ErrorExposure;
-use crate::exchange::{self, Awaited, Coming, Interims, Plan};
+use crate::exchange;
 use crate::head::{ClientEnd, OwnedRequest};
+use crate::interims::{Awaited, Coming, Interims};
 use crate::origin::RequestBody;
-use crate::reply::{Body, BrokenBody, HeadSink, Length, PieceMax, Reply};
+use crate::piece::PieceMax;
+use crate::plan::Plan;
+use crate::reply::{Body, BrokenBody, HeadSink, Length, Reply};
 use crate::respond::{self, Problem};
 use crate::server::at_once;
 use crate::server::pace::Pace;
-use crate::worker::{Live, Worker};
+use crate::worker::Worker;
 
 /// A stream before its response.
 pub(super) struct Responder {
@@ -338,7 +342,7 @@ impl Open {
         let piece = match at_once(cut.as_mut()).await {
             Some(piece) => piece,
             None => {
-                self.reply.body.wait_for_client(&self.worker);
+                self.reply.body.wait_for_client(self.worker.shared.memory.budget());
                 timeout(self.pace.patience(limits), cut).await.map_err(|_| Broken::Stalled)?
             }
         };
@@ -355,7 +359,7 @@ impl Open {
         if at_once > 0 {
             return Ok(at_once);
         }
-        self.reply.body.wait_for_client(&self.worker);
+        self.reply.body.wait_for_client(self.worker.shared.memory.budget());
         let (since, limits) = (Instant::now(), limits.write_pace());
         let room = poll_fn(|context| self.stream.poll_capacity(context));
         match timeout(self.pace.patience(limits), room).await {

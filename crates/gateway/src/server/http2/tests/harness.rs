@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::active::Live;
 use crate::cache::epochs::Epochs;
 use crate::cache::flight::Flights;
 use crate::config::{
@@ -35,7 +36,7 @@ use crate::route::{LiveSite, Routes};
 use crate::server::doorway::{Doorway, Holder, Seat};
 use crate::server::readers::Readers;
 use crate::server::wire::Stream;
-use crate::worker::{Drain, Live, Shared, Worker};
+use crate::worker::{Drain, Shared, Worker};
 
 const LONG: Duration = Duration::from_secs(30);
 

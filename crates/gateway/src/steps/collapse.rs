@@ -11,37 +11,32 @@ use caching::{
 use telemetry::CacheResult;
 use tokio::time::{Instant, sleep_until};
 
-use super::ask::{Ask, Hole};
-use super::assemble::{Arriving, Assembly};
-use super::driven::Driven;
-use super::fetch::{Fetch, Job, Sharing};
-use super::findings;
-use super::flight::{Answer, Failed, FailureCause, Filling, Join, News, Participant, Pilot, PrivateAnswer};
-use super::lone::Lone;
-use super::lookup::Lookup;
-use super::relief::{Happened, Next, Waiter};
-use super::serve::{Serving, Use};
-use super::stored::{Hit, StoredHead};
+use crate::cache::ask::{Ask, Hole};
+use crate::cache::assemble::{Arriving, Assembly};
+use crate::cache::boarding::{Role, board};
+use crate::cache::driven::Driven;
+use crate::cache::findings;
+use crate::cache::flight::{Answer, Failed, Filling, Join, News, Participant, Pilot, PrivateAnswer};
+use crate::cache::job::Job;
+use crate::cache::relief::{self, Happened, Waiter};
+use crate::cache::serve::Serving;
+use crate::cache::stored::{Hit, StoredHead};
+use crate::cache::using::Use;
+use crate::cache::wanted::{Fetch, Sharing};
 use crate::config::{Collapse, CollapseLimits};
-use crate::exchange::{Interims, PassReason, Plan};
-use crate::explain::{Record, note};
-use crate::forward;
+use crate::failure::FailureCause;
 use crate::head::RequestHead;
-use crate::reading::Inbound;
+use crate::interims::Interims;
+use crate::plan::{Next, PassReason, Plan};
+use crate::private;
 use crate::reason::{Detail, Reason};
 use crate::reply::Reply;
 use crate::respond::{self, Problem};
+use crate::trace::note;
 use crate::worker::Worker;
 
 /// Forwards that one request may take part in before it goes its own way.
 const ATTEMPTS_MAX: usize = 4;
-
-/// Whether a request started the forward that it waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Leader,
-    Waiter,
-}
 
 /// Whether a response is stored, or on its way there, as far as is known when its head is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,14 +97,7 @@ enum PlaceState {
 }
 
 /// Gets a response for `plan` that may be shared with others.
-pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Reply {
-    match Lone::new(worker, plan, fetch) {
-        Some(lone) => lone.run(interims).await,
-        None => Box::pin(seek(worker, plan, fetch, interims)).await,
-    }
-}
-
-async fn seek(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Reply {
+pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
     let mut seeker = Seeker::new(worker, plan, fetch, interims);
     let mut sharing = fetch.sharing;
     let mut variant = fetch.variant.clone();
@@ -117,7 +105,7 @@ async fn seek(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &
     let mut renewal = Renewal::Allowed;
     for _ in 0..ATTEMPTS_MAX {
         match seeker.attempt(sharing, &variant).await {
-            Ok(reply) => return reply,
+            Ok(reply) => return Next::Reply(reply),
             Err(Again::Join { variant: known }) => {
                 seeker.tell("the other request's answer is no answer to this one: once more");
                 variant = known;
@@ -140,14 +128,14 @@ async fn seek(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &
                 detail = why;
                 break;
             }
-            Err(Again::Failed(failed)) => return seeker.failure(&failed, Role::Waiter),
+            Err(Again::Failed(failed)) => return Next::Reply(seeker.failure(&failed, Role::Waiter)),
         }
     }
     let reason = PassReason { fwd: fetch.reason.fwd(), detail };
     note(plan.request.record.as_ref(), || {
         findings::because("pass", "forwarded for this client alone", detail)
     });
-    Box::pin(forward::pass(worker, plan, fetch.body(), reason, interims)).await
+    Next::Pass { body: fetch.body(), reason }
 }
 
 /// The reply to a request whose own forward has brought a response already, and is never repeated.
@@ -162,25 +150,6 @@ pub(crate) async fn follow(
     let answer = seeker.answer(&mut participant, None).await;
     // The participant keeps its place until its reader stands, so that nothing is let go before.
     seeker.reply(answer, Role::Leader).unwrap_or_else(|_| seeker.given_up())
-}
-
-/// Starts a validation that nobody waits for, unless one is under way.
-pub(crate) fn refresh(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
-    let flights = &lookup.worker.shared.flights;
-    if let Join::Lead(participant) = flights.join(&fetch.key, &fetch.variant, usize::MAX) {
-        let job = Job {
-            worker: Arc::clone(lookup.worker),
-            live: Arc::clone(lookup.live),
-            site: Arc::clone(lookup.site),
-            rule: lookup.rule,
-            request: Arc::new(Inbound::new(lookup.request, lookup.live, lookup.site, lookup.rule)),
-            noting: lookup.request.record.map(Record::open),
-            facts: *lookup.facts,
-            fetch,
-            stamp: lookup.worker.shared.epochs.stamp(),
-        };
-        tokio::spawn(job.run(Pilot::new(&participant, flights)));
-    }
 }
 
 impl<'a> Seeker<'a> {
@@ -226,19 +195,21 @@ impl Seeker<'_> {
                 late_at = None;
             }
             match (waiter.learns(happened), failed) {
-                (Next::Relieve, _) => match self.worker.shared.flights.relieve(&places.first.participant) {
-                    Join::Lead(relief) => {
-                        self.tell(
-                            "that failed, or takes too long: this request is forwarded, for all who wait",
-                        );
-                        drop(gauge);
-                        return self.lead(relief).await;
+                (relief::Next::Relieve, _) => {
+                    match self.worker.shared.flights.relieve(&places.first.participant) {
+                        Join::Lead(relief) => {
+                            self.tell(
+                                "that failed, or takes too long: this request is forwarded, for all who wait",
+                            );
+                            drop(gauge);
+                            return self.lead(relief).await;
+                        }
+                        Join::Wait(relief) => places.relief = Some(Place::of(relief)),
+                        Join::Full => unreachable!("those who wait are not counted again"),
                     }
-                    Join::Wait(relief) => places.relief = Some(Place::of(relief)),
-                    Join::Full => unreachable!("those who wait are not counted again"),
-                },
-                (Next::WaitOn, _) | (Next::SeeFailure, None) => {}
-                (Next::SeeFailure, Some(failed)) => return Err(Again::Failed(failed)),
+                }
+                (relief::Next::WaitOn, _) | (relief::Next::SeeFailure, None) => {}
+                (relief::Next::SeeFailure, Some(failed)) => return Err(Again::Failed(failed)),
             }
         }
     }
@@ -364,7 +335,7 @@ impl Seeker<'_> {
                 let response = response.filter(|response| self.may_have(response.status.as_u16()));
                 let response = response.ok_or(Again::Pass { detail: answer.reason })?;
                 let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
-                Ok(forward::private_reply(self.plan, response, reason))
+                Ok(private::reply(self.plan, response, reason))
             }
             Answer::Discarded => Err(Again::Ask(self.ask_anew())),
             Answer::Failed(failed) if role == Role::Waiter => Err(Again::Failed(failed)),
@@ -460,7 +431,7 @@ impl Seeker<'_> {
         let extent = serving.extent(&hole.hit);
         let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
         let assembly = Assembly::new(self.job(), hole.hit.clone(), extent, first)?;
-        serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, assembly, used)
+        serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
     }
 
     fn take_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
@@ -507,7 +478,7 @@ impl Seeker<'_> {
             Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
         };
         let reason = PassReason { fwd: self.fetch.reason.fwd(), detail };
-        let mut reply = forward::failed(self.worker, self.plan, &problem, reason);
+        let mut reply = private::failed(self.worker, self.plan, &problem, reason);
         set_collapsed(&mut reply.cache_status.outcome, role);
         reply
     }
@@ -592,21 +563,6 @@ async fn passed(at: Option<Instant>) {
 
 fn is_server_error(status: u16) -> bool {
     status >= 500
-}
-
-/// Takes part in the forward that `job` wants, or is the one to start it.
-pub(super) fn board(job: &Job, variant: &[u8]) -> (Participant, Role) {
-    let flights = &job.worker.shared.flights;
-    let flight_variant = [variant, &job.fetch.ask.flight_suffix()].concat();
-    let joined = match job.site.config.collapse {
-        Collapse::Off => Join::Full,
-        Collapse::Process(limits) => flights.join(&job.fetch.key, &flight_variant, limits.waiters_max),
-    };
-    match joined {
-        Join::Wait(participant) => (participant, Role::Waiter),
-        Join::Lead(participant) => (participant, Role::Leader),
-        Join::Full => (flights.alone(&job.fetch.key), Role::Leader),
-    }
 }
 
 fn set_collapsed(outcome: &mut Outcome, role: Role) {

@@ -5,23 +5,27 @@ use std::sync::Arc;
 
 use caching::{ExchangeTimes, ResponseFacts, may_store_by_directives};
 
-use super::ask::Ask;
-use super::collapse;
-use super::fetch::{Fetch, Job, Sharing};
-use super::findings;
-use super::flight::{Dooms, FailureCause, Pilot, Turn};
-use super::stored::Uncacheable;
-use crate::exchange::{Interims, PassReason, Plan};
-use crate::forward::{self, OriginCall};
+use crate::cache::ask::Ask;
+use crate::cache::findings;
+use crate::cache::flight::{Dooms, Pilot, Turn};
+use crate::cache::job::Job;
+use crate::cache::stored::Uncacheable;
+use crate::cache::wanted::{Fetch, Sharing};
+use crate::clock::now;
+use crate::failure::FailureCause;
+use crate::interims::Interims;
 use crate::origin::{OriginError, OriginResponse};
+use crate::origin_call::OriginCall;
+use crate::plan::{Next, PassReason, Plan};
+use crate::private;
 use crate::reason::Detail;
 use crate::reply::Reply;
 use crate::respond::Problem;
 use crate::transform::Purpose;
-use crate::worker::{Worker, now};
+use crate::worker::Worker;
 
 /// A request that nobody is to wait for.
-pub(super) struct Lone<'a> {
+pub(crate) struct Lone<'a> {
     plan: &'a Plan,
     job: Job,
     known: Uncacheable,
@@ -32,7 +36,7 @@ pub(super) struct Lone<'a> {
 
 impl<'a> Lone<'a> {
     /// `None` where the answer may well be stored, or takes more than to judge it.
-    pub(super) fn new(worker: &Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
+    pub(crate) fn new(worker: &Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
         let Sharing::Unlikely(known) = fetch.sharing else { return None };
         let is_plain = fetch.stale.is_none() && fetch.candidates.is_empty();
         if !is_plain || !matches!(fetch.ask, Ask::Whole) {
@@ -43,22 +47,22 @@ impl<'a> Lone<'a> {
         Some(Self { plan, job: Job::new(worker, plan, Arc::clone(fetch)), known, began, dooms })
     }
 
-    pub(super) async fn run(self, interims: &Interims) -> Reply {
+    pub(crate) async fn run(self, interims: &Interims) -> Next {
         let Job { worker, site, request, fetch, .. } = &self.job;
         let call = OriginCall { worker, site, request };
         let fields = call.fields(Purpose::Store);
         let mut interim = |interim| interims.push(Arc::new(interim));
         let asked = now();
         match call.send(fields, fetch.body(), &mut interim).await {
-            Err(error) => self.failed(&error),
+            Err(error) => Next::Reply(self.failed(&error)),
             Ok(response) => {
                 if let Some(error) = self.job.unasked(&response) {
-                    return self.failed(&error);
+                    return Next::Reply(self.failed(&error));
                 }
                 let times = ExchangeTimes { request: asked, response: now() };
                 match self.judge(&response, times) {
-                    Err(reason) => self.refused(response, reason, times),
-                    Ok(()) => Box::pin(self.stored(response, times, interims)).await,
+                    Err(reason) => Next::Reply(self.refused(response, reason, times)),
+                    Ok(()) => self.stored(response, times),
                 }
             }
         }
@@ -84,24 +88,23 @@ impl<'a> Lone<'a> {
         self.job.remember_refusal(reason, times.response, Some(self.known), is_outdated);
         self.job.not_stored(reason);
         let reason = PassReason { fwd: self.job.fetch.reason.fwd(), detail: reason };
-        forward::private_reply(self.plan, response, reason)
+        private::reply(self.plan, response, reason)
     }
 
     /// Goes on as a forward that others may follow. What was invalidated since the origin was asked is not stored.
-    async fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes, interims: &Interims) -> Reply {
-        let Self { plan, job, began, dooms, .. } = self;
-        let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
-        let flights = &worker.shared.flights;
+    fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
+        let Self { job, began, dooms, .. } = self;
+        let (flights, fetch) = (&job.worker.shared.flights, Arc::clone(&job.fetch));
         let participant = flights.alone_since(&fetch.key, began, dooms);
         let pilot = Pilot::new(&participant, flights);
         drop(tokio::spawn(async move { job.take(response, times, pilot).await }));
-        collapse::follow(&worker, plan, &fetch, participant, interims).await
+        Next::Follow { fetch, participant }
     }
 
     fn failed(&self, error: &OriginError) -> Reply {
         let cause = FailureCause::of_error(error);
         self.job.note(|| findings::failure(None, false, cause, now()));
         let reason = PassReason { fwd: self.job.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
-        forward::failed(&self.job.worker, self.plan, &Problem::origin(error, None), reason)
+        private::failed(&self.job.worker, self.plan, &Problem::origin(error, None), reason)
     }
 }

@@ -1,0 +1,60 @@
+//! Cache keys: what of a request is in them, for look-ups and for all that changes what lies under them.
+
+use std::sync::Arc;
+
+use caching::KeyParts;
+use caching::key::write_key;
+
+use crate::head::Scheme;
+use crate::route::LiveSite;
+
+/// What of a cache key stands beside path and query.
+#[derive(Clone, Copy)]
+pub(crate) struct Keyed<'a> {
+    pub(crate) site: &'a LiveSite,
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: &'a str,
+    /// The field lines that are part of it.
+    pub(crate) fields: &'a [u8],
+}
+
+/// Writes the cache key of a URL of a site.
+//= RFC 9111 section 4: the target URIs match
+pub(crate) fn write_site_key(
+    keyed: &Keyed<'_>,
+    path_and_query: &str,
+    rules: &caching::KeyRules,
+    key: &mut Vec<u8>,
+) {
+    let extra = [keyed.fields];
+    let extra = if keyed.fields.is_empty() { &[][..] } else { &extra };
+    write_key(&KeyParts { extra, ..keyed.parts(path_and_query) }, rules, key);
+}
+
+impl<'a> Keyed<'a> {
+    pub(super) fn parts(&self, path_and_query: &'a str) -> KeyParts<'a> {
+        let target = path_and_query.as_bytes();
+        let (path, query) = match memchr::memchr(b'?', target) {
+            Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
+            None => (target, None),
+        };
+        KeyParts {
+            site: self.site.config.name.as_bytes(),
+            scheme: self.scheme.as_str().as_bytes(),
+            authority: self.authority.as_bytes(),
+            path,
+            query,
+            method: "GET",
+            extra: &[],
+        }
+    }
+}
+
+/// The key under which the response to a GET is stored.
+pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    let rule = site.rule_at(site.rule("GET", path_and_query));
+    let plain = Keyed { site, scheme, authority, fields: &[] };
+    write_site_key(&plain, path_and_query, &rule.query, &mut key);
+    key
+}

@@ -1,0 +1,40 @@
+//! Validations that no client waits for.
+
+use std::sync::Arc;
+
+use super::flight::{Join, Pilot};
+use super::job::Job;
+use super::lookup::Lookup;
+use super::stored::Hit;
+use super::using::Use;
+use super::wanted::Fetch;
+use crate::reading::Inbound;
+use crate::trace::Record;
+
+/// Starts the validation behind a response that was served stale while it runs.
+//= RFC 5861 section 3: validation without blocking
+//= RFC 5861 section 5: validations follow requests
+pub(crate) fn if_stale(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
+    if used == Use::StaleWhileRevalidate {
+        start(lookup, Arc::new(lookup.validation(hit, key)));
+    }
+}
+
+/// Unless one is under way.
+fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
+    let flights = &lookup.worker.shared.flights;
+    if let Join::Lead(participant) = flights.join(&fetch.key, &fetch.variant, usize::MAX) {
+        let job = Job {
+            worker: Arc::clone(lookup.worker),
+            live: Arc::clone(lookup.live),
+            site: Arc::clone(lookup.site),
+            rule: lookup.rule,
+            request: Arc::new(Inbound::new(lookup.request, lookup.live, lookup.site, lookup.rule)),
+            noting: lookup.request.record.map(Record::open),
+            facts: *lookup.facts,
+            fetch,
+            stamp: lookup.worker.shared.epochs.stamp(),
+        };
+        tokio::spawn(job.run(Pilot::new(&participant, flights)));
+    }
+}

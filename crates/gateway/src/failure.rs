@@ -1,0 +1,48 @@
+//! What the failure of an origin means: for a stale response that could stand in, and for the status that a client gets.
+
+use caching::Failure;
+
+use crate::origin::{OriginError, OriginErrorKind};
+use crate::reason::{Detail, Reason};
+
+/// Why a stale response is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FailureCause {
+    pub(crate) failure: Failure,
+    pub(crate) status: Option<u16>,
+    pub(crate) detail: Detail,
+}
+
+impl FailureCause {
+    /// The origin gave no answer.
+    pub(crate) fn of_error(error: &OriginError) -> Self {
+        let failure = failure_of(error);
+        Self { failure, status: None, detail: Detail::Origin(error.reason()) }
+    }
+
+    /// The origin answered with this status.
+    pub(crate) fn of_status(status: u16) -> Self {
+        let failure = Failure::Status(status);
+        Self { failure, status: Some(status), detail: Reason::StaleIfError.into() }
+    }
+}
+
+/// What a failure counts as where a stale response could stand in for it.
+fn failure_of(error: &OriginError) -> Failure {
+    match error.is_disconnection() {
+        true => Failure::Unreachable,
+        false => Failure::Status(status_of(error)),
+    }
+}
+
+/// The status for an origin that gave no response (RFC 9110 section 15.6).
+pub(crate) fn status_of(error: &OriginError) -> u16 {
+    match error.kind() {
+        //= RFC 9110 section 15.6.3: 502
+        OriginErrorKind::Unreachable | OriginErrorKind::InvalidResponse => 502,
+        //= RFC 9110 section 15.6.5: 504
+        OriginErrorKind::TimedOut => 504,
+        OriginErrorKind::Overloaded => 503,
+        OriginErrorKind::Request => 400,
+    }
+}

@@ -1,0 +1,81 @@
+//! What an exchange carries from step to step.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::RequestFacts;
+use tokio::time::Instant;
+
+use crate::active::Live;
+use crate::cache::flight::Participant;
+use crate::cache::stored::Hit;
+use crate::cache::wanted::Fetch;
+use crate::client::Client;
+use crate::head::OwnedRequest;
+use crate::origin::RequestBody;
+use crate::reading::Inbound;
+use crate::reason::Detail;
+use crate::reply::Reply;
+use crate::route::{LiveSite, RuleIndex};
+
+/// How the first half of an exchange ends. A reply is not boxed: a hit allocates nothing.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
+pub(crate) enum Step {
+    Reply(Reply),
+    Forward(Box<Plan>),
+}
+
+/// What is to be done for a request that can't be answered at once.
+pub(crate) struct Plan {
+    pub(crate) live: Arc<Live>,
+    pub(crate) site: Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: Arc<Inbound>,
+    pub(crate) facts: RequestFacts,
+    pub(crate) started: Instant,
+    pub(crate) way: Way,
+}
+
+/// How a request gets its response from the origin.
+pub(crate) enum Way {
+    /// Forwarded as it is; the answer is for this client alone. A stored response may stand in for a failure.
+    Pass { reason: PassReason, stale: Option<Hit> },
+    /// Forwarded so that the answer can be stored and shared.
+    Fetch(Arc<Fetch>),
+    /// A QUERY: looked up once its content is read.
+    Query,
+}
+
+/// What is to be done next for a request that a plan was made for.
+pub(crate) enum Next {
+    /// It is answered.
+    Reply(Reply),
+    /// The content of a QUERY is read.
+    Query(RequestBody),
+    /// It is looked up by its content.
+    LookUp(Bytes),
+    /// It is forwarded for its client alone.
+    Pass { body: RequestBody, reason: PassReason },
+    /// It gets a response that others may share.
+    Fetch(Arc<Fetch>),
+    /// Its own forward has brought a response, which is on its way into the cache.
+    Follow { fetch: Arc<Fetch>, participant: Participant },
+}
+
+/// Why a request has nothing to do with the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PassReason {
+    pub(crate) fwd: caching::FwdReason,
+    pub(crate) detail: Detail,
+}
+
+impl Plan {
+    /// Whom its forward is counted for.
+    pub(crate) fn client(&self) -> Option<Client> {
+        Client::of_request(&self.request, &self.live.config.trusted_proxies)
+    }
+
+    pub(crate) fn request(&self) -> &OwnedRequest {
+        &self.request
+    }
+}

@@ -1,0 +1,79 @@
+//! Look-up: what the cache has for a request, and the reply if that answers it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::{FwdReason, NotReused};
+use tokio::time::Instant;
+
+use crate::cache::lookup::{Found, Lookup};
+use crate::cache::serve::Serving;
+use crate::cache::{findings, refresh};
+use crate::head::RequestHead;
+use crate::origin::RequestBody;
+use crate::plan::{Next, PassReason, Plan, Way};
+use crate::reason::Reason;
+use crate::reply::Reply;
+use crate::respond::{self, Problem};
+use crate::trace::note;
+use crate::worker::Worker;
+
+/// Look-up, and the reply if one is at hand.
+///
+/// # Errors
+/// The way to go for one, where none is.
+pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, Way> {
+    let Lookup { site, request, facts, now, .. } = *lookup;
+    let unavailable = |reason: NotReused| {
+        let mut reply = respond::reply(&Problem::only_if_cached(), Some(site), started, lookup.worker);
+        reply.cache_status.detail = Some(reason.as_str());
+        reply
+    };
+    match lookup.run(key) {
+        Found::Pass(reason, stale) => {
+            note(request.record, || {
+                findings::because("pass", "forwarded for this client alone", reason.detail)
+            });
+            Err(Way::Pass { reason, stale })
+        }
+        Found::Use(hit, use_) => {
+            let serving = Serving { site, request, facts, now, started };
+            match serving.stored(&hit, use_) {
+                Some(reply) => {
+                    refresh::if_stale(lookup, use_, &hit, key);
+                    Ok(reply)
+                }
+                None => match lookup.way_to_rest(&serving, &hit, key) {
+                    Ok(way) => Err(way),
+                    Err(reason) => Ok(unavailable(reason)),
+                },
+            }
+        }
+        Found::Fetch(fetch) => Err(Way::Fetch(fetch)),
+        Found::NeedContent => Err(Way::Query),
+        Found::Unavailable(reason) => Ok(unavailable(reason)),
+    }
+}
+
+/// Looks a QUERY up, whose content is read.
+pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes) -> Next {
+    worker.shared.epochs.watch_keys();
+    let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
+    let lookup = Lookup {
+        worker,
+        live: &plan.live,
+        site: &plan.site,
+        rule: plan.rule,
+        request: &RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) },
+        facts: &plan.facts,
+        now: worker.now(),
+        content: Some(&content),
+    };
+    let reason = match settle(&lookup, &mut Vec::new(), plan.started) {
+        Ok(reply) => return Next::Reply(reply),
+        Err(Way::Fetch(fetch)) => return Next::Fetch(fetch),
+        Err(Way::Pass { reason, .. }) => reason,
+        Err(Way::Query) => PassReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() },
+    };
+    Next::Pass { body: RequestBody::from(content), reason }
+}

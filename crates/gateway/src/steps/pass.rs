@@ -1,0 +1,60 @@
+//! Forwards a request as it is.
+
+use std::sync::Arc;
+
+use caching::ExchangeTimes;
+
+use crate::cache::written::Written;
+use crate::cache::{head_update, invalidate, stand_in};
+use crate::clock::now;
+use crate::interims::Interims;
+use crate::origin::{Interim, RequestBody};
+use crate::origin_call::OriginCall;
+use crate::plan::{Next, PassReason, Plan};
+use crate::private;
+use crate::respond::Problem;
+use crate::transform::Purpose;
+use crate::worker::Worker;
+
+/// Forwards a request as it is; the answer goes to its client alone.
+//= RFC 9111 section 4: unsafe methods are written through
+pub(crate) async fn run(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    body: RequestBody,
+    reason: PassReason,
+    interims: &Interims,
+) -> Next {
+    let call = OriginCall { worker, site: &plan.site, request: &plan.request };
+    let fields = call.fields(Purpose::PassOn);
+    // A client that expects 100 gets it from this side, which never passes the expectation on.
+    let expects = plan.request.fields.value("expect").is_some();
+    //= RFC 9110 section 15.2: informational responses
+    let mut interim = |interim: Interim| {
+        if !(expects && interim.status == http::StatusCode::CONTINUE) {
+            interims.push(Arc::new(interim));
+        }
+    };
+    let written = Written::begin(worker, plan);
+    let asked = head_update::Asked::begin(worker, plan);
+    let sent = now();
+    match call.send(fields, body, &mut interim).await {
+        Ok(response) => {
+            let times = ExchangeTimes { request: sent, response: now() };
+            invalidate::apply(worker, plan, &response, written.as_ref().map(Written::participant));
+            if let Some(asked) = asked {
+                asked.apply(worker, plan, &response, times);
+            }
+            if let Some(reply) = stand_in::for_response(worker, plan, &response) {
+                return Next::Reply(reply);
+            }
+            match written.filter(|written| written.may_store(&response, times)) {
+                Some(written) => written.take(response, times),
+                None => Next::Reply(private::reply(plan, response, reason)),
+            }
+        }
+        Err(error) => Next::Reply(stand_in::for_error(worker, plan, &error).unwrap_or_else(|| {
+            private::failed(worker, plan, &Problem::origin(&error, stand_in::candidate(plan)), reason)
+        })),
+    }
+}

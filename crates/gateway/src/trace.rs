@@ -1,0 +1,77 @@
+//! What the steps of an exchange note of their decisions, for `larder explain`.
+//!
+//! Every step writes its decision where it makes it, into the record that the request carries. Requests of clients
+//! carry none: the price is one comparison per step.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use caching::explain::Finding;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Decisions noted so far. Shared between the request and the forward that it starts.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    findings: Mutex<Vec<Finding>>,
+    open: AtomicUsize,
+    closed: Notify,
+}
+
+impl Record {
+    pub(crate) fn note(&self, finding: Finding) {
+        let mut findings = self.findings.lock();
+        if findings.len() < FINDINGS_MAX {
+            findings.push(finding);
+        }
+    }
+
+    /// What was noted, in the order in which it was.
+    pub(crate) fn take(&self) -> Vec<Finding> {
+        std::mem::take(&mut *self.findings.lock())
+    }
+
+    /// Says that a forward will note more until the guard is dropped.
+    pub(crate) fn open(self: &Arc<Self>) -> OpenRecord {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        OpenRecord(Arc::clone(self))
+    }
+
+    /// Resolves when no forward notes any more.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let closed = self.closed.notified();
+            tokio::pin!(closed);
+            closed.as_mut().enable();
+            if self.open.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            closed.await;
+        }
+    }
+}
+
+/// See [`Record::open`].
+pub(crate) struct OpenRecord(Arc<Record>);
+
+impl Clone for OpenRecord {
+    fn clone(&self) -> Self {
+        self.0.open()
+    }
+}
+
+impl Drop for OpenRecord {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        self.0.closed.notify_waiters();
+    }
+}
+
+/// Notes what `finding` says, where somebody wants to know.
+pub(crate) fn note(record: Option<&Arc<Record>>, finding: impl FnOnce() -> Finding) {
+    if let Some(record) = record {
+        record.note(finding());
+    }
+}
+
+const FINDINGS_MAX: usize = 200;
