@@ -5,10 +5,10 @@ use tokio::time::Instant;
 
 use crate::client::address_of;
 use crate::clock::now;
-use crate::fields::text;
-use crate::head::{ClientEnd, OwnedRequest, RequestHead};
-use crate::reply::Reply;
-use crate::respond::Problem;
+use crate::message::fields::text;
+use crate::message::head::{ClientEnd, OwnedRequest, RequestHead};
+use crate::message::reply::Reply;
+use crate::message::respond::Problem;
 use crate::worker::Worker;
 
 /// What went to the client and came from it.

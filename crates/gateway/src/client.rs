@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use caching::{FieldLine, fields};
 use ipnet::IpNet;
 
-use crate::head::{OwnedRequest, RequestHead, Trust};
+use crate::message::head::{OwnedRequest, RequestHead, Trust};
 
 /// An address, or a network of IPv6 that one customer usually has: one host alone can have any address of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

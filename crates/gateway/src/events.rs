@@ -6,8 +6,8 @@
 use tracing::Level;
 
 use crate::clock::now;
-use crate::origin::OriginError;
 use crate::route::LiveSite;
+use crate::upstream::OriginError;
 
 /// The log target of site events.
 pub const TARGET: &str = "site";

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | receive, deliver | `server` |
 //! | route | [`crate::route`] |
-//! | read | [`crate::reading`] |
+//! | read | [`crate::transform::reading`] |
 //! | key, lookup, serve | [`crate::steps::look_up`] |
 //! | collapse, validate, store | [`crate::steps::collapse`], [`crate::steps::lone`] |
 //! | forward | [`crate::steps::pass`] |
@@ -26,16 +26,16 @@ use tokio::time::Instant;
 use crate::active::Live;
 use crate::cache::lookup::Lookup;
 use crate::events::{self, Event};
-use crate::head::RequestHead;
-use crate::interims::Interims;
-use crate::origin::RequestBody;
+use crate::message::head::RequestHead;
+use crate::message::interims::Interims;
+use crate::message::reply::Reply;
+use crate::message::respond::{self, Problem};
 use crate::plan::{Next, Plan, Step, Way};
-use crate::reading::{self, Inbound, Terms};
-use crate::reply::Reply;
-use crate::respond::{self, Problem};
 use crate::steps::lone::Lone;
 use crate::steps::{collapse, look_up, pass, query};
 use crate::trace::note;
+use crate::transform::reading::{self, Inbound, Terms};
+use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
 /// Route, key, lookup, and the reply if one is at hand. `key` is scratch space of the connection, `started` is when the

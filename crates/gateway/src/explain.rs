@@ -8,15 +8,15 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use crate::exchange;
-use crate::fields::map_lines;
-use crate::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
-use crate::interims::Interims;
-use crate::origin::RequestBody;
-use crate::piece::PieceMax;
+use crate::message::fields::map_lines;
+use crate::message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
+use crate::message::interims::Interims;
+use crate::message::piece::PieceMax;
+use crate::message::reply::Reply;
 use crate::plan::Step;
 use crate::question::{Errand, Explanation, Question};
-use crate::reply::Reply;
 use crate::trace::Record;
+use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
 /// How long the end of a forward is waited for after the response has ended.

@@ -2,8 +2,8 @@
 
 use caching::Failure;
 
-use crate::origin::{OriginError, OriginErrorKind};
 use crate::reason::{Detail, Reason};
+use crate::upstream::{OriginError, OriginErrorKind};
 
 /// Why a stale response is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

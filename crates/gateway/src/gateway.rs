@@ -17,21 +17,21 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::active::Live;
 use crate::cache::epochs::Epochs;
-use crate::cache::fill::INLINE_BODY_BYTES_MAX;
-use crate::cache::flight::Flights;
+use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
+use crate::cache::inflight::flight::Flights;
 use crate::cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, purge_hints, purge_url};
-use crate::cache::stored::Primary;
+use crate::cache::record::stored::Primary;
 use crate::clock::now;
 use crate::config::{Config, ListenerConfig};
 use crate::explain;
-use crate::loops::Instance;
-use crate::origin::{OriginStats, Origins};
 use crate::question::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim};
 use crate::server::readers::Readers;
 use crate::server::tls;
+use crate::transform::loops::Instance;
+use crate::upstream::{OriginStats, Origins};
 use crate::worker::{Drain, Shared, Worker};
 
 /// What a gateway is started with.

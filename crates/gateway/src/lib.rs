@@ -6,7 +6,7 @@
 //! [`config::Config`] comes in whole.
 //!
 //! A newcomer reads `exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs`
-//! (what is there?), `cache/fetch.rs` (ask the origin), `cache/flight.rs` (who waits for it), `cache/fill.rs`
+//! (what is there?), `cache/publish/fetch.rs` (ask the origin), `cache/inflight/flight.rs` (who waits for it), `cache/inflight/fill.rs`
 //! (a body on its way).
 //!
 //! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own
@@ -25,28 +25,18 @@ pub mod events;
 mod exchange;
 mod explain;
 mod failure;
-mod fields;
 mod gateway;
-mod head;
-mod interims;
-mod loops;
-pub mod origin;
-mod origin_call;
-mod piece;
+mod message;
 mod plan;
-mod private;
 mod question;
-mod reading;
 mod reason;
-mod reply;
-mod respond;
 mod route;
 mod server;
 mod steps;
 mod trace;
 mod transform;
+pub mod upstream;
 mod warnings;
-mod way;
 mod worker;
 
 pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, SiteUrls};

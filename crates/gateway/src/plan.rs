@@ -7,16 +7,16 @@ use caching::RequestFacts;
 use tokio::time::Instant;
 
 use crate::active::Live;
-use crate::cache::flight::Participant;
-use crate::cache::stored::Hit;
-use crate::cache::wanted::Fetch;
+use crate::cache::inflight::flight::Participant;
+use crate::cache::inflight::wanted::Fetch;
+use crate::cache::record::stored::Hit;
 use crate::client::Client;
-use crate::head::OwnedRequest;
-use crate::origin::RequestBody;
-use crate::reading::Inbound;
+use crate::message::head::OwnedRequest;
+use crate::message::reply::Reply;
 use crate::reason::Detail;
-use crate::reply::Reply;
 use crate::route::{LiveSite, RuleIndex};
+use crate::transform::reading::Inbound;
+use crate::upstream::RequestBody;
 
 /// How the first half of an exchange ends. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]

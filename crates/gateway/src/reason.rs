@@ -145,6 +145,6 @@ mod tests {
                 assert!(known.contains(&code), "{code} of {} is in no list", path.display());
             }
         });
-        assert!(codes(include_str!("respond.rs")).contains(&"no-site"), "codes are found");
+        assert!(codes(include_str!("message/respond.rs")).contains(&"no-site"), "codes are found");
     }
 }

@@ -10,7 +10,7 @@ use telemetry::{OriginId, SiteId};
 
 use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Site};
-use crate::origin::Origin;
+use crate::upstream::Origin;
 use crate::warnings::Warnings;
 
 /// A site with the living things that belong to it.

@@ -16,15 +16,15 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::active::Live;
 use crate::cache::epochs::Epochs;
-use crate::cache::flight::Flights;
-use crate::cache::stored::Primary;
+use crate::cache::inflight::flight::Flights;
+use crate::cache::record::stored::Primary;
 use crate::clock::now;
 use crate::config::ClientLimits;
-use crate::loops::Instance;
-use crate::origin::Origins;
 use crate::question::Errand;
 use crate::server::doorway::Doorway;
 use crate::server::readers::Readers;
+use crate::transform::loops::Instance;
+use crate::upstream::Origins;
 
 /// State of all workers.
 pub(crate) struct Shared {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use caching::{FwdReason, NotReused, NotStored};
-use gateway::origin::OriginError;
+use gateway::upstream::OriginError;
 use gateway::{BodyError, Reason, Refused, RequestError};
 
 use crate::{config, output};

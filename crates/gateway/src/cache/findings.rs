@@ -4,12 +4,12 @@ use caching::explain::{self, Finding};
 use caching::partial::HoleAnswer;
 use caching::{NotStored, Rules, Selecting, Storable, Timestamp};
 
-use super::stored::{Hit, Primary, StoredHead};
-use super::using::Use;
+use crate::cache::record::stored::{Hit, Primary, StoredHead};
+use crate::cache::using::Use;
 use crate::failure::FailureCause;
-use crate::reading;
+use crate::message::reply::Reply;
 use crate::reason::Detail;
-use crate::reply::Reply;
+use crate::transform::reading;
 
 /// The fields of the request that are part of its key. Credentials are named and not shown.
 pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {

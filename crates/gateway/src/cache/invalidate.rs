@@ -4,11 +4,11 @@ use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, invalidated};
 use caching::{GroupsInvalidated, MethodClass, groups};
 
-use super::flight::Participant;
-use super::key::key_of;
-use super::purge::{PurgeMode, purge_key};
-use crate::origin::OriginResponse;
+use crate::cache::inflight::flight::Participant;
+use crate::cache::key::key_of;
+use crate::cache::purge::{PurgeMode, purge_key};
 use crate::plan::Plan;
+use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
 /// Invalidates what the request has changed, as far as its response tells. `spared` is the forward of the request itself,

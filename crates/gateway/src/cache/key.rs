@@ -5,7 +5,7 @@ use std::sync::Arc;
 use caching::KeyParts;
 use caching::key::write_key;
 
-use crate::head::Scheme;
+use crate::message::head::Scheme;
 use crate::route::LiveSite;
 
 /// What of a cache key stands beside path and query.

@@ -9,21 +9,21 @@ use caching::{
     key::write_key, on_miss, query, reuse, reuse_invalidated, sharing, was_shared_lately,
 };
 
-use super::ask::Ask;
-use super::findings;
-use super::serve::Serving;
-use super::stored::{Hit, Primary, StoredHead};
-use super::using::Use;
-use super::wanted::{Fetch, Sharing};
 use crate::active::Live;
+use crate::cache::findings;
+use crate::cache::inflight::ask::Ask;
+use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::key::{Keyed, write_site_key};
+use crate::cache::record::stored::{Hit, Primary, StoredHead};
+use crate::cache::serve::Serving;
+use crate::cache::using::Use;
 use crate::config::PreconditionMiss;
-use crate::head::{Content, RequestHead};
+use crate::message::head::{Content, RequestHead};
 use crate::plan::{PassReason, Way};
-use crate::reading::{self, Inbound};
 use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
 use crate::trace::{Record, note};
+use crate::transform::reading::{self, Inbound};
 use crate::worker::Worker;
 
 /// One look-up.

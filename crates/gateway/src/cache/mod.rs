@@ -1,31 +1,15 @@
-//! The cache of the gateway: looks up, serves, fetches, collapses, stores.
+//! The cache of the gateway: what is stored, what is being fetched, and what changes either.
 
-pub(crate) mod ahead;
-pub(crate) mod ask;
-pub(crate) mod assemble;
-pub(crate) mod boarding;
-pub(crate) mod driven;
 pub(crate) mod epochs;
-pub(crate) mod fetch;
-pub(crate) mod fill;
-pub(crate) mod fill_ranges;
 pub(crate) mod findings;
-pub(crate) mod flight;
-pub(crate) mod freshen;
-pub(crate) mod head_update;
+pub(crate) mod inflight;
 pub(crate) mod invalidate;
-pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod lookup;
-pub(crate) mod part;
 pub(crate) mod publish;
 pub(crate) mod purge;
+pub(crate) mod record;
 pub(crate) mod refresh;
-pub(crate) mod relief;
-pub(crate) mod segmented;
 pub(crate) mod serve;
 pub(crate) mod stand_in;
-pub(crate) mod stored;
 pub(crate) mod using;
-pub(crate) mod wanted;
-pub(crate) mod written;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use store::{Applied, Change};
 
-use super::flight::Participant;
-use super::stored::{Primary, StoredResponse};
+use crate::cache::inflight::flight::Participant;
 use crate::cache::key::key_of;
+use crate::cache::record::stored::{Primary, StoredResponse};
 use crate::clock::now;
-use crate::head::Scheme;
+use crate::message::head::Scheme;
 use crate::route::host_of;
 use crate::worker::Shared;
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::flight::{Join, Pilot};
-use super::job::Job;
-use super::lookup::Lookup;
-use super::stored::Hit;
-use super::using::Use;
-use super::wanted::Fetch;
-use crate::reading::Inbound;
+use crate::cache::inflight::flight::{Join, Pilot};
+use crate::cache::inflight::wanted::Fetch;
+use crate::cache::lookup::Lookup;
+use crate::cache::publish::job::Job;
+use crate::cache::record::stored::Hit;
+use crate::cache::using::Use;
 use crate::trace::Record;
+use crate::transform::reading::Inbound;
 
 /// Starts the validation behind a response that was served stale while it runs.
 //= RFC 5861 section 3: validation without blocking

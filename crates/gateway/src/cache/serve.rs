@@ -13,17 +13,17 @@ use caching::{
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
-use super::fill::FillReader;
-use super::fill_ranges::FillRanges;
-use super::findings;
-use super::flight::Filling;
-use super::stored::{Hit, StoredBody, StoredHead};
+use crate::cache::findings;
+use crate::cache::inflight::fill::FillReader;
+use crate::cache::inflight::fill_ranges::FillRanges;
+use crate::cache::inflight::flight::Filling;
+use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::cache::using::{Extent, Use};
 use crate::failure::FailureCause;
-use crate::fields::PackedFields;
-use crate::head::RequestHead;
+use crate::message::fields::PackedFields;
+use crate::message::head::RequestHead;
+use crate::message::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::reason::Reason;
-use crate::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::route::LiveSite;
 use crate::trace::note;
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use caching::{Outcome, may_serve_stale};
 use telemetry::CacheResult;
 
-use super::findings;
-use super::serve::Serving;
-use super::stored::Hit;
-use super::using::Use;
+use crate::cache::findings;
+use crate::cache::record::stored::Hit;
+use crate::cache::serve::Serving;
+use crate::cache::using::Use;
 use crate::failure::FailureCause;
-use crate::origin::{OriginError, OriginResponse};
+use crate::message::reply::Reply;
 use crate::plan::{Plan, Way};
-use crate::reply::Reply;
 use crate::trace::note;
+use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
 
 /// What is stored for a request that is passed on.

@@ -23,7 +23,7 @@ use super::{http1, http2, tls};
 use crate::active::Live;
 use crate::client::Client;
 use crate::config::{ClientLimits, Config, Http2, IpNet, ProxyProtocol};
-use crate::head::{ClientEnd, Peer, Scheme, Trust};
+use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::worker::Worker;
 
 /// Connections that the kernel holds for a worker that is busy.

@@ -15,7 +15,7 @@ use store::Slice;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::cache::fill::Fill;
+use crate::cache::inflight::fill::Fill;
 use crate::client::Client;
 
 /// All who wait for their clients.

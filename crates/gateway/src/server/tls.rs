@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::wire::{Ending, Stream};
 use crate::config::{Certificate, Http2, ListenerTls};
-use crate::head::TlsSession;
+use crate::message::head::TlsSession;
 
 /// ALPN identifiers (RFC 7301 section 6, RFC 9113 section 3.1).
 const ALPN_HTTP2: &[u8] = b"h2";

@@ -11,27 +11,29 @@ use caching::{
 use telemetry::CacheResult;
 use tokio::time::{Instant, sleep_until};
 
-use crate::cache::ask::{Ask, Hole};
-use crate::cache::assemble::{Arriving, Assembly};
-use crate::cache::boarding::{Role, board};
-use crate::cache::driven::Driven;
 use crate::cache::findings;
-use crate::cache::flight::{Answer, Failed, Filling, Join, News, Participant, Pilot, PrivateAnswer};
-use crate::cache::job::Job;
-use crate::cache::relief::{self, Happened, Waiter};
+use crate::cache::inflight::ask::{Ask, Hole};
+use crate::cache::inflight::assemble::{Arriving, Assembly};
+use crate::cache::inflight::boarding::{Role, board};
+use crate::cache::inflight::driven::Driven;
+use crate::cache::inflight::flight::{
+    Answer, Failed, Filling, Join, News, Participant, Pilot, PrivateAnswer,
+};
+use crate::cache::inflight::relief::{self, Happened, Waiter};
+use crate::cache::inflight::wanted::{Fetch, Sharing};
+use crate::cache::publish::job::Job;
+use crate::cache::record::stored::{Hit, StoredHead};
 use crate::cache::serve::Serving;
-use crate::cache::stored::{Hit, StoredHead};
 use crate::cache::using::Use;
-use crate::cache::wanted::{Fetch, Sharing};
 use crate::config::{Collapse, CollapseLimits};
 use crate::failure::FailureCause;
-use crate::head::RequestHead;
-use crate::interims::Interims;
+use crate::message::head::RequestHead;
+use crate::message::interims::Interims;
+use crate::message::private;
+use crate::message::reply::Reply;
+use crate::message::respond::{self, Problem};
 use crate::plan::{Next, PassReason, Plan};
-use crate::private;
 use crate::reason::{Detail, Reason};
-use crate::reply::Reply;
-use crate::respond::{self, Problem};
 use crate::trace::note;
 use crate::worker::Worker;
 

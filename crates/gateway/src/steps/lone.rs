@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use caching::{ExchangeTimes, ResponseFacts, may_store_by_directives};
 
-use crate::cache::ask::Ask;
 use crate::cache::findings;
-use crate::cache::flight::{Dooms, Pilot, Turn};
-use crate::cache::job::Job;
-use crate::cache::stored::Uncacheable;
-use crate::cache::wanted::{Fetch, Sharing};
+use crate::cache::inflight::ask::Ask;
+use crate::cache::inflight::flight::{Dooms, Pilot, Turn};
+use crate::cache::inflight::wanted::{Fetch, Sharing};
+use crate::cache::publish::job::Job;
+use crate::cache::record::stored::Uncacheable;
 use crate::clock::now;
 use crate::failure::FailureCause;
-use crate::interims::Interims;
-use crate::origin::{OriginError, OriginResponse};
-use crate::origin_call::OriginCall;
+use crate::message::interims::Interims;
+use crate::message::private;
+use crate::message::reply::Reply;
+use crate::message::respond::Problem;
 use crate::plan::{Next, PassReason, Plan};
-use crate::private;
 use crate::reason::Detail;
-use crate::reply::Reply;
-use crate::respond::Problem;
 use crate::transform::Purpose;
+use crate::upstream::call::OriginCall;
+use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
 
 /// A request that nobody is to wait for.

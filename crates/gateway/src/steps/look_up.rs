@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use crate::cache::lookup::{Found, Lookup};
 use crate::cache::serve::Serving;
 use crate::cache::{findings, refresh};
-use crate::head::RequestHead;
-use crate::origin::RequestBody;
+use crate::message::head::RequestHead;
+use crate::message::reply::Reply;
+use crate::message::respond::{self, Problem};
 use crate::plan::{Next, PassReason, Plan, Way};
 use crate::reason::Reason;
-use crate::reply::Reply;
-use crate::respond::{self, Problem};
 use crate::trace::note;
+use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
 /// Look-up, and the reply if one is at hand.

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use caching::ExchangeTimes;
 
-use crate::cache::written::Written;
-use crate::cache::{head_update, invalidate, stand_in};
+use crate::cache::publish::head_update;
+use crate::cache::publish::post::Written;
+use crate::cache::{invalidate, stand_in};
 use crate::clock::now;
-use crate::interims::Interims;
-use crate::origin::{Interim, RequestBody};
-use crate::origin_call::OriginCall;
+use crate::message::interims::Interims;
+use crate::message::private;
+use crate::message::respond::Problem;
 use crate::plan::{Next, PassReason, Plan};
-use crate::private;
-use crate::respond::Problem;
 use crate::transform::Purpose;
+use crate::upstream::call::OriginCall;
+use crate::upstream::{Interim, RequestBody};
 use crate::worker::Worker;
 
 /// Forwards a request as it is; the answer goes to its client alone.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use caching::{FwdReason, query};
 
-use crate::origin::{Gathered, RequestBody};
+use crate::message::respond::{self, Problem};
 use crate::plan::{Next, PassReason, Plan};
 use crate::reason::Reason;
-use crate::respond::{self, Problem};
+use crate::upstream::{Gathered, RequestBody};
 use crate::worker::Worker;
 
 /// Reads the content.

@@ -13,10 +13,10 @@ use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use crate::account::{self, Delivered};
 use crate::active::Live;
 use crate::client::Client;
-use crate::head::OwnedRequest;
-use crate::piece::PieceMax;
+use crate::message::head::OwnedRequest;
+use crate::message::piece::PieceMax;
+use crate::message::reply::{Body, BrokenBody, Reply};
 use crate::plan::Plan;
-use crate::reply::{Body, BrokenBody, Reply};
 use crate::server::at_once;
 use crate::server::readers::WaitingReader;
 use crate::server::tunnel::{self, TunnelEnd};
@@ -198,8 +198,10 @@ impl<'a, S: Stream> Delivery<'a, S> {
 
     //= RFC 9110 section 6.5.1: trailers only to clients that said TE: trailers
     fn write_last_chunk(&mut self, trailers: Option<&HeaderMap>) {
-        let lines =
-            trailers.filter(|_| self.traits.accepts_trailers).into_iter().flat_map(crate::fields::map_lines);
+        let lines = trailers
+            .filter(|_| self.traits.accepts_trailers)
+            .into_iter()
+            .flat_map(crate::message::fields::map_lines);
         if encode::write_last_chunk(&mut self.connection.out, lines).is_err() {
             self.connection.out.extend_from_slice(b"0\r\n\r\n");
         }

@@ -22,13 +22,13 @@ use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::account;
 use crate::active::Live;
 use crate::exchange;
-use crate::head::{ClientEnd, Content, Nominations, RequestHead, Version};
-use crate::interims::{Awaited, Coming, Interims};
-use crate::origin::{Interim, RequestBody};
+use crate::message::head::{ClientEnd, Content, Nominations, RequestHead, Version};
+use crate::message::interims::{Awaited, Coming, Interims};
+use crate::message::reply::Reply;
+use crate::message::respond::Problem;
 use crate::plan::{Plan, Step};
-use crate::reply::Reply;
-use crate::respond::Problem;
-use crate::way;
+use crate::transform::way;
+use crate::upstream::{Interim, RequestBody};
 use crate::worker::{IdleEnd, Worker};
 
 /// Responses gathered for pipelined requests before they are written.
@@ -79,7 +79,7 @@ enum Turn {
     Answered(Persistence),
     /// The head is gathered, and the body goes out behind it from where it is.
     Send(Bytes, Persistence),
-    Deliver(Box<Reply>, Box<crate::head::OwnedRequest>, Traits),
+    Deliver(Box<Reply>, Box<crate::message::head::OwnedRequest>, Traits),
     Forward(Box<Plan>, Traits),
     Refuse(Problem),
     /// The connection was closed to make room for another.
@@ -378,7 +378,7 @@ impl<S: Stream> Connection<S> {
     async fn deliver(
         &mut self,
         reply: Box<Reply>,
-        request: &crate::head::OwnedRequest,
+        request: &crate::message::head::OwnedRequest,
         traits: Traits,
     ) -> Next {
         let pump = BodyPump::new(traits.framing, &self.codec, &self.live.config.limits, None);
@@ -392,8 +392,8 @@ impl<S: Stream> Connection<S> {
         let exposure = crate::config::ErrorExposure::Expose;
         let body = problem.body(exposure);
         let mut head = Http1Head { out: &mut self.out };
-        crate::reply::HeadSink::status(&mut head, problem.status, None);
-        crate::reply::HeadSink::fields(&mut head, problem.fields(&self.worker.date()).view());
+        crate::message::reply::HeadSink::status(&mut head, problem.status, None);
+        crate::message::reply::HeadSink::fields(&mut head, problem.fields(&self.worker.date()).view());
         encode::write_field_number(&mut self.out, "content-length", body.len() as u64);
         self.out.extend_from_slice(b"connection: close\r\n\r\n");
         self.out.extend_from_slice(&body);
@@ -521,8 +521,8 @@ fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Live) 
 }
 
 fn split(
-    (sender, body): (crate::origin::RequestBodySender, RequestBody),
-) -> (Option<crate::origin::RequestBodySender>, RequestBody) {
+    (sender, body): (crate::upstream::RequestBodySender, RequestBody),
+) -> (Option<crate::upstream::RequestBodySender>, RequestBody) {
     (Some(sender), body)
 }
 

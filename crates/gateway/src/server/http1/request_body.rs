@@ -6,9 +6,9 @@ use http1::{BodyDecoder, BodyError, Decoded, Framing, Limits};
 use tokio::time::Instant;
 
 use crate::config::ClientLimits;
-use crate::origin::RequestBodySender;
 use crate::server::pace::Pace;
 use crate::server::wire::{Input, Stream, Wire, WireError};
+use crate::upstream::RequestBodySender;
 
 /// Why a request body can't be read to its end.
 #[derive(Debug, thiserror::Error)]

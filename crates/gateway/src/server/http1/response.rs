@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use caching::{CacheName, CacheStatus};
 use http1::encode;
 
-use crate::fields::Fields;
-use crate::reply::{HeadSink, Length};
+use crate::message::fields::Fields;
+use crate::message::reply::{HeadSink, Length};
 
 /// Writes a head into the connection's output buffer.
 pub(super) struct Http1Head<'a> {

@@ -55,9 +55,9 @@ use crate::account;
 use crate::active::Live;
 use crate::config::ClientLimits;
 use crate::exchange::{self};
-use crate::head::{ClientEnd, RequestHead};
+use crate::message::head::{ClientEnd, RequestHead};
+use crate::message::reply::Reply;
 use crate::plan::Step;
-use crate::reply::Reply;
 use crate::worker::Worker;
 
 /// What a client may send of one request body before the origin has taken any of it. It is memory that a slow

@@ -11,9 +11,9 @@ use http1::{Authority, is_field_value};
 use smallvec::SmallVec;
 
 use crate::config::ClientLimits;
-use crate::head::{ClientEnd, Content, Nominations, RequestHead, Scheme, Version};
-use crate::respond::Problem;
-use crate::way;
+use crate::message::head::{ClientEnd, Content, Nominations, RequestHead, Scheme, Version};
+use crate::message::respond::Problem;
+use crate::transform::way;
 
 /// Whether frames with content follow the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout};
 use super::request::too_large;
 use super::response;
 use crate::config::ClientLimits;
-use crate::head::Content;
-use crate::origin::{RequestBody, RequestBodySender, Room, UNCHARGED_PIECE_BYTES_MAX};
-use crate::respond::Problem;
+use crate::message::head::Content;
+use crate::message::respond::Problem;
 use crate::server::pace::{Pace, PaceLimits};
+use crate::upstream::{RequestBody, RequestBodySender, Room, UNCHARGED_PIECE_BYTES_MAX};
 
 /// Pieces of a request body between client and origin. Each is at most a frame (16 KiB); what waits beyond is charged.
 const REQUEST_PIECES_MAX: usize = 1;

@@ -4,8 +4,8 @@ use caching::{CacheName, CacheStatus};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
-use crate::origin::Interim;
-use crate::reply::{HeadSink, Length, Reply};
+use crate::message::reply::{HeadSink, Length, Reply};
+use crate::upstream::Interim;
 
 /// Whether this response answers HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use store::{Budget, Charge, Slice};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::cache::fill::INLINE_BODY_BYTES_MAX;
+use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
 
 /// What goes out without being noted. A piece of its own costs more than it takes, and what all streams of a
 /// connection hold of such pieces is little.

@@ -25,15 +25,15 @@ use crate::active::Live;
 use crate::client::Client;
 use crate::config::ErrorExposure;
 use crate::exchange;
-use crate::head::{ClientEnd, OwnedRequest};
-use crate::interims::{Awaited, Coming, Interims};
-use crate::origin::RequestBody;
-use crate::piece::PieceMax;
+use crate::message::head::{ClientEnd, OwnedRequest};
+use crate::message::interims::{Awaited, Coming, Interims};
+use crate::message::piece::PieceMax;
+use crate::message::reply::{Body, BrokenBody, HeadSink, Length, Reply};
+use crate::message::respond::{self, Problem};
 use crate::plan::Plan;
-use crate::reply::{Body, BrokenBody, HeadSink, Length, Reply};
-use crate::respond::{self, Problem};
 use crate::server::at_once;
 use crate::server::pace::Pace;
+use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
 /// A stream before its response.

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use gateway::config::{
     AddressFamily, Credentials, OriginConfig, OriginEndpoint, OriginProtocol, OriginTls, PoolConfig,
 };
-use gateway::origin::tls::{TlsConfigError, TlsOptions, Verification, client_config};
+use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use http::{HeaderName, HeaderValue};
 
 use super::{Scope, host_name, name};

@@ -24,18 +24,18 @@ use tokio::task::JoinHandle;
 
 use crate::active::Live;
 use crate::cache::epochs::Epochs;
-use crate::cache::flight::Flights;
+use crate::cache::inflight::flight::Flights;
 use crate::config::{
     AddressFamily, ClientLimits, Collapse, Config, ErrorExposure, OriginConfig, OriginEndpoint,
     OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, UnderscoreFields, XCache,
 };
-use crate::head::{ClientEnd, Peer, Scheme, Trust};
-use crate::loops::Instance;
-use crate::origin::Origins;
+use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::{Doorway, Holder, Seat};
 use crate::server::readers::Readers;
 use crate::server::wire::Stream;
+use crate::transform::loops::Instance;
+use crate::upstream::Origins;
 use crate::worker::{Drain, Shared, Worker};
 
 const LONG: Duration = Duration::from_secs(30);

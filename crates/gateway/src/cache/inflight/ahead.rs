@@ -1,0 +1,42 @@
+//! A response that is not stored, for a client that does not keep up with it.
+//!
+//! As long as a client takes what comes, the pieces go straight from the origin to it. Once it does not, a task reads ahead, as
+//! far as a window reaches: most responses are shorter, and the origin is done with them however slow the client is.
+
+use std::sync::Arc;
+
+use store::Budget;
+
+use crate::cache::inflight::fill::{Fill, FillReader, Writer, Written};
+use crate::upstream::{BodyFrame, OriginBody};
+
+/// Goes on with a response in a task of its own, which ends when the reader does.
+pub(crate) fn read_ahead(body: OriginBody, budget: &Arc<Budget>) -> Option<FillReader> {
+    let fill = Fill::window(Arc::clone(budget));
+    let reader = fill.reader(0, None);
+    drop(tokio::spawn(pump(body, Writer(fill))));
+    reader
+}
+
+async fn pump(mut body: OriginBody, writer: Writer) {
+    let fill = &writer.0;
+    let mut trailers = None;
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = fill.nobody_reads() => return,
+        };
+        match frame {
+            Some(Ok(BodyFrame::Data(data))) => {
+                let written = fill.write(data, || body.wait_for_client()).await;
+                if matches!(written, Written::Abandoned | Written::TooSlow) {
+                    return;
+                }
+            }
+            Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
+            // The writer aborts the fill when it goes.
+            Some(Err(_)) => return,
+            None => return fill.complete(trailers),
+        }
+    }
+}

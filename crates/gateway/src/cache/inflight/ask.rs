@@ -1,0 +1,154 @@
+//! What a fetch asks the origin for: the whole, a range, or the bytes that a stored response lacks.
+
+use caching::partial::{self, Wanted};
+use caching::range::{RangeSpec, write_range};
+use caching::{ByteRange, FieldLine, MethodClass, RequestFacts};
+
+use crate::cache::record::segmented::Segmented;
+use crate::cache::record::stored::Hit;
+use crate::cache::serve::Serving;
+use crate::cache::using::Extent;
+use crate::config::{CacheRule, RangeMiss};
+use crate::message::fields::PackedFields;
+use crate::message::head::OwnedRequest;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    /// The complete response.
+    Whole,
+    /// What the client asks for, with its own `If-None-Match` and `If-Modified-Since`: nothing is stored that they
+    /// could be judged by, so that this is for the origin to do.
+    AsAsked,
+    /// The one range that the client wants, when nothing is stored that it could be a part of. Without the client's
+    /// `If-Range`: a 206 to that may leave out fields that later clients need. It is judged here.
+    Range(RangeSpec),
+    /// Bytes that a stored response lacks, with `If-Range`.
+    Hole(Hole),
+}
+
+/// Bytes that a stored response lacks.
+#[derive(Clone, Debug)]
+pub(crate) struct Hole {
+    pub(crate) hit: Hit,
+    pub(crate) range: ByteRange,
+}
+
+/// A range that begins so close behind what a fill of the whole has brought reads from that fill: its bytes come sooner
+/// than an answer of its own would, or about as soon.
+const NEAR_BYTES: u64 = 1 << 20;
+
+impl Ask {
+    /// For a request of which nothing is stored.
+    pub(crate) fn on_miss(
+        facts: &RequestFacts,
+        request: &[FieldLine<'_>],
+        range_miss: RangeMiss,
+        whole_arrived_bytes: impl FnOnce() -> Option<u64>,
+    ) -> Self {
+        if facts.method != MethodClass::Get || !facts.has_range || range_miss == RangeMiss::Whole {
+            return Self::Whole;
+        }
+        let Some(spec) = partial::single_range(request) else { return Self::Whole };
+        match (spec, whole_arrived_bytes()) {
+            (RangeSpec::FromTo(first, _) | RangeSpec::From(first), Some(arrived_bytes))
+                if first <= arrived_bytes.saturating_add(NEAR_BYTES) =>
+            {
+                Self::Whole
+            }
+            _ => Self::Range(spec),
+        }
+    }
+
+    /// For what `hit` lacks of the answer to the request that is being served. What can't be combined with it is asked
+    /// for as if nothing were stored. `None` for several ranges, which the origin answers for itself.
+    pub(crate) fn for_rest(serving: &Serving<'_>, hit: &Hit, rule: &CacheRule) -> Option<Self> {
+        let extent = serving.extent(hit);
+        if extent == Extent::Several {
+            return None;
+        }
+        // With no-store, no part of the exchange may be stored: it is one of its own.
+        let is_stored = !(serving.facts.directives.no_store && rule.caching.honour_request_directives);
+        let wanted = extent.bytes().filter(|_| is_stored);
+        let hole = wanted.and_then(|wanted| Hole::first(hit, wanted)).map(Self::Hole);
+        let anew = || Self::on_miss(serving.facts, serving.request.fields, rule.range_miss, || None);
+        Some(hole.unwrap_or_else(anew))
+    }
+
+    /// Tells forwards for different bytes of one variant apart. A variant key begins with a length that this is not.
+    pub(crate) fn flight_suffix(&self) -> Vec<u8> {
+        const MARK: [u8; 4] = [0xff; 4];
+        let mut suffix = MARK.to_vec();
+        match self {
+            Self::Whole | Self::AsAsked => suffix.clear(),
+            Self::Range(spec) => write_range(*spec, &mut suffix),
+            Self::Hole(hole) => {
+                let fill = hole.segmented().map(|segmented| segmented.group.fill());
+                let numbers = fill.map_or([0; 2], |fill| [fill.process, fill.sequence]);
+                numbers.iter().for_each(|number| suffix.extend_from_slice(&number.to_be_bytes()));
+                write_range(RangeSpec::FromTo(hole.range.first, hole.range.last), &mut suffix);
+            }
+        }
+        suffix
+    }
+
+    /// Adds preconditions and ranges to the fields of the request.
+    //= RFC 9111 section 3.3: completing by a range request
+    pub(crate) fn write_fields(&self, request: &OwnedRequest, fields: &mut PackedFields) {
+        let spec = match self {
+            Self::Whole => return,
+            Self::AsAsked => return append_preconditions(request, fields),
+            Self::Range(spec) => *spec,
+            Self::Hole(hole) => {
+                let validators = hole.hit.head.validators();
+                //= RFC 9110 section 13.1.5: no If-Range without Range
+                fields.set("if-range", partial::if_range_value(&validators).unwrap_or_default());
+                hole.spec()
+            }
+        };
+        let mut value = Vec::new();
+        write_range(spec, &mut value);
+        fields.set("range", &value);
+    }
+}
+
+impl Hole {
+    /// The first bytes of `wanted` that are missing, where what is held can be combined with an answer for them.
+    fn first(hit: &Hit, wanted: ByteRange) -> Option<Self> {
+        let can_be_combined =
+            hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators()).is_some();
+        if !can_be_combined {
+            return None;
+        }
+        let range = hit.body.segmented()?.first_hole(wanted.first, wanted.last.saturating_add(1))?;
+        Some(Self { hit: hit.clone(), range })
+    }
+
+    /// Up to the end of the representation it is asked for without one: should that have grown, its new length shows.
+    fn spec(&self) -> RangeSpec {
+        let ByteRange { first, last } = self.range;
+        let is_to_the_end = self.hit.body.complete_bytes().is_some_and(|bytes| last + 1 == bytes);
+        if is_to_the_end { RangeSpec::From(first) } else { RangeSpec::FromTo(first, last) }
+    }
+
+    pub(crate) fn segmented(&self) -> Option<&Segmented> {
+        self.hit.body.segmented()
+    }
+
+    /// For the judgement of the answer, with the stored fields.
+    pub(crate) fn wanted<'a>(&'a self, stored: &'a [FieldLine<'a>]) -> Wanted<'a> {
+        Wanted {
+            fields: stored,
+            range: self.range,
+            validators: self.hit.head.validators(),
+            complete_bytes: self.hit.body.complete_bytes(),
+        }
+    }
+}
+
+//= RFC 9111 section 4.3.2: preconditions where nothing is stored
+fn append_preconditions(request: &OwnedRequest, fields: &mut PackedFields) {
+    for name in ["if-none-match", "if-modified-since"] {
+        request.fields.values(name).for_each(|value| fields.push(name, value));
+    }
+}

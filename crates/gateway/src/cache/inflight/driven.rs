@@ -1,0 +1,101 @@
+//! The job of a forward, driven by the request that leads it.
+//!
+//! A forward belongs to nobody's connection. But while the request that caused it has nothing else to do than to wait for
+//! the answer, a task of its own would only add wake-ups between the two: most forwards end in one go with their answer.
+//! So the leader drives the job, and lets go of it when it has news to hand on or goes away; what is left of it then
+//! becomes a task.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+
+use crate::cache::inflight::flight::{Answer, Flight, News, Participant, Pilot};
+use crate::cache::publish::job::Job;
+use crate::client::Client;
+use crate::upstream::Origin;
+
+/// A job without a task.
+pub(crate) struct Driven {
+    left: Option<Running>,
+    place: HeldPlace,
+}
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a job takes from others while it waits for the origin.
+#[derive(Clone)]
+struct HeldPlace {
+    flight: Arc<Flight>,
+    origin: Arc<Origin>,
+    client: Option<Client>,
+}
+
+impl Driven {
+    pub(crate) fn new(job: Job, pilot: Pilot) -> Self {
+        let place = HeldPlace {
+            flight: Arc::clone(pilot.shared_flight()),
+            origin: Arc::clone(&job.site.origin),
+            client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
+        };
+        Self { left: Some(Box::pin(job.run(pilot))), place }
+    }
+
+    /// The first news of the flight. The job goes on in a task if it isn't over by then: whoever hands the news on may
+    /// be as slow as its client, and others wait for this job.
+    pub(crate) async fn first_news(mut self, participant: &mut Participant) -> News {
+        poll_fn(|context| {
+            let polled = self.poll(context);
+            match participant.poll_news() {
+                Some(news) => Poll::Ready(news),
+                None => polled.map(|()| News::Answer(Answer::GivenUp)),
+            }
+        })
+        .await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(job) = &mut self.left else { return Poll::Ready(()) };
+        let polled = job.as_mut().poll(context);
+        if polled.is_ready() {
+            self.left = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        // A job that panicked has told its waiters already.
+        let left = self.left.take().filter(|_| !std::thread::panicking());
+        if let (Some(job), Ok(runtime)) = (left, Handle::try_current()) {
+            let place = self.place.clone();
+            drop(runtime.spawn(go_on(job, place)));
+        }
+    }
+}
+
+/// Brings a job to its end. One that nobody waits for may bring something to store, but that is worth less than a request that
+/// somebody waits for.
+async fn go_on(mut job: Running, place: HeldPlace) {
+    let HeldPlace { flight, origin, client } = place;
+    let given_up = async {
+        loop {
+            flight.nobody_waits().await;
+            tokio::select! {
+                () = origin.place_wanted(client) => return,
+                () = flight.somebody_waits() => {}
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = &mut job => return,
+        () = given_up => {}
+    }
+    // The place is free before anybody else is asked for one.
+    drop(job);
+    origin.place_given_up(client);
+}

@@ -1,0 +1,486 @@
+//! Collapse requests (RFC 9111 section 4): one forward per key, any number of requests that wait for it.
+//!
+//! The forward belongs to nobody's connection (see `driven` for who drives it): a client that leaves takes
+//! nobody with it. Those who wait are woken when the response head arrives and then follow the fill; nothing
+//! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use caching::{ContentRange, RefusalScope};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::cache::inflight::fill::Fill;
+use crate::cache::inflight::relief::Order;
+use crate::cache::record::stored::{Hit, StoredHead};
+use crate::failure::FailureCause;
+use crate::message::fields::PackedFields;
+use crate::reason::Detail;
+use crate::upstream::{Interim, OriginError, OriginResponse};
+
+/// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
+/// them without end.
+const INTERIMS_KEPT_MAX: usize = 32;
+
+/// What a forward came to, as everybody who waits for it sees it.
+#[derive(Clone)]
+pub(crate) enum Answer {
+    /// A response that may be shared; its body is on its way.
+    Filling(Filling),
+    /// A stored response, freshened by the origin's 304.
+    Freshened(Hit),
+    /// Somebody else stored a fresh response just before this forward would have begun.
+    Found(Hit),
+    /// A stored response that may be used stale because the origin failed, and the failure for those who must not use it.
+    Stale(Hit, FailureCause, Failed),
+    /// A response that isn't stored: it belongs to the request that caused the forward.
+    Private(Arc<PrivateAnswer>),
+    /// What the rest of a stored response was asked for turned out to be no part of it; it is stored no longer.
+    Discarded,
+    /// No response.
+    Failed(Failed),
+    /// The forward was given up (the process stops).
+    GivenUp,
+}
+
+/// A response whose body is on its way, for everybody whom it answers.
+#[derive(Clone)]
+pub(crate) struct Filling {
+    pub(crate) head: Arc<StoredHead>,
+    /// What the origin answered: 206 for a part, while the head is that of the whole.
+    pub(crate) status: u16,
+    pub(crate) fill: Arc<Fill>,
+    /// Fields that are not stored and only go to the request that caused the forward (RFC 9111 section 3.1).
+    pub(crate) unshared: Arc<PackedFields>,
+    /// Which part of the response the fill brings; absent: all of it.
+    pub(crate) part: Option<ContentRange>,
+}
+
+/// How the origin failed.
+#[derive(Clone)]
+pub(crate) enum Failed {
+    /// It gave no response.
+    Error(Arc<OriginError>),
+    /// It answered with this server error.
+    Status(u16),
+}
+
+/// A response that only one request may have.
+pub(crate) struct PrivateAnswer {
+    pub(crate) reason: Detail,
+    /// The requests that would hardly get anything else.
+    pub(crate) scope: RefusalScope,
+    pub(crate) status: u16,
+    pub(crate) response: Mutex<Option<Box<OriginResponse>>>,
+}
+
+/// Forwards in progress, by flight key.
+pub(crate) struct Flights {
+    shards: Box<[Shard]>,
+    /// How often something was doomed, by hash of the key.
+    dooms: Box<[AtomicU64]>,
+    hasher: RandomState,
+    lone: AtomicU64,
+    turns: AtomicU64,
+}
+
+/// The order in which forwards begin and are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn(u64);
+
+type Shard = Mutex<Listed>;
+type Listed = HashMap<Box<[u8]>, Arc<Flight>>;
+
+/// One forward in progress.
+pub(crate) struct Flight {
+    key: Box<[u8]>,
+    primary_bytes: usize,
+    began: Turn,
+    order: Order,
+    /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
+    relief: OnceLock<Arc<Self>>,
+    progress: Mutex<Progress>,
+    changed: Notify,
+    participants: Arc<AtomicUsize>,
+    doomed: AtomicBool,
+    personal: AtomicBool,
+}
+
+#[derive(Default)]
+struct Progress {
+    interims: Vec<Arc<Interim>>,
+    answer: Option<Answer>,
+    answered: Turn,
+}
+
+/// How a request takes part in a forward.
+pub(crate) enum Join {
+    /// It must start the forward.
+    Lead(Participant),
+    /// It waits for one that is under way.
+    Wait(Participant),
+    /// Too many wait already.
+    Full,
+}
+
+const SHARDS: usize = 64;
+const DOOMS: usize = 1024;
+
+/// How often forwards for a key, or for one of those that share its count, were doomed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dooms(u64);
+
+impl Flights {
+    pub(crate) fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let dooms = (0..DOOMS).map(|_| AtomicU64::new(0)).collect();
+        let hasher = RandomState::new();
+        Self { shards, dooms, hasher, lone: AtomicU64::new(0), turns: AtomicU64::new(0) }
+    }
+
+    /// The next turn. To be taken before a request is sent for a forward that is listed only once its response is there.
+    pub(crate) fn turn(&self) -> Turn {
+        Turn(self.turns.fetch_add(1, Ordering::AcqRel))
+    }
+
+    /// Joins the forward for `primary` + `variant`, or becomes the one that starts it.
+    pub(crate) fn join(&self, primary: &[u8], variant: &[u8], waiters_max: usize) -> Join {
+        let key = [primary, variant].concat();
+        let mut shard = self.shard(primary).lock();
+        if let Some(listed) = shard.get(key.as_slice()) {
+            let relief = listed.relief.get().filter(|relief| is_listed(&shard, relief));
+            let flight = relief.unwrap_or(listed);
+            if flight.participants.load(Ordering::Relaxed) > waiters_max {
+                return Join::Full;
+            }
+            return Join::Wait(Participant::new(flight));
+        }
+        let flight = Arc::new(Flight::new(key.into_boxed_slice(), primary.len(), self.turn(), Order::First));
+        shard.insert(flight.key.clone(), Arc::clone(&flight));
+        Join::Lead(Participant::new(&flight))
+    }
+
+    /// Takes part in the forward that relieves the one of `participant`: starts it, unless another has. There is one
+    /// relief, whoever asks for it and when: it may have failed before some of those who wait learn that it began.
+    pub(crate) fn relieve(&self, participant: &Participant) -> Join {
+        let late = &participant.flight;
+        let mut shard = self.shard(late.primary()).lock();
+        if let Some(relief) = late.relief.get() {
+            return Join::Wait(Participant::new(relief));
+        }
+        let (key, joined) = match shard.get(&late.key) {
+            // It is still under way, and stays listed: who wants to join it is sent on to the relief.
+            Some(listed) if Arc::ptr_eq(listed, late) => (self.lone_key(late.primary()), None),
+            // A request that came in between has begun anew.
+            Some(other) => (late.key.clone(), Some(Arc::clone(other))),
+            None => (late.key.clone(), None),
+        };
+        let is_begun = joined.is_some();
+        let relief = joined.unwrap_or_else(|| {
+            let relief = Arc::new(Flight::new(key, late.primary_bytes, self.turn(), Order::Relief));
+            shard.insert(relief.key.clone(), Arc::clone(&relief));
+            relief
+        });
+        let participant = Participant::new(&relief);
+        // Under the lock of the shard nobody else has set it.
+        let _ = late.relief.set(relief);
+        if is_begun { Join::Wait(participant) } else { Join::Lead(participant) }
+    }
+
+    /// How much of a complete response a forward in progress has brought; `None` without such a forward.
+    pub(crate) fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
+        let flight = self.shard(primary).lock().get([primary, variant].concat().as_slice()).cloned()?;
+        let progress = flight.progress.lock();
+        match &progress.answer {
+            None => Some(0),
+            Some(Answer::Filling(filling)) => Some(filling.fill.arrived_bytes()),
+            Some(_) => None,
+        }
+    }
+
+    /// A forward that nobody can join. It is listed all the same, so that it can be doomed.
+    pub(crate) fn alone(&self, primary: &[u8]) -> Participant {
+        self.list_alone(primary, self.turn())
+    }
+
+    fn list_alone(&self, primary: &[u8], began: Turn) -> Participant {
+        let flight = Arc::new(Flight::new(self.lone_key(primary), primary.len(), began, Order::First));
+        self.shard(primary).lock().insert(flight.key.clone(), Arc::clone(&flight));
+        Participant::new(&flight)
+    }
+
+    /// A key that nobody else asks for.
+    fn lone_key(&self, primary: &[u8]) -> Box<[u8]> {
+        let number = self.lone.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        // No variant begins so: it would be longer than any memory.
+        [primary, &[0xff; 8], &number].concat().into_boxed_slice()
+    }
+
+    /// To be taken before a request is sent for a forward that is listed only once its response is there.
+    pub(crate) fn dooms(&self, primary: &[u8]) -> Dooms {
+        Dooms(self.doom_count(primary).load(Ordering::Acquire))
+    }
+
+    /// A forward that nobody can join, which began at this turn, when the dooms were these.
+    pub(crate) fn alone_since(&self, primary: &[u8], began: Turn, dooms: Dooms) -> Participant {
+        let participant = self.list_alone(primary, began);
+        if self.dooms(primary) != dooms {
+            participant.flight.doomed.store(true, Ordering::Release);
+        }
+        participant
+    }
+
+    /// Forbids all forwards in progress for `primary` but `spared` to store what they bring, and hides them from new
+    /// requests. Returns how many there were.
+    pub(crate) fn doom(&self, primary: &[u8], spared: Option<&Participant>) -> usize {
+        let mut shard = self.shard(primary).lock();
+        self.doom_count(primary).fetch_add(1, Ordering::AcqRel);
+        let before = shard.len();
+        shard.retain(|_, flight| {
+            let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.flight, flight));
+            let hit = flight.primary() == primary && !is_spared;
+            if hit {
+                flight.doomed.store(true, Ordering::Release);
+            }
+            !hit
+        });
+        before - shard.len()
+    }
+
+    /// The same for those that a newer response replaces: they were answered before the request was sent that brought it, and their
+    /// bodies are still on the way. A client that has read from both has seen the newer one last, and must not get the older one again.
+    //= RFC 9111 section 4: the most recent of several
+    pub(crate) fn supersede(&self, by: &Flight, is_replaced: impl Fn(&Arc<StoredHead>) -> bool) {
+        let mut shard = self.shard(by.primary()).lock();
+        shard.retain(|_, flight| {
+            let is_other = flight.primary() == by.primary() && !std::ptr::eq(&raw const **flight, by);
+            let is_superseded = is_other && flight.was_answered_before(by.began, &is_replaced);
+            if is_superseded {
+                flight.doomed.store(true, Ordering::Release);
+            }
+            !is_superseded
+        });
+    }
+
+    /// Forwards in progress whose answer may be stored.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    fn remove(&self, flight: &Arc<Flight>) {
+        let mut shard = self.shard(flight.primary()).lock();
+        if is_listed(&shard, flight) {
+            shard.remove(&flight.key);
+        }
+    }
+
+    fn doom_count(&self, primary: &[u8]) -> &AtomicU64 {
+        &self.dooms[self.hasher.hash_one(primary) as usize % DOOMS]
+    }
+
+    fn shard(&self, primary: &[u8]) -> &Shard {
+        &self.shards[self.hasher.hash_one(primary) as usize % SHARDS]
+    }
+}
+
+fn is_listed(shard: &Listed, flight: &Arc<Flight>) -> bool {
+    shard.get(&flight.key).is_some_and(|listed| Arc::ptr_eq(listed, flight))
+}
+
+impl Flight {
+    fn new(key: Box<[u8]>, primary_bytes: usize, began: Turn, order: Order) -> Self {
+        Self {
+            key,
+            primary_bytes,
+            began,
+            order,
+            relief: OnceLock::new(),
+            progress: Mutex::default(),
+            changed: Notify::new(),
+            participants: Arc::default(),
+            doomed: AtomicBool::new(false),
+            personal: AtomicBool::new(false),
+        }
+    }
+
+    fn primary(&self) -> &[u8] {
+        &self.key[..self.primary_bytes]
+    }
+
+    fn was_answered_before(&self, turn: Turn, is_such: impl Fn(&Arc<StoredHead>) -> bool) -> bool {
+        let progress = self.progress.lock();
+        let Some(Answer::Filling(filling)) = &progress.answer else { return false };
+        progress.answered < turn && is_such(&filling.head)
+    }
+
+    /// Whether a purge, an invalidation or a newer response came since the forward began.
+    pub(crate) fn is_doomed(&self) -> bool {
+        self.doomed.load(Ordering::Acquire)
+    }
+
+    /// The answer may be one user's, until its head tells: interim responses are for the leader.
+    pub(crate) fn make_personal(&self) {
+        self.personal.store(true, Ordering::Release);
+    }
+
+    /// The count of requests that wait for the answer, for the fill.
+    pub(crate) fn promised(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.participants)
+    }
+
+    /// Keeps an interim response for those who wait and those who join; too many are not kept.
+    //= RFC 8297 section 2: 103 says nothing about the final response
+    pub(crate) fn push_interim(&self, interim: Interim) {
+        let mut progress = self.progress.lock();
+        if progress.interims.len() < INTERIMS_KEPT_MAX {
+            progress.interims.push(Arc::new(interim));
+            drop(progress);
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Resolves when nobody waits for an answer that is not there yet.
+    pub(crate) async fn nobody_waits(&self) {
+        self.until(|participants, is_answered| participants == 0 && !is_answered).await;
+    }
+
+    /// Resolves when somebody does, or the answer is there.
+    pub(crate) async fn somebody_waits(&self) {
+        self.until(|participants, is_answered| participants > 0 || is_answered).await;
+    }
+
+    async fn until(&self, holds: impl Fn(usize, bool) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let is_answered = self.progress.lock().answer.is_some();
+            if holds(self.participants.load(Ordering::Acquire), is_answered) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn settle(&self, answer: Answer, turn: Turn) {
+        let mut progress = self.progress.lock();
+        if progress.answer.is_none() {
+            (progress.answer, progress.answered) = (Some(answer), turn);
+        }
+        drop(progress);
+        self.changed.notify_waiters();
+    }
+}
+
+/// The task's end of a flight: whatever happens to the task, those who wait are told and the table is cleared.
+pub(crate) struct Pilot {
+    flight: Arc<Flight>,
+    flights: Arc<Flights>,
+}
+
+impl Pilot {
+    pub(crate) fn new(participant: &Participant, flights: &Arc<Flights>) -> Self {
+        Self { flight: Arc::clone(&participant.flight), flights: Arc::clone(flights) }
+    }
+
+    pub(crate) fn flight(&self) -> &Flight {
+        &self.flight
+    }
+
+    /// The same, to keep.
+    pub(crate) fn shared_flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
+
+    /// Announces the answer; the flight stays open for others to join.
+    pub(crate) fn announce(&self, answer: Answer) {
+        self.flight.settle(answer, self.flights.turn());
+    }
+
+    /// Hides the flight from requests that come later; those who wait still get the answer.
+    pub(crate) fn hide(&self) {
+        self.flights.remove(&self.flight);
+    }
+
+    /// Announces the answer and closes the flight: who comes later looks into the store or forwards anew.
+    pub(crate) fn land(self, answer: Answer) {
+        self.flights.remove(&self.flight);
+        self.flight.settle(answer, self.flights.turn());
+    }
+}
+
+impl Drop for Pilot {
+    fn drop(&mut self) {
+        self.flights.remove(&self.flight);
+        self.flight.settle(Answer::GivenUp, self.flights.turn());
+    }
+}
+
+/// A request's place in a flight.
+pub(crate) struct Participant {
+    flight: Arc<Flight>,
+    interims_seen: usize,
+}
+
+/// What a participant learns next.
+pub(crate) enum News {
+    Interim(Arc<Interim>),
+    Answer(Answer),
+}
+
+impl Participant {
+    fn new(flight: &Arc<Flight>) -> Self {
+        if flight.participants.fetch_add(1, Ordering::AcqRel) == 0 {
+            flight.changed.notify_waiters();
+        }
+        Self { flight: Arc::clone(flight), interims_seen: 0 }
+    }
+
+    /// Whether its forward is a relief.
+    pub(crate) fn order(&self) -> Order {
+        self.flight.order
+    }
+
+    /// Whether interim responses are for the leader alone.
+    pub(crate) fn is_personal(&self) -> bool {
+        self.flight.personal.load(Ordering::Acquire)
+    }
+
+    /// The next interim response, or the answer. May be dropped, and called again.
+    pub(crate) async fn news(&mut self) -> News {
+        let flight = Arc::clone(&self.flight);
+        loop {
+            let changed = flight.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(news) = self.poll_news() {
+                return news;
+            }
+            changed.await;
+        }
+    }
+
+    /// The same, if it is there.
+    pub(crate) fn poll_news(&mut self) -> Option<News> {
+        let progress = self.flight.progress.lock();
+        if let Some(interim) = progress.interims.get(self.interims_seen) {
+            self.interims_seen += 1;
+            return Some(News::Interim(Arc::clone(interim)));
+        }
+        progress.answer.clone().map(News::Answer)
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        if self.flight.participants.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.flight.changed.notify_waiters();
+        }
+        if let Some(Answer::Filling(filling)) = &self.flight.progress.lock().answer {
+            filling.fill.promise_kept();
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What is to be fetched, as a look-up leaves it.
+
+use bytes::Bytes;
+use caching::NotReused;
+
+use crate::cache::inflight::ask::Ask;
+use crate::cache::record::stored::{Hit, Uncacheable};
+use crate::upstream::RequestBody;
+
+/// What is fetched.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) key: Box<[u8]>,
+    /// Distinguishes forwards for different variants of one key, once it is known what they depend on.
+    pub(crate) variant: Vec<u8>,
+    /// The stored response that the request selected, to fall back on.
+    pub(crate) stale: Option<Hit>,
+    /// What a validation names: that response, and others under the key that the origin may turn out to select.
+    pub(crate) candidates: Vec<Hit>,
+    pub(crate) reason: NotReused,
+    pub(crate) sharing: Sharing,
+    pub(crate) ask: Ask,
+    /// Of the request: a QUERY has some.
+    pub(crate) content: Bytes,
+}
+
+/// Whether others may wait for the same forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Joined,
+    Alone,
+    /// Not even worth a place among the forwards: a note says that the answer won't be stored.
+    Unlikely(Uncacheable),
+}
+
+impl Fetch {
+    /// The same, but for other bytes.
+    pub(crate) fn asking(&self, ask: Ask) -> Self {
+        Self {
+            key: self.key.clone(),
+            variant: self.variant.clone(),
+            stale: None,
+            candidates: Vec::new(),
+            reason: self.reason,
+            sharing: self.sharing,
+            ask,
+            content: self.content.clone(),
+        }
+    }
+
+    /// The content of the request, to be sent.
+    pub(crate) fn body(&self) -> RequestBody {
+        RequestBody::from(self.content.clone())
+    }
+}

@@ -1,0 +1,407 @@
+//! Asks the origin for a response that may be stored, and tells everybody who waits.
+
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use caching::partial;
+use caching::validation::{self, Answer as Judgement, First};
+use caching::{
+    ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, may_serve_stale, may_store,
+    sharing,
+};
+
+use crate::cache::findings;
+use crate::cache::inflight::ask::Ask;
+use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
+use crate::cache::inflight::flight::{Answer, Failed, Filling, Pilot, PrivateAnswer};
+use crate::cache::publish::job::Job;
+use crate::cache::publish::publication::{self, Publication};
+use crate::cache::record::stored::{Hit, Uncacheable};
+use crate::clock::now;
+use crate::config::CloseDelimited;
+use crate::events::{self, Event};
+use crate::failure::FailureCause;
+use crate::reason::{Detail, Reason};
+use crate::transform::Purpose;
+use crate::upstream::call::OriginCall;
+use crate::upstream::{BodyFrame, BodyFraming, OriginError, OriginResponse};
+
+/// Whether a body was given to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Storing {
+    ToDo,
+    Done,
+}
+
+/// Whether the stored response's validators are sent along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Validation {
+    With,
+    Without,
+}
+
+impl Job {
+    /// Runs to the end of the body.
+    pub(crate) async fn run(self, pilot: Pilot) {
+        match self.ask(Validation::With, &pilot).await {
+            Err(error) => self.failed(error, pilot),
+            Ok((response, times)) => match &self.fetch.ask {
+                Ask::Hole(hole) => Box::pin(self.hole_answered(hole, response, times, pilot)).await,
+                Ask::Whole | Ask::AsAsked | Ask::Range(_) => self.answered(response, times, pilot).await,
+            },
+        }
+    }
+
+    async fn ask(
+        &self,
+        validation: Validation,
+        pilot: &Pilot,
+    ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
+        let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request };
+        //= RFC 9111 section 4.3.1: starting from the request or from the stored response
+        let mut fields = call.fields(Purpose::Store);
+        if validation == Validation::With {
+            for (name, value) in validation::conditional_fields(&self.candidates(), self.first()) {
+                fields.set(name, &value);
+            }
+        }
+        self.fetch.ask.write_fields(&self.request, &mut fields);
+        if sharing::is_personal(&self.facts, &self.rule().caching) {
+            pilot.flight().make_personal();
+        }
+        let request = now();
+        let mut interim = |interim| pilot.flight().push_interim(interim);
+        let response = call.send(fields, self.fetch.body(), &mut interim).await?;
+        Ok((response, ExchangeTimes { request, response: now() }))
+    }
+
+    fn failed(&self, error: OriginError, pilot: Pilot) {
+        let cause = FailureCause::of_error(&error);
+        let failed = Failed::Error(Arc::new(error));
+        let answer = match self.usable_stale(cause) {
+            Some(stale) => Answer::Stale(stale, cause, failed),
+            //= RFC 9111 section 5.2.2.2: an error instead of a stale response
+            None => Answer::Failed(failed),
+        };
+        pilot.land(answer);
+    }
+
+    fn usable_stale(&self, cause: FailureCause) -> Option<Hit> {
+        let (stored, now) = (self.fetch.stale.as_ref(), now());
+        let rules = &self.rule().caching;
+        let is_usable = |stale: &&Hit| {
+            may_serve_stale(&self.facts, &stale.head.facts, rules, now, cause.failure)
+                && !stale.head.is_invalidated(&self.worker.shared.epochs)
+        };
+        let usable = stored.filter(is_usable);
+        self.note(|| findings::failure(usable, stored.is_some(), cause, now));
+        usable.cloned()
+    }
+
+    async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
+        match self.judge(&response, times) {
+            Judgement::Freshen(identified) => match self.freshen(&identified, &response, times, &pilot) {
+                Some(hit) => pilot.land(Answer::Freshened(hit)),
+                None => Box::pin(self.ask_again(pilot)).await,
+            },
+            Judgement::Unidentified if !self.fetch.candidates.is_empty() => {
+                Box::pin(self.ask_again(pilot)).await
+            }
+            Judgement::ServerError => Box::pin(self.server_error(response, times, pilot)).await,
+            Judgement::Unidentified | Judgement::Replace => self.take(response, times, pilot).await,
+        }
+    }
+
+    fn judge(&self, response: &OriginResponse, times: ExchangeTimes) -> Judgement {
+        // Only a 304 is judged by its fields.
+        let is_304 = response.status == http::StatusCode::NOT_MODIFIED;
+        let lines = if is_304 { response.fields.to_lines() } else { Vec::new() };
+        let status = response.status.as_u16();
+        validation::judge(status, &lines, &self.candidates(), self.first(), times.response)
+    }
+
+    fn candidates(&self) -> Vec<Validators<'_>> {
+        self.fetch.candidates.iter().map(|hit| hit.head.validators()).collect()
+    }
+
+    fn first(&self) -> First {
+        if self.fetch.stale.is_some() { First::Selected } else { First::Other }
+    }
+
+    //= RFC 9111 section 4.3.4: freshening stored responses upon validation
+    fn freshen(
+        &self,
+        identified: &[usize],
+        response: &OriginResponse,
+        times: ExchangeTimes,
+        pilot: &Pilot,
+    ) -> Option<Hit> {
+        let hits = identified.iter().map(|index| &self.fetch.candidates[*index]);
+        let hit = self.publication(pilot).freshen_all(hits, response, times)?;
+        self.note(|| findings::freshened(&hit, times.response));
+        Some(hit)
+    }
+
+    /// A 304 that is not about the stored response, or has made its head too large: only a full response helps.
+    async fn ask_again(&self, pilot: Pilot) {
+        let says = "the origin's 304 can't be used with the stored response: asked again without validators";
+        self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
+        match self.ask(Validation::Without, &pilot).await {
+            Err(error) => self.failed(error, pilot),
+            Ok((response, times)) => self.take(response, times, pilot).await,
+        }
+    }
+
+    async fn server_error(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
+        let status = response.status.as_u16();
+        let cause = FailureCause::of_status(status);
+        match self.usable_stale(cause) {
+            Some(stale) => pilot.land(Answer::Stale(stale, cause, Failed::Status(status))),
+            None => self.take(response, times, pilot).await,
+        }
+    }
+
+    /// Stores a full response, or leaves it to the request that asked.
+    //= RFC 9111 section 4.3.3: a full response may be stored
+    pub(crate) async fn take(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
+        if let Some(error) = self.unasked(&response) {
+            return self.failed(error, pilot);
+        }
+        if let Some(part) = self.received_part(&response) {
+            return Box::pin(self.take_part(part, response, times, pilot)).await;
+        }
+        match self.filling(&response, times, &pilot) {
+            Ok(filling) => self.fill(response, filling, pilot).await,
+            Err(reason) => self.refuse(reason, response, times, pilot),
+        }
+    }
+
+    /// The failure of an origin that answers what nobody asked. It is no answer to anybody who waits, and each of them would
+    /// ask again for himself.
+    pub(crate) fn unasked(&self, response: &OriginResponse) -> Option<OriginError> {
+        match (&self.fetch.ask, response.status.as_u16()) {
+            (Ask::Whole, 304) => Some(OriginError::protocol("304 to a request without conditions")),
+            (Ask::Whole, 206) => Some(OriginError::protocol("206 to a request without a range")),
+            _ => None,
+        }
+    }
+
+    /// Which part a 206 brings. Nobody knows that of one that nobody asked for.
+    //= RFC 9111 section 3.3: a 206 as an incomplete 200
+    fn received_part(&self, response: &OriginResponse) -> Option<ContentRange> {
+        let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
+        if !is_part || !matches!(self.fetch.ask, Ask::Range(_)) {
+            return None;
+        }
+        partial::received_part(&response.fields.to_lines(), response.body.content_length())
+    }
+
+    /// Head and fill of a response that may be stored.
+    fn filling(
+        &self,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+        pilot: &Pilot,
+    ) -> Result<Filling, Detail> {
+        let lines = response.fields.to_lines();
+        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
+        let storable = self.storable(&facts, response, times);
+        self.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
+        let promised = pilot.flight().promised();
+        let filling = self.publication(pilot).filling(&storable?, &lines, response, &promised, self.limits());
+        filling.map_err(|_| NotStored::VaryUnusable.into())
+    }
+
+    /// A response that isn't stored: for the request that asked.
+    pub(crate) fn refuse(
+        &self,
+        reason: Detail,
+        response: Box<OriginResponse>,
+        times: ExchangeTimes,
+        pilot: Pilot,
+    ) {
+        // A herd on an origin in trouble must stay collapsed.
+        if !response.status.is_server_error() {
+            self.remember_refusal(reason, times.response, None, || pilot.flight().is_doomed());
+        }
+        self.keep_private(response, reason, pilot);
+    }
+
+    /// Notes under the key that responses for it aren't stored, if that is so beyond this one and not noted already.
+    pub(crate) fn remember_refusal(
+        &self,
+        reason: Detail,
+        now: Timestamp,
+        known: Option<Uncacheable>,
+        is_outdated: impl FnOnce() -> bool,
+    ) {
+        if !is_lasting(reason) {
+            return;
+        }
+        let until = now.plus_ms(self.site.config.collapse.uncacheable_for_ms());
+        let note = Uncacheable { until, because: reason, scope: self.refusal_scope(reason) };
+        if !known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
+            publication::mark_uncacheable(self, note, now, is_outdated);
+        }
+    }
+
+    pub(crate) fn storable(
+        &self,
+        facts: &ResponseFacts,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Result<caching::Storable, Detail> {
+        let storable = may_store(&self.facts, facts, &self.rule().caching, times.response)?;
+        // An answer to the range of one request, which is no part of the key.
+        if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
+            && matches!(self.fetch.ask, Ask::Range(_))
+        {
+            return Err(NotStored::Status.into());
+        }
+        if response.unknown_transfer_coding {
+            return Err(Reason::UnknownTransferCoding.into());
+        }
+        //= RFC 9112 section 8: what the close ends is complete if its header section is
+        if response.body.framing() == BodyFraming::CloseDelimited
+            && self.rule().close_delimited == CloseDelimited::Pass
+        {
+            return Err(Reason::CloseDelimited.into());
+        }
+        match response.body.content_length() {
+            Some(bytes) if bytes > self.limits().body_bytes_max => Err(Reason::TooLarge.into()),
+            _ => Ok(storable),
+        }
+    }
+
+    //= RFC 9111 section 5.2.1.5: no trace in storage
+    //= RFC 9111 section 5.2.2.5: no trace in storage
+    pub(crate) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, pilot: Pilot) {
+        self.not_stored(reason);
+        let status = response.status.as_u16();
+        let response = parking_lot::Mutex::new(Some(response));
+        let scope = self.refusal_scope(reason);
+        pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, scope, status, response })));
+    }
+
+    /// Moves the body into the fill, and the complete body into the store.
+    pub(crate) async fn fill(&self, response: Box<OriginResponse>, filling: Filling, pilot: Pilot) {
+        let mut body = response.body;
+        let has_length = body.content_length().is_some();
+        let mut trailers = None;
+        let writer = Writer(Arc::clone(&filling.fill));
+        let fill = &writer.0;
+        pilot.announce(Answer::Filling(filling.clone()));
+        let _gauge = self.worker.recorder.fill();
+        let mut storing = Storing::ToDo;
+        let end = loop {
+            match body.frame().await {
+                Some(Ok(BodyFrame::Data(data))) => match fill.write(data, || body.wait_for_client()).await {
+                    Written::All if has_length => {
+                        storing = self.store(&filling, &pilot);
+                        fill.release();
+                    }
+                    Written::Kept | Written::All => {}
+                    Written::NoLongerKept(reason) => self.stop_keeping(reason, &pilot),
+                    Written::TooLong => break Err("part-length"),
+                    Written::Abandoned => break Err("abandoned"),
+                    Written::TooSlow => break Err("transfers-max"),
+                },
+                Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
+                Some(Err(error)) => break Err(error.reason()),
+                None => break Ok(()),
+            }
+        };
+        if matches!(self.fetch.ask, Ask::Hole(_)) {
+            self.worker.recorder.missing_part_bytes(fill.arrived_bytes());
+        }
+        match end {
+            // Which bytes a part of another length than it says has is anybody's guess.
+            Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length"),
+            Ok(()) => {
+                if storing == Storing::ToDo {
+                    self.store(&filling, &pilot);
+                }
+                fill.complete(trailers);
+            }
+            Err(reason) => {
+                if storing == Storing::ToDo {
+                    self.store_beginning(&filling, &pilot);
+                }
+                self.abort(fill, reason);
+            }
+        }
+    }
+
+    fn stop_keeping(&self, reason: NotKept, pilot: &Pilot) {
+        pilot.hide();
+        self.note(|| findings::because("store", "no longer kept", reason.reason().into()));
+        self.not_stored(reason.reason().into());
+    }
+
+    pub(crate) fn not_stored(&self, reason: Detail) {
+        if reason == Reason::MemoryFull.into() {
+            self.worker.make_room(&self.live.config.limits);
+        }
+        let reason = reason.as_str();
+        self.worker.recorder.not_stored(reason);
+        events::emit(&self.site, &self.request.path_and_query, &Event::NotStored(reason));
+    }
+
+    /// Stores a body that has arrived, if it may be.
+    fn store(&self, filling: &Filling, pilot: &Pilot) -> Storing {
+        let Some(body) = filling.fill.body() else { return Storing::Done };
+        if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
+            // The rules of a reload may judge otherwise whose it is.
+            self.not_stored(Reason::Outdated.into());
+            return Storing::Done;
+        }
+        let publication = self.publication(pilot);
+        let stored = match &filling.part {
+            Some(part) => publication.store_part(&filling.head, part, body),
+            None => publication.store(&filling.head, body),
+        };
+        let refused = if pilot.flight().is_doomed() { Reason::Outdated } else { Reason::StoreFull };
+        match stored {
+            Ok(()) if filling.part.is_some() => self.worker.recorder.part_stored(),
+            Ok(()) => {}
+            Err(_) => self.not_stored(refused.into()),
+        }
+        let says = if filling.part.is_some() { "stored as a part" } else { "complete, and stored" };
+        self.note(|| match stored {
+            Ok(()) => Finding::new("store", says, "RFC 9111 section 3.3"),
+            Err(_) => findings::because("store", "not stored", refused.into()),
+        });
+        Storing::Done
+    }
+
+    fn abort(&self, fill: &Fill, reason: &'static str) {
+        fill.abort();
+        let says = format!("the body broke off ({reason}): not stored as complete");
+        self.note(|| Finding::new("store", says, "RFC 9111 section 3.3"));
+        self.worker.recorder.fill_aborted(reason);
+        events::emit(&self.site, &self.request.path_and_query, &Event::FillAborted(reason));
+    }
+
+    pub(crate) fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {
+        Publication { job: self, flight: pilot.flight() }
+    }
+}
+
+/// Whether the next response for the same key is likely to be refused too, to requests of the reason's scope.
+fn is_lasting(reason: Detail) -> bool {
+    match reason {
+        Detail::Store(reason) => matches!(
+            reason,
+            NotStored::ResponseNoStore
+                | NotStored::Private
+                | NotStored::Authorization
+                | NotStored::Credentials
+                | NotStored::SetCookie
+                | NotStored::VaryAny
+                | NotStored::VaryUnusable
+                | NotStored::NoFreshness
+        ),
+        Detail::Here(_) => true,
+        Detail::Reuse(_) | Detail::Origin(_) => false,
+    }
+}

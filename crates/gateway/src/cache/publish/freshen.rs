@@ -1,0 +1,116 @@
+//! Heads of stored responses: made from a response of the origin, and made anew when another one brings news of them.
+
+use std::sync::Arc;
+
+use caching::validation::HeadLimits;
+use caching::{
+    ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts,
+    Storable, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, validation,
+};
+
+use crate::active::Live;
+use crate::cache::epochs::{Epochs, Membership, Stamp};
+use crate::cache::key::key_of;
+use crate::cache::record::stored::{Particulars, StoredHead};
+use crate::message::fields::PackedFields;
+use crate::message::head::Version;
+use crate::route::{LiveSite, RuleIndex};
+use crate::transform;
+use crate::transform::reading::Inbound;
+use crate::upstream::{FIELDS_MAX, HEAD_BYTES_MAX, OriginResponse};
+
+/// The exchange that brings the news.
+pub(crate) struct Freshening<'a> {
+    pub(crate) live: &'a Live,
+    pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: &'a Inbound,
+    /// As of a GET.
+    pub(crate) facts: &'a RequestFacts,
+    pub(crate) epochs: &'a Epochs,
+    /// When it was asked for.
+    pub(crate) stamp: Stamp,
+}
+
+/// What holds for one response of an origin holds for all that was put together of several.
+const LIMITS: HeadLimits = HeadLimits { fields_max: FIELDS_MAX, bytes_max: HEAD_BYTES_MAX };
+
+/// A stored head with new fields.
+pub(crate) struct Freshened {
+    pub(crate) head: StoredHead,
+    /// Whether it may stay stored: the new fields may forbid what was permitted before.
+    pub(crate) storable: Result<Storable, NotStored>,
+}
+
+impl Freshening<'_> {
+    /// A stored head with the fields of `response` in place of its own.
+    pub(crate) fn freshen(
+        &self,
+        stored: &StoredHead,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Freshened {
+        let rules = &self.site.rule_at(self.rule).caching;
+        let received = response.fields.to_lines();
+        let end_to_end = self.end_to_end(response, times.response);
+        let news: Vec<FieldLine<'_>> = end_to_end.lines().collect();
+        let news = sharing::news(self.facts, stored.facts.status, &news, times, rules);
+        let known = stored.fields.to_lines();
+        let freshened = validation::freshen(stored.facts.status, &known, &news, times, rules);
+        let storable = may_store(self.facts, &freshened.response, rules, times.response);
+        let outgrows = validation::outgrows(freshened.fields.iter().copied(), &known, LIMITS);
+        let storable = if outgrows { Err(NotStored::HeadTooLarge) } else { storable };
+        let facts = StoredFacts::new(self.facts, &freshened.response, rules);
+        let is_for_one = storable.is_err_and(|reason| reason != NotStored::RequestNoStore);
+        let facts = if is_for_one { facts.for_one_request() } else { facts };
+        let fields = PackedFields::from_lines(freshened.fields);
+        let membership = match fields::contains(&received, "cache-groups") {
+            true => self.membership(&received),
+            false => stored.membership().map(|membership| membership.asked_at(self.stamp)),
+        };
+        // Where no later request could match, `storable` forbids to store it.
+        let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
+        let membership = membership.map(Box::new);
+        let particulars = Particulars { membership, ..self.particulars(nominated, stored.reason()) };
+        Freshened { head: StoredHead::new(facts, fields, stored.declared_bytes(), particulars), storable }
+    }
+
+    /// What a response with these fields belongs to.
+    pub(crate) fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
+        let groups = groups::of_response(received, self.live.config.groups_max);
+        let membership = self.epochs.membership(&groups, &self.request.target(), self.stamp);
+        if self.facts.method != MethodClass::Query && self.request.keyed.is_empty() {
+            return membership;
+        }
+        let request = self.request;
+        let key = key_of(self.site, request.scheme, &request.authority, &request.path_and_query);
+        Some(self.epochs.with_key(membership, &key, self.stamp))
+    }
+
+    pub(crate) fn end_to_end(&self, response: &OriginResponse, arrived: Timestamp) -> PackedFields {
+        let (received, server_name) = (Version::received(response.version), &self.live.config.server_name);
+        let fields = response.fields.clone();
+        transform::response_fields(fields, &self.site.config, received, server_name, || arrived)
+    }
+
+    pub(crate) fn head(
+        &self,
+        facts: StoredFacts,
+        fields: PackedFields,
+        reason: Option<&[u8]>,
+        declared_bytes: Option<u64>,
+    ) -> Result<StoredHead, VaryUnusable> {
+        let nominated = NominatedFields::parse(&fields.to_lines())?;
+        Ok(StoredHead::new(facts, fields, declared_bytes, self.particulars(nominated, reason)))
+    }
+
+    fn particulars(&self, nominated: NominatedFields, reason: Option<&[u8]>) -> Particulars {
+        let nominated_values = if nominated.is_empty() {
+            NominatedValues::default()
+        } else {
+            let request = self.request.sent().to_lines();
+            nominated.capture(self.site.rule_at(self.rule).selecting(&request))
+        };
+        Particulars { nominated, nominated_values, reason: reason.map(Into::into), ..Particulars::default() }
+    }
+}

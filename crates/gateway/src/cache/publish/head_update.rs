@@ -1,0 +1,161 @@
+//! What the response to a forwarded HEAD does to the stored responses to GET (RFC 9111 section 4.3.5).
+
+use std::sync::Arc;
+
+use caching::head_update::{self, Stored};
+use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, sharing};
+use store::Change;
+
+use crate::cache::epochs::{Epochs, Membership, Stamp};
+use crate::cache::key::{Keyed, write_site_key};
+use crate::cache::publish::freshen::Freshening;
+use crate::cache::record::stored::{Primary, StoredHead, StoredResponse};
+use crate::clock::now;
+use crate::plan::Plan;
+use crate::upstream::OriginResponse;
+use crate::worker::Worker;
+
+/// A HEAD on its way to the origin. It remembers what was stored when it was sent: what a purge or an invalidation
+/// makes stale meanwhile is newer than the origin's answer may be, and is not freshened by it.
+pub(crate) struct Asked {
+    key: Vec<u8>,
+    heads: Vec<Arc<StoredHead>>,
+}
+
+impl Asked {
+    /// `None` for another method, and for a HEAD that asks for something else than its target, by content or by
+    /// fields that are no part of the cache key: it says nothing about what is stored.
+    pub(crate) fn begin(worker: &Worker, plan: &Plan) -> Option<Self> {
+        let request = &plan.request;
+        let is_about_target = !plan.facts.has_content && !request.has_unkeyed_overrides();
+        if plan.facts.method != MethodClass::Head || !is_about_target {
+            return None;
+        }
+        let mut key = Vec::new();
+        let of_get = Keyed {
+            site: &plan.site,
+            scheme: request.scheme,
+            authority: &request.authority,
+            fields: &request.keyed,
+        };
+        write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
+        let primary = worker.shared.memory.get(&key);
+        let variants = primary.iter().flat_map(|primary| primary.variants());
+        let heads = variants.map(|variant| Arc::clone(&variant.head)).collect();
+        Some(Self { key, heads })
+    }
+
+    /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD
+    /// itself is never stored: it has no content. One that may be about one user says nothing about what others get.
+    pub(crate) fn apply(
+        &self,
+        worker: &Worker,
+        plan: &Plan,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) {
+        let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
+        let rules = &plan.site.rule_at(plan.rule).caching;
+        let lines = response.fields.to_lines();
+        let news = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
+        if !sharing::may_inform(&facts, &news, rules) {
+            return;
+        }
+        let epochs = &worker.shared.epochs;
+        let update = Update { epochs, asked: self, plan, facts: &facts, response, times };
+        let memory = &worker.shared.memory;
+        memory.update(&self.key, |current| {
+            let Some(primary) = current else { return Change::Keep };
+            let Some(variants) = update.variants(primary) else { return Change::Keep };
+            if variants.is_empty() && primary.uncacheable().is_none() {
+                return Change::Remove;
+            }
+            let updated = Primary::new(memory.budget(), variants, primary.uncacheable());
+            updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
+        });
+    }
+
+    /// Whether this is what was stored when the HEAD was sent.
+    fn is_about(&self, head: &Arc<StoredHead>) -> bool {
+        self.heads.iter().any(|known| Arc::ptr_eq(known, head))
+    }
+}
+
+struct Update<'a> {
+    epochs: &'a Epochs,
+    asked: &'a Asked,
+    plan: &'a Plan,
+    facts: &'a RequestFacts,
+    response: &'a OriginResponse,
+    times: ExchangeTimes,
+}
+
+impl Update<'_> {
+    /// All variants under the key, updated; `None` when nothing changes.
+    fn variants(&self, primary: &Primary) -> Option<Vec<StoredResponse>> {
+        let request = self.plan.request.sent().to_lines();
+        let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
+        let mut changes = 0;
+        let mut updated = Vec::with_capacity(primary.variants().len());
+        for variant in primary.variants() {
+            let change = match variant.head.is_selected_by(selecting) {
+                true => self.change(variant),
+                false => Changed::No,
+            };
+            changes += usize::from(!matches!(change, Changed::No));
+            match change {
+                Changed::No => updated.push(variant.clone()),
+                Changed::To(head) => {
+                    updated.push(StoredResponse { head, body: variant.body.clone() });
+                }
+                Changed::Gone => {}
+            }
+        }
+        (changes > 0).then_some(updated)
+    }
+
+    //= RFC 9111 section 4.3.5: fields of the HEAD response
+    fn change(&self, variant: &StoredResponse) -> Changed {
+        let head = &variant.head;
+        let answer = self.response.fields.to_lines();
+        let stored = Stored {
+            facts: &head.facts,
+            validators: &head.validators(),
+            content_bytes: variant.body.complete_bytes(),
+        };
+        match head_update::judge(self.response.status.as_u16(), &answer, &stored, self.times) {
+            HeadUpdate::Keep => Changed::No,
+            HeadUpdate::Invalidate => Changed::To(Arc::new(head.expired(now()))),
+            HeadUpdate::Freshen if self.asked.is_about(head) => self.freshened(head),
+            HeadUpdate::Freshen => Changed::No,
+        }
+    }
+
+    fn freshened(&self, stored: &StoredHead) -> Changed {
+        let plan = self.plan;
+        // A HEAD without validators says little: what was invalidated stays so until a GET is answered.
+        let stamp = stored.membership().map_or(Stamp::OLDEST, Membership::stamp);
+        let freshening = Freshening {
+            live: &plan.live,
+            site: &plan.site,
+            rule: plan.rule,
+            request: &plan.request,
+            facts: self.facts,
+            epochs: self.epochs,
+            stamp,
+        };
+        let freshened = freshening.freshen(stored, self.response, self.times);
+        match freshened.storable {
+            Ok(_) => Changed::To(Arc::new(freshened.head)),
+            Err(reason) if reason.is_of_request() => Changed::No,
+            Err(_) => Changed::Gone,
+        }
+    }
+}
+
+/// What becomes of one variant.
+enum Changed {
+    No,
+    To(Arc<StoredHead>),
+    Gone,
+}

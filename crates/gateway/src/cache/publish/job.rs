@@ -1,0 +1,86 @@
+//! A fetch with all it needs to run on its own.
+
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use caching::{RefusalScope, RequestFacts};
+use store::Place;
+
+use crate::active::Live;
+use crate::cache::epochs::Stamp;
+use crate::cache::inflight::fill::FillLimits;
+use crate::cache::inflight::wanted::Fetch;
+use crate::config::CacheRule;
+use crate::message::head::{Scheme, Version};
+use crate::plan::Plan;
+use crate::reason::Detail;
+use crate::route::{LiveSite, RuleIndex};
+use crate::trace::{OpenRecord, Record, note};
+use crate::transform::reading::Inbound;
+use crate::worker::Worker;
+
+/// A fetch with all it needs to run on its own.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) site: Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: Arc<Inbound>,
+    /// Keeps the record open to the end, where somebody wants to know.
+    #[expect(dead_code, reason = "its end is what counts")]
+    pub(crate) noting: Option<OpenRecord>,
+    pub(crate) facts: RequestFacts,
+    pub(crate) fetch: Arc<Fetch>,
+    /// Taken before the origin is asked.
+    pub(crate) stamp: Stamp,
+}
+
+impl Job {
+    /// For the request of a plan.
+    pub(crate) fn new(worker: &Arc<Worker>, plan: &Plan, fetch: Arc<Fetch>) -> Self {
+        Self {
+            worker: Arc::clone(worker),
+            live: Arc::clone(&plan.live),
+            site: Arc::clone(&plan.site),
+            rule: plan.rule,
+            request: Arc::clone(&plan.request),
+            noting: plan.request.record.as_ref().map(Record::open),
+            facts: plan.facts,
+            fetch,
+            stamp: worker.shared.epochs.stamp(),
+        }
+    }
+
+    pub(crate) fn note(&self, finding: impl FnOnce() -> Finding) {
+        note(self.request.record.as_ref(), finding);
+    }
+
+    pub(crate) fn rule(&self) -> &CacheRule {
+        self.site.rule_at(self.rule)
+    }
+
+    pub(crate) fn limits(&self) -> FillLimits {
+        let memory = &self.worker.shared.memory;
+        FillLimits {
+            body_bytes_max: self.rule().object_bytes_max.min(memory.body_bytes_max()),
+            segment_bytes: memory.segment_bytes_max(),
+            first_segment_bytes: memory.segment_bytes_max(),
+            place: self.place(),
+        }
+    }
+
+    /// The scheme is part of the key: what one client can be sent as a file, the others that ask for it usually can.
+    fn place(&self) -> Place {
+        let is_plain = self.request.peer.scheme == Scheme::Http && self.request.version != Version::Http2;
+        if is_plain { Place::File } else { Place::Heap }
+    }
+
+    pub(crate) fn refusal_scope(&self, reason: Detail) -> RefusalScope {
+        let stored = match reason {
+            Detail::Store(reason) => Some(reason),
+            Detail::Reuse(_) | Detail::Here(_) | Detail::Origin(_) => None,
+        };
+        RefusalScope::of(&self.facts, stored)
+    }
+}

@@ -1,0 +1,9 @@
+//! From an origin's answer to what is stored under its key: fetch, judge, fill, put.
+
+pub(crate) mod fetch;
+pub(crate) mod freshen;
+pub(crate) mod head_update;
+pub(crate) mod job;
+pub(crate) mod part;
+pub(crate) mod post;
+pub(crate) mod publication;

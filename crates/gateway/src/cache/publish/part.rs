@@ -1,0 +1,332 @@
+//! Stores what a 206 brings, as a response of its own or with the part that is stored already (RFC 9111 sections 3.3
+//! and 3.4).
+
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use caching::partial::{
+    self, Description, HoleAnswer, if_range_value, is_described_alike, is_of_one_message, may_combine,
+    same_complete_length,
+};
+use caching::{ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, StorageFilter, may_store};
+use store::{Applied, Change, Segment};
+
+use crate::cache::findings;
+use crate::cache::inflight::ask::{Ask, Hole};
+use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
+use crate::cache::inflight::flight::{Answer, Filling, Pilot};
+use crate::cache::publish::job::Job;
+use crate::cache::publish::publication::{self, NotTaken, Publication, Replaced, split};
+use crate::cache::record::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
+use crate::cache::record::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
+use crate::config::RangeMiss;
+use crate::message::fields::PackedFields;
+use crate::reason::{Detail, Reason};
+use crate::upstream::OriginResponse;
+
+/// How often a record is read again because another request changed it in between.
+const STORE_ATTEMPTS: usize = 8;
+
+/// A 206 whose part may be stored.
+struct Part<'a> {
+    response: &'a OriginResponse,
+    times: ExchangeTimes,
+    range: ContentRange,
+    /// The stored response that it is a part of.
+    base: Option<&'a Hit>,
+}
+
+impl Job {
+    /// Takes the answer to a request for bytes that a stored response lacks.
+    pub(crate) async fn hole_answered(
+        &self,
+        hole: &Hole,
+        response: Box<OriginResponse>,
+        times: ExchangeTimes,
+        pilot: Pilot,
+    ) {
+        let lines = response.fields.to_lines();
+        let (status, length) = (response.status.as_u16(), response.body.content_length());
+        let stored = hole.hit.head.fields.to_lines();
+        let judgement = partial::judge(status, &lines, length, &hole.wanted(&stored), times.response);
+        drop((lines, stored));
+        self.worker.recorder.missing_part(judgement.as_str());
+        self.note(|| findings::missing_part(judgement));
+        match judgement {
+            HoleAnswer::Splice(range) => {
+                let part = Part { response: &response, times, range, base: Some(&hole.hit) };
+                match self.publication(&pilot).part_filling(&part) {
+                    Ok(filling) => self.fill(response, filling, pilot).await,
+                    // The stored part is none of this request's business: it stays as it was.
+                    Err(Detail::Store(reason)) if reason.is_of_request() => {
+                        self.keep_private(response, reason.into(), pilot);
+                    }
+                    Err(_) => self.discard(&hole.hit, pilot),
+                }
+            }
+            HoleAnswer::Replace => self.take(response, times, pilot).await,
+            HoleAnswer::Failed => self.keep_private(response, NotStored::Status.into(), pilot),
+            HoleAnswer::Discard => self.discard(&hole.hit, pilot),
+        }
+    }
+
+    /// What is stored can't be completed: it goes, and the whole is fetched.
+    fn discard(&self, stored: &Hit, pilot: Pilot) {
+        self.publication(&pilot).discard(stored);
+        pilot.land(Answer::Discarded);
+    }
+
+    /// Stores the part that answers a client's range, or leaves it to the request that asked.
+    pub(crate) async fn take_part(
+        &self,
+        range: ContentRange,
+        response: Box<OriginResponse>,
+        times: ExchangeTimes,
+        pilot: Pilot,
+    ) {
+        let stored = self.stored_for(&response, &range, times);
+        let part = Part { response: &response, times, range, base: stored.as_ref() };
+        match self.publication(&pilot).part_filling(&part) {
+            Ok(filling) => self.fill(response, filling, pilot).await,
+            // Smaller parts of the same can be stored: the key is not to be known as uncacheable.
+            Err(reason) if self.is_only_part_too_large(&range) => self.keep_private(response, reason, pilot),
+            Err(reason) => self.refuse(reason, response, times, pilot),
+        }
+    }
+
+    fn is_only_part_too_large(&self, range: &ContentRange) -> bool {
+        let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
+        object_bytes <= self.rule().object_bytes_max
+            && range.range.len_bytes() > self.worker.shared.memory.body_bytes_max()
+    }
+
+    /// Stores what a response has brought before it broke off, where the rest can be asked for later.
+    //= RFC 9111 section 3.3: an incomplete 200
+    pub(crate) fn store_beginning(&self, filling: &Filling, pilot: &Pilot) {
+        let (head, first) = (&filling.head, filling.part.map_or(0, |part| part.range.first));
+        let Some(complete_bytes) =
+            filling.part.map_or_else(|| head.declared_bytes(), |part| part.complete_bytes)
+        else {
+            return;
+        };
+        let can_be_completed = self.rule().range_miss == RangeMiss::Part
+            && head.facts.status == 200
+            && if_range_value(&head.validators()).is_some();
+        let arrived_bytes = filling.fill.arrived_bytes();
+        let is_too_long = filling.part.is_some_and(|part| arrived_bytes > part.range.len_bytes());
+        if !can_be_completed || arrived_bytes == 0 || is_too_long || self.request.method != "GET" {
+            return;
+        }
+        let Some(body) = filling.fill.body() else { return };
+        let range = ByteRange { first, last: first + arrived_bytes - 1 };
+        let part = ContentRange { range, complete_bytes: Some(complete_bytes) };
+        if range.last < complete_bytes && self.publication(pilot).store_part(head, &part, body).is_ok() {
+            self.worker.recorder.part_stored();
+            self.note(|| Finding::new("store", "it broke off: stored as a part", "RFC 9111 section 3.3"));
+        }
+    }
+
+    /// The stored response that a part belongs to.
+    fn stored_for(
+        &self,
+        response: &OriginResponse,
+        range: &ContentRange,
+        times: ExchangeTimes,
+    ) -> Option<Hit> {
+        let request = self.request.sent().to_lines();
+        let stored =
+            self.worker.shared.memory.get(&self.fetch.key)?.select(self.rule().selecting(&request))?;
+        let lines = response.fields.to_lines();
+        let received = caching::Validators::parse(&lines, times.response);
+        let fits = stored.head.facts.status == 200
+            && may_combine(&stored.head.validators(), &received)
+            && is_described_alike(&stored.head.fields.to_lines(), &lines, Description::Full)
+            && same_complete_length(stored.body.complete_bytes(), range.complete_bytes);
+        fits.then_some(stored)
+    }
+
+    /// Whether a part is of a size and at a place to be stored. One that completes a stored response passes by in a
+    /// window where it is too large.
+    fn has_room_for(&self, range: &ContentRange) -> bool {
+        let memory = &self.worker.shared.memory;
+        let is_for_hole = matches!(self.fetch.ask, Ask::Hole(_));
+        let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
+        object_bytes <= self.rule().object_bytes_max
+            && (is_for_hole || range.range.len_bytes() <= self.limits().body_bytes_max)
+            && range.range.last / memory.segment_bytes_max().max(1) as u64 <= CELLS_MAX
+    }
+}
+
+impl Publication<'_> {
+    /// Prepares head and fill of a part. What is known of the response as a whole is kept as that of a 200: a part is
+    /// told by its body alone.
+    fn part_filling(&self, part: &Part<'_>) -> Result<Filling, Detail> {
+        let (job, response, times) = (self.job, part.response, part.times);
+        let rules = &job.rule().caching;
+        let received = response.fields.to_lines();
+        let alone = ResponseFacts::parse(200, &received, times, rules);
+        let storable = may_store(&job.facts, &alone, rules, times.response)?;
+        if response.unknown_transfer_coding {
+            return Err(Reason::UnknownTransferCoding.into());
+        }
+        if !job.has_room_for(&part.range) {
+            return Err(Reason::TooLarge.into());
+        }
+        let filter = StorageFilter::of(&received, rules);
+        let freshening = self.freshening();
+        let end_to_end = freshening.end_to_end(response, times.response);
+        let end_to_end = end_to_end.lines().filter(|(name, _)| !is_of_one_message(name));
+        let (stored, unshared) = split(PackedFields::from_lines(end_to_end), |name| filter.keeps(name));
+        let head = match part.base {
+            Some(base) => self.combined_head(base, part)?,
+            None => {
+                let reason = publication::reason(response, storable.facts.status);
+                let head = freshening.head(storable.facts, stored, reason, part.range.complete_bytes);
+                let head = head.map_err(|_| Detail::from(NotStored::VaryUnusable))?;
+                head.with_membership(freshening.membership(&received))
+            }
+        };
+        let range = (!part.range.is_complete()).then_some(part.range);
+        Ok(Filling {
+            head: Arc::new(head),
+            status: response.status.as_u16(),
+            fill: self.part_fill(part),
+            unshared: Arc::new(unshared),
+            part: range,
+        })
+    }
+
+    fn part_fill(&self, part: &Part<'_>) -> Arc<Fill> {
+        let limits = self.job.limits();
+        let first_segment_bytes = first_piece_bytes(part.range.range.first, limits.segment_bytes);
+        let limits = FillLimits { first_segment_bytes, ..limits };
+        let budget = Arc::clone(self.job.worker.shared.memory.budget());
+        Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.flight.promised())
+    }
+
+    /// The head of a stored response after another part of it arrived: as after a 304.
+    //= RFC 9111 section 3.4: fields of the newer part
+    //= RFC 9110 section 15.3.7.3: header fields of the most recent part
+    fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
+        let freshened = self.freshening().freshen(&base.head, part.response, part.times);
+        freshened.storable?;
+        let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);
+        let of_whole = freshened.head.fields.lines().filter(|(name, _)| !is_of_one_message(name));
+        let fields = PackedFields::from_lines(of_whole);
+        // It still answers the requests that it answered, of which this one need not be the first.
+        Ok(freshened.head.with_fields(fields, declared_bytes).for_requests_of(&base.head))
+    }
+
+    /// Stores a part with the stored response that it belongs to, or in its place.
+    pub(crate) fn store_part(
+        &self,
+        head: &Arc<StoredHead>,
+        part: &ContentRange,
+        body: CompleteBody,
+    ) -> Result<(), NotTaken> {
+        let segments = self.segments_of(part, body)?;
+        let memory = &self.job.worker.shared.memory;
+        for _ in 0..STORE_ATTEMPTS {
+            let seen = memory.get(&self.job.fetch.key);
+            let stored = seen.iter().flat_map(|primary| primary.variants());
+            let stored = stored.into_iter().find(|variant| variant.head.is_same_variant(head));
+            // The cells of the group are put before the record is changed: an update must not store anything else.
+            let body = match self.body_to_extend(stored, head, part)? {
+                StoredBody::Inline(data) => StoredBody::Inline(data),
+                StoredBody::Segments(held) => held
+                    .with_part(memory, part.range.first, segments.clone(), part.complete_bytes)
+                    .into_body(),
+            };
+            match self.put_if_unchanged(seen.as_ref(), StoredResponse { head: Arc::clone(head), body }) {
+                Some(Applied::Stored) => return Ok(()),
+                Some(_) => return Err(NotTaken),
+                None => {}
+            }
+        }
+        Err(NotTaken)
+    }
+
+    /// Segments cut at the borders of the cells; refused where the part is not what was announced.
+    fn segments_of(&self, part: &ContentRange, body: CompleteBody) -> Result<Vec<Segment>, NotTaken> {
+        let memory = &self.job.worker.shared.memory;
+        let segments = match body {
+            CompleteBody::Inline(data) => cut(memory, memory.segment_bytes_max(), part.range.first, &data),
+            CompleteBody::Segments(segments) => Ok(segments),
+        };
+        let segments = segments.map_err(|_| NotTaken)?;
+        let bytes = segments.iter().map(|segment| segment.len() as u64).sum::<u64>();
+        if bytes == part.range.len_bytes() { Ok(segments) } else { Err(NotTaken) }
+    }
+
+    /// What a part is added to: the stored response of the same representation, or nothing. Refused where another
+    /// response took that place after the request was sent.
+    //= RFC 9111 section 3.4: the same strong validator
+    fn body_to_extend(
+        &self,
+        stored: Option<&StoredResponse>,
+        head: &StoredHead,
+        part: &ContentRange,
+    ) -> Result<StoredBody, NotTaken> {
+        let hole = match &self.job.fetch.ask {
+            Ask::Hole(hole) => Some(hole),
+            Ask::Whole | Ask::AsAsked | Ask::Range(_) => None,
+        };
+        let is_for_hole = hole.is_some();
+        let Some(stored) = stored else {
+            // What the bytes were asked for is gone, by a purge perhaps: its fields don't come back.
+            return if is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) };
+        };
+        // What was stored since has fields of its own, which the older ones must not replace.
+        let is_another = |hole: &Hole| {
+            let bodies = hole.segmented().zip(stored.body.segmented());
+            !bodies.is_some_and(|(asked, held)| asked.is_same_representation(held))
+        };
+        let can_be_combined = stored.head.facts.status == 200
+            && !hole.is_some_and(is_another)
+            && may_combine(&stored.head.validators(), &head.validators())
+            && is_described_alike(&stored.head.fields.to_lines(), &head.fields.to_lines(), Description::Full)
+            && same_complete_length(stored.body.complete_bytes(), part.complete_bytes);
+        if can_be_combined {
+            return Ok(stored.body.clone());
+        }
+        let is_newer = stored.head.facts.response_time >= head.facts.response_time;
+        if is_newer || is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) }
+    }
+
+    fn empty_body(&self, part: &ContentRange) -> StoredBody {
+        let memory = &self.job.worker.shared.memory;
+        let group = Arc::new(memory.open_group());
+        let body = Segmented::new(group, memory.segment_bytes_max(), part.complete_bytes);
+        StoredBody::Segments(Box::new(body))
+    }
+
+    /// Stores `response`, unless the record is no longer the one that was seen (`None`).
+    fn put_if_unchanged(&self, seen: Option<&Arc<Primary>>, response: StoredResponse) -> Option<Applied> {
+        let mut is_unchanged = true;
+        let applied = self.update_with(|current| {
+            is_unchanged = is_same(current, seen);
+            if !is_unchanged {
+                return Change::Keep;
+            }
+            self.with_variant(current, response, Replaced::Variant)
+                .map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
+        });
+        is_unchanged.then_some(applied)
+    }
+
+    /// Removes the stored response that turned out not to be what the origin has.
+    pub(crate) fn discard(&self, discarded: &Hit) {
+        let Some(body) = discarded.body.segmented() else { return };
+        self.keep_only(|variant| {
+            !variant.body.segmented().is_some_and(|own| own.is_same_representation(body))
+        });
+    }
+}
+
+fn is_same(current: Option<&Arc<Primary>>, seen: Option<&Arc<Primary>>) -> bool {
+    match (current, seen) {
+        (Some(current), Some(seen)) => Arc::ptr_eq(current, seen),
+        (None, None) => true,
+        _ => false,
+    }
+}

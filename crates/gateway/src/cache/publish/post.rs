@@ -1,0 +1,84 @@
+//! Stores the response to a POST for later GETs, where the rule and the response permit it (RFC 9110 section 9.3.3).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::post::may_store_for_get;
+use caching::{ExchangeTimes, NotReused, ResponseFacts};
+
+use crate::cache::inflight::ask::Ask;
+use crate::cache::inflight::flight::{Participant, Pilot};
+use crate::cache::inflight::wanted::{Fetch, Sharing};
+use crate::cache::key::key_of;
+use crate::cache::publish::job::Job;
+use crate::config::OverrideFields;
+use crate::plan::{Next, Plan};
+use crate::upstream::OriginResponse;
+use crate::worker::Worker;
+
+/// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the
+/// beginning: what another request invalidates meanwhile is older than that request's effect, and is not stored.
+pub(crate) struct Written {
+    participant: Participant,
+    pilot: Pilot,
+    job: Job,
+}
+
+impl Written {
+    /// `None` where the response could not be stored whatever it is.
+    pub(crate) fn begin(worker: &Arc<Worker>, plan: &Plan) -> Option<Self> {
+        let rule = plan.site.rule_at(plan.rule);
+        let request = plan.request();
+        let is_permitted = request.method == "POST" && rule.caching.enabled && rule.caching.store_post;
+        if !is_permitted || request.upgrade.is_some() || plan.facts.has_range {
+            return None;
+        }
+        // Forwarded as they are, they may have made it a request of another method or for another target.
+        let is_replaced =
+            rule.override_fields != OverrideFields::Forward && plan.request.has_unkeyed_overrides();
+        if is_replaced || !request.keyed.is_empty() {
+            return None;
+        }
+        let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
+        let flights = &worker.shared.flights;
+        let participant = flights.alone(&key);
+        let pilot = Pilot::new(&participant, flights);
+        Some(Self { participant, pilot, job: job(worker, plan, key) })
+    }
+
+    pub(crate) fn participant(&self) -> &Participant {
+        &self.participant
+    }
+
+    /// Whether this response is stored.
+    pub(crate) fn may_store(&self, response: &OriginResponse, times: ExchangeTimes) -> bool {
+        let (job, rules) = (&self.job, &self.job.rule().caching);
+        let lines = response.fields.to_lines();
+        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
+        let target = job.request.target();
+        may_store_for_get(&job.facts, &facts, &lines, &target, rules, times.response).is_ok()
+            && job.storable(&facts, response, times).is_ok()
+    }
+
+    /// Stores the response; the client that posted follows.
+    pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
+        let Self { participant, pilot, job } = self;
+        let fetch = Arc::clone(&job.fetch);
+        drop(tokio::spawn(async move { job.take(response, times, pilot).await }));
+        Next::Follow { fetch, participant }
+    }
+}
+
+fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
+    let fetch = Fetch {
+        key: key.into(),
+        variant: Vec::new(),
+        stale: None,
+        candidates: Vec::new(),
+        reason: NotReused::Method,
+        sharing: Sharing::Alone,
+        content: Bytes::new(),
+        ask: Ask::Whole,
+    };
+    Job { facts: plan.facts.as_get(), ..Job::new(worker, plan, Arc::new(fetch)) }
+}

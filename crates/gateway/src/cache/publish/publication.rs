@@ -1,0 +1,276 @@
+//! Puts responses under their key: new, freshened, or only the note that there is nothing to store.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use caching::partial::may_combine;
+use caching::{ExchangeTimes, FieldLine, NotStored, Storable, StorageFilter, Timestamp, VaryUnusable};
+use smallvec::SmallVec;
+use store::{Applied, Change, OverBudget, SegmentPut};
+
+use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
+use crate::cache::inflight::flight::{Filling, Flight};
+use crate::cache::publish::freshen::Freshening;
+use crate::cache::publish::job::Job;
+use crate::cache::record::segmented::Segmented;
+use crate::cache::record::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse, Uncacheable};
+use crate::message::fields::PackedFields;
+use crate::upstream::OriginResponse;
+
+/// The right to change what lies under one key, on behalf of one forward.
+pub(crate) struct Publication<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) flight: &'a Flight,
+}
+
+/// What a response takes the place of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Replaced<'a> {
+    /// What answers the same requests.
+    Variant,
+    /// That, and its own form from before a 304, if this request selects it.
+    Former(&'a Hit),
+    /// That, and all that could have answered this request.
+    Selected,
+}
+
+/// A stored response is gone, because updates have made its head too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outgrown;
+
+/// The tier took nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotTaken;
+
+/// The reason phrase of the status that is stored, if it is not the usual one: a 206 is stored as a part of a 200.
+pub(crate) fn reason(response: &OriginResponse, stored_status: u16) -> Option<&[u8]> {
+    let own = response.reason.as_deref().filter(|_| response.status == stored_status)?;
+    (own != http1::reason_phrase(stored_status).as_bytes()).then_some(own)
+}
+
+impl Publication<'_> {
+    /// Prepares head and fill of a response that may be stored.
+    pub(crate) fn filling(
+        &self,
+        storable: &Storable,
+        lines: &[FieldLine<'_>],
+        response: &OriginResponse,
+        promised: &Arc<AtomicUsize>,
+        limits: FillLimits,
+    ) -> Result<Filling, VaryUnusable> {
+        let filter = StorageFilter::of(lines, &self.job.rule().caching);
+        let freshening = self.freshening();
+        let all = freshening.end_to_end(response, storable.facts.response_time);
+        let (stored, unshared) = split(all, |name| filter.keeps(name));
+        let reason = reason(response, storable.facts.status);
+        let head = freshening.head(storable.facts, stored, reason, response.body.content_length())?;
+        let budget = Arc::clone(self.job.worker.shared.memory.budget());
+        let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
+        let status = response.status.as_u16();
+        let head = head.with_membership(freshening.membership(lines));
+        Ok(Filling { head: Arc::new(head), status, fill, unshared: Arc::new(unshared), part: None })
+    }
+
+    /// Stores a complete response as the newest variant. What this request could have been answered with before is
+    /// gone: the origin has just said that this is the answer.
+    pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<(), NotTaken> {
+        let body = match body {
+            CompleteBody::Inline(data) => StoredBody::Inline(data),
+            CompleteBody::Segments(segments) => self.store_segments(&segments)?,
+        };
+        self.put(StoredResponse { head: Arc::clone(head), body }, Replaced::Selected).map(drop)
+    }
+
+    fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
+        let memory = &self.job.worker.shared.memory;
+        let group = Arc::new(memory.open_group());
+        for (index, segment) in (0..).zip(segments) {
+            if let SegmentPut::NotStored(_) = group.put(index, segment.clone()) {
+                return Err(NotTaken);
+            }
+        }
+        let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
+        let body = Segmented::new(group, memory.segment_bytes_max(), Some(bytes));
+        Ok(StoredBody::Segments(Box::new(body)))
+    }
+
+    fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {
+        let mut stored = None;
+        let applied = self.update(|current| {
+            let primary = Arc::new(self.with_variant(current, response, replaced)?);
+            stored = Hit::newest(Arc::clone(&primary));
+            Ok(primary)
+        });
+        match (applied, stored) {
+            (Applied::Stored, Some(hit)) => Ok(hit),
+            _ => Err(NotTaken),
+        }
+    }
+
+    /// The record with a response as its newest variant.
+    pub(crate) fn with_variant(
+        &self,
+        current: Option<&Arc<Primary>>,
+        response: StoredResponse,
+        replaced: Replaced<'_>,
+    ) -> Result<Primary, OverBudget> {
+        let new_head = Arc::clone(&response.head);
+        let request = self.job.request.sent().to_lines();
+        let selecting = self.job.rule().selecting(&request);
+        let is_in_place = |other: &Arc<StoredHead>| match replaced {
+            Replaced::Variant => false,
+            // Another request's stored response stays for those that select it: it got one more that it answers.
+            Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
+            Replaced::Selected => {
+                other.is_selected_by(selecting) || other.is_covered_by(&new_head, selecting)
+            }
+        };
+        let is_replaced = |other: &Arc<StoredHead>| other.is_same_variant(&new_head) || is_in_place(other);
+        self.job.worker.shared.flights.supersede(self.flight, |other| {
+            is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
+        });
+        let kept = current.map(|primary| primary.variants()).unwrap_or_default();
+        let others = kept.iter().filter(|variant| !is_replaced(&variant.head)).cloned();
+        let variants_max = self.job.live.config.variants_max;
+        let variants = std::iter::once(response).chain(others).take(variants_max).collect();
+        // That others are refused stays known.
+        let note = current.and_then(|primary| primary.uncacheable());
+        let note = note.filter(|note| !note.scope.has(&self.job.facts));
+        Primary::new(self.job.worker.shared.memory.budget(), variants, note)
+    }
+
+    fn update(
+        &self,
+        make: impl FnOnce(Option<&Arc<Primary>>) -> Result<Arc<Primary>, OverBudget>,
+    ) -> Applied {
+        self.update_with(|current| make(current).map_or(Change::Keep, Change::Put))
+    }
+
+    pub(crate) fn update_with(
+        &self,
+        decide: impl FnOnce(Option<&Arc<Primary>>) -> Change<Primary>,
+    ) -> Applied {
+        self.job.worker.shared.memory.update(&self.job.fetch.key, |current| {
+            // Checked under the key's turn: a purge that dooms this flight afterwards removes what is put now.
+            if self.flight.is_doomed() {
+                return Change::Keep;
+            }
+            decide(current)
+        })
+    }
+
+    /// Freshens the stored responses that a 304 is about, and returns the first for the request that asked. The first
+    /// may be one that this request had not selected: the origin says that it answers this request too. Others change
+    /// only if the request could have been answered with them. `None` where the first has grown too large by updates: it is
+    /// gone, and only a full response helps.
+    //= RFC 9111 section 4.3.4: responses that could have been chosen
+    pub(crate) fn freshen_all<'a>(
+        &self,
+        mut identified: impl DoubleEndedIterator<Item = &'a Hit>,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Option<Hit> {
+        let first = identified.next()?;
+        let request = self.job.request.sent().to_lines();
+        // The first is freshened last, so that it is the most recent.
+        let selecting = self.job.rule().selecting(&request);
+        for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {
+            let _ = self.freshen(other, response, times);
+        }
+        let freshened = self.freshen(first, response, times).ok()?;
+        Some(freshened.unwrap_or_else(|| first.clone()))
+    }
+
+    /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
+    /// this once and is gone; where the request does, it answers this once and stays as it was. Nobody else gets it then
+    /// ([`Freshening::freshen`]).
+    //= RFC 9111 section 5.2.1.5: no-store of the request
+    fn freshen(
+        &self,
+        stale: &Hit,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Result<Option<Hit>, Outgrown> {
+        let freshened = self.freshening().freshen(&stale.head, response, times);
+        let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
+        let memory = &self.job.worker.shared.memory;
+        match freshened.storable {
+            Ok(_) => return Ok(self.put(response, Replaced::Former(stale)).ok()),
+            // The stored response is none of this request's business: it stays as it was.
+            //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
+            Err(reason) if reason.is_of_request() => {}
+            Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
+        }
+        if freshened.storable == Err(NotStored::HeadTooLarge) {
+            return Err(Outgrown);
+        }
+        let alone = Primary::new(memory.budget(), vec![response], None);
+        Ok(alone.ok().and_then(|primary| Hit::newest(Arc::new(primary))))
+    }
+
+    /// Removes the stored responses under the key that are not `kept`.
+    pub(crate) fn keep_only(&self, kept: impl Fn(&StoredResponse) -> bool) {
+        self.update_with(|current| {
+            let Some(primary) = current else { return Change::Keep };
+            let others: Vec<_> = primary.variants().iter().filter(|variant| kept(variant)).cloned().collect();
+            if others.is_empty() {
+                return Change::Remove;
+            }
+            let budget = self.job.worker.shared.memory.budget();
+            let rest = Primary::new(budget, others, primary.uncacheable());
+            rest.map_or(Change::Remove, |primary| Change::Put(Arc::new(primary)))
+        });
+    }
+
+    pub(crate) fn freshening(&self) -> Freshening<'_> {
+        let job = self.job;
+        Freshening {
+            live: &job.live,
+            site: &job.site,
+            rule: job.rule,
+            request: &job.request,
+            facts: &job.facts,
+            epochs: &job.worker.shared.epochs,
+            stamp: job.stamp,
+        }
+    }
+}
+
+/// Remembers that responses for this key are not stored, so that requests for it don't wait for each other.
+pub(crate) fn mark_uncacheable(
+    job: &Job,
+    note: Uncacheable,
+    now: Timestamp,
+    is_outdated: impl FnOnce() -> bool,
+) {
+    let memory = &job.worker.shared.memory;
+    memory.update(&job.fetch.key, |current| {
+        let known = current.and_then(|primary| primary.uncacheable());
+        // Looked at under the key's turn: a purge that comes afterwards removes what is put now.
+        let is_known =
+            |known: Uncacheable| known.is_renewed_enough(&note, now) || known.says_more_than(&note, now);
+        if is_outdated() || known.is_some_and(is_known) {
+            return Change::Keep;
+        }
+        let variants = current.map(|primary| primary.variants().to_vec()).unwrap_or_default();
+        let primary = Primary::new(memory.budget(), variants, Some(note));
+        primary.map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
+    });
+}
+
+/// What is stored of these fields, and what only goes to the request that caused the forward.
+pub(crate) fn split(all: PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
+    let is_kept: SmallVec<[bool; 32]> = all.lines().map(|(name, _)| keeps(name)).collect();
+    if is_kept.iter().all(|is_kept| *is_kept) {
+        return (all, PackedFields::default());
+    }
+    let (mut kept, mut unshared) = (PackedFields::with_capacity(all.len()), PackedFields::default());
+    for ((name, value), is_kept) in all.lines().zip(is_kept) {
+        if is_kept {
+            kept.push(name, value);
+        } else if !name.eq_ignore_ascii_case("age") {
+            unshared.push(name, value);
+        }
+    }
+    (kept, unshared)
+}

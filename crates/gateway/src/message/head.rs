@@ -1,0 +1,232 @@
+//! A request's head as both protocols present it, borrowed and owned.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use caching::invalidation::Target;
+use caching::{FieldLine, authority};
+
+use crate::message::fields::PackedFields;
+use crate::trace::Record;
+
+/// The URI scheme of the target, by the connection or a trusted proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+/// Protocol version of a client's message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http10,
+    Http11,
+    Http2,
+}
+
+impl Version {
+    /// The version of an origin's message.
+    pub(crate) fn received(version: http::Version) -> Self {
+        match version {
+            http::Version::HTTP_10 => Self::Http10,
+            http::Version::HTTP_2 => Self::Http2,
+            _ => Self::Http11,
+        }
+    }
+
+    /// As in `Via` (RFC 9110 section 7.6.3).
+    pub(crate) fn received_protocol(self) -> &'static str {
+        match self {
+            Self::Http10 => "1.0",
+            Self::Http11 => "1.1",
+            Self::Http2 => "2.0",
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2.0",
+        }
+    }
+}
+
+/// A client connection, as long as it lives.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientEnd {
+    pub(crate) peer: Peer,
+    pub(crate) tls: Option<Arc<TlsSession>>,
+}
+
+/// What was agreed on in a handshake. Shared by the requests of a connection, which only refer to it.
+#[derive(Debug)]
+pub(crate) struct TlsSession {
+    /// `TLSv1.2`, `TLSv1.3`.
+    pub(crate) version: &'static str,
+    /// The server name that the client asked for (RFC 6066 section 3).
+    pub(crate) server_name: Option<Box<str>>,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// The client's address, from the PROXY protocol where that is spoken.
+    pub(crate) address: SocketAddr,
+    /// Whether its forwarding fields are believed.
+    pub(crate) trust: Trust,
+    /// Scheme of the connection itself.
+    pub(crate) scheme: Scheme,
+}
+
+impl Peer {
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address.ip().to_canonical()
+    }
+}
+
+/// Whether a peer's `X-Forwarded-*` and `Forwarded` fields are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    Untrusted,
+    Trusted,
+}
+
+/// A request head, borrowed from the connection's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestHead<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: &'a str,
+    /// Starts with `/`, or is `*` (only OPTIONS).
+    pub(crate) path_and_query: &'a str,
+    pub(crate) version: Version,
+    pub(crate) fields: &'a [FieldLine<'a>],
+    /// Whether `Connection` names any of them.
+    pub(crate) nominations: Nominations,
+    /// What the origin gets of them, where they have been read ([`crate::transform::reading`]).
+    pub(crate) sent: Option<&'a [FieldLine<'a>]>,
+    /// Field lines that are part of the cache key.
+    pub(crate) keyed: &'a [u8],
+    pub(crate) content: Content,
+    pub(crate) upgrade: Option<&'a str>,
+    pub(crate) peer: Peer,
+    /// Where decisions are noted, if anybody wants to know.
+    pub(crate) record: Option<&'a Arc<Record>>,
+    pub(crate) tls: Option<&'a Arc<TlsSession>>,
+}
+
+impl<'a> RequestHead<'a> {
+    pub(crate) fn into_owned(self) -> OwnedRequest {
+        OwnedRequest {
+            method: self.method.to_owned(),
+            scheme: self.scheme,
+            authority: authority::normalised(self.scheme.as_str(), self.authority),
+            path_and_query: self.path_and_query.to_owned(),
+            version: self.version,
+            fields: PackedFields::from_lines(self.fields.iter().copied()),
+            nominations: self.nominations,
+            keyed: self.keyed.to_owned(),
+            content: self.content,
+            upgrade: self.upgrade.map(str::to_owned),
+            peer: self.peer,
+            record: self.record.cloned(),
+            tls: self.tls.cloned(),
+        }
+    }
+}
+
+/// Whether `Connection` of a request names fields that end here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nominations {
+    None,
+    Some,
+}
+
+/// Whether a request carries content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    None,
+    Length(u64),
+    Unknown,
+}
+
+/// A request head that outlives its connection's buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedRequest {
+    pub(crate) method: String,
+    pub(crate) scheme: Scheme,
+    /// Normalised, as it is in the cache key.
+    pub(crate) authority: String,
+    pub(crate) path_and_query: String,
+    pub(crate) version: Version,
+    pub(crate) fields: PackedFields,
+    pub(crate) nominations: Nominations,
+    /// Field lines that are part of the cache key.
+    pub(crate) keyed: Vec<u8>,
+    pub(crate) content: Content,
+    pub(crate) upgrade: Option<String>,
+    pub(crate) peer: Peer,
+    pub(crate) record: Option<Arc<Record>>,
+    pub(crate) tls: Option<Arc<TlsSession>>,
+}
+
+impl OwnedRequest {
+    /// The borrowed form; `lines` are those of [`Self::fields`].
+    pub(crate) fn borrow<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> RequestHead<'a> {
+        RequestHead {
+            method: &self.method,
+            scheme: self.scheme,
+            authority: &self.authority,
+            path_and_query: &self.path_and_query,
+            version: self.version,
+            fields: lines,
+            nominations: self.nominations,
+            sent: None,
+            keyed: &self.keyed,
+            content: self.content,
+            upgrade: self.upgrade.as_deref(),
+            peer: self.peer,
+            record: self.record.as_ref(),
+            tls: self.tls.as_ref(),
+        }
+    }
+
+    pub(crate) fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+
+    /// The target URI of a self.
+    pub(crate) fn target(&self) -> Target<'_> {
+        let (path, query) = match self.path_and_query.split_once('?') {
+            Some((path, query)) => (path, Some(query.as_bytes())),
+            None => (self.path_and_query.as_str(), None),
+        };
+        Target {
+            scheme: self.scheme.as_str().as_bytes(),
+            authority: self.authority.as_bytes(),
+            path: path.as_bytes(),
+            query,
+        }
+    }
+
+    /// Whether trailers of the response can be used.
+    //= RFC 9110 section 10.1.4: TE: trailers
+    pub(crate) fn accepts_trailers(&self) -> bool {
+        let has_trailers = |value: &[u8]| {
+            value
+                .split(|byte| *byte == b',')
+                .any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+        };
+        self.fields.values("te").any(has_trailers)
+    }
+}

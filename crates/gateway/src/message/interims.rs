@@ -1,0 +1,71 @@
+//! Interim (1xx) responses on their way to a client, before the final one.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use parking_lot::Mutex;
+
+use crate::message::reply::Reply;
+use crate::upstream::Interim;
+
+/// Interim responses that wait for a slow client; more are dropped, because they are only hints.
+const INTERIMS_MAX: usize = 16;
+
+/// Interim responses between a forward and the connection of the request that waits for it. One task puts them in and
+/// takes them out, so that nobody has to be woken.
+#[derive(Default)]
+pub(crate) struct Interims(Mutex<VecDeque<Arc<Interim>>>);
+
+impl Interims {
+    /// From inside of the future that brings the reply.
+    pub(crate) fn push(&self, interim: Arc<Interim>) {
+        let mut waiting = self.0.lock();
+        if waiting.len() < INTERIMS_MAX {
+            waiting.push_back(interim);
+        }
+    }
+
+    fn take(&self) -> Option<Arc<Interim>> {
+        self.0.lock().pop_front()
+    }
+}
+
+/// A reply on its way, and the interim responses before it.
+pub(crate) struct Awaited<'a, F> {
+    reply: Pin<&'a mut F>,
+    interims: &'a Interims,
+    arrived: Option<Box<Reply>>,
+}
+
+/// What a request gets next.
+pub(crate) enum Coming {
+    Interim(Arc<Interim>),
+    /// The last.
+    Reply(Box<Reply>),
+}
+
+impl<'a, F: Future<Output = Reply>> Awaited<'a, F> {
+    pub(crate) fn new(reply: Pin<&'a mut F>, interims: &'a Interims) -> Self {
+        Self { reply, interims, arrived: None }
+    }
+
+    /// Interim responses that arrive together with the final one go before it. May be dropped, and called again.
+    pub(crate) async fn next(&mut self) -> Coming {
+        poll_fn(|context| {
+            if self.arrived.is_none()
+                && let Poll::Ready(reply) = self.reply.as_mut().poll(context)
+            {
+                self.arrived = Some(Box::new(reply));
+            }
+            let coming = match self.interims.take() {
+                Some(interim) => Some(Coming::Interim(interim)),
+                None => self.arrived.take().map(Coming::Reply),
+            };
+            coming.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}

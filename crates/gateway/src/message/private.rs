@@ -1,0 +1,80 @@
+//! Replies that are for one client alone: a response of the origin that is not shared, or the failure to get one.
+
+use std::sync::Arc;
+
+use caching::{CacheStatus, FwdReason, Outcome};
+use telemetry::CacheResult;
+
+use crate::clock::now;
+use crate::message::fields::PackedFields;
+use crate::message::head::Version;
+use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
+use crate::message::respond::{self, Problem};
+use crate::plan::{PassReason, Plan, Way};
+use crate::reason::Reason;
+use crate::transform;
+use crate::upstream::{BodyFraming, OriginResponse};
+use crate::worker::Worker;
+
+/// A reply without a response of the origin.
+pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: PassReason) -> Reply {
+    let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
+    reply.cache_status.outcome =
+        Outcome::Forwarded { reason: reason.fwd, status: None, stored: false, collapsed: false };
+    reply
+}
+
+/// Hands an origin's response to the client that asked for it.
+//= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
+pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: PassReason) -> Reply {
+    let (site, server_name) = (&plan.site.config, &plan.live.config.server_name);
+    //= RFC 9110 section 9.3.2: HEAD says what GET would
+    let declared =
+        if plan.request.is_head() { response.fields.value("content-length").and_then(number) } else { None };
+    let (fields, received) = (std::mem::take(&mut response.fields), Version::received(response.version));
+    let fields = transform::response_fields(fields, site, received, server_name, now);
+    let status = response.status.as_u16();
+    let was_looked_up = match plan.way {
+        Way::Pass { .. } => reason.detail == Reason::KnownUncacheable.into(),
+        Way::Fetch(_) => true,
+        Way::Query => reason.fwd != FwdReason::Bypass,
+    };
+    let result = if was_looked_up { CacheResult::Miss } else { CacheResult::Bypass };
+    let outcome =
+        Outcome::Forwarded { reason: reason.fwd, status: Some(status), stored: false, collapsed: false };
+    let phrase = response.reason.take();
+    let (length, body) = content(response, declared, plan);
+    let detail = Some(reason.detail.as_str()).filter(|detail| *detail != reason.fwd.as_str());
+    Reply {
+        status,
+        head: ReplyHead::Own { reason: phrase, fields },
+        extra: PackedFields::default(),
+        length,
+        body,
+        age_s: None,
+        cache_status: CacheStatus { outcome, ttl_s: None, key: None, detail },
+        x_cache: x_cache(site, result),
+        account: Account { site: Some(Arc::clone(&plan.site)), result, started: plan.started },
+    }
+}
+
+fn content(mut response: Box<OriginResponse>, declared: Option<u64>, plan: &Plan) -> (Length, Body) {
+    if let Some(upgraded) = response.upgraded.take() {
+        return (Length::None, Body::Tunnel(Box::new(upgraded)));
+    }
+    if has_no_content(response.status.as_u16()) {
+        return (Length::None, Body::Empty);
+    }
+    if plan.request.is_head() {
+        return (declared.map_or(Length::Unknown, Length::Known), Body::Empty);
+    }
+    match response.body.framing() {
+        BodyFraming::Length(bytes) => (Length::Known(bytes), Body::Origin(response)),
+        BodyFraming::None => (Length::Known(0), Body::Empty),
+        BodyFraming::Chunked | BodyFraming::CloseDelimited => (Length::Unknown, Body::Origin(response)),
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}

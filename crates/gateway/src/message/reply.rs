@@ -1,0 +1,383 @@
+//! A response on its way to a client, before it takes the form of a protocol.
+//!
+//! Heads are written straight from the stored response into a [`HeadSink`]; no header map is built on a hit.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::partial::is_of_one_message;
+use caching::{CacheName, CacheStatus};
+use http::HeaderMap;
+use store::Budget;
+use store::Slice;
+use telemetry::CacheResult;
+
+use crate::cache::inflight::ahead::read_ahead;
+use crate::cache::inflight::fill::{Aborted, FillReader};
+use crate::cache::inflight::fill_ranges::FillRanges;
+use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
+use crate::config::{Site, XCache};
+use crate::message::fields::{Fields, PackedFields};
+use crate::message::piece::PieceMax;
+use crate::route::LiveSite;
+use crate::server::readers::HeldBody;
+use crate::upstream::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
+
+/// A response, its body still to be read.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: ReplyHead,
+    /// Fields beside those of the head: `Content-Range`, `Content-Type` of a multipart, ...
+    pub(crate) extra: PackedFields,
+    pub(crate) length: Length,
+    pub(crate) body: Body,
+    pub(crate) age_s: Option<u64>,
+    pub(crate) cache_status: CacheStatus<'static>,
+    pub(crate) x_cache: Option<&'static str>,
+    pub(crate) account: Account,
+}
+
+/// Where the fields of a response come from.
+pub(crate) enum ReplyHead {
+    /// A stored response, all fields.
+    Whole(Arc<StoredHead>),
+    /// A stored response, the fields that a 304 carries.
+    NotModified(Arc<StoredHead>),
+    /// A stored response, all fields but those that describe the whole content, for 206.
+    Range(Arc<StoredHead>),
+    /// The same for 206 as multipart.
+    Ranges(Arc<StoredHead>),
+    /// Fields made for this response, with its reason phrase.
+    Own { reason: Option<Bytes>, fields: PackedFields },
+}
+
+/// What is known of the length of a body before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// `Content-Length`.
+    Known(u64),
+    /// Ends when it ends.
+    Unknown,
+    /// The status has no body at all (204, 304).
+    None,
+}
+
+/// The body of a response.
+pub(crate) enum Body {
+    Empty,
+    /// One stored body inside its record, or a part of it.
+    Inline {
+        hit: Hit,
+        start: usize,
+        end: usize,
+    },
+    /// Parts that are all there.
+    Pieces(VecDeque<Slice>),
+    Fill(FillReader),
+    /// Several ranges of a body on its way.
+    FillRanges(Box<FillRanges>),
+    /// Held parts and missing ones in turn.
+    Assembled(Box<dyn BodySource>),
+    /// What is left of a response whose head was taken.
+    Origin(Box<OriginResponse>),
+    /// The same, read ahead of a client that does not keep up.
+    Ahead(FillReader),
+    /// 101: the connection becomes a tunnel.
+    Tunnel(Box<UpgradeHandle>),
+}
+
+/// Bytes that come from several places, in order.
+pub(crate) trait BodySource: Send {
+    /// The next bytes; `None` at the end. May be given up and called again.
+    fn data(&mut self, piece_max: PieceMax) -> NextData<'_>;
+}
+
+/// See [`BodySource::data`].
+pub(crate) type NextData<'a> = Pin<Box<dyn Future<Output = Result<Option<Slice>, BrokenBody>> + Send + 'a>>;
+
+/// A missing part could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the rest of a stored response could not be fetched")]
+pub(crate) struct RestFailed;
+
+/// The body broke off; the client must see it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BrokenBody {
+    #[error(transparent)]
+    Fill(#[from] Aborted),
+    #[error(transparent)]
+    Rest(#[from] RestFailed),
+    #[error(transparent)]
+    Origin(#[from] OriginError),
+    #[error("stored bytes can't be read")]
+    Unreadable(#[source] io::Error),
+}
+
+impl Body {
+    /// Bytes that are in memory and small, if that's what this body is.
+    pub(crate) fn at_hand(&self) -> Option<&[u8]> {
+        match self {
+            Self::Empty => Some(&[]),
+            Self::Inline { hit, start, end } => match &hit.body {
+                StoredBody::Inline(data) => data.get(*start..*end),
+                StoredBody::Segments(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The same, to keep, if they are inside a record.
+    pub(crate) fn inline(&self) -> Option<Bytes> {
+        match self {
+            Self::Inline { hit, start, end } => inline_slice(hit, *start, *end),
+            _ => None,
+        }
+    }
+
+    /// Bytes inside a record, which stays counted as long as they are there.
+    fn take_inline(&mut self) -> Option<Bytes> {
+        let Self::Inline { hit, start, end } = std::mem::replace(self, Self::Empty) else { return None };
+        let data = inline_slice(&hit, start, end)?;
+        Some(Bytes::from_owner(OfRecord { data, _hit: hit }))
+    }
+
+    /// Whether bytes come from the origin for this client alone, so that a client that leaves ends them.
+    pub(crate) fn is_private(&self) -> bool {
+        matches!(self, Self::Origin(_) | Self::Ahead(_))
+    }
+
+    /// What a client that does not read on keeps in memory, where that may be much.
+    pub(crate) fn held(&self) -> Option<HeldBody> {
+        match self {
+            Self::Pieces(pieces) => {
+                let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+                pieces.back().map(|last| HeldBody::Segments { last: last.clone(), bytes })
+            }
+            Self::Fill(reader) | Self::Ahead(reader) => Some(HeldBody::Fill(Arc::clone(reader.fill()))),
+            Self::Empty
+            | Self::Inline { .. }
+            | Self::FillRanges(_)
+            | Self::Assembled(_)
+            | Self::Origin(_)
+            | Self::Tunnel(_) => None,
+        }
+    }
+
+    /// The client has not taken yet what came last. The origin need not wait for it.
+    pub(crate) fn wait_for_client(&mut self, memory: &Arc<Budget>) {
+        let Self::Origin(response) = self else { return };
+        if response.body.is_over() {
+            return;
+        }
+        if let Self::Origin(response) = std::mem::replace(self, Self::Empty)
+            && let Some(reader) = read_ahead(response.body, memory)
+        {
+            *self = Self::Ahead(reader);
+        }
+    }
+
+    /// The next piece of data, in place; `None` at the end, which only a complete body reaches.
+    ///
+    /// # Errors
+    /// When the body breaks off.
+    pub(crate) async fn bytes(
+        &mut self,
+        trailers: &mut Option<HeaderMap>,
+    ) -> Result<Option<Bytes>, BrokenBody> {
+        let data = self.data(trailers, PieceMax::COPIED).await?;
+        data.map(Slice::into_bytes).transpose().map_err(BrokenBody::Unreadable)
+    }
+
+    /// The next piece of data, wherever it is; `None` at the end, which only a complete body reaches.
+    ///
+    /// # Errors
+    /// When the body breaks off.
+    pub(crate) async fn data(
+        &mut self,
+        trailers: &mut Option<HeaderMap>,
+        piece_max: PieceMax,
+    ) -> Result<Option<Slice>, BrokenBody> {
+        match self {
+            Self::Empty | Self::Tunnel(_) => Ok(None),
+            Self::Inline { .. } => Ok(self.take_inline().map(Slice::from)),
+            Self::Pieces(pieces) => Ok(next_of(pieces, piece_max)),
+            Self::Fill(reader) | Self::Ahead(reader) => match reader.chunk(piece_max).await? {
+                Some(data) => Ok(Some(data)),
+                None => {
+                    *trailers = reader.trailers().map(|trailers| HeaderMap::clone(&trailers));
+                    Ok(None)
+                }
+            },
+            Self::FillRanges(ranges) => Ok(ranges.data(piece_max).await?),
+            Self::Assembled(source) => source.data(piece_max).await,
+            Self::Origin(response) => Ok(origin_data(&mut response.body, trailers).await?.map(Slice::from)),
+        }
+    }
+}
+
+/// Keeps a record counted behind bytes of it.
+struct OfRecord {
+    data: Bytes,
+    _hit: Hit,
+}
+
+impl AsRef<[u8]> for OfRecord {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+fn inline_slice(hit: &Hit, start: usize, end: usize) -> Option<Bytes> {
+    match &hit.body {
+        StoredBody::Inline(data) if start < end => Some(data.slice(start..end)),
+        _ => None,
+    }
+}
+
+fn next_of(pieces: &mut VecDeque<Slice>, piece_max: PieceMax) -> Option<Slice> {
+    let first = pieces.front_mut()?;
+    let bytes = piece_max.bytes(first);
+    if bytes == first.len() { pieces.pop_front() } else { Some(first.split_to(bytes)) }
+}
+
+async fn origin_data(
+    body: &mut OriginBody,
+    trailers: &mut Option<HeaderMap>,
+) -> Result<Option<Bytes>, BrokenBody> {
+    while let Some(frame) = body.frame().await {
+        match frame? {
+            BodyFrame::Data(data) => return Ok(Some(data)),
+            BodyFrame::Trailers(map) => *trailers = Some(map),
+        }
+    }
+    Ok(None)
+}
+
+/// Receives a head in the order in which it is sent.
+pub(crate) trait HeadSink {
+    fn status(&mut self, status: u16, reason: Option<&[u8]>);
+    fn field(&mut self, name: &str, value: &[u8]);
+    fn number(&mut self, name: &'static str, value: u64) {
+        self.field(name, itoa::Buffer::new().format(value).as_bytes());
+    }
+    fn cache_status(&mut self, status: &CacheStatus<'_>, cache: &CacheName);
+
+    fn fields(&mut self, fields: Fields<'_>) {
+        fields.lines().for_each(|(name, value)| self.field(name, value));
+    }
+
+    /// Those of the fields that a 304 repeats.
+    fn fields_of_304(&mut self, fields: Fields<'_>) {
+        fields.lines_of_304().for_each(|(name, value)| self.field(name, value));
+    }
+}
+
+impl Reply {
+    /// How many lines of a stored or an own head there are at most.
+    pub(crate) fn lines_max(&self) -> usize {
+        let head = match &self.head {
+            ReplyHead::Whole(stored)
+            | ReplyHead::NotModified(stored)
+            | ReplyHead::Range(stored)
+            | ReplyHead::Ranges(stored) => stored.fields.view(),
+            ReplyHead::Own { fields, .. } => fields.view(),
+        };
+        head.len() + self.extra.len()
+    }
+
+    /// Writes status and fields, all but those of the connection and the framing.
+    pub(crate) fn write_head(&self, sink: &mut impl HeadSink, cache: &CacheName) {
+        match &self.head {
+            ReplyHead::Whole(stored) => {
+                sink.status(self.status, reason_of(stored, self.status));
+                sink.fields(stored.fields.view());
+            }
+            ReplyHead::NotModified(stored) => {
+                sink.status(self.status, None);
+                sink.fields_of_304(stored.fields.view());
+            }
+            ReplyHead::Range(stored) => {
+                sink.status(self.status, None);
+                write_selected(sink, stored, |name| !is_of_one_message(name));
+            }
+            ReplyHead::Ranges(stored) => {
+                let is_kept =
+                    |name: &str| !is_of_one_message(name) && !name.eq_ignore_ascii_case("content-type");
+                sink.status(self.status, None);
+                write_selected(sink, stored, is_kept);
+            }
+            ReplyHead::Own { reason, fields } => {
+                sink.status(self.status, reason.as_deref());
+                sink.fields(fields.view());
+            }
+        }
+        sink.fields(self.extra.view());
+        self.write_cache_fields(sink, cache);
+    }
+
+    fn write_cache_fields(&self, sink: &mut impl HeadSink, cache: &CacheName) {
+        if let Some(age_s) = self.age_s {
+            sink.number("age", age_s);
+        }
+        sink.cache_status(&self.cache_status, cache);
+        if let Some(x_cache) = self.x_cache {
+            sink.field("x-cache", x_cache.as_bytes());
+        }
+    }
+}
+
+/// The stored reason phrase belongs to the stored status only.
+//= RFC 9112 section 4: the reason phrase means nothing
+fn reason_of(stored: &StoredHead, status: u16) -> Option<&[u8]> {
+    stored.reason().filter(|_| stored.facts.status == status)
+}
+
+fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl Fn(&str) -> bool) {
+    stored.fields.lines().filter(|(name, _)| belongs(name)).for_each(|(name, value)| sink.field(name, value));
+}
+
+/// What the access log and the metrics say about an exchange.
+#[derive(Clone)]
+pub(crate) struct Account {
+    pub(crate) site: Option<Arc<LiveSite>>,
+    pub(crate) result: CacheResult,
+    pub(crate) started: tokio::time::Instant,
+}
+
+/// Names of responses without content (RFC 9110 section 6.4.1).
+//= RFC 9110 section 15.4.5: a 304 ends with its header section
+pub(crate) fn has_no_content(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
+}
+
+impl BrokenBody {
+    /// For metrics: a stable kebab-case word.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Fill(_) => "fill-aborted",
+            Self::Rest(_) => "rest-failed",
+            Self::Unreadable(_) => "store-unreadable",
+            Self::Origin(error) => error.reason(),
+        }
+    }
+}
+
+/// The value of `X-Cache`, where the site wants it.
+pub(crate) fn x_cache(site: &Site, result: CacheResult) -> Option<&'static str> {
+    if site.x_cache == XCache::Off {
+        return None;
+    }
+    Some(match result {
+        CacheResult::Hit => "HIT",
+        CacheResult::Stale => "STALE",
+        CacheResult::Revalidated => "REVALIDATED",
+        CacheResult::Collapsed => "COLLAPSED",
+        CacheResult::Miss => "MISS",
+        CacheResult::Bypass => "BYPASS",
+        CacheResult::Local | CacheResult::Error => "ERROR",
+    })
+}

@@ -1,0 +1,127 @@
+//! Every response that the gateway invents: one place for statuses, reasons and what bodies reveal.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::{CacheStatus, Outcome};
+use telemetry::CacheResult;
+use tokio::time::Instant;
+
+use crate::cache::record::stored::Hit;
+use crate::config::ErrorExposure;
+use crate::failure;
+use crate::message::fields::PackedFields;
+use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
+use crate::reason::Reason;
+use crate::route::LiveSite;
+use crate::upstream::OriginError;
+use crate::worker::Worker;
+
+/// What went wrong, as far as the client's status goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) status: u16,
+    /// For logs, metrics and `Cache-Status`: a stable kebab-case word.
+    pub(crate) reason: &'static str,
+    /// One line for people; shown to clients only where the site says so.
+    pub(crate) text: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: u16, reason: &'static str, text: impl Into<String>) -> Self {
+        Self { status, reason, text: text.into() }
+    }
+
+    /// No site is configured for the request.
+    pub(crate) fn no_site(authority: &str) -> Self {
+        Self::new(421, "no-site", format!("no site serves {authority:?}"))
+    }
+
+    /// RFC 9111 section 5.2.1.7.
+    //= RFC 9111 section 5.2.1.7: only-if-cached
+    pub(crate) fn only_if_cached() -> Self {
+        Self::new(504, "only-if-cached", "the request wants a stored response, and none can be used")
+    }
+
+    /// The forward that a request waited for ended in this server error, whose response is for somebody else.
+    pub(crate) fn shared(status: u16) -> Self {
+        let text = format!("the origin answered {status} to the request that this one waited for");
+        Self::new(status, Reason::CollapseFailed.as_str(), text)
+    }
+
+    /// The request comes back again and again: an origin server is this gateway, or forwards to it.
+    pub(crate) fn circle() -> Self {
+        let text = "the request goes in circles: CDN-Loop or Via names this gateway";
+        Self::new(508, "proxy-loop-detected", text)
+    }
+
+    /// The request is not to go further. OPTIONS is answered for the gateway itself, which has nothing to tell of the
+    /// resource; TRACE would show to scripts what browsers hide from them.
+    //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
+    pub(crate) fn not_forwarded(method: &str) -> Self {
+        let status = if method == "OPTIONS" { 200 } else { 501 };
+        Self::new(status, "max-forwards", "Max-Forwards forbids to forward the request")
+    }
+
+    /// The origin gave no response, and what is stored must not be used.
+    //= RFC 9111 section 5.2.2.2: the error is a 504
+    pub(crate) fn origin(error: &OriginError, stored: Option<&Hit>) -> Self {
+        let is_forbidden = stored.is_some_and(|hit| hit.head.facts.must_revalidate);
+        let status = if is_forbidden && error.is_unreachable() { 504 } else { failure::status_of(error) };
+        Self::new(status, error.reason(), error.to_string())
+    }
+
+    /// The body of the response: nothing but the cause, and that only where it may be shown.
+    pub(crate) fn body(&self, exposure: ErrorExposure) -> Bytes {
+        let phrase = match http1::reason_phrase(self.status) {
+            "" => "error",
+            phrase => phrase,
+        };
+        match exposure {
+            ErrorExposure::Hide => Bytes::from(format!("{} {phrase}\n", self.status)),
+            ErrorExposure::Expose => {
+                Bytes::from(format!("{} {phrase}\n{}: {}\n", self.status, self.reason, self.text))
+            }
+        }
+    }
+
+    pub(crate) fn fields(&self, date: &[u8]) -> PackedFields {
+        let mut fields = PackedFields::with_capacity(4);
+        fields.push("date", date);
+        fields.push("content-type", b"text/plain; charset=utf-8");
+        fields.push("cache-control", b"no-store");
+        if self.status == 503 {
+            fields.push("retry-after", b"1");
+        }
+        fields
+    }
+}
+
+/// A reply that tells a client what went wrong.
+pub(crate) fn reply(
+    problem: &Problem,
+    site: Option<&Arc<LiveSite>>,
+    started: Instant,
+    worker: &Worker,
+) -> Reply {
+    let exposure = site.map_or(ErrorExposure::Hide, |site| site.config.expose_errors);
+    let body = problem.body(exposure);
+    let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
+    Reply {
+        status: problem.status,
+        head: ReplyHead::Own { reason: None, fields: problem.fields(&worker.date()) },
+        extra: PackedFields::default(),
+        length: Length::Known(body.len() as u64),
+        body: Body::Pieces(VecDeque::from([body.into()])),
+        age_s: None,
+        cache_status: CacheStatus {
+            outcome: Outcome::Generated,
+            ttl_s: None,
+            key: None,
+            detail: Some(problem.reason),
+        },
+        x_cache: site.and_then(|site| x_cache(&site.config, result)),
+        account: Account { site: site.cloned(), result, started },
+    }
+}

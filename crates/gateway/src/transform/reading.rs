@@ -1,0 +1,338 @@
+//! One reading of a request: what the origin is sent.
+//!
+//! The cache key, the values of nominated fields (`Vary`) and what is said of the client's credentials come from the same
+//! reading. So what the origin sees and the key lacks does not change an answer that others get, and a field that was
+//! taken out on the way is one that was not sent.
+//!
+//! | field | from a trusted peer | from anybody else |
+//! |---|---|---|
+//! | named in `Connection`, connection-specific, `Proxy`, `Proxy-Authorization` | taken out | taken out |
+//! | with `_` or the like in its name | taken out, unless the site forwards them | likewise |
+//! | the client's address | forwarded | taken out |
+//! | scheme, host, port, `Forwarded` | read, and written anew ([`crate::transform::way`]) | taken out, and written |
+//! | other `X-Forwarded-*` | forwarded, and part of the key | taken out |
+//! | replaces method, host or target | as the rule says, where the answer may be stored | likewise |
+//! | listed in `request_fields_keyed` | forwarded, and part of the key | likewise |
+//! | any other | forwarded | forwarded |
+//!
+//! Most requests have nothing of all that, and most stored responses nominate nothing that it would make a difference to:
+//! a hit looks at the lines as they came.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use caching::unkeyed::{self, FieldClass, class_of};
+use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
+use http::header::HeaderName;
+
+use crate::active::Live;
+use crate::cache::record::stored::Primary;
+use crate::config::{CacheRule, Config, OverrideFields, Site, UnderscoreFields};
+use crate::message::fields::PackedFields;
+use crate::message::head::{Nominations, OwnedRequest, RequestHead, Trust};
+use crate::route::{LiveSite, RuleIndex};
+use crate::transform::loops;
+use crate::transform::way::{self, Told};
+
+/// A request as it goes inbound.
+pub(crate) struct Inbound {
+    client: OwnedRequest,
+    live: Arc<Live>,
+    site: Arc<LiveSite>,
+    rule: RuleIndex,
+    sent: OnceLock<PackedFields>,
+}
+
+/// What a request is read by.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) rule: &'a CacheRule,
+}
+
+impl Deref for Inbound {
+    type Target = OwnedRequest;
+
+    /// As the client sent it.
+    fn deref(&self) -> &OwnedRequest {
+        &self.client
+    }
+}
+
+impl Inbound {
+    pub(crate) fn new(
+        request: &RequestHead<'_>,
+        live: &Arc<Live>,
+        site: &Arc<LiveSite>,
+        rule: RuleIndex,
+    ) -> Self {
+        Self {
+            client: request.into_owned(),
+            live: Arc::clone(live),
+            site: Arc::clone(site),
+            rule,
+            sent: OnceLock::new(),
+        }
+    }
+
+    /// The field lines that the origin gets, before anything is left out or added to ask for less or more.
+    pub(crate) fn sent(&self) -> &PackedFields {
+        self.sent.get_or_init(|| self.read())
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn to_sent(&self) -> PackedFields {
+        self.sent.get().cloned().unwrap_or_else(|| self.read())
+    }
+
+    /// The configuration with which the exchange began.
+    pub(crate) fn config(&self) -> &Config {
+        &self.live.config
+    }
+
+    pub(crate) fn rule(&self) -> &CacheRule {
+        self.site.rule_at(self.rule)
+    }
+
+    /// Whether fields that replace method, host or target reach the origin though the key does not have them.
+    pub(crate) fn has_unkeyed_overrides(&self) -> bool {
+        self.with_fates(|fates, lines| {
+            let is_unkeyed =
+                |name: &str| class_of(name) == FieldClass::Override && fates.of(name) == Fate::Sent;
+            lines.iter().any(|(name, _)| is_unkeyed(name))
+        })
+    }
+
+    fn read(&self) -> PackedFields {
+        self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config.server_name))
+    }
+
+    fn with_fates<T>(&self, judge: impl FnOnce(&Fates<'_>, &[FieldLine<'_>]) -> T) -> T {
+        let lines = self.client.fields.to_lines();
+        let request = self.client.borrow(&lines);
+        let terms = Terms { site: &self.site.config, rule: self.site.rule_at(self.rule) };
+        judge(&Fates::new(&request, MethodClass::parse(request.method), terms), &lines)
+    }
+}
+
+/// Whether a look-up has to read the request first: its lines differ from what is sent in what this record's `Vary`
+/// nominates.
+pub(crate) fn differs_for(record: &Primary, request: &RequestHead<'_>, site: &Site) -> bool {
+    let differs = || request.nominations == Nominations::Some || selects_fields(site);
+    record.variants().iter().any(|variant| {
+        variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())
+    })
+}
+
+/// Whether the site says which fields are forwarded.
+fn selects_fields(site: &Site) -> bool {
+    !site.request_fields_hidden.is_empty() || !site.request_fields_forwarded.is_empty()
+}
+
+/// The facts of a request, its credentials as the origin sees them.
+pub(crate) fn facts(request: &RequestHead<'_>, site: &Site) -> RequestFacts {
+    let facts = RequestFacts::parse(request.method, request.fields);
+    if !selects_fields(site) {
+        return facts;
+    }
+    let has = |is_such: fn(&str) -> bool| {
+        request.fields.iter().any(|(name, _)| is_such(name) && is_forwarded_by(site, name))
+    };
+    RequestFacts {
+        has_authorization: has(|name| name.eq_ignore_ascii_case("authorization")),
+        has_credentials: has(sharing::is_credential),
+        ..facts
+    }
+}
+
+/// The same, with the credentials that only the operator knows as such.
+pub(crate) fn with_credentials(
+    facts: RequestFacts,
+    request: &RequestHead<'_>,
+    terms: Terms<'_>,
+) -> RequestFacts {
+    let Terms { site, rule } = terms;
+    if !selects_fields(site) || rule.caching.credential_fields.is_empty() {
+        return facts.with_credentials_of(request.fields, &rule.caching);
+    }
+    let lines = request.fields.iter().copied();
+    let seen: Vec<FieldLine<'_>> = lines.filter(|(name, _)| is_forwarded_by(site, name)).collect();
+    facts.with_credentials_of(&seen, &rule.caching)
+}
+
+/// The field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
+pub(crate) fn keyed_fields(request: &RequestHead<'_>, method: MethodClass, terms: Terms<'_>) -> Vec<u8> {
+    let mut keyed = Vec::new();
+    let may_have_any = request.peer.trust == Trust::Trusted
+        || terms.rule.override_fields == OverrideFields::Key
+        || !terms.site.request_fields_keyed.is_empty();
+    if !may_have_any {
+        return keyed;
+    }
+    let told = Told::read(request.peer.trust, request.fields);
+    told.each_unkeyed(request, |name, value| write_keyed(name, value, &mut keyed));
+    let fates = Fates::new(request, method, terms);
+    for (name, value) in request.fields {
+        if fates.of(name) == Fate::Keyed {
+            write_keyed(name, value, &mut keyed);
+        }
+    }
+    keyed
+}
+
+/// With its lengths, so that no line can pretend to be two.
+fn write_keyed(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    for length in [name.len(), value.len()] {
+        out.extend_from_slice(&(length as u64).to_be_bytes());
+    }
+    let start = out.len();
+    out.extend_from_slice(name.as_bytes());
+    out[start..].make_ascii_lowercase();
+    out.extend_from_slice(value);
+}
+
+/// The lines that [`keyed_fields`] wrote.
+pub(crate) fn keyed_lines(keyed: &[u8]) -> Vec<(String, &[u8])> {
+    let mut rest = keyed;
+    std::iter::from_fn(|| take_keyed(&mut rest)).collect()
+}
+
+fn take_keyed<'a>(rest: &mut &'a [u8]) -> Option<(String, &'a [u8])> {
+    let (name_bytes, after) = rest.split_first_chunk()?;
+    let (value_bytes, after) = after.split_first_chunk()?;
+    let length = |bytes: &[u8; 8]| usize::try_from(u64::from_be_bytes(*bytes)).ok();
+    let (name, after) = after.split_at_checked(length(name_bytes)?)?;
+    let (value, after) = after.split_at_checked(length(value_bytes)?)?;
+    *rest = after;
+    Some((String::from_utf8_lossy(name).into_owned(), value))
+}
+
+/// What becomes of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It ends here.
+    Dropped,
+    /// It is forwarded, and part of the key.
+    Keyed,
+    /// It is forwarded.
+    Sent,
+}
+
+struct Fates<'a> {
+    request: &'a RequestHead<'a>,
+    method: MethodClass,
+    terms: Terms<'a>,
+    hop_by_hop: HopByHop<'a>,
+}
+
+impl<'a> Fates<'a> {
+    fn new(request: &'a RequestHead<'a>, method: MethodClass, terms: Terms<'a>) -> Self {
+        Self { request, method, terms, hop_by_hop: HopByHop::of(request.fields) }
+    }
+
+    /// The end-to-end fields that are forwarded, with those that the gateway writes.
+    fn sent_fields(&self, lines: &[FieldLine<'_>], server_name: &str) -> PackedFields {
+        let mut out = PackedFields::with_capacity(lines.len() + 8);
+        for (name, value) in lines.iter().filter(|(name, _)| self.of(name) != Fate::Dropped) {
+            out.push_lowercase(name, value);
+        }
+        if let MaxForwards::Forward(left) = MaxForwards::parse(self.request.method, lines) {
+            out.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
+        }
+        describe_the_way(self.request, server_name, &mut out);
+        out
+    }
+
+    fn of(&self, name: &str) -> Fate {
+        let Terms { site, .. } = self.terms;
+        let is_hidden = is_listed(&site.request_fields_hidden, name) || is_written_later(name);
+        if is_hidden
+            || hop_by_hop::is_for_this_proxy(name)
+            || self.hop_by_hop.contains(name)
+            || is_spelled_oddly(site, name)
+        {
+            return Fate::Dropped;
+        }
+        let is_trusted = self.request.peer.trust == Trust::Trusted;
+        match class_of(name) {
+            FieldClass::Address if is_trusted => Fate::Sent,
+            FieldClass::Way if is_trusted => Fate::Keyed,
+            FieldClass::Override => self.of_override(name),
+            FieldClass::Ordinary => self.as_listed(name),
+            _ => Fate::Dropped,
+        }
+    }
+
+    fn of_override(&self, name: &str) -> Fate {
+        let rule = self.terms.rule;
+        let may_be_stored = rule.caching.enabled && self.method.is_reusing();
+        match (rule.override_fields, self.as_listed(name)) {
+            (OverrideFields::Drop, _) if may_be_stored => Fate::Dropped,
+            (OverrideFields::Key, Fate::Sent) if may_be_stored => Fate::Keyed,
+            (_, fate) => fate,
+        }
+    }
+
+    //= RFC 9110 section 5.1: unrecognized fields are forwarded
+    //= RFC 9110 section 11.6.2: Authorization stays as it is
+    //= RFC 9111 section 5.2: directives are passed through
+    fn as_listed(&self, name: &str) -> Fate {
+        let site = self.terms.site;
+        match () {
+            () if !is_forwarded_by(site, name) => Fate::Dropped,
+            () if is_listed(&site.request_fields_keyed, name) => Fate::Keyed,
+            () => Fate::Sent,
+        }
+    }
+}
+
+/// CGI and WSGI write `_` for `-` and other bytes, so that such a name stands for another one that may be known here.
+fn is_spelled_oddly(site: &Site, name: &str) -> bool {
+    site.underscore_fields == UnderscoreFields::Drop && unkeyed::is_spelled_oddly(name)
+}
+
+fn is_forwarded_by(site: &Site, name: &str) -> bool {
+    let is_chosen =
+        || is_listed(&site.request_fields_forwarded, name) || name.eq_ignore_ascii_case(loops::FIELD);
+    !is_listed(&site.request_fields_hidden, name) && (site.request_fields_forwarded.is_empty() || is_chosen())
+}
+
+fn is_listed(names: &[HeaderName], name: &str) -> bool {
+    names.iter().any(|listed| listed.as_str().eq_ignore_ascii_case(name))
+}
+
+/// The origin client writes these from the authority and the body, and an expectation is met on this side.
+fn is_written_later(name: &str) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        4 => is("host"),
+        6 => is("expect"),
+        14 => is("content-length"),
+        _ => false,
+    }
+}
+
+/// `Via`, `Forwarded` and the `X-Forwarded-*` family.
+fn describe_the_way(request: &RequestHead<'_>, server_name: &str, out: &mut PackedFields) {
+    let client = request.peer.ip();
+    let address = way::address_text(client);
+    let told = Told::read(request.peer.trust, request.fields);
+    let (address, authority) = (address.as_bytes(), told.authority(request));
+    match request.peer.trust {
+        // What it says itself is not forwarded.
+        Trust::Untrusted => out.push("x-forwarded-for", address),
+        Trust::Trusted => out.append_to_list("x-forwarded-for", &[address]),
+    }
+    way::describe(request, &authority, &told, out);
+    let scheme = request.scheme.as_str().as_bytes();
+    let rest = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
+    let before = match request.peer.trust {
+        Trust::Trusted => way::forwarded_elements(request, &rest),
+        Trust::Untrusted => Vec::new(),
+    };
+    let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
+    let [host, authority, proto, scheme] = rest;
+    out.push_parts("forwarded", &[&before, b"for=", open, address, close, host, authority, proto, scheme]);
+    //= RFC 9110 section 7.6.3: Via
+    out.append_to_list("via", &way::via(request.version, server_name).map(str::as_bytes));
+}

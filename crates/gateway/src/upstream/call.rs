@@ -1,0 +1,127 @@
+//! One request to an origin server, as the steps that need one make it.
+
+use caching::explain::{Finding, seconds};
+use http::{HeaderValue, Method};
+use telemetry::OriginOutcome;
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::config::OriginEndpoint;
+use crate::events::{self, Event};
+use crate::message::fields::PackedFields;
+use crate::route::LiveSite;
+use crate::trace::note;
+use crate::transform::reading::Inbound;
+use crate::transform::{self, Purpose};
+use crate::upstream::{Interim, OriginError, OriginRequest, OriginResponse, RequestBody};
+use crate::worker::Worker;
+
+/// One request to an origin.
+pub(crate) struct OriginCall<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) site: &'a LiveSite,
+    pub(crate) request: &'a Inbound,
+}
+
+impl OriginCall<'_> {
+    pub(crate) fn fields(&self, purpose: Purpose) -> PackedFields {
+        transform::request_fields(self.request, &self.worker.shared.instance, purpose)
+    }
+
+    pub(crate) async fn send(
+        &self,
+        fields: PackedFields,
+        body: RequestBody,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Result<Box<OriginResponse>, OriginError> {
+        let started = Instant::now();
+        let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
+        let result = match self.origin_request(fields, body) {
+            Ok(request) => self.site.origin.send(request, &self.site.config.timeouts, interim).await,
+            Err(error) => Err(error),
+        };
+        self.count(&result, started);
+        note(self.request.record.as_ref(), || self.forwarded(&result, asked, started));
+        result
+    }
+
+    /// What the origin said, and what it was asked beyond the client's own words.
+    fn forwarded(
+        &self,
+        result: &Result<Box<OriginResponse>, OriginError>,
+        asked: Option<String>,
+        started: Instant,
+    ) -> Finding {
+        let name = self.site.config.origin.name.as_str();
+        let (says, section) = match result {
+            Ok(response) => {
+                (format!("the origin answers {}", response.status.as_u16()), "RFC 9111 section 4")
+            }
+            Err(error) => (format!("the origin fails: {error}"), "RFC 9209 section 2.3"),
+        };
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let finding = Finding::new("forward", says, section).with("origin", name, "").with(
+            "first byte after",
+            seconds(took_ms),
+            "",
+        );
+        match asked.filter(|asked| !asked.is_empty()) {
+            Some(asked) => finding.with("asked with", asked, "RFC 9111 section 4.3.1"),
+            None => finding,
+        }
+    }
+
+    fn origin_request(&self, fields: PackedFields, body: RequestBody) -> Result<OriginRequest, OriginError> {
+        let request = self.request;
+        let invalid = |what: &str| OriginError::InvalidRequest(what.into());
+        Ok(OriginRequest {
+            method: Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?,
+            path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),
+            authority: self.authority().ok_or_else(|| invalid("authority"))?,
+            scheme: match request.scheme {
+                crate::message::head::Scheme::Http => http::uri::Scheme::HTTP,
+                crate::message::head::Scheme::Https => http::uri::Scheme::HTTPS,
+            },
+            fields,
+            body,
+            accepts_trailers: request.accepts_trailers(),
+            client: self.client(),
+            upgrade: request.upgrade.as_deref().and_then(|protocol| HeaderValue::from_str(protocol).ok()),
+        })
+    }
+
+    /// Whom it is counted for.
+    pub(crate) fn client(&self) -> Option<Client> {
+        Client::of_request(self.request, &self.request.config().trusted_proxies)
+    }
+
+    /// `Host` for the origin: what the client said, or the origin's own name for HTTP/1.0 clients that say nothing.
+    fn authority(&self) -> Option<HeaderValue> {
+        match (&self.request.authority[..], &self.site.config.origin.endpoint) {
+            ("", OriginEndpoint::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
+            ("", OriginEndpoint::Unix(_)) => Some(HeaderValue::from_static("localhost")),
+            (authority, _) => HeaderValue::from_str(authority).ok(),
+        }
+    }
+
+    fn count(&self, result: &Result<Box<OriginResponse>, OriginError>, started: Instant) {
+        let outcome = match result {
+            Ok(response) => OriginOutcome::from_status(response.status.as_u16()),
+            Err(error) => {
+                self.worker.recorder.origin_error(self.site.origin_metrics, error.reason());
+                events::emit(self.site, &self.request.path_and_query, &Event::OriginFailed(error));
+                OriginOutcome::Failed
+            }
+        };
+        let duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.worker.recorder.origin_request(self.site.origin_metrics, outcome, duration_ns);
+    }
+}
+
+/// The preconditions and ranges of a request to the origin, for people.
+fn asked_with(fields: &PackedFields) -> String {
+    let names =
+        ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"];
+    let shown = |name: &str| Some(format!("{name}: {}", fields.value(name)?.escape_ascii()));
+    names.into_iter().filter_map(shown).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,211 @@
+//! HTTP/2 towards an origin: many exchanges on one connection, with the `h2` crate.
+
+mod body;
+mod connection;
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream, SendStream};
+use http::Version;
+use http::header::{self, HeaderMap};
+use http::uri::{Authority, Parts, Uri};
+
+use self::body::UploadTask;
+use super::body::OriginBody;
+use super::error::{OriginError, cause};
+use super::exchange::{Exchange, Failure, Processing};
+use super::frame::{BodyFrame, BodyFraming};
+use super::interim::Interim;
+use super::limits::FIELDS_MAX;
+use super::request::RequestHead;
+use super::request_body::{RequestBody, RequestBodyIncomplete};
+use super::response::{EndToEnd, Nominations, OriginResponse};
+use super::timing::{Asking, HeadWait, UploadProgress};
+use crate::message::fields::map_lines;
+
+pub(super) use self::body::Http2Body;
+pub(super) use self::connection::{Http2Connection, StreamSlot};
+
+/// Sends the request and waits for the response head.
+pub(super) async fn exchange(
+    slot: StreamSlot,
+    head: &RequestHead,
+    body: RequestBody,
+    waiting: &mut HeadWait<'_>,
+    exchange: Exchange,
+) -> Result<Box<OriginResponse>, Failure> {
+    let possible = |error| Failure { error, body: None, processing: Processing::Possible };
+    let request = request(head).map_err(possible)?;
+    let (response, stream) = match open_stream(&slot, request, &body).await {
+        Ok(opened) => opened,
+        Err(error) => return Err(Failure { error, body: Some(body), processing: Processing::Never }),
+    };
+    let progress = Arc::new(UploadProgress::of(&body));
+    let upload = (!body.is_end_stream())
+        .then(|| UploadTask(tokio::spawn(send_body(stream, body, Arc::clone(&progress))).abort_handle()));
+    match waiting.head(&mut Conversation { response, progress: Arc::clone(&progress) }).await {
+        Err(late) => {
+            if late == OriginError::FirstByteTimeout {
+                slot.suspect();
+            }
+            Err(possible(late))
+        }
+        Ok(Err(error)) => {
+            Err(Failure { processing: processing(&error), error: classify(&error, &progress), body: None })
+        }
+        Ok(Ok(response)) => accept(response, head, slot, upload, exchange).map_err(possible),
+    }
+}
+
+//= RFC 9113 section 8.3.1: request pseudo-header fields
+fn request(head: &RequestHead) -> Result<http::Request<()>, OriginError> {
+    let authority = Authority::try_from(head.authority.as_bytes())
+        .map_err(|_| OriginError::invalid_request("characters in the authority"))?;
+    let mut parts = Parts::default();
+    parts.scheme = Some(head.scheme.clone());
+    parts.authority = Some(authority);
+    let target = head.target.parse().map_err(|_| OriginError::invalid_request("characters in the target"))?;
+    parts.path_and_query = Some(target);
+    let uri = Uri::from_parts(parts).map_err(|_| OriginError::invalid_request("target"))?;
+    let mut request = http::Request::new(());
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = uri;
+    *request.version_mut() = Version::HTTP_2;
+    *request.headers_mut() = head.http2_fields();
+    Ok(request)
+}
+
+/// Opens the stream. An error means that nothing was sent.
+async fn open_stream(
+    slot: &StreamSlot,
+    request: http::Request<()>,
+    body: &RequestBody,
+) -> Result<(ResponseFuture, SendStream<Bytes>), OriginError> {
+    let mut sender = slot.sender();
+    poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|_| OriginError::ClosedBeforeResponse)?;
+    sender.send_request(request, body.is_end_stream()).map_err(|error| {
+        if error.is_go_away() || error.is_io() {
+            OriginError::ClosedBeforeResponse
+        } else {
+            OriginError::InvalidRequest(cause(&error))
+        }
+    })
+}
+
+/// An exchange whose response head is waited for.
+struct Conversation {
+    response: ResponseFuture,
+    progress: Arc<UploadProgress>,
+}
+
+impl Asking for Conversation {
+    type Head = Result<http::Response<RecvStream>, h2::Error>;
+
+    fn progress(&self) -> &UploadProgress {
+        &self.progress
+    }
+
+    /// h2 drops an interim response that is still queued when the final one is asked for, so that happens only once no
+    /// interim response can be ahead.
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        on_interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Poll<Self::Head> {
+        while let Some(interim) = ready!(self.response.poll_informational(cx)) {
+            let (parts, ()) = interim?.into_parts();
+            let fields = EndToEnd::WithoutLength.of(Nominations::Possible, || map_lines(&parts.headers));
+            on_interim(Interim { status: parts.status, fields });
+        }
+        Pin::new(&mut self.response).poll(cx)
+    }
+}
+
+fn processing(error: &h2::Error) -> Processing {
+    //= RFC 9113 section 8.7: REFUSED_STREAM and streams above GOAWAY's last identifier were not processed
+    let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
+    let above_last = error.is_go_away() && error.is_remote();
+    if refused || above_last { Processing::Never } else { Processing::Possible }
+}
+
+fn classify(error: &h2::Error, progress: &UploadProgress) -> OriginError {
+    if progress.is_incomplete() {
+        return OriginError::RequestBody;
+    }
+    if error.is_library() { OriginError::Protocol(cause(error)) } else { OriginError::ClosedBeforeResponse }
+}
+
+fn accept(
+    response: http::Response<RecvStream>,
+    head: &RequestHead,
+    slot: StreamSlot,
+    upload: Option<UploadTask>,
+    exchange: Exchange,
+) -> Result<Box<OriginResponse>, OriginError> {
+    let (parts, receive) = response.into_parts();
+    let fields = parts.headers;
+    if fields.len() > FIELDS_MAX {
+        return Err(OriginError::protocol("too many fields"));
+    }
+    let bodyless = head.method == http::Method::HEAD || matches!(parts.status.as_u16(), 204 | 304);
+    let framing = match content_length(&fields) {
+        _ if bodyless => BodyFraming::None,
+        Some(length) => BodyFraming::Length(length),
+        None if receive.is_end_stream() => BodyFraming::Length(0),
+        None => BodyFraming::Chunked,
+    };
+    let body = Http2Body::new(receive, slot, upload);
+    Ok(Box::new(OriginResponse {
+        status: parts.status,
+        reason: None,
+        version: parts.version,
+        fields: EndToEnd::AsTheyAre.of(Nominations::Possible, || map_lines(&fields)),
+        body: OriginBody::http2(body, framing, exchange),
+        upgraded: None,
+        unknown_transfer_coding: false,
+    }))
+}
+
+/// What `Content-Length` says, which h2 has found to be one number.
+fn content_length(fields: &HeaderMap) -> Option<u64> {
+    fields.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Sends the request body as flow control allows. Failures to send need no report: the response tells.
+async fn send_body(mut stream: SendStream<Bytes>, mut body: RequestBody, progress: Arc<UploadProgress>) {
+    while !body.is_end_stream() {
+        let frame = poll_fn(|cx| {
+            let polled = body.poll_frame(cx);
+            progress.note(&polled, &body);
+            polled
+        });
+        let sent = match frame.await {
+            None => break,
+            Some(Err(RequestBodyIncomplete)) => return stream.send_reset(Reason::CANCEL),
+            Some(Ok(BodyFrame::Data(data))) => send_data(&mut stream, data).await,
+            Some(Ok(BodyFrame::Trailers(trailers))) => return drop(stream.send_trailers(trailers)),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+    let _ = stream.send_data(Bytes::new(), true);
+}
+
+/// Sends all of a piece; an error means that the stream is over.
+async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
+    while !data.is_empty() {
+        stream.reserve_capacity(data.len());
+        let capacity = match poll_fn(|cx| stream.poll_capacity(cx)).await {
+            Some(capacity) => capacity?,
+            None => return Err(Reason::CANCEL.into()),
+        };
+        stream.send_data(data.split_to(capacity.min(data.len())), false)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! Which connections are used again, and when a request is sent twice.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+
+use super::scripted::*;
+use crate::config::{OriginConfig, OriginEndpoint};
+use crate::upstream::{BodyFrame, Origin, OriginError, Origins, RequestBody};
+
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("not reached: {what}");
+}
+
+/// Two requests one after the other; how many connections they took.
+async fn connections_of_two(script: Vec<Step>, change: impl FnOnce(&mut OriginConfig)) -> usize {
+    let server = Scripted::start(vec![script, answers(&[OK])]).await;
+    let mut config = config(server.address);
+    change(&mut config);
+    let origin = origin(&config);
+    fetch(&origin, get()).await.unwrap();
+    assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
+    server.connections()
+}
+
+//= RFC 9112 section 6.3: bytes after the response are not its
+#[tokio::test]
+async fn connections_are_used_again_only_when_clean() {
+    let chunked_and_length =
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let cases: &[(&str, usize)] = &[
+        (OK, 1),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 1),
+        ("HTTP/1.1 204 No Content\r\n\r\n", 1),
+        ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", 1),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 2),
+        ("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", 2),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokEXTRA", 2),
+        (chunked_and_length, 2),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 2),
+    ];
+    for (response, expected) in cases {
+        assert_eq!(connections_of_two(answers(&[response, OK]), |_| {}).await, *expected, "{response:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_idle_connections_each_request_opens_one() {
+    let keep_alive_off = |config: &mut OriginConfig| config.pool.idle_connections_max = 0;
+    assert_eq!(connections_of_two(answers(&[OK, OK]), keep_alive_off).await, 2);
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_read_to_its_end_costs_the_connection() {
+    let long = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok";
+    let server = Scripted::start(vec![answers(&[long]), answers(&[OK])]).await;
+    let origin = origin(&config(server.address));
+    let mut first = send(&origin, get()).await.unwrap();
+    assert!(matches!(first.body.frame().await, Some(Ok(BodyFrame::Data(_)))));
+    drop(first);
+    assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
+    assert_eq!((server.connections(), origin.stats().requests_in_flight), (2, 0));
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_in_time() {
+    let server = Scripted::start(vec![answers(&[OK]), answers(&[OK])]).await;
+    let mut config = config(server.address);
+    config.pool.idle_timeout = Duration::from_millis(30);
+    let origin = origin(&config);
+    fetch(&origin, get()).await.unwrap();
+    assert_eq!(origin.stats().connections_idle, 1);
+    until("closed", || origin.stats().connections_idle == 0 && origin.stats().connections_open == 0).await;
+    fetch(&origin, get()).await.unwrap();
+    assert_eq!(server.connections(), 2);
+    until("closed again", || origin.stats().connections_open == 0).await;
+}
+
+/// A kept connection that closes when the second request comes.
+fn dies_on_second() -> Vec<Step> {
+    vec![REQUEST, write(OK), REQUEST]
+}
+
+#[tokio::test]
+async fn a_dead_kept_connection_is_retried_once_where_allowed() {
+    let full = || RequestBody::Full(Bytes::from_static(b"x\r\n\r\n"));
+    let channel = || {
+        let (sender, body) = RequestBody::channel(1, None);
+        tokio::spawn(sender.finish(None));
+        body
+    };
+    let closed = Err("connection-terminated");
+    type Case = (Method, RequestBody, Vec<Step>, Result<u16, &'static str>);
+    let cases: Vec<Case> = vec![
+        (Method::GET, RequestBody::Empty, answers(&[OK]), Ok(200)),
+        (Method::PUT, full(), answers(&[OK]), Ok(200)),
+        (Method::DELETE, RequestBody::Empty, answers(&[OK]), Ok(200)),
+        (Method::POST, RequestBody::Empty, answers(&[OK]), closed),
+        (Method::PATCH, full(), answers(&[OK]), closed),
+        (Method::PUT, channel(), answers(&[OK]), closed),
+        // The fresh connection dies too: no third attempt.
+        (Method::GET, RequestBody::Empty, vec![REQUEST], closed),
+    ];
+    for (method, body, second, expected) in cases {
+        let server = Scripted::start(vec![dies_on_second(), second, answers(&[OK])]).await;
+        let origin = origin(&config(server.address));
+        fetch(&origin, get()).await.unwrap();
+        let got = fetch(&origin, request(method.clone(), body)).await;
+        let got = got.as_ref().map(|whole| whole.status).map_err(OriginError::reason);
+        assert_eq!(got, expected, "{method}");
+        assert!(server.connections() <= 2);
+    }
+}
+
+#[tokio::test]
+async fn a_fresh_connection_that_dies_is_not_retried() {
+    let server = Scripted::start(vec![vec![REQUEST], answers(&[OK])]).await;
+    let origin = origin(&config(server.address));
+    assert_eq!(fetch(&origin, get()).await.unwrap_err(), OriginError::ClosedBeforeResponse);
+    assert_eq!((server.connections(), origin.stats().retries), (1, 0));
+    assert_eq!(origin.stats().errors.get("connection-terminated"), Some(&1));
+}
+
+#[tokio::test]
+async fn equal_configurations_share_connections_and_unused_ones_go() {
+    let server = Scripted::start(vec![answers(&[OK, OK])]).await;
+    let origins = Origins::new(Handle::current());
+    let first = origins.origin(&config(server.address));
+    fetch(&first, get()).await.unwrap();
+    let again = origins.origin(&config(server.address));
+    fetch(&again, get()).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    let mut changed = config(server.address);
+    changed.base_path = "/other".to_owned();
+    assert!(!Arc::ptr_eq(&first, &origins.origin(&changed)));
+    drop((first, again));
+    until("closed", || origins.stats()[0].1.connections_open == 0).await;
+    let stats = &origins.stats()[0];
+    assert_eq!((stats.0.as_str(), stats.1.connections_opened, stats.1.connections_reused), ("origin", 1, 1));
+    assert_eq!(stats.1.connections_idle, 0);
+}
+
+/// A worker: a thread with its own runtime that makes one request, then drives its connection until told to stop.
+fn worker_with_kept_connection(origin: Arc<Origin>) -> (oneshot::Sender<()>, thread::JoinHandle<()>) {
+    let (stop, stopped) = oneshot::channel();
+    let (ready, is_ready) = mpsc::sync_channel(1);
+    let worker = thread::spawn(move || {
+        runtime().block_on(async move {
+            fetch(&origin, get()).await.unwrap();
+            ready.send(()).unwrap();
+            let _ = stopped.await;
+        });
+    });
+    is_ready.recv().unwrap();
+    (stop, worker)
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A server on a thread of its own, with the runtime that names would be looked up on.
+fn server(scripts: Vec<Vec<Step>>) -> (Handle, Scripted) {
+    let (started, is_started) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        runtime().block_on(async move {
+            started.send((Handle::current(), Scripted::start(scripts).await)).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    is_started.recv().unwrap()
+}
+
+/// Workers spawn their exchanges.
+#[test]
+fn sending_is_send() {
+    fn check<T: Send>(_: T) {}
+    let (background, server) = server(Vec::new());
+    let origin = Origins::new(background).origin(&config(server.address));
+    check(origin.send(get(), &TIMEOUTS, &mut |_| {}));
+    check(async { send(&origin, get()).await.unwrap().body.frame().await.is_some() });
+}
+
+#[test]
+fn workers_borrow_each_others_idle_connections() {
+    let (background, server) = server(vec![answers(&[OK, OK])]);
+    let origin = Origins::new(background).origin(&config(server.address));
+    let (stop, worker) = worker_with_kept_connection(Arc::clone(&origin));
+    runtime().block_on(async {
+        assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
+        assert_eq!(origin.stats().connections_idle, 1);
+    });
+    assert_eq!((server.connections(), origin.stats().connections_reused), (1, 1));
+    drop(stop);
+    worker.join().unwrap();
+}
+
+/// Answers on two connections; on the first, it goes on without being asked when it is told to, and hangs up the
+/// channel after that.
+fn serve_unasked(listener: UnixListener, told: mpsc::Receiver<()>, unasked: fn(&mut UnixStream)) {
+    let answer = |stream: &mut UnixStream| {
+        let lines = io::BufReader::new(&mut *stream).lines().map(Result::unwrap);
+        assert!(lines.take_while(|line| !line.is_empty()).count() > 1);
+        stream.write_all(OK.as_bytes()).unwrap();
+    };
+    thread::spawn(move || {
+        let mut first = listener.accept().unwrap().0;
+        answer(&mut first);
+        told.recv().unwrap();
+        unasked(&mut first);
+        drop(told);
+        answer(&mut listener.accept().unwrap().0);
+    });
+}
+
+/// The worker at home has other things to do, and no event has told it yet of what came on its connection.
+//= RFC 9112 section 6.3: bytes after the response are not its
+#[test]
+fn what_comes_unasked_is_noticed_before_an_event_tells_of_it() {
+    const POISON: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+    let cases: [fn(&mut UnixStream); 2] =
+        [|stream| stream.write_all(POISON).unwrap(), |stream| stream.shutdown(Shutdown::Write).unwrap()];
+    for unasked in cases {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("origin.sock");
+        let (tell, told) = mpsc::sync_channel(0);
+        serve_unasked(UnixListener::bind(&path).unwrap(), told, unasked);
+        let (background, server) = server(Vec::new());
+        let mut config = config(server.address);
+        config.endpoint = OriginEndpoint::Unix(path);
+        let origin = Origins::new(background).origin(&config);
+        let home = runtime();
+        home.block_on(async { fetch(&origin, get()).await.unwrap() });
+        tell.send(()).unwrap();
+        tell.send(()).unwrap_err();
+        runtime().block_on(async { assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok") });
+        assert_eq!((origin.stats().connections_opened, origin.stats().retries), (2, 0));
+    }
+}
+
+#[test]
+fn connections_of_a_stopped_worker_are_not_used() {
+    let (background, server) = server(vec![answers(&[OK]), answers(&[OK])]);
+    let origin = Origins::new(background).origin(&config(server.address));
+    let (stop, worker) = worker_with_kept_connection(Arc::clone(&origin));
+    drop(stop);
+    worker.join().unwrap();
+    runtime().block_on(async { assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok") });
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_worker_that_stops_in_the_middle_of_a_borrowed_response_truncates_it() {
+    let partial = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n";
+    let (background, server) = server(vec![answers(&[OK, partial])]);
+    let origin = Origins::new(background).origin(&config(server.address));
+    let (stop, worker) = worker_with_kept_connection(Arc::clone(&origin));
+    runtime().block_on(async {
+        let mut response = send(&origin, get()).await.unwrap();
+        assert!(matches!(response.body.frame().await, Some(Ok(BodyFrame::Data(_)))));
+        drop(stop);
+        worker.join().unwrap();
+        let next = response.body.frame().await;
+        assert_eq!(next.unwrap().unwrap_err(), OriginError::BodyTruncated);
+    });
+}
