@@ -9,7 +9,7 @@ use crate::route::Routes;
 
 /// The configuration in force and what was built from it. Replaced as a whole by a reload; a request keeps the
 /// one that it began with.
-pub(crate) struct Live {
+pub(crate) struct ActiveConfig {
     pub(crate) config: Config,
     pub(crate) routes: Routes,
     pub(crate) cache_name: CacheName,
@@ -17,7 +17,7 @@ pub(crate) struct Live {
     pub(crate) tls: Vec<Option<Arc<rustls::ServerConfig>>>,
 }
 
-impl Live {
+impl ActiveConfig {
     /// A listener; a reload that removes some leaves the last one's settings to connections of those.
     pub(crate) fn listener(&self, index: usize) -> &ListenerConfig {
         &self.config.listeners[index.min(self.config.listeners.len() - 1)]

@@ -13,8 +13,8 @@
 //! | route | [`crate::route`] |
 //! | read | [`crate::transform::reading`] |
 //! | key, lookup, serve | [`crate::steps::look_up`] |
-//! | collapse, validate, store | [`crate::steps::collapse`], [`crate::steps::lone`] |
-//! | forward | [`crate::steps::pass`] |
+//! | collapse, validate, store | [`crate::steps::collapse`], [`crate::steps::hit_for_miss`] |
+//! | forward | [`crate::steps::forward`] |
 //! | account | [`crate::account`] |
 
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use caching::explain::Finding;
 use caching::{MaxForwards, MethodClass};
 use tokio::time::Instant;
 
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::cache::lookup::Lookup;
 use crate::events::{self, Event};
 use crate::message::head::RequestHead;
 use crate::message::interims::Interims;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
-use crate::plan::{Next, Plan, Step, Way};
-use crate::steps::lone::Lone;
-use crate::steps::{collapse, look_up, pass, query};
+use crate::plan::{ForwardMode, Next, Plan, Step};
+use crate::steps::hit_for_miss::HitForMiss;
+use crate::steps::{collapse, forward, look_up, query};
 use crate::trace::note;
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::upstream::RequestBody;
@@ -43,7 +43,7 @@ use crate::worker::Worker;
 //= RFC 9111 section 2: reuse is the default
 pub(crate) fn begin(
     worker: &Arc<Worker>,
-    live: &Arc<Live>,
+    live: &Arc<ActiveConfig>,
     request: &RequestHead<'_>,
     key: &mut Vec<u8>,
     started: Instant,
@@ -75,7 +75,7 @@ pub(crate) fn begin(
         worker.shared.epochs.watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
-    let plan = |way: Way| {
+    let plan = |mode: ForwardMode| {
         Step::Forward(Box::new(Plan {
             live: Arc::clone(live),
             site: Arc::clone(site),
@@ -83,7 +83,7 @@ pub(crate) fn begin(
             request: Arc::new(Inbound::new(request, live, site, rule)),
             facts,
             started,
-            way,
+            mode,
         }))
     };
     let lookup =
@@ -101,10 +101,10 @@ pub(crate) async fn finish(
     if worker.shared.instance.goes_in_circles(&plan.request, &plan.live.config.server_name) {
         return circle(worker, plan);
     }
-    let mut next = match &plan.way {
-        Way::Pass { reason, .. } => Next::Pass { body, reason: *reason },
-        Way::Fetch(fetch) => Next::Fetch(Arc::clone(fetch)),
-        Way::Query => Next::Query(body),
+    let mut next = match &plan.mode {
+        ForwardMode::Alone { reason, .. } => Next::Forward { body, reason: *reason },
+        ForwardMode::Fetch(fetch) => Next::Fetch(Arc::clone(fetch)),
+        ForwardMode::Query => Next::Query(body),
     };
     loop {
         // Steps that few requests take are boxed: all others would carry their room along.
@@ -112,13 +112,13 @@ pub(crate) async fn finish(
             Next::Reply(reply) => return reply,
             Next::Query(body) => Box::pin(query::run(worker, plan, body)).await,
             Next::LookUp(content) => look_up::by_content(worker, plan, content),
-            Next::Pass { body, reason } => pass::run(worker, plan, body, reason, interims).await,
-            Next::Fetch(fetch) => match Lone::new(worker, plan, &fetch) {
+            Next::Forward { body, reason } => forward::run(worker, plan, body, reason, interims).await,
+            Next::Fetch(fetch) => match HitForMiss::new(worker, plan, &fetch) {
                 Some(lone) => lone.run(interims).await,
                 None => Box::pin(collapse::run(worker, plan, &fetch, interims)).await,
             },
-            Next::Follow { fetch, participant } => {
-                let following = collapse::follow(worker, plan, &fetch, participant, interims);
+            Next::Follow { fetch, waiter } => {
+                let following = collapse::follow(worker, plan, &fetch, waiter, interims);
                 Next::Reply(Box::pin(following).await)
             }
         };

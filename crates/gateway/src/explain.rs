@@ -14,7 +14,7 @@ use crate::message::interims::Interims;
 use crate::message::piece::PieceMax;
 use crate::message::reply::Reply;
 use crate::plan::Step;
-use crate::question::{Errand, Explanation, Question};
+use crate::question::{ExplainJob, Explanation, Question};
 use crate::trace::Record;
 use crate::upstream::RequestBody;
 use crate::worker::Worker;
@@ -23,12 +23,12 @@ use crate::worker::Worker;
 const FORWARD_END_MAX: Duration = Duration::from_secs(2);
 
 /// Answers questions for as long as anybody can ask.
-pub(crate) async fn serve(worker: Arc<Worker>, mut errands: mpsc::Receiver<Errand>) {
-    while let Some(errand) = errands.recv().await {
+pub(crate) async fn serve(worker: Arc<Worker>, mut explain_jobs: mpsc::Receiver<ExplainJob>) {
+    while let Some(job) = explain_jobs.recv().await {
         let worker = Arc::clone(&worker);
         tokio::spawn(async move {
             // Who asked may be gone; the answer is then nobody's.
-            let _ = errand.answer.send(answer(&worker, &errand.question).await);
+            let _ = job.answer.send(answer(&worker, &job.question).await);
         });
     }
 }

@@ -15,16 +15,16 @@ use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::cache::epochs::Epochs;
 use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
-use crate::cache::inflight::flight::Flights;
+use crate::cache::inflight::table::FetchTable;
 use crate::cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, purge_hints, purge_url};
-use crate::cache::record::stored::Primary;
+use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 use crate::config::{Config, ListenerConfig};
 use crate::explain;
-use crate::question::{self, ERRANDS_MAX, Errand, ExplainError, Explanation, Question};
+use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim};
@@ -99,7 +99,7 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
 
 /// Files only help clients without TLS, and cost the others a copy.
-fn memory(config: &Config) -> Memory<Primary> {
+fn memory(config: &Config) -> Memory<CacheEntry> {
     let is_plain = config.listeners.iter().any(|listener| listener.tls.is_none());
     let memory = Memory::new(MemoryConfig {
         file_bytes_min: is_plain.then_some(FILE_SEGMENT_BYTES_MIN),
@@ -123,11 +123,11 @@ impl Gateway {
         let memory = memory(&config);
         let origins = Arc::new(Origins::new(background.clone()).charged_to(memory.budget()));
         let live = live(config, None, &origins, &telemetry)?;
-        let (ask, errands) = mpsc::channel(ERRANDS_MAX);
+        let (ask, explain_jobs) = mpsc::channel(EXPLAIN_JOBS_MAX);
         let shared = Arc::new(Shared {
             live: ArcSwap::from_pointee(live),
             memory,
-            flights: Arc::new(Flights::new()),
+            fetch_table: Arc::new(FetchTable::new()),
             epochs: Epochs::new(),
             origins,
             telemetry,
@@ -136,7 +136,7 @@ impl Gateway {
             doorway: Doorway::new(workers),
             readers: Readers::default(),
             drain: Drain::default(),
-            errands: ask,
+            explain_jobs: ask,
         });
         background.spawn(sweep(Arc::clone(&shared)));
         let addresses = bound.iter().map(|(address, _)| *address).collect();
@@ -144,12 +144,12 @@ impl Gateway {
         for (_, listeners) in bound {
             per_worker.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
         }
-        let mut errands = Some(errands);
+        let mut explain_jobs = Some(explain_jobs);
         let threads = per_worker
             .into_iter()
             .enumerate()
             .map(|(index, listeners)| {
-                let duties = Duties { listeners, errands: errands.take(), on_failure };
+                let duties = Duties { listeners, explain_jobs: explain_jobs.take(), on_failure };
                 spawn_worker(&shared, access_log, index, duties, drain_limit)
             })
             .collect::<io::Result<_>>()
@@ -218,8 +218,8 @@ impl GatewayControl {
     pub async fn explain(&self, question: Question) -> Result<Explanation, ExplainError> {
         question::check(&question)?;
         let (answer, answered) = oneshot::channel();
-        let errand = Errand { question, answer };
-        self.shared.errands.try_send(errand).map_err(|_| ExplainError::Busy)?;
+        let job = ExplainJob { question, answer };
+        self.shared.explain_jobs.try_send(job).map_err(|_| ExplainError::Busy)?;
         answered.await.map_err(|_| ExplainError::Busy)
     }
 
@@ -245,7 +245,7 @@ impl GatewayControl {
 
     /// Forwards in progress that others can join.
     pub fn fetches_in_flight(&self) -> usize {
-        self.shared.flights.len()
+        self.shared.fetch_table.len()
     }
 }
 
@@ -253,7 +253,7 @@ impl GatewayControl {
 struct Duties {
     listeners: Vec<std::net::TcpListener>,
     /// Questions of operators; only one worker answers them.
-    errands: Option<mpsc::Receiver<Errand>>,
+    explain_jobs: Option<mpsc::Receiver<ExplainJob>>,
     on_failure: fn(),
 }
 
@@ -283,8 +283,8 @@ fn spawn_worker(
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         let serve = async {
-            if let Some(errands) = duties.errands {
-                tokio::spawn(explain::serve(Arc::clone(&worker), errands));
+            if let Some(explain_jobs) = duties.explain_jobs {
+                tokio::spawn(explain::serve(Arc::clone(&worker), explain_jobs));
             }
             listener::serve(worker, duties.listeners, drain_limit).await;
         };
@@ -300,10 +300,10 @@ fn spawn_worker(
 
 fn live(
     config: Config,
-    running: Option<&Live>,
+    running: Option<&ActiveConfig>,
     origins: &Origins,
     telemetry: &Telemetry,
-) -> Result<Live, StartError> {
+) -> Result<ActiveConfig, StartError> {
     let cache_name = CacheName::new(&config.server_name)
         .map_err(|_| StartError::ServerName(config.server_name.clone()))?;
     let listeners = config.listeners.iter().enumerate();
@@ -319,14 +319,14 @@ fn live(
             None => live,
         })
     });
-    Ok(Live { routes: Routes::new(sites.collect()), cache_name, tls, config })
+    Ok(ActiveConfig { routes: Routes::new(sites.collect()), cache_name, tls, config })
 }
 
 /// The TLS configuration of the listener with this index. The running one, where it would be the same: only then are
 /// session tickets good that clients have got from it.
 fn listener_tls(
     listener: &ListenerConfig,
-    running: Option<&Live>,
+    running: Option<&ActiveConfig>,
     index: usize,
 ) -> Result<Option<Arc<rustls::ServerConfig>>, StartError> {
     let Some(tls) = &listener.tls else { return Ok(None) };

@@ -6,14 +6,14 @@
 //! [`config::Config`] comes in whole.
 //!
 //! A newcomer reads `exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs`
-//! (what is there?), `cache/publish/fetch.rs` (ask the origin), `cache/inflight/flight.rs` (who waits for it), `cache/inflight/fill.rs`
+//! (what is there?), `cache/publish/fetch.rs` (ask the origin), `cache/inflight/table.rs` (who waits for it), `cache/inflight/fill.rs`
 //! (a body on its way).
 //!
 //! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own
 //! connections; tasks never move. Workers share the memory tier, the table of forwards in progress, the pools of
 //! origin connections and the configuration in force.
 //!
-//! Locks, none of them held across an await: a shard of the flight table, then a flight's progress; a fill's state.
+//! Locks, none of them held across an await: a shard of the table of fetches, then one fetch's progress; a fill's state.
 
 mod account;
 mod active;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use caching::RequestFacts;
 use tokio::time::Instant;
 
-use crate::active::Live;
-use crate::cache::inflight::flight::Participant;
+use crate::active::ActiveConfig;
+use crate::cache::inflight::table::Waiter;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::record::stored::Hit;
 use crate::client::Client;
@@ -27,19 +27,19 @@ pub(crate) enum Step {
 
 /// What is to be done for a request that can't be answered at once.
 pub(crate) struct Plan {
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<ActiveConfig>,
     pub(crate) site: Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
     pub(crate) request: Arc<Inbound>,
     pub(crate) facts: RequestFacts,
     pub(crate) started: Instant,
-    pub(crate) way: Way,
+    pub(crate) mode: ForwardMode,
 }
 
 /// How a request gets its response from the origin.
-pub(crate) enum Way {
+pub(crate) enum ForwardMode {
     /// Forwarded as it is; the answer is for this client alone. A stored response may stand in for a failure.
-    Pass { reason: PassReason, stale: Option<Hit> },
+    Alone { reason: ForwardReason, stale: Option<Hit> },
     /// Forwarded so that the answer can be stored and shared.
     Fetch(Arc<Fetch>),
     /// A QUERY: looked up once its content is read.
@@ -55,16 +55,16 @@ pub(crate) enum Next {
     /// It is looked up by its content.
     LookUp(Bytes),
     /// It is forwarded for its client alone.
-    Pass { body: RequestBody, reason: PassReason },
+    Forward { body: RequestBody, reason: ForwardReason },
     /// It gets a response that others may share.
     Fetch(Arc<Fetch>),
     /// Its own forward has brought a response, which is on its way into the cache.
-    Follow { fetch: Arc<Fetch>, participant: Participant },
+    Follow { fetch: Arc<Fetch>, waiter: Waiter },
 }
 
 /// Why a request has nothing to do with the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PassReason {
+pub(crate) struct ForwardReason {
     pub(crate) fwd: caching::FwdReason,
     pub(crate) detail: Detail,
 }

@@ -44,13 +44,13 @@ pub enum ExplainError {
 }
 
 /// A question on its way to a worker.
-pub(crate) struct Errand {
+pub(crate) struct ExplainJob {
     pub(crate) question: Question,
     pub(crate) answer: oneshot::Sender<Explanation>,
 }
 
 /// Questions that wait for the worker.
-pub(crate) const ERRANDS_MAX: usize = 16;
+pub(crate) const EXPLAIN_JOBS_MAX: usize = 16;
 
 /// Checks that a question can be asked.
 ///

@@ -14,13 +14,13 @@ use store::Memory;
 use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
 
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::cache::epochs::Epochs;
-use crate::cache::inflight::flight::Flights;
-use crate::cache::record::stored::Primary;
+use crate::cache::inflight::table::FetchTable;
+use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 use crate::config::ClientLimits;
-use crate::question::Errand;
+use crate::question::ExplainJob;
 use crate::server::doorway::Doorway;
 use crate::server::readers::Readers;
 use crate::transform::loops::Instance;
@@ -28,9 +28,9 @@ use crate::upstream::Origins;
 
 /// State of all workers.
 pub(crate) struct Shared {
-    pub(crate) live: ArcSwap<Live>,
-    pub(crate) memory: Memory<Primary>,
-    pub(crate) flights: Arc<Flights>,
+    pub(crate) live: ArcSwap<ActiveConfig>,
+    pub(crate) memory: Memory<CacheEntry>,
+    pub(crate) fetch_table: Arc<FetchTable>,
     pub(crate) epochs: Epochs,
     pub(crate) origins: Arc<Origins>,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) readers: Readers,
     pub(crate) drain: Drain,
     /// Questions for the first worker.
-    pub(crate) errands: mpsc::Sender<Errand>,
+    pub(crate) explain_jobs: mpsc::Sender<ExplainJob>,
 }
 
 impl Worker {
@@ -135,12 +135,12 @@ impl Worker {
         }
     }
 
-    pub(crate) fn live(&self) -> Arc<Live> {
+    pub(crate) fn live(&self) -> Arc<ActiveConfig> {
         self.shared.live.load_full()
     }
 
     /// Brings a connection's view up to date; costs a comparison when nothing changed.
-    pub(crate) fn refresh(&self, live: &mut Arc<Live>) {
+    pub(crate) fn refresh(&self, live: &mut Arc<ActiveConfig>) {
         let current = self.shared.live.load();
         if !Arc::ptr_eq(&current, live) {
             *live = Arc::clone(&current);

@@ -4,7 +4,7 @@ use caching::explain::{self, Finding};
 use caching::partial::HoleAnswer;
 use caching::{NotStored, Rules, Selecting, Storable, Timestamp};
 
-use crate::cache::record::stored::{Hit, Primary, StoredHead};
+use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::using::Use;
 use crate::failure::FailureCause;
 use crate::message::reply::Reply;
@@ -22,12 +22,12 @@ pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {
 
 /// What is stored under the key, and which of it fits the request.
 pub(crate) fn selection(
-    primary: Option<&Primary>,
+    entry: Option<&CacheEntry>,
     selected: Option<&Hit>,
     request: Selecting<'_>,
     rules: &Rules,
 ) -> Vec<Finding> {
-    let variants = primary.map(Primary::variants).unwrap_or_default();
+    let variants = entry.map(CacheEntry::variants).unwrap_or_default();
     let section = "RFC 9111 section 4.1";
     let Some(hit) = selected else {
         let differs = |(number, head): (usize, &StoredHead)| {

@@ -4,7 +4,7 @@ use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, invalidated};
 use caching::{GroupsInvalidated, MethodClass, groups};
 
-use crate::cache::inflight::flight::Participant;
+use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::purge::{PurgeMode, purge_key};
 use crate::plan::Plan;
@@ -14,7 +14,7 @@ use crate::worker::Worker;
 /// Invalidates what the request has changed, as far as its response tells. `spared` is the forward of the request itself,
 /// whose response is newer than what it invalidates.
 //= RFC 9111 section 4.4: invalidating stored responses
-pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Participant>) {
+pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
     let method = plan.facts.method;
     if method != MethodClass::Unsafe {
         return;
@@ -36,7 +36,7 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spa
 
 /// Whatever lies under the URI, by the site and the rule that a GET for it would have.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
-fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option<&Participant>) {
+fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option<&Waiter>) {
     let request = plan.request();
     let mut path_and_query = uri.path.clone();
     if let Some(query) = &uri.query {
@@ -57,8 +57,8 @@ fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option
 //= RFC 9875 section 2.2.1: invalidation of a group
 //= RFC 9875 section 2.2.1: no cascade
 fn invalidate_shared_groups(worker: &Worker, plan: &Plan, key: &[u8]) {
-    let Some(primary) = worker.shared.memory.get(key) else { return };
-    let memberships = primary.variants().iter().filter_map(|variant| variant.head.membership());
+    let Some(entry) = worker.shared.memory.get(key) else { return };
+    let memberships = entry.variants().iter().filter_map(|variant| variant.head.membership());
     for membership in memberships {
         worker.shared.epochs.invalidate_groups_of(membership, &plan.request.target());
     }

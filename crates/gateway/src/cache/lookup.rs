@@ -9,17 +9,17 @@ use caching::{
     key::write_key, on_miss, query, reuse, reuse_invalidated, sharing, was_shared_lately,
 };
 
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::cache::findings;
-use crate::cache::inflight::ask::Ask;
+use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::key::{Keyed, write_site_key};
-use crate::cache::record::stored::{Hit, Primary, StoredHead};
+use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::config::PreconditionMiss;
 use crate::message::head::{Content, RequestHead};
-use crate::plan::{PassReason, Way};
+use crate::plan::{ForwardMode, ForwardReason};
 use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
 use crate::trace::{Record, note};
@@ -29,7 +29,7 @@ use crate::worker::Worker;
 /// One look-up.
 pub(crate) struct Lookup<'a> {
     pub(crate) worker: &'a Arc<Worker>,
-    pub(crate) live: &'a Arc<Live>,
+    pub(crate) live: &'a Arc<ActiveConfig>,
     pub(crate) site: &'a Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
     pub(crate) request: &'a RequestHead<'a>,
@@ -42,7 +42,7 @@ pub(crate) struct Lookup<'a> {
 /// What a look-up comes to.
 pub(crate) enum Found {
     /// The answer of the origin is for this client alone; what is stored may stand in for it.
-    Pass(PassReason, Option<Hit>),
+    Forward(ForwardReason, Option<Hit>),
     /// The content must be read first: it is part of the cache key.
     NeedContent,
     /// A stored response answers.
@@ -56,7 +56,7 @@ pub(crate) enum Found {
 impl Lookup<'_> {
     pub(crate) fn run(&self, key: &mut Vec<u8>) -> Found {
         if let Some(reason) = self.why_pass() {
-            return Found::Pass(reason, None);
+            return Found::Forward(reason, None);
         }
         let rule = self.site.rule_at(self.rule);
         match (self.facts.method, self.content) {
@@ -64,32 +64,32 @@ impl Lookup<'_> {
             (MethodClass::Query, None) if rule.caching.enabled => return Found::NeedContent,
             _ => self.write_key(key),
         }
-        let primary = self.worker.shared.memory.get(key);
+        let entry = self.worker.shared.memory.get(key);
         let (site, request) = (&self.site.config, self.request);
-        match &primary {
+        match &entry {
             Some(record) if request.sent.is_none() && reading::differs_for(record, request, site) => {
                 let inbound = Inbound::new(request, self.live, self.site, self.rule);
                 let request = RequestHead { sent: Some(&inbound.sent().to_lines()), ..*request };
-                Lookup { request: &request, ..*self }.decide(primary.as_ref(), key)
+                Lookup { request: &request, ..*self }.decide(entry.as_ref(), key)
             }
-            _ => self.decide(primary.as_ref(), key),
+            _ => self.decide(entry.as_ref(), key),
         }
     }
 
-    fn decide(&self, primary: Option<&Arc<Primary>>, key: &[u8]) -> Found {
+    fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let rule = self.site.rule_at(self.rule);
-        let selected = primary.and_then(|primary| primary.select(self.selecting()));
+        let selected = entry.and_then(|entry| entry.select(self.selecting()));
         let decision = match &selected {
             Some(hit) if hit.head.is_invalidated(&self.worker.shared.epochs) => {
                 reuse_invalidated(self.facts, &hit.head.facts, &rule.caching)
             }
             Some(hit) => reuse(self.facts, &hit.head.facts, &rule.caching, self.now),
-            None => on_miss(self.facts, &rule.caching, miss_kind(primary.map(Arc::as_ref))),
+            None => on_miss(self.facts, &rule.caching, miss_kind(entry.map(Arc::as_ref))),
         };
         if let Some(record) = self.request.record {
-            self.tell(record, key, primary.map(Arc::as_ref), selected.as_ref(), decision);
+            self.tell(record, key, entry.map(Arc::as_ref), selected.as_ref(), decision);
         }
-        self.found(decision, selected, primary, key)
+        self.found(decision, selected, entry, key)
     }
 
     fn write_key(&self, key: &mut Vec<u8>) {
@@ -115,7 +115,7 @@ impl Lookup<'_> {
         &self,
         record: &Record,
         key: &[u8],
-        primary: Option<&Primary>,
+        entry: Option<&CacheEntry>,
         selected: Option<&Hit>,
         decision: Reuse,
     ) {
@@ -123,7 +123,7 @@ impl Lookup<'_> {
         let rules = &self.site.rule_at(self.rule).caching;
         let finding = Finding::new("key", "the cache key", "RFC 9111 section 2").with("key", shown, "");
         record.note(findings::keyed(finding, self.request.keyed, rules));
-        let selection = findings::selection(primary, selected, self.selecting(), rules);
+        let selection = findings::selection(entry, selected, self.selecting(), rules);
         selection.into_iter().for_each(|finding| record.note(finding));
         let facts = selected.map(|hit| &hit.head.facts);
         record.note(explain::reuse(decision, facts, self.now));
@@ -133,7 +133,7 @@ impl Lookup<'_> {
         &self,
         decision: Reuse,
         selected: Option<Hit>,
-        primary: Option<&Arc<Primary>>,
+        entry: Option<&Arc<CacheEntry>>,
         key: &[u8],
     ) -> Found {
         match (decision, selected) {
@@ -143,14 +143,14 @@ impl Lookup<'_> {
             (Reuse::Unavailable(reason), _) => Found::Unavailable(reason),
             // Made for others: it is not for this request, whatever happens.
             (Reuse::Forward(NotReused::Credentials), _) => {
-                self.fetch(NotReused::Credentials, None, primary, key)
+                self.fetch(NotReused::Credentials, None, entry, key)
             }
             // A stale response without a validator is of use still: if the origin fails.
             (Reuse::Validate(reason) | Reuse::Forward(reason), stale) => {
-                self.fetch(reason, stale, primary, key)
+                self.fetch(reason, stale, entry, key)
             }
             // Reuse without a stored response does not happen; asking the origin is right in any case.
-            (_, None) => self.fetch(NotReused::Miss, None, primary, key),
+            (_, None) => self.fetch(NotReused::Miss, None, entry, key),
         }
     }
 
@@ -158,19 +158,19 @@ impl Lookup<'_> {
         &self,
         reason: NotReused,
         stale: Option<Hit>,
-        primary: Option<&Arc<Primary>>,
+        entry: Option<&Arc<CacheEntry>>,
         key: &[u8],
     ) -> Found {
         let fwd = reason.fwd();
         if self.facts.has_origin_conditions || matches!(fwd, FwdReason::Bypass | FwdReason::Method) {
-            return Found::Pass(PassReason { fwd, detail: reason.into() }, None);
+            return Found::Forward(ForwardReason { fwd, detail: reason.into() }, None);
         }
         // HEAD brings no body to store.
         if self.facts.method == MethodClass::Head {
-            return Found::Pass(PassReason { fwd, detail: reason.into() }, stale);
+            return Found::Forward(ForwardReason { fwd, detail: reason.into() }, stale);
         }
-        let uncacheable = primary
-            .and_then(|primary| primary.why_uncacheable(self.facts, self.now))
+        let uncacheable = entry
+            .and_then(|entry| entry.why_uncacheable(self.facts, self.now))
             .filter(|_| !self.was_shared_lately(stale.as_ref()));
         // The origin can answer these with less than the whole, which is all that a response for one client has
         // to be. A stale response is worth more: it may be validated, or stand in for an origin that fails.
@@ -179,37 +179,37 @@ impl Lookup<'_> {
             note(self.request.record, || {
                 findings::because("store", "not stored, a short while ago", because)
             });
-            return Found::Pass(PassReason { fwd, detail: Reason::KnownUncacheable.into() }, stale);
+            return Found::Forward(ForwardReason { fwd, detail: Reason::KnownUncacheable.into() }, stale);
         }
-        let origin_judges = self.origin_judges(primary);
+        let origin_judges = self.origin_judges(entry);
         // A part for one client, if the precondition holds.
         if self.facts.has_range && origin_judges {
-            return Found::Pass(PassReason { fwd, detail: reason.into() }, stale);
+            return Found::Forward(ForwardReason { fwd, detail: reason.into() }, stale);
         }
         // Who asks for something newer than what others get must not be given an answer that was asked
         // for before. What was uncacheable will be so again, or not: nobody waits for it, and it is stored if it can be.
         // What is stored for requests without credentials alone tells that nothing is shared with others.
         let is_alone = fwd == FwdReason::Request || origin_judges || reason == NotReused::Credentials;
-        let sharing = match primary.and_then(|primary| primary.uncacheable()) {
+        let sharing = match entry.and_then(|entry| entry.uncacheable()) {
             Some(known) if uncacheable.is_some() => Sharing::Unlikely(known),
             _ if is_alone => Sharing::Alone,
             _ => Sharing::Joined,
         };
         let max = self.live.config.validation_tags_max;
         let may_name = |head: &StoredHead| self.may_name(head);
-        let candidates = primary.map(|primary| primary.candidates(stale.as_ref(), max, may_name));
+        let candidates = entry.map(|entry| entry.candidates(stale.as_ref(), max, may_name));
         let candidates = candidates.unwrap_or_default();
-        let variant = self.variant_key(primary);
+        let variant = self.variant_key(entry);
         let range_miss = self.site.rule_at(self.rule).range_miss;
-        let ask = match &stale {
-            _ if origin_judges => Ask::AsAsked,
-            Some(hit) if hit.body.is_whole() => Ask::Whole,
-            _ => Ask::on_miss(self.facts, self.request.fields, range_miss, || {
+        let scope = match &stale {
+            _ if origin_judges => FetchScope::AsAsked,
+            Some(hit) if hit.body.is_whole() => FetchScope::Whole,
+            _ => FetchScope::on_miss(self.facts, self.request.fields, range_miss, || {
                 self.arrived_bytes(key, &variant)
             }),
         };
         let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
-        Found::Fetch(Arc::new(Fetch { key, variant, stale, candidates, reason, sharing, ask, content }))
+        Found::Fetch(Arc::new(Fetch { key, variant, stale, candidates, reason, sharing, scope, content }))
     }
 
     fn was_shared_lately(&self, stale: Option<&Hit>) -> bool {
@@ -219,11 +219,11 @@ impl Lookup<'_> {
 
     /// Whether the preconditions of the client are left to the origin: nothing is stored that they could be judged by.
     //= RFC 9111 section 4.3.2: preconditions where nothing is stored
-    fn origin_judges(&self, primary: Option<&Arc<Primary>>) -> bool {
+    fn origin_judges(&self, entry: Option<&Arc<CacheEntry>>) -> bool {
         let rule = self.site.rule_at(self.rule);
         self.facts.has_conditions
             && rule.precondition_miss == PreconditionMiss::Forward
-            && primary.is_none_or(|primary| primary.variants().is_empty())
+            && entry.is_none_or(|entry| entry.variants().is_empty())
     }
 
     /// Whether a validation may name a stored response that this request did not select.
@@ -233,7 +233,7 @@ impl Lookup<'_> {
     }
 
     fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {
-        self.worker.shared.flights.arrived_bytes(key, variant)
+        self.worker.shared.fetch_table.arrived_bytes(key, variant)
     }
 
     fn selecting(&self) -> Selecting<'_> {
@@ -242,9 +242,9 @@ impl Lookup<'_> {
     }
 
     /// The variant that is asked for, as far as a stored response tells what it depends on.
-    fn variant_key(&self, primary: Option<&Arc<Primary>>) -> Vec<u8> {
+    fn variant_key(&self, entry: Option<&Arc<CacheEntry>>) -> Vec<u8> {
         let mut variant = Vec::new();
-        if let Some(newest) = primary.and_then(|primary| primary.variants().first()) {
+        if let Some(newest) = entry.and_then(|entry| entry.variants().first()) {
             newest.head.nominated().write_variant_key(self.selecting(), &mut variant);
         }
         variant
@@ -256,29 +256,34 @@ impl Lookup<'_> {
     /// When the request wants nothing to be forwarded.
     //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
     //= RFC 9111 section 3.3: completing by a range request
-    pub(crate) fn way_to_rest(&self, serving: &Serving<'_>, hit: &Hit, key: &[u8]) -> Result<Way, NotReused> {
+    pub(crate) fn mode_for_rest(
+        &self,
+        serving: &Serving<'_>,
+        hit: &Hit,
+        key: &[u8],
+    ) -> Result<ForwardMode, NotReused> {
         let rule = self.site.rule_at(self.rule);
         let reason = NotReused::Partial;
         if let Reuse::Unavailable(reason) = on_miss(self.facts, &rule.caching, Miss::Bytes) {
             return Err(reason);
         }
-        let ask = Ask::for_rest(serving, hit, rule);
-        let Some(ask) = ask.filter(|_| self.facts.method == MethodClass::Get) else {
-            let reason = PassReason { fwd: reason.fwd(), detail: reason.into() };
-            return Ok(Way::Pass { reason, stale: None });
+        let scope = FetchScope::for_rest(serving, hit, rule);
+        let Some(scope) = scope.filter(|_| self.facts.method == MethodClass::Get) else {
+            let reason = ForwardReason { fwd: reason.fwd(), detail: reason.into() };
+            return Ok(ForwardMode::Alone { reason, stale: None });
         };
         let variant = self.variant_key(self.worker.shared.memory.get(key).as_ref());
         note(self.request.record, || {
             findings::because("reuse", "only what is missing is fetched", reason.into())
         });
-        Ok(Way::Fetch(Arc::new(Fetch {
+        Ok(ForwardMode::Fetch(Arc::new(Fetch {
             key: key.into(),
             variant,
             stale: None,
             candidates: Vec::new(),
             reason,
             sharing: Sharing::Joined,
-            ask,
+            scope,
             content: Bytes::new(),
         })))
     }
@@ -293,28 +298,28 @@ impl Lookup<'_> {
             candidates: hit.with_candidates(tags_max, |head| self.may_name(head)),
             reason: NotReused::Expired,
             sharing: Sharing::Joined,
-            ask: Ask::Whole,
+            scope: FetchScope::Whole,
             content: self.content.cloned().unwrap_or_default(),
         }
     }
 
     /// Requests whose content or purpose isn't part of a cache key.
-    fn why_pass(&self) -> Option<PassReason> {
+    fn why_pass(&self) -> Option<ForwardReason> {
         if self.request.upgrade.is_some() {
-            return Some(PassReason { fwd: FwdReason::Bypass, detail: Reason::Upgrade.into() });
+            return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::Upgrade.into() });
         }
         let has_content = self.request.content != Content::None;
         if matches!(self.facts.method, MethodClass::Get | MethodClass::Head) && has_content {
-            return Some(PassReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() });
+            return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() });
         }
         None
     }
 }
 
 //= RFC 9111 section 4.1: no match is forwarded
-fn miss_kind(primary: Option<&Primary>) -> Miss {
-    match primary {
-        Some(primary) if !primary.variants().is_empty() => Miss::Vary,
+fn miss_kind(entry: Option<&CacheEntry>) -> Miss {
+    match entry {
+        Some(entry) if !entry.variants().is_empty() => Miss::Vary,
         _ => Miss::Uri,
     }
 }

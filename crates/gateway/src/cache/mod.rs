@@ -11,5 +11,5 @@ pub(crate) mod purge;
 pub(crate) mod record;
 pub(crate) mod refresh;
 pub(crate) mod serve;
-pub(crate) mod stand_in;
+pub(crate) mod stale_if_error;
 pub(crate) mod using;

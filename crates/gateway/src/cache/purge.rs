@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use store::{Applied, Change};
 
-use crate::cache::inflight::flight::Participant;
+use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
-use crate::cache::record::stored::{Primary, StoredResponse};
+use crate::cache::record::stored::{CacheEntry, StoredResponse};
 use crate::clock::now;
 use crate::message::head::Scheme;
 use crate::route::host_of;
@@ -122,22 +122,17 @@ fn similar(url: &str, ports: impl Iterator<Item = u16>) -> Vec<String> {
 }
 
 /// `spared` is a forward that may still store what it brings.
-pub(super) fn purge_key(
-    shared: &Shared,
-    key: &[u8],
-    mode: PurgeMode,
-    spared: Option<&Participant>,
-) -> Purged {
-    let fetches = shared.flights.doom(key, spared);
+pub(super) fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode, spared: Option<&Waiter>) -> Purged {
+    let fetches = shared.fetch_table.invalidate(key, spared);
     //= RFC 9111 section 4.4: invalidating stored responses
     shared.epochs.invalidate_key(key);
     let mut responses = 0;
     let applied = shared.memory.update(key, |current| {
-        let Some(primary) = current else { return Change::Keep };
-        responses = primary.variants().len();
+        let Some(entry) = current else { return Change::Keep };
+        responses = entry.variants().len();
         match mode {
             PurgeMode::Hard => Change::Remove,
-            PurgeMode::Soft => expired(shared, primary).map_or(Change::Remove, Change::Put),
+            PurgeMode::Soft => expired(shared, entry).map_or(Change::Remove, Change::Put),
         }
     });
     debug_assert!(applied != Applied::Absent);
@@ -145,9 +140,9 @@ pub(super) fn purge_key(
 }
 
 /// The same record with every response stale.
-fn expired(shared: &Shared, primary: &Arc<Primary>) -> Option<Arc<Primary>> {
+fn expired(shared: &Shared, entry: &Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
     let now = now();
-    let variants = primary
+    let variants = entry
         .variants()
         .iter()
         .map(|variant| StoredResponse {
@@ -155,7 +150,7 @@ fn expired(shared: &Shared, primary: &Arc<Primary>) -> Option<Arc<Primary>> {
             body: variant.body.clone(),
         })
         .collect();
-    Primary::new(shared.memory.budget(), variants, primary.uncacheable()).ok().map(Arc::new)
+    CacheEntry::new(shared.memory.budget(), variants, entry.uncacheable()).ok().map(Arc::new)
 }
 
 /// Scheme, authority, path with query. No path means `/`, as in a request for it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cache::inflight::flight::{Join, Pilot};
+use crate::cache::inflight::table::{Join, LeaderGuard};
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::lookup::Lookup;
 use crate::cache::publish::job::Job;
@@ -22,8 +22,8 @@ pub(crate) fn if_stale(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
 
 /// Unless one is under way.
 fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
-    let flights = &lookup.worker.shared.flights;
-    if let Join::Lead(participant) = flights.join(&fetch.key, &fetch.variant, usize::MAX) {
+    let fetch_table = &lookup.worker.shared.fetch_table;
+    if let Join::Lead(waiter) = fetch_table.join(&fetch.key, &fetch.variant, usize::MAX) {
         let job = Job {
             worker: Arc::clone(lookup.worker),
             live: Arc::clone(lookup.live),
@@ -35,6 +35,6 @@ fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             fetch,
             stamp: lookup.worker.shared.epochs.stamp(),
         };
-        tokio::spawn(job.run(Pilot::new(&participant, flights)));
+        tokio::spawn(job.run(LeaderGuard::new(&waiter, fetch_table)));
     }
 }

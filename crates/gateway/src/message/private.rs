@@ -10,14 +10,14 @@ use crate::message::fields::PackedFields;
 use crate::message::head::Version;
 use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::message::respond::{self, Problem};
-use crate::plan::{PassReason, Plan, Way};
+use crate::plan::{ForwardMode, ForwardReason, Plan};
 use crate::reason::Reason;
 use crate::transform;
 use crate::upstream::{BodyFraming, OriginResponse};
 use crate::worker::Worker;
 
 /// A reply without a response of the origin.
-pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: PassReason) -> Reply {
+pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
     let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
     reply.cache_status.outcome =
         Outcome::Forwarded { reason: reason.fwd, status: None, stored: false, collapsed: false };
@@ -26,7 +26,7 @@ pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: Pa
 
 /// Hands an origin's response to the client that asked for it.
 //= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
-pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: PassReason) -> Reply {
+pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: ForwardReason) -> Reply {
     let (site, server_name) = (&plan.site.config, &plan.live.config.server_name);
     //= RFC 9110 section 9.3.2: HEAD says what GET would
     let declared =
@@ -34,10 +34,10 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Pass
     let (fields, received) = (std::mem::take(&mut response.fields), Version::received(response.version));
     let fields = transform::response_fields(fields, site, received, server_name, now);
     let status = response.status.as_u16();
-    let was_looked_up = match plan.way {
-        Way::Pass { .. } => reason.detail == Reason::KnownUncacheable.into(),
-        Way::Fetch(_) => true,
-        Way::Query => reason.fwd != FwdReason::Bypass,
+    let was_looked_up = match plan.mode {
+        ForwardMode::Alone { .. } => reason.detail == Reason::KnownUncacheable.into(),
+        ForwardMode::Fetch(_) => true,
+        ForwardMode::Query => reason.fwd != FwdReason::Bypass,
     };
     let result = if was_looked_up { CacheResult::Miss } else { CacheResult::Bypass };
     let outcome =

@@ -20,7 +20,7 @@ use super::doorway::{Holder, Place, Seat};
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::client::Client;
 use crate::config::{ClientLimits, Config, Http2, IpNet, ProxyProtocol};
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
@@ -221,7 +221,7 @@ fn admit(
 /// From the first byte to the protocol.
 async fn connection(
     worker: &Arc<Worker>,
-    live: &Arc<Live>,
+    live: &Arc<ActiveConfig>,
     socket: ClientSocket,
     address: SocketAddr,
     index: usize,
@@ -375,7 +375,7 @@ async fn proxied<S: Stream>(
 }
 
 /// Whom a connection is counted for before anything of it is read.
-fn peer_holder(live: &Live, index: usize, address: SocketAddr) -> Holder {
+fn peer_holder(live: &ActiveConfig, index: usize, address: SocketAddr) -> Holder {
     match live.listener(index).proxy_protocol {
         ProxyProtocol::Required => Holder::Proxy(Client::of(address.ip())),
         ProxyProtocol::Off => holder(&live.config, address),

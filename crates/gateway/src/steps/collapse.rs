@@ -12,14 +12,14 @@ use telemetry::CacheResult;
 use tokio::time::{Instant, sleep_until};
 
 use crate::cache::findings;
-use crate::cache::inflight::ask::{Ask, Hole};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
-use crate::cache::inflight::boarding::{Role, board};
 use crate::cache::inflight::driven::Driven;
-use crate::cache::inflight::flight::{
-    Answer, Failed, Filling, Join, News, Participant, Pilot, PrivateAnswer,
+use crate::cache::inflight::joining::{Role, join_or_lead};
+use crate::cache::inflight::relief::{self, Happened, Waiting};
+use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::table::{
+    Answer, Failed, Filling, Join, LeaderGuard, News, PrivateAnswer, Waiter,
 };
-use crate::cache::inflight::relief::{self, Happened, Waiter};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{Hit, StoredHead};
@@ -32,7 +32,7 @@ use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
-use crate::plan::{Next, PassReason, Plan};
+use crate::plan::{ForwardReason, Next, Plan};
 use crate::reason::{Detail, Reason};
 use crate::trace::note;
 use crate::worker::Worker;
@@ -62,9 +62,9 @@ enum Again {
     /// Start a forward that nobody can join.
     Alone,
     /// Ask for other bytes: those that a stored response lacks, or the whole.
-    Ask(Ask),
+    FetchScope(FetchScope),
     /// Forward as it is: the answer won't be stored.
-    Pass { detail: Detail },
+    Forward { detail: Detail },
     /// Nothing to share came of the request that led, which says little about this one: once more, together.
     Anew { detail: Detail },
     /// The forward failed, and what comes next depends on what else this request waits for.
@@ -72,7 +72,7 @@ enum Again {
 }
 
 /// A request on its way to a shared response.
-struct Seeker<'a> {
+struct CollapsedRequest<'a> {
     worker: &'a Arc<Worker>,
     plan: &'a Plan,
     fetch: Arc<Fetch>,
@@ -88,7 +88,7 @@ struct Places {
 }
 
 struct Place {
-    participant: Participant,
+    waiter: Waiter,
     state: PlaceState,
 }
 
@@ -100,44 +100,44 @@ enum PlaceState {
 
 /// Gets a response for `plan` that may be shared with others.
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
-    let mut seeker = Seeker::new(worker, plan, fetch, interims);
+    let mut seeking = CollapsedRequest::new(worker, plan, fetch, interims);
     let mut sharing = fetch.sharing;
     let mut variant = fetch.variant.clone();
     let mut detail = Detail::from(Reason::CollapseGivenUp);
     let mut renewal = Renewal::Allowed;
     for _ in 0..ATTEMPTS_MAX {
-        match seeker.attempt(sharing, &variant).await {
+        match seeking.attempt(sharing, &variant).await {
             Ok(reply) => return Next::Reply(reply),
             Err(Again::Join { variant: known }) => {
-                seeker.tell("the other request's answer is no answer to this one: once more");
+                seeking.tell("the other request's answer is no answer to this one: once more");
                 variant = known;
             }
             Err(Again::Alone) => {
-                seeker.tell("the other request's answer is no answer to this one: forwarded alone");
+                seeking.tell("the other request's answer is no answer to this one: forwarded alone");
                 sharing = Sharing::Alone;
             }
-            Err(Again::Ask(ask)) => {
-                seeker.tell("that answers a part of the request at most: asked for what is missing");
-                seeker.ask(ask);
+            Err(Again::FetchScope(scope)) => {
+                seeking.tell("that answers a part of the request at most: asked for what is missing");
+                seeking.ask(scope);
             }
             Err(Again::Anew { .. }) if renewal == Renewal::Allowed => {
-                seeker.tell(
+                seeking.tell(
                     "the other request's answer is for that one alone, others may still share: once more",
                 );
                 renewal = Renewal::Used;
             }
-            Err(Again::Anew { detail: why } | Again::Pass { detail: why }) => {
+            Err(Again::Anew { detail: why } | Again::Forward { detail: why }) => {
                 detail = why;
                 break;
             }
-            Err(Again::Failed(failed)) => return Next::Reply(seeker.failure(&failed, Role::Waiter)),
+            Err(Again::Failed(failed)) => return Next::Reply(seeking.failure(&failed, Role::Waiter)),
         }
     }
-    let reason = PassReason { fwd: fetch.reason.fwd(), detail };
+    let reason = ForwardReason { fwd: fetch.reason.fwd(), detail };
     note(plan.request.record.as_ref(), || {
         findings::because("pass", "forwarded for this client alone", detail)
     });
-    Next::Pass { body: fetch.body(), reason }
+    Next::Forward { body: fetch.body(), reason }
 }
 
 /// The reply to a request whose own forward has brought a response already, and is never repeated.
@@ -145,46 +145,46 @@ pub(crate) async fn follow(
     worker: &Arc<Worker>,
     plan: &Plan,
     fetch: &Arc<Fetch>,
-    mut participant: Participant,
+    mut waiter: Waiter,
     interims: &Interims,
 ) -> Reply {
-    let seeker = Seeker::new(worker, plan, fetch, interims);
-    let answer = seeker.answer(&mut participant, None).await;
-    // The participant keeps its place until its reader stands, so that nothing is let go before.
-    seeker.reply(answer, Role::Leader).unwrap_or_else(|_| seeker.given_up())
+    let seeking = CollapsedRequest::new(worker, plan, fetch, interims);
+    let answer = seeking.answer(&mut waiter, None).await;
+    // The waiter keeps its place until its reader stands, so that nothing is let go before.
+    seeking.reply(answer, Role::Leader).unwrap_or_else(|_| seeking.given_up())
 }
 
-impl<'a> Seeker<'a> {
+impl<'a> CollapsedRequest<'a> {
     fn new(worker: &'a Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>, interims: &'a Interims) -> Self {
         let unconditional = RequestFacts { has_conditions: false, ..plan.facts };
         Self { worker, plan, fetch: Arc::clone(fetch), interims, unconditional }
     }
 }
 
-impl Seeker<'_> {
+impl CollapsedRequest<'_> {
     async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Reply, Again> {
-        let (participant, role) = self.take_part(sharing, variant);
+        let (waiter, role) = self.take_part(sharing, variant);
         match (role, self.limits()) {
-            (Role::Waiter, Some(limits)) => self.wait(participant, limits).await,
-            _ => self.lead(participant).await,
+            (Role::Waiter, Some(limits)) => self.wait(waiter, limits).await,
+            _ => self.lead(waiter).await,
         }
     }
 
     /// Leads a forward to its answer.
-    async fn lead(&self, mut participant: Participant) -> Result<Reply, Again> {
-        let job = self.begin(&participant);
-        let answer = self.answer(&mut participant, job).await;
-        // The participant keeps its place until its reader stands, so that nothing is let go before.
+    async fn lead(&self, mut waiter: Waiter) -> Result<Reply, Again> {
+        let job = self.begin(&waiter);
+        let answer = self.answer(&mut waiter, job).await;
+        // The waiter keeps its place until its reader stands, so that nothing is let go before.
         self.reply(answer, Role::Leader)
     }
 
     /// Waits for the forward of another request, and for the one that relieves it if it fails or is late.
-    async fn wait(&self, participant: Participant, limits: CollapseLimits) -> Result<Reply, Again> {
+    async fn wait(&self, waiter: Waiter, limits: CollapseLimits) -> Result<Reply, Again> {
         self.tell("it waits for the forward of another request, which is under way");
         let gauge = self.worker.recorder.collapsed();
-        let mut waiter = Waiter::of(participant.order(), limits.on_failure);
+        let mut waiting = Waiting::of(waiter.order(), limits.on_failure);
         let mut late_at = Instant::now().checked_add(limits.wait_max);
-        let mut places = Places { first: Place::of(participant), relief: None };
+        let mut places = Places { first: Place::of(waiter), relief: None };
         loop {
             let (happened, failed) = match self.learn(&mut places, late_at).await {
                 Some(answer) => match self.reply(answer, Role::Waiter) {
@@ -196,9 +196,9 @@ impl Seeker<'_> {
             if happened == Happened::Late {
                 late_at = None;
             }
-            match (waiter.learns(happened), failed) {
+            match (waiting.learns(happened), failed) {
                 (relief::Next::Relieve, _) => {
-                    match self.worker.shared.flights.relieve(&places.first.participant) {
+                    match self.worker.shared.fetch_table.relieve(&places.first.waiter) {
                         Join::Lead(relief) => {
                             self.tell(
                                 "that failed, or takes too long: this request is forwarded, for all who wait",
@@ -239,31 +239,32 @@ impl Seeker<'_> {
     }
 
     /// A place in the forward.
-    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Participant, Role) {
+    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Waiter, Role) {
         match sharing {
-            Sharing::Joined => board(&self.job(), variant),
+            Sharing::Joined => join_or_lead(&self.job(), variant),
             Sharing::Alone | Sharing::Unlikely(_) => {
-                (self.worker.shared.flights.alone(&self.fetch.key), Role::Leader)
+                (self.worker.shared.fetch_table.alone(&self.fetch.key), Role::Leader)
             }
         }
     }
 
     /// Goes on with a request for other bytes.
-    fn ask(&mut self, ask: Ask) {
-        let reason = if matches!(ask, Ask::Hole(_)) { NotReused::Partial } else { self.fetch.reason };
-        self.fetch = Arc::new(Fetch { reason, ..self.fetch.asking(ask) });
+    fn ask(&mut self, scope: FetchScope) {
+        let reason =
+            if matches!(scope, FetchScope::MissingRange(_)) { NotReused::Partial } else { self.fetch.reason };
+        self.fetch = Arc::new(Fetch { reason, ..self.fetch.with_scope(scope) });
     }
 
     /// The job of a forward that this request leads.
-    fn begin(&self, participant: &Participant) -> Option<Driven> {
-        let pilot = Pilot::new(participant, &self.worker.shared.flights);
+    fn begin(&self, waiter: &Waiter) -> Option<Driven> {
+        let leader = LeaderGuard::new(waiter, &self.worker.shared.fetch_table);
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");
-            pilot.land(Answer::Found(hit));
+            leader.land(Answer::Found(hit));
             return None;
         }
-        Some(Driven::new(self.job(), pilot))
+        Some(Driven::new(self.job(), leader))
     }
 
     fn job(&self) -> Job {
@@ -275,11 +276,11 @@ impl Seeker<'_> {
     }
 
     fn stored_meanwhile(&self) -> Option<Hit> {
-        let primary = self.worker.shared.memory.get(&self.fetch.key)?;
-        if primary.variants().is_empty() {
+        let entry = self.worker.shared.memory.get(&self.fetch.key)?;
+        if entry.variants().is_empty() {
             return None;
         }
-        let hit = primary.select(self.selecting(&self.plan.request.sent().to_lines()))?;
+        let hit = entry.select(self.selecting(&self.plan.request.sent().to_lines()))?;
         let lines = self.plan.request.fields.to_lines();
         let request = self.plan.request.borrow(&lines);
         let is_usable =
@@ -303,17 +304,17 @@ impl Seeker<'_> {
     }
 
     /// The answer of the forward that this request leads.
-    async fn answer(&self, participant: &mut Participant, job: Option<Driven>) -> Answer {
+    async fn answer(&self, waiter: &mut Waiter, job: Option<Driven>) -> Answer {
         let mut news = match job {
-            Some(job) => job.first_news(participant).await,
-            None => participant.news().await,
+            Some(job) => job.first_news(waiter).await,
+            None => waiter.news().await,
         };
         loop {
             match news {
                 News::Answer(answer) => return answer,
                 News::Interim(interim) => self.interims.push(interim),
             }
-            news = participant.news().await;
+            news = waiter.news().await;
         }
     }
 
@@ -335,11 +336,11 @@ impl Seeker<'_> {
             Answer::Private(answer) => {
                 let response = if role == Role::Leader { answer.response.lock().take() } else { None };
                 let response = response.filter(|response| self.may_have(response.status.as_u16()));
-                let response = response.ok_or(Again::Pass { detail: answer.reason })?;
-                let reason = PassReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
+                let response = response.ok_or(Again::Forward { detail: answer.reason })?;
+                let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
                 Ok(private::reply(self.plan, response, reason))
             }
-            Answer::Discarded => Err(Again::Ask(self.ask_anew())),
+            Answer::Discarded => Err(Again::FetchScope(self.ask_anew())),
             Answer::Failed(failed) if role == Role::Waiter => Err(Again::Failed(failed)),
             Answer::Failed(failed) => Ok(self.failure(&failed, role)),
             Answer::GivenUp => Ok(self.given_up()),
@@ -358,14 +359,14 @@ impl Seeker<'_> {
     /// client wants, or its `If-Range` was left out, it shall get its own answer from the origin.
     fn may_have(&self, status: u16) -> bool {
         let facts = &self.plan.facts;
-        match self.fetch.ask {
-            Ask::Range(_) => {
+        match self.fetch.scope {
+            FetchScope::Range(_) => {
                 let has_if_range = self.plan.request.fields.value("if-range").is_some();
                 !(has_if_range && matches!(status, 206 | 416))
             }
             // The bytes that something stored lacks are nobody's answer.
-            Ask::Hole(_) if matches!(status, 206 | 416) => false,
-            Ask::Whole | Ask::AsAsked | Ask::Hole(_) => {
+            FetchScope::MissingRange(_) if matches!(status, 206 | 416) => false,
+            FetchScope::Whole | FetchScope::AsAsked | FetchScope::MissingRange(_) => {
                 //= RFC 9110 section 14.2: an invalid or unknown Range is ignored
                 let range = self.plan.request.fields.value("range").filter(|_| facts.has_range);
                 let wants_part = range.is_some_and(|range| range::parse(range).is_some());
@@ -375,9 +376,9 @@ impl Seeker<'_> {
     }
 
     /// What to ask for where what is stored turned out to be of no use.
-    fn ask_anew(&self) -> Ask {
+    fn ask_anew(&self) -> FetchScope {
         let range_miss = self.plan.site.rule_at(self.plan.rule).range_miss;
-        Ask::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
+        FetchScope::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
     }
 
     //= RFC 9111 section 4: collapsed requests
@@ -399,17 +400,17 @@ impl Seeker<'_> {
         let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
         let used = self.asked(role, Some(filling.status), result, storing);
         let request = self.plan.request.borrow(&lines);
-        let mut reply = match (&filling.part, &self.fetch.ask) {
+        let mut reply = match (&filling.part, &self.fetch.scope) {
             (None, _) => self.serving(&request).filling(filling, used).ok_or(Again::Alone)?,
-            (Some(part), Ask::Hole(hole)) => {
+            (Some(part), FetchScope::MissingRange(hole)) => {
                 let reply = self.assembled(&self.serving(&request), hole, filling, part, used);
-                reply.ok_or(Again::Ask(Ask::Whole))?
+                reply.ok_or(Again::FetchScope(FetchScope::Whole))?
             }
             (Some(_), _) => {
                 let serving = self.serving(&request);
                 let reply = serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used));
                 // No part is what the client gets in the end: its If-Range does not hold.
-                reply.ok_or(Again::Ask(Ask::Whole))?
+                reply.ok_or(Again::FetchScope(FetchScope::Whole))?
             }
         };
         if storing == Storing::No {
@@ -425,7 +426,7 @@ impl Seeker<'_> {
     fn assembled(
         &self,
         serving: &Serving<'_>,
-        hole: &Hole,
+        hole: &MissingRange,
         filling: &Filling,
         part: &ContentRange,
         used: Use,
@@ -444,9 +445,9 @@ impl Seeker<'_> {
         let request = self.plan.request.borrow(&lines);
         let serving = self.serving(&request);
         let rule = self.plan.site.rule_at(self.plan.rule);
-        let rest = || match Ask::for_rest(&serving, hit, rule) {
-            Some(ask) => Again::Ask(ask),
-            None => Again::Pass { detail: NotReused::Partial.into() },
+        let rest = || match FetchScope::for_rest(&serving, hit, rule) {
+            Some(scope) => Again::FetchScope(scope),
+            None => Again::Forward { detail: NotReused::Partial.into() },
         };
         serving.stored(hit, used).ok_or_else(rest)
     }
@@ -459,7 +460,7 @@ impl Seeker<'_> {
         let used = self.asked(role, cause.status, CacheResult::Stale, Storing::No);
         let request = self.plan.request.borrow(&lines);
         let reply = self.serving(&request).stale(hit, cause, used);
-        reply.ok_or_else(|| Again::Pass { detail: Reason::SegmentEvicted.into() })
+        reply.ok_or_else(|| Again::Forward { detail: Reason::SegmentEvicted.into() })
     }
 
     /// Whether this request permits it. The permission that another request brought is its own.
@@ -479,7 +480,7 @@ impl Seeker<'_> {
             // The response itself is for the request that led.
             Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
         };
-        let reason = PassReason { fwd: self.fetch.reason.fwd(), detail };
+        let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail };
         let mut reply = private::failed(self.worker, self.plan, &problem, reason);
         set_collapsed(&mut reply.cache_status.outcome, role);
         reply
@@ -495,9 +496,9 @@ impl Seeker<'_> {
             site: &self.plan.site,
             request,
             //= RFC 9111 section 4.3.2: preconditions where nothing is stored
-            facts: match self.fetch.ask {
-                Ask::AsAsked => &self.unconditional,
-                Ask::Whole | Ask::Range(_) | Ask::Hole(_) => &self.plan.facts,
+            facts: match self.fetch.scope {
+                FetchScope::AsAsked => &self.unconditional,
+                FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => &self.plan.facts,
             },
             now: self.worker.now(),
             started: self.plan.started,
@@ -530,8 +531,8 @@ impl Places {
 }
 
 impl Place {
-    fn of(participant: Participant) -> Self {
-        Self { participant, state: PlaceState::UnderWay }
+    fn of(waiter: Waiter) -> Self {
+        Self { waiter, state: PlaceState::UnderWay }
     }
 
     /// Nothing more comes after the answer.
@@ -540,12 +541,12 @@ impl Place {
             std::future::pending().await
         }
         loop {
-            let news = self.participant.news().await;
+            let news = self.waiter.news().await;
             match &news {
                 News::Answer(_) => self.state = PlaceState::Answered,
                 // A cookie, and what credentials brought, is for the request that led the forward.
                 News::Interim(interim)
-                    if self.participant.is_personal() || interim.fields.value("set-cookie").is_some() =>
+                    if self.waiter.is_personal() || interim.fields.value("set-cookie").is_some() =>
                 {
                     continue;
                 }

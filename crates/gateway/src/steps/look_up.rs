@@ -12,7 +12,7 @@ use crate::cache::{findings, refresh};
 use crate::message::head::RequestHead;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
-use crate::plan::{Next, PassReason, Plan, Way};
+use crate::plan::{ForwardMode, ForwardReason, Next, Plan};
 use crate::reason::Reason;
 use crate::trace::note;
 use crate::upstream::RequestBody;
@@ -22,7 +22,7 @@ use crate::worker::Worker;
 ///
 /// # Errors
 /// The way to go for one, where none is.
-pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, Way> {
+pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, ForwardMode> {
     let Lookup { site, request, facts, now, .. } = *lookup;
     let unavailable = |reason: NotReused| {
         let mut reply = respond::reply(&Problem::only_if_cached(), Some(site), started, lookup.worker);
@@ -30,11 +30,11 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
         reply
     };
     match lookup.run(key) {
-        Found::Pass(reason, stale) => {
+        Found::Forward(reason, stale) => {
             note(request.record, || {
                 findings::because("pass", "forwarded for this client alone", reason.detail)
             });
-            Err(Way::Pass { reason, stale })
+            Err(ForwardMode::Alone { reason, stale })
         }
         Found::Use(hit, use_) => {
             let serving = Serving { site, request, facts, now, started };
@@ -43,14 +43,14 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
                     refresh::if_stale(lookup, use_, &hit, key);
                     Ok(reply)
                 }
-                None => match lookup.way_to_rest(&serving, &hit, key) {
-                    Ok(way) => Err(way),
+                None => match lookup.mode_for_rest(&serving, &hit, key) {
+                    Ok(mode) => Err(mode),
                     Err(reason) => Ok(unavailable(reason)),
                 },
             }
         }
-        Found::Fetch(fetch) => Err(Way::Fetch(fetch)),
-        Found::NeedContent => Err(Way::Query),
+        Found::Fetch(fetch) => Err(ForwardMode::Fetch(fetch)),
+        Found::NeedContent => Err(ForwardMode::Query),
         Found::Unavailable(reason) => Ok(unavailable(reason)),
     }
 }
@@ -71,9 +71,11 @@ pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes) -> N
     };
     let reason = match settle(&lookup, &mut Vec::new(), plan.started) {
         Ok(reply) => return Next::Reply(reply),
-        Err(Way::Fetch(fetch)) => return Next::Fetch(fetch),
-        Err(Way::Pass { reason, .. }) => reason,
-        Err(Way::Query) => PassReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() },
+        Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),
+        Err(ForwardMode::Alone { reason, .. }) => reason,
+        Err(ForwardMode::Query) => {
+            ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() }
+        }
     };
-    Next::Pass { body: RequestBody::from(content), reason }
+    Next::Forward { body: RequestBody::from(content), reason }
 }

@@ -1,7 +1,7 @@
 //! One file per step of an exchange that takes more than a look. Each says what comes next; none calls another.
 
 pub(crate) mod collapse;
-pub(crate) mod lone;
+pub(crate) mod forward;
+pub(crate) mod hit_for_miss;
 pub(crate) mod look_up;
-pub(crate) mod pass;
 pub(crate) mod query;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use caching::{FwdReason, query};
 
 use crate::message::respond::{self, Problem};
-use crate::plan::{Next, PassReason, Plan};
+use crate::plan::{ForwardReason, Next, Plan};
 use crate::reason::Reason;
 use crate::upstream::{Gathered, RequestBody};
 use crate::worker::Worker;
@@ -15,8 +15,8 @@ use crate::worker::Worker;
 //= RFC 10008 section 2.7: responses to QUERY are cacheable
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, body: RequestBody) -> Next {
     let pass = |body, why: Reason| {
-        let reason = PassReason { fwd: FwdReason::Bypass, detail: why.into() };
-        Next::Pass { body, reason }
+        let reason = ForwardReason { fwd: FwdReason::Bypass, detail: why.into() };
+        Next::Forward { body, reason }
     };
     let (bytes_max, memory) =
         (plan.site.rule_at(plan.rule).query_content_bytes_max, worker.shared.memory.budget());

@@ -25,8 +25,8 @@ use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
 use http::header::HeaderName;
 
-use crate::active::Live;
-use crate::cache::record::stored::Primary;
+use crate::active::ActiveConfig;
+use crate::cache::record::stored::CacheEntry;
 use crate::config::{CacheRule, Config, OverrideFields, Site, UnderscoreFields};
 use crate::message::fields::PackedFields;
 use crate::message::head::{Nominations, OwnedRequest, RequestHead, Trust};
@@ -37,7 +37,7 @@ use crate::transform::way::{self, Told};
 /// A request as it goes inbound.
 pub(crate) struct Inbound {
     client: OwnedRequest,
-    live: Arc<Live>,
+    live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
     rule: RuleIndex,
     sent: OnceLock<PackedFields>,
@@ -62,7 +62,7 @@ impl Deref for Inbound {
 impl Inbound {
     pub(crate) fn new(
         request: &RequestHead<'_>,
-        live: &Arc<Live>,
+        live: &Arc<ActiveConfig>,
         site: &Arc<LiveSite>,
         rule: RuleIndex,
     ) -> Self {
@@ -117,7 +117,7 @@ impl Inbound {
 
 /// Whether a look-up has to read the request first: its lines differ from what is sent in what this record's `Vary`
 /// nominates.
-pub(crate) fn differs_for(record: &Primary, request: &RequestHead<'_>, site: &Site) -> bool {
+pub(crate) fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
     let differs = || request.nominations == Nominations::Some || selects_fields(site);
     record.variants().iter().any(|variant| {
         variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())

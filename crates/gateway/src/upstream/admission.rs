@@ -39,7 +39,7 @@ pub(super) struct Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entrance {
     /// All of it is here.
-    Place,
+    Permit,
     /// The rest of its content is still to come from the client.
     Upload,
     /// All of it is here, and it asks for an upgrade.
@@ -48,7 +48,7 @@ pub(super) enum Entrance {
 
 /// What an exchange has; given back on drop.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Permit {
     held: Mutex<Held>,
     deliveries: Arc<Gate>,
     /// For a request that may become a tunnel.
@@ -115,16 +115,16 @@ impl Admission {
         entrance: Entrance,
         client: Option<Client>,
         total_at: Option<Instant>,
-    ) -> Result<Arc<Place>, OriginError> {
+    ) -> Result<Arc<Permit>, OriginError> {
         let tunnel = match entrance {
             Entrance::Tunnel => {
                 let tunnel = self.tunnels.enter(client);
                 Some(tunnel.ok_or_else(|| self.tunnels.refusal(client))?)
             }
-            Entrance::Place | Entrance::Upload => None,
+            Entrance::Permit | Entrance::Upload => None,
         };
         let gate = match entrance {
-            Entrance::Place | Entrance::Tunnel => &self.places,
+            Entrance::Permit | Entrance::Tunnel => &self.places,
             Entrance::Upload => &self.uploads,
         };
         let held = match gate.enter(client) {
@@ -133,7 +133,7 @@ impl Admission {
             None => Box::pin(self.queue(gate, client, total_at)).await?,
         };
         let deliveries = Arc::clone(&self.deliveries);
-        Ok(Arc::new(Place { held: Mutex::new(held), deliveries, tunnel: Mutex::new(tunnel) }))
+        Ok(Arc::new(Permit { held: Mutex::new(held), deliveries, tunnel: Mutex::new(tunnel) }))
     }
 
     async fn queue(
@@ -153,7 +153,7 @@ impl Admission {
     }
 
     /// Resolves when somebody waits who could do with the place of this client.
-    pub(super) async fn place_wanted(&self, client: Option<Client>) {
+    pub(super) async fn permit_wanted(&self, client: Option<Client>) {
         loop {
             let wanted = self.places.wanted.notified();
             tokio::pin!(wanted);
@@ -173,7 +173,7 @@ impl Admission {
     }
 }
 
-impl Place {
+impl Permit {
     /// What a tunnel has instead of a place.
     pub(super) fn take_tunnel(&self) -> Option<Held> {
         self.tunnel.lock().take()

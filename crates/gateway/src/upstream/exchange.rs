@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::admission::{Held, Pacing, Place};
+use super::admission::{Held, Pacing, Permit};
 use super::error::OriginError;
 use super::pool::Pool;
 use super::request::KeepAlive;
@@ -14,22 +14,22 @@ use super::timing::Limits;
 pub(super) struct Exchange {
     pub(super) pool: Arc<Pool>,
     pub(super) limits: Limits,
-    place: Arc<Place>,
+    permit: Arc<Permit>,
 }
 
 impl Exchange {
-    pub(super) fn new(pool: Arc<Pool>, limits: Limits, place: Arc<Place>) -> Self {
-        Self { pool, limits, place }
+    pub(super) fn new(pool: Arc<Pool>, limits: Limits, permit: Arc<Permit>) -> Self {
+        Self { pool, limits, permit }
     }
 
     /// The client does not keep up with the response.
     pub(super) fn wait_for_client(&self) -> Pacing {
-        self.place.wait_for_client()
+        self.permit.wait_for_client()
     }
 
     /// Ends the exchange; what goes on is a tunnel.
     pub(super) fn into_tunnel(self) -> Option<Held> {
-        self.place.take_tunnel()
+        self.permit.take_tunnel()
     }
 
     pub(super) fn keep_alive(&self) -> KeepAlive {

@@ -91,8 +91,8 @@ impl<W> Line<W> {
 
     /// Leaves the queue; nothing happens where the number is not in it any more.
     pub(super) fn give_up(&mut self, number: u64) -> Option<W> {
-        let place = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()?;
-        let Waiting { client, waiter, .. } = self.waiting.remove(place)?;
+        let permit = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()?;
+        let Waiting { client, waiter, .. } = self.waiting.remove(permit)?;
         self.change(client, |part| part.waiting -= 1);
         Some(waiter)
     }
@@ -159,7 +159,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        Ask(u8),
+        FetchScope(u8),
         /// Who entered at this place of the list leaves.
         Leave(usize),
         /// Who waits at this place of the list gives up.
@@ -168,7 +168,7 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            3 => (0_u8..5).prop_map(Step::Ask),
+            3 => (0_u8..5).prop_map(Step::FetchScope),
             2 => any::<usize>().prop_map(Step::Leave),
             1 => any::<usize>().prop_map(Step::GiveUp),
         ]
@@ -184,8 +184,8 @@ mod tests {
     impl Model {
         fn apply(&mut self, line: &mut Line<u8>, step: Step) {
             match step {
-                Step::Ask(number) if line.enter(client(number)).is_ok() => self.inside.push(number),
-                Step::Ask(number) => {
+                Step::FetchScope(number) if line.enter(client(number)).is_ok() => self.inside.push(number),
+                Step::FetchScope(number) => {
                     if let Ok(ticket) = line.queue(client(number), number) {
                         self.waiting.push((ticket, number));
                     }

@@ -45,7 +45,7 @@ use store::Budget;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use self::admission::{Admission, Entrance, Place};
+use self::admission::{Admission, Entrance, Permit};
 use self::binding::Binding;
 use self::connect::{Connector, Negotiated, Offer};
 use self::exchange::{Exchange, Failure, Processing};
@@ -240,13 +240,14 @@ impl Origin {
         let entrance = match arrival {
             Arrival::Partial => Entrance::Upload,
             Arrival::Whole if head.upgrade.is_some() => Entrance::Tunnel,
-            Arrival::Whole => Entrance::Place,
+            Arrival::Whole => Entrance::Permit,
         };
-        let place = self.admission.enter(entrance, client, waiting.limits.total_at).await?;
+        let permit = self.admission.enter(entrance, client, waiting.limits.total_at).await?;
         let began = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
         let replay = body.replay();
-        let (mut failure, kept) = match self.attempt(Attempt::Any(began), head, body, waiting, &place).await {
+        let (mut failure, kept) = match self.attempt(Attempt::Any(began), head, body, waiting, &permit).await
+        {
             Ok(response) => return Ok(response),
             Err(failed) => failed,
         };
@@ -254,17 +255,17 @@ impl Origin {
             return Err(failure.error);
         };
         self.counters.retries.fetch_add(1, Relaxed);
-        let again = Box::pin(self.attempt(Attempt::Fresh(began), head, body, waiting, &place)).await;
+        let again = Box::pin(self.attempt(Attempt::Fresh(began), head, body, waiting, &permit)).await;
         again.map_err(|(failure, _)| failure.error)
     }
 
     /// Resolves when a request waits for a place that one of this client takes away from it.
-    pub(crate) async fn place_wanted(&self, client: Option<Client>) {
-        self.admission.place_wanted(client).await;
+    pub(crate) async fn permit_wanted(&self, client: Option<Client>) {
+        self.admission.permit_wanted(client).await;
     }
 
     /// To be called after the end of an exchange because of [`Origin::place_wanted`]: another one may have to end too.
-    pub(crate) fn place_given_up(&self, client: Option<Client>) {
+    pub(crate) fn permit_given_up(&self, client: Option<Client>) {
         self.admission.pass_on(client);
     }
 
@@ -274,7 +275,7 @@ impl Origin {
         head: &RequestHead,
         body: RequestBody,
         waiting: &mut HeadWait<'_>,
-        place: &Arc<Place>,
+        permit: &Arc<Permit>,
     ) -> Result<Box<OriginResponse>, (Failure, Kept)> {
         let (connection, kept) = match self.acquire(attempt, head, waiting.limits).await {
             Ok(acquired) => acquired,
@@ -283,7 +284,7 @@ impl Origin {
                 return Err((failure, Kept::No));
             }
         };
-        let exchange = Exchange::new(Arc::clone(&self.pool), waiting.limits, Arc::clone(place));
+        let exchange = Exchange::new(Arc::clone(&self.pool), waiting.limits, Arc::clone(permit));
         let answer = match connection {
             Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
             Connection::Http2(slot) => Box::pin(http2::exchange(slot, head, body, waiting, exchange)).await,

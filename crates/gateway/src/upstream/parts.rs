@@ -37,17 +37,17 @@ impl Parts {
     }
 
     pub(super) fn change(&mut self, client: Client, change: impl FnOnce(&mut Part)) {
-        let place = self.few.iter().position(|(known, _)| *known == client);
-        let mut part = match place {
-            Some(place) => self.few[place].1,
+        let permit = self.few.iter().position(|(known, _)| *known == client);
+        let mut part = match permit {
+            Some(permit) => self.few[permit].1,
             None => self.take_of_others(client),
         };
         change(&mut part);
-        match place {
-            Some(place) if part == Part::default() => {
-                self.few.swap_remove(place);
+        match permit {
+            Some(permit) if part == Part::default() => {
+                self.few.swap_remove(permit);
             }
-            Some(place) => self.few[place].1 = part,
+            Some(permit) => self.few[permit].1 = part,
             None if part == Part::default() => {}
             None if self.few.len() < FEW => self.few.push((client, part)),
             None => {

@@ -1,8 +1,8 @@
 //! Connections kept between requests.
 //!
-//! Idle HTTP/1 connections stand on shelves by the runtime that drives them: a worker takes its own newest
+//! Idle HTTP/1 connections are kept by the runtime that drives them: a worker takes its own newest
 //! first and borrows from others when it has none. HTTP/2 connections are shared by all.
-//! Locks: `shelves` and `shared` are never held together, nor over an await; what is taken out is dropped
+//! Locks: `idle` and `shared` are never held together, nor over an await; what is taken out is dropped
 //! after the lock.
 
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use crate::config::PoolConfig;
 /// Kept connections of one origin.
 #[derive(Debug)]
 pub(super) struct Pool {
-    shelves: Mutex<Shelves>,
+    idle: Mutex<IdleConnections>,
     shared: Mutex<Vec<Arc<Http2Connection>>>,
     /// Held while an HTTP/2 connection is opened, so that a burst of requests opens one and not many.
     pub(super) opening: tokio::sync::Mutex<()>,
@@ -44,7 +44,7 @@ struct Idle {
 }
 
 #[derive(Debug, Default)]
-struct Shelves {
+struct IdleConnections {
     /// One per runtime, which are few; the newest connection last.
     by_home: Vec<(Id, Vec<Idle>)>,
     len: usize,
@@ -62,7 +62,7 @@ enum Reaper {
 impl Pool {
     pub(super) fn new(config: PoolConfig, counters: Arc<Counters>) -> Self {
         Self {
-            shelves: Mutex::default(),
+            idle: Mutex::default(),
             shared: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
             config,
@@ -83,8 +83,8 @@ impl Pool {
         let home = Handle::current().id();
         let mut removed = Vec::new();
         let found = {
-            let mut shelves = self.shelves.lock();
-            shelves.take(home, now, self.config.idle_timeout, &mut removed)
+            let mut idle = self.idle.lock();
+            idle.take(home, now, self.config.idle_timeout, &mut removed)
         };
         drop(removed);
         found
@@ -98,19 +98,19 @@ impl Pool {
         }
         let now = Instant::now();
         let gauged = Gauged::new(&self.counters, |counters| &counters.connections_idle);
-        let idle = Idle { connection, since: now, _gauged: gauged };
+        let released = Idle { connection, since: now, _gauged: gauged };
         let mut removed = Vec::new();
         let reaper = {
-            let mut shelves = self.shelves.lock();
-            if shelves.len >= self.config.idle_connections_max {
-                shelves.prune(now, self.config.idle_timeout, &mut removed);
+            let mut idle = self.idle.lock();
+            if idle.len >= self.config.idle_connections_max {
+                idle.prune(now, self.config.idle_timeout, &mut removed);
             }
-            if shelves.len < self.config.idle_connections_max {
-                shelves.put(idle);
+            if idle.len < self.config.idle_connections_max {
+                idle.put(released);
             } else {
-                removed.push(idle);
+                removed.push(released);
             }
-            std::mem::replace(&mut shelves.reaper, Reaper::Running)
+            std::mem::replace(&mut idle.reaper, Reaper::Running)
         };
         drop(removed);
         if reaper == Reaper::Stopped {
@@ -144,7 +144,7 @@ impl Pool {
             return;
         }
         self.shared.lock().push(Arc::clone(connection));
-        let reaper = std::mem::replace(&mut self.shelves.lock().reaper, Reaper::Running);
+        let reaper = std::mem::replace(&mut self.idle.lock().reaper, Reaper::Running);
         if reaper == Reaper::Stopped {
             self.start_reaper();
         }
@@ -170,9 +170,9 @@ impl Pool {
             quiet.extend::<Vec<_>>(gone);
             !shared.is_empty()
         };
-        let mut shelves = self.shelves.lock();
-        shelves.prune(now, self.config.idle_timeout, &mut removed);
-        if shelves.len > 0 || some_shared { Remaining::Some } else { Remaining::None }
+        let mut idle = self.idle.lock();
+        idle.prune(now, self.config.idle_timeout, &mut removed);
+        if idle.len > 0 || some_shared { Remaining::Some } else { Remaining::None }
     }
 }
 
@@ -193,7 +193,7 @@ struct ReaperGuard {
 impl Drop for ReaperGuard {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.shelves.lock().reaper = Reaper::Stopped;
+            pool.idle.lock().reaper = Reaper::Stopped;
         }
     }
 }
@@ -210,12 +210,12 @@ async fn reap(guard: ReaperGuard, pause: Duration) {
     }
 }
 
-impl Shelves {
+impl IdleConnections {
     fn put(&mut self, idle: Idle) {
         let home = idle.connection.home();
         self.len += 1;
         match self.by_home.iter_mut().find(|(id, _)| *id == home) {
-            Some((_, shelf)) => shelf.push(idle),
+            Some((_, connections)) => connections.push(idle),
             None => self.by_home.push((home, vec![idle])),
         }
     }
@@ -240,13 +240,13 @@ impl Shelves {
 
     fn prune(&mut self, now: Instant, idle_timeout: Duration, removed: &mut Vec<Idle>) {
         let before = removed.len();
-        for (_, shelf) in &mut self.by_home {
+        for (_, connections) in &mut self.by_home {
             let (kept, gone): (Vec<_>, Vec<_>) =
-                partition(shelf, |idle| idle.usefulness(now, idle_timeout) != Usefulness::Gone);
-            *shelf = kept;
+                partition(connections, |idle| idle.usefulness(now, idle_timeout) != Usefulness::Gone);
+            *connections = kept;
             removed.extend(gone);
         }
-        self.by_home.retain(|(_, shelf)| !shelf.is_empty());
+        self.by_home.retain(|(_, connections)| !connections.is_empty());
         self.len -= removed.len() - before;
     }
 }
@@ -271,28 +271,31 @@ impl Idle {
     }
 }
 
-/// What is kept of a shelf, and what not.
-fn partition(shelf: &mut Vec<Idle>, mut is_kept: impl FnMut(&mut Idle) -> bool) -> (Vec<Idle>, Vec<Idle>) {
-    let (mut kept, mut gone) = (Vec::with_capacity(shelf.len()), Vec::new());
-    for mut idle in shelf.drain(..) {
+/// What is kept, and what not.
+fn partition(
+    connections: &mut Vec<Idle>,
+    mut is_kept: impl FnMut(&mut Idle) -> bool,
+) -> (Vec<Idle>, Vec<Idle>) {
+    let (mut kept, mut gone) = (Vec::with_capacity(connections.len()), Vec::new());
+    for mut idle in connections.drain(..) {
         if is_kept(&mut idle) { kept.push(idle) } else { gone.push(idle) }
     }
     (kept, gone)
 }
 
 fn take_newest(
-    shelf: &mut Vec<Idle>,
+    connections: &mut Vec<Idle>,
     now: Instant,
     idle_timeout: Duration,
     removed: &mut Vec<Idle>,
 ) -> Option<Http1Connection> {
-    let mut index = shelf.len();
+    let mut index = connections.len();
     while index > 0 {
         index -= 1;
-        match shelf[index].usefulness(now, idle_timeout) {
-            Usefulness::Ready => return Some(shelf.remove(index).connection),
+        match connections[index].usefulness(now, idle_timeout) {
+            Usefulness::Ready => return Some(connections.remove(index).connection),
             Usefulness::Later => {}
-            Usefulness::Gone => removed.push(shelf.remove(index)),
+            Usefulness::Gone => removed.push(connections.remove(index)),
         }
     }
     None

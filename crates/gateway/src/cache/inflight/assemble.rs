@@ -14,10 +14,10 @@ use std::sync::Arc;
 use caching::{ByteRange, ContentRange};
 use store::Slice;
 
-use crate::cache::inflight::ask::{Ask, Hole};
-use crate::cache::inflight::boarding::{Role, board};
 use crate::cache::inflight::fill::FillReader;
-use crate::cache::inflight::flight::{Answer, Filling, News, Participant, Pilot};
+use crate::cache::inflight::joining::{Role, join_or_lead};
+use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::table::{Answer, Filling, LeaderGuard, News, Waiter};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Extent;
@@ -47,7 +47,7 @@ enum Now {
     /// To be found out.
     Next,
     /// Asked for.
-    Asked(Participant),
+    Asked(Waiter),
     Arriving(Arriving),
 }
 
@@ -87,9 +87,9 @@ impl Assembly {
                         return Ok(Some(piece));
                     }
                 }
-                Now::Asked(participant) => {
+                Now::Asked(waiter) => {
                     let answer = loop {
-                        if let News::Answer(answer) = participant.news().await {
+                        if let News::Answer(answer) = waiter.news().await {
                             break answer;
                         }
                     };
@@ -128,9 +128,9 @@ impl Assembly {
 
     /// Others may have stored more of the same representation since.
     fn look_again(&mut self) {
-        let primary = self.job.worker.shared.memory.get(&self.job.fetch.key);
+        let entry = self.job.worker.shared.memory.get(&self.job.fetch.key);
         let request = self.job.request.sent().to_lines();
-        let newest = primary.and_then(|primary| primary.select(self.job.rule().selecting(&request)));
+        let newest = entry.and_then(|entry| entry.select(self.job.rule().selecting(&request)));
         let is_same = |hit: &Hit| match (hit.body.segmented(), self.hit.body.segmented()) {
             (Some(newest), Some(own)) => newest.is_same_representation(own),
             _ => false,
@@ -141,15 +141,18 @@ impl Assembly {
     }
 
     /// Joins the forward for a missing part, or starts it.
-    fn ask(&self, range: ByteRange) -> Participant {
-        let hole = Hole { hit: self.hit.clone(), range };
-        let job = Job { fetch: Arc::new(self.job.fetch.asking(Ask::Hole(hole))), ..self.job.clone() };
-        let (participant, role) = board(&job, &job.fetch.variant);
+    fn ask(&self, range: ByteRange) -> Waiter {
+        let hole = MissingRange { hit: self.hit.clone(), range };
+        let job = Job {
+            fetch: Arc::new(self.job.fetch.with_scope(FetchScope::MissingRange(hole))),
+            ..self.job.clone()
+        };
+        let (waiter, role) = join_or_lead(&job, &job.fetch.variant);
         if role == Role::Leader {
-            let pilot = Pilot::new(&participant, &job.worker.shared.flights);
-            tokio::spawn(job.run(pilot));
+            let leader = LeaderGuard::new(&waiter, &job.worker.shared.fetch_table);
+            tokio::spawn(job.run(leader));
         }
-        participant
+        waiter
     }
 
     fn arriving(&self, answer: &Answer) -> Option<Arriving> {

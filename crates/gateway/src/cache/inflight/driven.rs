@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-use crate::cache::inflight::flight::{Answer, Flight, News, Participant, Pilot};
+use crate::cache::inflight::table::{Answer, InFlight, LeaderGuard, News, Waiter};
 use crate::cache::publish::job::Job;
 use crate::client::Client;
 use crate::upstream::Origin;
@@ -20,35 +20,35 @@ use crate::upstream::Origin;
 /// A job without a task.
 pub(crate) struct Driven {
     left: Option<Running>,
-    place: HeldPlace,
+    permit: HeldPermit,
 }
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a job takes from others while it waits for the origin.
 #[derive(Clone)]
-struct HeldPlace {
-    flight: Arc<Flight>,
+struct HeldPermit {
+    in_flight: Arc<InFlight>,
     origin: Arc<Origin>,
     client: Option<Client>,
 }
 
 impl Driven {
-    pub(crate) fn new(job: Job, pilot: Pilot) -> Self {
-        let place = HeldPlace {
-            flight: Arc::clone(pilot.shared_flight()),
+    pub(crate) fn new(job: Job, leader: LeaderGuard) -> Self {
+        let permit = HeldPermit {
+            in_flight: Arc::clone(leader.shared_in_flight()),
             origin: Arc::clone(&job.site.origin),
             client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
         };
-        Self { left: Some(Box::pin(job.run(pilot))), place }
+        Self { left: Some(Box::pin(job.run(leader))), permit }
     }
 
     /// The first news of the flight. The job goes on in a task if it isn't over by then: whoever hands the news on may
     /// be as slow as its client, and others wait for this job.
-    pub(crate) async fn first_news(mut self, participant: &mut Participant) -> News {
+    pub(crate) async fn first_news(mut self, waiter: &mut Waiter) -> News {
         poll_fn(|context| {
             let polled = self.poll(context);
-            match participant.poll_news() {
+            match waiter.poll_news() {
                 Some(news) => Poll::Ready(news),
                 None => polled.map(|()| News::Answer(Answer::GivenUp)),
             }
@@ -71,22 +71,22 @@ impl Drop for Driven {
         // A job that panicked has told its waiters already.
         let left = self.left.take().filter(|_| !std::thread::panicking());
         if let (Some(job), Ok(runtime)) = (left, Handle::try_current()) {
-            let place = self.place.clone();
-            drop(runtime.spawn(go_on(job, place)));
+            let permit = self.permit.clone();
+            drop(runtime.spawn(go_on(job, permit)));
         }
     }
 }
 
 /// Brings a job to its end. One that nobody waits for may bring something to store, but that is worth less than a request that
 /// somebody waits for.
-async fn go_on(mut job: Running, place: HeldPlace) {
-    let HeldPlace { flight, origin, client } = place;
+async fn go_on(mut job: Running, permit: HeldPermit) {
+    let HeldPermit { in_flight, origin, client } = permit;
     let given_up = async {
         loop {
-            flight.nobody_waits().await;
+            in_flight.nobody_waits().await;
             tokio::select! {
-                () = origin.place_wanted(client) => return,
-                () = flight.somebody_waits() => {}
+                () = origin.permit_wanted(client) => return,
+                () = in_flight.somebody_waits() => {}
             }
         }
     };
@@ -97,5 +97,5 @@ async fn go_on(mut job: Running, place: HeldPlace) {
     }
     // The place is free before anybody else is asked for one.
     drop(job);
-    origin.place_given_up(client);
+    origin.permit_given_up(client);
 }

@@ -650,7 +650,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::cache::record::stored::Primary;
+    use crate::cache::record::stored::CacheEntry;
 
     const LIMITS: FillLimits = FillLimits {
         body_bytes_max: 1 << 20,
@@ -660,11 +660,11 @@ mod tests {
     };
     const SOON: Duration = Duration::from_secs(20);
 
-    fn memory(bytes_max: u64) -> Memory<Primary> {
+    fn memory(bytes_max: u64) -> Memory<CacheEntry> {
         Memory::new(MemoryConfig::with_bytes_max(bytes_max))
     }
 
-    fn fill(memory: &Memory<Primary>, limits: FillLimits) -> Arc<Fill> {
+    fn fill(memory: &Memory<CacheEntry>, limits: FillLimits) -> Arc<Fill> {
         Fill::new(Arc::clone(memory.budget()), limits, None, Arc::default())
     }
 

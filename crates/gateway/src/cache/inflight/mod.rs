@@ -1,12 +1,12 @@
 //! Fetches in progress: what is asked for, who leads, who waits, and the bodies on their way.
 
 pub(crate) mod ahead;
-pub(crate) mod ask;
 pub(crate) mod assemble;
-pub(crate) mod boarding;
 pub(crate) mod driven;
 pub(crate) mod fill;
 pub(crate) mod fill_ranges;
-pub(crate) mod flight;
+pub(crate) mod joining;
 pub(crate) mod relief;
+pub(crate) mod scope;
+pub(crate) mod table;
 pub(crate) mod wanted;

@@ -43,7 +43,7 @@ pub(crate) enum Next {
 
 /// One who waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct Waiting {
     on_failure: LeaderFailure,
     /// Forwards that it waits for now.
     under_way: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Waiter {
     may_relieve: bool,
 }
 
-impl Waiter {
+impl Waiting {
     pub(crate) fn of(joined: Order, on_failure: LeaderFailure) -> Self {
         Self { on_failure, under_way: 1, may_relieve: joined == Order::First }
     }
@@ -85,9 +85,9 @@ mod tests {
     fn the_whole_machine() {
         #[track_caller]
         fn check(joined: Order, on_failure: LeaderFailure, story: &[(Happened, Next)]) {
-            let mut waiter = Waiter::of(joined, on_failure);
+            let mut waiting = Waiting::of(joined, on_failure);
             for (step, (happened, expected)) in story.iter().enumerate() {
-                assert_eq!(waiter.learns(*happened), *expected, "step {step} of {joined:?} {on_failure:?}");
+                assert_eq!(waiting.learns(*happened), *expected, "step {step} of {joined:?} {on_failure:?}");
             }
             // A crowd of these has cost the origin one forward and as many as were relieved.
             let reliefs = story.iter().filter(|(_, next)| *next == Relieve).count();

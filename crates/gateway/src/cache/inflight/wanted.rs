@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use caching::NotReused;
 
-use crate::cache::inflight::ask::Ask;
+use crate::cache::inflight::scope::FetchScope;
 use crate::cache::record::stored::{Hit, Uncacheable};
 use crate::upstream::RequestBody;
 
@@ -19,7 +19,7 @@ pub(crate) struct Fetch {
     pub(crate) candidates: Vec<Hit>,
     pub(crate) reason: NotReused,
     pub(crate) sharing: Sharing,
-    pub(crate) ask: Ask,
+    pub(crate) scope: FetchScope,
     /// Of the request: a QUERY has some.
     pub(crate) content: Bytes,
 }
@@ -35,7 +35,7 @@ pub(crate) enum Sharing {
 
 impl Fetch {
     /// The same, but for other bytes.
-    pub(crate) fn asking(&self, ask: Ask) -> Self {
+    pub(crate) fn with_scope(&self, scope: FetchScope) -> Self {
         Self {
             key: self.key.clone(),
             variant: self.variant.clone(),
@@ -43,7 +43,7 @@ impl Fetch {
             candidates: Vec::new(),
             reason: self.reason,
             sharing: self.sharing,
-            ask,
+            scope,
             content: self.content.clone(),
         }
     }

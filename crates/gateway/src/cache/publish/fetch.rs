@@ -11,9 +11,9 @@ use caching::{
 };
 
 use crate::cache::findings;
-use crate::cache::inflight::ask::Ask;
 use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
-use crate::cache::inflight::flight::{Answer, Failed, Filling, Pilot, PrivateAnswer};
+use crate::cache::inflight::scope::FetchScope;
+use crate::cache::inflight::table::{Answer, Failed, Filling, LeaderGuard, PrivateAnswer};
 use crate::cache::publish::job::Job;
 use crate::cache::publish::publication::{self, Publication};
 use crate::cache::record::stored::{Hit, Uncacheable};
@@ -42,12 +42,16 @@ enum Validation {
 
 impl Job {
     /// Runs to the end of the body.
-    pub(crate) async fn run(self, pilot: Pilot) {
-        match self.ask(Validation::With, &pilot).await {
-            Err(error) => self.failed(error, pilot),
-            Ok((response, times)) => match &self.fetch.ask {
-                Ask::Hole(hole) => Box::pin(self.hole_answered(hole, response, times, pilot)).await,
-                Ask::Whole | Ask::AsAsked | Ask::Range(_) => self.answered(response, times, pilot).await,
+    pub(crate) async fn run(self, leader: LeaderGuard) {
+        match self.ask(Validation::With, &leader).await {
+            Err(error) => self.failed(error, leader),
+            Ok((response, times)) => match &self.fetch.scope {
+                FetchScope::MissingRange(hole) => {
+                    Box::pin(self.hole_answered(hole, response, times, leader)).await
+                }
+                FetchScope::Whole | FetchScope::AsAsked | FetchScope::Range(_) => {
+                    self.answered(response, times, leader).await
+                }
             },
         }
     }
@@ -55,7 +59,7 @@ impl Job {
     async fn ask(
         &self,
         validation: Validation,
-        pilot: &Pilot,
+        leader: &LeaderGuard,
     ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
         let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
@@ -65,17 +69,17 @@ impl Job {
                 fields.set(name, &value);
             }
         }
-        self.fetch.ask.write_fields(&self.request, &mut fields);
+        self.fetch.scope.write_fields(&self.request, &mut fields);
         if sharing::is_personal(&self.facts, &self.rule().caching) {
-            pilot.flight().make_personal();
+            leader.in_flight().make_personal();
         }
         let request = now();
-        let mut interim = |interim| pilot.flight().push_interim(interim);
+        let mut interim = |interim| leader.in_flight().push_interim(interim);
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
         Ok((response, ExchangeTimes { request, response: now() }))
     }
 
-    fn failed(&self, error: OriginError, pilot: Pilot) {
+    fn failed(&self, error: OriginError, leader: LeaderGuard) {
         let cause = FailureCause::of_error(&error);
         let failed = Failed::Error(Arc::new(error));
         let answer = match self.usable_stale(cause) {
@@ -83,7 +87,7 @@ impl Job {
             //= RFC 9111 section 5.2.2.2: an error instead of a stale response
             None => Answer::Failed(failed),
         };
-        pilot.land(answer);
+        leader.land(answer);
     }
 
     fn usable_stale(&self, cause: FailureCause) -> Option<Hit> {
@@ -98,17 +102,17 @@ impl Job {
         usable.cloned()
     }
 
-    async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
+    async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, leader: LeaderGuard) {
         match self.judge(&response, times) {
-            Judgement::Freshen(identified) => match self.freshen(&identified, &response, times, &pilot) {
-                Some(hit) => pilot.land(Answer::Freshened(hit)),
-                None => Box::pin(self.ask_again(pilot)).await,
+            Judgement::Freshen(identified) => match self.freshen(&identified, &response, times, &leader) {
+                Some(hit) => leader.land(Answer::Freshened(hit)),
+                None => Box::pin(self.ask_again(leader)).await,
             },
             Judgement::Unidentified if !self.fetch.candidates.is_empty() => {
-                Box::pin(self.ask_again(pilot)).await
+                Box::pin(self.ask_again(leader)).await
             }
-            Judgement::ServerError => Box::pin(self.server_error(response, times, pilot)).await,
-            Judgement::Unidentified | Judgement::Replace => self.take(response, times, pilot).await,
+            Judgement::ServerError => Box::pin(self.server_error(response, times, leader)).await,
+            Judgement::Unidentified | Judgement::Replace => self.take(response, times, leader).await,
         }
     }
 
@@ -134,54 +138,59 @@ impl Job {
         identified: &[usize],
         response: &OriginResponse,
         times: ExchangeTimes,
-        pilot: &Pilot,
+        leader: &LeaderGuard,
     ) -> Option<Hit> {
         let hits = identified.iter().map(|index| &self.fetch.candidates[*index]);
-        let hit = self.publication(pilot).freshen_all(hits, response, times)?;
+        let hit = self.publication(leader).freshen_all(hits, response, times)?;
         self.note(|| findings::freshened(&hit, times.response));
         Some(hit)
     }
 
     /// A 304 that is not about the stored response, or has made its head too large: only a full response helps.
-    async fn ask_again(&self, pilot: Pilot) {
+    async fn ask_again(&self, leader: LeaderGuard) {
         let says = "the origin's 304 can't be used with the stored response: asked again without validators";
         self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
-        match self.ask(Validation::Without, &pilot).await {
-            Err(error) => self.failed(error, pilot),
-            Ok((response, times)) => self.take(response, times, pilot).await,
+        match self.ask(Validation::Without, &leader).await {
+            Err(error) => self.failed(error, leader),
+            Ok((response, times)) => self.take(response, times, leader).await,
         }
     }
 
-    async fn server_error(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
+    async fn server_error(&self, response: Box<OriginResponse>, times: ExchangeTimes, leader: LeaderGuard) {
         let status = response.status.as_u16();
         let cause = FailureCause::of_status(status);
         match self.usable_stale(cause) {
-            Some(stale) => pilot.land(Answer::Stale(stale, cause, Failed::Status(status))),
-            None => self.take(response, times, pilot).await,
+            Some(stale) => leader.land(Answer::Stale(stale, cause, Failed::Status(status))),
+            None => self.take(response, times, leader).await,
         }
     }
 
     /// Stores a full response, or leaves it to the request that asked.
     //= RFC 9111 section 4.3.3: a full response may be stored
-    pub(crate) async fn take(&self, response: Box<OriginResponse>, times: ExchangeTimes, pilot: Pilot) {
+    pub(crate) async fn take(
+        &self,
+        response: Box<OriginResponse>,
+        times: ExchangeTimes,
+        leader: LeaderGuard,
+    ) {
         if let Some(error) = self.unasked(&response) {
-            return self.failed(error, pilot);
+            return self.failed(error, leader);
         }
         if let Some(part) = self.received_part(&response) {
-            return Box::pin(self.take_part(part, response, times, pilot)).await;
+            return Box::pin(self.take_part(part, response, times, leader)).await;
         }
-        match self.filling(&response, times, &pilot) {
-            Ok(filling) => self.fill(response, filling, pilot).await,
-            Err(reason) => self.refuse(reason, response, times, pilot),
+        match self.filling(&response, times, &leader) {
+            Ok(filling) => self.fill(response, filling, leader).await,
+            Err(reason) => self.refuse(reason, response, times, leader),
         }
     }
 
     /// The failure of an origin that answers what nobody asked. It is no answer to anybody who waits, and each of them would
     /// ask again for himself.
     pub(crate) fn unasked(&self, response: &OriginResponse) -> Option<OriginError> {
-        match (&self.fetch.ask, response.status.as_u16()) {
-            (Ask::Whole, 304) => Some(OriginError::protocol("304 to a request without conditions")),
-            (Ask::Whole, 206) => Some(OriginError::protocol("206 to a request without a range")),
+        match (&self.fetch.scope, response.status.as_u16()) {
+            (FetchScope::Whole, 304) => Some(OriginError::protocol("304 to a request without conditions")),
+            (FetchScope::Whole, 206) => Some(OriginError::protocol("206 to a request without a range")),
             _ => None,
         }
     }
@@ -190,7 +199,7 @@ impl Job {
     //= RFC 9111 section 3.3: a 206 as an incomplete 200
     fn received_part(&self, response: &OriginResponse) -> Option<ContentRange> {
         let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
-        if !is_part || !matches!(self.fetch.ask, Ask::Range(_)) {
+        if !is_part || !matches!(self.fetch.scope, FetchScope::Range(_)) {
             return None;
         }
         partial::received_part(&response.fields.to_lines(), response.body.content_length())
@@ -201,14 +210,15 @@ impl Job {
         &self,
         response: &OriginResponse,
         times: ExchangeTimes,
-        pilot: &Pilot,
+        leader: &LeaderGuard,
     ) -> Result<Filling, Detail> {
         let lines = response.fields.to_lines();
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
         let storable = self.storable(&facts, response, times);
         self.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
-        let promised = pilot.flight().promised();
-        let filling = self.publication(pilot).filling(&storable?, &lines, response, &promised, self.limits());
+        let promised = leader.in_flight().promised();
+        let filling =
+            self.publication(leader).filling(&storable?, &lines, response, &promised, self.limits());
         filling.map_err(|_| NotStored::VaryUnusable.into())
     }
 
@@ -218,13 +228,13 @@ impl Job {
         reason: Detail,
         response: Box<OriginResponse>,
         times: ExchangeTimes,
-        pilot: Pilot,
+        leader: LeaderGuard,
     ) {
         // A herd on an origin in trouble must stay collapsed.
         if !response.status.is_server_error() {
-            self.remember_refusal(reason, times.response, None, || pilot.flight().is_doomed());
+            self.remember_refusal(reason, times.response, None, || leader.in_flight().is_invalidated());
         }
-        self.keep_private(response, reason, pilot);
+        self.keep_private(response, reason, leader);
     }
 
     /// Notes under the key that responses for it aren't stored, if that is so beyond this one and not noted already.
@@ -254,7 +264,7 @@ impl Job {
         let storable = may_store(&self.facts, facts, &self.rule().caching, times.response)?;
         // An answer to the range of one request, which is no part of the key.
         if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
-            && matches!(self.fetch.ask, Ask::Range(_))
+            && matches!(self.fetch.scope, FetchScope::Range(_))
         {
             return Err(NotStored::Status.into());
         }
@@ -275,33 +285,33 @@ impl Job {
 
     //= RFC 9111 section 5.2.1.5: no trace in storage
     //= RFC 9111 section 5.2.2.5: no trace in storage
-    pub(crate) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, pilot: Pilot) {
+    pub(crate) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, leader: LeaderGuard) {
         self.not_stored(reason);
         let status = response.status.as_u16();
         let response = parking_lot::Mutex::new(Some(response));
         let scope = self.refusal_scope(reason);
-        pilot.land(Answer::Private(Arc::new(PrivateAnswer { reason, scope, status, response })));
+        leader.land(Answer::Private(Arc::new(PrivateAnswer { reason, scope, status, response })));
     }
 
     /// Moves the body into the fill, and the complete body into the store.
-    pub(crate) async fn fill(&self, response: Box<OriginResponse>, filling: Filling, pilot: Pilot) {
+    pub(crate) async fn fill(&self, response: Box<OriginResponse>, filling: Filling, leader: LeaderGuard) {
         let mut body = response.body;
         let has_length = body.content_length().is_some();
         let mut trailers = None;
         let writer = Writer(Arc::clone(&filling.fill));
         let fill = &writer.0;
-        pilot.announce(Answer::Filling(filling.clone()));
+        leader.announce(Answer::Filling(filling.clone()));
         let _gauge = self.worker.recorder.fill();
         let mut storing = Storing::ToDo;
         let end = loop {
             match body.frame().await {
                 Some(Ok(BodyFrame::Data(data))) => match fill.write(data, || body.wait_for_client()).await {
                     Written::All if has_length => {
-                        storing = self.store(&filling, &pilot);
+                        storing = self.store(&filling, &leader);
                         fill.release();
                     }
                     Written::Kept | Written::All => {}
-                    Written::NoLongerKept(reason) => self.stop_keeping(reason, &pilot),
+                    Written::NoLongerKept(reason) => self.stop_keeping(reason, &leader),
                     Written::TooLong => break Err("part-length"),
                     Written::Abandoned => break Err("abandoned"),
                     Written::TooSlow => break Err("transfers-max"),
@@ -311,7 +321,7 @@ impl Job {
                 None => break Ok(()),
             }
         };
-        if matches!(self.fetch.ask, Ask::Hole(_)) {
+        if matches!(self.fetch.scope, FetchScope::MissingRange(_)) {
             self.worker.recorder.missing_part_bytes(fill.arrived_bytes());
         }
         match end {
@@ -319,21 +329,21 @@ impl Job {
             Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length"),
             Ok(()) => {
                 if storing == Storing::ToDo {
-                    self.store(&filling, &pilot);
+                    self.store(&filling, &leader);
                 }
                 fill.complete(trailers);
             }
             Err(reason) => {
                 if storing == Storing::ToDo {
-                    self.store_beginning(&filling, &pilot);
+                    self.store_beginning(&filling, &leader);
                 }
                 self.abort(fill, reason);
             }
         }
     }
 
-    fn stop_keeping(&self, reason: NotKept, pilot: &Pilot) {
-        pilot.hide();
+    fn stop_keeping(&self, reason: NotKept, leader: &LeaderGuard) {
+        leader.hide();
         self.note(|| findings::because("store", "no longer kept", reason.reason().into()));
         self.not_stored(reason.reason().into());
     }
@@ -348,19 +358,19 @@ impl Job {
     }
 
     /// Stores a body that has arrived, if it may be.
-    fn store(&self, filling: &Filling, pilot: &Pilot) -> Storing {
+    fn store(&self, filling: &Filling, leader: &LeaderGuard) -> Storing {
         let Some(body) = filling.fill.body() else { return Storing::Done };
         if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
             // The rules of a reload may judge otherwise whose it is.
             self.not_stored(Reason::Outdated.into());
             return Storing::Done;
         }
-        let publication = self.publication(pilot);
+        let publication = self.publication(leader);
         let stored = match &filling.part {
             Some(part) => publication.store_part(&filling.head, part, body),
             None => publication.store(&filling.head, body),
         };
-        let refused = if pilot.flight().is_doomed() { Reason::Outdated } else { Reason::StoreFull };
+        let refused = if leader.in_flight().is_invalidated() { Reason::Outdated } else { Reason::StoreFull };
         match stored {
             Ok(()) if filling.part.is_some() => self.worker.recorder.part_stored(),
             Ok(()) => {}
@@ -382,8 +392,8 @@ impl Job {
         events::emit(&self.site, &self.request.path_and_query, &Event::FillAborted(reason));
     }
 
-    pub(crate) fn publication<'a>(&'a self, pilot: &'a Pilot) -> Publication<'a> {
-        Publication { job: self, flight: pilot.flight() }
+    pub(crate) fn publication<'a>(&'a self, leader: &'a LeaderGuard) -> Publication<'a> {
+        Publication { job: self, in_flight: leader.in_flight() }
     }
 }
 

@@ -8,7 +8,7 @@ use caching::{
     Storable, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, validation,
 };
 
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::cache::epochs::{Epochs, Membership, Stamp};
 use crate::cache::key::key_of;
 use crate::cache::record::stored::{Particulars, StoredHead};
@@ -21,7 +21,7 @@ use crate::upstream::{FIELDS_MAX, HEAD_BYTES_MAX, OriginResponse};
 
 /// The exchange that brings the news.
 pub(crate) struct Freshening<'a> {
-    pub(crate) live: &'a Live,
+    pub(crate) live: &'a ActiveConfig,
     pub(crate) site: &'a Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
     pub(crate) request: &'a Inbound,

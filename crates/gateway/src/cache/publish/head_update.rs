@@ -9,7 +9,7 @@ use store::Change;
 use crate::cache::epochs::{Epochs, Membership, Stamp};
 use crate::cache::key::{Keyed, write_site_key};
 use crate::cache::publish::freshen::Freshening;
-use crate::cache::record::stored::{Primary, StoredHead, StoredResponse};
+use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse};
 use crate::clock::now;
 use crate::plan::Plan;
 use crate::upstream::OriginResponse;
@@ -39,8 +39,8 @@ impl Asked {
             fields: &request.keyed,
         };
         write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
-        let primary = worker.shared.memory.get(&key);
-        let variants = primary.iter().flat_map(|primary| primary.variants());
+        let entry = worker.shared.memory.get(&key);
+        let variants = entry.iter().flat_map(|entry| entry.variants());
         let heads = variants.map(|variant| Arc::clone(&variant.head)).collect();
         Some(Self { key, heads })
     }
@@ -65,12 +65,12 @@ impl Asked {
         let update = Update { epochs, asked: self, plan, facts: &facts, response, times };
         let memory = &worker.shared.memory;
         memory.update(&self.key, |current| {
-            let Some(primary) = current else { return Change::Keep };
-            let Some(variants) = update.variants(primary) else { return Change::Keep };
-            if variants.is_empty() && primary.uncacheable().is_none() {
+            let Some(entry) = current else { return Change::Keep };
+            let Some(variants) = update.variants(entry) else { return Change::Keep };
+            if variants.is_empty() && entry.uncacheable().is_none() {
                 return Change::Remove;
             }
-            let updated = Primary::new(memory.budget(), variants, primary.uncacheable());
+            let updated = CacheEntry::new(memory.budget(), variants, entry.uncacheable());
             updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
         });
     }
@@ -92,12 +92,12 @@ struct Update<'a> {
 
 impl Update<'_> {
     /// All variants under the key, updated; `None` when nothing changes.
-    fn variants(&self, primary: &Primary) -> Option<Vec<StoredResponse>> {
+    fn variants(&self, entry: &CacheEntry) -> Option<Vec<StoredResponse>> {
         let request = self.plan.request.sent().to_lines();
         let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
         let mut changes = 0;
-        let mut updated = Vec::with_capacity(primary.variants().len());
-        for variant in primary.variants() {
+        let mut updated = Vec::with_capacity(entry.variants().len());
+        for variant in entry.variants() {
             let change = match variant.head.is_selected_by(selecting) {
                 true => self.change(variant),
                 false => Changed::No,

@@ -6,7 +6,7 @@ use caching::explain::Finding;
 use caching::{RefusalScope, RequestFacts};
 use store::Place;
 
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::cache::epochs::Stamp;
 use crate::cache::inflight::fill::FillLimits;
 use crate::cache::inflight::wanted::Fetch;
@@ -23,7 +23,7 @@ use crate::worker::Worker;
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) worker: Arc<Worker>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<ActiveConfig>,
     pub(crate) site: Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
     pub(crate) request: Arc<Inbound>,

@@ -12,13 +12,13 @@ use caching::{ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, 
 use store::{Applied, Change, Segment};
 
 use crate::cache::findings;
-use crate::cache::inflight::ask::{Ask, Hole};
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
-use crate::cache::inflight::flight::{Answer, Filling, Pilot};
+use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::table::{Answer, Filling, LeaderGuard};
 use crate::cache::publish::job::Job;
 use crate::cache::publish::publication::{self, NotTaken, Publication, Replaced, split};
 use crate::cache::record::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
-use crate::cache::record::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse};
+use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
 use crate::message::fields::PackedFields;
 use crate::reason::{Detail, Reason};
@@ -40,10 +40,10 @@ impl Job {
     /// Takes the answer to a request for bytes that a stored response lacks.
     pub(crate) async fn hole_answered(
         &self,
-        hole: &Hole,
+        hole: &MissingRange,
         response: Box<OriginResponse>,
         times: ExchangeTimes,
-        pilot: Pilot,
+        leader: LeaderGuard,
     ) {
         let lines = response.fields.to_lines();
         let (status, length) = (response.status.as_u16(), response.body.content_length());
@@ -55,25 +55,25 @@ impl Job {
         match judgement {
             HoleAnswer::Splice(range) => {
                 let part = Part { response: &response, times, range, base: Some(&hole.hit) };
-                match self.publication(&pilot).part_filling(&part) {
-                    Ok(filling) => self.fill(response, filling, pilot).await,
+                match self.publication(&leader).part_filling(&part) {
+                    Ok(filling) => self.fill(response, filling, leader).await,
                     // The stored part is none of this request's business: it stays as it was.
                     Err(Detail::Store(reason)) if reason.is_of_request() => {
-                        self.keep_private(response, reason.into(), pilot);
+                        self.keep_private(response, reason.into(), leader);
                     }
-                    Err(_) => self.discard(&hole.hit, pilot),
+                    Err(_) => self.discard(&hole.hit, leader),
                 }
             }
-            HoleAnswer::Replace => self.take(response, times, pilot).await,
-            HoleAnswer::Failed => self.keep_private(response, NotStored::Status.into(), pilot),
-            HoleAnswer::Discard => self.discard(&hole.hit, pilot),
+            HoleAnswer::Replace => self.take(response, times, leader).await,
+            HoleAnswer::Failed => self.keep_private(response, NotStored::Status.into(), leader),
+            HoleAnswer::Discard => self.discard(&hole.hit, leader),
         }
     }
 
     /// What is stored can't be completed: it goes, and the whole is fetched.
-    fn discard(&self, stored: &Hit, pilot: Pilot) {
-        self.publication(&pilot).discard(stored);
-        pilot.land(Answer::Discarded);
+    fn discard(&self, stored: &Hit, leader: LeaderGuard) {
+        self.publication(&leader).discard(stored);
+        leader.land(Answer::Discarded);
     }
 
     /// Stores the part that answers a client's range, or leaves it to the request that asked.
@@ -82,15 +82,15 @@ impl Job {
         range: ContentRange,
         response: Box<OriginResponse>,
         times: ExchangeTimes,
-        pilot: Pilot,
+        leader: LeaderGuard,
     ) {
         let stored = self.stored_for(&response, &range, times);
         let part = Part { response: &response, times, range, base: stored.as_ref() };
-        match self.publication(&pilot).part_filling(&part) {
-            Ok(filling) => self.fill(response, filling, pilot).await,
+        match self.publication(&leader).part_filling(&part) {
+            Ok(filling) => self.fill(response, filling, leader).await,
             // Smaller parts of the same can be stored: the key is not to be known as uncacheable.
-            Err(reason) if self.is_only_part_too_large(&range) => self.keep_private(response, reason, pilot),
-            Err(reason) => self.refuse(reason, response, times, pilot),
+            Err(reason) if self.is_only_part_too_large(&range) => self.keep_private(response, reason, leader),
+            Err(reason) => self.refuse(reason, response, times, leader),
         }
     }
 
@@ -102,7 +102,7 @@ impl Job {
 
     /// Stores what a response has brought before it broke off, where the rest can be asked for later.
     //= RFC 9111 section 3.3: an incomplete 200
-    pub(crate) fn store_beginning(&self, filling: &Filling, pilot: &Pilot) {
+    pub(crate) fn store_beginning(&self, filling: &Filling, leader: &LeaderGuard) {
         let (head, first) = (&filling.head, filling.part.map_or(0, |part| part.range.first));
         let Some(complete_bytes) =
             filling.part.map_or_else(|| head.declared_bytes(), |part| part.complete_bytes)
@@ -120,7 +120,7 @@ impl Job {
         let Some(body) = filling.fill.body() else { return };
         let range = ByteRange { first, last: first + arrived_bytes - 1 };
         let part = ContentRange { range, complete_bytes: Some(complete_bytes) };
-        if range.last < complete_bytes && self.publication(pilot).store_part(head, &part, body).is_ok() {
+        if range.last < complete_bytes && self.publication(leader).store_part(head, &part, body).is_ok() {
             self.worker.recorder.part_stored();
             self.note(|| Finding::new("store", "it broke off: stored as a part", "RFC 9111 section 3.3"));
         }
@@ -149,7 +149,7 @@ impl Job {
     /// window where it is too large.
     fn has_room_for(&self, range: &ContentRange) -> bool {
         let memory = &self.worker.shared.memory;
-        let is_for_hole = matches!(self.fetch.ask, Ask::Hole(_));
+        let is_for_hole = matches!(self.fetch.scope, FetchScope::MissingRange(_));
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
             && (is_for_hole || range.range.len_bytes() <= self.limits().body_bytes_max)
@@ -201,7 +201,7 @@ impl Publication<'_> {
         let first_segment_bytes = first_piece_bytes(part.range.range.first, limits.segment_bytes);
         let limits = FillLimits { first_segment_bytes, ..limits };
         let budget = Arc::clone(self.job.worker.shared.memory.budget());
-        Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.flight.promised())
+        Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.in_flight.promised())
     }
 
     /// The head of a stored response after another part of it arrived: as after a 304.
@@ -228,7 +228,7 @@ impl Publication<'_> {
         let memory = &self.job.worker.shared.memory;
         for _ in 0..STORE_ATTEMPTS {
             let seen = memory.get(&self.job.fetch.key);
-            let stored = seen.iter().flat_map(|primary| primary.variants());
+            let stored = seen.iter().flat_map(|entry| entry.variants());
             let stored = stored.into_iter().find(|variant| variant.head.is_same_variant(head));
             // The cells of the group are put before the record is changed: an update must not store anything else.
             let body = match self.body_to_extend(stored, head, part)? {
@@ -267,9 +267,9 @@ impl Publication<'_> {
         head: &StoredHead,
         part: &ContentRange,
     ) -> Result<StoredBody, NotTaken> {
-        let hole = match &self.job.fetch.ask {
-            Ask::Hole(hole) => Some(hole),
-            Ask::Whole | Ask::AsAsked | Ask::Range(_) => None,
+        let hole = match &self.job.fetch.scope {
+            FetchScope::MissingRange(hole) => Some(hole),
+            FetchScope::Whole | FetchScope::AsAsked | FetchScope::Range(_) => None,
         };
         let is_for_hole = hole.is_some();
         let Some(stored) = stored else {
@@ -277,7 +277,7 @@ impl Publication<'_> {
             return if is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) };
         };
         // What was stored since has fields of its own, which the older ones must not replace.
-        let is_another = |hole: &Hole| {
+        let is_another = |hole: &MissingRange| {
             let bodies = hole.segmented().zip(stored.body.segmented());
             !bodies.is_some_and(|(asked, held)| asked.is_same_representation(held))
         };
@@ -301,7 +301,7 @@ impl Publication<'_> {
     }
 
     /// Stores `response`, unless the record is no longer the one that was seen (`None`).
-    fn put_if_unchanged(&self, seen: Option<&Arc<Primary>>, response: StoredResponse) -> Option<Applied> {
+    fn put_if_unchanged(&self, seen: Option<&Arc<CacheEntry>>, response: StoredResponse) -> Option<Applied> {
         let mut is_unchanged = true;
         let applied = self.update_with(|current| {
             is_unchanged = is_same(current, seen);
@@ -309,7 +309,7 @@ impl Publication<'_> {
                 return Change::Keep;
             }
             self.with_variant(current, response, Replaced::Variant)
-                .map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
+                .map_or(Change::Keep, |entry| Change::Put(Arc::new(entry)))
         });
         is_unchanged.then_some(applied)
     }
@@ -323,7 +323,7 @@ impl Publication<'_> {
     }
 }
 
-fn is_same(current: Option<&Arc<Primary>>, seen: Option<&Arc<Primary>>) -> bool {
+fn is_same(current: Option<&Arc<CacheEntry>>, seen: Option<&Arc<CacheEntry>>) -> bool {
     match (current, seen) {
         (Some(current), Some(seen)) => Arc::ptr_eq(current, seen),
         (None, None) => true,

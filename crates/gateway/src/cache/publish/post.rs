@@ -6,8 +6,8 @@ use bytes::Bytes;
 use caching::post::may_store_for_get;
 use caching::{ExchangeTimes, NotReused, ResponseFacts};
 
-use crate::cache::inflight::ask::Ask;
-use crate::cache::inflight::flight::{Participant, Pilot};
+use crate::cache::inflight::scope::FetchScope;
+use crate::cache::inflight::table::{LeaderGuard, Waiter};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::key::key_of;
 use crate::cache::publish::job::Job;
@@ -18,13 +18,13 @@ use crate::worker::Worker;
 
 /// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the
 /// beginning: what another request invalidates meanwhile is older than that request's effect, and is not stored.
-pub(crate) struct Written {
-    participant: Participant,
-    pilot: Pilot,
+pub(crate) struct PostStore {
+    waiter: Waiter,
+    leader: LeaderGuard,
     job: Job,
 }
 
-impl Written {
+impl PostStore {
     /// `None` where the response could not be stored whatever it is.
     pub(crate) fn begin(worker: &Arc<Worker>, plan: &Plan) -> Option<Self> {
         let rule = plan.site.rule_at(plan.rule);
@@ -40,14 +40,14 @@ impl Written {
             return None;
         }
         let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
-        let flights = &worker.shared.flights;
-        let participant = flights.alone(&key);
-        let pilot = Pilot::new(&participant, flights);
-        Some(Self { participant, pilot, job: job(worker, plan, key) })
+        let fetch_table = &worker.shared.fetch_table;
+        let waiter = fetch_table.alone(&key);
+        let leader = LeaderGuard::new(&waiter, fetch_table);
+        Some(Self { waiter, leader, job: job(worker, plan, key) })
     }
 
-    pub(crate) fn participant(&self) -> &Participant {
-        &self.participant
+    pub(crate) fn waiter(&self) -> &Waiter {
+        &self.waiter
     }
 
     /// Whether this response is stored.
@@ -62,10 +62,10 @@ impl Written {
 
     /// Stores the response; the client that posted follows.
     pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
-        let Self { participant, pilot, job } = self;
+        let Self { waiter, leader, job } = self;
         let fetch = Arc::clone(&job.fetch);
-        drop(tokio::spawn(async move { job.take(response, times, pilot).await }));
-        Next::Follow { fetch, participant }
+        drop(tokio::spawn(async move { job.take(response, times, leader).await }));
+        Next::Follow { fetch, waiter }
     }
 }
 
@@ -78,7 +78,7 @@ fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
         reason: NotReused::Method,
         sharing: Sharing::Alone,
         content: Bytes::new(),
-        ask: Ask::Whole,
+        scope: FetchScope::Whole,
     };
     Job { facts: plan.facts.as_get(), ..Job::new(worker, plan, Arc::new(fetch)) }
 }

@@ -9,18 +9,18 @@ use smallvec::SmallVec;
 use store::{Applied, Change, OverBudget, SegmentPut};
 
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
-use crate::cache::inflight::flight::{Filling, Flight};
+use crate::cache::inflight::table::{Filling, InFlight};
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::publish::job::Job;
 use crate::cache::record::segmented::Segmented;
-use crate::cache::record::stored::{Hit, Primary, StoredBody, StoredHead, StoredResponse, Uncacheable};
+use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::message::fields::PackedFields;
 use crate::upstream::OriginResponse;
 
 /// The right to change what lies under one key, on behalf of one forward.
 pub(crate) struct Publication<'a> {
     pub(crate) job: &'a Job,
-    pub(crate) flight: &'a Flight,
+    pub(crate) in_flight: &'a InFlight,
 }
 
 /// What a response takes the place of.
@@ -97,9 +97,9 @@ impl Publication<'_> {
     fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {
         let mut stored = None;
         let applied = self.update(|current| {
-            let primary = Arc::new(self.with_variant(current, response, replaced)?);
-            stored = Hit::newest(Arc::clone(&primary));
-            Ok(primary)
+            let entry = Arc::new(self.with_variant(current, response, replaced)?);
+            stored = Hit::newest(Arc::clone(&entry));
+            Ok(entry)
         });
         match (applied, stored) {
             (Applied::Stored, Some(hit)) => Ok(hit),
@@ -110,10 +110,10 @@ impl Publication<'_> {
     /// The record with a response as its newest variant.
     pub(crate) fn with_variant(
         &self,
-        current: Option<&Arc<Primary>>,
+        current: Option<&Arc<CacheEntry>>,
         response: StoredResponse,
         replaced: Replaced<'_>,
-    ) -> Result<Primary, OverBudget> {
+    ) -> Result<CacheEntry, OverBudget> {
         let new_head = Arc::clone(&response.head);
         let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
@@ -126,33 +126,33 @@ impl Publication<'_> {
             }
         };
         let is_replaced = |other: &Arc<StoredHead>| other.is_same_variant(&new_head) || is_in_place(other);
-        self.job.worker.shared.flights.supersede(self.flight, |other| {
+        self.job.worker.shared.fetch_table.supersede(self.in_flight, |other| {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
-        let kept = current.map(|primary| primary.variants()).unwrap_or_default();
+        let kept = current.map(|entry| entry.variants()).unwrap_or_default();
         let others = kept.iter().filter(|variant| !is_replaced(&variant.head)).cloned();
         let variants_max = self.job.live.config.variants_max;
         let variants = std::iter::once(response).chain(others).take(variants_max).collect();
         // That others are refused stays known.
-        let note = current.and_then(|primary| primary.uncacheable());
+        let note = current.and_then(|entry| entry.uncacheable());
         let note = note.filter(|note| !note.scope.has(&self.job.facts));
-        Primary::new(self.job.worker.shared.memory.budget(), variants, note)
+        CacheEntry::new(self.job.worker.shared.memory.budget(), variants, note)
     }
 
     fn update(
         &self,
-        make: impl FnOnce(Option<&Arc<Primary>>) -> Result<Arc<Primary>, OverBudget>,
+        make: impl FnOnce(Option<&Arc<CacheEntry>>) -> Result<Arc<CacheEntry>, OverBudget>,
     ) -> Applied {
         self.update_with(|current| make(current).map_or(Change::Keep, Change::Put))
     }
 
     pub(crate) fn update_with(
         &self,
-        decide: impl FnOnce(Option<&Arc<Primary>>) -> Change<Primary>,
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
         self.job.worker.shared.memory.update(&self.job.fetch.key, |current| {
-            // Checked under the key's turn: a purge that dooms this flight afterwards removes what is put now.
-            if self.flight.is_doomed() {
+            // Checked under the key's turn: a purge that invalidates this fetch afterwards removes what is put now.
+            if self.in_flight.is_invalidated() {
                 return Change::Keep;
             }
             decide(current)
@@ -204,21 +204,21 @@ impl Publication<'_> {
         if freshened.storable == Err(NotStored::HeadTooLarge) {
             return Err(Outgrown);
         }
-        let alone = Primary::new(memory.budget(), vec![response], None);
-        Ok(alone.ok().and_then(|primary| Hit::newest(Arc::new(primary))))
+        let alone = CacheEntry::new(memory.budget(), vec![response], None);
+        Ok(alone.ok().and_then(|entry| Hit::newest(Arc::new(entry))))
     }
 
     /// Removes the stored responses under the key that are not `kept`.
     pub(crate) fn keep_only(&self, kept: impl Fn(&StoredResponse) -> bool) {
         self.update_with(|current| {
-            let Some(primary) = current else { return Change::Keep };
-            let others: Vec<_> = primary.variants().iter().filter(|variant| kept(variant)).cloned().collect();
+            let Some(entry) = current else { return Change::Keep };
+            let others: Vec<_> = entry.variants().iter().filter(|variant| kept(variant)).cloned().collect();
             if others.is_empty() {
                 return Change::Remove;
             }
             let budget = self.job.worker.shared.memory.budget();
-            let rest = Primary::new(budget, others, primary.uncacheable());
-            rest.map_or(Change::Remove, |primary| Change::Put(Arc::new(primary)))
+            let rest = CacheEntry::new(budget, others, entry.uncacheable());
+            rest.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
         });
     }
 
@@ -245,16 +245,16 @@ pub(crate) fn mark_uncacheable(
 ) {
     let memory = &job.worker.shared.memory;
     memory.update(&job.fetch.key, |current| {
-        let known = current.and_then(|primary| primary.uncacheable());
+        let known = current.and_then(|entry| entry.uncacheable());
         // Looked at under the key's turn: a purge that comes afterwards removes what is put now.
         let is_known =
             |known: Uncacheable| known.is_renewed_enough(&note, now) || known.says_more_than(&note, now);
         if is_outdated() || known.is_some_and(is_known) {
             return Change::Keep;
         }
-        let variants = current.map(|primary| primary.variants().to_vec()).unwrap_or_default();
-        let primary = Primary::new(memory.budget(), variants, Some(note));
-        primary.map_or(Change::Keep, |primary| Change::Put(Arc::new(primary)))
+        let variants = current.map(|entry| entry.variants().to_vec()).unwrap_or_default();
+        let entry = CacheEntry::new(memory.budget(), variants, Some(note));
+        entry.map_or(Change::Keep, |entry| Change::Put(Arc::new(entry)))
     });
 }
 

@@ -15,7 +15,7 @@ use caching::partial::Extents;
 use store::{Memory, Place, Segment, SegmentGroup, SegmentPut, Slice, allocated_bytes};
 
 use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
-use crate::cache::record::stored::{ARC_HEADER_BYTES, Primary, StoredBody};
+use crate::cache::record::stored::{ARC_HEADER_BYTES, CacheEntry, StoredBody};
 
 /// Fragments of one stored response; the shortest is removed to make room.
 pub(crate) const FRAGMENTS_MAX: usize = 64;
@@ -128,7 +128,7 @@ impl Segmented {
     /// Adds what a part brought: segments one behind the other from `start`, none across a cell border.
     pub(crate) fn with_part(
         mut self,
-        memory: &Memory<Primary>,
+        memory: &Memory<CacheEntry>,
         start: u64,
         segments: Vec<Segment>,
         complete_bytes: Option<u64>,
@@ -148,14 +148,14 @@ impl Segmented {
     }
 
     /// The end of the representation has become known: the fragment there may be a whole cell now.
-    fn settle_end(&mut self, memory: &Memory<Primary>) {
+    fn settle_end(&mut self, memory: &Memory<CacheEntry>) {
         let Some(last) = self.fragments.last().cloned() else { return };
         if let Some(segment) = last.group.segment(0) {
             self.insert(memory, last.range.first, segment);
         }
     }
 
-    fn insert(&mut self, memory: &Memory<Primary>, position: u64, segment: Segment) {
+    fn insert(&mut self, memory: &Memory<CacheEntry>, position: u64, segment: Segment) {
         let range = ByteRange { first: position, last: position + segment.len() as u64 - 1 };
         let cell = self.cell_of(position);
         let index = position / self.segment_bytes as u64;
@@ -212,7 +212,7 @@ struct Piece {
 }
 
 impl Piece {
-    fn into_fragment(self, memory: &Memory<Primary>) -> Option<Fragment> {
+    fn into_fragment(self, memory: &Memory<CacheEntry>) -> Option<Fragment> {
         let group = Arc::new(memory.open_group());
         match group.put(0, self.segment) {
             SegmentPut::NotStored(_) => None,
@@ -230,7 +230,7 @@ impl Piece {
 /// The fragments of one cell with one more, in order. Those that overlap or touch it become one with it, by copying:
 /// never more than a cell. Where there is no room for the copy, or one of them
 /// can't be read, the new one alone is kept.
-fn join(memory: &Memory<Primary>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
+fn join(memory: &Memory<CacheEntry>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = held
         .into_iter()
         .filter_map(|fragment| Some(Piece { range: fragment.range, segment: fragment.group.segment(0)? }))
@@ -250,7 +250,7 @@ fn join(memory: &Memory<Primary>, held: Vec<Fragment>, added: Piece) -> Vec<Piec
 }
 
 /// One piece with the bytes of several that cover `union` without a gap.
-fn gather(memory: &Memory<Primary>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
+fn gather(memory: &Memory<CacheEntry>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
     let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Place::File);
     let place = place.unwrap_or(Place::Heap);
     let mut parts: Vec<Bytes> = Vec::new();
@@ -279,7 +279,7 @@ fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
 /// # Errors
 /// When the memory budget has no room.
 pub(crate) fn cut(
-    memory: &Memory<Primary>,
+    memory: &Memory<CacheEntry>,
     segment_bytes: usize,
     start: u64,
     data: &[u8],
@@ -304,11 +304,11 @@ mod tests {
     const SEGMENT_BYTES: usize = 8;
     const COMPLETE_BYTES: u64 = 61;
 
-    fn memory() -> Memory<Primary> {
+    fn memory() -> Memory<CacheEntry> {
         Memory::new(MemoryConfig::with_bytes_max(64 << 20))
     }
 
-    fn empty(memory: &Memory<Primary>, complete_bytes: Option<u64>) -> Segmented {
+    fn empty(memory: &Memory<CacheEntry>, complete_bytes: Option<u64>) -> Segmented {
         Segmented::new(Arc::new(memory.open_group()), SEGMENT_BYTES, complete_bytes)
     }
 
@@ -316,7 +316,12 @@ mod tests {
         (range.first..=range.last).map(|position| (position * 37 + 11) as u8).collect()
     }
 
-    fn add(body: Segmented, memory: &Memory<Primary>, range: ByteRange, complete: Option<u64>) -> Segmented {
+    fn add(
+        body: Segmented,
+        memory: &Memory<CacheEntry>,
+        range: ByteRange,
+        complete: Option<u64>,
+    ) -> Segmented {
         let segments = cut(memory, SEGMENT_BYTES, range.first, &content(range)).unwrap();
         body.with_part(memory, range.first, segments, complete)
     }
@@ -380,7 +385,7 @@ mod tests {
     }
 
     /// The tier has no way to evict a certain segment; removing is the same to readers.
-    fn evict(memory: &Memory<Primary>, body: &Segmented, index: u32) {
+    fn evict(memory: &Memory<CacheEntry>, body: &Segmented, index: u32) {
         let id = store::SegmentId { fill: body.group.fill(), index };
         let kept: Vec<(u32, Segment)> =
             (0..index).filter_map(|at| Some((at, body.group.segment(at)?))).collect();

@@ -291,7 +291,7 @@ impl Uncacheable {
 
 /// The record under a cache key. Shared and immutable; each change makes a new one.
 #[derive(Debug)]
-pub(crate) struct Primary {
+pub(crate) struct CacheEntry {
     variants: Variants,
     /// Requests for this key are not collapsed then.
     uncacheable: Option<Box<Uncacheable>>,
@@ -341,7 +341,7 @@ const SHARED_BYTES: usize = 32;
 /// The two counts of an `Arc`.
 pub(crate) const ARC_HEADER_BYTES: usize = 16;
 
-impl Primary {
+impl CacheEntry {
     /// # Errors
     /// When the memory budget has no room for the record.
     pub(crate) fn new(
@@ -381,7 +381,7 @@ impl Primary {
         let index = self
             .best_of(|head| head.is_selected_by(request))
             .or_else(|| self.best_of(|head| head.is_certain_for(request)))?;
-        Some(Hit { primary: Arc::clone(self), index })
+        Some(Hit { entry: Arc::clone(self), index })
     }
 
     //= RFC 9111 section 4.1: the most recent of several matching responses
@@ -406,7 +406,7 @@ impl Primary {
         }
         let stored: Vec<Known<'_>> = self.variants().iter().map(|variant| variant.known(&may_name)).collect();
         let named = validation::candidates(selected.map(|hit| hit.index), &stored, max);
-        named.iter().map(|index| Hit { primary: Arc::clone(self), index: *index }).collect()
+        named.iter().map(|index| Hit { entry: Arc::clone(self), index: *index }).collect()
     }
 }
 
@@ -421,7 +421,7 @@ fn expires_at_ms(variants: &[StoredResponse], uncacheable: Option<Uncacheable>) 
     Some(u64::try_from(last_ms).unwrap_or(0))
 }
 
-impl Record for Primary {
+impl Record for CacheEntry {
     fn charge(&self) -> &Charge {
         &self.charge
     }
@@ -434,7 +434,7 @@ impl Record for Primary {
 /// A stored response in use. Holds its record, so that its bytes stay counted until the response is delivered.
 #[derive(Clone, Debug)]
 pub(crate) struct Hit {
-    primary: Arc<Primary>,
+    entry: Arc<CacheEntry>,
     index: usize,
 }
 
@@ -442,19 +442,19 @@ impl Deref for Hit {
     type Target = StoredResponse;
 
     fn deref(&self) -> &StoredResponse {
-        &self.primary.variants()[self.index]
+        &self.entry.variants()[self.index]
     }
 }
 
 impl Hit {
     /// This one and others under the same key, as a validation names them.
     pub(crate) fn with_candidates(&self, max: usize, may_name: impl Fn(&StoredHead) -> bool) -> Vec<Self> {
-        self.primary.candidates(Some(self), max, may_name)
+        self.entry.candidates(Some(self), max, may_name)
     }
 
     /// The newest variant of a record that was just written.
-    pub(crate) fn newest(primary: Arc<Primary>) -> Option<Self> {
-        (!primary.variants().is_empty()).then_some(Self { primary, index: 0 })
+    pub(crate) fn newest(entry: Arc<CacheEntry>) -> Option<Self> {
+        (!entry.variants().is_empty()).then_some(Self { entry, index: 0 })
     }
 
     /// The bytes from `start` to `end`; `None` when some of them are missing.
@@ -479,7 +479,7 @@ mod tests {
     #[test]
     fn what_each_response_has_stays_small() {
         assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 112);
-        assert_eq!(size_of::<Primary>() + ARC_HEADER_BYTES, 96);
+        assert_eq!(size_of::<CacheEntry>() + ARC_HEADER_BYTES, 96);
     }
 
     /// What is counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
@@ -494,8 +494,8 @@ mod tests {
         let fields = PackedFields::from_lines(lines.iter().copied());
         let head = Arc::new(StoredHead::new(facts, fields, Some(1024), particulars));
         let body = StoredBody::Inline(Bytes::copy_from_slice(&[0; 1024]));
-        let memory = Memory::<Primary>::new(MemoryConfig::with_bytes_max(64 << 20));
-        let record = Primary::new(memory.budget(), vec![StoredResponse { head, body }], None).unwrap();
+        let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(64 << 20));
+        let record = CacheEntry::new(memory.budget(), vec![StoredResponse { head, body }], None).unwrap();
         record.charge().bytes() - 1024 + ENTRY_OVERHEAD_BYTES as usize + 64
     }
 

@@ -11,7 +11,7 @@ use super::request_body::{BodyPump, Pumped};
 use super::response::{BodyFraming, Chunk, Http1Head, Wanted, write_framing};
 use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use crate::account::{self, Delivered};
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::client::Client;
 use crate::message::head::OwnedRequest;
 use crate::message::piece::PieceMax;
@@ -280,7 +280,12 @@ fn moved(data: Result<Option<Slice>, BrokenBody>) -> Moved {
 }
 
 /// Writes the head of a response with its framing and connection fields.
-pub(super) fn write_head(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Live) -> BodyFraming {
+pub(super) fn write_head(
+    out: &mut Vec<u8>,
+    reply: &Reply,
+    traits: Traits,
+    live: &ActiveConfig,
+) -> BodyFraming {
     reply.write_head(&mut Http1Head { out }, &live.cache_name);
     //= RFC 9112 section 6.1: no Transfer-Encoding to HTTP/1.0
     let framing = write_framing(out, reply.length, traits.chunking, traits.wanted);
@@ -297,7 +302,7 @@ pub(super) fn write_head(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live:
 }
 
 //= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
-fn write_upgrade_head(out: &mut Vec<u8>, reply: &Reply, live: &Live) {
+fn write_upgrade_head(out: &mut Vec<u8>, reply: &Reply, live: &ActiveConfig) {
     reply.write_head(&mut Http1Head { out }, &live.cache_name);
     out.extend_from_slice(b"connection: upgrade\r\n");
     encode::end_head(out);
@@ -311,7 +316,7 @@ impl<S: Stream> Connection<S> {
         let may_be_there = matches!(self.input_ended().await, WireError::Closed);
         if may_be_there || plan.facts.method == MethodClass::Unsafe {
             // On the heap: hardly any client goes, and each request would need room for this.
-            Box::pin(plan.site.origin.place_wanted(plan.client())).await;
+            Box::pin(plan.site.origin.permit_wanted(plan.client())).await;
         }
     }
 

@@ -20,7 +20,7 @@ use self::response::{Chunking, Http1Head, Wanted};
 use super::doorway::Seat;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::account;
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::exchange;
 use crate::message::head::{ClientEnd, Content, Nominations, RequestHead, Version};
 use crate::message::interims::{Awaited, Coming, Interims};
@@ -54,7 +54,7 @@ pub(crate) struct Connection<S> {
     scanner: HeadScanner,
     codec: http1::Limits,
     worker: Arc<Worker>,
-    live: Arc<Live>,
+    live: Arc<ActiveConfig>,
     client: ClientEnd,
     key: Vec<u8>,
     answered: u64,
@@ -507,7 +507,7 @@ fn tunnelled(offered: &[u8]) -> Option<&str> {
 }
 
 /// Gathers a response whose body is at hand, but not a large body.
-fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Live) -> Turn {
+fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &ActiveConfig) -> Turn {
     delivery::write_head(out, reply, traits, live);
     let body = match traits.wanted {
         Wanted::HeadAndBody => reply.body.at_hand().unwrap_or_default(),

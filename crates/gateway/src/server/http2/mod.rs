@@ -52,7 +52,7 @@ use super::deadline::Deadline;
 use super::doorway::Seat;
 use super::wire::Stream;
 use crate::account;
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
 use crate::exchange::{self};
 use crate::message::head::{ClientEnd, RequestHead};
@@ -117,7 +117,7 @@ struct Connection<S> {
     /// In while requests are at hand.
     cork: Cork,
     worker: Arc<Worker>,
-    live: Arc<Live>,
+    live: Arc<ActiveConfig>,
     client: ClientEnd,
     idle: IdleClock,
     phase: Phase,
@@ -154,7 +154,7 @@ impl<S: Stream + 'static> Connection<S> {
         h2: h2::server::Connection<Corked<StallGuard<S>>, Bytes>,
         cork: Cork,
         worker: Arc<Worker>,
-        live: Arc<Live>,
+        live: Arc<ActiveConfig>,
         client: ClientEnd,
         seat: Arc<Seat>,
     ) -> Self {

@@ -11,7 +11,7 @@ use caching::CacheStatus;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::response::Http2Head;
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::cache::record::stored::StoredHead;
 use crate::message::reply::{Length, Reply, ReplyHead};
 
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 /// The head of a reply. `live` is what the reply was made with.
-pub(super) fn response(reply: &Reply, live: &Arc<Live>) -> Response<()> {
+pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> {
     let Some((stored, kind)) = kept_kind(reply) else {
         return Http2Head::of(reply, &live.cache_name).into_response();
     };
@@ -68,14 +68,14 @@ struct Facts {
 /// One head. The weak references keep the addresses that they are compared by from being used again.
 struct Head {
     stored: Weak<StoredHead>,
-    live: Weak<Live>,
+    live: Weak<ActiveConfig>,
     facts: Facts,
     status: StatusCode,
     fields: HeaderMap,
 }
 
 impl Head {
-    fn is_for(&self, stored: &Arc<StoredHead>, live: &Arc<Live>, facts: &Facts) -> bool {
+    fn is_for(&self, stored: &Arc<StoredHead>, live: &Arc<ActiveConfig>, facts: &Facts) -> bool {
         self.stored.as_ptr() == Arc::as_ptr(stored)
             && self.live.as_ptr() == Arc::as_ptr(live)
             && self.facts == *facts
@@ -92,7 +92,7 @@ impl Kept {
     fn response(
         &mut self,
         stored: &Arc<StoredHead>,
-        live: &Arc<Live>,
+        live: &Arc<ActiveConfig>,
         facts: Facts,
         make: impl FnOnce() -> Http2Head,
     ) -> Response<()> {

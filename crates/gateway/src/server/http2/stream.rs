@@ -21,7 +21,7 @@ use super::request_body::{BodyProblem, BodyPump};
 use super::response::{self, Follows, Http2Head, Wanted, follows};
 use super::send_memory::{Counted, SendMemory};
 use crate::account::{self, Delivered, Sent};
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::client::Client;
 use crate::config::ErrorExposure;
 use crate::exchange;
@@ -40,7 +40,7 @@ use crate::worker::Worker;
 pub(super) struct Responder {
     respond: SendResponse<Bytes>,
     worker: Arc<Worker>,
-    live: Arc<Live>,
+    live: Arc<ActiveConfig>,
     client: ClientEnd,
     memory: Arc<SendMemory>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Responder {
 pub(super) struct Open {
     stream: SendStream<Bytes>,
     worker: Arc<Worker>,
-    live: Arc<Live>,
+    live: Arc<ActiveConfig>,
     pub(super) reply: Reply,
     follows: Follows,
     sent_bytes: u64,
@@ -85,7 +85,7 @@ impl Responder {
     pub(super) fn new(
         respond: SendResponse<Bytes>,
         worker: &Arc<Worker>,
-        live: &Arc<Live>,
+        live: &Arc<ActiveConfig>,
         client: &ClientEnd,
         memory: &Arc<SendMemory>,
     ) -> Self {

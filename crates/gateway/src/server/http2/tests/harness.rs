@@ -22,9 +22,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::active::Live;
+use crate::active::ActiveConfig;
 use crate::cache::epochs::Epochs;
-use crate::cache::inflight::flight::Flights;
+use crate::cache::inflight::table::FetchTable;
 use crate::config::{
     AddressFamily, ClientLimits, Collapse, Config, ErrorExposure, OriginConfig, OriginEndpoint,
     OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, UnderscoreFields, XCache,
@@ -181,7 +181,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     let metrics = telemetry.register_site(&site.name);
     let origin_metrics = telemetry.register_origin(&site.origin.name);
     let live_site = LiveSite::new(&site, origins.origin(&site.origin), metrics, origin_metrics);
-    let live = Live {
+    let live = ActiveConfig {
         config: config(site, limits),
         routes: Routes::new(vec![Arc::new(live_site)]),
         cache_name: CacheName::new("larder").unwrap(),
@@ -191,7 +191,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     let shared = Shared {
         live: ArcSwap::from_pointee(live),
         memory: Memory::new(MemoryConfig::with_bytes_max(16 << 20)),
-        flights: Arc::new(Flights::new()),
+        fetch_table: Arc::new(FetchTable::new()),
         epochs: Epochs::new(),
         origins,
         telemetry,
@@ -200,7 +200,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
         doorway: Doorway::new(1),
         readers: Readers::default(),
         drain: Drain::default(),
-        errands: tokio::sync::mpsc::channel(1).0,
+        explain_jobs: tokio::sync::mpsc::channel(1).0,
     };
     let log = AccessLogOptions {
         target: AccessTarget::Off,

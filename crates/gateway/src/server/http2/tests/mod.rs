@@ -105,7 +105,7 @@ async fn the_head_of_a_hit_follows_time_and_configuration() {
     assert!(later.field("cache-status").starts_with("larder; hit"));
     let live = worker.live();
     let site = live.routes.site("a.example", "/x").unwrap();
-    let renamed = Live {
+    let renamed = ActiveConfig {
         config: live.config.clone(),
         routes: Routes::new(vec![Arc::clone(site)]),
         cache_name: CacheName::new("renamed").unwrap(),

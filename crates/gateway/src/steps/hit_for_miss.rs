@@ -1,13 +1,13 @@
-//! Forwards for a key whose responses aren't stored, as a note under it says: for the request alone, without a flight
-//! and all else that only storing needs. A response that may be stored after all goes the usual way from there on.
+//! Hit-for-miss: forwards for a key whose responses aren't stored, as a note under it says. Each is for its request alone,
+//! without a place among the fetches in progress and all else that only storing needs. A response that may be stored after all goes the usual way from there on.
 
 use std::sync::Arc;
 
 use caching::{ExchangeTimes, ResponseFacts, may_store_by_directives};
 
 use crate::cache::findings;
-use crate::cache::inflight::ask::Ask;
-use crate::cache::inflight::flight::{Dooms, Pilot, Turn};
+use crate::cache::inflight::scope::FetchScope;
+use crate::cache::inflight::table::{Invalidations, LeaderGuard, Turn};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Uncacheable;
@@ -17,7 +17,7 @@ use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
 use crate::message::respond::Problem;
-use crate::plan::{Next, PassReason, Plan};
+use crate::plan::{ForwardReason, Next, Plan};
 use crate::reason::Detail;
 use crate::transform::Purpose;
 use crate::upstream::call::OriginCall;
@@ -25,26 +25,26 @@ use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
 
 /// A request that nobody is to wait for.
-pub(crate) struct Lone<'a> {
+pub(crate) struct HitForMiss<'a> {
     plan: &'a Plan,
     job: Job,
     known: Uncacheable,
-    /// When the origin was asked, and the dooms of the key then.
+    /// When the origin was asked, and how often the key was invalidated then.
     began: Turn,
-    dooms: Dooms,
+    invalidations: Invalidations,
 }
 
-impl<'a> Lone<'a> {
+impl<'a> HitForMiss<'a> {
     /// `None` where the answer may well be stored, or takes more than to judge it.
     pub(crate) fn new(worker: &Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
         let Sharing::Unlikely(known) = fetch.sharing else { return None };
         let is_plain = fetch.stale.is_none() && fetch.candidates.is_empty();
-        if !is_plain || !matches!(fetch.ask, Ask::Whole) {
+        if !is_plain || !matches!(fetch.scope, FetchScope::Whole) {
             return None;
         }
-        let flights = &worker.shared.flights;
-        let (began, dooms) = (flights.turn(), flights.dooms(&fetch.key));
-        Some(Self { plan, job: Job::new(worker, plan, Arc::clone(fetch)), known, began, dooms })
+        let fetch_table = &worker.shared.fetch_table;
+        let (began, invalidations) = (fetch_table.turn(), fetch_table.invalidations(&fetch.key));
+        Some(Self { plan, job: Job::new(worker, plan, Arc::clone(fetch)), known, began, invalidations })
     }
 
     pub(crate) async fn run(self, interims: &Interims) -> Next {
@@ -84,27 +84,29 @@ impl<'a> Lone<'a> {
     }
 
     fn refused(self, response: Box<OriginResponse>, reason: Detail, times: ExchangeTimes) -> Reply {
-        let is_outdated = || self.job.worker.shared.flights.dooms(&self.job.fetch.key) != self.dooms;
+        let is_outdated =
+            || self.job.worker.shared.fetch_table.invalidations(&self.job.fetch.key) != self.invalidations;
         self.job.remember_refusal(reason, times.response, Some(self.known), is_outdated);
         self.job.not_stored(reason);
-        let reason = PassReason { fwd: self.job.fetch.reason.fwd(), detail: reason };
+        let reason = ForwardReason { fwd: self.job.fetch.reason.fwd(), detail: reason };
         private::reply(self.plan, response, reason)
     }
 
     /// Goes on as a forward that others may follow. What was invalidated since the origin was asked is not stored.
     fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
-        let Self { job, began, dooms, .. } = self;
-        let (flights, fetch) = (&job.worker.shared.flights, Arc::clone(&job.fetch));
-        let participant = flights.alone_since(&fetch.key, began, dooms);
-        let pilot = Pilot::new(&participant, flights);
-        drop(tokio::spawn(async move { job.take(response, times, pilot).await }));
-        Next::Follow { fetch, participant }
+        let Self { job, began, invalidations, .. } = self;
+        let (fetch_table, fetch) = (&job.worker.shared.fetch_table, Arc::clone(&job.fetch));
+        let waiter = fetch_table.alone_since(&fetch.key, began, invalidations);
+        let leader = LeaderGuard::new(&waiter, fetch_table);
+        drop(tokio::spawn(async move { job.take(response, times, leader).await }));
+        Next::Follow { fetch, waiter }
     }
 
     fn failed(&self, error: &OriginError) -> Reply {
         let cause = FailureCause::of_error(error);
         self.job.note(|| findings::failure(None, false, cause, now()));
-        let reason = PassReason { fwd: self.job.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
+        let reason =
+            ForwardReason { fwd: self.job.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
         private::failed(&self.job.worker, self.plan, &Problem::origin(error, None), reason)
     }
 }

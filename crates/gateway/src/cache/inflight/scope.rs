@@ -14,7 +14,7 @@ use crate::message::head::OwnedRequest;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum FetchScope {
     /// The complete response.
     Whole,
     /// What the client asks for, with its own `If-None-Match` and `If-Modified-Since`: nothing is stored that they
@@ -24,12 +24,12 @@ pub(crate) enum Ask {
     /// `If-Range`: a 206 to that may leave out fields that later clients need. It is judged here.
     Range(RangeSpec),
     /// Bytes that a stored response lacks, with `If-Range`.
-    Hole(Hole),
+    MissingRange(MissingRange),
 }
 
 /// Bytes that a stored response lacks.
 #[derive(Clone, Debug)]
-pub(crate) struct Hole {
+pub(crate) struct MissingRange {
     pub(crate) hit: Hit,
     pub(crate) range: ByteRange,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Hole {
 /// than an answer of its own would, or about as soon.
 const NEAR_BYTES: u64 = 1 << 20;
 
-impl Ask {
+impl FetchScope {
     /// For a request of which nothing is stored.
     pub(crate) fn on_miss(
         facts: &RequestFacts,
@@ -70,19 +70,19 @@ impl Ask {
         // With no-store, no part of the exchange may be stored: it is one of its own.
         let is_stored = !(serving.facts.directives.no_store && rule.caching.honour_request_directives);
         let wanted = extent.bytes().filter(|_| is_stored);
-        let hole = wanted.and_then(|wanted| Hole::first(hit, wanted)).map(Self::Hole);
+        let hole = wanted.and_then(|wanted| MissingRange::first(hit, wanted)).map(Self::MissingRange);
         let anew = || Self::on_miss(serving.facts, serving.request.fields, rule.range_miss, || None);
         Some(hole.unwrap_or_else(anew))
     }
 
     /// Tells forwards for different bytes of one variant apart. A variant key begins with a length that this is not.
-    pub(crate) fn flight_suffix(&self) -> Vec<u8> {
+    pub(crate) fn scope_suffix(&self) -> Vec<u8> {
         const MARK: [u8; 4] = [0xff; 4];
         let mut suffix = MARK.to_vec();
         match self {
             Self::Whole | Self::AsAsked => suffix.clear(),
             Self::Range(spec) => write_range(*spec, &mut suffix),
-            Self::Hole(hole) => {
+            Self::MissingRange(hole) => {
                 let fill = hole.segmented().map(|segmented| segmented.group.fill());
                 let numbers = fill.map_or([0; 2], |fill| [fill.process, fill.sequence]);
                 numbers.iter().for_each(|number| suffix.extend_from_slice(&number.to_be_bytes()));
@@ -99,7 +99,7 @@ impl Ask {
             Self::Whole => return,
             Self::AsAsked => return append_preconditions(request, fields),
             Self::Range(spec) => *spec,
-            Self::Hole(hole) => {
+            Self::MissingRange(hole) => {
                 let validators = hole.hit.head.validators();
                 //= RFC 9110 section 13.1.5: no If-Range without Range
                 fields.set("if-range", partial::if_range_value(&validators).unwrap_or_default());
@@ -112,7 +112,7 @@ impl Ask {
     }
 }
 
-impl Hole {
+impl MissingRange {
     /// The first bytes of `wanted` that are missing, where what is held can be combined with an answer for them.
     fn first(hit: &Hit, wanted: ByteRange) -> Option<Self> {
         let can_be_combined =

@@ -77,11 +77,11 @@ pub(crate) struct PrivateAnswer {
     pub(crate) response: Mutex<Option<Box<OriginResponse>>>,
 }
 
-/// Forwards in progress, by flight key.
-pub(crate) struct Flights {
+/// Fetches in progress, by cache key, variant and scope.
+pub(crate) struct FetchTable {
     shards: Box<[Shard]>,
-    /// How often something was doomed, by hash of the key.
-    dooms: Box<[AtomicU64]>,
+    /// How often something was invalidated, by hash of the key.
+    invalidations: Box<[AtomicU64]>,
     hasher: RandomState,
     lone: AtomicU64,
     turns: AtomicU64,
@@ -92,10 +92,10 @@ pub(crate) struct Flights {
 pub(crate) struct Turn(u64);
 
 type Shard = Mutex<Listed>;
-type Listed = HashMap<Box<[u8]>, Arc<Flight>>;
+type Listed = HashMap<Box<[u8]>, Arc<InFlight>>;
 
 /// One forward in progress.
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     key: Box<[u8]>,
     primary_bytes: usize,
     began: Turn,
@@ -104,8 +104,8 @@ pub(crate) struct Flight {
     relief: OnceLock<Arc<Self>>,
     progress: Mutex<Progress>,
     changed: Notify,
-    participants: Arc<AtomicUsize>,
-    doomed: AtomicBool,
+    waiters: Arc<AtomicUsize>,
+    invalidated: AtomicBool,
     personal: AtomicBool,
 }
 
@@ -119,26 +119,26 @@ struct Progress {
 /// How a request takes part in a forward.
 pub(crate) enum Join {
     /// It must start the forward.
-    Lead(Participant),
+    Lead(Waiter),
     /// It waits for one that is under way.
-    Wait(Participant),
+    Wait(Waiter),
     /// Too many wait already.
     Full,
 }
 
 const SHARDS: usize = 64;
-const DOOMS: usize = 1024;
+const INVALIDATION_COUNTS: usize = 1024;
 
-/// How often forwards for a key, or for one of those that share its count, were doomed.
+/// How often forwards for a key, or for one of those that share its count, were invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dooms(u64);
+pub(crate) struct Invalidations(u64);
 
-impl Flights {
+impl FetchTable {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        let dooms = (0..DOOMS).map(|_| AtomicU64::new(0)).collect();
+        let invalidations = (0..INVALIDATION_COUNTS).map(|_| AtomicU64::new(0)).collect();
         let hasher = RandomState::new();
-        Self { shards, dooms, hasher, lone: AtomicU64::new(0), turns: AtomicU64::new(0) }
+        Self { shards, invalidations, hasher, lone: AtomicU64::new(0), turns: AtomicU64::new(0) }
     }
 
     /// The next turn. To be taken before a request is sent for a forward that is listed only once its response is there.
@@ -152,24 +152,25 @@ impl Flights {
         let mut shard = self.shard(primary).lock();
         if let Some(listed) = shard.get(key.as_slice()) {
             let relief = listed.relief.get().filter(|relief| is_listed(&shard, relief));
-            let flight = relief.unwrap_or(listed);
-            if flight.participants.load(Ordering::Relaxed) > waiters_max {
+            let in_flight = relief.unwrap_or(listed);
+            if in_flight.waiters.load(Ordering::Relaxed) > waiters_max {
                 return Join::Full;
             }
-            return Join::Wait(Participant::new(flight));
+            return Join::Wait(Waiter::new(in_flight));
         }
-        let flight = Arc::new(Flight::new(key.into_boxed_slice(), primary.len(), self.turn(), Order::First));
-        shard.insert(flight.key.clone(), Arc::clone(&flight));
-        Join::Lead(Participant::new(&flight))
+        let in_flight =
+            Arc::new(InFlight::new(key.into_boxed_slice(), primary.len(), self.turn(), Order::First));
+        shard.insert(in_flight.key.clone(), Arc::clone(&in_flight));
+        Join::Lead(Waiter::new(&in_flight))
     }
 
-    /// Takes part in the forward that relieves the one of `participant`: starts it, unless another has. There is one
+    /// Takes part in the forward that relieves the one of `waiter`: starts it, unless another has. There is one
     /// relief, whoever asks for it and when: it may have failed before some of those who wait learn that it began.
-    pub(crate) fn relieve(&self, participant: &Participant) -> Join {
-        let late = &participant.flight;
+    pub(crate) fn relieve(&self, waiter: &Waiter) -> Join {
+        let late = &waiter.in_flight;
         let mut shard = self.shard(late.primary()).lock();
         if let Some(relief) = late.relief.get() {
-            return Join::Wait(Participant::new(relief));
+            return Join::Wait(Waiter::new(relief));
         }
         let (key, joined) = match shard.get(&late.key) {
             // It is still under way, and stays listed: who wants to join it is sent on to the relief.
@@ -180,20 +181,20 @@ impl Flights {
         };
         let is_begun = joined.is_some();
         let relief = joined.unwrap_or_else(|| {
-            let relief = Arc::new(Flight::new(key, late.primary_bytes, self.turn(), Order::Relief));
+            let relief = Arc::new(InFlight::new(key, late.primary_bytes, self.turn(), Order::Relief));
             shard.insert(relief.key.clone(), Arc::clone(&relief));
             relief
         });
-        let participant = Participant::new(&relief);
+        let waiter = Waiter::new(&relief);
         // Under the lock of the shard nobody else has set it.
         let _ = late.relief.set(relief);
-        if is_begun { Join::Wait(participant) } else { Join::Lead(participant) }
+        if is_begun { Join::Wait(waiter) } else { Join::Lead(waiter) }
     }
 
     /// How much of a complete response a forward in progress has brought; `None` without such a forward.
     pub(crate) fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
-        let flight = self.shard(primary).lock().get([primary, variant].concat().as_slice()).cloned()?;
-        let progress = flight.progress.lock();
+        let in_flight = self.shard(primary).lock().get([primary, variant].concat().as_slice()).cloned()?;
+        let progress = in_flight.progress.lock();
         match &progress.answer {
             None => Some(0),
             Some(Answer::Filling(filling)) => Some(filling.fill.arrived_bytes()),
@@ -201,15 +202,15 @@ impl Flights {
         }
     }
 
-    /// A forward that nobody can join. It is listed all the same, so that it can be doomed.
-    pub(crate) fn alone(&self, primary: &[u8]) -> Participant {
+    /// A forward that nobody can join. It is listed all the same, so that it can be invalidated.
+    pub(crate) fn alone(&self, primary: &[u8]) -> Waiter {
         self.list_alone(primary, self.turn())
     }
 
-    fn list_alone(&self, primary: &[u8], began: Turn) -> Participant {
-        let flight = Arc::new(Flight::new(self.lone_key(primary), primary.len(), began, Order::First));
-        self.shard(primary).lock().insert(flight.key.clone(), Arc::clone(&flight));
-        Participant::new(&flight)
+    fn list_alone(&self, primary: &[u8], began: Turn) -> Waiter {
+        let in_flight = Arc::new(InFlight::new(self.lone_key(primary), primary.len(), began, Order::First));
+        self.shard(primary).lock().insert(in_flight.key.clone(), Arc::clone(&in_flight));
+        Waiter::new(&in_flight)
     }
 
     /// A key that nobody else asks for.
@@ -220,30 +221,30 @@ impl Flights {
     }
 
     /// To be taken before a request is sent for a forward that is listed only once its response is there.
-    pub(crate) fn dooms(&self, primary: &[u8]) -> Dooms {
-        Dooms(self.doom_count(primary).load(Ordering::Acquire))
+    pub(crate) fn invalidations(&self, primary: &[u8]) -> Invalidations {
+        Invalidations(self.invalidation_count(primary).load(Ordering::Acquire))
     }
 
-    /// A forward that nobody can join, which began at this turn, when the dooms were these.
-    pub(crate) fn alone_since(&self, primary: &[u8], began: Turn, dooms: Dooms) -> Participant {
-        let participant = self.list_alone(primary, began);
-        if self.dooms(primary) != dooms {
-            participant.flight.doomed.store(true, Ordering::Release);
+    /// A forward that nobody can join, which began at this turn, when the invalidations were these.
+    pub(crate) fn alone_since(&self, primary: &[u8], began: Turn, invalidations: Invalidations) -> Waiter {
+        let waiter = self.list_alone(primary, began);
+        if self.invalidations(primary) != invalidations {
+            waiter.in_flight.invalidated.store(true, Ordering::Release);
         }
-        participant
+        waiter
     }
 
     /// Forbids all forwards in progress for `primary` but `spared` to store what they bring, and hides them from new
     /// requests. Returns how many there were.
-    pub(crate) fn doom(&self, primary: &[u8], spared: Option<&Participant>) -> usize {
+    pub(crate) fn invalidate(&self, primary: &[u8], spared: Option<&Waiter>) -> usize {
         let mut shard = self.shard(primary).lock();
-        self.doom_count(primary).fetch_add(1, Ordering::AcqRel);
+        self.invalidation_count(primary).fetch_add(1, Ordering::AcqRel);
         let before = shard.len();
-        shard.retain(|_, flight| {
-            let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.flight, flight));
-            let hit = flight.primary() == primary && !is_spared;
+        shard.retain(|_, in_flight| {
+            let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.in_flight, in_flight));
+            let hit = in_flight.primary() == primary && !is_spared;
             if hit {
-                flight.doomed.store(true, Ordering::Release);
+                in_flight.invalidated.store(true, Ordering::Release);
             }
             !hit
         });
@@ -253,13 +254,13 @@ impl Flights {
     /// The same for those that a newer response replaces: they were answered before the request was sent that brought it, and their
     /// bodies are still on the way. A client that has read from both has seen the newer one last, and must not get the older one again.
     //= RFC 9111 section 4: the most recent of several
-    pub(crate) fn supersede(&self, by: &Flight, is_replaced: impl Fn(&Arc<StoredHead>) -> bool) {
+    pub(crate) fn supersede(&self, by: &InFlight, is_replaced: impl Fn(&Arc<StoredHead>) -> bool) {
         let mut shard = self.shard(by.primary()).lock();
-        shard.retain(|_, flight| {
-            let is_other = flight.primary() == by.primary() && !std::ptr::eq(&raw const **flight, by);
-            let is_superseded = is_other && flight.was_answered_before(by.began, &is_replaced);
+        shard.retain(|_, in_flight| {
+            let is_other = in_flight.primary() == by.primary() && !std::ptr::eq(&raw const **in_flight, by);
+            let is_superseded = is_other && in_flight.was_answered_before(by.began, &is_replaced);
             if is_superseded {
-                flight.doomed.store(true, Ordering::Release);
+                in_flight.invalidated.store(true, Ordering::Release);
             }
             !is_superseded
         });
@@ -270,15 +271,15 @@ impl Flights {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    fn remove(&self, flight: &Arc<Flight>) {
-        let mut shard = self.shard(flight.primary()).lock();
-        if is_listed(&shard, flight) {
-            shard.remove(&flight.key);
+    fn remove(&self, in_flight: &Arc<InFlight>) {
+        let mut shard = self.shard(in_flight.primary()).lock();
+        if is_listed(&shard, in_flight) {
+            shard.remove(&in_flight.key);
         }
     }
 
-    fn doom_count(&self, primary: &[u8]) -> &AtomicU64 {
-        &self.dooms[self.hasher.hash_one(primary) as usize % DOOMS]
+    fn invalidation_count(&self, primary: &[u8]) -> &AtomicU64 {
+        &self.invalidations[self.hasher.hash_one(primary) as usize % INVALIDATION_COUNTS]
     }
 
     fn shard(&self, primary: &[u8]) -> &Shard {
@@ -286,11 +287,11 @@ impl Flights {
     }
 }
 
-fn is_listed(shard: &Listed, flight: &Arc<Flight>) -> bool {
-    shard.get(&flight.key).is_some_and(|listed| Arc::ptr_eq(listed, flight))
+fn is_listed(shard: &Listed, in_flight: &Arc<InFlight>) -> bool {
+    shard.get(&in_flight.key).is_some_and(|listed| Arc::ptr_eq(listed, in_flight))
 }
 
-impl Flight {
+impl InFlight {
     fn new(key: Box<[u8]>, primary_bytes: usize, began: Turn, order: Order) -> Self {
         Self {
             key,
@@ -300,8 +301,8 @@ impl Flight {
             relief: OnceLock::new(),
             progress: Mutex::default(),
             changed: Notify::new(),
-            participants: Arc::default(),
-            doomed: AtomicBool::new(false),
+            waiters: Arc::default(),
+            invalidated: AtomicBool::new(false),
             personal: AtomicBool::new(false),
         }
     }
@@ -317,8 +318,8 @@ impl Flight {
     }
 
     /// Whether a purge, an invalidation or a newer response came since the forward began.
-    pub(crate) fn is_doomed(&self) -> bool {
-        self.doomed.load(Ordering::Acquire)
+    pub(crate) fn is_invalidated(&self) -> bool {
+        self.invalidated.load(Ordering::Acquire)
     }
 
     /// The answer may be one user's, until its head tells: interim responses are for the leader.
@@ -328,7 +329,7 @@ impl Flight {
 
     /// The count of requests that wait for the answer, for the fill.
     pub(crate) fn promised(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.participants)
+        Arc::clone(&self.waiters)
     }
 
     /// Keeps an interim response for those who wait and those who join; too many are not kept.
@@ -344,12 +345,12 @@ impl Flight {
 
     /// Resolves when nobody waits for an answer that is not there yet.
     pub(crate) async fn nobody_waits(&self) {
-        self.until(|participants, is_answered| participants == 0 && !is_answered).await;
+        self.until(|waiters, is_answered| waiters == 0 && !is_answered).await;
     }
 
     /// Resolves when somebody does, or the answer is there.
     pub(crate) async fn somebody_waits(&self) {
-        self.until(|participants, is_answered| participants > 0 || is_answered).await;
+        self.until(|waiters, is_answered| waiters > 0 || is_answered).await;
     }
 
     async fn until(&self, holds: impl Fn(usize, bool) -> bool) {
@@ -358,7 +359,7 @@ impl Flight {
             tokio::pin!(changed);
             changed.as_mut().enable();
             let is_answered = self.progress.lock().answer.is_some();
-            if holds(self.participants.load(Ordering::Acquire), is_answered) {
+            if holds(self.waiters.load(Ordering::Acquire), is_answered) {
                 return;
             }
             changed.await;
@@ -375,85 +376,85 @@ impl Flight {
     }
 }
 
-/// The task's end of a flight: whatever happens to the task, those who wait are told and the table is cleared.
-pub(crate) struct Pilot {
-    flight: Arc<Flight>,
-    flights: Arc<Flights>,
+/// What the leader of a fetch holds: whatever happens to the task, those who wait are told and the table is cleared.
+pub(crate) struct LeaderGuard {
+    in_flight: Arc<InFlight>,
+    fetch_table: Arc<FetchTable>,
 }
 
-impl Pilot {
-    pub(crate) fn new(participant: &Participant, flights: &Arc<Flights>) -> Self {
-        Self { flight: Arc::clone(&participant.flight), flights: Arc::clone(flights) }
+impl LeaderGuard {
+    pub(crate) fn new(waiter: &Waiter, fetch_table: &Arc<FetchTable>) -> Self {
+        Self { in_flight: Arc::clone(&waiter.in_flight), fetch_table: Arc::clone(fetch_table) }
     }
 
-    pub(crate) fn flight(&self) -> &Flight {
-        &self.flight
+    pub(crate) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     /// The same, to keep.
-    pub(crate) fn shared_flight(&self) -> &Arc<Flight> {
-        &self.flight
+    pub(crate) fn shared_in_flight(&self) -> &Arc<InFlight> {
+        &self.in_flight
     }
 
-    /// Announces the answer; the flight stays open for others to join.
+    /// Announces the answer; the fetch stays open for others to join.
     pub(crate) fn announce(&self, answer: Answer) {
-        self.flight.settle(answer, self.flights.turn());
+        self.in_flight.settle(answer, self.fetch_table.turn());
     }
 
-    /// Hides the flight from requests that come later; those who wait still get the answer.
+    /// Hides the fetch from requests that come later; those who wait still get the answer.
     pub(crate) fn hide(&self) {
-        self.flights.remove(&self.flight);
+        self.fetch_table.remove(&self.in_flight);
     }
 
-    /// Announces the answer and closes the flight: who comes later looks into the store or forwards anew.
+    /// Announces the answer and closes the fetch: who comes later looks into the store or forwards anew.
     pub(crate) fn land(self, answer: Answer) {
-        self.flights.remove(&self.flight);
-        self.flight.settle(answer, self.flights.turn());
+        self.fetch_table.remove(&self.in_flight);
+        self.in_flight.settle(answer, self.fetch_table.turn());
     }
 }
 
-impl Drop for Pilot {
+impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        self.flights.remove(&self.flight);
-        self.flight.settle(Answer::GivenUp, self.flights.turn());
+        self.fetch_table.remove(&self.in_flight);
+        self.in_flight.settle(Answer::GivenUp, self.fetch_table.turn());
     }
 }
 
-/// A request's place in a flight.
-pub(crate) struct Participant {
-    flight: Arc<Flight>,
+/// A request that takes part in a fetch.
+pub(crate) struct Waiter {
+    in_flight: Arc<InFlight>,
     interims_seen: usize,
 }
 
-/// What a participant learns next.
+/// What a waiter learns next.
 pub(crate) enum News {
     Interim(Arc<Interim>),
     Answer(Answer),
 }
 
-impl Participant {
-    fn new(flight: &Arc<Flight>) -> Self {
-        if flight.participants.fetch_add(1, Ordering::AcqRel) == 0 {
-            flight.changed.notify_waiters();
+impl Waiter {
+    fn new(in_flight: &Arc<InFlight>) -> Self {
+        if in_flight.waiters.fetch_add(1, Ordering::AcqRel) == 0 {
+            in_flight.changed.notify_waiters();
         }
-        Self { flight: Arc::clone(flight), interims_seen: 0 }
+        Self { in_flight: Arc::clone(in_flight), interims_seen: 0 }
     }
 
     /// Whether its forward is a relief.
     pub(crate) fn order(&self) -> Order {
-        self.flight.order
+        self.in_flight.order
     }
 
     /// Whether interim responses are for the leader alone.
     pub(crate) fn is_personal(&self) -> bool {
-        self.flight.personal.load(Ordering::Acquire)
+        self.in_flight.personal.load(Ordering::Acquire)
     }
 
     /// The next interim response, or the answer. May be dropped, and called again.
     pub(crate) async fn news(&mut self) -> News {
-        let flight = Arc::clone(&self.flight);
+        let in_flight = Arc::clone(&self.in_flight);
         loop {
-            let changed = flight.changed.notified();
+            let changed = in_flight.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if let Some(news) = self.poll_news() {
@@ -465,7 +466,7 @@ impl Participant {
 
     /// The same, if it is there.
     pub(crate) fn poll_news(&mut self) -> Option<News> {
-        let progress = self.flight.progress.lock();
+        let progress = self.in_flight.progress.lock();
         if let Some(interim) = progress.interims.get(self.interims_seen) {
             self.interims_seen += 1;
             return Some(News::Interim(Arc::clone(interim)));
@@ -474,12 +475,12 @@ impl Participant {
     }
 }
 
-impl Drop for Participant {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        if self.flight.participants.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.flight.changed.notify_waiters();
+        if self.in_flight.waiters.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.in_flight.changed.notify_waiters();
         }
-        if let Some(Answer::Filling(filling)) = &self.flight.progress.lock().answer {
+        if let Some(Answer::Filling(filling)) = &self.in_flight.progress.lock().answer {
             filling.fill.promise_kept();
         }
     }

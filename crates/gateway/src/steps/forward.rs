@@ -5,13 +5,13 @@ use std::sync::Arc;
 use caching::ExchangeTimes;
 
 use crate::cache::publish::head_update;
-use crate::cache::publish::post::Written;
-use crate::cache::{invalidate, stand_in};
+use crate::cache::publish::post::PostStore;
+use crate::cache::{invalidate, stale_if_error};
 use crate::clock::now;
 use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::respond::Problem;
-use crate::plan::{Next, PassReason, Plan};
+use crate::plan::{ForwardReason, Next, Plan};
 use crate::transform::Purpose;
 use crate::upstream::call::OriginCall;
 use crate::upstream::{Interim, RequestBody};
@@ -23,7 +23,7 @@ pub(crate) async fn run(
     worker: &Arc<Worker>,
     plan: &Plan,
     body: RequestBody,
-    reason: PassReason,
+    reason: ForwardReason,
     interims: &Interims,
 ) -> Next {
     let call = OriginCall { worker, site: &plan.site, request: &plan.request };
@@ -36,17 +36,17 @@ pub(crate) async fn run(
             interims.push(Arc::new(interim));
         }
     };
-    let written = Written::begin(worker, plan);
+    let written = PostStore::begin(worker, plan);
     let asked = head_update::Asked::begin(worker, plan);
     let sent = now();
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
             let times = ExchangeTimes { request: sent, response: now() };
-            invalidate::apply(worker, plan, &response, written.as_ref().map(Written::participant));
+            invalidate::apply(worker, plan, &response, written.as_ref().map(PostStore::waiter));
             if let Some(asked) = asked {
                 asked.apply(worker, plan, &response, times);
             }
-            if let Some(reply) = stand_in::for_response(worker, plan, &response) {
+            if let Some(reply) = stale_if_error::for_response(worker, plan, &response) {
                 return Next::Reply(reply);
             }
             match written.filter(|written| written.may_store(&response, times)) {
@@ -54,8 +54,8 @@ pub(crate) async fn run(
                 None => Next::Reply(private::reply(plan, response, reason)),
             }
         }
-        Err(error) => Next::Reply(stand_in::for_error(worker, plan, &error).unwrap_or_else(|| {
-            private::failed(worker, plan, &Problem::origin(&error, stand_in::candidate(plan)), reason)
+        Err(error) => Next::Reply(stale_if_error::for_error(worker, plan, &error).unwrap_or_else(|| {
+            private::failed(worker, plan, &Problem::origin(&error, stale_if_error::candidate(plan)), reason)
         })),
     }
 }

@@ -11,16 +11,16 @@ use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::failure::FailureCause;
 use crate::message::reply::Reply;
-use crate::plan::{Plan, Way};
+use crate::plan::{ForwardMode, Plan};
 use crate::trace::note;
 use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
 
 /// What is stored for a request that is passed on.
 pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
-    match &plan.way {
-        Way::Pass { stale, .. } => stale.as_ref(),
-        Way::Fetch(_) | Way::Query => None,
+    match &plan.mode {
+        ForwardMode::Alone { stale, .. } => stale.as_ref(),
+        ForwardMode::Fetch(_) | ForwardMode::Query => None,
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn for_error(worker: &Arc<Worker>, plan: &Plan, error: &OriginError) 
 }
 
 fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply> {
-    let Way::Pass { reason, stale: Some(stale) } = &plan.way else { return None };
+    let ForwardMode::Alone { reason, stale: Some(stale) } = &plan.mode else { return None };
     let (now, facts) = (worker.now(), &stale.head.facts);
     let rules = &plan.site.rule_at(plan.rule).caching;
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)

@@ -1,0 +1,27 @@
+//! Who takes part in which forward.
+
+use crate::cache::inflight::table::{Join, Waiter};
+use crate::cache::publish::job::Job;
+use crate::config::Collapse;
+
+/// Whether a request started the forward that it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Leader,
+    Waiter,
+}
+
+/// Takes part in the forward that `job` wants, or is the one to start it.
+pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> (Waiter, Role) {
+    let fetch_table = &job.worker.shared.fetch_table;
+    let variant_and_scope = [variant, &job.fetch.scope.scope_suffix()].concat();
+    let joined = match job.site.config.collapse {
+        Collapse::Off => Join::Full,
+        Collapse::Process(limits) => fetch_table.join(&job.fetch.key, &variant_and_scope, limits.waiters_max),
+    };
+    match joined {
+        Join::Wait(waiter) => (waiter, Role::Waiter),
+        Join::Lead(waiter) => (waiter, Role::Leader),
+        Join::Full => (fetch_table.alone(&job.fetch.key), Role::Leader),
+    }
+}
