@@ -5,7 +5,7 @@ use super::problem::Problem;
 use super::source::{Purpose, Source};
 
 /// The crates that decide and never act.
-pub(super) const PURE_CRATES: [&str; 3] = ["caching", "http1", "resp"];
+pub(super) const PURE_CRATES: [&str; 4] = ["breaker", "caching", "http1", "resp"];
 
 /// Crates a pure crate cannot depend on: each brings a clock, a socket or chance.
 pub(super) const IMPURE_DEPENDENCIES: [&str; 7] =

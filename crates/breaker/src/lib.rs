@@ -1,0 +1,50 @@
+//! Decides whether a call to something that may be out of order is worth a try: a circuit breaker.
+//!
+//! It never reads a clock, waits, calls anything or takes a lock. `now_ms` is an argument of every function that needs
+//! it: milliseconds of a clock that its user chooses and that does not jump (a monotonic one). Its users share it
+//! behind a lock of their own; where their clock readings reach it in another order than they were taken, the latest
+//! counts.
+//!
+//! - [`Breaker`] is the machine: [`Breaker::admit`] before a call, [`Breaker::report`] after it.
+//! - [`Permit`] stands for one admitted call. It is used up by its report; dropping it instead means that the call says
+//!   nothing (its client went away), and frees its place.
+//! - [`Settings`] are checked [`Options`]; each option has its range and the reason of its default.
+//!
+//! | state | calls | becomes |
+//! |---|---|---|
+//! | [`State::Closed`] | go | Open by a failure when, of at least `requests_min` results within `window_ms`, `error_percent` are failures |
+//! | [`State::Open`] | are refused | HalfOpen by the first call after `reset_ms`, which is a probe |
+//! | [`State::HalfOpen`] | at most `probes_max` at once are probes | Closed by `successes_to_close` successes, Open by one failure |
+//!
+//! The machine as a whole, state by event, is `crates/breaker/tests/machine.txt`.
+//!
+//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes and [`Options::PROBES_MAX`] places of 16. To admit and
+//! to report costs a few comparisons in the state Closed, and a failure adds up the window; only a probe allocates.
+//!
+//! ```
+//! use breaker::{Breaker, Effect, Options, Outcome, Settings, State};
+//!
+//! let settings = Settings::new(Options { requests_min: 1, successes_to_close: 1, ..Options::default() })?;
+//! let mut breaker = Breaker::new(settings);
+//!
+//! let permit = breaker.admit(0).expect("closed");
+//! assert_eq!(breaker.report(permit, Outcome::Failure, 20), Effect::Opened { reset_ms: 5_000 });
+//! assert_eq!(breaker.admit(1_020).unwrap_err().retry_ms, 4_000);
+//!
+//! let probe = breaker.admit(5_020).expect("the time is over");
+//! assert_eq!(breaker.state(), State::HalfOpen);
+//! assert!(breaker.admit(5_020).is_err(), "one probe at a time");
+//! assert_eq!(breaker.report(probe, Outcome::Success, 5_040), Effect::Closed);
+//! # Ok::<(), breaker::SettingsError>(())
+//! ```
+
+#![deny(missing_docs)]
+
+mod circuit;
+mod settings;
+mod trial;
+mod window;
+
+pub use circuit::{Breaker, Effect, Outcome, Permit, Refusal, State};
+pub use settings::{Options, Settings, SettingsError};
+pub use window::Counts;

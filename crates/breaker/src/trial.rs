@@ -1,0 +1,46 @@
+//! What a half-open breaker remembers: the probes under way, and how many have succeeded.
+
+use std::sync::{Arc, Weak};
+
+use crate::settings::Options;
+
+/// What a probe holds while it is under way. Where it goes, by report, by drop or by panic, the place is free again; nobody
+/// has to tell the breaker.
+pub(crate) type Held = Arc<()>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Trial {
+    /// At most `probes_max`.
+    places: Vec<Place>,
+    successes: u32,
+}
+
+#[derive(Debug)]
+struct Place {
+    held: Weak<()>,
+    /// When another probe may have the place, whatever has become of this one.
+    until_ms: u64,
+}
+
+impl Trial {
+    /// A place for one more probe, or how long until there will be one at the latest.
+    pub(crate) fn take_place(&mut self, options: &Options, now_ms: u64) -> Result<Held, u64> {
+        self.places.retain(|place| place.until_ms > now_ms && place.held.strong_count() > 0);
+        let first_free_ms = self.places.iter().map(|place| place.until_ms).min();
+        match first_free_ms {
+            Some(until_ms) if self.places.len() >= options.probes_max as usize => Err(until_ms - now_ms),
+            _ => {
+                let held = Held::default();
+                let until_ms = now_ms.saturating_add(options.probe_ms_max);
+                self.places.push(Place { held: Arc::downgrade(&held), until_ms });
+                Ok(held)
+            }
+        }
+    }
+
+    /// Counts a probe that succeeded; says whether it was the last that was asked for.
+    pub(crate) fn succeeds(&mut self, options: &Options) -> bool {
+        self.successes += 1;
+        self.successes >= options.successes_to_close
+    }
+}

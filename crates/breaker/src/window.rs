@@ -1,0 +1,85 @@
+//! Results of the last seconds, counted in buckets.
+
+use crate::settings::Options;
+
+/// Successes and failures within the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that succeeded.
+    pub successes: u64,
+    /// Calls that failed.
+    pub failures: u64,
+}
+
+impl Counts {
+    /// Whether there are enough results, and enough of them are failures.
+    pub(crate) fn is_trouble(self, options: &Options) -> bool {
+        let total = self.successes + self.failures;
+        let share = u64::from(options.error_percent) * total;
+        total >= options.requests_min.into() && self.failures * 100 >= share
+    }
+}
+
+/// A ring: the bucket of a time is its number modulo the length.
+#[derive(Debug)]
+pub(crate) struct Window {
+    buckets: Box<[Bucket]>,
+    bucket_ms: u64,
+    /// The number of the latest bucket that was written or read: `now_ms / bucket_ms`.
+    latest: u64,
+}
+
+/// A bucket is full at four thousand million results, which no bucket sees.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    successes: u32,
+    failures: u32,
+}
+
+impl Window {
+    pub(crate) fn new(options: &Options) -> Self {
+        let buckets = vec![Bucket::default(); options.window_buckets as usize];
+        // The buckets together are never shorter than the window, and the last millisecond has one too.
+        let bucket_ms = options.window_ms.div_ceil(options.window_buckets.into());
+        Self { buckets: buckets.into_boxed_slice(), bucket_ms, latest: 0 }
+    }
+
+    pub(crate) fn add_success(&mut self, now_ms: u64) {
+        let bucket = self.bucket(now_ms);
+        bucket.successes = bucket.successes.saturating_add(1);
+    }
+
+    pub(crate) fn add_failure(&mut self, now_ms: u64) {
+        let bucket = self.bucket(now_ms);
+        bucket.failures = bucket.failures.saturating_add(1);
+    }
+
+    pub(crate) fn counts(&mut self, now_ms: u64) -> Counts {
+        self.forget_until(now_ms);
+        let add = |sum: Counts, bucket: &Bucket| Counts {
+            successes: sum.successes + u64::from(bucket.successes),
+            failures: sum.failures + u64::from(bucket.failures),
+        };
+        self.buckets.iter().fold(Counts::default(), add)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.buckets.fill(Bucket::default());
+    }
+
+    fn bucket(&mut self, now_ms: u64) -> &mut Bucket {
+        self.forget_until(now_ms);
+        let at = self.latest % self.buckets.len() as u64;
+        &mut self.buckets[at as usize]
+    }
+
+    /// Empties the buckets between the latest one and that of `now_ms`; a time that went back stays in the latest.
+    fn forget_until(&mut self, now_ms: u64) {
+        let (now, length) = (now_ms / self.bucket_ms, self.buckets.len() as u64);
+        let passed = now.saturating_sub(self.latest);
+        for number in 0..passed.min(length) {
+            self.buckets[((now - number) % length) as usize] = Bucket::default();
+        }
+        self.latest += passed;
+    }
+}

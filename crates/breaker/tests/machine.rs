@@ -1,0 +1,187 @@
+//! Shows the whole machine, and compares it with `machine.txt`: what each event does in each state.
+//!
+//! Each cell has the state that follows and the effect. A dash stands where the event can't happen: where no call is
+//! under way, or no state came before.
+
+use Outcome::{Failure, Success};
+use breaker::{Breaker, Effect, Options, Outcome, Permit, Refusal, Settings, State};
+
+const OPTIONS: Options = Options {
+    window_ms: 1_000,
+    window_buckets: 10,
+    requests_min: 4,
+    error_percent: 50,
+    reset_ms: 1_000,
+    reset_ms_max: 3_000,
+    probes_max: 2,
+    probe_ms_max: 400,
+    successes_to_close: 2,
+};
+
+/// A breaker in some state, with calls that it has admitted.
+struct Stage {
+    breaker: Breaker,
+    now_ms: u64,
+    /// A call of the present state.
+    call: Option<Permit>,
+    /// A call that was admitted before the last change of state.
+    late: Option<Permit>,
+    /// Other calls of the present state.
+    _others: Vec<Permit>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let breaker = Breaker::new(Settings::new(OPTIONS).expect("allowed"));
+        Self { breaker, now_ms: 0, call: None, late: None, _others: Vec::new() }
+    }
+
+    fn reports(mut self, outcomes: &[Outcome]) -> Self {
+        for outcome in outcomes {
+            let permit = self.breaker.admit(self.now_ms).expect("a call");
+            self.breaker.report(permit, *outcome, self.now_ms);
+        }
+        self
+    }
+
+    fn later(mut self, ms: u64) -> Self {
+        self.now_ms += ms;
+        self
+    }
+
+    fn under_way(mut self, calls: usize) -> Self {
+        let mut admit = || self.breaker.admit(self.now_ms).expect("a call");
+        self.call = Some(admit());
+        self._others = (1..calls).map(|_| admit()).collect();
+        self
+    }
+
+    /// What is under way becomes late by the next change.
+    fn opened(mut self) -> Self {
+        self.late = self.breaker.admit(self.now_ms).ok();
+        self.reports(&[Failure; 4])
+    }
+
+    fn half_open(self) -> Self {
+        let mut stage = self.later(1_000);
+        drop(stage.breaker.admit(stage.now_ms).expect("a probe"));
+        stage
+    }
+
+    /// Half-open once more, after a probe that failed.
+    fn half_open_again(self, reset_ms: u64) -> Self {
+        let mut stage = self.under_way(1);
+        stage.late = stage.call.take();
+        let mut stage = stage.reports(&[Failure]).later(reset_ms);
+        drop(stage.breaker.admit(stage.now_ms).expect("a probe"));
+        stage
+    }
+
+    fn closed_again(self) -> Self {
+        self.opened().half_open().reports(&[Success, Success])
+    }
+}
+
+/// How a state is reached.
+type Reach = fn() -> Stage;
+
+/// What happens in it, and the cell that shows what follows.
+type Happen = fn(Stage) -> String;
+
+const STATES: [(&str, Reach); 16] = [
+    ("Closed, new", || Stage::new().under_way(1)),
+    ("Closed again", || Stage::new().closed_again().under_way(1)),
+    ("Closed, 3 results, 3 of them failures", || {
+        Stage::new().closed_again().reports(&[Failure; 3]).under_way(1)
+    }),
+    ("Closed, 3 results, 1 of them a failure", || {
+        Stage::new().closed_again().reports(&[Success, Success, Failure]).under_way(1)
+    }),
+    ("Closed, 4 results, 1 of them a failure", || {
+        Stage::new().closed_again().reports(&[Success, Success, Success, Failure]).under_way(1)
+    }),
+    ("Closed, 3 failures 900 ms ago", || {
+        Stage::new().closed_again().reports(&[Failure; 3]).later(900).under_way(1)
+    }),
+    ("Closed, 3 failures 1,000 ms ago", || {
+        Stage::new().closed_again().reports(&[Failure; 3]).later(1_000).under_way(1)
+    }),
+    ("Open", || Stage::new().opened()),
+    ("Open, 1 ms left", || Stage::new().opened().later(999)),
+    ("Open, time over", || Stage::new().opened().later(1_000)),
+    ("HalfOpen, 1 of 2 places taken", || Stage::new().opened().half_open().under_way(1)),
+    ("HalfOpen, all places taken", || Stage::new().opened().half_open().under_way(2)),
+    ("HalfOpen, all places overdue", || Stage::new().opened().half_open().under_way(2).later(400)),
+    ("HalfOpen, 1 of 2 successes", || Stage::new().opened().half_open().reports(&[Success]).under_way(2)),
+    ("HalfOpen, after 1 probe that failed", || {
+        Stage::new().opened().half_open().half_open_again(2_000).under_way(1)
+    }),
+    ("HalfOpen, after 2 probes that failed", || {
+        Stage::new().opened().half_open().half_open_again(2_000).half_open_again(3_000).under_way(1)
+    }),
+];
+
+const EVENTS: [(&str, Happen); 6] = [
+    ("is asked", |mut stage| ask(&mut stage)),
+    ("a success", |mut stage| stage.call.take().map_or_else(none, |call| report(&mut stage, call, Success))),
+    ("a failure", |mut stage| stage.call.take().map_or_else(none, |call| report(&mut stage, call, Failure))),
+    ("a drop, is asked", |mut stage| {
+        stage.call.take().map_or_else(none, |call| {
+            drop(call);
+            ask(&mut stage)
+        })
+    }),
+    ("a late success", |mut stage| {
+        stage.late.take().map_or_else(none, |call| report(&mut stage, call, Success))
+    }),
+    ("a late failure", |mut stage| {
+        stage.late.take().map_or_else(none, |call| report(&mut stage, call, Failure))
+    }),
+];
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+fn ask(stage: &mut Stage) -> String {
+    let effect = match stage.breaker.admit(stage.now_ms) {
+        Ok(_) => "admits".to_owned(),
+        Err(Refusal { retry_ms }) => format!("refuses {retry_ms} ms"),
+    };
+    cell(stage, &effect)
+}
+
+fn report(stage: &mut Stage, call: Permit, outcome: Outcome) -> String {
+    let effect = match stage.breaker.report(call, outcome, stage.now_ms) {
+        Effect::Ignored => "ignored".to_owned(),
+        Effect::Counted => "counted".to_owned(),
+        Effect::Closed => "closes".to_owned(),
+        Effect::Opened { reset_ms } => format!("opens {reset_ms} ms"),
+    };
+    cell(stage, &effect)
+}
+
+fn cell(stage: &Stage, effect: &str) -> String {
+    let state = match stage.breaker.state() {
+        State::Closed => "Closed",
+        State::Open { .. } => "Open",
+        State::HalfOpen => "HalfOpen",
+    };
+    format!("{state}: {effect}")
+}
+
+fn line(name: &str, cells: impl Iterator<Item = String>) -> String {
+    let cells: String = cells.map(|cell| format!("| {cell:<25}")).collect();
+    format!("{name:<40}{cells}").trim_end().to_owned()
+}
+
+#[test]
+fn the_whole_machine_is_as_written() {
+    let head = line("", EVENTS.iter().map(|(name, _)| (*name).to_owned()));
+    let lines = STATES.iter().map(|(name, stage)| line(name, EVENTS.iter().map(|(_, event)| event(stage()))));
+    let lines: Vec<String> = [head].into_iter().chain(lines).collect();
+    let text = format!("{OPTIONS:#?}\n\n{}\n", lines.join("\n"));
+    let written = include_str!("machine.txt");
+    let differing = text.lines().zip(written.lines()).find(|(now, written)| now != written);
+    assert!(text == written, "{differing:#?}, in:\n{text}");
+}

@@ -1,0 +1,222 @@
+//! What holds in every order of calls, reports and times.
+
+use breaker::{Breaker, Counts, Effect, Options, Outcome, Permit, Settings, State};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// What happens next; an index chooses among the calls under way.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Ask,
+    Report(usize, Outcome),
+    Drop(usize),
+    Pass { ms: u64 },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let outcome = prop::sample::select(&[Outcome::Success, Outcome::Failure][..]);
+    let event = prop_oneof![
+        4 => Just(Event::Ask),
+        4 => (any::<usize>(), outcome).prop_map(|(at, outcome)| Event::Report(at, outcome)),
+        1 => any::<usize>().prop_map(Event::Drop),
+        2 => (0..400_u64).prop_map(|ms| Event::Pass { ms }),
+    ];
+    vec(event, 0..300)
+}
+
+/// So small that every state is reached often.
+fn options() -> impl Strategy<Value = Options> {
+    let window = (100..700_u64, 1..8_u32, 1..6_u32, 1..=100_u32);
+    let reset = (1..500_u64, 0..1_000_u64);
+    let probes = (1..4_u32, 1..500_u64, 1..4_u32);
+    (window, reset, probes).prop_map(|(window, reset, probes)| Options {
+        window_ms: window.0,
+        window_buckets: window.1,
+        requests_min: window.2,
+        error_percent: window.3,
+        reset_ms: reset.0,
+        reset_ms_max: reset.0 + reset.1,
+        probes_max: probes.0,
+        probe_ms_max: probes.1,
+        successes_to_close: probes.2,
+    })
+}
+
+/// A call under way, and what was known when it was admitted.
+struct Call {
+    permit: Permit,
+    admitted_ms: u64,
+    /// How many changes of state there had been, its own included.
+    changes: usize,
+    is_probe: bool,
+}
+
+/// A breaker, and the simplest account of what it may do.
+struct Watched {
+    options: Options,
+    breaker: Breaker,
+    now_ms: u64,
+    calls: Vec<Call>,
+    changes: usize,
+    /// Every result of the present closed state, with its time.
+    results: Vec<(u64, Outcome)>,
+    open_until_ms: u64,
+    /// Probes of the present half-open state that succeeded.
+    successes: u32,
+    last_reset_ms: Option<u64>,
+}
+
+impl Watched {
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            breaker: Breaker::new(Settings::new(options).expect("within the ranges")),
+            now_ms: 0,
+            calls: Vec::new(),
+            changes: 0,
+            results: Vec::new(),
+            open_until_ms: 0,
+            successes: 0,
+            last_reset_ms: None,
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Ask => self.ask(),
+            Event::Pass { ms } => self.now_ms += ms,
+            Event::Report(..) | Event::Drop(_) if self.calls.is_empty() => {}
+            Event::Drop(at) => drop(self.calls.swap_remove(at % self.calls.len())),
+            Event::Report(at, outcome) => {
+                let call = self.calls.swap_remove(at % self.calls.len());
+                self.report(call, outcome);
+            }
+        }
+        assert_eq!(self.breaker.counts(self.now_ms), self.counts(), "the window is the naive one");
+    }
+
+    /// Probes that hold a place.
+    fn probes(&self) -> usize {
+        let is_under_way = |call: &&Call| {
+            let is_in_time = self.now_ms < call.admitted_ms + self.options.probe_ms_max;
+            call.is_probe && call.changes == self.changes && is_in_time
+        };
+        self.calls.iter().filter(is_under_way).count()
+    }
+
+    fn ask(&mut self) {
+        let before = self.breaker.state();
+        let may_go = match before {
+            State::Closed => true,
+            State::Open { until_ms } => {
+                assert_eq!(until_ms, self.open_until_ms);
+                self.now_ms >= until_ms
+            }
+            State::HalfOpen => self.probes() < self.options.probes_max as usize,
+        };
+        let answer = self.breaker.admit(self.now_ms);
+        assert_eq!(answer.is_ok(), may_go, "{before:?} at {}", self.now_ms);
+        match answer {
+            Ok(permit) => self.admitted(permit, before),
+            Err(refusal) => {
+                assert!(refusal.retry_ms >= 1);
+                assert!(refusal.retry_ms <= self.options.reset_ms_max.max(self.options.probe_ms_max));
+            }
+        }
+        assert!(self.probes() <= self.options.probes_max as usize);
+    }
+
+    fn admitted(&mut self, permit: Permit, before: State) {
+        if matches!(before, State::Open { .. }) {
+            (self.changes, self.successes) = (self.changes + 1, 0);
+        }
+        let is_probe = self.breaker.state() == State::HalfOpen;
+        self.calls.push(Call { permit, admitted_ms: self.now_ms, changes: self.changes, is_probe });
+    }
+
+    fn report(&mut self, call: Call, outcome: Outcome) {
+        let expected = self.expected(&call, outcome);
+        let effect = self.breaker.report(call.permit, outcome, self.now_ms);
+        assert_eq!(effect, expected);
+        if let Effect::Opened { reset_ms } = effect {
+            self.open_until_ms = self.now_ms + reset_ms;
+            self.last_reset_ms = Some(reset_ms);
+        }
+        if effect == Effect::Closed {
+            self.last_reset_ms = None;
+        }
+        if matches!(effect, Effect::Opened { .. } | Effect::Closed) {
+            self.changes += 1;
+            self.results.clear();
+        }
+    }
+
+    fn expected(&mut self, call: &Call, outcome: Outcome) -> Effect {
+        if call.changes != self.changes {
+            return Effect::Ignored;
+        }
+        if call.is_probe && outcome == Outcome::Success {
+            self.successes += 1;
+            let is_last = self.successes == self.options.successes_to_close;
+            return if is_last { Effect::Closed } else { Effect::Counted };
+        }
+        self.results.push((self.now_ms, outcome));
+        if call.is_probe || (outcome == Outcome::Failure && self.is_trouble()) {
+            let double = self.last_reset_ms.map_or(self.options.reset_ms, |reset_ms| reset_ms * 2);
+            return Effect::Opened { reset_ms: double.min(self.options.reset_ms_max) };
+        }
+        Effect::Counted
+    }
+
+    fn is_trouble(&self) -> bool {
+        let Counts { successes, failures } = self.counts();
+        let total = successes + failures;
+        let percent = failures as f64 * 100.0 / total as f64;
+        total >= self.options.requests_min.into() && percent >= self.options.error_percent.into()
+    }
+
+    /// By looking at every result again.
+    fn counts(&self) -> Counts {
+        let bucket_ms = self.options.window_ms.div_ceil(self.options.window_buckets.into());
+        let age = |then_ms: u64| self.now_ms / bucket_ms - then_ms / bucket_ms;
+        let count = |sought: Outcome| {
+            let counts = |(then_ms, outcome): &&(u64, Outcome)| {
+                *outcome == sought && age(*then_ms) < self.options.window_buckets.into()
+            };
+            self.results.iter().filter(counts).count() as u64
+        };
+        Counts { successes: count(Outcome::Success), failures: count(Outcome::Failure) }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn it_does_what_the_naive_account_says(options in options(), events in events()) {
+        let mut watched = Watched::new(options);
+        events.iter().for_each(|event| watched.take(*event));
+    }
+
+    #[test]
+    fn calls_that_are_never_reported_do_not_shut_it_for_ever(options in options(), events in events()) {
+        let mut watched = Watched::new(options);
+        events.iter().for_each(|event| watched.take(*event));
+        let now_ms = watched.now_ms + options.reset_ms_max.max(options.probe_ms_max);
+        prop_assert!(watched.breaker.admit(now_ms).is_ok());
+    }
+
+    /// A clock that jumps makes it wrong, never ill.
+    #[test]
+    fn any_times_are_survived(events in vec((any::<u64>(), any::<bool>()), 0..100)) {
+        let mut breaker = Breaker::new(Settings::default());
+        for (now_ms, is_success) in events {
+            let outcome = if is_success { Outcome::Success } else { Outcome::Failure };
+            if let Ok(permit) = breaker.admit(now_ms) {
+                breaker.report(permit, outcome, now_ms);
+            }
+            let counts = breaker.counts(now_ms);
+            prop_assert!(counts.successes + counts.failures <= 100);
+        }
+    }
+}
