@@ -1,6 +1,7 @@
 //! `Cache-Status` (RFC 9211): what a cache did with a request, as a member of a structured field.
 
-use crate::{decimal, fields, reason_codes};
+use crate::codes::reason_codes;
+use crate::{decimal, fields};
 
 /// How this cache names itself in `Cache-Status`: printable ASCII, not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]

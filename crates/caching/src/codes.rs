@@ -41,3 +41,5 @@ macro_rules! reason_codes {
         }
     };
 }
+
+pub(crate) use reason_codes;

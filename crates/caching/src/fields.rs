@@ -1,6 +1,8 @@
 //! Looking things up in a header section, and cutting list-based field values into members.
 
-use crate::FieldLine;
+/// One header field line: the name as received (compare it ASCII-case-insensitively) and the value
+/// bytes without surrounding whitespace.
+pub type FieldLine<'a> = (&'a str, &'a [u8]);
 
 /// All field lines of this name, in order.
 pub fn values<'a>(section: &'a [FieldLine<'a>], name: &'a str) -> impl Iterator<Item = &'a [u8]> + Clone {

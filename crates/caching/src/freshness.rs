@@ -1,8 +1,9 @@
 //! How long a response is fresh: RFC 9111 section 4.2.1, with the operator's rules around it.
 
+use crate::codes::reason_codes;
 use crate::facts::Expires;
 use crate::status;
-use crate::{HeuristicFor, RequestFacts, ResponseFacts, Rules, reason_codes};
+use crate::{HeuristicFor, RequestFacts, ResponseFacts, Rules};
 
 reason_codes! {
     /// Where a lifetime came from, in order of precedence.

@@ -92,6 +92,7 @@ pub use date::Timestamp;
 pub use directives::{DeltaSeconds, MaxStale, Qualified, RequestDirectives, ResponseDirectives};
 pub use entity_tag::{EntityTag, EntityTags};
 pub use facts::{ExchangeTimes, Expires, MethodClass, RequestFacts, ResponseFacts};
+pub use fields::FieldLine;
 pub use freshness::{Lifetime, LifetimeSource};
 pub use head_update::HeadUpdate;
 pub use hop_by_hop::HopByHop;
@@ -111,7 +112,3 @@ pub use stored::StoredFacts;
 pub use storing::{NotStored, Storable, StorageFilter, may_store, may_store_by_directives};
 pub use validators::{StoredValidators, Validators};
 pub use vary::{NominatedFields, NominatedValues, Selecting, VaryUnusable};
-
-/// One header field line: the name as received (compare it ASCII-case-insensitively) and the value
-/// bytes without surrounding whitespace.
-pub type FieldLine<'a> = (&'a str, &'a [u8]);

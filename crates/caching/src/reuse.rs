@@ -1,7 +1,7 @@
 //! What may be done with a stored response (RFC 9111 section 4, RFC 5861), and with none.
 
 use crate::cache_status::FwdReason;
-use crate::reason_codes;
+use crate::codes::reason_codes;
 use crate::{MaxStale, NominatedFields, RequestFacts, Rules, StoredFacts, Timestamp, sharing, status};
 
 /// What a request may get.

@@ -1,7 +1,7 @@
 //! Whether a response may be stored, and which of its fields (RFC 9111 section 3).
 
+use crate::codes::reason_codes;
 use crate::facts::MethodClass;
-use crate::reason_codes;
 use crate::status::{self, StatusClass};
 use crate::vary::{VarySummary, VaryUnusable};
 use crate::{
