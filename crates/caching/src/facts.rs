@@ -2,7 +2,7 @@
 
 use crate::directives::{DeltaSeconds, LineReader, Qualified, RequestDirectives, ResponseDirectives};
 use crate::vary::VarySummary;
-use crate::{Control, FieldLine, Rules, Timestamp, age, date, fields, sharing, vary};
+use crate::{Control, FieldLine, Rules, Timestamp, age, credentials, date, fields, vary};
 
 /// What matters to a cache about a method. Names are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,7 +124,7 @@ impl RequestFacts {
             19 => self.has_origin_conditions |= is("if-unmodified-since"),
             _ => {}
         }
-        self.has_credentials |= sharing::is_credential(name);
+        self.has_credentials |= credentials::is_credential(name);
     }
 }
 

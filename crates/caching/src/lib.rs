@@ -52,6 +52,7 @@ mod codes;
 pub mod conditional;
 pub mod content_range;
 pub mod control;
+mod credentials;
 pub mod date;
 mod decimal;
 pub mod directives;

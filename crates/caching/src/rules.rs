@@ -1,6 +1,6 @@
 //! What the operator decided for the requests that matched.
 
-use crate::{Negotiation, Timestamp, sharing};
+use crate::{Negotiation, Timestamp, credentials};
 
 /// The operator's decisions that bear on storing and reuse. The defaults are those of [`Profile::Safe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Rules {
 
     /// Whether a request field of this name tells whose request it is.
     pub fn is_credential(&self, name: &str) -> bool {
-        sharing::is_credential(name)
+        credentials::is_credential(name)
             || self.credential_fields.iter().any(|field| field.eq_ignore_ascii_case(name))
     }
 

@@ -17,67 +17,7 @@ use crate::{
     ResponseDirectives, ResponseFacts, Rules, StoredCredentialed, StoredFacts,
 };
 
-/// Whether a field of this name tells whose request it is, by convention. Length and first letter rule out most names.
-#[inline]
-pub fn is_credential(name: &str) -> bool {
-    let is_one_of = |known: &[&str]| known.iter().any(|known| name.eq_ignore_ascii_case(known));
-    let is_known = match (name.len(), name.as_bytes().first().map_or(0, |first| first | 0x20)) {
-        (4, b'd') => is_one_of(&["dpop"]),
-        (6, b'a') => is_one_of(&["apikey"]),
-        (6, b'c') => is_one_of(&["cookie"]),
-        (6, b'x') => is_one_of(&["x-auth"]),
-        (7, b'a') => is_one_of(&["api-key"]),
-        (7, b'c') => is_one_of(&["cookie2"]),
-        (8, b'x') => is_one_of(&["x-apikey"]),
-        (9, b'j') => is_one_of(&["job-token"]),
-        (9, b'x') => is_one_of(&["x-api-key"]),
-        (10, b'a') => is_one_of(&["auth-token"]),
-        (10, b'x') => is_one_of(&["x-auth-key"]),
-        (11, b'r') => is_one_of(&["remote-user"]),
-        (11, b'x') => is_one_of(&["x-auth-user"]),
-        (12, b'a') => is_one_of(&["access-token"]),
-        (12, b'x') => is_one_of(&["x-auth-token", "x-auth-email", "x-access-key"]),
-        (13, b'a') => is_one_of(&["authorization"]),
-        (13, b'p') => is_one_of(&["private-token"]),
-        (13, b'x') => is_one_of(&["x-remote-user", "x-vault-token"]),
-        (14, b'x') => is_one_of(&["x-access-token", "x-gitlab-token", "x-webauth-user"]),
-        (15, b'x') => is_one_of(&["x-session-token", "x-authorization", "x-jwt-assertion"]),
-        (19, b'p') => is_one_of(&["proxy-authorization"]),
-        (20, b'x') => is_one_of(&["x-amz-security-token"]),
-        (22, b'x') => is_one_of(&["x-shopify-access-token"]),
-        (23, b'c') => is_one_of(&["cf-access-jwt-assertion"]),
-        (24, b'x') => is_one_of(&["x-goog-iap-jwt-assertion"]),
-        (25, b'o') => is_one_of(&["ocp-apim-subscription-key"]),
-        _ => false,
-    };
-    is_known || is_of_family(name)
-}
-
-/// Whether a field is one of several by which a proxy says who its client is: names of certificates and users. Whether a
-/// certificate was verified is said of all clients, those without one too.
-fn is_of_family(name: &str) -> bool {
-    let begins =
-        |known: &&str| name.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known));
-    let families: &[&str] = match name.as_bytes() {
-        [b'x' | b'X', b'-', third, ..] => match third | 0x20 {
-            b'a' => &["x-amzn-oidc-", "x-auth-request-"],
-            b'c' => &["x-client-cert"],
-            b'g' => &["x-goog-authenticated-user-"],
-            b'm' => &["x-ms-client-principal", "x-ms-token-"],
-            b's' => &["x-ssl-client-"],
-            _ => &[],
-        },
-        [b'c' | b'C', b'l' | b'L', ..] => &["client-cert"],
-        [b's' | b'S', b's' | b'S', ..] => &["ssl-client-"],
-        _ => &[],
-    };
-    families.iter().any(begins) && !is_verdict(name)
-}
-
-fn is_verdict(name: &str) -> bool {
-    let name = name.as_bytes();
-    name.last_chunk::<7>().is_some_and(|end| end.eq_ignore_ascii_case(b"-verify"))
-}
+pub use crate::credentials::is_credential;
 
 /// Whether the origin server or the operator said that a response may be shared: `public`, or a lifetime above zero
 /// during which it may be used as it is. A lifetime that is guessed for requests without credentials alone says nothing
@@ -159,36 +99,6 @@ fn is_of_everybody(name: &str, rules: &Rules) -> bool {
 mod tests {
     use super::*;
     use crate::Timestamp;
-
-    #[test]
-    fn credentials_are_known_by_name() {
-        for name in [
-            "Cookie",
-            "AUTHORIZATION",
-            "X-API-Key",
-            "api-key",
-            "x-auth-token",
-            "private-token",
-            "x-access-token",
-            "Proxy-Authorization",
-            "X-SSL-Client-S-DN",
-            "Client-Cert-Chain",
-        ] {
-            assert!(is_credential(name), "{name}");
-        }
-        for name in [
-            "cookie3",
-            "accept",
-            "x-api-kez",
-            "x-ssl-clien",
-            "X-SSL-Client-Verify",
-            "x-client-ce\u{e4}",
-            "authorizatiom",
-            "",
-        ] {
-            assert!(!is_credential(name), "{name}");
-        }
-    }
 
     #[test]
     fn what_was_stored_by_other_rules_is_nobodys() {
