@@ -69,6 +69,7 @@ pub mod key;
 mod max_forwards;
 pub mod multipart;
 pub mod negotiation;
+mod opened;
 pub mod partial;
 pub mod post;
 pub mod query;

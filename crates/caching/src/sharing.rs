@@ -10,35 +10,14 @@
 //!
 //! What each combination comes to stands in `tests/sharing.txt`.
 
-use crate::freshness;
-use crate::storing::opens_to_others;
+use crate::opened::is_open;
 use crate::{
-    ExchangeTimes, FieldLine, HeuristicFor, Lifetime, LifetimeSource, NominatedFields, RequestFacts,
-    ResponseDirectives, ResponseFacts, Rules, StoredCredentialed, StoredFacts,
+    ExchangeTimes, FieldLine, NominatedFields, RequestFacts, ResponseFacts, Rules, StoredCredentialed,
+    StoredFacts,
 };
 
 pub use crate::credentials::is_credential;
-
-/// Whether the origin server or the operator said that a response may be shared: `public`, or a lifetime above zero
-/// during which it may be used as it is. A lifetime that is guessed for requests without credentials alone says nothing
-/// to others.
-pub fn may_share(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> bool {
-    is_shareable(freshness::lifetime(request, response, rules), response, rules)
-}
-
-pub(crate) fn is_shareable(lifetime: Lifetime, response: &ResponseFacts, rules: &Rules) -> bool {
-    let is_for_anonymous = || {
-        lifetime.source == LifetimeSource::Heuristic
-            && rules.heuristic.is_some_and(|heuristic| heuristic.requests == HeuristicFor::Anonymous)
-    };
-    let has_lifetime = lifetime.ms > 0 && !response.must_always_validate() && !is_for_anonymous();
-    has_lifetime || response.directives.public
-}
-
-/// Whether the answer to this request may be one user's, unless it says otherwise.
-pub fn is_personal(request: &RequestFacts, rules: &Rules) -> bool {
-    request.has_credentials && rules.credentialed == StoredCredentialed::Explicit
-}
+pub use crate::opened::{is_personal, may_share};
 
 /// Whether a request may get a stored response at all: fresh, stale, or by a validation that names it.
 pub fn may_use(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
@@ -55,11 +34,6 @@ fn is_judged_alike(stored: &StoredFacts, rules: &Rules) -> bool {
 pub fn may_inform(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> bool {
     !is_personal(request, rules)
         || (may_share(request, response, rules) && is_open(request, &response.directives))
-}
-
-//= RFC 9111 section 3: Authorization
-pub(crate) fn is_open(request: &RequestFacts, directives: &ResponseDirectives) -> bool {
-    !request.has_authorization || opens_to_others(directives)
 }
 
 /// Whether a validation of this request may name a stored response that the request did not select: one that is selected

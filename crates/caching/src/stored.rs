@@ -3,7 +3,7 @@
 use crate::directives::DELTA_SECONDS_MAX;
 use crate::{
     DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, age, freshness,
-    sharing,
+    opened,
 };
 
 /// The facts about a stored response. Small and `Copy`; nothing here grows with the header section. There is one of
@@ -63,11 +63,11 @@ impl StoredFacts {
                 || directives.proxy_revalidate
                 || directives.s_maxage.is_some()
                 // `public` lets it be stored; that it may be used as it is would have to be said by a lifetime.
-                || (sharing::is_personal(request, rules) && lifetime.ms == 0),
+                || (opened::is_personal(request, rules) && lifetime.ms == 0),
             //= RFC 8246 section 2: a stale response is validated as without
             no_cache: response.must_always_validate(),
             marks: mark(response.has_validator(), HAS_VALIDATOR)
-                | mark(sharing::is_shareable(lifetime, response, rules), SHAREABLE),
+                | mark(opened::is_shareable(lifetime, response, rules), SHAREABLE),
         }
     }
 
@@ -83,7 +83,7 @@ impl StoredFacts {
         self.marks & HAS_VALIDATOR != 0
     }
 
-    /// Whether somebody said that it may be shared: `public`, or a lifetime ([`sharing::may_share`]).
+    /// Whether somebody said that it may be shared: `public`, or a lifetime ([`crate::sharing::may_share`]).
     pub fn is_shareable(&self) -> bool {
         self.marks & SHAREABLE != 0
     }

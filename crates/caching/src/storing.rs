@@ -6,7 +6,7 @@ use crate::status::{self, StatusClass};
 use crate::vary::{VarySummary, VaryUnusable};
 use crate::{
     Control, FieldLine, HopByHop, LifetimeSource, Qualified, RequestFacts, ResponseDirectives, ResponseFacts,
-    Rules, StoredErrors, StoredFacts, Timestamp, hop_by_hop, sharing,
+    Rules, StoredErrors, StoredFacts, Timestamp, hop_by_hop, opened,
 };
 
 /// What to keep with a response that may be stored.
@@ -74,7 +74,7 @@ pub fn may_store(
     if response.has_set_cookie && !rules.store_set_cookie {
         return Err(NotStored::SetCookie);
     }
-    if sharing::is_personal(request, rules) && !sharing::may_share(request, response, rules) {
+    if opened::is_personal(request, rules) && !opened::may_share(request, response, rules) {
         return Err(NotStored::Credentials);
     }
     let facts = StoredFacts::new(request, response, rules);
@@ -181,20 +181,10 @@ fn directives_permit(
         return Err(NotStored::Private);
     }
     //= RFC 9111 section 3: Authorization
-    if !sharing::is_open(request, directives) {
+    if !opened::is_open(request, directives) {
         return Err(NotStored::Authorization);
     }
     Ok(())
-}
-
-//= RFC 9111 section 3.5: responses to requests with Authorization
-//= RFC 9111 section 3.5: must-revalidate, public and s-maxage allow it
-//= RFC 9111 section 5.2.2.9: public
-//= RFC 9111 section 5.2.2.10: s-maxage permits storing after Authorization
-//= RFC 9111 section 5.2.2.8: proxy-revalidate alone permits no storing
-//= RFC 9111 section 5.2.2.2: must-revalidate permits reuse after Authorization
-pub(crate) fn opens_to_others(directives: &ResponseDirectives) -> bool {
-    directives.public || directives.must_revalidate || directives.s_maxage.is_some()
 }
 
 fn vary_permits(response: &ResponseFacts) -> Result<(), NotStored> {
