@@ -2,8 +2,7 @@
 
 use crate::directives::DELTA_SECONDS_MAX;
 use crate::{
-    DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, age, freshness,
-    opened,
+    DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, freshness, opened,
 };
 
 /// The facts about a stored response. Small and `Copy`; nothing here grows with the header section. There is one of
@@ -40,7 +39,7 @@ impl StoredFacts {
     /// one serves for a freshened response, which is kept already.
     pub fn new(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> Self {
         let lifetime = freshness::lifetime(request, response, rules);
-        let initial_age_ms = age::corrected_initial_age_ms(response);
+        let initial_age_ms = corrected_initial_age_ms(response);
         let directives = &response.directives;
         let stale_while_revalidate = Window::new(directives.stale_while_revalidate);
         let stale_if_error = Window::new(directives.stale_if_error);
@@ -197,6 +196,21 @@ impl Window {
 
 fn mark(is_set: bool, mark: u8) -> u8 {
     if is_set { mark } else { 0 }
+}
+
+/// How old a response was when it arrived: `corrected_initial_age` in milliseconds.
+//= RFC 9111 section 4.2.3: corrected initial age
+fn corrected_initial_age_ms(response: &ResponseFacts) -> u64 {
+    // Date has whole seconds, so the arrival is rounded down to the same: its milliseconds would make
+    // every response up to a second older than it is.
+    //= RFC 9111 section 4.2.3: apparent age is never negative
+    let apparent_age_s =
+        response.times.response.whole_seconds().saturating_sub(response.date.whole_seconds()).max(0);
+    //= RFC 9111 section 4.2.3: the delay counts from the request
+    let response_delay_ms = response.times.response.ms_since(response.times.request).max(0);
+    //= RFC 9111 section 4.2.3: age_value
+    let corrected_age_ms = u64::from(response.age_s.unwrap_or(0)) * 1000 + response_delay_ms.unsigned_abs();
+    apparent_age_s.unsigned_abs().saturating_mul(1000).max(corrected_age_ms)
 }
 
 /// What the operator grants runs from the arrival: the origin server does not know of it, and an `Age`
