@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use admin::AdminConfig;
 use gateway::config::{Config, OriginEndpoint};
 
-use super::Scope;
+use super::scope::Scope;
 use crate::config::tree::Table;
 
 /// Notes sites whose origin is one of our own listeners, as far as the addresses say so: names other than `localhost`

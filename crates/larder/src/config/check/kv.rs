@@ -16,8 +16,8 @@ use rustls::{RootCertStore, ServerConfig};
 
 use super::listener::{certified, chain};
 use super::save_file::save_file;
+use super::scope::{Scope, Secret};
 use super::server::workers;
-use super::{Scope, Secret};
 use crate::config::tree::Table;
 use crate::config::{Purpose, parse_address};
 

@@ -7,8 +7,9 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::names::host_pattern;
+use super::scope::Scope;
 use super::server::networks;
-use super::{Scope, host_pattern};
 use crate::config::parse_address;
 use crate::config::tree::Table;
 

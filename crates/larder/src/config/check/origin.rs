@@ -10,7 +10,8 @@ use gateway::config::{
 use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use http::{HeaderName, HeaderValue};
 
-use super::{Scope, host_name, name};
+use super::names::{host_name, name};
+use super::scope::Scope;
 use crate::config::raw::{defaults, nearest};
 use crate::config::table;
 use crate::config::tree::{Node, Table};

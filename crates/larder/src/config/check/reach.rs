@@ -1,6 +1,6 @@
 //! Which requests a rule can get: those that an earlier rule takes, or that its site never has, leave it without any.
 
-use super::Scope;
+use super::scope::Scope;
 use crate::config::tree::Table;
 
 /// Notes the rules of a site that no request reaches, as far as paths can be compared without trying them.

@@ -11,9 +11,10 @@ use gateway::config::{
     codings_of,
 };
 
+use super::names::name;
 use super::reach::check_rules;
+use super::scope::Scope;
 use super::server::millis;
-use super::{Scope, name};
 use crate::config::tree::{Node, Table, Value};
 
 pub(super) fn rules(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use kv::SaveFile;
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 
-use super::Scope;
+use super::scope::Scope;
 use crate::config::format_size;
 use crate::config::tree::Table;
 

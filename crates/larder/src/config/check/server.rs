@@ -8,7 +8,8 @@ use gateway::config::{ClientLimits, IpNet};
 use telemetry::logging::LogFormat;
 use telemetry::{AccessFormat, AccessTarget};
 
-use super::{Scope, name};
+use super::names::name;
+use super::scope::Scope;
 use crate::config::overrides::Program;
 use crate::config::parse_address;
 use crate::config::tree::{Node, Table};
@@ -72,6 +73,11 @@ pub(super) fn limits(table: &Table) -> ClientLimits {
         http2_resets_max: table.number("http2_resets_max"),
         http2_send_buffer_bytes_max: table.number("http2_send_buffer_bytes_max"),
     }
+}
+
+/// Whether there is anything for a gateway to do.
+pub(super) fn has_gateway(tree: &Table) -> bool {
+    !tree.list("site").is_empty() || (tree.optional_table("kv").is_none() && !tree.is_wrong("kv"))
 }
 
 /// What of the admin API somebody has asked for.
@@ -148,7 +154,7 @@ pub(super) fn level(table: &Table, key: &str) -> Option<tracing::Level> {
 /// Checks what takes part in more than one listening address: each address is there once, and what listens on all addresses leaves its port
 /// to no other part of the process.
 pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedFor) {
-    let gateway = if super::has_gateway(tree) { Some(tree) } else { None };
+    let gateway = if has_gateway(tree) { Some(tree) } else { None };
     let listeners = gateway
         .into_iter()
         .flat_map(|tree| tree.tables("listen"))

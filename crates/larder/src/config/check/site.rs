@@ -11,10 +11,11 @@ use gateway::config::{
 };
 use http::HeaderName;
 
+use super::names::{host_pattern, name};
 use super::origin::Origins;
 use super::rule::rules;
-use super::server::level;
-use super::{Scope, host_pattern, name};
+use super::scope::Scope;
+use super::server::{has_gateway, level};
 use crate::config::locate::Place;
 use crate::config::tree::{Node, Table};
 
@@ -24,7 +25,7 @@ pub(super) fn sites(
     origins: &Origins,
     log_level: tracing::Level,
 ) -> Vec<Arc<Site>> {
-    if tree.list("site").is_empty() && !tree.is_wrong("site") && super::has_gateway(tree) {
+    if tree.list("site").is_empty() && !tree.is_wrong("site") && has_gateway(tree) {
         scope.problems.error(&tree.place, "site", "missing: expected at least one `[[site]]`, or `[kv]`");
     }
     check_names(scope, tree);

@@ -1,0 +1,128 @@
+//! What every check has at hand: the values and files that keys name, and a place for what is wrong with them.
+
+use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use crate::config::locate::Sources;
+use crate::config::overrides::Purpose;
+use crate::config::problem::Problems;
+use crate::config::tree::{Node, Table};
+
+/// What every check needs.
+pub(super) struct Scope<'a> {
+    pub(super) sources: &'a Sources,
+    pub(super) problems: &'a mut Problems,
+    pub(super) purpose: Purpose,
+}
+
+impl Scope<'_> {
+    pub(super) fn error(&mut self, node: &Node, message: impl Into<String>) {
+        self.problems.error(&node.place, &node.path, message);
+    }
+
+    pub(super) fn warning(&mut self, node: &Node, message: impl Into<String>) {
+        self.problems.warning(&node.place, &node.path, message);
+    }
+
+    /// The value, or nothing and a problem at `node`.
+    pub(super) fn take<T>(&mut self, node: &Node, result: Result<T, String>) -> Option<T> {
+        result.map_err(|message| self.error(node, message)).ok()
+    }
+
+    /// What `parse` makes of the text of a key, if the key has a value and it is right.
+    pub(super) fn parsed<T>(
+        &mut self,
+        table: &Table,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let node = table.node(key)?;
+        let result = parse(table.text(key)?);
+        self.take(node, result)
+    }
+
+    /// What `parse` makes of the texts in a list.
+    pub(super) fn parsed_list<T>(
+        &mut self,
+        table: &Table,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        table.list(key).iter().filter_map(|node| self.take(node, parse(node.as_text()))).collect()
+    }
+
+    /// The path in a value.
+    pub(super) fn path_at(&self, node: &Node) -> PathBuf {
+        self.sources.resolve(&node.place, node.as_text())
+    }
+
+    /// The path that a key names.
+    pub(super) fn path(&self, table: &Table, key: &str) -> Option<PathBuf> {
+        Some(self.path_at(table.node(key)?))
+    }
+
+    /// Says of a file with a secret that everybody on the machine can read it. Only where somebody looks: the files that a process
+    /// starts with may come from a place that has no modes.
+    pub(super) fn check_mode(&mut self, node: &Node) {
+        let path = self.path_at(node);
+        let mode = std::fs::metadata(&path).map(|metadata| metadata.permissions().mode());
+        if self.purpose == Purpose::Look && mode.is_ok_and(|mode| mode & EVERYBODY_READS != 0) {
+            let path = path.display();
+            self.warning(node, format!("everybody on this machine can read {path}: `chmod o-r` it"));
+        }
+    }
+
+    pub(super) fn bytes_at(&mut self, node: &Node) -> Option<Vec<u8>> {
+        let path = self.path_at(node);
+        let bytes =
+            std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}", path.display()));
+        self.take(node, bytes)
+    }
+
+    /// What stands in the file that a key names.
+    pub(super) fn bytes(&mut self, table: &Table, key: &str) -> Option<Vec<u8>> {
+        self.bytes_at(table.node(key)?)
+    }
+
+    /// The first line of the file that a value names, which is a secret.
+    pub(super) fn secret_at(&mut self, node: &Node) -> Option<Secret> {
+        let bytes = self.bytes_at(node)?;
+        self.check_mode(node);
+        let path = self.path_at(node);
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.lines().next().unwrap_or_default().trim_end();
+        let visible = !line.is_empty() && line.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        let secret = if visible {
+            Ok(Secret(line.to_owned()))
+        } else {
+            Err(format!("the first line of {} must be the secret, in visible ASCII", path.display()))
+        };
+        self.take(node, secret)
+    }
+
+    /// The first line of the file that a key names, which is a secret.
+    pub(super) fn secret(&mut self, table: &Table, key: &str) -> Option<Secret> {
+        self.secret_at(table.node(key)?)
+    }
+}
+
+/// Text that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Secret(String);
+
+impl Secret {
+    /// The text itself, for the one place that compares or sends it.
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+/// `S_IROTH`
+const EVERYBODY_READS: u32 = 0o004;
