@@ -1,6 +1,6 @@
 //! Keys of the server for Redis clients.
 
-use super::{DAY_MS, FILE, KIB, Kind, MIB, Preset, Reload, Section, TIB, row};
+use super::section::{DAY_MS, FILE, KIB, Kind, MIB, Preset, Reload, Section, TIB, row};
 
 pub(crate) static KV: Section = Section {
     name: "kv",

@@ -5,141 +5,14 @@
 
 mod kv;
 mod origin;
+mod section;
 mod server;
 mod site;
 
 pub(crate) use kv::KV;
 pub(crate) use origin::ORIGIN;
+pub(crate) use section::{KeyForm, Kind, Opt, Preset, Reload, Section};
 pub(crate) use server::{INCLUDED, ROOT};
-
-/// A table of the file and its keys.
-#[derive(Debug)]
-pub(crate) struct Section {
-    /// Dotted name, such as `site.timeouts`; empty for the top level.
-    pub(crate) name: &'static str,
-    /// What the table is for.
-    pub(crate) about: &'static str,
-    pub(crate) options: &'static [Opt],
-}
-
-/// One key.
-#[derive(Debug)]
-pub(crate) struct Opt {
-    pub(crate) key: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) preset: Preset,
-    pub(crate) reload: Reload,
-    /// What the value decides, in one line.
-    pub(crate) short: &'static str,
-    /// Why one would change it, and what to mind; may be empty.
-    pub(crate) long: &'static str,
-}
-
-/// Type, unit and range of a value.
-#[derive(Debug)]
-pub(crate) enum Kind {
-    /// `true` or `false`.
-    Flag,
-    /// A number from `min` to `max`.
-    Integer { min: u64, max: u64 },
-    /// Bytes: an integer, or text with a unit.
-    Size { min: u64, max: u64 },
-    /// Text with a unit; the range is in milliseconds.
-    Duration { min_ms: u64, max_ms: u64 },
-    /// Text; the words say of what form.
-    Text(&'static str),
-    /// A file whose first line is a secret. Unknown keys beside it may hold the secret itself, so excerpts hide them.
-    SecretFile,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// A list of one kind.
-    List(&'static Self),
-    /// Free keys with values of one kind.
-    Map { keys: KeyForm, values: &'static Self },
-    /// A table with keys of its own.
-    Table(&'static Section),
-    /// A table, or in short only the text of one of its keys.
-    TextOrTable { short_for: &'static str, section: &'static Section },
-}
-
-/// What the free keys of a map are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyForm {
-    /// A status code, a class such as `5xx`, or `default`.
-    Status,
-    /// A header field name. The values may be secret and are never shown.
-    FieldName,
-}
-
-/// The value of an absent key.
-#[derive(Debug)]
-pub(crate) enum Preset {
-    /// The key must be given.
-    Required,
-    /// No value; the words say what that means.
-    Absent(&'static str),
-    /// A value, in TOML.
-    Is(&'static str),
-}
-
-/// Whether a reload takes a changed value over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reload {
-    /// Yes.
-    Yes,
-    /// No: the running value stays until the next start, with a warning.
-    No,
-    /// Each key of the tables inside decides for itself; adding and removing tables needs a start.
-    Inside,
-}
-
-impl Section {
-    /// Whether somebody may have written a secret here.
-    pub(crate) fn may_hold_secrets(&self) -> bool {
-        let is_secret = |kind: &Kind| matches!(kind, Kind::SecretFile | Kind::List(Kind::SecretFile));
-        self.options.iter().any(|option| is_secret(&option.kind))
-    }
-
-    /// The option with this key.
-    pub(crate) fn option(&self, key: &str) -> Option<&'static Opt> {
-        self.options.iter().find(|option| option.key == key)
-    }
-}
-
-impl Kind {
-    /// The table that values of this kind hold, directly or as elements.
-    pub(crate) const fn section(&self) -> Option<&'static Section> {
-        match self {
-            Self::Table(section) | Self::TextOrTable { section, .. } => Some(section),
-            Self::List(element) => element.section(),
-            _ => None,
-        }
-    }
-}
-
-/// A row of the table, in the order in which rows read best.
-const fn row(
-    key: &'static str,
-    kind: Kind,
-    preset: Preset,
-    reload: Reload,
-    short: &'static str,
-    long: &'static str,
-) -> Opt {
-    Opt { key, kind, preset, reload, short, long }
-}
-
-const SECOND_MS: u64 = 1_000;
-const HOUR_MS: u64 = 3_600 * SECOND_MS;
-const DAY_MS: u64 = 24 * HOUR_MS;
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const TIB: u64 = 1 << 40;
-
-/// A time limit: never zero, which some would read as "at once" and some as "never".
-const LIMIT: Kind = Kind::Duration { min_ms: 1, max_ms: DAY_MS };
-const FILE: Kind = Kind::Text("path of a file, relative to the configuration file");
-const FIELD_NAMES: Kind = Kind::List(&Kind::Text("header field name"));
 
 #[cfg(test)]
 mod tests {

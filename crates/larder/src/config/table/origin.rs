@@ -1,6 +1,6 @@
 //! Keys of origin servers.
 
-use super::{FILE, HOUR_MS, KeyForm, Kind, LIMIT, Preset, Reload, Section, row};
+use super::section::{FILE, HOUR_MS, KeyForm, Kind, LIMIT, Preset, Reload, Section, row};
 
 pub(crate) static ORIGIN: Section = Section {
     name: "origin",

@@ -2,8 +2,10 @@
 
 use super::kv::KV;
 use super::origin::ORIGIN;
+use super::section::{
+    DAY_MS, FILE, HOUR_MS, KIB, Kind, LEVEL, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row,
+};
 use super::site::SITE;
-use super::{DAY_MS, FILE, HOUR_MS, KIB, Kind, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row};
 
 /// The main file.
 pub(crate) static ROOT: Section = Section {
@@ -463,5 +465,3 @@ static LOG: Section = Section {
         ),
     ],
 };
-
-pub(super) const LEVEL: Kind = Kind::Choice(&["error", "warn", "info", "debug", "trace"]);

@@ -1,7 +1,8 @@
 //! Keys of sites and their cache rules.
 
-use super::server::LEVEL;
-use super::{DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LIMIT, MIB, Preset, Reload, Section, TIB, row};
+use super::section::{
+    DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, Preset, Reload, Section, TIB, row,
+};
 
 pub(super) static SITE: Section = Section {
     name: "site",
