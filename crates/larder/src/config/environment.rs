@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use toml::de::DeValue;
 
 use super::locate::Place;
-use super::overrides::{array, inner_table, kv_table, override_key, override_number, spanned, text};
+use super::overlay::{array, inner_table, kv_table, override_key, override_number, spanned, text};
 use super::problem::Problems;
 use super::tree::Table;
 

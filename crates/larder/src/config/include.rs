@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::file::read_file;
 use super::locate::Sources;
 use super::problem::Problems;
-use super::read_file;
 use super::table::INCLUDED;
 use super::tree::{Table, Value};
 

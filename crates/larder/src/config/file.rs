@@ -1,0 +1,42 @@
+//! One file as text, and what it says as a tree.
+
+use std::path::Path;
+
+use super::locate::{Place, Sources};
+use super::problem::Problems;
+use super::raw::Reader;
+use super::table::Section;
+use super::tree::Table;
+
+/// Reads a file as `section`. One that can't be read counts as empty, so that the checks can go on.
+pub(super) fn read_file(
+    path: &Path,
+    section: &'static Section,
+    sources: &mut Sources,
+    problems: &mut Problems,
+) -> Table {
+    let name = path.display().to_string();
+    let (text, failure) = match std::fs::read(path).map(String::from_utf8) {
+        Ok(Ok(text)) => (text, None),
+        Ok(Err(error)) => {
+            let valid = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            (text, Some((valid, "not UTF-8".to_owned())))
+        }
+        Err(error) => (String::new(), Some((0, format!("can't be read: {error}")))),
+    };
+    let source = sources.add(name, text.clone());
+    let is_unread = failure.is_some();
+    if let Some((at, message)) = failure {
+        problems.error(&Place::Text { source, span: at..at }, "", message);
+    }
+    let mut reader = Reader::of_source(source, problems);
+    let mut tree = reader.document(section, &text);
+    let hidden = std::mem::take(&mut reader.hidden);
+    sources.hide(source, hidden);
+    if is_unread {
+        // Nobody knows what it lacks.
+        tree.wrong.extend(section.options.iter().map(|option| option.key));
+    }
+    tree
+}
