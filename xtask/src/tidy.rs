@@ -3,6 +3,7 @@
 //! Every rule reads the tree as text and tokens, without a build, so that the whole check takes a
 //! second. Rules look at tokens, never at raw text: a word in a comment or a string is not a call.
 
+mod circles;
 mod edges;
 pub(crate) mod layout;
 mod links;
@@ -45,6 +46,7 @@ pub fn check(root: &Path) -> anyhow::Result<Report> {
         problems.extend(purity::check(file));
         problems.extend(places::check(file));
     }
+    problems.extend(circles::check(root, &layout.sources)?);
     problems.extend(links::check(&layout));
     problems.sort();
     problems.dedup();
