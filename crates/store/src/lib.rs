@@ -62,6 +62,7 @@
 //! assert_eq!(&*memory.get(b"key").unwrap().body, b"hello");
 //! ```
 
+mod address;
 mod budget;
 mod contract;
 #[cfg(any(test, feature = "contract-suite"))]
@@ -72,12 +73,13 @@ mod record;
 mod segment;
 mod slice;
 
+pub use address::{FillId, SEGMENT_BYTES_MAX, SegmentId};
 pub use budget::{Budget, Charge, OverBudget, allocated_bytes};
 pub use contract::{Store, StoreError};
 pub use files::FilesUnavailable;
 pub use memory::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig, SegmentGroup, Sweep, SweepStep, Usage};
 pub use record::{Applied, Change, Record, Refusal, SegmentPut};
-pub use segment::{FillId, Place, SEGMENT_BYTES_MAX, Segment, SegmentId};
+pub use segment::{Place, Segment};
 pub use slice::{FileRange, Slice};
 
 #[cfg(test)]

@@ -2,26 +2,28 @@
 
 mod group;
 mod room;
+mod shared;
 mod sweep;
 mod table;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 pub use self::group::SegmentGroup;
 pub use self::sweep::{Sweep, SweepStep};
 pub use self::table::ENTRY_OVERHEAD_BYTES;
 
 use self::room::Ballast;
-use self::table::{Departed, EntryKey, Lookup, Table, Value};
+use self::shared::{Counts, Shared, TURNS};
+use self::table::{Lookup, Value};
 use crate::budget::LargeInFiles;
 use crate::files::Files;
 use crate::{
-    Applied, Budget, Change, FilesUnavailable, FillId, Record, Refusal, SEGMENT_BYTES_MAX, Segment,
-    SegmentId, SegmentPut,
+    Applied, Budget, Change, FilesUnavailable, FillId, Record, SEGMENT_BYTES_MAX, Segment, SegmentId,
+    SegmentPut,
 };
 
 /// Limits of the memory tier.
@@ -80,26 +82,6 @@ pub struct Usage {
 /// lock, so no reader finds the key empty in between.
 pub struct Memory<R: Record> {
     shared: Arc<Shared<R>>,
-}
-
-struct Shared<R: Record> {
-    table: Table<R>,
-    budget: Arc<Budget>,
-    hasher: RandomState,
-    /// Updates of one key take turns; which turn follows from the key's hash.
-    turns: Box<[Mutex<()>]>,
-    ballast: Ballast,
-    counts: Counts,
-    files_unavailable: Option<FilesUnavailable>,
-}
-
-#[derive(Default)]
-struct Counts {
-    entries: AtomicU64,
-    segments: AtomicU64,
-    evictions: AtomicU64,
-    expirations: AtomicU64,
-    admissions_refused: AtomicU64,
 }
 
 impl<R: Record> Memory<R> {
@@ -244,136 +226,6 @@ impl<R: Record> Clone for Memory<R> {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
-
-impl<R: Record> Shared<R> {
-    fn turn(&self, lookup: Lookup<'_>) -> MutexGuard<'_, ()> {
-        let turn = self.hasher.hash_one(lookup) as usize % self.turns.len();
-        self.turns[turn].lock()
-    }
-
-    /// One entry may take an eighth of a shard, so that a shard always chooses among several.
-    fn entry_bytes_max(&self) -> u64 {
-        self.budget.bytes_max() / self.table.num_shards() as u64 / 8
-    }
-
-    fn put_record(&self, lookup: Lookup<'_>, record: Arc<R>, turn: MutexGuard<'_, ()>) -> Applied {
-        match self.insert(lookup, &Value::Record(record), turn) {
-            Ok(()) => Applied::Stored,
-            Err((refusal, turn)) => {
-                self.counts.admissions_refused.fetch_add(1, Relaxed);
-                self.remove(lookup, turn);
-                Applied::NotStored(refusal)
-            }
-        }
-    }
-
-    fn segment(&self, id: SegmentId) -> Option<Segment> {
-        match self.table.get(&Lookup::Segment(id))? {
-            Value::Segment(segment) => Some(segment),
-            Value::Record(_) | Value::Ballast(_) => None,
-        }
-    }
-
-    fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut {
-        let lookup = Lookup::Segment(id);
-        let turn = self.turn(lookup);
-        if self.table.contains_key(&lookup) {
-            return SegmentPut::AlreadyThere;
-        }
-        match self.insert(lookup, &Value::Segment(segment), turn) {
-            Ok(()) => SegmentPut::Stored,
-            Err((refusal, _)) => {
-                self.counts.admissions_refused.fetch_add(1, Relaxed);
-                SegmentPut::NotStored(refusal)
-            }
-        }
-    }
-
-    /// Inserts under the turn of the key, which is given back if the value is refused.
-    fn insert<'t>(
-        &self,
-        lookup: Lookup<'_>,
-        value: &Value<R>,
-        turn: MutexGuard<'t, ()>,
-    ) -> Result<(), (Refusal, MutexGuard<'t, ()>)> {
-        if let Err(refusal) = self.admit(lookup, value) {
-            return Err((refusal, turn));
-        }
-        let mut departed = Departed::new();
-        self.table.insert_with_lifecycle(lookup.to_key(), Value::clone(value), &mut departed);
-        drop(turn);
-        self.settle_insertion(lookup, value, &departed);
-        self.relax_ballast();
-        Ok(())
-    }
-
-    /// Accounts a value as stored, before it can be found and evicted.
-    fn admit(&self, lookup: Lookup<'_>, value: &Value<R>) -> Result<(), Refusal> {
-        let charge = value.charge().expect("records and segments have a charge");
-        debug_assert!(charge.is_of(&self.budget), "the charge belongs to another tier's budget");
-        let overhead_bytes = lookup.overhead_bytes();
-        if overhead_bytes + charge.bytes() as u64 > self.entry_bytes_max() {
-            return Err(Refusal::TooLarge);
-        }
-        self.budget.acquire_stored(overhead_bytes).map_err(|_| Refusal::OverBudget)?;
-        charge.enter();
-        self.counter(lookup).fetch_add(1, Relaxed);
-        Ok(())
-    }
-
-    /// The entry that `inserted` replaced has not been evicted, all others have; `inserted` itself may be among them.
-    fn settle_insertion(&self, lookup: Lookup<'_>, inserted: &Value<R>, departed: &Departed<R>) {
-        let evicted =
-            departed.iter().filter(|(key, value)| key.lookup() != lookup || value.is_same(inserted));
-        self.counts.evictions.fetch_add(evicted.count() as u64, Relaxed);
-        departed.iter().for_each(|(key, value)| self.leave(key, value));
-    }
-
-    /// Accounts for a value that is in the table no longer. It counts as pinned until it is dropped.
-    fn leave(&self, key: &EntryKey, value: &Value<R>) {
-        let Some(charge) = value.charge() else { return };
-        self.counter(key.lookup()).fetch_sub(1, Relaxed);
-        self.budget.release_stored(key.lookup().overhead_bytes());
-        charge.leave();
-    }
-
-    fn counter(&self, lookup: Lookup<'_>) -> &AtomicU64 {
-        match lookup {
-            Lookup::Segment(_) => &self.counts.segments,
-            Lookup::Record(_) | Lookup::Ballast(_) => &self.counts.entries,
-        }
-    }
-
-    fn remove(&self, lookup: Lookup<'_>, turn: MutexGuard<'_, ()>) -> bool {
-        let removed = self.table.remove(&lookup);
-        drop(turn);
-        removed.map(|(key, value)| self.leave(&key, &value)).is_some()
-    }
-
-    fn remove_segments(&self, fill: FillId, count: u32) -> usize {
-        let ids = (0..count).map(|index| SegmentId { fill, index });
-        ids.filter_map(|id| self.table.remove(&Lookup::Segment(id)))
-            .map(|(key, value)| self.leave(&key, &value))
-            .count()
-    }
-
-    fn remove_if_expired(&self, lookup: Lookup<'_>, now_ms: u64) -> bool {
-        let Some((key, value)) = self.table.remove_if(&lookup, |value| is_expired(value, now_ms)) else {
-            return false;
-        };
-        self.counts.expirations.fetch_add(1, Relaxed);
-        self.leave(&key, &value);
-        true
-    }
-}
-
-fn is_expired<R: Record>(value: &Value<R>, now_ms: u64) -> bool {
-    let Value::Record(record) = value else { return false };
-    record.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= now_ms)
-}
-
-/// Enough that two cores rarely wait for each other's keys.
-const TURNS: usize = 64;
 
 /// Below this the memory of evicted keys is too short to tell a scan from a return.
 const ENTRIES_EXPECTED_MIN: u64 = 1024;

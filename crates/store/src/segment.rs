@@ -1,47 +1,14 @@
-//! Bodies: immutable segments and their addresses.
+//! Bodies: immutable segments.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::files::Extent;
-use crate::{Budget, Charge, OverBudget, Slice, allocated_bytes};
-
-/// The largest segment. It bounds what one eviction frees, what one reader pins and what one write copies.
-pub const SEGMENT_BYTES_MAX: usize = 1 << 20;
-
-/// Names one fill, and so the body that it brought: no two fills share an id, in this process or another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FillId {
-    /// Drawn once per process.
-    pub process: u64,
-    /// Counts the fills of the process.
-    pub sequence: u64,
-}
-
-impl FillId {
-    /// An id that was never used before.
-    pub fn next() -> Self {
-        static PROCESS: OnceLock<u64> = OnceLock::new();
-        static SEQUENCE: AtomicU64 = AtomicU64::new(0);
-        let process = *PROCESS.get_or_init(|| RandomState::new().hash_one(0));
-        Self { process, sequence: SEQUENCE.fetch_add(1, Ordering::Relaxed) }
-    }
-}
-
-/// The address of a segment: the fill that brought it, and its place in the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SegmentId {
-    /// The fill.
-    pub fill: FillId,
-    /// Counted from 0.
-    pub index: u32,
-}
+use crate::{Budget, Charge, OverBudget, allocated_bytes};
 
 /// Immutable bytes that are counted in a [`Budget`] until the last clone is dropped. Cloning is cheap.
 ///
@@ -131,14 +98,6 @@ impl Segment {
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The bytes from `start` to `end`. They stay counted as long as any slice of them lives.
-    ///
-    /// # Panics
-    /// When they are not within the segment.
-    pub fn slice(&self, start: usize, end: usize) -> Slice {
-        Slice::of(self.clone(), start, end)
     }
 
     /// All bytes, copied where they can't be read in place. For tests and rare work.

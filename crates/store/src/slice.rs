@@ -38,8 +38,18 @@ impl FileRange<'_> {
     }
 }
 
+impl Segment {
+    /// The bytes from `start` to `end`. They stay counted as long as any slice of them lives.
+    ///
+    /// # Panics
+    /// When they are not within the segment.
+    pub fn slice(&self, start: usize, end: usize) -> Slice {
+        Slice::of(self.clone(), start, end)
+    }
+}
+
 impl Slice {
-    pub(crate) fn of(segment: Segment, start: usize, end: usize) -> Self {
+    fn of(segment: Segment, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= segment.len(), "within the segment");
         Self(Source::Segment { segment, start, end })
     }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::{Record, Shared};
 use crate::{FillId, Segment, SegmentId, SegmentPut};
 
 /// The segments of one fill. Every record version, reader and fill that may still need them holds the group behind
@@ -64,19 +63,5 @@ impl Drop for SegmentGroup {
 impl fmt::Debug for SegmentGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SegmentGroup").field("fill", &self.fill).field("count", &self.count).finish()
-    }
-}
-
-impl<R: Record> SegmentHome for Shared<R> {
-    fn segment(&self, id: SegmentId) -> Option<Segment> {
-        self.segment(id)
-    }
-
-    fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut {
-        self.put_segment(id, segment)
-    }
-
-    fn remove_segments(&self, fill: FillId, count: u32) {
-        self.remove_segments(fill, count);
     }
 }

@@ -4,8 +4,9 @@ use std::hash::RandomState;
 
 use quick_cache::sync::Iter;
 
+use super::shared::{Shared, is_expired};
 use super::table::{Departures, EntryKey, Value, Weights};
-use super::{Record, Shared, is_expired};
+use crate::Record;
 
 /// One walk over the table. It costs a short shared lock for each entry, and sees every entry that was there when the
 /// walk began.

@@ -1,0 +1,214 @@
+//! What all handles of a memory tier share, and how entries come and go.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::group::SegmentHome;
+use super::room::Ballast;
+use super::table::{Departed, ENTRY_OVERHEAD_BYTES, EntryKey, Lookup, Table, Value};
+use crate::budget::GiveWay;
+use crate::{Applied, Budget, FilesUnavailable, FillId, Record, Refusal, Segment, SegmentId, SegmentPut};
+
+pub(super) struct Shared<R: Record> {
+    pub(super) table: Table<R>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) hasher: RandomState,
+    /// Updates of one key take turns; which turn follows from the key's hash.
+    pub(super) turns: Box<[Mutex<()>]>,
+    pub(super) ballast: Ballast,
+    pub(super) counts: Counts,
+    pub(super) files_unavailable: Option<FilesUnavailable>,
+}
+
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) entries: AtomicU64,
+    pub(super) segments: AtomicU64,
+    pub(super) evictions: AtomicU64,
+    pub(super) expirations: AtomicU64,
+    pub(super) admissions_refused: AtomicU64,
+}
+
+impl<R: Record> Shared<R> {
+    pub(super) fn turn(&self, lookup: Lookup<'_>) -> MutexGuard<'_, ()> {
+        let turn = self.hasher.hash_one(lookup) as usize % self.turns.len();
+        self.turns[turn].lock()
+    }
+
+    /// One entry may take an eighth of a shard, so that a shard always chooses among several.
+    pub(super) fn entry_bytes_max(&self) -> u64 {
+        self.budget.bytes_max() / self.table.num_shards() as u64 / 8
+    }
+
+    pub(super) fn put_record(&self, lookup: Lookup<'_>, record: Arc<R>, turn: MutexGuard<'_, ()>) -> Applied {
+        match self.insert(lookup, &Value::Record(record), turn) {
+            Ok(()) => Applied::Stored,
+            Err((refusal, turn)) => {
+                self.counts.admissions_refused.fetch_add(1, Relaxed);
+                self.remove(lookup, turn);
+                Applied::NotStored(refusal)
+            }
+        }
+    }
+
+    pub(super) fn segment(&self, id: SegmentId) -> Option<Segment> {
+        match self.table.get(&Lookup::Segment(id))? {
+            Value::Segment(segment) => Some(segment),
+            Value::Record(_) | Value::Ballast(_) => None,
+        }
+    }
+
+    pub(super) fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut {
+        let lookup = Lookup::Segment(id);
+        let turn = self.turn(lookup);
+        if self.table.contains_key(&lookup) {
+            return SegmentPut::AlreadyThere;
+        }
+        match self.insert(lookup, &Value::Segment(segment), turn) {
+            Ok(()) => SegmentPut::Stored,
+            Err((refusal, _)) => {
+                self.counts.admissions_refused.fetch_add(1, Relaxed);
+                SegmentPut::NotStored(refusal)
+            }
+        }
+    }
+
+    /// Inserts under the turn of the key, which is given back if the value is refused.
+    fn insert<'t>(
+        &self,
+        lookup: Lookup<'_>,
+        value: &Value<R>,
+        turn: MutexGuard<'t, ()>,
+    ) -> Result<(), (Refusal, MutexGuard<'t, ()>)> {
+        if let Err(refusal) = self.admit(lookup, value) {
+            return Err((refusal, turn));
+        }
+        let mut departed = Departed::new();
+        self.table.insert_with_lifecycle(lookup.to_key(), Value::clone(value), &mut departed);
+        drop(turn);
+        self.settle_insertion(lookup, value, &departed);
+        self.relax_ballast();
+        Ok(())
+    }
+
+    /// Accounts a value as stored, before it can be found and evicted.
+    fn admit(&self, lookup: Lookup<'_>, value: &Value<R>) -> Result<(), Refusal> {
+        let charge = value.charge().expect("records and segments have a charge");
+        debug_assert!(charge.is_of(&self.budget), "the charge belongs to another tier's budget");
+        let overhead_bytes = lookup.overhead_bytes();
+        if overhead_bytes + charge.bytes() as u64 > self.entry_bytes_max() {
+            return Err(Refusal::TooLarge);
+        }
+        self.budget.acquire_stored(overhead_bytes).map_err(|_| Refusal::OverBudget)?;
+        charge.enter();
+        self.counter(lookup).fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// The entry that `inserted` replaced has not been evicted, all others have; `inserted` itself may be among them.
+    fn settle_insertion(&self, lookup: Lookup<'_>, inserted: &Value<R>, departed: &Departed<R>) {
+        let evicted =
+            departed.iter().filter(|(key, value)| key.lookup() != lookup || value.is_same(inserted));
+        self.counts.evictions.fetch_add(evicted.count() as u64, Relaxed);
+        departed.iter().for_each(|(key, value)| self.leave(key, value));
+    }
+
+    /// Accounts for a value that is in the table no longer. It counts as pinned until it is dropped.
+    fn leave(&self, key: &EntryKey, value: &Value<R>) {
+        let Some(charge) = value.charge() else { return };
+        self.counter(key.lookup()).fetch_sub(1, Relaxed);
+        self.budget.release_stored(key.lookup().overhead_bytes());
+        charge.leave();
+    }
+
+    fn counter(&self, lookup: Lookup<'_>) -> &AtomicU64 {
+        match lookup {
+            Lookup::Segment(_) => &self.counts.segments,
+            Lookup::Record(_) | Lookup::Ballast(_) => &self.counts.entries,
+        }
+    }
+
+    pub(super) fn remove(&self, lookup: Lookup<'_>, turn: MutexGuard<'_, ()>) -> bool {
+        let removed = self.table.remove(&lookup);
+        drop(turn);
+        removed.map(|(key, value)| self.leave(&key, &value)).is_some()
+    }
+
+    pub(super) fn remove_segments(&self, fill: FillId, count: u32) -> usize {
+        let ids = (0..count).map(|index| SegmentId { fill, index });
+        ids.filter_map(|id| self.table.remove(&Lookup::Segment(id)))
+            .map(|(key, value)| self.leave(&key, &value))
+            .count()
+    }
+
+    pub(super) fn remove_if_expired(&self, lookup: Lookup<'_>, now_ms: u64) -> bool {
+        let Some((key, value)) = self.table.remove_if(&lookup, |value| is_expired(value, now_ms)) else {
+            return false;
+        };
+        self.counts.expirations.fetch_add(1, Relaxed);
+        self.leave(&key, &value);
+        true
+    }
+
+    /// Lets stored bytes have back what fills and readers no longer hold.
+    fn relax_ballast(&self) {
+        let Ballast { bytes, step_bytes, .. } = &self.ballast;
+        if bytes.load(Relaxed) > self.budget.held_bytes() + 3 * step_bytes {
+            self.move_ballast(0);
+        }
+    }
+
+    /// Counts table memory that was grown for more entries than there are now.
+    pub(super) fn count_slack(&self) {
+        let paid_bytes = self.table.len() as u64 * ENTRY_OVERHEAD_BYTES;
+        let table_bytes = self.table.memory_used().total() as u64;
+        self.budget.set_slack(table_bytes.saturating_sub(paid_bytes));
+        if self.budget.live_bytes() > self.budget.bytes_max() {
+            self.move_ballast(0);
+        }
+    }
+
+    fn move_ballast(&self, more_bytes: u64) {
+        let departed = {
+            let _moving = self.ballast.moving.lock();
+            let bytes_max = self.budget.bytes_max();
+            let outside = self.budget.held_bytes().saturating_add(more_bytes).min(bytes_max);
+            let wanted = outside.next_multiple_of(self.ballast.step_bytes) + self.ballast.step_bytes;
+            self.ballast.place(&self.table, wanted.min(bytes_max))
+        };
+        let evicted = departed.iter().filter(|(_, value)| value.charge().is_some()).count();
+        self.counts.evictions.fetch_add(evicted as u64, Relaxed);
+        departed.iter().for_each(|(key, value)| self.leave(key, value));
+    }
+}
+
+impl<R: Record> GiveWay for Shared<R> {
+    fn give_way(&self, bytes: u64) {
+        self.move_ballast(bytes);
+    }
+}
+
+impl<R: Record> SegmentHome for Shared<R> {
+    fn segment(&self, id: SegmentId) -> Option<Segment> {
+        self.segment(id)
+    }
+
+    fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut {
+        self.put_segment(id, segment)
+    }
+
+    fn remove_segments(&self, fill: FillId, count: u32) {
+        self.remove_segments(fill, count);
+    }
+}
+
+pub(super) fn is_expired<R: Record>(value: &Value<R>, now_ms: u64) -> bool {
+    let Value::Record(record) = value else { return false };
+    record.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= now_ms)
+}
+
+/// Enough that two cores rarely wait for each other's keys.
+pub(super) const TURNS: usize = 64;
