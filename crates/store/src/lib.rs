@@ -29,6 +29,7 @@
 //! - [`Memory`]: the memory tier, synchronous, shared by all cores.
 //! - [`Budget`], [`Charge`]: accounting. [`Segment`], [`SegmentGroup`]: bodies.
 //! - [`Store`]: the contract of every tier; `contract_suite` is its test.
+//! - [`backing::Backing`]: the contract of tiers behind memory, which other processes use too.
 //!
 //! # Locks
 //!
@@ -63,6 +64,7 @@
 //! ```
 
 mod address;
+pub mod backing;
 mod budget;
 mod contract;
 #[cfg(any(test, feature = "contract-suite"))]
