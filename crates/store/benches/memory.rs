@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use mimalloc::MiMalloc;
-use store::contract_suite::SuiteRecord;
+use store::sample::SampleRecord;
 use store::{Change, Memory, MemoryConfig, Place, Segment};
 
 #[global_allocator]
@@ -23,7 +23,7 @@ trait Subject: Sync {
     fn counted_bytes(&self) -> u64;
 }
 
-impl Subject for Memory<SuiteRecord> {
+impl Subject for Memory<SampleRecord> {
     fn new(bytes_max: u64, entry_bytes: u64) -> Self {
         let config = MemoryConfig::with_bytes_max(bytes_max);
         Self::new(MemoryConfig { entry_bytes_expected: entry_bytes, ..config })
@@ -34,7 +34,7 @@ impl Subject for Memory<SuiteRecord> {
     }
 
     fn put(&self, key: &[u8], body_bytes: usize) {
-        let Ok(record) = SuiteRecord::new(self.budget(), &vec![b'x'; body_bytes]) else { return };
+        let Ok(record) = SampleRecord::new(self.budget(), &vec![b'x'; body_bytes]) else { return };
         self.update(key, |_| Change::Put(record));
     }
 
@@ -46,9 +46,9 @@ impl Subject for Memory<SuiteRecord> {
 /// Each part runs in a process of its own, so that none measures the memory that another has left.
 fn main() {
     let parts: [(&str, fn()); 4] = [
-        ("overhead", overhead::<Memory<SuiteRecord>>),
-        ("speed", speed::<Memory<SuiteRecord>>),
-        ("hits", hits::<Memory<SuiteRecord>>),
+        ("overhead", overhead::<Memory<SampleRecord>>),
+        ("speed", speed::<Memory<SampleRecord>>),
+        ("hits", hits::<Memory<SampleRecord>>),
         ("limit", resident_at_the_limit),
     ];
     let asked = std::env::args().nth(1);
@@ -177,7 +177,7 @@ fn overhead_bytes<S: Subject>() -> (f64, f64) {
 fn resident_at_the_limit() {
     const BYTES_MAX: u64 = 256 << 20;
     let before = resident_bytes();
-    let memory: Memory<SuiteRecord> = Memory::new(MemoryConfig::with_bytes_max(BYTES_MAX));
+    let memory: Memory<SampleRecord> = Memory::new(MemoryConfig::with_bytes_max(BYTES_MAX));
     let phases = [("small", 300), ("mixed", 20_000), ("large", 900_000), ("small", 300)];
     let (start, end) = (Barrier::new(3), Barrier::new(3));
     let work = &|core| {
@@ -199,7 +199,7 @@ fn resident_at_the_limit() {
     });
 }
 
-fn load(memory: &Memory<SuiteRecord>, core: u64, rounds: u64, body_bytes: u64) {
+fn load(memory: &Memory<SampleRecord>, core: u64, rounds: u64, body_bytes: u64) {
     let mut random = Random(core + 1);
     let body = vec![b'x'; body_bytes as usize];
     for number in 0..rounds {

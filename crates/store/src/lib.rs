@@ -1,4 +1,4 @@
-//! The tiers of the gateway and the one contract they keep.
+//! The tiers of the gateway.
 //!
 //! Decides: what stays in memory, what is evicted, how many bytes are alive and in which class.
 //! Never: reads a header field, judges freshness, looks at a clock, or waits for IO. The only files it uses are anonymous
@@ -28,7 +28,6 @@
 //!
 //! - [`Memory`]: the memory tier, synchronous, shared by all cores.
 //! - [`Budget`], [`Charge`]: accounting. [`Segment`], [`SegmentGroup`]: bodies.
-//! - [`Store`]: the contract of every tier; `contract_suite` is its test.
 //! - [`backing::Backing`]: the contract of tiers behind memory, which other processes use too.
 //!
 //! # Locks
@@ -66,18 +65,16 @@
 mod address;
 pub mod backing;
 mod budget;
-mod contract;
-#[cfg(any(test, feature = "contract-suite"))]
-pub mod contract_suite;
 mod files;
 mod memory;
 mod record;
+#[cfg(any(test, feature = "sample-record"))]
+pub mod sample;
 mod segment;
 mod slice;
 
 pub use address::{FillId, SEGMENT_BYTES_MAX, SegmentId};
 pub use budget::{Budget, Charge, OverBudget, allocated_bytes};
-pub use contract::{Store, StoreError};
 pub use files::FilesUnavailable;
 pub use memory::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig, SegmentGroup, Sweep, SweepStep, Usage};
 pub use record::{Applied, Change, Record, Refusal, SegmentPut};

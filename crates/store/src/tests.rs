@@ -3,35 +3,35 @@
 mod bounds;
 mod budget;
 mod concurrency;
-mod contract;
 mod lifetimes;
 mod model;
+mod promises;
 
 use std::sync::Arc;
 
-use crate::contract_suite::SuiteRecord;
+use crate::sample::SampleRecord;
 use crate::{Applied, Change, Memory, MemoryConfig};
 
-fn memory(bytes_max: u64) -> Memory<SuiteRecord> {
+fn memory(bytes_max: u64) -> Memory<SampleRecord> {
     Memory::new(MemoryConfig::with_bytes_max(bytes_max))
 }
 
-fn record(memory: &Memory<SuiteRecord>, payload: &[u8]) -> Arc<SuiteRecord> {
-    SuiteRecord::new(memory.budget(), payload).unwrap()
+fn record(memory: &Memory<SampleRecord>, payload: &[u8]) -> Arc<SampleRecord> {
+    SampleRecord::new(memory.budget(), payload).unwrap()
 }
 
-fn put(memory: &Memory<SuiteRecord>, key: &[u8], payload: &[u8]) -> Applied {
+fn put(memory: &Memory<SampleRecord>, key: &[u8], payload: &[u8]) -> Applied {
     let record = record(memory, payload);
     memory.update(key, |_| Change::Put(record))
 }
 
-fn expiring(memory: &Memory<SuiteRecord>, expires_at_ms: u64) -> Arc<SuiteRecord> {
-    let charge = memory.budget().reserve_record(size_of::<SuiteRecord>()).unwrap();
-    Arc::new(SuiteRecord { payload: [].into(), expires_at_ms: Some(expires_at_ms), charge })
+fn expiring(memory: &Memory<SampleRecord>, expires_at_ms: u64) -> Arc<SampleRecord> {
+    let charge = memory.budget().reserve_record(size_of::<SampleRecord>()).unwrap();
+    Arc::new(SampleRecord { payload: [].into(), expires_at_ms: Some(expires_at_ms), charge })
 }
 
 /// The sum of the classes is what is live, and within the limit.
-fn assert_sums(memory: &Memory<SuiteRecord>) {
+fn assert_sums(memory: &Memory<SampleRecord>) {
     let usage = memory.usage();
     let sum = usage.stored_bytes + usage.filling_bytes + usage.pinned_bytes;
     assert_eq!(sum, memory.budget().live_bytes());

@@ -190,10 +190,10 @@ const SHARDS_MAX: u64 = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract_suite::SuiteRecord;
+    use crate::sample::SampleRecord;
 
     #[test]
     fn a_slot_of_the_table_stays_small() {
-        assert_eq!((size_of::<EntryKey>(), size_of::<Value<SuiteRecord>>()), (24, 16));
+        assert_eq!((size_of::<EntryKey>(), size_of::<Value<SampleRecord>>()), (24, 16));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{assert_sums, memory, put};
-use crate::contract_suite::SuiteRecord;
+use crate::sample::SampleRecord;
 use crate::{Applied, Change, Memory, Place, Segment, SegmentId, Usage};
 
 const BYTES_MAX: u64 = 4 << 20;
@@ -35,7 +35,7 @@ fn ten_times_the_capacity_stays_within_the_limit() {
     assert!(usage.stored_bytes > BYTES_MAX * 9 / 10, "the room is used: {usage:?}");
 }
 
-fn fill_with_records(memory: &Memory<SuiteRecord>) {
+fn fill_with_records(memory: &Memory<SampleRecord>) {
     (0..BYTES_MAX / 2000)
         .for_each(|n| assert_eq!(put(memory, &n.to_le_bytes(), &[0; 4000]), Applied::Stored));
 }
@@ -60,7 +60,7 @@ fn readers_of_everything_cannot_push_the_sum_over_the_limit() {
     let memory = memory(BYTES_MAX);
     let mut readers = Vec::new();
     for n in 0..10_000u64 {
-        let Ok(record) = SuiteRecord::new(memory.budget(), &[0; 1000]) else { continue };
+        let Ok(record) = SampleRecord::new(memory.budget(), &[0; 1000]) else { continue };
         memory.update(&n.to_le_bytes(), |_| Change::Put(record));
         readers.extend(memory.get(&n.to_le_bytes()));
         assert_sums(&memory);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::{assert_sums, memory, put, record};
-use crate::contract_suite::SuiteRecord;
+use crate::sample::SampleRecord;
 use crate::{Change, Place, Segment};
 
 /// Named after a bug of the field: an entry that is replaced by removal and insertion is missing in between.
@@ -35,7 +35,7 @@ fn hot_key_32_readers_no_miss() {
 #[test]
 fn updates_of_one_key_lose_nothing() {
     let memory = memory(8 << 20);
-    let count = |current: Option<&Arc<SuiteRecord>>| match current {
+    let count = |current: Option<&Arc<SampleRecord>>| match current {
         Some(record) => u64::from_le_bytes(record.payload[..].try_into().unwrap()),
         None => 0,
     };
@@ -71,11 +71,11 @@ fn the_limit_holds_under_threads() {
     assert_eq!(before.entries, counted as u64);
 }
 
-fn traffic(memory: &crate::Memory<SuiteRecord>, thread: u64, n: u64) {
+fn traffic(memory: &crate::Memory<SampleRecord>, thread: u64, n: u64) {
     let key = (n * 7 + thread * 13) % 500;
     let bytes = (n * 131 % 8000) as usize;
     let fill = memory.budget().reserve(bytes);
-    if let Ok(record) = SuiteRecord::new(memory.budget(), &vec![0; bytes]) {
+    if let Ok(record) = SampleRecord::new(memory.budget(), &vec![0; bytes]) {
         memory.update(&key.to_le_bytes(), |_| Change::Put(record));
     }
     let reader = memory.get(&((key + 1) % 500).to_le_bytes());
@@ -97,8 +97,8 @@ fn traffic(memory: &crate::Memory<SuiteRecord>, thread: u64, n: u64) {
 #[test]
 fn handles_cross_threads() {
     fn crosses<T: Send>() {}
-    crosses::<crate::Memory<SuiteRecord>>();
-    crosses::<crate::Sweep<'static, SuiteRecord>>();
+    crosses::<crate::Memory<SampleRecord>>();
+    crosses::<crate::Sweep<'static, SampleRecord>>();
     crosses::<crate::SegmentGroup>();
     crosses::<Segment>();
     crosses::<crate::Charge>();

@@ -7,8 +7,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{assert_sums, expiring};
-use crate::contract_suite::SuiteRecord;
 use crate::files::Extent;
+use crate::sample::SampleRecord;
 use crate::{
     Applied, Change, Charge, FillId, Memory, MemoryConfig, Place, Segment, SegmentId, allocated_bytes,
 };
@@ -48,12 +48,12 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 /// The tier beside what it may at most contain.
 struct Pair {
-    memory: Memory<SuiteRecord>,
+    memory: Memory<SampleRecord>,
     file_bytes_min: Option<usize>,
     fills: Vec<FillId>,
-    records: BTreeMap<u8, Arc<SuiteRecord>>,
+    records: BTreeMap<u8, Arc<SampleRecord>>,
     segments: BTreeMap<(u8, u32), Vec<u8>>,
-    readers: Vec<Arc<SuiteRecord>>,
+    readers: Vec<Arc<SampleRecord>>,
     segment_readers: Vec<Segment>,
     fills_running: Vec<Charge>,
 }
@@ -76,12 +76,12 @@ impl Pair {
     fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Put { key, payload_bytes } => {
-                if let Ok(record) = SuiteRecord::new(self.memory.budget(), &vec![key; payload_bytes]) {
+                if let Ok(record) = SampleRecord::new(self.memory.budget(), &vec![key; payload_bytes]) {
                     self.put(key, &record);
                 }
             }
             Operation::PutExpiring { key, expires_at_ms } => {
-                if self.memory.budget().reserve_record(size_of::<SuiteRecord>()).is_ok() {
+                if self.memory.budget().reserve_record(size_of::<SampleRecord>()).is_ok() {
                     let record = expiring(&self.memory, expires_at_ms);
                     self.put(key, &record);
                 }
@@ -103,7 +103,7 @@ impl Pair {
         }
     }
 
-    fn put(&mut self, key: u8, record: &Arc<SuiteRecord>) {
+    fn put(&mut self, key: u8, record: &Arc<SampleRecord>) {
         // The model must not hold what the tier has dropped, or eviction would free nothing.
         let outcome = self.memory.update(&[key], |_| Change::Put(Arc::clone(record)));
         self.records.remove(&key);
