@@ -38,7 +38,7 @@ const ALLOWED_EDGES: [(&str, &[&str]); 15] = [
     ("resp", &[]),
     ("engine", &[]),
     ("telemetry", &[]),
-    ("store", &["telemetry"]),
+    ("store", &["breaker", "telemetry"]),
     ("gateway", &["caching", "http1", "store", "telemetry"]),
     ("kv", &["resp", "engine", "telemetry"]),
     ("admin", &["caching", "gateway", "kv", "store", "telemetry"]),
