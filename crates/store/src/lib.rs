@@ -1,8 +1,8 @@
 //! The tiers of the gateway.
 //!
 //! Decides: what stays in memory, what is evicted, how many bytes are alive and in which class.
-//! Never: reads a header field, judges freshness, looks at a clock, or waits for IO. The only files it uses are anonymous
-//! ones in memory.
+//! Never: reads a header field or judges freshness. The memory tier never looks at a clock and never waits; the only files it
+//! uses are anonymous ones in memory. What waits is in [`backing`].
 //!
 //! # Objects
 //!

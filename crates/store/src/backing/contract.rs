@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::error::BackingError;
-use super::lease::{Lease, LeaseRequest, Renewed, Taken, Waited};
+use super::lease::{Lease, LeaseRequest, Renewed, Taken};
 use super::log::{Appended, LogCursor, LogPart, LogState};
-use super::record::{Loaded, Put, Tracking, Version, Write};
+use super::record::{Loaded, Put, Tracking, Version, Waited, Write};
 use super::watch::{Source, Standing, Watcher};
 use crate::{FillId, SegmentId, SegmentPut};
 
@@ -44,12 +44,13 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackingError>> +
 ///
 /// Coherence
 ///
-/// 8. After a load that tracks, the next change of the record, be it a put, a removal, expiry or eviction, is told to each
-///    watcher, or that all of the source is suspect. It may be told twice, in any order, and before the load has answered: who
-///    keeps a copy leaves a mark before the load, and looks for it afterwards.
+/// 8. After a load that tracks, the next change of the record, be it a put of anybody (one's own included, also one that has timed
+///    out), a removal, expiry or eviction, is told to each watcher, or that all of the source is suspect. It may be told twice,
+///    in any order, and before the load has answered: who keeps a copy leaves a mark before the load, and looks for it
+///    afterwards.
 /// 9. As long as a source is verified, all changes are told that are older than the time of verification. A source that
 ///    has ended is never verified again.
-/// 10. It is told once for each load: who wants to hear more loads again. So after a put of one's own.
+/// 10. It is told once for each load: who wants to hear more loads again.
 ///
 /// Leases
 ///
@@ -71,8 +72,8 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackingError>> +
 ///
 /// 18. Errors are values, and never a reason to fail a request. After an error of a change the caller does not know whether
 ///     it took place.
-/// 19. Every operation answers within its deadline, or with [`BackingError::TimedOut`]. A future may be dropped at any time, with
-///     the same doubt as after an error.
+/// 19. Every operation answers within its deadline, or with [`BackingError::TimedOut`]; [`Guarded`](super::Guarded) sees to
+///     it. A future may be dropped at any time, with the same doubt as after an error.
 /// 20. Operations may run side by side, on any thread.
 pub trait Backing: Send + Sync {
     /// The records under some keys, in their order.

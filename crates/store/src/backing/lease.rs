@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::record::Loaded;
-
 /// The longest note beside a lease.
 pub const LEASE_NOTE_BYTES_MAX: usize = 256;
 
@@ -68,15 +66,4 @@ pub enum Renewed {
     Renewed,
     /// It was overwritten, or its time had passed.
     Lost,
-}
-
-/// How waiting for somebody else's fetch ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waited {
-    /// The record is another one, or gone.
-    Changed(Option<Loaded>),
-    /// The record is the same, and nobody holds the lease.
-    Free,
-    /// The limit has passed.
-    StillHeld,
 }

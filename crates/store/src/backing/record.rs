@@ -77,3 +77,14 @@ pub enum Put {
     /// It is beyond a limit.
     NotStored(Refusal),
 }
+
+/// How waiting for somebody else's fetch ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waited {
+    /// The record is another one, or gone.
+    Changed(Option<Loaded>),
+    /// The record is the same, and nobody holds the lease.
+    Free,
+    /// The limit has passed.
+    StillHeld,
+}

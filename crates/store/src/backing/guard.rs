@@ -1,0 +1,173 @@
+//! Deadlines, and a circuit breaker, around any tier.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use breaker::{Breaker, Outcome, Permit, Settings, State};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::contract::{Backing, Pending};
+use super::error::BackingError;
+use super::lease::{Lease, LeaseRequest, Renewed, Taken};
+use super::log::{Appended, LogCursor, LogPart, LogState};
+use super::record::{Loaded, Put, Tracking, Version, Waited, Write};
+use super::watch::{Source, Standing, Watcher};
+use crate::{FillId, SegmentId, SegmentPut};
+
+/// How long the operations of a tier may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Of records and leases. By default 50 ms: a miss that waited longer had better gone to the origin.
+    pub record: Duration,
+    /// Of segments. By default 500 ms, for a megabyte on a slow line.
+    pub segment: Duration,
+    /// Of the log. By default 500 ms: nobody's response waits for it, and replicas may have to answer too.
+    pub log: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let [record, segment, log] = [50, 500, 500].map(Duration::from_millis);
+        Self { record, segment, log }
+    }
+}
+
+/// A tier whose operations end in time, and which is not asked when it has failed too often lately.
+///
+/// Failures are those of the tier ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is an answer.
+pub struct Guarded {
+    inner: Box<dyn Backing>,
+    deadlines: Deadlines,
+    breaker: Mutex<Breaker>,
+    begun: Instant,
+}
+
+impl Guarded {
+    /// Around a tier that has no deadlines of its own.
+    pub fn new(inner: Box<dyn Backing>, deadlines: Deadlines, settings: Settings) -> Self {
+        Self { inner, deadlines, breaker: Mutex::new(Breaker::new(settings)), begun: Instant::now() }
+    }
+
+    /// Whether the tier is asked.
+    pub fn state(&self) -> State {
+        self.breaker.lock().state()
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn admit(&self) -> Result<Permit, BackingError> {
+        let admitted = self.breaker.lock().admit(self.now_ms());
+        admitted.map_err(|refusal| BackingError::Open { retry: Duration::from_millis(refusal.retry_ms) })
+    }
+
+    fn report<T>(&self, permit: Permit, answer: &Result<T, BackingError>) {
+        let failed = answer.as_ref().is_err_and(BackingError::is_of_tier);
+        let outcome = if failed { Outcome::Failure } else { Outcome::Success };
+        self.breaker.lock().report(permit, outcome, self.now_ms());
+    }
+
+    fn ask<'a, T: Send + 'a>(
+        &'a self,
+        deadline: Duration,
+        operation: impl FnOnce(&'a dyn Backing) -> Pending<'a, T> + Send + 'a,
+    ) -> Pending<'a, T> {
+        Box::pin(async move {
+            let permit = self.admit()?;
+            let answer = within(deadline, operation(&*self.inner)).await;
+            self.report(permit, &answer);
+            answer
+        })
+    }
+}
+
+async fn within<T>(deadline: Duration, answer: Pending<'_, T>) -> Result<T, BackingError> {
+    timeout(deadline, answer).await.unwrap_or(Err(BackingError::TimedOut { after: deadline }))
+}
+
+impl Backing for Guarded {
+    fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>> {
+        self.ask(self.deadlines.record, move |tier| tier.load(keys, tracking))
+    }
+
+    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
+        self.ask(self.deadlines.record, move |tier| tier.put(key, write))
+    }
+
+    fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool> {
+        self.ask(self.deadlines.record, move |tier| tier.remove(key))
+    }
+
+    fn load_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, Vec<Option<Bytes>>> {
+        self.ask(self.deadlines.segment, move |tier| tier.load_segments(fill, indexes))
+    }
+
+    fn put_segment(&self, id: SegmentId, bytes: Bytes, ttl: Duration) -> Pending<'_, SegmentPut> {
+        self.ask(self.deadlines.segment, move |tier| tier.put_segment(id, bytes, ttl))
+    }
+
+    fn extend_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32], ttl: Duration) -> Pending<'a, usize> {
+        self.ask(self.deadlines.segment, move |tier| tier.extend_segments(fill, indexes, ttl))
+    }
+
+    fn remove_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, ()> {
+        self.ask(self.deadlines.segment, move |tier| tier.remove_segments(fill, indexes))
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn standing(&self, source: Source) -> Standing {
+        self.inner.standing(source)
+    }
+
+    fn clock_ahead_ms(&self) -> Option<i64> {
+        self.inner.clock_ahead_ms()
+    }
+
+    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
+        self.ask(self.deadlines.record, move |tier| tier.take_lease(key, request))
+    }
+
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
+        self.ask(self.deadlines.record, move |tier| tier.renew_lease(lease, ttl))
+    }
+
+    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+        self.ask(self.deadlines.record, move |tier| tier.release_lease(lease, write))
+    }
+
+    /// Takes long by nature, so it is no probe, and how it ends says nothing about the tier.
+    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
+        Box::pin(async move {
+            match self.state() {
+                State::Closed => {
+                    within(limit + self.deadlines.record, self.inner.wait(key, seen, limit)).await
+                }
+                State::Open { .. } | State::HalfOpen => {
+                    Err(BackingError::Open { retry: self.deadlines.record })
+                }
+            }
+        })
+    }
+
+    fn log_state(&self) -> Pending<'_, LogState> {
+        self.ask(self.deadlines.log, |tier| tier.log_state())
+    }
+
+    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
+        self.ask(self.deadlines.log, move |tier| tier.append_log(records))
+    }
+
+    fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart> {
+        self.ask(self.deadlines.log, move |tier| tier.read_log(from))
+    }
+
+    fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
+        self.ask(self.deadlines.log, move |tier| tier.trim_log(floor))
+    }
+}
