@@ -160,8 +160,11 @@ impl Planes {
 async fn wait_for_stop(signals: &mut Signals, process: &Arc<Process>) {
     loop {
         match signals.next().await {
-            // Problems are logged where they are found.
-            Event::Reload => drop(process.reload_in_background().await),
+            // It may wait for files and look-ups without end, and a stop does not wait for it. Problems are logged where they are found.
+            Event::Reload => tokio::select! {
+                _ = process.reload_in_background() => {}
+                () = signals.stopped() => return,
+            },
             Event::Reopen => process.reopen_access_log(),
             Event::Stop => return,
         }

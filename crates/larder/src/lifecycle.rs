@@ -49,9 +49,12 @@ impl Signals {
         }
     }
 
-    /// Resolves when the process shall stop.
+    /// Resolves when the process shall stop. Other events wait for [`Signals::next`].
     pub(crate) async fn stopped(&mut self) {
-        while self.next().await != Event::Stop {}
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 

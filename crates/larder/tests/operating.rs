@@ -193,6 +193,24 @@ impl Another {
 }
 
 #[test]
+/// A reload may wait for a file, or for the address of a name, for a long time: nobody who stops the process waits for it.
+#[test]
+fn a_stop_does_not_wait_for_a_reload() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let mut larder = Setup::config(LARDER, &config(&origin, "")).start();
+    // What reads a pipe waits for who writes it.
+    let file = larder.folder().join("larder.toml");
+    fs::remove_file(&file).expect("the file of before");
+    assert!(Command::new("mkfifo").arg(&file).status().is_ok_and(|status| status.success()));
+    larder.signal(Signal::HUP);
+    // Opens when the reload has opened the other end.
+    let _writer = fs::OpenOptions::new().write(true).open(&file).expect("somebody reads");
+    larder.signal(Signal::USR1);
+    larder.signal(Signal::TERM);
+    assert_eq!(larder.service().end().code(), Some(0));
+    assert!(larder.stderr().contains("stopping: requests in flight may finish"));
+}
+
 fn an_address_is_for_one_process() {
     let origin = ScriptedOrigin::fixed("", "body");
     let text = format!("workers = 2\n[kv]\nlisten = [\"@kv@\"]\nworkers = 2\n{}", config(&origin, ""));
