@@ -209,3 +209,28 @@ fn options_may_be_variables() {
         "{text}"
     );
 }
+
+/// Sites were compared with each other, which took minutes where there are many.
+#[test]
+fn many_sites_are_checked_in_seconds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("larder.toml");
+    let site = |number: usize| {
+        let hosts: Vec<_> = (0..10).map(|host| format!("\"{host}.{number}.example\"")).collect();
+        format!(
+            "[[site]]\nname = \"{number}\"\nhosts = [{}]\norigin = \"http://origin.example\"\n",
+            hosts.join(",")
+        )
+    };
+    let sites: String = (0..10_000).chain([9_999]).map(site).collect();
+    fs::write(&path, sites).expect("a file");
+    let began = std::time::Instant::now();
+    let output = larder(&["check", &path.display().to_string()]);
+    let took = began.elapsed();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("`9999` is the name of an earlier site"), "{text}");
+    assert_eq!(text.matches("belongs to an earlier site").count(), 10, "{text}");
+    // Fifty times what it takes without optimisation; comparing all pairs takes longer.
+    assert!(took < std::time::Duration::from_secs(30), "{took:?}");
+}

@@ -1,6 +1,7 @@
 //! Origins that are this process itself. What is forwarded to one of its own addresses for clients comes back, and is answered 508; what is
 //! forwarded to its admin API is obeyed, as if it came from this machine: clients could purge and reload.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use admin::AdminConfig;
@@ -21,10 +22,8 @@ pub(super) fn check_origins(
     let admin: Vec<SocketAddr> =
         admin.into_iter().flat_map(|admin| [Some(admin.listen), admin.probes_listen]).flatten().collect();
     for table in tree.tables("site") {
-        let Some(site) = config.sites.iter().find(|site| Some(site.name.as_str()) == table.text("name"))
-        else {
-            continue;
-        };
+    let sites: HashMap<_, _> = config.sites.iter().map(|site| (site.name.as_str(), site)).collect();
+        let Some(site) = table.text("name").and_then(|name| sites.get(name)) else { continue };
         let OriginEndpoint::Tcp { host, port } = &site.origin.endpoint else { continue };
         let Some(node) = table.node("origin") else { continue };
         for (own, what) in [(&listeners, "which"), (&admin, "whose admin API")] {

@@ -1,5 +1,6 @@
 //! Origin servers.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::config::table;
 use crate::config::tree::{Node, Table};
 
 /// The origins of the files by name; one that has problems keeps its name, so that sites can still be checked.
-pub(super) struct Origins(Vec<(String, Option<Arc<OriginConfig>>)>);
+pub(super) struct Origins(BTreeMap<String, Option<Arc<OriginConfig>>>);
 
 /// What a URL says about an origin.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,11 +35,11 @@ enum Security {
 }
 
 pub(super) fn origins(scope: &mut Scope<'_>, tree: &Table) -> Origins {
-    let mut origins: Vec<(String, &Node, Option<Arc<OriginConfig>>)> = Vec::new();
+    let mut origins: BTreeMap<String, (&Node, Option<Arc<OriginConfig>>)> = BTreeMap::new();
     for table in tree.tables("origin") {
         let built = named_origin(scope, table);
         let Some((name, node)) = table.text("name").zip(table.node("name")) else { continue };
-        if let Some((_, first, _)) = origins.iter().find(|(other, _, _)| other == name) {
+        if let Some((first, _)) = origins.get(name) {
             let message = format!(
                 "`{name}` is the name of an earlier origin: {}",
                 scope.sources.describe(&first.place)
@@ -46,9 +47,9 @@ pub(super) fn origins(scope: &mut Scope<'_>, tree: &Table) -> Origins {
             scope.error(node, message);
             continue;
         }
-        origins.push((name.to_owned(), node, built.map(Arc::new)));
+        origins.insert(name.to_owned(), (node, built.map(Arc::new)));
     }
-    Origins(origins.into_iter().map(|(name, _, built)| (name, built)).collect())
+    Origins(origins.into_iter().map(|(name, (_, built))| (name, built)).collect())
 }
 
 impl Origins {
@@ -61,10 +62,10 @@ impl Origins {
             let table = defaults(&table::ORIGIN);
             return origin(scope, &table, node, Some(text.to_owned()), Some(url)).map(Arc::new);
         }
-        if let Some((_, origin)) = self.0.iter().find(|(name, _)| name == text) {
+        if let Some(origin) = self.0.get(text) {
             return origin.clone();
         }
-        let names = self.0.iter().map(|(name, _)| name.as_str());
+        let names = self.0.keys().map(String::as_str);
         let message = match nearest(text, names) {
             Some(near) => format!("no origin has this name; did you mean `{near}`?"),
             None => "neither a URL (`http://host:port`) nor the name of an `[[origin]]`".to_owned(),

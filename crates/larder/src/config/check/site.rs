@@ -1,5 +1,7 @@
 //! Sites.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use caching::Profile;
@@ -143,22 +145,22 @@ fn is_own(name: &str) -> bool {
 
 /// Site names are part of cache keys: two sites of one name would share stored responses.
 fn check_names(scope: &mut Scope<'_>, tree: &Table) {
-    let mut seen: Vec<(&str, &Place)> = Vec::new();
+    let mut seen: HashMap<&str, &Place> = HashMap::new();
     for table in tree.tables("site") {
         let Some((name, node)) = table.text("name").zip(table.node("name")) else { continue };
-        match seen.iter().find(|(other, _)| *other == name) {
-            Some((_, first)) => {
-                let first = scope.sources.describe(first);
+        match seen.entry(name) {
+            Entry::Occupied(first) => {
+                let first = scope.sources.describe(first.get());
                 scope.error(node, format!("`{name}` is the name of an earlier site: {first}"));
             }
-            None => seen.push((name, &node.place)),
+            Entry::Vacant(place) => _ = place.insert(&node.place),
         }
     }
 }
 
 /// Two sites for the same host and prefix: the second would never get a request.
 fn check_coverage(scope: &mut Scope<'_>, tree: &Table) {
-    let mut seen: Vec<(String, String, &Place)> = Vec::new();
+    let mut seen: HashMap<(String, String), &Place> = HashMap::new();
     for table in tree.tables("site") {
         let Some(prefix) = table.text("path_prefix").and_then(|text| path_prefix(text).ok()) else {
             continue;
@@ -166,15 +168,15 @@ fn check_coverage(scope: &mut Scope<'_>, tree: &Table) {
         let any_host = table.list("hosts").is_empty().then_some((ANY_HOST, &table.place));
         let hosts = table.list("hosts").iter().map(|node| (node.as_text(), &node.place));
         for (host, place) in hosts.chain(any_host) {
-            let host = host.to_ascii_lowercase();
-            match seen.iter().find(|(other, other_prefix, _)| *other == host && *other_prefix == prefix) {
-                Some((_, _, first)) => {
-                    let first = scope.sources.describe(first);
+            match seen.entry((host.to_ascii_lowercase(), prefix.clone())) {
+                Entry::Occupied(earlier) => {
+                    let (host, prefix) = earlier.key();
+                    let first = scope.sources.describe(earlier.get());
                     let message =
                         format!("{host} with prefix `{prefix}` belongs to an earlier site: {first}");
                     scope.problems.error(place, &format!("{}.hosts", table.path), message);
                 }
-                None => seen.push((host, prefix.clone(), place)),
+                Entry::Vacant(free) => _ = free.insert(place),
             }
         }
     }
