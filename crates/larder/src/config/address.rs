@@ -1,31 +1,80 @@
 //! Addresses with a port, also as host names. A name that is to be listened on is looked up once, so that all that follows sees one IP address.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use super::tree::{Node, Table, Value};
 
-/// An IP address with a port, or a host name with a port: then its first address, of IPv4 if it has one. One address and not all, because a
-/// machine without IPv6 still has it in its files, and a free port would be another for each.
+/// An IP address with a port, or a host name with a port: then its first address, of IPv4 if it has one.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    parse(text, |_| true)
+}
+
+/// The same, to listen on: of the addresses of a name the first that this machine has. One address and not all, because a machine without
+/// IPv6 still has it in its files, and a free port would be another for each. If it has none of them, the attempt to listen says so.
+pub(crate) fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
+    parse(text, |address| is_local(address.ip()))
+}
+
+/// Whether an address is one of this machine.
+pub(super) fn is_local(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}
+
+fn parse(text: &str, is_wanted: impl Fn(SocketAddr) -> bool) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
     let (host, port) = name_and_port(text).ok_or_else(|| wrong(text))?;
     let found = (host, port).to_socket_addrs().map_err(|error| format!("{host} has no address: {error}"))?;
-    found.min_by_key(SocketAddr::is_ipv6).ok_or_else(|| format!("{host} has no address"))
+    chosen(found.collect(), is_wanted).ok_or_else(|| format!("{host} has no address"))
 }
 
-/// Puts the addresses of names in the place of the names, where they have one: a reload then compares what is listened on.
-pub(super) fn resolve(tree: &mut Table) {
-    each_table(tree, "listen", &mut |listener| each_text(listener, "address"));
+/// Those of IPv4 come first; if none is wanted, it is the first.
+fn chosen(mut found: Vec<SocketAddr>, is_wanted: impl Fn(SocketAddr) -> bool) -> Option<SocketAddr> {
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.iter().find(|address| is_wanted(**address)).or_else(|| found.first()).copied()
+}
+
+/// The names that are listened on, and the addresses that they stood for at the start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names(BTreeMap<String, String>);
+
+/// Puts the addresses of names in the place of the names, where they have one: a reload then compares what is listened on. What a running
+/// process listens on stays what it is, whatever its name stands for by now: it is not looked up again.
+pub(super) fn resolve(tree: &mut Table, running: &Names) -> Names {
+    let mut names = Names::default();
+    let mut each = |table: &mut Table, key| each_text(table, key, |text| names.resolve(text, running));
+    each_table(tree, "listen", &mut |listener| each(listener, "address"));
     each_table(tree, "kv", &mut |kv| {
-        each_text(kv, "listen");
-        each_table(kv, "tls", &mut |tls| each_text(tls, "listen"));
+        each(kv, "listen");
+        each_table(kv, "tls", &mut |tls| each(tls, "listen"));
     });
     each_table(tree, "admin", &mut |admin| {
-        each_text(admin, "listen");
-        each_text(admin, "probes_listen");
+        each(admin, "listen");
+        each(admin, "probes_listen");
     });
+    names
+}
+
+impl Names {
+    #[cfg(test)]
+    pub(super) fn of<const N: usize>(names: [(&str, &str); N]) -> Self {
+        Self(names.map(|(name, address)| (name.to_owned(), address.to_owned())).into())
+    }
+
+    fn resolve(&mut self, text: &mut String, running: &Self) {
+        let address = match running.0.get(text) {
+            Some(address) => address.clone(),
+            None => match parse_listen_address(text) {
+                Ok(address) => address.to_string(),
+                // Whoever reads the value says what is wrong.
+                Err(_) => return,
+            },
+        };
+        let name = std::mem::replace(text, address.clone());
+        self.0.insert(name, address);
+    }
 }
 
 fn each_table(table: &mut Table, key: &str, act: &mut dyn FnMut(&mut Table)) {
@@ -36,12 +85,10 @@ fn each_table(table: &mut Table, key: &str, act: &mut dyn FnMut(&mut Table)) {
     });
 }
 
-fn each_text(table: &mut Table, key: &str) {
+fn each_text(table: &mut Table, key: &str, mut act: impl FnMut(&mut String)) {
     each_node(table, key, &mut |node| {
-        if let Value::Text(text) = &mut node.value
-            && let Ok(address) = parse_address(text)
-        {
-            *text = address.to_string();
+        if let Value::Text(text) = &mut node.value {
+            act(text);
         }
     });
 }
@@ -98,5 +145,20 @@ mod tests {
             let error = parse_address(text).expect_err(text);
             assert!(error.contains(message), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn of_the_addresses_of_a_name_one_of_this_machine_counts() {
+        let [elsewhere, v6, v4, other] = ["192.0.2.1:80", "[::1]:80", "127.0.0.1:80", "127.0.0.2:80"]
+            .map(|text| text.parse::<SocketAddr>().expect("an address"));
+        let check = |found: &[SocketAddr], here: &[SocketAddr], expected: Option<SocketAddr>| {
+            let chosen = chosen(found.to_vec(), |address| here.contains(&address));
+            assert_eq!(chosen, expected, "{found:?} where there are {here:?}");
+        };
+        check(&[elsewhere, v6, v4, other], &[v6, v4, other], Some(v4));
+        check(&[elsewhere, v6], &[v6], Some(v6));
+        check(&[v6, elsewhere], &[], Some(elsewhere));
+        check(&[], &[], None);
+        assert!(is_local(v4.ip()) && !is_local(elsewhere.ip()));
     }
 }

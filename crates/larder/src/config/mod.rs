@@ -25,7 +25,7 @@ mod tests;
 
 use std::path::Path;
 
-pub(crate) use address::parse_address;
+pub(crate) use address::{parse_address, parse_listen_address};
 pub(crate) use check::{KvSettings, LogSettings, Settings};
 pub(crate) use environment::Environment;
 pub(crate) use locate::Sources;
@@ -33,8 +33,8 @@ pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};
 pub(crate) use problem::{Problem, Severity};
 pub(crate) use quantity::{format_size, parse_duration};
 pub(crate) use raw::nearest;
-pub(crate) use tree::Table;
 
+use address::Names;
 use file::read_file;
 use problem::Problems;
 use raw::Reader;
@@ -59,10 +59,10 @@ pub(crate) fn check(file: Option<&Path>, overrides: &Overrides) -> Checked {
 ///
 /// Keys that can't change while running keep their value, with a warning.
 pub(crate) fn check_again(file: Option<&Path>, overrides: &Overrides, running: &Settings) -> Checked {
-    run(file, overrides, Some(&running.tree))
+    run(file, overrides, Some(running))
 }
 
-fn run(file: Option<&Path>, overrides: &Overrides, running: Option<&Table>) -> Checked {
+fn run(file: Option<&Path>, overrides: &Overrides, running: Option<&Settings>) -> Checked {
     let mut sources = Sources::default();
     let mut problems = Problems::default();
     let mut tree = match file {
@@ -71,11 +71,12 @@ fn run(file: Option<&Path>, overrides: &Overrides, running: Option<&Table>) -> C
     };
     include::read_included(&mut tree, &mut sources, &mut problems);
     overrides.apply(&mut tree, &mut problems);
-    address::resolve(&mut tree);
+    let unknown = Names::default();
+    let names = address::resolve(&mut tree, running.map_or(&unknown, |running| &running.names));
     if let Some(running) = running {
-        reload::keep_unreloadable(&mut tree, running, &mut problems);
+        reload::keep_unreloadable(&mut tree, &running.tree, &mut problems);
     }
-    let settings = check::build(tree, overrides, &sources, &mut problems);
+    let settings = check::build(tree, names, overrides, &sources, &mut problems);
     let settings = settings.filter(|_| !problems.has_errors());
     Checked { sources, problems: problems.into_sorted(), settings }
 }

@@ -311,3 +311,27 @@ fn certificates_give_their_names() {
                    certificate in `cert`";
     assert_eq!(lines(&wrong, directory.path()), [message]);
 }
+
+/// A reload warned of a change when a name of a listener meant something else by now, or nothing, although nobody had changed anything.
+#[test]
+fn a_reload_does_not_look_up_again_what_is_listened_on() {
+    let text = "[[listen]]\naddress = \"ADDRESS\"\n[admin]\nlisten = \"localhost:8081\"\n\
+                [[site]]\nname = \"a\"\norigin = \"http://origin.example\"\n";
+    let mut running =
+        check_text(text.replace("ADDRESS", "127.0.0.2:8080").as_bytes()).settings.expect("usable");
+    running.names = Names::of([("was-known.invalid:8080", "127.0.0.2:8080")]);
+    let check = |address: &str, problems: &[&str]| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("larder.toml");
+        fs::write(&path, text.replace("ADDRESS", address)).expect("a file in it");
+        let checked = check_again(Some(&path), &Overrides::default(), &running);
+        assert_eq!(lines(&checked, directory.path()), problems, "{address}");
+        let listens = checked.settings.and_then(|settings| Some(settings.gateway?.listeners[0].address));
+        assert_eq!(listens, "127.0.0.2:8080".parse().ok());
+    };
+    check("was-known.invalid:8080", &[]);
+    check("127.0.0.2:8080", &[]);
+    let changed = "larder.toml:2:11: warning: listen[1].address: changed, but a reload can't change it: the running value stays until a restart";
+    check("never-known.invalid:8080", &[changed]);
+    check("127.0.0.3:8080", &[changed]);
+}

@@ -2,17 +2,17 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
-use crate::config::parse_address;
+use crate::config::parse_listen_address;
 
 /// Options of `larder origin`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OriginOptions {
     /// Address for HTTP/1.1 and HTTP/2 without TLS; repeatable; port 0 takes a free port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3030", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3030", value_parser = parse_listen_address)]
     pub(crate) listen: Vec<SocketAddr>,
 
     /// Address for HTTP/1.1 and HTTP/2 over TLS; repeatable; self-signed without --tls-cert
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen_address)]
     pub(crate) tls_listen: Vec<SocketAddr>,
 
     /// Certificate chain (PEM) for --tls-listen

@@ -2,12 +2,13 @@
 //! forwarded to its admin API is obeyed, as if it came from this machine: clients could purge and reload.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use admin::AdminConfig;
 use gateway::config::{Config, OriginEndpoint};
 
 use super::scope::Scope;
+use crate::config::address::is_local;
 use crate::config::tree::Table;
 
 /// Notes sites whose origin is one of our own listeners, as far as the addresses say so: names other than `localhost`
@@ -21,8 +22,8 @@ pub(super) fn check_origins(
     let listeners: Vec<SocketAddr> = config.listeners.iter().map(|listener| listener.address).collect();
     let admin: Vec<SocketAddr> =
         admin.into_iter().flat_map(|admin| [Some(admin.listen), admin.probes_listen]).flatten().collect();
-    for table in tree.tables("site") {
     let sites: HashMap<_, _> = config.sites.iter().map(|site| (site.name.as_str(), site)).collect();
+    for table in tree.tables("site") {
         let Some(site) = table.text("name").and_then(|name| sites.get(name)) else { continue };
         let OriginEndpoint::Tcp { host, port } = &site.origin.endpoint else { continue };
         let Some(node) = table.node("origin") else { continue };
@@ -64,11 +65,6 @@ fn addresses(host: &str) -> Vec<IpAddr> {
         Err(_) if host == "localhost" || host.ends_with(".localhost") => loopbacks.to_vec(),
         Err(_) => Vec::new(),
     }
-}
-
-/// Whether an address is one of this machine.
-fn is_local(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
 }
 
 #[cfg(test)]

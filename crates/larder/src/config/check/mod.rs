@@ -18,6 +18,7 @@ use scope::Scope;
 pub(crate) use server::LogSettings;
 use server::{AskedFor, has_gateway};
 
+use super::address::Names;
 use super::locate::Sources;
 use super::overrides::{Overrides, Program};
 use super::problem::Problems;
@@ -35,11 +36,13 @@ pub(crate) struct Settings {
     pub(crate) log: LogSettings,
     /// What the settings were made of; a reload compares with it.
     pub(super) tree: Table,
+    pub(super) names: Names,
 }
 
 /// Checks everything. Settings come out only if nothing that they need is missing; the caller asks `problems` for errors.
 pub(super) fn build(
     tree: Table,
+    names: Names,
     overrides: &Overrides,
     sources: &Sources,
     problems: &mut Problems,
@@ -55,7 +58,7 @@ pub(super) fn build(
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
     let gateway = (program == Program::Serve && has_gateway(&tree)).then_some(gateway);
     let admin = if has_admin { Some(admin?) } else { None };
-    Some(Settings { gateway, kv, admin, log, tree })
+    Some(Settings { gateway, kv, admin, log, tree, names })
 }
 
 fn gateway(

@@ -137,7 +137,8 @@ static LISTENER: Section = Section {
             Preset::Required,
             Reload::No,
             "Address and port; port 0 takes a free port.",
-            "Of a host name the first address counts, of IPv4 if it has one. It is looked up at the start.",
+            "Of the addresses of a host name the first counts that the machine has, of IPv4 if there is one. A name is looked up at the start, and by a \
+             reload only where it is new.",
         ),
         row(
             "proxy_protocol",
