@@ -338,7 +338,7 @@ impl Connection {
         if let Standing::Stranger { since_ms } = self.standing {
             context.shared.strangers.remove(self.client(), since_ms);
         }
-        self.conversation.session.leave(context.shared);
+        self.conversation.session.leave_for_good(context.shared);
         context.shared.forget(self.client());
         self.transport
     }

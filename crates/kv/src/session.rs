@@ -163,11 +163,19 @@ impl Session {
         self.database = databases.of_engine(database);
     }
 
+    /// The connection ends.
+    pub(crate) fn leave_for_good(&mut self, shared: &Shared) {
+        if let Some(own) = self.subscribed.take() {
+            shared.interests.subscriptions.end(self.client.id, *own);
+        }
+        self.leave(shared);
+    }
+
     /// What others know of its wishes is forgotten: at the end of the connection, and with RESET.
     pub(crate) fn leave(&mut self, shared: &Shared) {
         let interests = &shared.interests;
-        if let Some(mut own) = self.subscribed.take() {
-            interests.subscriptions.remove_all(self.client.id, &mut own);
+        if let Some(own) = self.subscribed.take() {
+            interests.subscriptions.remove_all(self.client.id, *own);
         }
         if self.tracking.take().is_some() {
             interests.tracking.stop(self.client.id);

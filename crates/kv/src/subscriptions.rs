@@ -10,7 +10,8 @@ use indexmap::IndexMap;
 use thiserror::Error;
 
 use crate::glob::{Matcher, TooLong};
-use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use crate::sync::{Mutex, RwLock};
 
 /// To what a client subscribes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,16 @@ pub(crate) struct Subscriptions<R> {
     channels: RwLock<Topics<R>>,
     patterns: RwLock<Topics<R>>,
     shards: RwLock<Topics<R>>,
+    leaving: Mutex<Vec<Left>>,
+    /// Of `leaving`, to be read without its lock; and those of which a part is being forgotten just now.
+    leaving_count: AtomicUsize,
+}
+
+/// What a client that is gone had subscribed to, as far as it is still in the tables.
+#[derive(Debug)]
+struct Left {
+    receiver: u64,
+    own: Own,
 }
 
 /// A list too: those whose patterns match a message get it in an order that does not change from one run to the next.
@@ -74,10 +85,19 @@ pub(crate) const PATTERNS_MAX: usize = 1_000;
 pub(crate) const NAMES_BYTES_MAX: usize = 16 << 20;
 /// What the tables need beside each name.
 const NAME_BYTES: usize = 200;
+/// Names of a client that is gone which are forgotten at once: some tenths of a millisecond. All of them would keep a worker from everybody else for some
+/// tenths of a second.
+const LEAVING_AT_ONCE: usize = 1000;
 
 impl<R> Default for Subscriptions<R> {
     fn default() -> Self {
-        Self { channels: RwLock::default(), patterns: RwLock::default(), shards: RwLock::default() }
+        Self {
+            channels: RwLock::default(),
+            patterns: RwLock::default(),
+            shards: RwLock::default(),
+            leaving: Mutex::default(),
+            leaving_count: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -107,13 +127,41 @@ impl<R: Receiver> Subscriptions<R> {
         true
     }
 
-    /// The end of a connection.
-    pub(crate) fn remove_all(&self, receiver: u64, own: &mut Own) {
-        let own = std::mem::take(own);
-        for (kind, names) in
-            [(Kind::Channel, own.channels), (Kind::Pattern, own.patterns), (Kind::Shard, own.shards)]
-        {
-            names.order.values().for_each(|name| self.leave(kind, name, receiver));
+    /// A client that stays wants nothing any more.
+    pub(crate) fn remove_all(&self, receiver: u64, own: Own) {
+        self.leave_some(&mut Left { receiver, own }, usize::MAX);
+    }
+
+    /// The end of a connection. What are many names goes little by little, in [`Self::tidy`]: nobody takes messages for them any more.
+    pub(crate) fn end(&self, receiver: u64, own: Own) {
+        let mut left = Left { receiver, own };
+        self.leave_some(&mut left, LEAVING_AT_ONCE);
+        if !left.own.is_empty() {
+            self.leaving_count.fetch_add(1, SeqCst);
+            self.leaving.lock().push(left);
+        }
+    }
+
+    /// Whether there is something to tidy: one load.
+    pub(crate) fn is_untidy(&self) -> bool {
+        self.leaving_count.load(SeqCst) > 0
+    }
+
+    /// Forgets a part of what clients had subscribed to that are gone.
+    pub(crate) fn tidy(&self) {
+        let Some(mut left) = self.leaving.lock().pop() else { return };
+        self.leave_some(&mut left, LEAVING_AT_ONCE);
+        if left.own.is_empty() {
+            self.leaving_count.fetch_sub(1, SeqCst);
+        } else {
+            self.leaving.lock().push(left);
+        }
+    }
+
+    fn leave_some(&self, left: &mut Left, at_most: usize) {
+        for _ in 0..at_most {
+            let Some((kind, name)) = left.own.pop() else { return };
+            self.leave(kind, &name, left.receiver);
         }
     }
 
@@ -230,6 +278,14 @@ impl Own {
         self.of(kind).order.values().cloned().collect()
     }
 
+    /// Takes one out, whichever.
+    fn pop(&mut self) -> Option<(Kind, Name)> {
+        let popped = |names: &mut Names, kind| Some((kind, names.pop()?));
+        popped(&mut self.channels, Kind::Channel)
+            .or_else(|| popped(&mut self.patterns, Kind::Pattern))
+            .or_else(|| popped(&mut self.shards, Kind::Shard))
+    }
+
     fn of(&self, kind: Kind) -> &Names {
         match kind {
             Kind::Channel => &self.channels,
@@ -257,6 +313,12 @@ impl Names {
     fn remove(&mut self, name: &[u8]) -> Option<Name> {
         let place = self.places.remove(name)?;
         self.order.remove(&place)
+    }
+
+    fn pop(&mut self) -> Option<Name> {
+        let (_, name) = self.order.pop_last()?;
+        self.places.remove(&name);
+        Some(name)
     }
 
     fn len(&self) -> usize {
@@ -318,12 +380,34 @@ mod tests {
         assert!(all.remove(Kind::Channel, b"news", 1, &mut own));
         assert!(!all.remove(Kind::Channel, b"news", 1, &mut own));
         assert_eq!(received(&all, "news"), names(&[("", 2), ("n*", 1)]));
-        all.remove_all(1, &mut own);
-        all.remove_all(2, &mut others);
-        assert!(own.is_empty() && own.bytes == 0);
+        all.remove_all(1, own);
+        all.end(2, others);
+        assert!(!all.is_untidy(), "they are few");
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
             assert_eq!(all.count(kind), 0);
         }
+    }
+
+    /// The end of a connection with many took all of them out at once, and everybody on its worker waited.
+    #[test]
+    fn what_was_subscribed_to_goes_in_parts() {
+        let (all, one, two) = (Subscriptions::default(), Arc::new(Client(1)), Arc::new(Client(2)));
+        let (mut own, mut others) = (Own::default(), Own::default());
+        for number in 0..2 * LEAVING_AT_ONCE {
+            for kind in [Kind::Channel, Kind::Shard] {
+                all.add(kind, number.to_string().as_bytes(), &one, &mut own);
+            }
+        }
+        all.add(Kind::Channel, b"0", &two, &mut others);
+        let left = || all.count(Kind::Channel) + all.count(Kind::Shard);
+        all.end(1, own);
+        let mut before = 4 * LEAVING_AT_ONCE;
+        while all.is_untidy() {
+            assert!(left() < before && left() >= before - LEAVING_AT_ONCE, "{} of {before}", left());
+            before = left();
+            all.tidy();
+        }
+        assert_eq!((left(), received(&all, "0")), (1, vec![(String::new(), 2)]));
     }
 
     #[test]

@@ -157,7 +157,8 @@ impl Worker {
         let at_most = if self.later.is_empty() { at_most } else { at_most.min(PAUSE_STEP) };
         let is_crowded = self.shared.strangers.are_many_ending();
         let at_most = if is_crowded { at_most.min(CROWD_STEP) } else { at_most };
-        let is_tidy = !self.shared.interests.watches.is_untidy();
+        let interests = &self.shared.interests;
+        let is_tidy = !interests.watches.is_untidy() && !interests.subscriptions.is_untidy();
         let is_done = self.again.is_empty() && self.line.is_empty() && self.expire_from.is_none() && is_tidy;
         let is_asked = !is_crowded && self.doors.iter().any(|door| door.is_asked);
         let may_sleep = is_done && !is_asked && self.calls.may_sleep();
@@ -387,9 +388,12 @@ impl Worker {
         }
     }
 
-    /// A part of what clients watched that are gone.
+    /// A part of what clients watched, or had subscribed to, that are gone.
     fn tidy(&mut self) {
         let interests = &self.shared.interests;
+        if interests.subscriptions.is_untidy() {
+            interests.subscriptions.tidy();
+        }
         if interests.watches.is_untidy() && interests.watches.tidy() {
             interests.refresh(&self.shared.engine);
         }
