@@ -92,7 +92,7 @@ fn check(client: SocketAddr, shared: &Shared, limits: &Limits) -> Result<(), Ref
     }
     // Who has not been let in yet makes way: they could otherwise keep out everybody.
     let staying = shared.clients.count().saturating_sub(shared.strangers.ending());
-    if staying >= limits.clients_max && !shared.end_oldest_stranger() {
+    if staying >= limits.clients_max && !shared.end_one_stranger() {
         return Err(Refusal::ClientsOverLimit);
     }
     Ok(())

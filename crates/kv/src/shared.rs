@@ -372,8 +372,8 @@ impl Shared {
         }
     }
 
-    /// Ends the client that has waited longest to be let in; whether there was one.
-    pub(crate) fn end_oldest_stranger(&self) -> bool {
+    /// Ends a client that waits to be let in; whether there was one.
+    pub(crate) fn end_one_stranger(&self) -> bool {
         let is_ended = self.strangers.count() > 0 && self.strangers.end_one();
         if is_ended {
             self.endings.add(Ending::Strangers);
@@ -383,7 +383,7 @@ impl Shared {
 
     /// Lets so many clients wait to be let in.
     pub(crate) fn end_strangers_beyond(&self, count_max: usize) {
-        let ended = if self.strangers.count() > count_max { self.strangers.end_oldest(count_max) } else { 0 };
+        let ended = if self.strangers.count() > count_max { self.strangers.end_beyond(count_max) } else { 0 };
         (0..ended).for_each(|_| self.endings.add(Ending::Strangers));
     }
 

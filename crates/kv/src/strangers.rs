@@ -1,10 +1,13 @@
 //! Clients that have not been let in: where a password is needed and they have not given it, and under TLS until the handshake is done.
 //!
-//! They may be anybody. What they take is bounded for all of them together, stands beside `maxmemory` so that no key goes for it, and the
-//! oldest of them makes way when too many come: who has been let in is never kept out by them. One that makes way is forgotten at once, so that
-//! a flood of them costs no more for each than the one before; until its worker has closed it, it counts as ending.
+//! They may be anybody. What they take is bounded for all of them together, stands beside `maxmemory` so that no key goes for it, and when too
+//! many come, the oldest makes way of those from the address that most of them come from: who has been let in is never kept out by them, and who
+//! comes from elsewhere than a flood has time to say the password. One that makes way is forgotten at once, so that a flood of them costs no more
+//! for each than the one before; until its worker has closed it, it counts as ending.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use resp::Limits;
@@ -35,8 +38,7 @@ const ENDING_MAX: usize = 64;
 /// Of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
-    /// By when they came, and their number.
-    clients: Mutex<BTreeMap<(u64, u64), Arc<Client>>>,
+    clients: Mutex<Line>,
     /// Of `clients`, to be read without its lock.
     count: AtomicUsize,
     /// Those that were ended, and are not closed yet.
@@ -44,6 +46,19 @@ pub(crate) struct Strangers {
     /// Of their requests and replies.
     bytes: AtomicUsize,
 }
+
+/// In the order in which they came, and for each address. Whatever is asked for is at an end of a tree: nothing is gone through for a connection.
+#[derive(Debug, Default)]
+struct Line {
+    clients: BTreeMap<Place, Arc<Client>>,
+    sources: HashMap<IpAddr, BTreeSet<Place>>,
+    ranks: BTreeSet<Rank>,
+}
+
+/// When somebody came, and the number of the connection.
+type Place = (u64, u64);
+/// How many come from an address, and the first of them. The greatest goes first: from where most come, of two such the one with the older client.
+type Rank = (usize, Reverse<Place>, IpAddr);
 
 /// What a request of theirs may have.
 pub(crate) fn limits() -> Limits {
@@ -57,13 +72,13 @@ pub(crate) fn bytes_max(maxmemory: u64) -> usize {
 
 impl Strangers {
     pub(crate) fn add(&self, client: &Arc<Client>, since_ms: u64) {
-        let before = self.clients.lock().insert((since_ms, client.id), Arc::clone(client));
-        self.count.fetch_add(usize::from(before.is_none()), Relaxed);
+        let is_new = self.clients.lock().add((since_ms, client.id), client);
+        self.count.fetch_add(usize::from(is_new), Relaxed);
     }
 
     /// It was let in, or is gone.
     pub(crate) fn remove(&self, client: &Client, since_ms: u64) {
-        let removed = self.clients.lock().remove(&(since_ms, client.id));
+        let removed = self.clients.lock().remove((since_ms, client.id));
         // Who was ended was forgotten then.
         let counter = if removed.is_some() { &self.count } else { &self.ending };
         counter.fetch_sub(1, Relaxed);
@@ -91,18 +106,18 @@ impl Strangers {
         self.bytes.load(Relaxed)
     }
 
-    /// Ends those that came first, until there are no more than so many; how many it has ended.
-    pub(crate) fn end_oldest(&self, count_max: usize) -> usize {
-        let mut clients = self.clients.lock();
-        let too_many = clients.len().saturating_sub(count_max);
-        (0..too_many).filter_map(|_| clients.pop_first()).filter(|(_, client)| self.end(client)).count()
+    /// Ends some, until there are no more than so many; how many it has ended.
+    pub(crate) fn end_beyond(&self, count_max: usize) -> usize {
+        let mut line = self.clients.lock();
+        let too_many = line.clients.len().saturating_sub(count_max);
+        (0..too_many).filter_map(|_| line.take_one()).filter(|client| self.end(client)).count()
     }
 
-    /// Ends the one that came first; whether there was one.
+    /// Ends one; whether there was one.
     pub(crate) fn end_one(&self) -> bool {
-        let mut clients = self.clients.lock();
-        while let Some((_, oldest)) = clients.pop_first() {
-            if self.end(&oldest) {
+        let mut line = self.clients.lock();
+        while let Some(client) = line.take_one() {
+            if self.end(&client) {
                 return true;
             }
         }
@@ -111,18 +126,24 @@ impl Strangers {
 
     /// Ends those that came before then; how many.
     pub(crate) fn end_since(&self, before_ms: u64) -> usize {
-        let mut clients = self.clients.lock();
-        let later = clients.split_off(&(before_ms.saturating_add(1), 0));
-        let overdue = std::mem::replace(&mut *clients, later);
-        overdue.values().filter(|client| self.end(client)).count()
+        let mut line = self.clients.lock();
+        let mut ended = 0;
+        while let Some((&place, _)) = line.clients.first_key_value()
+            && place.0 <= before_ms
+        {
+            let overdue = line.remove(place);
+            ended += usize::from(overdue.is_some_and(|client| self.end(&client)));
+        }
+        ended
     }
 
     /// Ends the one whose buffers take most, if those of all take more than so much; whether it has.
     pub(crate) fn end_largest(&self, bytes_max: usize) -> bool {
-        let mut clients = self.clients.lock();
+        let mut line = self.clients.lock();
+        let clients = &line.clients;
         let is_over = clients.values().map(|client| client.buffers_bytes()).sum::<usize>() > bytes_max;
         let largest = clients.iter().max_by_key(|(_, client)| client.buffers_bytes()).filter(|_| is_over);
-        let largest = largest.map(|(place, _)| *place).and_then(|place| clients.remove(&place));
+        let largest = largest.map(|(place, _)| *place).and_then(|place| line.remove(place));
         largest.is_some_and(|client| self.end(&client))
     }
 
@@ -137,9 +158,109 @@ impl Strangers {
     }
 }
 
+impl Line {
+    /// Whether it was not there before.
+    fn add(&mut self, place: Place, client: &Arc<Client>) -> bool {
+        let is_new = self.clients.insert(place, Arc::clone(client)).is_none();
+        self.change(source(client), |places| {
+            places.insert(place);
+        });
+        is_new
+    }
+
+    fn remove(&mut self, place: Place) -> Option<Arc<Client>> {
+        let client = self.clients.remove(&place)?;
+        self.change(source(&client), |places| {
+            places.remove(&place);
+        });
+        Some(client)
+    }
+
+    /// The one that came first from where most come from.
+    fn take_one(&mut self) -> Option<Arc<Client>> {
+        let (_, Reverse(place), _) = self.ranks.last()?;
+        self.remove(*place)
+    }
+
+    fn change(&mut self, source: IpAddr, act: impl FnOnce(&mut BTreeSet<Place>)) {
+        let places = self.sources.entry(source).or_default();
+        if let Some(before) = rank(source, places) {
+            self.ranks.remove(&before);
+        }
+        act(places);
+        match rank(source, places) {
+            Some(now) => _ = self.ranks.insert(now),
+            None => _ = self.sources.remove(&source),
+        }
+    }
+}
+
+fn rank(source: IpAddr, places: &BTreeSet<Place>) -> Option<Rank> {
+    Some((places.len(), Reverse(*places.first()?), source))
+}
+
+/// Where it comes from: an address, of IPv6 a network of 64 bits, all of which one host may have.
+fn source(client: &Client) -> IpAddr {
+    match client.ends.client.ip().to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
+        ip @ IpAddr::V4(_) => ip,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
+    use crate::clients::{Calls, Clients, Ends, Place as Seat};
+    use crate::sync::Waker;
+
+    fn strangers(clients: &Clients, addresses: &[&str]) -> (Strangers, Vec<Arc<Client>>) {
+        let strangers = Strangers::default();
+        let poll = mio::Poll::new().expect("a poll");
+        let calls = Arc::new(Calls::new(Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
+        let come = |(since_ms, address): (u64, &&str)| {
+            let client: SocketAddr = address.parse().expect("an address");
+            let ends = Ends { client, server: client };
+            let client = clients.add(ends, Seat { worker: Arc::clone(&calls), number: 0 }, since_ms);
+            strangers.add(&client, since_ms);
+            client
+        };
+        let come = (0..).zip(addresses).map(come).collect();
+        (strangers, come)
+    }
+
+    #[test]
+    fn the_oldest_of_those_from_where_most_come_makes_way() {
+        let check = |addresses: &[&str], order: &[usize]| {
+            let (strangers, clients) = strangers(&Clients::default(), addresses);
+            for (left, place) in order.iter().enumerate() {
+                assert_eq!(strangers.end_beyond(addresses.len() - left - 1), 1);
+                assert!(clients[*place].is_killed(), "{addresses:?}: {left}");
+            }
+            assert_eq!((strangers.count(), strangers.ending()), (addresses.len() - order.len(), order.len()));
+            (0..).zip(&clients).for_each(|(since_ms, client)| strangers.remove(client, since_ms));
+            let line = strangers.clients.lock();
+            assert!(line.clients.is_empty() && line.sources.is_empty() && line.ranks.is_empty());
+            assert_eq!((strangers.count(), strangers.ending()), (0, 0));
+        };
+        check(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"], &[0, 1, 2]);
+        check(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.2:2", "192.0.2.2:3"], &[1, 2, 0, 3]);
+        check(&["192.0.2.2:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:2"], &[1, 0, 2]);
+        // A host may have a whole network of IPv6.
+        check(&["192.0.2.1:1", "[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8:0:1::1]:1"], &[1, 0, 2, 3]);
+    }
+
+    #[test]
+    fn those_that_came_before_a_time_end() {
+        let (strangers, clients) = strangers(&Clients::default(), &["192.0.2.1:1"; 5]);
+        assert_eq!((strangers.end_since(2), strangers.count()), (3, 2));
+        assert_eq!(
+            clients.iter().map(|client| client.is_killed()).collect::<Vec<_>>(),
+            [true, true, true, false, false]
+        );
+        assert!(strangers.end_one() && clients[3].is_killed());
+    }
 
     #[test]
     fn what_all_may_take_goes_with_the_memory_of_the_server() {

@@ -6,11 +6,11 @@ mod crowd;
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{KvService, KvSetup, wait};
+use testkit::{Client, KvService, KvSetup, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -106,4 +106,18 @@ fn clients_are_served_and_let_in_while_strangers_come() {
     });
     assert!(logins > 2, "{logins} were let in");
     assert!(longest < Duration::from_millis(500), "{longest:?} for a PING");
+}
+
+/// The oldest made way for a flood: whoever had connected before it, and had not said the password yet.
+#[test]
+fn a_flood_from_one_address_pushes_out_nobody_from_another() {
+    let (kv, _guest) = locked("unauthenticated_max = 20");
+    let mut slow: Vec<_> = (0..5).map(|_| TcpStream::connect(kv.address()).expect("it listens")).collect();
+    let flood = IpAddr::from([127, 0, 0, 2]);
+    let mut flood: Vec<_> = (0..100).map(|_| Client::connect_from(flood, kv.address())).collect();
+    flood[..80].iter_mut().for_each(|client| assert_eq!(client.rest(), b"", "it made way"));
+    for client in &mut slow {
+        client.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+        ask(client, "AUTH one", "+OK\r\n");
+    }
 }

@@ -192,7 +192,7 @@ static LIMITS: Section = Section {
             Kind::Integer { min: 1, max: 10_000_000 },
             Preset::Is("1000"),
             Reload::Yes,
-            "Connections at once that have not given a password where one is needed, or not finished the handshake of TLS; the oldest is closed for a new one.",
+            "Connections at once that have not given a password where one is needed, or not finished the handshake of TLS; the oldest from the address with most of them is closed for a new one.",
             "They count within `clients_max` and make way there too, so that they never keep out clients that have a password. Their requests have at most 10 arguments of 16 KiB each, and what is kept of all of them takes 1/32 of `maxmemory`, 512 KiB to 8 MiB, beside it: no key is evicted for them.",
         ),
         row(
