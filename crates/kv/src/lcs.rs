@@ -1,7 +1,20 @@
 //! The longest common subsequence of two values.
 
-/// Pairs of bytes that are compared at most: 8192 of each value, some tenths of a second.
-pub(crate) const CELLS_MAX: usize = 1 << 26;
+use thiserror::Error;
+
+/// Pairs of bytes that are compared at most: 4096 of each value. Everybody on the worker waits for it, some hundredths of a second.
+const CELLS_MAX: usize = 1 << 24;
+
+/// Two values are too long for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("ERR LCS compares values whose lengths, multiplied, are at most {CELLS_MAX}")]
+pub(crate) struct TooLong;
+
+/// Memory that comparing values of these lengths takes beside them.
+pub(crate) fn bytes_for(first: usize, second: usize) -> Result<usize, TooLong> {
+    let cells = first.saturating_mul(second);
+    if cells > CELLS_MAX { Err(TooLong) } else { Ok(cells / 8 + (second + 1) * size_of::<u32>()) }
+}
 
 /// What two values have in common.
 #[derive(Debug, PartialEq, Eq)]

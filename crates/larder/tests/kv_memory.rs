@@ -650,3 +650,20 @@ fn exec_is_refused_when_memory_has_filled_up_meanwhile() {
     receive(&mut client, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n$-1\r\n");
     assert!(kv.ask(&["INFO errorstats"]).contains("errorstat_EXECABORT:count=1\r\n"));
 }
+
+/// What was compressed was unpacked for it, and tables were made, without asking whether there was room.
+#[test]
+fn values_are_compared_within_limits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\n").expect("a file");
+    let config = config.to_str().expect("a path in UTF-8");
+    let kv = Kv::start(LARDER, &["--config", config, "--maxmemory", "64MiB", "--workers", "1"]);
+    assert_eq!(kv.ask(&["SETRANGE long 15000000 z", "SET short z"]), ":15000001\r\n+OK\r\n");
+    let told = kv.ask(&["LCS short long LEN"]);
+    assert!(told.starts_with("-OOM the reply needs more memory"), "{told}");
+    let told =
+        kv.ask(&["SETRANGE a 4095 x", "SETRANGE b 4096 x", "LCS a a LEN", "LCS a b LEN", "LCS short b"]);
+    let limit = "-ERR LCS compares values whose lengths, multiplied, are at most 16777216\r\n";
+    assert_eq!(told, format!(":4096\r\n:4097\r\n:4096\r\n{limit}$0\r\n\r\n"));
+}

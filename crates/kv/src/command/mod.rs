@@ -151,6 +151,8 @@ pub(crate) enum Refusal {
     TablesOverLimit,
     #[error(transparent)]
     Pattern(#[from] crate::glob::TooLong),
+    #[error(transparent)]
+    Lcs(#[from] crate::lcs::TooLong),
     #[error("OOM the message needs more memory")]
     MessageOverLimit,
     #[error("NOAUTH Authentication required.")]

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use engine::{Access, Value};
+use engine::{Access, Stored, Value};
 
+use super::room::Room;
 use super::{Call, Outcome, Refusal};
-use crate::lcs::{self, CELLS_MAX};
+use crate::lcs;
 use crate::reply::Reply;
 
 /// What LCS tells.
@@ -20,10 +21,17 @@ struct Options {
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]
 pub(super) fn lcs(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = options(call)?;
-    let [first, second] = [1, 2].map(|index| value(call, index));
-    if first.len().saturating_mul(second.len()) > CELLS_MAX {
-        return Err(Refusal::Other("ERR Insufficient memory, failed allocating transient memory for LCS"));
-    }
+    let values = [1, 2].map(|index| value(call, index));
+    let [first, second] = values.each_ref().map(|value| value.value_bytes());
+    let own_bytes = lcs::bytes_for(first, second)?;
+    let unpacked_bytes: usize = values
+        .iter()
+        .filter(|value| matches!(value, Stored::Packed(_)))
+        .map(|value| value.value_bytes())
+        .sum();
+    let mut room = Room::new(call);
+    room.make(own_bytes + unpacked_bytes)?;
+    let [first, second] = values.map(|value| value.plain());
     if options.is_length {
         reply.count(lcs::length(&first, &second));
         return Ok(());
@@ -75,17 +83,13 @@ fn options(call: &Call<'_>) -> Result<Options, Refusal> {
     Ok(options)
 }
 
-fn value(call: &Call<'_>, index: usize) -> Arc<Vec<u8>> {
+/// As it lies in memory: one that is packed stays so until there is room for it.
+fn value(call: &Call<'_>, index: usize) -> Stored {
     let key = call.key(index);
     let mut shard = call.engine().lock(&key);
     match shard.get(Access::Use, call.now_ms).map(|found| found.value) {
-        None => Arc::default(),
-        Some(Value::Inline(value)) => Arc::new(value.to_vec()),
-        Some(Value::Large(stored)) => {
-            let stored = stored.clone();
-            // It may have to be unpacked.
-            drop(shard);
-            stored.plain()
-        }
+        None => Stored::Plain(Arc::default()),
+        Some(Value::Inline(value)) => Stored::Plain(Arc::new(value.to_vec())),
+        Some(Value::Large(stored)) => stored.clone(),
     }
 }
