@@ -353,8 +353,7 @@ impl SaveFile {
     /// Nobody ever sees half of it: it gets its name when all of it is on disk.
     fn write_to(&self, part_path: &Path, engine: &Engine, saved_at_ms: u64) -> io::Result<Exported> {
         let was_refused = self.state.lock().is_refused;
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(MODE).open(part_path)?;
+        let file = create_anew(part_path)?;
         let to = Cancellable { to: &file, is_cancelled: &self.is_cancelled };
         let mut writer = BufWriter::with_capacity(BUFFER_BYTES, to);
         let id = RandomState::new().hash_one(saved_at_ms);
@@ -488,6 +487,15 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(ending);
     name.into()
+}
+
+/// What is there goes, and is never written through: it may be a link to the file of somebody else.
+fn create_anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
 }
 
 /// The file stays when the lock goes: who removed it could remove that of the next process.
