@@ -78,6 +78,9 @@ pub struct PurgeOutcome {
     pub responses_purged: u64,
     /// Fills in progress whose result will not be reused.
     pub fills_doomed: u64,
+    /// Stored responses under keys with the content or the fields of their requests may be out of use too, of which there is no list to count.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keyed_uncounted: bool,
     /// Only where nothing matched.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub hints: Option<PurgeHints>,

@@ -131,7 +131,9 @@ pub static ROUTES: &[Route] = &[
         answers: &[
             (
                 200,
-                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0}`; when nothing was stored, zeros with similar URLs \
+                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0}`; with `\"keyed_uncounted\":true` where responses may be out of \
+                 use too that were stored for the URL under keys with the content (QUERY) or fields of their requests, which \
+                 nobody counts; when nothing was stored, zeros with similar URLs \
                  that have something, `\"elsewhere\":[\"http://..\"]`, and the \
                  `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),

@@ -52,7 +52,12 @@ impl Control for Scripted {
                 "http://broken/" => Err(PurgeError::StoreUnavailable { reason: "full".to_owned() }),
                 url => {
                     self.purged.lock().expect("not poisoned").push((url.to_owned(), mode));
-                    Ok(PurgeOutcome { keys_matched: 1, responses_purged: 2, fills_doomed: 3, hints: None })
+                    Ok(PurgeOutcome {
+                        keys_matched: 1,
+                        responses_purged: 2,
+                        fills_doomed: 3,
+                        ..PurgeOutcome::default()
+                    })
                 }
             }
         })

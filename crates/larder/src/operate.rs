@@ -23,6 +23,9 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     let mode = if arguments.soft { "soft" } else { "hard" };
     let answer = post(&arguments.admin, "/purge", &json!({ "url": arguments.url, "mode": mode }))?;
     let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or_default();
+    if answer.get("keyed_uncounted").and_then(Value::as_bool) == Some(true) {
+        output::hint(KEYED_UNCOUNTED);
+    }
     if number("keys_matched") == 0 {
         output::result(&format!("nothing was stored under {}", arguments.url));
         texts(&answer, "elsewhere").for_each(|url| output::hint(&format!("stored is {url}")));
@@ -135,6 +138,8 @@ fn refusal(status: StatusCode, answer: &Value) -> String {
     format!("refused ({status}): {message}{lines}")
 }
 
+const KEYED_UNCOUNTED: &str = "responses that were stored for this URL under keys with the content or fields of requests are out of \
+                               use too; they are not counted";
 /// Exit status of a purge that found nothing.
 const NOTHING_STORED: u8 = 3;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);

@@ -225,6 +225,7 @@ fn outcome(purged: gateway::Purged, hints: impl FnOnce() -> PurgeHints) -> Purge
         keys_matched,
         responses_purged: responses,
         fills_doomed: fetches,
+        keyed_uncounted: purged.may_have_keyed,
         hints: (keys_matched == 0).then(hints),
     }
 }

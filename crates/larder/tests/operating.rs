@@ -48,6 +48,31 @@ fn purge_by_command() {
     check(&operate(&larder, &["purge", "nonsense"]), 1, "refused (400 Bad Request)");
 }
 
+/// There is no list of what lies under keys with more than the URL, but it goes out of use too.
+#[test]
+fn a_purge_says_what_it_does_not_count() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let query = || {
+        let mut client = larder.client();
+        let fields = "Host: test.example\r\nContent-Type: text/plain\r\nContent-Length: 1\r\n";
+        client.send(format!("QUERY /x HTTP/1.1\r\n{fields}\r\nq"));
+        client.response().cache_status()
+    };
+    let purge = || operate(&larder, &["purge", "http://test.example/x"]);
+    let not_counted = "they are not counted";
+    let before = purge();
+    check(&before, 3, "nothing was stored under http://test.example/x");
+    assert!(!String::from_utf8_lossy(&before.stderr).contains(not_counted), "nothing has such a key");
+    assert!(query().contains("stored"));
+    assert!(query().contains("hit"));
+    check(&purge(), 3, not_counted);
+    assert!(query().contains("fwd="));
+    larder.get("/x");
+    check(&purge(), 0, "stored responses 1");
+    check(&purge(), 3, not_counted);
+}
+
 //= RFC 9111 section 7: stored content is sensitive
 #[test]
 fn purge_with_a_token() {
@@ -168,6 +193,24 @@ fn a_stop_ends_with_status_0() {
     }
 }
 
+/// A reload may wait for a file, or for the address of a name, for a long time: nobody who stops the process waits for it.
+#[test]
+fn a_stop_does_not_wait_for_a_reload() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let mut larder = Setup::config(LARDER, &config(&origin, "")).start();
+    // What reads a pipe waits for who writes it.
+    let file = larder.folder().join("larder.toml");
+    fs::remove_file(&file).expect("the file of before");
+    assert!(Command::new("mkfifo").arg(&file).status().is_ok_and(|status| status.success()));
+    larder.signal(Signal::HUP);
+    // Opens when the reload has opened the other end.
+    let _writer = fs::OpenOptions::new().write(true).open(&file).expect("somebody reads");
+    larder.signal(Signal::USR1);
+    larder.signal(Signal::TERM);
+    assert_eq!(larder.service().end().code(), Some(0));
+    assert!(larder.stderr().contains("stopping: requests in flight may finish"));
+}
+
 /// One more process; killed when dropped.
 struct Another {
     service: Service,
@@ -193,24 +236,6 @@ impl Another {
 }
 
 #[test]
-/// A reload may wait for a file, or for the address of a name, for a long time: nobody who stops the process waits for it.
-#[test]
-fn a_stop_does_not_wait_for_a_reload() {
-    let origin = ScriptedOrigin::fixed("", "body");
-    let mut larder = Setup::config(LARDER, &config(&origin, "")).start();
-    // What reads a pipe waits for who writes it.
-    let file = larder.folder().join("larder.toml");
-    fs::remove_file(&file).expect("the file of before");
-    assert!(Command::new("mkfifo").arg(&file).status().is_ok_and(|status| status.success()));
-    larder.signal(Signal::HUP);
-    // Opens when the reload has opened the other end.
-    let _writer = fs::OpenOptions::new().write(true).open(&file).expect("somebody reads");
-    larder.signal(Signal::USR1);
-    larder.signal(Signal::TERM);
-    assert_eq!(larder.service().end().code(), Some(0));
-    assert!(larder.stderr().contains("stopping: requests in flight may finish"));
-}
-
 fn an_address_is_for_one_process() {
     let origin = ScriptedOrigin::fixed("", "body");
     let text = format!("workers = 2\n[kv]\nlisten = [\"@kv@\"]\nworkers = 2\n{}", config(&origin, ""));

@@ -104,11 +104,13 @@ impl Epochs {
         self.keys_watched.store(true, Ordering::Release);
     }
 
-    /// Invalidates what depends on a cache key.
-    pub(crate) fn invalidate_key(&self, key: &[u8]) {
-        if self.keys_watched.load(Ordering::Acquire) {
+    /// Invalidates what depends on a cache key; whether there can be anything that does.
+    pub(crate) fn invalidate_key(&self, key: &[u8]) -> bool {
+        let is_watched = self.keys_watched.load(Ordering::Acquire);
+        if is_watched {
             self.keys.mark(self.key(key), self.next());
         }
+        is_watched
     }
 
     /// Invalidates these groups of the target's origin.

@@ -31,6 +31,9 @@ pub struct Purged {
     pub responses: usize,
     /// Forwards in progress whose responses won't be stored.
     pub fetches: usize,
+    /// Whether responses for the URL may be out of use now that nobody has counted: they lie under keys with the content or the fields of their
+    /// requests, of which there is no list.
+    pub may_have_keyed: bool,
 }
 
 /// Why nothing can be purged.
@@ -125,7 +128,7 @@ fn similar(url: &str, ports: impl Iterator<Item = u16>) -> Vec<String> {
 pub(super) fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode, spared: Option<&Waiter>) -> Purged {
     let fetches = shared.fetch_table.invalidate(key, spared);
     //= RFC 9111 section 4.4: invalidating stored responses
-    shared.epochs.invalidate_key(key);
+    let may_have_keyed = shared.epochs.invalidate_key(key);
     let mut responses = 0;
     let applied = shared.memory.update(key, |current| {
         let Some(entry) = current else { return Change::Keep };
@@ -136,7 +139,7 @@ pub(super) fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode, spared: Op
         }
     });
     debug_assert!(applied != Applied::Absent);
-    Purged { responses, fetches }
+    Purged { responses, fetches, may_have_keyed }
 }
 
 /// The same record with every response stale.
