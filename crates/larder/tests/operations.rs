@@ -636,3 +636,18 @@ fn requests_per_connection_are_limited() {
         assert_eq!(client.rest(), b"");
     }
 }
+/// A worker that gets a connection does not know yet what another has just seen: that the one before is closed.
+#[test]
+fn the_place_of_a_closed_connection_is_for_the_next() {
+    let origin = stored();
+    let config =
+        "workers = 4\n[limits]\nconnections_max = 1\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    for round in 0..300 {
+        let mut client = process.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert_eq!(client.response().status(), 200, "{round}");
+    }
+    assert_eq!(process.metric("larder_connections_refused_total", &[]), 0.0);
+}
+

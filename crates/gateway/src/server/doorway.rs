@@ -10,10 +10,12 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::task::AbortHandle;
 
 use crate::client::Client;
@@ -24,7 +26,13 @@ pub(crate) struct Doorway {
     /// Connections that are not closed, by whose they are.
     held: Mutex<HashMap<Holder, usize>>,
     chosen: Mutex<Chosen>,
+    /// Told whenever a connection has left.
+    left: Notify,
+    waiting: AtomicUsize,
 }
+
+/// A newcomer that waits for a place, until this is dropped.
+pub(crate) struct WaitingAtDoor<'a>(&'a Doorway);
 
 /// Whom a connection is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +110,9 @@ const WAITING: u8 = 0;
 const BUSY: u8 = 1;
 const CLOSED: u8 = 2;
 
+/// Newcomers that may wait for a place: their sockets come on top of the limit.
+const WAITING_MAX: usize = 64;
+
 /// Chosen with one look at all connections.
 const CHOSEN_MAX: usize = 64;
 
@@ -123,7 +134,21 @@ impl Doorway {
             rooms: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
             held: Mutex::default(),
             chosen: Mutex::default(),
+            left: Notify::new(),
+            waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// Lets a newcomer wait for a place, unless many do.
+    pub(crate) fn wait(&self) -> Option<WaitingAtDoor<'_>> {
+        let waiting_before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = WaitingAtDoor(self);
+        (waiting_before < WAITING_MAX).then_some(waiting)
+    }
+
+    /// A place is free.
+    pub(crate) fn has_left(&self) {
+        self.left.notify_waiters();
     }
 
     /// A seat for a connection that waits for its first request.
@@ -249,6 +274,18 @@ fn count_out(held: &mut HashMap<Holder, usize>, holder: Holder) {
         if *count == 0 {
             held.remove(&holder);
         }
+    }
+}
+
+impl WaitingAtDoor<'_> {
+    pub(crate) fn somebody_leaves(&self) -> Notified<'_> {
+        self.0.left.notified()
+    }
+}
+
+impl Drop for WaitingAtDoor<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

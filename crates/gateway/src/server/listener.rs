@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use super::client_socket::ClientSocket;
-use super::doorway::{Holder, Place, Seat};
+use super::doorway::{Holder, Place, Seat, WaitingAtDoor};
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
@@ -32,6 +32,8 @@ const BACKLOG: i32 = 4096;
 const ACCEPTED_AT_ONCE_MAX: usize = 64;
 /// After a failed accept (no file descriptors left) the worker waits before it tries again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection waits for a place that is about to be free: a worker sees within milliseconds that a client is gone, if it is not busy.
+const PLACE_WAIT: Duration = Duration::from_millis(500);
 /// Idle connections are probed, so that peers that vanished are noticed even in a tunnel.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// For who speaks HTTP where TLS is spoken. A record of a handshake begins with a byte that no method begins with.
@@ -195,27 +197,86 @@ fn admit(
     index: usize,
     open: &Arc<OpenConnections>,
 ) {
-    let live = worker.live();
-    let slot = ConnectionSlot::take(worker, peer_holder(&live, index, address));
-    let limits = &live.config.limits;
-    if slot.taken_before >= limits.connections_max {
-        if !worker.shared.doorway.make_room(&slot.seat, limits.connections_of_client_max()) {
-            worker.recorder.connection_refused("connections-max");
-            return;
-        }
-        worker.recorder.connection_evicted();
+    let (worker, live, guard) = (Arc::clone(worker), worker.live(), OpenConnections::enter(open));
+    let newcomer = Newcomer { worker, live, socket, address, index, guard };
+    match newcomer.slot() {
+        Some(slot) => newcomer.serve(slot),
+        None => newcomer.wait(),
     }
-    let seat = Arc::clone(&slot.seat);
-    let guard = OpenConnections::enter(open);
-    let worker = Arc::clone(worker);
-    // Boxed: the runtime moves a future several times before it runs and when it is done, and this one is several KiB.
-    let task = tokio::spawn(Box::pin(async move {
-        if let Err(error) = connection(&worker, &live, socket, address, index, &slot.seat).await {
-            tracing::debug!(client = %address, %error, "connection not served");
+}
+
+/// A connection without a place.
+struct Newcomer {
+    worker: Arc<Worker>,
+    live: Arc<Live>,
+    socket: ClientSocket,
+    address: SocketAddr,
+    /// Of the listener.
+    index: usize,
+    guard: OpenGuard,
+}
+
+impl Newcomer {
+    /// A place that is free, or that another connection has to leave.
+    fn slot(&self) -> Option<ConnectionSlot> {
+        let slot = self.take();
+        let limits = &self.live.config.limits;
+        if slot.taken_before < limits.connections_max {
+            return Some(slot);
         }
-        drop((slot, guard));
-    }));
-    seat.is_served_by(task.abort_handle());
+        let is_made = self.worker.shared.doorway.make_room(&slot.seat, limits.connections_of_client_max());
+        if is_made {
+            self.worker.recorder.connection_evicted();
+        }
+        is_made.then_some(slot)
+    }
+
+    /// The place of a connection that its client has closed is free as soon as its worker, which may be another, has seen it.
+    fn wait(self) {
+        tokio::spawn(async move {
+            let slot = match self.worker.shared.doorway.wait() {
+                Some(waiting) => tokio::time::timeout(PLACE_WAIT, self.free_slot(&waiting)).await.ok(),
+                None => None,
+            };
+            match slot {
+                Some(slot) => self.serve(slot),
+                None => self.worker.recorder.connection_refused("connections-max"),
+            }
+        });
+    }
+
+    async fn free_slot(&self, waiting: &WaitingAtDoor<'_>) -> ConnectionSlot {
+        let connections_max = self.live.config.limits.connections_max;
+        loop {
+            let mut left = pin!(waiting.somebody_leaves());
+            left.as_mut().enable();
+            if self.worker.shared.connections.load(Ordering::Relaxed) < connections_max {
+                let slot = self.take();
+                // Others wait too.
+                if slot.taken_before < connections_max {
+                    return slot;
+                }
+            }
+            left.await;
+        }
+    }
+
+    fn take(&self) -> ConnectionSlot {
+        ConnectionSlot::take(&self.worker, peer_holder(&self.live, self.index, self.address))
+    }
+
+    fn serve(self, slot: ConnectionSlot) {
+        let seat = Arc::clone(&slot.seat);
+        // Boxed: the runtime moves a future several times before it runs and when it is done, and this one is several KiB.
+        let task = tokio::spawn(Box::pin(async move {
+            let Self { worker, live, socket, address, index, guard } = self;
+            if let Err(error) = connection(&worker, &live, socket, address, index, &slot.seat).await {
+                tracing::debug!(client = %address, %error, "connection not served");
+            }
+            drop((slot, guard));
+        }));
+        seat.is_served_by(task.abort_handle());
+    }
 }
 
 /// From the first byte to the protocol.
@@ -422,6 +483,7 @@ impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.worker.shared.doorway.leave(self.place);
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.worker.shared.doorway.has_left();
     }
 }
 

@@ -240,7 +240,7 @@ static LIMITS: Section = Section {
             Preset::Is("10000"),
             Reload::Yes,
             "Open client connections over all workers.",
-            "A new one takes the place of one that waits for a request: the one that has waited longest, of the client with most connections. See also `client_share_percent`. Where there is none to be closed, the new one is closed at accept. Each needs a file descriptor, and another towards the origin while it forwards: keep it below half of the process's limit.",
+            "A new one takes the place of one that waits for a request: the one that has waited longest, of the client with most connections. See also `client_share_percent`. Where there is none to be closed, the new one waits half a second for a place, with 63 others at most, and is closed. Each needs a file descriptor, and another towards the origin while it forwards: keep it below half of the process's limit.",
         ),
         row(
             "client_share_percent",
