@@ -472,6 +472,56 @@ fn tls_sessions_outlive_a_reload_that_changes_no_certificate() {
     }
 }
 
+/// A connection that has one answer, and asks for more than it reads.
+fn reads_nothing_more(client: &Arc<rustls::ClientConfig>, larder: &Larder) -> impl FnMut() + use<> {
+    let name = "a.example".try_into().expect("a server name");
+    let connection = rustls::ClientConnection::new(Arc::clone(client), name).expect("a configuration");
+    let stream = TcpStream::connect(larder.address()).expect("it listens");
+    let mut tls = rustls::StreamOwned::new(connection, stream);
+    tls.write_all(b"GET /small HTTP/1.1\r\nHost: a.example\r\n\r\n").expect("it reads");
+    assert!(tls.read(&mut [0; 4096]).expect("it answers") > 0);
+    move || tls.write_all(b"GET /large HTTP/1.1\r\nHost: a.example\r\n\r\n").expect("it reads")
+}
+
+/// What is encrypted for a client that does not read is a copy in no budget: one record of TLS, no more.
+#[test]
+fn little_is_encrypted_for_those_who_do_not_read() {
+    const CLIENTS: usize = 200;
+    testkit::raise_open_files_limit();
+    let large = vec![b'x'; 16 << 20];
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let body = if exchange.request.target() == "/large" { &large[..] } else { b"small" };
+        exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", body);
+    });
+    let authority = Authority::new();
+    let Identity { certificate, key, .. } = authority.identity(&["a.example"]);
+    let config = format!(
+        "workers = 1\n[[listen]]\naddress = \"@listen@\"\n[[listen.certificates]]\ncert = \"{}\"\nkey = \"{}\"\n\
+         [[site]]\nname = \"a\"\norigin = \"{}\"\n",
+        certificate.display(),
+        key.display(),
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    let client = tls_client(&authority);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| reads_nothing_more(&client, &larder)).collect();
+    clients[0]();
+    wait::until_true("it is stored", || {
+        larder.metric("larder_store_bytes", &["stored"]) > f64::from(16 << 20)
+    });
+    let before = larder.resident_bytes();
+    clients[1..].iter_mut().for_each(|ask| ask());
+    // One worker: what it could write before it saw these, it has written.
+    (0..40).for_each(|_| drop(reads_nothing_more(&client, &larder)));
+    let each = larder.resident_bytes().saturating_sub(before) / CLIENTS as u64;
+    drop(clients);
+    let broken = || larder.metric("larder_requests_total", &["error"]);
+    wait::until_true("all of them had asked", || broken() == CLIENTS as f64);
+    eprintln!("{} KiB for each", each >> 10);
+    // 38 KiB here, and 63 KiB with four times as much at once.
+    assert!(each < 48 << 10, "{} KiB for each", each >> 10);
+}
+
 const RELOADED: &str = "server_name = \"@name@\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
 
 #[test]
@@ -624,18 +674,6 @@ fn connections_are_limited() {
     });
 }
 
-#[test]
-fn requests_per_connection_are_limited() {
-    let origin = stored();
-    let config = "[limits]\nrequests_per_connection_max = 2\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
-    let process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
-    for _ in 0..2 {
-        let mut client = process.client();
-        assert!(!client.get("/").head.fields.lists("connection", "close"));
-        assert!(client.get("/").head.fields.lists("connection", "close"), "the last one says so");
-        assert_eq!(client.rest(), b"");
-    }
-}
 /// A worker that gets a connection does not know yet what another has just seen: that the one before is closed.
 #[test]
 fn the_place_of_a_closed_connection_is_for_the_next() {
@@ -651,3 +689,15 @@ fn the_place_of_a_closed_connection_is_for_the_next() {
     assert_eq!(process.metric("larder_connections_refused_total", &[]), 0.0);
 }
 
+#[test]
+fn requests_per_connection_are_limited() {
+    let origin = stored();
+    let config = "[limits]\nrequests_per_connection_max = 2\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    for _ in 0..2 {
+        let mut client = process.client();
+        assert!(!client.get("/").head.fields.lists("connection", "close"));
+        assert!(client.get("/").head.fields.lists("connection", "close"), "the last one says so");
+        assert_eq!(client.rest(), b"");
+    }
+}

@@ -12,8 +12,8 @@ pub(crate) struct PieceMax {
 impl PieceMax {
     /// For a stream that can send files. It bounds what a connection does before it is the others' turn.
     pub(crate) const SENT: Self = Self { in_place_bytes: 256 << 10, in_file_bytes: 256 << 10 };
-    /// For one that can't: what is in a file is copied, and the copy is not counted as stored.
-    pub(crate) const COPIED: Self = Self { in_file_bytes: 64 << 10, ..Self::SENT };
+    /// For one that can't: what is in a file is copied, and the copy is not counted as stored. As much as a record of TLS takes.
+    pub(crate) const COPIED: Self = Self { in_file_bytes: 16 << 10, ..Self::SENT };
 
     pub(crate) fn bytes(self, slice: &Slice) -> usize {
         let bytes_max = if slice.file().is_some() { self.in_file_bytes } else { self.in_place_bytes };

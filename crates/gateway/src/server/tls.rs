@@ -23,6 +23,9 @@ use crate::message::head::TlsSession;
 const ALPN_HTTP2: &[u8] = b"h2";
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
+/// Encrypted and not sent: one record. It is a copy that is in no budget, and a client that does not read makes the server keep it.
+const UNSENT_BYTES_MAX: usize = 16 << 10;
+
 /// What ALPN agreed on; a client that doesn't speak ALPN gets HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Negotiated {
@@ -71,7 +74,8 @@ pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<Serve
 /// # Errors
 /// The client left, or the two can't agree.
 pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::Result<Accepted<S>> {
-    let stream = Box::new(TlsAcceptor::from(config).accept(io).await?);
+    let mut stream = Box::new(TlsAcceptor::from(config).accept(io).await?);
+    stream.get_mut().1.set_buffer_limit(Some(UNSENT_BYTES_MAX));
     let (_, session) = stream.get_ref();
     let agreed = TlsSession {
         version: match session.protocol_version() {
