@@ -208,7 +208,7 @@ fn admit(
 /// A connection without a place.
 struct Newcomer {
     worker: Arc<Worker>,
-    live: Arc<Live>,
+    live: Arc<ActiveConfig>,
     socket: ClientSocket,
     address: SocketAddr,
     /// Of the listener.
