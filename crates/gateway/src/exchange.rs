@@ -72,7 +72,7 @@ pub(crate) fn begin(
     let keyed = reading::keyed_fields(request, facts.method, terms);
     if !keyed.is_empty() {
         // What lies under such a key is invalidated by the key of its URL alone.
-        worker.shared.epochs.watch_keys();
+        worker.shared.cache.watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
     let plan = |mode: ForwardMode| {

@@ -10,17 +10,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use caching::CacheName;
-use store::{Memory, MemoryConfig, Usage};
+use store::Usage;
 use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::active::ActiveConfig;
-use crate::cache::epochs::Epochs;
-use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
-use crate::cache::inflight::table::FetchTable;
+use crate::cache::Cache;
 use crate::cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, purge_hints, purge_url};
-use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 use crate::config::{Config, ListenerConfig};
 use crate::explain;
@@ -90,27 +87,6 @@ pub struct NotReloaded {
     pub key: &'static str,
 }
 
-/// Records looked at per step when expired ones are removed.
-const SWEEP_ENTRIES: usize = 1_000;
-const SWEEP_STEP: Duration = Duration::from_millis(20);
-const SWEEP_PAUSE: Duration = Duration::from_secs(10);
-
-/// From here on a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
-const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
-
-/// Files only help clients without TLS, and cost the others a copy.
-fn memory(config: &Config) -> Memory<CacheEntry> {
-    let is_plain = config.listeners.iter().any(|listener| listener.tls.is_none());
-    let memory = Memory::new(MemoryConfig {
-        file_bytes_min: is_plain.then_some(FILE_SEGMENT_BYTES_MIN),
-        ..MemoryConfig::with_bytes_max(config.memory_bytes_max)
-    });
-    if let Some(reason) = memory.files_unavailable() {
-        tracing::warn!(%reason, "large bodies are sent without sendfile");
-    }
-    memory
-}
-
 impl Gateway {
     /// Binds all addresses, then starts the workers.
     ///
@@ -120,15 +96,13 @@ impl Gateway {
         let Start { config, telemetry, access_log, background, on_failure } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
         let bound = bind_all(&config.listeners, workers)?;
-        let memory = memory(&config);
-        let origins = Arc::new(Origins::new(background.clone()).charged_to(memory.budget()));
+        let cache = Cache::new(&config);
+        let origins = Arc::new(Origins::new(background.clone()).charged_to(cache.budget()));
         let live = live(config, None, &origins, &telemetry)?;
         let (ask, explain_jobs) = mpsc::channel(EXPLAIN_JOBS_MAX);
         let shared = Arc::new(Shared {
             live: ArcSwap::from_pointee(live),
-            memory,
-            fetch_table: Arc::new(FetchTable::new()),
-            epochs: Epochs::new(),
+            cache,
             origins,
             telemetry,
             connections: AtomicUsize::new(0),
@@ -138,7 +112,8 @@ impl Gateway {
             drain: Drain::default(),
             explain_jobs: ask,
         });
-        background.spawn(sweep(Arc::clone(&shared)));
+        let swept = Arc::clone(&shared);
+        background.spawn(async move { swept.cache.sweep().await });
         let addresses = bound.iter().map(|(address, _)| *address).collect();
         let mut per_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         for (_, listeners) in bound {
@@ -235,7 +210,7 @@ impl GatewayControl {
 
     /// What the memory tier holds.
     pub fn usage(&self) -> Usage {
-        self.shared.memory.usage()
+        self.shared.cache.usage()
     }
 
     /// Counts by origin name.
@@ -245,7 +220,7 @@ impl GatewayControl {
 
     /// Forwards in progress that others can join.
     pub fn fetches_in_flight(&self) -> usize {
-        self.shared.fetch_table.len()
+        self.shared.cache.fetches().len()
     }
 }
 
@@ -359,16 +334,4 @@ fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReloaded> {
         fixed.push(NotReloaded { key: "store.memory" });
     }
     fixed
-}
-
-/// Removes expired records, a few at a time, for ever.
-async fn sweep(shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(SWEEP_PAUSE).await;
-        let mut sweep = shared.memory.sweep();
-        let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
-        while !sweep.step(now_ms, SWEEP_ENTRIES).end {
-            tokio::time::sleep(SWEEP_STEP).await;
-        }
-    }
 }

@@ -10,14 +10,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use caching::{Timestamp, date};
 use parking_lot::Mutex;
-use store::Memory;
 use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
 
 use crate::active::ActiveConfig;
-use crate::cache::epochs::Epochs;
-use crate::cache::inflight::table::FetchTable;
-use crate::cache::record::stored::CacheEntry;
+use crate::cache::Cache;
 use crate::clock::now;
 use crate::config::ClientLimits;
 use crate::question::ExplainJob;
@@ -29,9 +26,7 @@ use crate::upstream::Origins;
 /// State of all workers.
 pub(crate) struct Shared {
     pub(crate) live: ArcSwap<ActiveConfig>,
-    pub(crate) memory: Memory<CacheEntry>,
-    pub(crate) fetch_table: Arc<FetchTable>,
-    pub(crate) epochs: Epochs,
+    pub(crate) cache: Cache,
     pub(crate) origins: Arc<Origins>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) connections: AtomicUsize,
@@ -50,7 +45,7 @@ impl Worker {
         let percent = limits.client_share_percent as u64;
         // Who may have all is above no share, also where small bodies got more than the half that fills may have.
         if percent < 100 {
-            self.shared.readers.make_room(self.shared.memory.budget().filling_bytes_max() / 100 * percent);
+            self.shared.readers.make_room(self.shared.cache.budget().filling_bytes_max() / 100 * percent);
         }
     }
 }

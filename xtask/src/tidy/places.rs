@@ -16,6 +16,7 @@ const SAFETY_DISTANCE_LINES: usize = 6;
 pub(super) fn check(source: &Source) -> Vec<Problem> {
     let mut problems = unsafe_code(source);
     problems.extend(binary_tests(source));
+    problems.extend(tiers(source));
     problems
 }
 
@@ -43,6 +44,29 @@ fn has_safety_sentence(source: &Source, line: usize) -> bool {
 
 fn unexplained(source: &Source, line: usize) -> Problem {
     source.problem(line, "unsafe", "`unsafe` without a reason".to_owned(), "write `// SAFETY: ...` above it")
+}
+
+/// Where the gateway may name a tier of the store: the façade of its cache, and what lays out the segments of a record. (The
+/// tests of a fill make a tier of their own.)
+const TIER_PLACES: [&str; 3] = [
+    "crates/gateway/src/cache/mod.rs",
+    "crates/gateway/src/cache/record/",
+    "crates/gateway/src/cache/inflight/fill",
+];
+
+/// Everything else looks up, stores and takes out of use through the façade, so that there can be more tiers beneath it.
+fn tiers(source: &Source) -> Vec<Problem> {
+    let is_gateway = source.path.starts_with("crates/gateway/src/");
+    if !is_gateway || TIER_PLACES.iter().any(|place| source.path.starts_with(place)) {
+        return Vec::new();
+    }
+    let paths = named_paths(&source.tokens);
+    let tier = ["store".to_owned(), "Memory".to_owned()];
+    let used = paths.iter().filter(|path| path.words.starts_with(&tier));
+    used.map(|path| {
+        source.problem(path.line, "tiers", "`store::Memory` beside the façade".to_owned(), "`cache::Cache`")
+    })
+    .collect()
 }
 
 /// What a user cannot do, a test of the binary must not do either.

@@ -26,7 +26,7 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spa
     }
     //= RFC 9875 section 3: invalidation of the listed groups
     let groups = groups::invalidated(method, status, &lines, plan.live.config.groups_max);
-    worker.shared.epochs.invalidate(&groups, &target);
+    worker.shared.cache.invalidate_groups(&groups, &target);
     let named = match &groups {
         Groups::Named(names) => names.len(),
         Groups::TooMany => plan.live.config.groups_max,
@@ -57,9 +57,9 @@ fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option
 //= RFC 9875 section 2.2.1: invalidation of a group
 //= RFC 9875 section 2.2.1: no cascade
 fn invalidate_shared_groups(worker: &Worker, plan: &Plan, key: &[u8]) {
-    let Some(entry) = worker.shared.memory.get(key) else { return };
+    let Some(entry) = worker.shared.cache.look_up(key) else { return };
     let memberships = entry.variants().iter().filter_map(|variant| variant.head.membership());
     for membership in memberships {
-        worker.shared.epochs.invalidate_groups_of(membership, &plan.request.target());
+        worker.shared.cache.invalidate_groups_of(membership, &plan.request.target());
     }
 }

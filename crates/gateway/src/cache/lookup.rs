@@ -64,7 +64,7 @@ impl Lookup<'_> {
             (MethodClass::Query, None) if rule.caching.enabled => return Found::NeedContent,
             _ => self.write_key(key),
         }
-        let entry = self.worker.shared.memory.get(key);
+        let entry = self.worker.shared.cache.look_up(key);
         let (site, request) = (&self.site.config, self.request);
         match &entry {
             Some(record) if request.sent.is_none() && reading::differs_for(record, request, site) => {
@@ -80,7 +80,7 @@ impl Lookup<'_> {
         let rule = self.site.rule_at(self.rule);
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
         let decision = match &selected {
-            Some(hit) if hit.head.is_invalidated(&self.worker.shared.epochs) => {
+            Some(hit) if self.worker.shared.cache.is_invalidated(&hit.head) => {
                 reuse_invalidated(self.facts, &hit.head.facts, &rule.caching)
             }
             Some(hit) => reuse(self.facts, &hit.head.facts, &rule.caching, self.now),
@@ -233,7 +233,7 @@ impl Lookup<'_> {
     }
 
     fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {
-        self.worker.shared.fetch_table.arrived_bytes(key, variant)
+        self.worker.shared.cache.fetches().arrived_bytes(key, variant)
     }
 
     fn selecting(&self) -> Selecting<'_> {
@@ -272,7 +272,7 @@ impl Lookup<'_> {
             let reason = ForwardReason { fwd: reason.fwd(), detail: reason.into() };
             return Ok(ForwardMode::Alone { reason, stale: None });
         };
-        let variant = self.variant_key(self.worker.shared.memory.get(key).as_ref());
+        let variant = self.variant_key(self.worker.shared.cache.look_up(key).as_ref());
         note(self.request.record, || {
             findings::because("reuse", "only what is missing is fetched", reason.into())
         });
@@ -293,7 +293,7 @@ impl Lookup<'_> {
         let tags_max = self.live.config.validation_tags_max;
         Fetch {
             key: key.into(),
-            variant: self.variant_key(self.worker.shared.memory.get(key).as_ref()),
+            variant: self.variant_key(self.worker.shared.cache.look_up(key).as_ref()),
             stale: Some(hit.clone()),
             candidates: hit.with_candidates(tags_max, |head| self.may_name(head)),
             reason: NotReused::Expired,

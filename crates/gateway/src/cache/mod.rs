@@ -13,3 +13,166 @@ pub(crate) mod refresh;
 pub(crate) mod serve;
 pub(crate) mod stale_if_error;
 pub(crate) mod using;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use caching::groups::Groups;
+use caching::invalidation::Target;
+use store::{Applied, Budget, Change, Memory, MemoryConfig, SegmentGroup, Usage};
+
+use self::epochs::{Epochs, Membership, Stamp};
+use self::inflight::fill::INLINE_BODY_BYTES_MAX;
+use self::inflight::table::{FetchTable, Waiter};
+use self::record::stored::{CacheEntry, StoredHead};
+use crate::clock::now;
+use crate::config::Config;
+
+/// What all workers store, fetch and take out of use: the one way to look up, publish, invalidate, purge and count.
+///
+/// A record changes in [`Cache::update`] alone, under its key's turn; what is on its way is known to [`Cache::fetches`], and what
+/// was invalidated by other than its key to [`Cache::is_invalidated`].
+pub(crate) struct Cache {
+    memory: Memory<CacheEntry>,
+    epochs: Epochs,
+    fetches: Arc<FetchTable>,
+}
+
+/// What was taken out of use beside the record under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutOfUse {
+    /// Forwards in progress whose responses won't be stored.
+    pub(crate) fetches: usize,
+    /// Whether there may be responses under keys that have this one as a part.
+    pub(crate) may_have_keyed: bool,
+}
+
+/// From here on a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
+const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
+/// Records looked at per step when expired ones are removed.
+const SWEEP_ENTRIES: usize = 1_000;
+const SWEEP_STEP: Duration = Duration::from_millis(20);
+const SWEEP_PAUSE: Duration = Duration::from_secs(10);
+
+impl Cache {
+    /// An empty one, of the size that the configuration says.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { memory: memory(config), epochs: Epochs::new(), fetches: Arc::new(FetchTable::new()) }
+    }
+
+    /// What lies under a key.
+    pub(crate) fn look_up(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        self.memory.get(key)
+    }
+
+    /// Changes what lies under a key as `decide` says, who sees it as it is now: nobody else changes it meanwhile.
+    pub(crate) fn update(
+        &self,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
+    ) -> Applied {
+        self.memory.update(key, decide)
+    }
+
+    /// Takes what lies under a key, or is on its way there, out of use; of the record stays what `change` says. `spared` is
+    /// a forward that may still store what it brings. Fetches come first: what they bring is delivered, but not stored.
+    //= RFC 9111 section 4.4: invalidating stored responses
+    pub(crate) fn invalidate(
+        &self,
+        key: &[u8],
+        spared: Option<&Waiter>,
+        change: impl FnOnce(&Arc<CacheEntry>) -> Change<CacheEntry>,
+    ) -> OutOfUse {
+        let fetches = self.fetches.invalidate(key, spared);
+        let may_have_keyed = self.epochs.invalidate_key(key);
+        let applied = self.update(key, |current| current.map_or(Change::Keep, change));
+        debug_assert!(applied != Applied::Absent);
+        OutOfUse { fetches, may_have_keyed }
+    }
+
+    /// Takes the responses of groups out of use.
+    pub(crate) fn invalidate_groups(&self, groups: &Groups, target: &Target<'_>) {
+        self.epochs.invalidate(groups, target);
+    }
+
+    /// Those of the groups that a stored response belongs to.
+    pub(crate) fn invalidate_groups_of(&self, membership: &Membership, target: &Target<'_>) {
+        self.epochs.invalidate_groups_of(membership, target);
+    }
+
+    /// Whether a stored response was invalidated by other than its key.
+    pub(crate) fn is_invalidated(&self, head: &StoredHead) -> bool {
+        head.is_invalidated(&self.epochs)
+    }
+
+    /// The time by which invalidations are ordered: to be taken before an origin is asked.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.epochs.stamp()
+    }
+
+    /// From now on some responses lie under keys that are more than a URL's.
+    pub(crate) fn watch_keys(&self) {
+        self.epochs.watch_keys();
+    }
+
+    pub(in crate::cache) fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
+    /// Where segments are put: what is stored in them is found by their group alone.
+    pub(in crate::cache) fn memory(&self) -> &Memory<CacheEntry> {
+        &self.memory
+    }
+
+    /// A place for the segments of one body.
+    pub(in crate::cache) fn open_group(&self) -> SegmentGroup {
+        self.memory.open_group()
+    }
+
+    /// Fetches in progress.
+    pub(crate) fn fetches(&self) -> &Arc<FetchTable> {
+        &self.fetches
+    }
+
+    /// What counts every live byte.
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        self.memory.budget()
+    }
+
+    pub(crate) fn segment_bytes_max(&self) -> usize {
+        self.memory.segment_bytes_max()
+    }
+
+    pub(crate) fn body_bytes_max(&self) -> u64 {
+        self.memory.body_bytes_max()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.memory.usage()
+    }
+
+    /// Removes expired records, a few at a time, for ever.
+    pub(crate) async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(SWEEP_PAUSE).await;
+            let mut sweep = self.memory.sweep();
+            let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+            while !sweep.step(now_ms, SWEEP_ENTRIES).end {
+                tokio::time::sleep(SWEEP_STEP).await;
+            }
+        }
+    }
+}
+
+/// Files only help clients without TLS, and cost the others a copy.
+fn memory(config: &Config) -> Memory<CacheEntry> {
+    let is_plain = config.listeners.iter().any(|listener| listener.tls.is_none());
+    let memory = Memory::new(MemoryConfig {
+        file_bytes_min: is_plain.then_some(FILE_SEGMENT_BYTES_MIN),
+        ..MemoryConfig::with_bytes_max(config.memory_bytes_max)
+    });
+    if let Some(reason) = memory.files_unavailable() {
+        tracing::warn!(%reason, "large bodies are sent without sendfile");
+    }
+    memory
+}

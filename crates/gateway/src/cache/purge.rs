@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use store::{Applied, Change};
+use store::Change;
 
+use crate::cache::OutOfUse;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
@@ -100,7 +101,9 @@ pub(crate) fn purge_hints(shared: &Shared, url: &str) -> PurgeHints {
     let is_stored = |url: &String| {
         let Some((scheme, authority, path_and_query)) = split_url(url) else { return false };
         let site = live.routes.site(authority, path_and_query);
-        site.is_some_and(|site| shared.memory.get(&key_of(site, scheme, authority, path_and_query)).is_some())
+        site.is_some_and(|site| {
+            shared.cache.look_up(&key_of(site, scheme, authority, path_and_query)).is_some()
+        })
     };
     let elsewhere = similar(url, ports).into_iter().filter(is_stored).collect();
     PurgeHints { elsewhere, sites: sites.collect() }
@@ -126,19 +129,14 @@ fn similar(url: &str, ports: impl Iterator<Item = u16>) -> Vec<String> {
 
 /// `spared` is a forward that may still store what it brings.
 pub(super) fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode, spared: Option<&Waiter>) -> Purged {
-    let fetches = shared.fetch_table.invalidate(key, spared);
-    //= RFC 9111 section 4.4: invalidating stored responses
-    let may_have_keyed = shared.epochs.invalidate_key(key);
     let mut responses = 0;
-    let applied = shared.memory.update(key, |current| {
-        let Some(entry) = current else { return Change::Keep };
+    let OutOfUse { fetches, may_have_keyed } = shared.cache.invalidate(key, spared, |entry| {
         responses = entry.variants().len();
         match mode {
             PurgeMode::Hard => Change::Remove,
             PurgeMode::Soft => expired(shared, entry).map_or(Change::Remove, Change::Put),
         }
     });
-    debug_assert!(applied != Applied::Absent);
     Purged { responses, fetches, may_have_keyed }
 }
 
@@ -153,7 +151,7 @@ fn expired(shared: &Shared, entry: &Arc<CacheEntry>) -> Option<Arc<CacheEntry>> 
             body: variant.body.clone(),
         })
         .collect();
-    CacheEntry::new(shared.memory.budget(), variants, entry.uncacheable()).ok().map(Arc::new)
+    CacheEntry::new(shared.cache.budget(), variants, entry.uncacheable()).ok().map(Arc::new)
 }
 
 /// Scheme, authority, path with query. No path means `/`, as in a request for it.

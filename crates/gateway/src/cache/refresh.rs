@@ -22,7 +22,7 @@ pub(crate) fn if_stale(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
 
 /// Unless one is under way.
 fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
-    let fetch_table = &lookup.worker.shared.fetch_table;
+    let fetch_table = lookup.worker.shared.cache.fetches();
     if let Join::Lead(waiter) = fetch_table.join(&fetch.key, &fetch.variant, usize::MAX) {
         let job = Job {
             worker: Arc::clone(lookup.worker),
@@ -33,7 +33,7 @@ fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             noting: lookup.request.record.map(Record::open),
             facts: *lookup.facts,
             fetch,
-            stamp: lookup.worker.shared.epochs.stamp(),
+            stamp: lookup.worker.shared.cache.stamp(),
         };
         tokio::spawn(job.run(LeaderGuard::new(&waiter, fetch_table)));
     }

@@ -42,7 +42,7 @@ fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply
     let (now, facts) = (worker.now(), &stale.head.facts);
     let rules = &plan.site.rule_at(plan.rule).caching;
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)
-        || stale.head.is_invalidated(&worker.shared.epochs)
+        || worker.shared.cache.is_invalidated(&stale.head)
     {
         return None;
     }

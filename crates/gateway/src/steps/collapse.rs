@@ -198,7 +198,7 @@ impl CollapsedRequest<'_> {
             }
             match (waiting.learns(happened), failed) {
                 (relief::Next::Relieve, _) => {
-                    match self.worker.shared.fetch_table.relieve(&places.first.waiter) {
+                    match self.worker.shared.cache.fetches().relieve(&places.first.waiter) {
                         Join::Lead(relief) => {
                             self.tell(
                                 "that failed, or takes too long: this request is forwarded, for all who wait",
@@ -243,7 +243,7 @@ impl CollapsedRequest<'_> {
         match sharing {
             Sharing::Joined => join_or_lead(&self.job(), variant),
             Sharing::Alone | Sharing::Unlikely(_) => {
-                (self.worker.shared.fetch_table.alone(&self.fetch.key), Role::Leader)
+                (self.worker.shared.cache.fetches().alone(&self.fetch.key), Role::Leader)
             }
         }
     }
@@ -257,7 +257,7 @@ impl CollapsedRequest<'_> {
 
     /// The job of a forward that this request leads.
     fn begin(&self, waiter: &Waiter) -> Option<Driven> {
-        let leader = LeaderGuard::new(waiter, &self.worker.shared.fetch_table);
+        let leader = LeaderGuard::new(waiter, self.worker.shared.cache.fetches());
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");
@@ -276,7 +276,7 @@ impl CollapsedRequest<'_> {
     }
 
     fn stored_meanwhile(&self) -> Option<Hit> {
-        let entry = self.worker.shared.memory.get(&self.fetch.key)?;
+        let entry = self.worker.shared.cache.look_up(&self.fetch.key)?;
         if entry.variants().is_empty() {
             return None;
         }
@@ -300,7 +300,7 @@ impl CollapsedRequest<'_> {
     fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
         reuse(&self.plan.facts, &head.facts, rules, self.worker.now()) == Reuse::Fresh
-            && !head.is_invalidated(&self.worker.shared.epochs)
+            && !self.worker.shared.cache.is_invalidated(head)
     }
 
     /// The answer of the forward that this request leads.

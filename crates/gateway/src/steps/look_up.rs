@@ -57,7 +57,7 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
 
 /// Looks a QUERY up, whose content is read.
 pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes) -> Next {
-    worker.shared.epochs.watch_keys();
+    worker.shared.cache.watch_keys();
     let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
     let lookup = Lookup {
         worker,

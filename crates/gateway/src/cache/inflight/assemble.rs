@@ -128,7 +128,7 @@ impl Assembly {
 
     /// Others may have stored more of the same representation since.
     fn look_again(&mut self) {
-        let entry = self.job.worker.shared.memory.get(&self.job.fetch.key);
+        let entry = self.job.worker.shared.cache.look_up(&self.job.fetch.key);
         let request = self.job.request.sent().to_lines();
         let newest = entry.and_then(|entry| entry.select(self.job.rule().selecting(&request)));
         let is_same = |hit: &Hit| match (hit.body.segmented(), self.hit.body.segmented()) {
@@ -149,7 +149,7 @@ impl Assembly {
         };
         let (waiter, role) = join_or_lead(&job, &job.fetch.variant);
         if role == Role::Leader {
-            let leader = LeaderGuard::new(&waiter, &job.worker.shared.fetch_table);
+            let leader = LeaderGuard::new(&waiter, job.worker.shared.cache.fetches());
             tokio::spawn(job.run(leader));
         }
         waiter

@@ -13,7 +13,7 @@ pub(crate) enum Role {
 
 /// Takes part in the forward that `job` wants, or is the one to start it.
 pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> (Waiter, Role) {
-    let fetch_table = &job.worker.shared.fetch_table;
+    let fetch_table = job.worker.shared.cache.fetches();
     let variant_and_scope = [variant, &job.fetch.scope.scope_suffix()].concat();
     let joined = match job.site.config.collapse {
         Collapse::Off => Join::Full,

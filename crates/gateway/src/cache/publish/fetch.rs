@@ -95,7 +95,7 @@ impl Job {
         let rules = &self.rule().caching;
         let is_usable = |stale: &&Hit| {
             may_serve_stale(&self.facts, &stale.head.facts, rules, now, cause.failure)
-                && !stale.head.is_invalidated(&self.worker.shared.epochs)
+                && !self.worker.shared.cache.is_invalidated(&stale.head)
         };
         let usable = stored.filter(is_usable);
         self.note(|| findings::failure(usable, stored.is_some(), cause, now));

@@ -39,7 +39,7 @@ impl Asked {
             fields: &request.keyed,
         };
         write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
-        let entry = worker.shared.memory.get(&key);
+        let entry = worker.shared.cache.look_up(&key);
         let variants = entry.iter().flat_map(|entry| entry.variants());
         let heads = variants.map(|variant| Arc::clone(&variant.head)).collect();
         Some(Self { key, heads })
@@ -61,16 +61,16 @@ impl Asked {
         if !sharing::may_inform(&facts, &news, rules) {
             return;
         }
-        let epochs = &worker.shared.epochs;
+        let epochs = worker.shared.cache.epochs();
         let update = Update { epochs, asked: self, plan, facts: &facts, response, times };
-        let memory = &worker.shared.memory;
-        memory.update(&self.key, |current| {
+        let cache = &worker.shared.cache;
+        cache.update(&self.key, |current| {
             let Some(entry) = current else { return Change::Keep };
             let Some(variants) = update.variants(entry) else { return Change::Keep };
             if variants.is_empty() && entry.uncacheable().is_none() {
                 return Change::Remove;
             }
-            let updated = CacheEntry::new(memory.budget(), variants, entry.uncacheable());
+            let updated = CacheEntry::new(cache.budget(), variants, entry.uncacheable());
             updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
         });
     }

@@ -48,7 +48,7 @@ impl Job {
             noting: plan.request.record.as_ref().map(Record::open),
             facts: plan.facts,
             fetch,
-            stamp: worker.shared.epochs.stamp(),
+            stamp: worker.shared.cache.stamp(),
         }
     }
 
@@ -61,11 +61,11 @@ impl Job {
     }
 
     pub(crate) fn limits(&self) -> FillLimits {
-        let memory = &self.worker.shared.memory;
+        let cache = &self.worker.shared.cache;
         FillLimits {
-            body_bytes_max: self.rule().object_bytes_max.min(memory.body_bytes_max()),
-            segment_bytes: memory.segment_bytes_max(),
-            first_segment_bytes: memory.segment_bytes_max(),
+            body_bytes_max: self.rule().object_bytes_max.min(cache.body_bytes_max()),
+            segment_bytes: cache.segment_bytes_max(),
+            first_segment_bytes: cache.segment_bytes_max(),
             place: self.place(),
         }
     }

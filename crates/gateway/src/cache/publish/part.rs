@@ -97,7 +97,7 @@ impl Job {
     fn is_only_part_too_large(&self, range: &ContentRange) -> bool {
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
-            && range.range.len_bytes() > self.worker.shared.memory.body_bytes_max()
+            && range.range.len_bytes() > self.worker.shared.cache.body_bytes_max()
     }
 
     /// Stores what a response has brought before it broke off, where the rest can be asked for later.
@@ -135,7 +135,7 @@ impl Job {
     ) -> Option<Hit> {
         let request = self.request.sent().to_lines();
         let stored =
-            self.worker.shared.memory.get(&self.fetch.key)?.select(self.rule().selecting(&request))?;
+            self.worker.shared.cache.look_up(&self.fetch.key)?.select(self.rule().selecting(&request))?;
         let lines = response.fields.to_lines();
         let received = caching::Validators::parse(&lines, times.response);
         let fits = stored.head.facts.status == 200
@@ -148,12 +148,12 @@ impl Job {
     /// Whether a part is of a size and at a place to be stored. One that completes a stored response passes by in a
     /// window where it is too large.
     fn has_room_for(&self, range: &ContentRange) -> bool {
-        let memory = &self.worker.shared.memory;
+        let cache = &self.worker.shared.cache;
         let is_for_hole = matches!(self.fetch.scope, FetchScope::MissingRange(_));
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
             && (is_for_hole || range.range.len_bytes() <= self.limits().body_bytes_max)
-            && range.range.last / memory.segment_bytes_max().max(1) as u64 <= CELLS_MAX
+            && range.range.last / cache.segment_bytes_max().max(1) as u64 <= CELLS_MAX
     }
 }
 
@@ -200,7 +200,7 @@ impl Publication<'_> {
         let limits = self.job.limits();
         let first_segment_bytes = first_piece_bytes(part.range.range.first, limits.segment_bytes);
         let limits = FillLimits { first_segment_bytes, ..limits };
-        let budget = Arc::clone(self.job.worker.shared.memory.budget());
+        let budget = Arc::clone(self.job.worker.shared.cache.budget());
         Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.in_flight.promised())
     }
 
@@ -225,16 +225,16 @@ impl Publication<'_> {
         body: CompleteBody,
     ) -> Result<(), NotTaken> {
         let segments = self.segments_of(part, body)?;
-        let memory = &self.job.worker.shared.memory;
+        let cache = &self.job.worker.shared.cache;
         for _ in 0..STORE_ATTEMPTS {
-            let seen = memory.get(&self.job.fetch.key);
+            let seen = cache.look_up(&self.job.fetch.key);
             let stored = seen.iter().flat_map(|entry| entry.variants());
             let stored = stored.into_iter().find(|variant| variant.head.is_same_variant(head));
             // The cells of the group are put before the record is changed: an update must not store anything else.
             let body = match self.body_to_extend(stored, head, part)? {
                 StoredBody::Inline(data) => StoredBody::Inline(data),
                 StoredBody::Segments(held) => held
-                    .with_part(memory, part.range.first, segments.clone(), part.complete_bytes)
+                    .with_part(cache.memory(), part.range.first, segments.clone(), part.complete_bytes)
                     .into_body(),
             };
             match self.put_if_unchanged(seen.as_ref(), StoredResponse { head: Arc::clone(head), body }) {
@@ -248,9 +248,11 @@ impl Publication<'_> {
 
     /// Segments cut at the borders of the cells; refused where the part is not what was announced.
     fn segments_of(&self, part: &ContentRange, body: CompleteBody) -> Result<Vec<Segment>, NotTaken> {
-        let memory = &self.job.worker.shared.memory;
+        let cache = &self.job.worker.shared.cache;
         let segments = match body {
-            CompleteBody::Inline(data) => cut(memory, memory.segment_bytes_max(), part.range.first, &data),
+            CompleteBody::Inline(data) => {
+                cut(cache.memory(), cache.segment_bytes_max(), part.range.first, &data)
+            }
             CompleteBody::Segments(segments) => Ok(segments),
         };
         let segments = segments.map_err(|_| NotTaken)?;
@@ -294,9 +296,9 @@ impl Publication<'_> {
     }
 
     fn empty_body(&self, part: &ContentRange) -> StoredBody {
-        let memory = &self.job.worker.shared.memory;
-        let group = Arc::new(memory.open_group());
-        let body = Segmented::new(group, memory.segment_bytes_max(), part.complete_bytes);
+        let cache = &self.job.worker.shared.cache;
+        let group = Arc::new(cache.open_group());
+        let body = Segmented::new(group, cache.segment_bytes_max(), part.complete_bytes);
         StoredBody::Segments(Box::new(body))
     }
 

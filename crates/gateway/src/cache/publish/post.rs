@@ -40,7 +40,7 @@ impl PostStore {
             return None;
         }
         let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
-        let fetch_table = &worker.shared.fetch_table;
+        let fetch_table = worker.shared.cache.fetches();
         let waiter = fetch_table.alone(&key);
         let leader = LeaderGuard::new(&waiter, fetch_table);
         Some(Self { waiter, leader, job: job(worker, plan, key) })

@@ -64,7 +64,7 @@ impl Publication<'_> {
         let (stored, unshared) = split(all, |name| filter.keeps(name));
         let reason = reason(response, storable.facts.status);
         let head = freshening.head(storable.facts, stored, reason, response.body.content_length())?;
-        let budget = Arc::clone(self.job.worker.shared.memory.budget());
+        let budget = Arc::clone(self.job.worker.shared.cache.budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
         let head = head.with_membership(freshening.membership(lines));
@@ -82,15 +82,15 @@ impl Publication<'_> {
     }
 
     fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
-        let memory = &self.job.worker.shared.memory;
-        let group = Arc::new(memory.open_group());
+        let cache = &self.job.worker.shared.cache;
+        let group = Arc::new(cache.open_group());
         for (index, segment) in (0..).zip(segments) {
             if let SegmentPut::NotStored(_) = group.put(index, segment.clone()) {
                 return Err(NotTaken);
             }
         }
         let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
-        let body = Segmented::new(group, memory.segment_bytes_max(), Some(bytes));
+        let body = Segmented::new(group, cache.segment_bytes_max(), Some(bytes));
         Ok(StoredBody::Segments(Box::new(body)))
     }
 
@@ -126,7 +126,7 @@ impl Publication<'_> {
             }
         };
         let is_replaced = |other: &Arc<StoredHead>| other.is_same_variant(&new_head) || is_in_place(other);
-        self.job.worker.shared.fetch_table.supersede(self.in_flight, |other| {
+        self.job.worker.shared.cache.fetches().supersede(self.in_flight, |other| {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
         let kept = current.map(|entry| entry.variants()).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Publication<'_> {
         // That others are refused stays known.
         let note = current.and_then(|entry| entry.uncacheable());
         let note = note.filter(|note| !note.scope.has(&self.job.facts));
-        CacheEntry::new(self.job.worker.shared.memory.budget(), variants, note)
+        CacheEntry::new(self.job.worker.shared.cache.budget(), variants, note)
     }
 
     fn update(
@@ -150,7 +150,7 @@ impl Publication<'_> {
         &self,
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
-        self.job.worker.shared.memory.update(&self.job.fetch.key, |current| {
+        self.job.worker.shared.cache.update(&self.job.fetch.key, |current| {
             // Checked under the key's turn: a purge that invalidates this fetch afterwards removes what is put now.
             if self.in_flight.is_invalidated() {
                 return Change::Keep;
@@ -193,7 +193,7 @@ impl Publication<'_> {
     ) -> Result<Option<Hit>, Outgrown> {
         let freshened = self.freshening().freshen(&stale.head, response, times);
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
-        let memory = &self.job.worker.shared.memory;
+        let cache = &self.job.worker.shared.cache;
         match freshened.storable {
             Ok(_) => return Ok(self.put(response, Replaced::Former(stale)).ok()),
             // The stored response is none of this request's business: it stays as it was.
@@ -204,7 +204,7 @@ impl Publication<'_> {
         if freshened.storable == Err(NotStored::HeadTooLarge) {
             return Err(Outgrown);
         }
-        let alone = CacheEntry::new(memory.budget(), vec![response], None);
+        let alone = CacheEntry::new(cache.budget(), vec![response], None);
         Ok(alone.ok().and_then(|entry| Hit::newest(Arc::new(entry))))
     }
 
@@ -216,7 +216,7 @@ impl Publication<'_> {
             if others.is_empty() {
                 return Change::Remove;
             }
-            let budget = self.job.worker.shared.memory.budget();
+            let budget = self.job.worker.shared.cache.budget();
             let rest = CacheEntry::new(budget, others, entry.uncacheable());
             rest.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
         });
@@ -230,7 +230,7 @@ impl Publication<'_> {
             rule: job.rule,
             request: &job.request,
             facts: &job.facts,
-            epochs: &job.worker.shared.epochs,
+            epochs: job.worker.shared.cache.epochs(),
             stamp: job.stamp,
         }
     }
@@ -243,8 +243,8 @@ pub(crate) fn mark_uncacheable(
     now: Timestamp,
     is_outdated: impl FnOnce() -> bool,
 ) {
-    let memory = &job.worker.shared.memory;
-    memory.update(&job.fetch.key, |current| {
+    let cache = &job.worker.shared.cache;
+    cache.update(&job.fetch.key, |current| {
         let known = current.and_then(|entry| entry.uncacheable());
         // Looked at under the key's turn: a purge that comes afterwards removes what is put now.
         let is_known =
@@ -253,7 +253,7 @@ pub(crate) fn mark_uncacheable(
             return Change::Keep;
         }
         let variants = current.map(|entry| entry.variants().to_vec()).unwrap_or_default();
-        let entry = CacheEntry::new(memory.budget(), variants, Some(note));
+        let entry = CacheEntry::new(cache.budget(), variants, Some(note));
         entry.map_or(Change::Keep, |entry| Change::Put(Arc::new(entry)))
     });
 }

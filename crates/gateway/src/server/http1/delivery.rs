@@ -149,7 +149,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
         let request = self.request;
         let before_waiting = || {
-            body.wait_for_client(worker.shared.memory.budget());
+            body.wait_for_client(worker.shared.cache.budget());
             let client = Client::of_request(request, &live.config.trusted_proxies);
             Some(worker.shared.readers.wait(client?, body.held()?))
         };

@@ -342,7 +342,7 @@ impl Open {
         let piece = match at_once(cut.as_mut()).await {
             Some(piece) => piece,
             None => {
-                self.reply.body.wait_for_client(self.worker.shared.memory.budget());
+                self.reply.body.wait_for_client(self.worker.shared.cache.budget());
                 timeout(self.pace.patience(limits), cut).await.map_err(|_| Broken::Stalled)?
             }
         };
@@ -359,7 +359,7 @@ impl Open {
         if at_once > 0 {
             return Ok(at_once);
         }
-        self.reply.body.wait_for_client(self.worker.shared.memory.budget());
+        self.reply.body.wait_for_client(self.worker.shared.cache.budget());
         let (since, limits) = (Instant::now(), limits.write_pace());
         let room = poll_fn(|context| self.stream.poll_capacity(context));
         match timeout(self.pace.patience(limits), room).await {

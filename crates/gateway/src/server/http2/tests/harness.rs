@@ -14,7 +14,6 @@ use caching::CacheName;
 use h2::Reason;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, Response};
-use store::{Memory, MemoryConfig};
 use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,8 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::active::ActiveConfig;
-use crate::cache::epochs::Epochs;
-use crate::cache::inflight::table::FetchTable;
+use crate::cache::Cache;
 use crate::config::{
     AddressFamily, ClientLimits, Collapse, Config, ErrorExposure, OriginConfig, OriginEndpoint,
     OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, UnderscoreFields, XCache,
@@ -189,10 +187,8 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     };
     let recorder = telemetry.worker(0);
     let shared = Shared {
+        cache: Cache::new(&live.config),
         live: ArcSwap::from_pointee(live),
-        memory: Memory::new(MemoryConfig::with_bytes_max(16 << 20)),
-        fetch_table: Arc::new(FetchTable::new()),
-        epochs: Epochs::new(),
         origins,
         telemetry,
         connections: AtomicUsize::new(0),
