@@ -263,14 +263,18 @@ fn spawn_worker(
             }
             listener::serve(worker, duties.listeners, drain_limit).await;
         };
-        // Panics of exchanges stay in their tasks; this is the one that accepts.
-        if catch_unwind(AssertUnwindSafe(|| runtime.block_on(serve))).is_err() {
-            tracing::error!("a worker has panicked");
-            (duties.on_failure)();
-        }
+        guard(|| runtime.block_on(serve), duties.on_failure);
         // Tasks that are left belong to nobody any more: fills whose clients have gone.
         runtime.shutdown_background();
     })
+}
+
+/// Panics of exchanges stay in their tasks; one of what accepts them is a failure of the worker.
+fn guard(serve: impl FnOnce(), on_failure: fn()) {
+    if catch_unwind(AssertUnwindSafe(serve)).is_err() {
+        tracing::error!("a worker has panicked");
+        on_failure();
+    }
 }
 
 fn live(
@@ -334,4 +338,21 @@ fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReloaded> {
         fixed.push(NotReloaded { key: "store.memory" });
     }
     fixed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_panics_is_a_failure_of_the_process() {
+        static FAILURES: AtomicUsize = AtomicUsize::new(0);
+        let on_failure = || _ = FAILURES.fetch_add(1, Ordering::Relaxed);
+        guard(|| panic!("planted"), on_failure);
+        assert_eq!(FAILURES.load(Ordering::Relaxed), 1);
+        guard(|| {}, on_failure);
+        assert_eq!(FAILURES.load(Ordering::Relaxed), 1);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use telemetry::ConnectionKind;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinSet};
 
 use super::client_socket::ClientSocket;
 use super::doorway::{Holder, Place, Seat, WaitingAtDoor};
@@ -97,20 +99,39 @@ fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<TcpListener> {
 /// Serves a worker's listeners until the drain is over. Runs on the worker's runtime.
 pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<TcpListener>, drain_limit: Duration) {
     let open = Arc::new(OpenConnections::default());
+    let mut accepting = JoinSet::new();
     for (index, listener) in listeners.into_iter().enumerate() {
         match watched(listener) {
             Ok(listener) => {
-                drop(tokio::spawn(accept(Arc::clone(&worker), listener, index, Arc::clone(&open))))
+                accepting.spawn(accept(Arc::clone(&worker), listener, index, Arc::clone(&open)));
             }
             Err(error) => tracing::error!(%error, "listener lost"),
         }
     }
-    worker.shared.drain.begun().await;
-    if tokio::time::timeout(drain_limit, open.none_left()).await.is_err() {
+    panic_with(&mut accepting, worker.shared.drain.begun()).await;
+    let finished = panic_with(&mut accepting, tokio::time::timeout(drain_limit, open.none_left()));
+    if finished.await.is_err() {
         tracing::warn!(
             connections = open.count.load(Ordering::Relaxed),
             "drain limit reached, connections cut off"
         );
+    }
+}
+
+/// Waits for `until`, and panics where one of the tasks does: the runtime keeps a panic to the task, and nobody would accept any more what the
+/// kernel goes on to give to this listener.
+async fn panic_with<T>(tasks: &mut JoinSet<()>, until: impl Future<Output = T>) -> T {
+    let mut until = pin!(until);
+    loop {
+        tokio::select! {
+            biased;
+            Some(ended) = tasks.join_next() => {
+                if let Err(Ok(panic)) = ended.map_err(JoinError::try_into_panic) {
+                    resume_unwind(panic);
+                }
+            }
+            done = &mut until => return done,
+        }
     }
 }
 
@@ -520,5 +541,27 @@ impl Drop for OpenGuard {
         if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.changed.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The runtime kept the panic to the task, and the worker went on without anybody who accepts.
+    #[tokio::test]
+    #[should_panic(expected = "planted")]
+    async fn a_panic_of_what_accepts_is_one_of_the_worker() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async {});
+        tasks.spawn(async { panic!("planted") });
+        panic_with(&mut tasks, std::future::pending::<()>()).await;
+    }
+
+    #[tokio::test]
+    async fn what_has_ended_in_order_is_no_failure() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async {});
+        assert_eq!(panic_with(&mut tasks, async { 7 }).await, 7);
     }
 }
