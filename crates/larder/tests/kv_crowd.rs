@@ -121,3 +121,40 @@ fn a_flood_from_one_address_pushes_out_nobody_from_another() {
         ask(client, "AUTH one", "+OK\r\n");
     }
 }
+
+/// A client with as many subscriptions as one may have.
+fn subscribed(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    for first in (0..100_000).step_by(1000) {
+        let names: Vec<_> = (first..first + 1000).map(|number| format!("channel-{number}")).collect();
+        let reply = |(count, name): (usize, &String)| {
+            format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{name}\r\n:{count}\r\n", name.len())
+        };
+        let replies: String = (first + 1..).zip(&names).map(reply).collect();
+        ask(&mut stream, &format!("SUBSCRIBE {}", names.join(" ")), &replies);
+    }
+    stream
+}
+
+/// What they had subscribed to was taken out of the tables in one go, and all others waited.
+#[test]
+fn nobody_waits_for_the_end_of_subscribers() {
+    let kv = KvService::start(LARDER, "workers = 1\nmaxmemory = \"512MiB\"");
+    let subscribers: Vec<_> = (0..5).map(|_| subscribed(kv.address())).collect();
+    let mut other = TcpStream::connect(kv.address()).expect("it listens");
+    other.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    drop(subscribers);
+    let mut longest = Duration::ZERO;
+    wait::until_true("all are forgotten", || {
+        let begin = Instant::now();
+        other.write_all(b"PUBSUB NUMSUB channel-0\r\n").expect("it reads");
+        let mut told = [0; 23];
+        other.read_exact(&mut told).expect("it answers");
+        longest = longest.max(begin.elapsed());
+        told.ends_with(b":0\r\n")
+    });
+    eprintln!("{longest:?} for an answer");
+    assert!(longest < Duration::from_millis(500), "{longest:?} for an answer");
+    ask(&mut other, "PUBSUB CHANNELS", "*0\r\n");
+}
