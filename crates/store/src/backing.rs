@@ -1,13 +1,20 @@
 //! Tiers behind memory: asynchronous, of bytes with versions, shared with other processes.
 //!
-//! [`Backing`] is their contract, [`Guarded`] keeps its deadlines.
+//! [`Backing`] is their contract, [`Guarded`] keeps its deadlines. With the feature `test-double` there are `double`, a
+//! tier for tests, and `suite`, the tests of any tier.
 
+#[cfg(any(test, feature = "test-double"))]
+mod chance;
 mod contract;
+#[cfg(any(test, feature = "test-double"))]
+pub mod double;
 mod error;
 mod guard;
 mod lease;
 mod log;
 mod record;
+#[cfg(any(test, feature = "test-double"))]
+pub mod suite;
 mod watch;
 
 pub use contract::{Backing, Pending};

@@ -23,7 +23,7 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackingError>> +
 /// lost, or a node that changed its role, begins a new generation. "At any time" and "the last" hold within a generation;
 /// a fail-over may bring back what was there before.
 ///
-/// Promises:
+/// Promises, each checked by `backing::suite`:
 ///
 /// Records
 ///

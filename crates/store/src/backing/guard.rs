@@ -171,3 +171,83 @@ impl Backing for Guarded {
         self.ask(self.deadlines.log, move |tier| tier.trim_log(floor))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use breaker::Options;
+
+    use super::super::double::{Behaviour, Double, DoubleLimits, DoubleServer};
+    use super::super::lease::LeaseMode;
+    use super::*;
+
+    const GOOD: Behaviour = Behaviour {
+        seed: 1,
+        latency: Duration::ZERO,
+        unreachable_permille: 0,
+        silent_permille: 0,
+        evicting_permille: 0,
+        lost_permille: 0,
+        doubled_permille: 0,
+        late_permille: 0,
+        late_max: Duration::ZERO,
+    };
+
+    /// The double, to make it misbehave, behind a guard that opens after four results.
+    fn guarded(behaviour: Behaviour) -> (Double, Guarded) {
+        let double = DoubleServer::new(DoubleLimits::default(), 1).connect(behaviour);
+        let options =
+            Options { requests_min: 4, successes_to_close: 1, reset_ms: 1000, ..Options::default() };
+        let settings = Settings::new(options).unwrap();
+        let inner = Box::new(double.clone());
+        (double, Guarded::new(inner, Deadlines::default(), settings))
+    }
+
+    async fn ask(tier: &Guarded) -> Result<bool, BackingError> {
+        tier.remove(b"key").await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_operation_ends_at_its_deadline() {
+        let (_, tier) = guarded(Behaviour { silent_permille: 1000, ..GOOD });
+        let fill = FillId::next();
+        for (deadline, elapsed) in [
+            (50, timed(ask(&tier)).await),
+            (500, timed(tier.load_segments(fill, &[0])).await),
+            (500, timed(tier.log_state()).await),
+        ] {
+            assert_eq!(elapsed, Duration::from_millis(deadline));
+        }
+    }
+
+    async fn timed<T>(operation: impl Future<Output = Result<T, BackingError>>) -> Duration {
+        let begun = Instant::now();
+        let Err(BackingError::TimedOut { after }) = operation.await else { panic!("it never answers") };
+        assert_eq!(after, begun.elapsed());
+        after
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_too_often_is_not_asked_and_then_asked_again() {
+        let (double, tier) = guarded(Behaviour { unreachable_permille: 1000, ..GOOD });
+        for _ in 0..4 {
+            assert!(matches!(ask(&tier).await, Err(BackingError::Unreachable(_))));
+        }
+        let Err(BackingError::Open { retry }) = ask(&tier).await else { panic!("it is asked no more") };
+        assert_eq!(retry, Duration::from_secs(1));
+        let waiting = tier.wait(b"key", None, Duration::from_secs(9)).await;
+        assert!(matches!(waiting, Err(BackingError::Open { .. })), "nobody waits for it either");
+        double.behave(GOOD);
+        tokio::time::advance(retry).await;
+        assert!(matches!(ask(&tier).await, Ok(false)), "the probe");
+        assert_eq!(tier.state(), State::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_is_no_failure() {
+        let (_, tier) = guarded(GOOD);
+        let request = LeaseRequest { ttl: Duration::from_secs(60), note: b"", mode: LeaseMode::IfFree };
+        tier.take_lease(b"key", request).await.unwrap();
+        let waited = tier.wait(b"key", None, Duration::from_secs(2)).await;
+        assert!(matches!(waited, Ok(Waited::StillHeld)));
+    }
+}

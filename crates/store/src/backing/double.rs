@@ -1,0 +1,382 @@
+//! A tier behind memory that is none: it lives in this process, keeps the whole contract, and misbehaves on demand.
+//!
+//! A [`DoubleServer`] is what instances share; each has a [`Double`], its connection, with faults of its own that follow
+//! from a seed. Time is tokio's, so a test may pause it; all is to be called inside a runtime of tokio. It has no deadlines: put it into
+//! [`Guarded`](super::Guarded) as any other.
+
+mod behaviour;
+mod link;
+mod state;
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+pub use self::behaviour::Behaviour;
+
+use self::behaviour::{Moment, Trouble};
+use self::link::{Link, Push};
+use self::state::{Change, Held, LinkId, NewRecord, State};
+use super::chance::Chance;
+use super::contract::{Backing, Pending};
+use super::error::BackingError;
+use super::lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, Renewed, Taken, Token};
+use super::log::{Appended, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogPart, LogState, Safety};
+use super::record::{
+    Expected, KEY_BYTES_MAX, Loaded, Put, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking, Version,
+    Waited, Write,
+};
+use super::watch::{Source, Standing, Watcher};
+use crate::{FillId, Refusal, SegmentId, SegmentPut};
+
+/// The sizes of a double.
+#[derive(Debug, Clone, Copy)]
+pub struct DoubleLimits {
+    /// Of all records and segments; what is beyond it is evicted.
+    pub bytes_max: usize,
+    /// Keys that are followed for all instances together.
+    pub tracked_max: usize,
+    /// How long a connection that has fallen silent is relied upon.
+    pub verification: Duration,
+}
+
+impl Default for DoubleLimits {
+    fn default() -> Self {
+        Self { bytes_max: 64 << 20, tracked_max: 10_000, verification: Duration::from_secs(2) }
+    }
+}
+
+/// What instances share.
+#[derive(Clone)]
+pub struct DoubleServer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    chance: Mutex<Chance>,
+    links: Mutex<Vec<Weak<Link>>>,
+    links_count: AtomicU32,
+    changed: Notify,
+    limits: DoubleLimits,
+    begun: Instant,
+}
+
+/// One instance's connection. A handle: clones share it.
+#[derive(Clone)]
+pub struct Double {
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+}
+
+impl DoubleServer {
+    /// An empty one; ids and tokens follow from the seed.
+    pub fn new(limits: DoubleLimits, seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let state = State::new(limits.bytes_max, limits.tracked_max, LogId(chance.id()));
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                chance: Mutex::new(chance),
+                links: Mutex::default(),
+                links_count: AtomicU32::new(0),
+                changed: Notify::new(),
+                limits,
+                begun: Instant::now(),
+            }),
+        }
+    }
+
+    /// A connection for one instance.
+    pub fn connect(&self, behaviour: Behaviour) -> Double {
+        let id = self.shared.links_count.fetch_add(1, Relaxed);
+        let link = Link::new(id, self.shared.limits.verification, behaviour);
+        let mut links = self.shared.links.lock();
+        links.retain(|link| link.strong_count() > 0);
+        links.push(Arc::downgrade(&link));
+        drop(links);
+        Double { shared: Arc::clone(&self.shared), link }
+    }
+
+    /// Loses the log, as a fail-over to an empty server would.
+    pub fn lose_log(&self) {
+        let next = LogId(self.shared.chance.lock().id());
+        self.shared.act(|state, _| state.lose_log(next));
+    }
+
+    /// Forgets a record or a segment; which one follows from the number.
+    pub fn evict(&self, which: u64) {
+        self.shared.act(|state, _| state.evict(which));
+    }
+}
+
+impl Double {
+    /// From now on it behaves like this. What was drawn before stays drawn.
+    pub fn behave(&self, behaviour: Behaviour) {
+        self.link.behave(behaviour);
+    }
+
+    /// Breaks the connection off, and connects again.
+    pub fn reconnect(&self) {
+        reconnect(&self.shared, &self.link);
+    }
+
+    /// One operation: waits, meets its fate, takes effect, waits, answers.
+    async fn ask<T>(&self, effect: impl FnOnce(&mut State, u64) -> T) -> Result<T, BackingError> {
+        let fate = self.link.fate();
+        let half = self.link.behaviour().latency / 2;
+        pass(half).await;
+        if let Some((trouble, Moment::BeforeEffect)) = fate.trouble {
+            return suffer(trouble).await;
+        }
+        let answer = self.shared.act(|state, now_ms| {
+            if let Some(which) = fate.evicted {
+                state.evict(which);
+            }
+            effect(state, now_ms)
+        });
+        pass(half).await;
+        match fate.trouble {
+            Some((trouble, _)) => suffer(trouble).await,
+            None => Ok(answer),
+        }
+    }
+
+    fn loaded(&self, state: &State, key: &[u8], tracking: Tracking) -> Option<Loaded> {
+        let (bytes, version) = state.record(key)?;
+        Some(Loaded { bytes, version, source: self.link.source(), tracking })
+    }
+
+    fn load_one(&self, state: &mut State, key: &[u8], tracking: Tracking) -> Option<Loaded> {
+        let found = self.loaded(state, key, tracking)?;
+        let tracked = tracking == Tracking::UntilChanged && state.track(key, self.link.id);
+        Some(Loaded { tracking: if tracked { Tracking::UntilChanged } else { Tracking::Off }, ..found })
+    }
+
+    fn put_one(&self, state: &mut State, key: &[u8], write: &Write<'_>, now_ms: u64) -> Put {
+        if write.bytes.len() > RECORD_BYTES_MAX || key.len() > KEY_BYTES_MAX {
+            return Put::NotStored(Refusal::TooLarge);
+        }
+        if write.lease.is_some_and(|lease| *lease.key != *key || !state.is_held(key, lease.token)) {
+            return Put::LeaseLost;
+        }
+        let current = self.loaded(state, key, Tracking::Off);
+        let is_expected = match write.expected {
+            Expected::Any => true,
+            Expected::Absent => current.is_none(),
+            Expected::Is(known) => current.as_ref().is_some_and(|current| current.version == known.version),
+        };
+        if !is_expected {
+            return Put::Conflict(current);
+        }
+        let record = NewRecord { bytes: write.bytes.clone(), ends_at_ms: ends_at_ms(now_ms, write.ttl) };
+        Put::Stored(state.put(key, record))
+    }
+
+    /// What a wait ends with now, or until when it may go on.
+    fn waited(&self, key: &[u8], seen: Option<Version>) -> Result<Waited, Duration> {
+        self.shared.act(|state, now_ms| {
+            let current = self.loaded(state, key, Tracking::Off);
+            if current.as_ref().map(|current| current.version) != seen {
+                return Ok(Waited::Changed(current));
+            }
+            match state.lease(key) {
+                None => Ok(Waited::Free),
+                Some(held) => {
+                    let record_ends_at_ms = state.record_ends_at_ms(key).unwrap_or(u64::MAX);
+                    let next_ms = held.ends_at_ms.min(record_ends_at_ms);
+                    Err(Duration::from_millis(next_ms.saturating_sub(now_ms).max(1)))
+                }
+            }
+        })
+    }
+
+    async fn wait_for(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Waited {
+        let end = Instant::now() + limit;
+        loop {
+            // It hears of all changes from here on, so none comes between looking and waiting.
+            let changed = self.shared.changed.notified();
+            let next = match self.waited(key, seen) {
+                Ok(waited) => return waited,
+                Err(left) => left,
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Waited::StillHeld;
+            }
+            let _ = timeout(left.min(next), changed).await;
+        }
+    }
+}
+
+impl Shared {
+    /// Lets something take effect, and tells who is to be told before anybody gets the answer.
+    fn act<T>(self: &Arc<Self>, effect: impl FnOnce(&mut State, u64) -> T) -> T {
+        let (answer, changes) = {
+            let mut state = self.state.lock();
+            let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            state.settle(now_ms);
+            let answer = effect(&mut state, now_ms);
+            (answer, state.take_changes())
+        };
+        if !changes.is_empty() {
+            self.changed.notify_waiters();
+        }
+        changes.into_iter().for_each(|change| self.tell(change));
+        answer
+    }
+
+    fn tell(self: &Arc<Self>, change: Change) {
+        let links: Vec<_> = self.links.lock().iter().filter_map(Weak::upgrade).collect();
+        let (told, push): (Vec<LinkId>, Push) = match change {
+            Change::Record { key, told } => (told, Push::Suspect(key)),
+            Change::Log(state) => (links.iter().map(|link| link.id).collect(), Push::Log(state)),
+        };
+        for link in links.into_iter().filter(|link| told.contains(&link.id)) {
+            let broken = (Arc::clone(self), Arc::clone(&link));
+            link::send(&link, &push, move || reconnect(&broken.0, &broken.1));
+        }
+    }
+}
+
+fn reconnect(shared: &Shared, link: &Link) {
+    // Whoever loads from now on is tracked anew, and has the new source.
+    shared.state.lock().untrack_all(link.id);
+    link.reconnect();
+}
+
+async fn pass(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
+async fn suffer<T>(trouble: Trouble) -> Result<T, BackingError> {
+    match trouble {
+        Trouble::Unreachable => Err(BackingError::Unreachable("it was to fail".into())),
+        Trouble::Silent => std::future::pending().await,
+    }
+}
+
+fn ends_at_ms(now_ms: u64, ttl: Duration) -> u64 {
+    now_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Backing for Double {
+    fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>> {
+        Box::pin(
+            self.ask(move |state, _| keys.iter().map(|key| self.load_one(state, key, tracking)).collect()),
+        )
+    }
+
+    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
+        Box::pin(self.ask(move |state, now_ms| self.put_one(state, key, &write, now_ms)))
+    }
+
+    fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool> {
+        Box::pin(self.ask(move |state, _| state.remove(key)))
+    }
+
+    fn load_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, Vec<Option<Bytes>>> {
+        Box::pin(self.ask(move |state, _| {
+            indexes.iter().map(|&index| state.segment(SegmentId { fill, index })).collect()
+        }))
+    }
+
+    fn put_segment(&self, id: SegmentId, bytes: Bytes, ttl: Duration) -> Pending<'_, SegmentPut> {
+        Box::pin(self.ask(move |state, now_ms| {
+            if bytes.len() > SEGMENT_FRAME_BYTES_MAX {
+                return SegmentPut::NotStored(Refusal::TooLarge);
+            }
+            let is_first = state.put_segment(id, bytes, ends_at_ms(now_ms, ttl));
+            if is_first { SegmentPut::Stored } else { SegmentPut::AlreadyThere }
+        }))
+    }
+
+    fn extend_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32], ttl: Duration) -> Pending<'a, usize> {
+        Box::pin(self.ask(move |state, now_ms| state.extend_segments(fill, indexes, ends_at_ms(now_ms, ttl))))
+    }
+
+    fn remove_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, ()> {
+        Box::pin(self.ask(move |state, _| state.remove_segments(fill, indexes)))
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.link.watch(watcher);
+    }
+
+    fn standing(&self, source: Source) -> Standing {
+        self.link.standing(source)
+    }
+
+    fn clock_ahead_ms(&self) -> Option<i64> {
+        Some(0)
+    }
+
+    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
+        Box::pin(self.ask(move |state, now_ms| {
+            if let (Some(held), LeaseMode::IfFree) = (state.lease(key), request.mode) {
+                let left = Duration::from_millis(held.ends_at_ms.saturating_sub(now_ms));
+                return Taken::Held { note: held.note.clone(), left };
+            }
+            let token = Token(self.shared.chance.lock().id());
+            let note = request.note[..request.note.len().min(LEASE_NOTE_BYTES_MAX)].into();
+            state.hold(key, Held { token, note, ends_at_ms: ends_at_ms(now_ms, request.ttl) });
+            Taken::Taken(Lease { key: key.into(), token })
+        }))
+    }
+
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
+        Box::pin(self.ask(move |state, now_ms| {
+            if !state.is_held(&lease.key, lease.token) {
+                return Renewed::Lost;
+            }
+            state.renew(&lease.key, ends_at_ms(now_ms, ttl));
+            Renewed::Renewed
+        }))
+    }
+
+    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+        Box::pin(self.ask(move |state, now_ms| {
+            let write = Write { lease: Some(lease), ..write };
+            let put = self.put_one(state, &lease.key, &write, now_ms);
+            if matches!(put, Put::Stored(_)) {
+                state.free(&lease.key);
+            }
+            put
+        }))
+    }
+
+    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
+        Box::pin(async move {
+            self.ask(|_, _| ()).await?;
+            Ok(self.wait_for(key, seen, limit).await)
+        })
+    }
+
+    fn log_state(&self) -> Pending<'_, LogState> {
+        Box::pin(self.ask(|state, _| state.log()))
+    }
+
+    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
+        Box::pin(self.ask(move |state, _| {
+            if records.iter().map(Bytes::len).sum::<usize>() > LOG_APPEND_BYTES_MAX {
+                return Appended::NotStored(Refusal::TooLarge);
+            }
+            Appended::Taken { state: state.append(records), safety: Safety::AsConfigured }
+        }))
+    }
+
+    fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart> {
+        Box::pin(self.ask(move |state, _| state.read_log(from)))
+    }
+
+    fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
+        Box::pin(self.ask(move |state, _| state.trim_log(floor)))
+    }
+}

@@ -1,0 +1,140 @@
+//! How a connection to the double behaves, drawn from a seed.
+
+use std::time::Duration;
+
+use super::super::chance::Chance;
+
+/// How often what happens, in so many of a thousand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Behaviour {
+    /// What all that is drawn follows from: the same operations in the same order meet the same.
+    pub seed: u64,
+    /// From asking to answering.
+    pub latency: Duration,
+    /// Operations that fail, half of them with and half of them without effect.
+    pub unreachable_permille: u16,
+    /// Operations that never answer, half of them with and half of them without effect.
+    pub silent_permille: u16,
+    /// Operations before which the tier forgets something.
+    pub evicting_permille: u16,
+    /// Pushes that never arrive. The connection is broken from then on, and this is found out when verification ends.
+    pub lost_permille: u16,
+    /// Pushes that arrive twice.
+    pub doubled_permille: u16,
+    /// Pushes that arrive late, and behind others.
+    pub late_permille: u16,
+    /// How late at most; never later than verification lasts.
+    pub late_max: Duration,
+}
+
+/// What becomes of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fate {
+    pub(super) trouble: Option<(Trouble, Moment)>,
+    /// Which entry is forgotten before it.
+    pub(super) evicted: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    Unreachable,
+    Silent,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    BeforeEffect,
+    AfterEffect,
+}
+
+/// What becomes of one push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Delivery {
+    Lost,
+    /// After each of these times.
+    After(Vec<Duration>),
+}
+
+impl Chance {
+    fn happens(&mut self, permille: u16) -> bool {
+        self.next() % 1000 < u64::from(permille)
+    }
+
+    pub(super) fn fate(&mut self, behaviour: &Behaviour) -> Fate {
+        let trouble =
+            match (self.happens(behaviour.unreachable_permille), self.happens(behaviour.silent_permille)) {
+                (true, _) => Some(Trouble::Unreachable),
+                (false, true) => Some(Trouble::Silent),
+                (false, false) => None,
+            };
+        let moment = if self.happens(500) { Moment::BeforeEffect } else { Moment::AfterEffect };
+        let evicts = self.happens(behaviour.evicting_permille);
+        let which = self.next();
+        Fate { trouble: trouble.map(|trouble| (trouble, moment)), evicted: evicts.then_some(which) }
+    }
+
+    pub(super) fn delivery(&mut self, behaviour: &Behaviour) -> Delivery {
+        if self.happens(behaviour.lost_permille) {
+            return Delivery::Lost;
+        }
+        let times = if self.happens(behaviour.doubled_permille) { 2 } else { 1 };
+        Delivery::After((0..times).map(|_| self.lateness(behaviour)).collect())
+    }
+
+    fn lateness(&mut self, behaviour: &Behaviour) -> Duration {
+        let micros_max = u64::try_from(behaviour.late_max.as_micros()).unwrap_or(u64::MAX);
+        let micros = self.next().checked_rem(micros_max).unwrap_or(0);
+        if self.happens(behaviour.late_permille) { Duration::from_micros(micros) } else { Duration::ZERO }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUNDS: usize = 20_000;
+
+    #[test]
+    fn what_is_drawn_follows_from_the_seed_and_the_shares() {
+        let late_max = Duration::from_millis(7);
+        let behaviour = Behaviour {
+            unreachable_permille: 100,
+            silent_permille: 50,
+            evicting_permille: 200,
+            lost_permille: 100,
+            doubled_permille: 100,
+            late_permille: 500,
+            late_max,
+            ..Behaviour::default()
+        };
+        let draw = |seed| {
+            let mut chance = Chance::new(seed);
+            let draws = (0..ROUNDS).map(|_| (chance.fate(&behaviour), chance.delivery(&behaviour)));
+            draws.collect::<Vec<_>>()
+        };
+        let drawn = draw(7);
+        assert_eq!(drawn, draw(7));
+        assert_ne!(drawn, draw(8));
+        let share = |is: &dyn Fn(&(Fate, Delivery)) -> bool| {
+            drawn.iter().filter(|draw| is(draw)).count() * 1000 / ROUNDS
+        };
+        let trouble = |kind| share(&|draw| draw.0.trouble.is_some_and(|(trouble, _)| trouble == kind));
+        let times = |count| share(&|draw| matches!(&draw.1, Delivery::After(all) if all.len() == count));
+        let shares = [
+            (trouble(Trouble::Unreachable), 100),
+            (trouble(Trouble::Silent), 45),
+            (share(&|draw| draw.0.evicted.is_some()), 200),
+            (share(&|draw| draw.1 == Delivery::Lost), 100),
+            (times(2), 90),
+            (times(1), 810),
+        ];
+        for (found, expected) in shares {
+            assert!(found.abs_diff(expected) <= 12, "{found} instead of {expected}: {shares:?}");
+        }
+        let lateness = drawn.iter().flat_map(|draw| match &draw.1 {
+            Delivery::Lost => Vec::new(),
+            Delivery::After(all) => all.clone(),
+        });
+        assert!(lateness.clone().all(|late| late < late_max) && lateness.max() > Some(late_max / 2));
+    }
+}

@@ -1,0 +1,160 @@
+//! One instance's connection to the double: what it is told, and how far that can be relied upon.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+use super::super::chance::Chance;
+use super::super::log::LogState;
+use super::super::watch::{Source, Standing, Watcher};
+use super::behaviour::{Behaviour, Delivery, Fate};
+use super::state::LinkId;
+
+pub(super) struct Link {
+    pub(super) id: LinkId,
+    verification: Duration,
+    behaviour: Mutex<Behaviour>,
+    chance: Mutex<Chance>,
+    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
+    connection: Mutex<Connection>,
+}
+
+struct Connection {
+    generation: u32,
+    /// Since when nothing arrives any more, unnoticed.
+    broken_since: Option<Instant>,
+}
+
+/// What an instance is told.
+#[derive(Clone)]
+pub(super) enum Push {
+    Suspect(Box<[u8]>),
+    Log(LogState),
+}
+
+impl Link {
+    pub(super) fn new(id: LinkId, verification: Duration, behaviour: Behaviour) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            verification,
+            behaviour: Mutex::new(behaviour),
+            chance: Mutex::new(Chance::new(behaviour.seed)),
+            watchers: Mutex::default(),
+            connection: Mutex::new(Connection { generation: 1, broken_since: None }),
+        })
+    }
+
+    pub(super) fn behaviour(&self) -> Behaviour {
+        *self.behaviour.lock()
+    }
+
+    pub(super) fn behave(&self, behaviour: Behaviour) {
+        *self.behaviour.lock() = behaviour;
+    }
+
+    pub(super) fn fate(&self) -> Fate {
+        self.chance.lock().fate(&self.behaviour())
+    }
+
+    pub(super) fn watch(&self, watcher: Weak<dyn Watcher>) {
+        let mut watchers = self.watchers.lock();
+        watchers.retain(|known| known.strong_count() > 0);
+        watchers.push(watcher);
+    }
+
+    pub(super) fn source(&self) -> Source {
+        Source { node: 0, generation: self.connection.lock().generation }
+    }
+
+    pub(super) fn standing(&self, source: Source) -> Standing {
+        let connection = self.connection.lock();
+        let is_heard = connection.broken_since.is_none_or(|since| since.elapsed() < self.verification);
+        let is_current = source.node == 0 && source.generation == connection.generation;
+        if is_current && is_heard { Standing::Verified } else { Standing::Unverified }
+    }
+
+    /// Says that nothing arrives from now on. `true` for the first who says it.
+    fn falls_silent(&self) -> bool {
+        let mut connection = self.connection.lock();
+        let is_first = connection.broken_since.is_none();
+        connection.broken_since.get_or_insert_with(Instant::now);
+        is_first
+    }
+
+    /// Begins a new generation, and tells that copies of the last one are suspect.
+    pub(super) fn reconnect(&self) {
+        let before = self.source();
+        let mut connection = self.connection.lock();
+        *connection = Connection { generation: before.generation + 1, broken_since: None };
+        drop(connection);
+        self.each_watcher(|watcher| watcher.all_suspect(Some(before)));
+    }
+
+    fn is_silent(&self) -> bool {
+        self.connection.lock().broken_since.is_some()
+    }
+
+    fn deliver(&self, push: &Push) {
+        match push {
+            Push::Suspect(key) => self.each_watcher(|watcher| watcher.suspect(&[key])),
+            Push::Log(state) => self.each_watcher(|watcher| watcher.log_changed(*state)),
+        }
+    }
+
+    fn each_watcher(&self, tell: impl Fn(&dyn Watcher)) {
+        // Watchers may ask for anything, so no lock is held.
+        let watchers: Vec<_> = self.watchers.lock().iter().filter_map(Weak::upgrade).collect();
+        watchers.iter().for_each(|watcher| tell(&**watcher));
+    }
+}
+
+/// Sends a push its way; `give_up` is called when a connection on which one was lost is found out to be broken.
+pub(super) fn send(link: &Arc<Link>, push: &Push, give_up: impl FnOnce() + Send + 'static) {
+    let behaviour = link.behaviour();
+    let delivery = link.chance.lock().delivery(&behaviour);
+    match delivery {
+        _ if link.is_silent() => {}
+        Delivery::Lost => {
+            if link.falls_silent() {
+                let verification = link.verification;
+                tokio::spawn(async move {
+                    sleep(verification).await;
+                    give_up();
+                });
+            }
+        }
+        Delivery::After(times) => {
+            times.into_iter().for_each(|late| send_after(link, push.clone(), late.min(link.verification)));
+        }
+    }
+}
+
+fn send_after(link: &Arc<Link>, push: Push, late: Duration) {
+    if late.is_zero() {
+        return link.deliver(&push);
+    }
+    let link = Arc::clone(link);
+    tokio::spawn(async move {
+        sleep(late).await;
+        link.deliver(&push);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_is_relied_upon_for_the_time_of_verification() {
+        let verification = Duration::from_secs(2);
+        let link = Link::new(0, verification, Behaviour::default());
+        let source = link.source();
+        assert!(link.falls_silent() && !link.falls_silent());
+        tokio::time::advance(verification - Duration::from_millis(1)).await;
+        assert_eq!(link.standing(source), Standing::Verified);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(link.standing(source), Standing::Unverified);
+    }
+}

@@ -1,0 +1,112 @@
+//! The tests that every tier behind memory must pass.
+//!
+//! They answer with the first broken promise instead of panicking, and wait for conditions, so they run on paused time, on
+//! real time, and against a server that others use: all keys are new.
+
+mod coherence;
+mod faults;
+mod leases;
+mod log;
+mod records;
+mod segments;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep};
+
+use super::contract::Backing;
+use super::error::BackingError;
+use super::record::{Expected, Loaded, Put, Tracking, Version, Write};
+use crate::FillId;
+
+pub use self::faults::check_under_faults;
+
+/// Two instances on one tier.
+pub struct Bench {
+    /// The one that most is done with.
+    pub own: Arc<dyn Backing>,
+    /// Another one.
+    pub other: Arc<dyn Backing>,
+    /// How long a connection that has fallen silent is relied upon.
+    pub verification: Duration,
+}
+
+/// The promise that a tier broke.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// What was expected and did not happen, with the number of the promise.
+    #[error("promise {0} is broken: {1}")]
+    BrokenPromise(u8, &'static str),
+    /// The tier failed while it should have worked.
+    #[error("the tier failed")]
+    TierFailed(#[from] BackingError),
+}
+
+/// Checks the promises on a tier that works.
+///
+/// # Errors
+/// The first promise that does not hold.
+pub async fn check(bench: &Bench) -> Result<(), Violation> {
+    records::check(bench).await?;
+    segments::check(bench).await?;
+    coherence::check(bench).await?;
+    leases::check(bench).await?;
+    log::check(bench).await
+}
+
+/// Long enough for what is not to end during a test.
+const LONG: Duration = Duration::from_secs(60);
+/// Long enough to be looked at before it ends.
+const SHORT: Duration = Duration::from_millis(400);
+/// How long something that must happen may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn ensure(holds: bool, promise: u8, what: &'static str) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(Violation::BrokenPromise(promise, what)) }
+}
+
+/// A key that nobody has used, with bytes that a careless tier might read something into.
+fn new_key(name: &str) -> Vec<u8> {
+    let FillId { process, sequence } = FillId::next();
+    format!("{{suite}} {name}\0\r\n\u{ff} {process:x} {sequence:x}").into_bytes()
+}
+
+fn write<'a>(bytes: &[u8], expected: Expected<'a>) -> Write<'a> {
+    Write { bytes: Bytes::copy_from_slice(bytes), expected, ttl: LONG, lease: None }
+}
+
+async fn put(tier: &dyn Backing, key: &[u8], bytes: &[u8]) -> Result<Version, Violation> {
+    match tier.put(key, write(bytes, Expected::Any)).await? {
+        Put::Stored(version) => Ok(version),
+        _ => Err(Violation::BrokenPromise(2, "an unconditional put is stored")),
+    }
+}
+
+async fn load(tier: &dyn Backing, key: &[u8]) -> Result<Option<Loaded>, Violation> {
+    Ok(tier.load(&[key], Tracking::Off).await?.pop().flatten())
+}
+
+/// What is there, as it must be.
+async fn found(tier: &dyn Backing, key: &[u8]) -> Result<Loaded, Violation> {
+    load(tier, key).await?.ok_or(Violation::BrokenPromise(1, "what was just put is there"))
+}
+
+/// Waits until something holds.
+async fn eventually(
+    promise: u8,
+    what: &'static str,
+    mut holds: impl AsyncFnMut() -> Result<bool, Violation>,
+) -> Result<(), Violation> {
+    let end = Instant::now() + PATIENCE;
+    while !holds().await? {
+        ensure(Instant::now() < end, promise, what)?;
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Promises 15 to 17. That a log was lost is shown by who can lose it.
+
+use bytes::Bytes;
+
+use super::super::contract::Backing;
+use super::super::log::{Appended, Continuity, LOG_APPEND_BYTES_MAX, LogCursor, LogOffset, LogState};
+use super::{Bench, Violation, ensure};
+use crate::Refusal;
+
+pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
+    all_read_the_same(bench).await?;
+    long_reads_come_in_parts(bench).await?;
+    the_floor_only_rises(bench).await
+}
+
+async fn append(tier: &dyn Backing, records: &[Bytes]) -> Result<LogState, Violation> {
+    match tier.append_log(records).await? {
+        Appended::Taken { state, .. } => Ok(state),
+        Appended::NotStored(_) => Err(Violation::BrokenPromise(15, "records within the limit are taken")),
+    }
+}
+
+/// Everything from a place on.
+pub(super) async fn read_all(tier: &dyn Backing, mut from: LogCursor) -> Result<Vec<Bytes>, Violation> {
+    let mut all = Vec::new();
+    loop {
+        let part = tier.read_log(from).await?;
+        let Some(last) = part.records.last() else { return Ok(all) };
+        ensure(last.end > from.offset && last.end <= part.state.end, 15, "a log is read forwards")?;
+        from.offset = last.end;
+        all.extend(part.records.into_iter().map(|record| record.bytes));
+    }
+}
+
+async fn all_read_the_same(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
+    let from = own.log_state().await?.cursor();
+    let texts = |names: &[&'static str]| -> Vec<Bytes> {
+        names.iter().map(|name| Bytes::from_static(name.as_bytes())).collect()
+    };
+    let [one, two] = [texts(&["a1", "", "a3"]), texts(&["b1", "b2"])];
+    let (first, second) = tokio::join!(append(&**own, &one), append(&**other, &two));
+    let ends = [first?, second?];
+    let read = read_all(&**own, from).await?;
+    ensure(read == read_all(&**other, from).await?, 15, "all read the same")?;
+    let orders = [[&one[..], &two[..]].concat(), [&two[..], &one[..]].concat()];
+    ensure(orders.contains(&read), 15, "each record is there once, and those of one append stand together")?;
+    let end = ends[0].end.max(ends[1].end);
+    ensure(
+        read_all(&**own, LogCursor { offset: end, ..from }).await?.is_empty(),
+        15,
+        "behind the end is nothing",
+    )?;
+    ensure(ends.iter().all(|state| state.continues(&from) == Continuity::Whole), 16, "a log goes on")?;
+    let large = [Bytes::from(vec![0; LOG_APPEND_BYTES_MAX]), Bytes::from_static(b"x")];
+    let refused = own.append_log(&large).await?;
+    ensure(refused == Appended::NotStored(Refusal::TooLarge), 5, "an append over the limit is refused")
+}
+
+async fn long_reads_come_in_parts(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
+    let from = own.log_state().await?.cursor();
+    let records: Vec<Bytes> =
+        (0..5u8).map(|number| Bytes::from(vec![number; LOG_APPEND_BYTES_MAX])).collect();
+    for record in &records {
+        append(&**own, std::slice::from_ref(record)).await?;
+    }
+    let part = other.read_log(from).await?;
+    let bytes: usize = part.records.iter().map(|record| record.bytes.len()).sum();
+    ensure(
+        (1..=LOG_APPEND_BYTES_MAX).contains(&bytes),
+        15,
+        "one read is within the limit, and never empty-handed",
+    )?;
+    ensure(read_all(&**other, from).await? == records, 15, "the parts are the whole")
+}
+
+async fn the_floor_only_rises(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
+    let before = own.log_state().await?;
+    append(&**own, &[Bytes::from_static(b"below")]).await?;
+    let floor = own.log_state().await?.cursor();
+    append(&**own, &[Bytes::from_static(b"above")]).await?;
+    let trimmed = own.trim_log(floor).await?;
+    ensure(trimmed.floor == floor.offset, 17, "the floor rises to where it is wanted")?;
+    ensure(other.trim_log(before.cursor()).await?.floor == floor.offset, 17, "the floor only rises")?;
+    let read = read_all(&**other, before.cursor()).await?;
+    ensure(read == [Bytes::from_static(b"above")], 17, "what lies below the floor is gone, and no more")?;
+    ensure(trimmed.continues(&before.cursor()) == Continuity::Trimmed, 17, "it shows that some is gone")?;
+    let foreign = LogCursor { id: super::super::log::LogId([7; 16]), offset: LogOffset(u64::MAX) };
+    ensure(own.trim_log(foreign).await?.floor == floor.offset, 17, "another log has another floor")
+}
