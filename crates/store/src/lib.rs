@@ -66,6 +66,7 @@ mod address;
 pub mod backing;
 mod budget;
 mod files;
+pub mod format;
 mod memory;
 mod record;
 #[cfg(any(test, feature = "sample-record"))]

@@ -1,0 +1,228 @@
+//! What of a body was held, and where it lies.
+
+use super::bytes::{Reader, Writer};
+use super::error::FormatError;
+use crate::{FillId, SEGMENT_BYTES_MAX};
+
+/// The largest body that travels inside of its record.
+pub const INLINE_BYTES_MAX: usize = 4 << 10;
+
+/// The body of a stored response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body<'a> {
+    /// How much of it there is.
+    pub state: BodyState,
+    /// The length of the representation, where it is known.
+    pub complete_bytes: Option<u64>,
+    /// Where it is.
+    pub content: Content<'a>,
+}
+
+/// How much of a body there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyState {
+    /// All of it was held.
+    Complete,
+    /// Some of it.
+    Part,
+    /// Some of it, and its fetch goes on. Never a complete response.
+    Filling,
+}
+
+/// Where a body is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// Here, all of it.
+    Inline(&'a [u8]),
+    /// In segments.
+    Segments(Layout),
+}
+
+/// A body on a grid of cells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Of the whole cells: cell i is its segment i.
+    pub fill: FillId,
+    /// The size of a cell.
+    pub cell_bytes: u32,
+    /// Whole cells, in order, apart from each other.
+    pub runs: Vec<Run>,
+    /// Less than cells, in order, where no whole cell is.
+    pub fragments: Vec<Fragment>,
+}
+
+/// Whole cells one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The first of them.
+    pub first: u32,
+    /// How many; at least one.
+    pub count: u32,
+}
+
+/// Less than a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment {
+    /// Where in the representation it begins.
+    pub first: u64,
+    /// How many bytes; at least one.
+    pub bytes: u32,
+    /// It is segment 0 of this.
+    pub fill: FillId,
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, FormatError> {
+        let state = match reader.u8()? {
+            1 => BodyState::Complete,
+            2 => BodyState::Part,
+            3 => BodyState::Filling,
+            _ => return Err(FormatError::Invalid("the state of a body is not known")),
+        };
+        let complete_bytes = reader.some_u64()?;
+        let content = match reader.u8()? {
+            1 => {
+                let count = reader.u16()?;
+                Content::Inline(reader.bytes(usize::from(count))?)
+            }
+            2 => Content::Segments(Layout::read(reader)?),
+            _ => return Err(FormatError::Invalid("the form of a body is not known")),
+        };
+        let body = Self { state, complete_bytes, content };
+        body.check()?;
+        Ok(body)
+    }
+
+    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
+        self.check()?;
+        writer.u8(match self.state {
+            BodyState::Complete => 1,
+            BodyState::Part => 2,
+            BodyState::Filling => 3,
+        });
+        writer.some_u64(self.complete_bytes)?;
+        match &self.content {
+            Content::Inline(data) => {
+                writer.u8(1);
+                writer.u16(data.len() as u16);
+                writer.bytes(data);
+            }
+            Content::Segments(layout) => {
+                writer.u8(2);
+                layout.write(writer);
+            }
+        }
+        Ok(())
+    }
+
+    /// What must hold, asked before writing and after reading.
+    fn check(&self) -> Result<(), FormatError> {
+        let is_right = match &self.content {
+            Content::Inline(data) => {
+                let is_all = self.complete_bytes == Some(data.len() as u64);
+                self.state == BodyState::Complete && is_all && data.len() <= INLINE_BYTES_MAX
+            }
+            Content::Segments(layout) => {
+                layout.check()?;
+                let held = layout.held_bytes(self.complete_bytes)?;
+                self.state != BodyState::Complete || Some(held) == self.complete_bytes
+            }
+        };
+        if is_right { Ok(()) } else { Err(FormatError::Invalid("a body is not as complete as it says")) }
+    }
+}
+
+impl Layout {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (fill, cell_bytes) = (reader.fill()?, reader.u32()?);
+        let runs = usize::from(reader.u16()?);
+        let within = |count: usize, max: usize| match count <= max {
+            true => Ok(count),
+            false => Err(FormatError::Invalid("a body has too many pieces")),
+        };
+        let runs = reader.list(within(runs, RUNS_MAX)?, RUN_BYTES, |reader| {
+            Ok(Run { first: reader.u32()?, count: reader.u32()? })
+        })?;
+        let fragments = usize::from(reader.u8()?);
+        let fragments = reader.list(within(fragments, FRAGMENTS_MAX)?, FRAGMENT_BYTES, |reader| {
+            Ok(Fragment { first: reader.u64()?, bytes: reader.u32()?, fill: reader.fill()? })
+        })?;
+        Ok(Self { fill, cell_bytes, runs, fragments })
+    }
+
+    /// Follows a check: the counts fit.
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.fill(self.fill);
+        writer.u32(self.cell_bytes);
+        writer.u16(self.runs.len() as u16);
+        for run in &self.runs {
+            writer.u32(run.first);
+            writer.u32(run.count);
+        }
+        writer.u8(self.fragments.len() as u8);
+        for fragment in &self.fragments {
+            writer.u64(fragment.first);
+            writer.u32(fragment.bytes);
+            writer.fill(fragment.fill);
+        }
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        if self.runs.len() > RUNS_MAX || self.fragments.len() > FRAGMENTS_MAX {
+            return Err(FormatError::Invalid("a body has too many pieces"));
+        }
+        if self.cell_bytes == 0 || self.cell_bytes as usize > SEGMENT_BYTES_MAX {
+            return Err(FormatError::Invalid("the size of a cell is out of range"));
+        }
+        // A run begins behind the one before and at least one cell apart from it.
+        let mut free = 0;
+        for run in &self.runs {
+            let end = run.first.checked_add(run.count).filter(|end| *end <= CELLS_MAX);
+            let end = end.filter(|_| run.count > 0 && run.first >= free);
+            free = end.ok_or(FormatError::Invalid("cells are out of order or too far in"))? + 1;
+        }
+        Ok(())
+    }
+
+    /// How many bytes the pieces are, which must be where they can be.
+    fn held_bytes(&self, complete_bytes: Option<u64>) -> Result<u64, FormatError> {
+        let cell_bytes = u64::from(self.cell_bytes);
+        let complete_bytes = complete_bytes.unwrap_or(u64::MAX);
+        let mut held = 0;
+        for run in &self.runs {
+            let last_begins = u64::from(run.first + run.count - 1) * cell_bytes;
+            if last_begins >= complete_bytes {
+                return Err(FormatError::Invalid("a cell lies behind the end"));
+            }
+            let end = (last_begins + cell_bytes).min(complete_bytes);
+            held += end - u64::from(run.first) * cell_bytes;
+        }
+        let mut free = 0;
+        for fragment in &self.fragments {
+            free = self.end_of(fragment, free, complete_bytes).ok_or(MISPLACED)?;
+            held += u64::from(fragment.bytes);
+        }
+        Ok(held)
+    }
+
+    /// Where a fragment ends; `None` where it cannot be.
+    fn end_of(&self, fragment: &Fragment, free: u64, complete_bytes: u64) -> Option<u64> {
+        let cell_bytes = u64::from(self.cell_bytes);
+        let cell = u32::try_from(fragment.first / cell_bytes).ok().filter(|cell| *cell < CELLS_MAX)?;
+        let cell_begins = u64::from(cell) * cell_bytes;
+        let cell_ends = (cell_begins + cell_bytes).min(complete_bytes);
+        let end = fragment.first + u64::from(fragment.bytes);
+        let is_whole = fragment.first == cell_begins && end == cell_ends;
+        let is_within = fragment.bytes > 0 && fragment.first >= free && end <= cell_ends && !is_whole;
+        let is_in_run = self.runs.iter().any(|run| run.first <= cell && cell < run.first + run.count);
+        (is_within && !is_in_run).then_some(end)
+    }
+}
+
+/// As many as a segment's index may count.
+pub(super) const CELLS_MAX: u32 = 1 << 16;
+const RUNS_MAX: usize = 256;
+const RUN_BYTES: usize = 8;
+const FRAGMENTS_MAX: usize = 64;
+const FRAGMENT_BYTES: usize = 28;
+const MISPLACED: FormatError = FormatError::Invalid("a fragment is where none can be");

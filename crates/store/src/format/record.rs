@@ -1,0 +1,383 @@
+//! The bytes of a primary record, and of a response apart from it.
+
+use super::body::Body;
+use super::bytes::{Reader, Writer};
+use super::error::FormatError;
+use super::frame::{self, Kind, TagKeys};
+use crate::FillId;
+use crate::backing::{LogCursor, LogId, LogOffset};
+
+/// Name and value of a field line, as they are.
+pub type FieldLine<'a> = (&'a [u8], &'a [u8]);
+
+/// A name, and a value or null.
+pub type NamedValue<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// What lies under one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The full cache key.
+    pub key: &'a [u8],
+    /// What others who wait for the key should know.
+    pub note: Option<Note<'a>>,
+    /// The newest first.
+    pub variants: Vec<Variant<'a>>,
+}
+
+/// Which of the two kinds of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Under the cache key.
+    Primary,
+    /// Under an id: one variant, which is inside.
+    Response,
+}
+
+/// What became of a fetch that brought nothing to share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note<'a> {
+    /// What.
+    pub kind: NoteKind,
+    /// Which requests it is about, in a number of the gateway's.
+    pub scope: u8,
+    /// When it stops to hold.
+    pub until_ms: u64,
+    /// The reason code, of 64 bytes at most.
+    pub because: &'a [u8],
+}
+
+/// The kinds of notes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoteKind {
+    /// Responses for this key are not shared.
+    NotShared,
+    /// Who fetched it gave up.
+    GaveUp,
+}
+
+/// One of the responses under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variant<'a> {
+    /// What `Vary` names, with the values of the request; null where it had none.
+    pub nominated: Vec<NamedValue<'a>>,
+    /// Of the response.
+    pub id: FillId,
+    /// `None`: it lies apart, under its id.
+    pub response: Option<Box<Response<'a>>>,
+}
+
+/// All that was seen of a response, and of the request that it answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// The status code.
+    pub status: u16,
+    /// Facts of the request that are not in its fields.
+    pub marks: RequestMarks,
+    /// When the request was sent.
+    pub request_time_ms: u64,
+    /// When the response arrived, or the last 304.
+    pub response_time_ms: u64,
+    /// When the record was written.
+    pub store_time_ms: u64,
+    /// From when on it is stale, whatever its fields say.
+    pub stale_since_ms: Option<u64>,
+    /// Where the purge log ended when the fetch began.
+    pub log: Option<LogCursor>,
+    /// The method of the request.
+    pub method: &'a [u8],
+    /// The target URI of the request.
+    pub target: &'a [u8],
+    /// `None`: the usual phrase of the status.
+    pub reason: Option<&'a [u8]>,
+    /// The fields as they are delivered.
+    pub head: Vec<FieldLine<'a>>,
+    /// Fields as they were received that decide and are not in the head.
+    pub judged: Vec<FieldLine<'a>>,
+    /// The fields of the request; null where a value is nobody's business.
+    pub request: Vec<NamedValue<'a>>,
+    /// What of the body was held.
+    pub body: Body<'a>,
+}
+
+/// Facts of the request that are not in its fields.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RequestMarks {
+    /// It had credentials by the rules of who stored the response.
+    pub had_credentials: bool,
+    /// It announced content.
+    pub had_content: bool,
+}
+
+/// Appends the bytes of a record.
+///
+/// # Errors
+/// When it is beyond a limit or breaks a rule of the format; nothing is appended then.
+pub fn encode_record(
+    record: &Record<'_>,
+    kind: RecordKind,
+    keys: Option<&TagKeys>,
+    out: &mut Vec<u8>,
+) -> Result<(), FormatError> {
+    record.check(kind)?;
+    frame::seal(out, kind.of_frame(), keys, |writer| record.write(writer))
+}
+
+/// The record that was asked for.
+///
+/// # Errors
+/// When the bytes are anything else; [`FormatError::meaning`] says what to do.
+pub fn decode_record<'a>(
+    bytes: &'a [u8],
+    kind: RecordKind,
+    key: &[u8],
+    keys: Option<&TagKeys>,
+) -> Result<Record<'a>, FormatError> {
+    let mut reader = frame::open(bytes, kind.of_frame(), keys)?;
+    let record = Record::read(&mut reader, key)?;
+    reader.end()?;
+    record.check(kind)?;
+    Ok(record)
+}
+
+impl RecordKind {
+    fn of_frame(self) -> Kind {
+        match self {
+            Self::Primary => Kind::Primary,
+            Self::Response => Kind::Response,
+        }
+    }
+}
+
+impl<'a> Record<'a> {
+    fn read(reader: &mut Reader<'a>, asked_key: &[u8]) -> Result<Self, FormatError> {
+        let key = reader.text()?;
+        if key != asked_key {
+            return Err(FormatError::Other);
+        }
+        let note = Note::read(reader)?;
+        let variants = usize::from(reader.u8()?);
+        if variants > VARIANTS_MAX {
+            return Err(TOO_MANY_VARIANTS);
+        }
+        let mut lines_left = LINES_MAX;
+        let variants =
+            reader.list(variants, VARIANT_BYTES_MIN, |reader| Variant::read(reader, &mut lines_left))?;
+        Ok(Self { key, note, variants })
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
+        writer.text(self.key)?;
+        match &self.note {
+            None => writer.u8(0),
+            Some(note) => note.write(writer)?,
+        }
+        writer.u8(self.variants.len() as u8);
+        self.variants.iter().try_for_each(|variant| variant.write(writer))
+    }
+
+    /// What must hold, asked before writing and after reading.
+    fn check(&self, kind: RecordKind) -> Result<(), FormatError> {
+        if self.variants.len() > VARIANTS_MAX {
+            return Err(TOO_MANY_VARIANTS);
+        }
+        if self.variants.iter().map(Variant::lines).sum::<usize>() > LINES_MAX {
+            return Err(TOO_MANY_LINES);
+        }
+        let is_of_kind = match (kind, &self.variants[..]) {
+            (RecordKind::Primary, _) => true,
+            (RecordKind::Response, [only]) => only.response.is_some() && self.note.is_none(),
+            (RecordKind::Response, _) => false,
+        };
+        if is_of_kind { Ok(()) } else { Err(FormatError::Invalid("a response is one variant, and inside")) }
+    }
+}
+
+impl<'a> Note<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Option<Self>, FormatError> {
+        let kind = match reader.u8()? {
+            0 => return Ok(None),
+            1 => NoteKind::NotShared,
+            2 => NoteKind::GaveUp,
+            _ => return Err(FormatError::Invalid("the note is not known")),
+        };
+        let note = Self { kind, scope: reader.u8()?, until_ms: reader.u64()?, because: reader.text()? };
+        note.check()?;
+        Ok(Some(note))
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
+        self.check()?;
+        writer.u8(match self.kind {
+            NoteKind::NotShared => 1,
+            NoteKind::GaveUp => 2,
+        });
+        writer.u8(self.scope);
+        writer.u64(self.until_ms);
+        writer.text(self.because)
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        let is_short = self.because.len() <= BECAUSE_BYTES_MAX;
+        if is_short { Ok(()) } else { Err(FormatError::Invalid("a reason code is too long")) }
+    }
+}
+
+impl<'a> Variant<'a> {
+    fn read(reader: &mut Reader<'a>, lines_left: &mut usize) -> Result<Self, FormatError> {
+        let nominated = named_values(reader, lines_left)?;
+        let id = reader.fill()?;
+        let response = match reader.u8()? {
+            1 => Some(Box::new(Response::read(reader, lines_left)?)),
+            2 => None,
+            _ => return Err(FormatError::Invalid("the place of a variant is not known")),
+        };
+        Ok(Self { nominated, id, response })
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
+        write_named_values(writer, &self.nominated)?;
+        writer.fill(self.id);
+        match &self.response {
+            Some(response) => {
+                writer.u8(1);
+                response.write(writer)
+            }
+            None => {
+                writer.u8(2);
+                Ok(())
+            }
+        }
+    }
+
+    fn lines(&self) -> usize {
+        let response = self.response.as_deref();
+        let inside =
+            response.map_or(0, |inside| inside.head.len() + inside.judged.len() + inside.request.len());
+        self.nominated.len() + inside
+    }
+}
+
+impl<'a> Response<'a> {
+    fn read(reader: &mut Reader<'a>, lines_left: &mut usize) -> Result<Self, FormatError> {
+        Ok(Self {
+            status: reader.u16()?,
+            marks: RequestMarks::read(reader)?,
+            request_time_ms: reader.u64()?,
+            response_time_ms: reader.u64()?,
+            store_time_ms: reader.u64()?,
+            stale_since_ms: reader.some_u64()?,
+            log: read_log(reader)?,
+            method: reader.text()?,
+            target: reader.text()?,
+            reason: reader.text_or_null()?,
+            head: field_lines(reader, lines_left)?,
+            judged: field_lines(reader, lines_left)?,
+            request: named_values(reader, lines_left)?,
+            body: Body::read(reader)?,
+        })
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
+        writer.u16(self.status);
+        self.marks.write(writer);
+        writer.u64(self.request_time_ms);
+        writer.u64(self.response_time_ms);
+        writer.u64(self.store_time_ms);
+        writer.some_u64(self.stale_since_ms)?;
+        write_log(writer, self.log)?;
+        writer.text(self.method)?;
+        writer.text(self.target)?;
+        writer.text_or_null(self.reason)?;
+        write_field_lines(writer, &self.head)?;
+        write_field_lines(writer, &self.judged)?;
+        write_named_values(writer, &self.request)?;
+        self.body.write(writer)
+    }
+}
+
+impl RequestMarks {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let bits = reader.u8()?;
+        if bits & !(HAD_CREDENTIALS | HAD_CONTENT) != 0 {
+            return Err(FormatError::Invalid("a fact of the request is not known"));
+        }
+        Ok(Self { had_credentials: bits & HAD_CREDENTIALS != 0, had_content: bits & HAD_CONTENT != 0 })
+    }
+
+    fn write(self, writer: &mut Writer<'_>) {
+        let credentials = if self.had_credentials { HAD_CREDENTIALS } else { 0 };
+        let content = if self.had_content { HAD_CONTENT } else { 0 };
+        writer.u8(credentials | content);
+    }
+}
+
+fn read_log(reader: &mut Reader<'_>) -> Result<Option<LogCursor>, FormatError> {
+    let (id, offset) = (LogId(reader.array()?), LogOffset(reader.u64()?));
+    match (id == NO_LOG, offset.0) {
+        (false, _) => Ok(Some(LogCursor { id, offset })),
+        (true, 0) => Ok(None),
+        (true, _) => Err(FormatError::Invalid("there is a place in no log")),
+    }
+}
+
+fn write_log(writer: &mut Writer<'_>, log: Option<LogCursor>) -> Result<(), FormatError> {
+    if log.is_some_and(|log| log.id == NO_LOG) {
+        return Err(FormatError::Invalid("there is a place in no log"));
+    }
+    writer.bytes(&log.map_or(NO_LOG, |log| log.id).0);
+    writer.u64(log.map_or(0, |log| log.offset.0));
+    Ok(())
+}
+
+/// How many lines follow, counted against those of the whole record.
+fn count(reader: &mut Reader<'_>, lines_left: &mut usize) -> Result<usize, FormatError> {
+    let count = usize::from(reader.u16()?);
+    *lines_left = lines_left.checked_sub(count).ok_or(TOO_MANY_LINES)?;
+    Ok(count)
+}
+
+fn field_lines<'a>(
+    reader: &mut Reader<'a>,
+    lines_left: &mut usize,
+) -> Result<Vec<FieldLine<'a>>, FormatError> {
+    let count = count(reader, lines_left)?;
+    reader.list(count, LINE_BYTES_MIN, |reader| Ok((reader.text()?, reader.text()?)))
+}
+
+fn named_values<'a>(
+    reader: &mut Reader<'a>,
+    lines_left: &mut usize,
+) -> Result<Vec<NamedValue<'a>>, FormatError> {
+    let count = count(reader, lines_left)?;
+    reader.list(count, LINE_BYTES_MIN, |reader| Ok((reader.text()?, reader.text_or_null()?)))
+}
+
+/// Follows a check: the number of lines fits.
+fn write_field_lines(writer: &mut Writer<'_>, lines: &[FieldLine<'_>]) -> Result<(), FormatError> {
+    writer.u16(lines.len() as u16);
+    lines.iter().try_for_each(|(name, value)| {
+        writer.text(name)?;
+        writer.text(value)
+    })
+}
+
+fn write_named_values(writer: &mut Writer<'_>, lines: &[NamedValue<'_>]) -> Result<(), FormatError> {
+    writer.u16(lines.len() as u16);
+    lines.iter().try_for_each(|(name, value)| {
+        writer.text(name)?;
+        writer.text_or_null(*value)
+    })
+}
+
+const VARIANTS_MAX: usize = 32;
+/// No nominated fields, an id and the place.
+const VARIANT_BYTES_MIN: usize = 19;
+/// Of all lists of a record together.
+const LINES_MAX: usize = 1024;
+const LINE_BYTES_MIN: usize = 4;
+const BECAUSE_BYTES_MAX: usize = 64;
+const HAD_CREDENTIALS: u8 = 1;
+const HAD_CONTENT: u8 = 2;
+const NO_LOG: LogId = LogId([0; 16]);
+const TOO_MANY_VARIANTS: FormatError = FormatError::Invalid("there are too many variants");
+const TOO_MANY_LINES: FormatError = FormatError::Invalid("there are too many lines");
