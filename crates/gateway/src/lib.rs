@@ -6,7 +6,7 @@
 //! [`config::Config`] comes in whole.
 //!
 //! A newcomer reads `exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs`
-//! (what is there?), `cache/publish/fetch.rs` (ask the origin), `cache/inflight/table.rs` (who waits for it), `cache/inflight/fill.rs`
+//! (what is there?), `cache/publish/fetch.rs` (ask the origin), `cache/inflight/table.rs` (who waits for it), `cache/inflight/fill/`
 //! (a body on its way).
 //!
 //! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own

@@ -17,8 +17,8 @@ use store::Slice;
 use telemetry::CacheResult;
 
 use crate::cache::inflight::ahead::read_ahead;
+use crate::cache::inflight::fill::ranges::FillRanges;
 use crate::cache::inflight::fill::{Aborted, FillReader};
-use crate::cache::inflight::fill_ranges::FillRanges;
 use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
 use crate::message::fields::{Fields, PackedFields};

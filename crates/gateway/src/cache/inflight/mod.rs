@@ -4,7 +4,6 @@ pub(crate) mod ahead;
 pub(crate) mod assemble;
 pub(crate) mod driven;
 pub(crate) mod fill;
-pub(crate) mod fill_ranges;
 pub(crate) mod joining;
 pub(crate) mod relief;
 pub(crate) mod scope;

@@ -1,0 +1,284 @@
+//! A response body on its way from the origin, shared by everybody who reads it.
+//!
+//! A fill has three ends that are never confused: it is filling, complete, or aborted. One writer (the fetch
+//! task) appends; any number of readers follow at their own pace and are woken, never polled.
+//!
+//! While the body may still be stored, all of it is kept (`Retention::Whole`) and readers don't slow the writer.
+//! Once it turns out too large, or the memory budget has no room, only a window is kept
+//! (`Retention::Window`): the writer then waits for the slowest reader, and stops when nobody is left.
+//!
+//! The last bytes of a body that will be stored are shown when it is: who has read a response finds it in the cache.
+
+pub(crate) mod ranges;
+mod reader;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use store::{Budget, Place};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use self::state::{End, Retention, Room, State};
+use crate::upstream::Pacing;
+
+pub(crate) use self::reader::{Aborted, FillReader};
+pub(crate) use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, NotKept};
+
+/// How long readers may leave the window full where there is no room for one more body that goes at their pace.
+const CROWDED_STALL_MAX: Duration = Duration::from_secs(2);
+
+/// A body in progress.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    budget: Arc<Budget>,
+    limits: FillLimits,
+    expected_bytes: Option<u64>,
+    began_as: Retention,
+    /// Requests that were promised this body and have not begun to read.
+    promised: Arc<AtomicUsize>,
+    state: Mutex<State>,
+    arrived: Notify,
+    read: Notify,
+}
+
+/// What a writer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// Go on.
+    Kept,
+    /// All that was announced is here. What this write brought is shown when [`Fill::release`] is called.
+    All,
+    /// More than was announced is here: stop, and abort.
+    TooLong,
+    /// Go on; this write made the body one that isn't stored.
+    NoLongerKept(NotKept),
+    /// Stop: the body isn't stored and nobody reads it.
+    Abandoned,
+    /// Stop: its readers do not keep up, and there are too many like that.
+    TooSlow,
+}
+
+impl Fill {
+    /// `promised` counts requests that will read but have not begun; while it isn't zero nothing is let go.
+    pub(crate) fn new(
+        budget: Arc<Budget>,
+        limits: FillLimits,
+        expected_bytes: Option<u64>,
+        promised: Arc<AtomicUsize>,
+    ) -> Arc<Self> {
+        let tail_bytes = expected_bytes.unwrap_or(0).min(limits.segment_bytes as u64) as usize;
+        let retention = match expected_bytes {
+            Some(bytes) if bytes > limits.body_bytes_max => Retention::Window,
+            _ => Retention::Whole,
+        };
+        Arc::new(Self {
+            budget,
+            limits,
+            expected_bytes,
+            began_as: retention,
+            promised,
+            arrived: Notify::new(),
+            read: Notify::new(),
+            state: Mutex::new(State {
+                pieces: VecDeque::new(),
+                segments: Vec::new(),
+                tail: Vec::with_capacity(tail_bytes),
+                tail_charge: None,
+                total_bytes: 0,
+                withheld_from: u64::MAX,
+                uncharged_until: 0,
+                retention,
+                end: End::Filling,
+                readers: Vec::new(),
+            }),
+        })
+    }
+
+    /// A body of which only a window is kept, from the beginning.
+    pub(crate) fn window(budget: Arc<Budget>) -> Arc<Self> {
+        let limits =
+            FillLimits { body_bytes_max: 0, segment_bytes: 1, first_segment_bytes: 1, place: Place::Heap };
+        Self::new(budget, limits, Some(u64::MAX), Arc::default())
+    }
+
+    /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up. Before it waits
+    /// it asks whether it may.
+    pub(crate) async fn write(&self, data: Bytes, may_wait: impl Fn() -> Pacing) -> Written {
+        let (written, retention) = self.append(data);
+        if !matches!(written, Written::All | Written::TooLong) {
+            self.arrived.notify_waiters();
+        }
+        if retention == Retention::Whole {
+            return written;
+        }
+        match self.window_has_room(may_wait).await {
+            Room::Free | Room::Full => written,
+            Room::NobodyReads => Written::Abandoned,
+            Room::TooSlow => Written::TooSlow,
+        }
+    }
+
+    fn append(&self, mut data: Bytes) -> (Written, Retention) {
+        let mut state = self.state.lock();
+        let mut written = Written::Kept;
+        if state.retention == Retention::Whole {
+            let shown_bytes = state.total_bytes;
+            match state.keep(&mut data, &self.budget, self.limits, self.expected_bytes) {
+                Ok(()) if self.expected_bytes.is_some_and(|expected| state.total_bytes > expected) => {
+                    state.withheld_from = state.withheld_from.min(shown_bytes);
+                    return (Written::TooLong, Retention::Whole);
+                }
+                Ok(()) if self.expected_bytes == Some(state.total_bytes) => {
+                    state.withheld_from = state.withheld_from.min(shown_bytes);
+                    return (Written::All, Retention::Whole);
+                }
+                Ok(()) => return (written, Retention::Whole),
+                Err(reason) => written = Written::NoLongerKept(reason),
+            }
+            state.stop_keeping();
+        }
+        state.pass(data, &self.budget);
+        (written, Retention::Window)
+    }
+
+    async fn window_has_room(&self, may_wait: impl Fn() -> Pacing) -> Room {
+        loop {
+            let read = self.read.notified();
+            tokio::pin!(read);
+            read.as_mut().enable();
+            let promised = self.promised.load(Ordering::Acquire);
+            match self.state.lock().room(promised) {
+                Room::Full => {}
+                room => return room,
+            }
+            match may_wait() {
+                Pacing::Allowed => read.await,
+                Pacing::Exceeded if timeout(CROWDED_STALL_MAX, read).await.is_err() => return Room::TooSlow,
+                Pacing::Exceeded => {}
+            }
+        }
+    }
+
+    /// Resolves when the last reader has left. For bodies that are not stored.
+    pub(crate) async fn nobody_reads(&self) {
+        loop {
+            let read = self.read.notified();
+            tokio::pin!(read);
+            read.as_mut().enable();
+            if self.state.lock().readers.iter().all(Option::is_none) {
+                return;
+            }
+            read.await;
+        }
+    }
+
+    /// The body, once all of it is here. `None` when it isn't to be stored.
+    pub(crate) fn body(&self) -> Option<CompleteBody> {
+        self.state.lock().finish(&self.budget, self.limits.place)
+    }
+
+    /// Shows what was withheld.
+    pub(crate) fn release(&self) {
+        self.state.lock().withheld_from = u64::MAX;
+        self.arrived.notify_waiters();
+    }
+
+    /// Ends the body well.
+    //= RFC 9111 section 3.1: trailer fields are stored apart or discarded
+    //= RFC 9111 section 3.1: trailer fields never join header fields
+    pub(crate) fn complete(&self, trailers: Option<HeaderMap>) {
+        let mut state = self.state.lock();
+        state.end = End::Complete(trailers.map(Arc::new));
+        drop(state);
+        self.release();
+    }
+
+    /// Whether it was known from the beginning that this is not stored as one body.
+    pub(crate) fn began_in_window(&self) -> bool {
+        self.began_as == Retention::Window
+    }
+
+    /// Whether it still may be stored, as far as is known by now.
+    pub(crate) fn may_be_stored(&self) -> bool {
+        let state = self.state.lock();
+        state.retention == Retention::Whole && !matches!(state.end, End::Aborted)
+    }
+
+    /// Why it won't be, where that is known and the body goes on. One that was longer than allowed is so from the beginning, or by what has
+    /// arrived; else the budget had no room.
+    pub(crate) fn why_not_stored(&self) -> Option<NotKept> {
+        let state = self.state.lock();
+        let is_too_large = self.expected_bytes.unwrap_or(state.total_bytes) > self.limits.body_bytes_max;
+        (state.retention == Retention::Window).then_some(if is_too_large {
+            NotKept::TooLarge
+        } else {
+            NotKept::OverBudget
+        })
+    }
+
+    /// How many bytes have arrived.
+    pub(crate) fn arrived_bytes(&self) -> u64 {
+        self.state.lock().total_bytes
+    }
+
+    /// What it keeps that is not stored, or is no longer.
+    pub(crate) fn unstored_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let pieces = state.pieces.iter().filter(|piece| !piece.data.is_stored());
+        pieces.map(|piece| piece.data.len() as u64).sum::<u64>() + state.tail.len() as u64
+    }
+
+    /// Whether as much has arrived as was announced.
+    pub(crate) fn is_as_announced(&self) -> bool {
+        self.expected_bytes.is_none_or(|expected_bytes| expected_bytes == self.arrived_bytes())
+    }
+
+    /// Somebody who was promised this body began to read or left.
+    pub(crate) fn promise_kept(&self) {
+        self.read.notify_one();
+    }
+
+    /// Ends the body badly. A complete fill stays complete.
+    pub(crate) fn abort(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.end, End::Filling) {
+            state.end = End::Aborted;
+        }
+        drop(state);
+        self.arrived.notify_waiters();
+    }
+
+    /// A reader from `start` to `end` (exclusive; absent: to the end). `None` when the bytes at `start` are gone.
+    pub(crate) fn reader(self: &Arc<Self>, start: u64, end: Option<u64>) -> Option<FillReader> {
+        let mut state = self.state.lock();
+        if state.first_kept() > start {
+            return None;
+        }
+        let slot = state.readers.iter().position(Option::is_none).unwrap_or_else(|| {
+            state.readers.push(None);
+            state.readers.len() - 1
+        });
+        state.readers[slot] = Some(start);
+        drop(state);
+        Some(FillReader { fill: Arc::clone(self), slot, position: start, end })
+    }
+}
+
+/// The writer's hold on a fill: a writer that goes away, even by a panic, leaves an aborted fill behind, never one
+/// whose readers wait for ever.
+pub(crate) struct Writer(pub(crate) Arc<Fill>);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,102 @@
+//! Follows a body on its way from one position to another.
+
+use std::sync::Arc;
+
+use caching::ByteRange;
+use http::HeaderMap;
+use store::Slice;
+
+use super::Fill;
+use super::state::{End, Retention};
+use crate::message::piece::PieceMax;
+
+/// The body broke off: its readers must make that visible to their clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response body broke off")]
+pub(crate) struct Aborted;
+
+/// Follows a fill from one position to another.
+#[derive(Debug)]
+pub(crate) struct FillReader {
+    pub(super) fill: Arc<Fill>,
+    pub(super) slot: usize,
+    pub(super) position: u64,
+    pub(super) end: Option<u64>,
+}
+
+impl FillReader {
+    /// The next bytes; `None` at the end of the body (or of the range).
+    ///
+    /// # Errors
+    /// When the body broke off before that.
+    pub(crate) async fn chunk(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
+        loop {
+            if self.end.is_some_and(|end| self.position >= end) {
+                return Ok(None);
+            }
+            let fill = Arc::clone(&self.fill);
+            let arrived = fill.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            if let Some(next) = self.poll_next(piece_max) {
+                return next;
+            }
+            arrived.await;
+        }
+    }
+
+    /// What there is now: bytes, the end, or `None` to wait.
+    fn poll_next(&mut self, piece_max: PieceMax) -> Option<Result<Option<Slice>, Aborted>> {
+        let mut state = self.fill.state.lock();
+        if let Some(mut data) = state.bytes_at(self.position) {
+            if let Some(end) = self.end {
+                data.truncate((end - self.position).min(data.len() as u64) as usize);
+            }
+            let data = piece_max.limit(data);
+            self.position += data.len() as u64;
+            state.readers[self.slot] = Some(self.position);
+            let retention = state.retention;
+            drop(state);
+            if retention == Retention::Window {
+                self.fill.read.notify_one();
+            }
+            return Some(Ok(Some(data)));
+        }
+        match state.end {
+            End::Filling => None,
+            // A range that begins or ends behind the end of the body can't be served in full.
+            End::Complete(_) if self.end.is_some() => Some(Err(Aborted)),
+            End::Complete(_) => Some(Ok(None)),
+            End::Aborted => Some(Err(Aborted)),
+        }
+    }
+
+    /// Goes on with other bytes, none of them before where it is.
+    pub(crate) fn skip_to(&mut self, range: ByteRange) {
+        debug_assert!(range.first >= self.position, "what is behind may be gone");
+        self.position = range.first;
+        self.end = Some(range.last + 1);
+        self.fill.state.lock().readers[self.slot] = Some(range.first);
+        self.fill.read.notify_one();
+    }
+
+    /// Whose bytes it reads.
+    pub(crate) fn fill(&self) -> &Arc<Fill> {
+        &self.fill
+    }
+
+    /// Trailers of a complete body.
+    pub(crate) fn trailers(&self) -> Option<Arc<HeaderMap>> {
+        match &self.fill.state.lock().end {
+            End::Complete(trailers) => trailers.clone(),
+            End::Filling | End::Aborted => None,
+        }
+    }
+}
+
+impl Drop for FillReader {
+    fn drop(&mut self) {
+        self.fill.state.lock().readers[self.slot] = None;
+        self.fill.read.notify_one();
+    }
+}

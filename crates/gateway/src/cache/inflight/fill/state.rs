@@ -1,0 +1,292 @@
+//! What a fill keeps of a body, and what of it may be read: a state without clock and tasks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use store::{Budget, Charge, Place, Segment, Slice};
+
+use crate::reason::Reason;
+use crate::upstream::UNCHARGED_PIECE_BYTES_MAX;
+
+/// Bytes between the writer and the slowest reader of a body that isn't stored.
+const WINDOW_BYTES_MAX: u64 = 512 * 1024;
+/// Copied out of an unfinished segment at once.
+const COPY_BYTES_MAX: usize = 64 * 1024;
+/// Bodies up to this size are kept inside their metadata record: one look-up, one allocation. Larger ones are cheaper to
+/// send from a file, where that is possible.
+pub(crate) const INLINE_BODY_BYTES_MAX: usize = 64 * 1024 - 1;
+
+/// A body whose length is not known counts as small up to here.
+const SMALL_UNANNOUNCED_BYTES_MAX: u64 = 16 * 1024;
+
+/// Sizes that a fill keeps to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FillLimits {
+    /// The largest body that is stored.
+    pub(crate) body_bytes_max: u64,
+    /// The size of a segment.
+    pub(crate) segment_bytes: usize,
+    /// The size of the first one: less for a part that does not begin where a segment of the whole would.
+    pub(crate) first_segment_bytes: usize,
+    /// Where the segments are made.
+    pub(crate) place: Place,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// Finished parts, in order, without gaps; each with its place in the body.
+    pub(super) pieces: VecDeque<Piece>,
+    /// The sealed segments; what will be stored.
+    pub(super) segments: Vec<Segment>,
+    /// The unfinished segment (only while the whole body is kept), and the right to hold it.
+    pub(super) tail: Vec<u8>,
+    pub(super) tail_charge: Option<Charge>,
+    pub(super) total_bytes: u64,
+    /// From here on nothing is shown yet.
+    pub(super) withheld_from: u64,
+    /// What comes before is not all charged: readers must pass it before there is more.
+    pub(super) uncharged_until: u64,
+    pub(super) retention: Retention,
+    pub(super) end: End,
+    /// Positions of readers; freed places are reused.
+    pub(super) readers: Vec<Option<u64>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) start: u64,
+    pub(super) data: Slice,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retention {
+    Whole,
+    Window,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum End {
+    Filling,
+    Complete(Option<Arc<HeaderMap>>),
+    Aborted,
+}
+
+/// Why a body that was going to be stored will not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotKept {
+    /// Larger than the rule or the tier allows.
+    TooLarge,
+    /// The memory budget has no room.
+    OverBudget,
+}
+
+impl NotKept {
+    /// For `Cache-Status` details and metrics.
+    pub(crate) fn reason(self) -> Reason {
+        match self {
+            Self::TooLarge => Reason::TooLarge,
+            Self::OverBudget => Reason::MemoryFull,
+        }
+    }
+}
+
+/// A whole body, ready to be stored.
+#[derive(Debug)]
+pub(crate) enum CompleteBody {
+    /// Small: travels inside the record.
+    Inline(Bytes),
+    /// Its segments, in order; all but the first and the last are of [`FillLimits::segment_bytes`].
+    Segments(Vec<Segment>),
+}
+
+/// Whether the window of a body that isn't stored has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Free,
+    Full,
+    NobodyReads,
+    /// Full for too long.
+    TooSlow,
+}
+
+/// How much of a body is expected, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    Small,
+    Large,
+}
+
+impl Size {
+    /// A body whose length is not known may become large, and leaves what it has taken to its readers then.
+    pub(super) fn of(expected_bytes: Option<u64>, arrived_bytes: u64) -> Self {
+        let is_small = match expected_bytes {
+            Some(bytes) => bytes <= INLINE_BODY_BYTES_MAX as u64,
+            None => arrived_bytes <= SMALL_UNANNOUNCED_BYTES_MAX,
+        };
+        if is_small { Self::Small } else { Self::Large }
+    }
+}
+
+impl State {
+    /// Adds to the body while all of it is kept. On failure `data` is what was not taken.
+    pub(super) fn keep(
+        &mut self,
+        data: &mut Bytes,
+        budget: &Arc<Budget>,
+        limits: FillLimits,
+        expected_bytes: Option<u64>,
+    ) -> Result<(), NotKept> {
+        if self.total_bytes + data.len() as u64 > limits.body_bytes_max {
+            return Err(NotKept::TooLarge);
+        }
+        let size = Size::of(expected_bytes, self.total_bytes + data.len() as u64);
+        while !data.is_empty() {
+            let tail_bytes_max = self.tail_bytes_max(limits);
+            let step = data.len().min(tail_bytes_max - self.tail.len());
+            self.charge(step, budget, size)?;
+            self.tail.extend_from_slice(&data.split_to(step));
+            self.total_bytes += step as u64;
+            if self.tail.len() == tail_bytes_max {
+                self.seal(budget, limits.place)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn tail_bytes_max(&self, limits: FillLimits) -> usize {
+        if self.segments.is_empty() { limits.first_segment_bytes } else { limits.segment_bytes }
+    }
+
+    pub(super) fn charge(
+        &mut self,
+        bytes: usize,
+        budget: &Arc<Budget>,
+        size: Size,
+    ) -> Result<(), store::OverBudget> {
+        let more = match size {
+            Size::Small => budget.reserve_small(bytes)?,
+            Size::Large => budget.reserve(bytes)?,
+        };
+        match &mut self.tail_charge {
+            Some(charge) => charge.join(more),
+            None => self.tail_charge = Some(more),
+        }
+        Ok(())
+    }
+
+    /// Makes the tail a segment.
+    pub(super) fn seal(&mut self, budget: &Arc<Budget>, place: Place) -> Result<(), store::OverBudget> {
+        let segment = Segment::copy(budget, place, &self.tail)?;
+        self.pieces.push_back(Piece { start: self.tail_start(), data: segment.slice(0, segment.len()) });
+        self.segments.push(segment);
+        self.tail.clear();
+        self.tail_charge = None;
+        Ok(())
+    }
+
+    /// Changes to window mode: what was kept for storing is let go as its readers pass.
+    pub(super) fn stop_keeping(&mut self) {
+        self.retention = Retention::Window;
+        if !self.tail.is_empty() {
+            let start = self.tail_start();
+            let tail = std::mem::take(&mut self.tail);
+            let data = match self.tail_charge.take() {
+                Some(charge) => charge.hold(tail),
+                None => Bytes::from(tail),
+            };
+            self.pieces.push_back(Piece { start, data: data.into() });
+        }
+        self.segments.clear();
+        self.tail_charge = None;
+        self.withheld_from = u64::MAX;
+    }
+
+    /// Adds to a body of which only a window is kept. What the budget has no room for is let through, so that the body goes on
+    /// however little memory there is, but one piece at a time. Larger pieces than this are charged by who has read them.
+    pub(super) fn pass(&mut self, data: Bytes, budget: &Arc<Budget>) {
+        if data.is_empty() {
+            return;
+        }
+        let start = self.total_bytes;
+        self.total_bytes += data.len() as u64;
+        let data = match data.len() {
+            UNCHARGED_PIECE_BYTES_MAX.. => data,
+            bytes => match budget.reserve(bytes) {
+                Ok(charge) => charge.hold(data),
+                Err(store::OverBudget { .. }) => {
+                    self.uncharged_until = self.total_bytes;
+                    data
+                }
+            },
+        };
+        self.pieces.push_back(Piece { start, data: data.into() });
+    }
+
+    pub(super) fn finish(&mut self, budget: &Arc<Budget>, place: Place) -> Option<CompleteBody> {
+        if self.retention == Retention::Window {
+            return None;
+        }
+        if self.segments.is_empty() && self.total_bytes <= INLINE_BODY_BYTES_MAX as u64 {
+            return Some(CompleteBody::Inline(Bytes::copy_from_slice(&self.tail)));
+        }
+        if !self.tail.is_empty() && self.seal(budget, place).is_err() {
+            self.stop_keeping();
+            return None;
+        }
+        Some(CompleteBody::Segments(self.segments.clone()))
+    }
+
+    pub(super) fn tail_start(&self) -> u64 {
+        self.total_bytes - self.tail.len() as u64
+    }
+
+    pub(super) fn first_kept(&self) -> u64 {
+        self.pieces.front().map_or_else(|| self.tail_start(), |piece| piece.start)
+    }
+
+    /// Lets go of what every reader has passed, and tells whether the writer may go on.
+    pub(super) fn room(&mut self, promised: usize) -> Room {
+        let slowest = match self.readers.iter().flatten().min() {
+            _ if promised > 0 => self.first_kept(),
+            Some(position) => *position,
+            None => return Room::NobodyReads,
+        };
+        while self.pieces.front().is_some_and(|piece| piece.start + piece.data.len() as u64 <= slowest) {
+            self.pieces.pop_front();
+        }
+        let is_full = self.total_bytes.saturating_sub(slowest) > WINDOW_BYTES_MAX;
+        if is_full || slowest < self.uncharged_until { Room::Full } else { Room::Free }
+    }
+
+    /// The next bytes from `position`, if they have arrived.
+    pub(super) fn bytes_at(&self, position: u64) -> Option<Slice> {
+        let shown_bytes = self.total_bytes.min(self.withheld_from);
+        let mut data = self.held_at(position).filter(|_| position < shown_bytes)?;
+        data.truncate(usize::try_from(shown_bytes - position).unwrap_or(usize::MAX));
+        Some(data)
+    }
+
+    pub(super) fn held_at(&self, position: u64) -> Option<Slice> {
+        let tail_start = self.tail_start();
+        if position >= tail_start && !self.tail.is_empty() {
+            let rest = self.tail.get((position - tail_start) as usize..).filter(|rest| !rest.is_empty())?;
+            return Some(Bytes::copy_from_slice(&rest[..rest.len().min(COPY_BYTES_MAX)]).into());
+        }
+        let after = self.pieces.partition_point(|piece| piece.start <= position);
+        let piece = self.pieces.get(after.checked_sub(1)?)?;
+        let from = (position - piece.start) as usize;
+        (from < piece.data.len()).then(|| {
+            let mut rest = piece.data.clone();
+            rest.advance(from);
+            rest
+        })
+    }
+}
+
+impl From<store::OverBudget> for NotKept {
+    fn from(_: store::OverBudget) -> Self {
+        Self::OverBudget
+    }
+}
