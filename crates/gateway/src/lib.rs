@@ -21,6 +21,8 @@ mod cache;
 mod client;
 mod clock;
 pub mod config;
+#[cfg(test)]
+mod decision_table;
 pub mod events;
 mod exchange;
 mod explain;

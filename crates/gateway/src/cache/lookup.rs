@@ -6,10 +6,11 @@ use bytes::Bytes;
 use caching::explain::{self, Finding};
 use caching::{
     FwdReason, KeyParts, MethodClass, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp,
-    key::write_key, on_miss, query, reuse, reuse_invalidated, sharing, was_shared_lately,
+    key::write_key, on_miss, query, sharing,
 };
 
 use crate::active::ActiveConfig;
+use crate::cache::decide::{AskedFor, Asking, Decision, Question, Standing};
 use crate::cache::findings;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::wanted::{Fetch, Sharing};
@@ -17,7 +18,6 @@ use crate::cache::key::{Keyed, write_site_key};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
-use crate::config::PreconditionMiss;
 use crate::message::head::{Content, RequestHead};
 use crate::plan::{ForwardMode, ForwardReason};
 use crate::reason::Reason;
@@ -76,20 +76,33 @@ impl Lookup<'_> {
         }
     }
 
+    /// What is at hand, what is decided about it, and what that comes to.
     fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
-        let rule = self.site.rule_at(self.rule);
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
-        let decision = match &selected {
-            Some(hit) if self.worker.shared.cache.is_invalidated(&hit.head) => {
-                reuse_invalidated(self.facts, &hit.head.facts, &rule.caching)
-            }
-            Some(hit) => reuse(self.facts, &hit.head.facts, &rule.caching, self.now),
-            None => on_miss(self.facts, &rule.caching, miss_kind(entry.map(Arc::as_ref))),
-        };
+        let question = self.question(entry);
+        let reuse = question.reuse(selected.as_ref().map(|hit| (hit, self.standing(hit))));
         if let Some(record) = self.request.record {
-            self.tell(record, key, entry.map(Arc::as_ref), selected.as_ref(), decision);
+            self.tell(record, key, entry.map(Arc::as_ref), selected.as_ref(), reuse);
         }
-        self.found(decision, selected, entry, key)
+        match question.decide(reuse, selected) {
+            Decision::Use(hit, used) => Found::Use(hit, used),
+            Decision::Unavailable(reason) => Found::Unavailable(reason),
+            Decision::Forward(reason, stale) => self.forward(reason, stale, entry),
+            Decision::Fetch(asking) => self.fetch(asking, entry, key),
+        }
+    }
+
+    fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>) -> Question<'b> {
+        let rule = self.site.rule_at(self.rule);
+        let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
+        Question { facts: self.facts, rule, entry, lately_ms, now: self.now }
+    }
+
+    fn standing(&self, hit: &Hit) -> Standing {
+        match self.worker.shared.cache.is_invalidated(&hit.head) {
+            true => Standing::Invalidated,
+            false => Standing::Valid,
+        }
     }
 
     fn write_key(&self, key: &mut Vec<u8>) {
@@ -129,101 +142,35 @@ impl Lookup<'_> {
         record.note(explain::reuse(decision, facts, self.now));
     }
 
-    fn found(
-        &self,
-        decision: Reuse,
-        selected: Option<Hit>,
-        entry: Option<&Arc<CacheEntry>>,
-        key: &[u8],
-    ) -> Found {
-        match (decision, selected) {
-            (Reuse::Fresh, Some(hit)) => Found::Use(hit, Use::Fresh),
-            (Reuse::Stale, Some(hit)) => Found::Use(hit, Use::Stale(Reason::MaxStale)),
-            (Reuse::StaleWhileRevalidate, Some(hit)) => Found::Use(hit, Use::StaleWhileRevalidate),
-            (Reuse::Unavailable(reason), _) => Found::Unavailable(reason),
-            // Made for others: it is not for this request, whatever happens.
-            (Reuse::Forward(NotReused::Credentials), _) => {
-                self.fetch(NotReused::Credentials, None, entry, key)
-            }
-            // A stale response without a validator is of use still: if the origin fails.
-            (Reuse::Validate(reason) | Reuse::Forward(reason), stale) => {
-                self.fetch(reason, stale, entry, key)
-            }
-            // Reuse without a stored response does not happen; asking the origin is right in any case.
-            (_, None) => self.fetch(NotReused::Miss, None, entry, key),
+    fn forward(&self, reason: ForwardReason, stale: Option<Hit>, entry: Option<&Arc<CacheEntry>>) -> Found {
+        if reason.detail == Reason::KnownUncacheable.into() {
+            let known = entry.and_then(|entry| entry.uncacheable());
+            known.into_iter().for_each(|known| {
+                note(self.request.record, || {
+                    findings::because("store", "not stored, a short while ago", known.because)
+                });
+            });
         }
+        Found::Forward(reason, stale)
     }
 
-    fn fetch(
-        &self,
-        reason: NotReused,
-        stale: Option<Hit>,
-        entry: Option<&Arc<CacheEntry>>,
-        key: &[u8],
-    ) -> Found {
-        let fwd = reason.fwd();
-        if self.facts.has_origin_conditions || matches!(fwd, FwdReason::Bypass | FwdReason::Method) {
-            return Found::Forward(ForwardReason { fwd, detail: reason.into() }, None);
-        }
-        // HEAD brings no body to store.
-        if self.facts.method == MethodClass::Head {
-            return Found::Forward(ForwardReason { fwd, detail: reason.into() }, stale);
-        }
-        let uncacheable = entry
-            .and_then(|entry| entry.why_uncacheable(self.facts, self.now))
-            .filter(|_| !self.was_shared_lately(stale.as_ref()));
-        // The origin can answer these with less than the whole, which is all that a response for one client has
-        // to be. A stale response is worth more: it may be validated, or stand in for an origin that fails.
-        let is_partial = self.facts.has_conditions || self.facts.has_range;
-        if let Some(because) = uncacheable.filter(|_| is_partial && stale.is_none()) {
-            note(self.request.record, || {
-                findings::because("store", "not stored, a short while ago", because)
-            });
-            return Found::Forward(ForwardReason { fwd, detail: Reason::KnownUncacheable.into() }, stale);
-        }
-        let origin_judges = self.origin_judges(entry);
-        // A part for one client, if the precondition holds.
-        if self.facts.has_range && origin_judges {
-            return Found::Forward(ForwardReason { fwd, detail: reason.into() }, stale);
-        }
-        // Who asks for something newer than what others get must not be given an answer that was asked
-        // for before. What was uncacheable will be so again, or not: nobody waits for it, and it is stored if it can be.
-        // What is stored for requests without credentials alone tells that nothing is shared with others.
-        let is_alone = fwd == FwdReason::Request || origin_judges || reason == NotReused::Credentials;
-        let sharing = match entry.and_then(|entry| entry.uncacheable()) {
-            Some(known) if uncacheable.is_some() => Sharing::Unlikely(known),
-            _ if is_alone => Sharing::Alone,
-            _ => Sharing::Joined,
-        };
+    fn fetch(&self, asking: Asking<Hit>, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
+        let Asking { reason, stale, sharing, asked_for } = asking;
         let max = self.live.config.validation_tags_max;
         let may_name = |head: &StoredHead| self.may_name(head);
         let candidates = entry.map(|entry| entry.candidates(stale.as_ref(), max, may_name));
         let candidates = candidates.unwrap_or_default();
         let variant = self.variant_key(entry);
         let range_miss = self.site.rule_at(self.rule).range_miss;
-        let scope = match &stale {
-            _ if origin_judges => FetchScope::AsAsked,
-            Some(hit) if hit.body.is_whole() => FetchScope::Whole,
-            _ => FetchScope::on_miss(self.facts, self.request.fields, range_miss, || {
+        let scope = match asked_for {
+            AskedFor::AsAsked => FetchScope::AsAsked,
+            AskedFor::Whole => FetchScope::Whole,
+            AskedFor::OnMiss => FetchScope::on_miss(self.facts, self.request.fields, range_miss, || {
                 self.arrived_bytes(key, &variant)
             }),
         };
         let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
         Found::Fetch(Arc::new(Fetch { key, variant, stale, candidates, reason, sharing, scope, content }))
-    }
-
-    fn was_shared_lately(&self, stale: Option<&Hit>) -> bool {
-        let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
-        was_shared_lately(stale.map(|hit| &hit.head.facts), self.now, lately_ms)
-    }
-
-    /// Whether the preconditions of the client are left to the origin: nothing is stored that they could be judged by.
-    //= RFC 9111 section 4.3.2: preconditions where nothing is stored
-    fn origin_judges(&self, entry: Option<&Arc<CacheEntry>>) -> bool {
-        let rule = self.site.rule_at(self.rule);
-        self.facts.has_conditions
-            && rule.precondition_miss == PreconditionMiss::Forward
-            && entry.is_none_or(|entry| entry.variants().is_empty())
     }
 
     /// Whether a validation may name a stored response that this request did not select.
@@ -313,13 +260,5 @@ impl Lookup<'_> {
             return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() });
         }
         None
-    }
-}
-
-//= RFC 9111 section 4.1: no match is forwarded
-fn miss_kind(entry: Option<&CacheEntry>) -> Miss {
-    match entry {
-        Some(entry) if !entry.variants().is_empty() => Miss::Vary,
-        _ => Miss::Uri,
     }
 }

@@ -1,5 +1,6 @@
 //! The cache of the gateway: what is stored, what is being fetched, and what changes either.
 
+pub(crate) mod decide;
 pub(crate) mod epochs;
 pub(crate) mod findings;
 pub(crate) mod inflight;

@@ -365,11 +365,9 @@ impl CacheEntry {
         }
     }
 
-    /// Why responses to requests like this one are not stored under this key these days.
-    pub(crate) fn why_uncacheable(&self, request: &RequestFacts, now: Timestamp) -> Option<Detail> {
-        self.uncacheable()
-            .filter(|uncacheable| now < uncacheable.until && uncacheable.scope.has(request))
-            .map(|uncacheable| uncacheable.because)
+    /// What is noted about such a request, as long as the note lasts.
+    pub(crate) fn uncacheable_for(&self, request: &RequestFacts, now: Timestamp) -> Option<Uncacheable> {
+        self.uncacheable().filter(|uncacheable| now < uncacheable.until && uncacheable.scope.has(request))
     }
 
     pub(crate) fn uncacheable(&self) -> Option<Uncacheable> {
