@@ -173,6 +173,15 @@ fn pure_crates_read_no_clock_and_do_no_io() {
 }
 
 #[test]
+fn pure_files_of_crates_that_act_are_as_pure() {
+    let decide = "crates/gateway/src/cache/decide.rs";
+    for text in ["\nuse crate::worker::Worker;\n", "\nfn now() { tokio::time::Instant::now() }\n"] {
+        check(&[(decide, text)], &["crates/gateway/src/cache/decide.rs:2: pure"]);
+        check(&[("crates/gateway/src/cache/lookup.rs", text)], &[]);
+    }
+}
+
+#[test]
 fn pure_crates_may_name_addresses_and_talk_about_clocks() {
     let fine = "use core::net::IpAddr;\nuse std::{collections, fmt};\nuse std::io;\n\
                 /* Instant::now() is not called */\nconst A: &str = \"std::fs::read\";\nfn now() { clock.now() }\n";

@@ -1,4 +1,4 @@
-//! Pure crates take `now` and bytes as arguments: no clock, no IO, no environment.
+//! Pure crates and files take `now` and bytes as arguments: no clock, no IO, no environment.
 
 use super::paths::{NamedPath, named_paths};
 use super::problem::Problem;
@@ -6,6 +6,9 @@ use super::source::{Purpose, Source};
 
 /// The crates that decide and never act.
 pub(super) const PURE_CRATES: [&str; 4] = ["breaker", "caching", "http1", "resp"];
+
+/// Files that decide and never act, of crates that act.
+const PURE_FILES: [&str; 1] = ["crates/gateway/src/cache/decide.rs"];
 
 /// Crates a pure crate cannot depend on: each brings a clock, a socket or chance.
 pub(super) const IMPURE_DEPENDENCIES: [&str; 7] =
@@ -29,6 +32,9 @@ const IMPURE_PATHS: [&[&str]; 14] = [
     &["tokio"],
 ];
 
+/// What acts in the crates of pure files.
+const ACTING_PATHS: [&[&str]; 1] = [&["crate", "worker"]];
+
 /// The crates that may read the environment: the binary, the automation, and what only tests link.
 const ENVIRONMENT_CRATES: [&str; 4] = ["bench", "larder", "testkit", "xtask"];
 
@@ -39,7 +45,11 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
     let paths = named_paths(&source.tokens);
     let outside_tests = paths.iter().filter(|path| !source.is_test_line(path.line));
     if PURE_CRATES.contains(&source.crate_name()) {
-        outside_tests.filter_map(|path| impure(source, path)).collect()
+        let place = format!("crate `{}`", source.crate_name());
+        outside_tests.filter_map(|path| impure(source, path, &IMPURE_PATHS, &place)).collect()
+    } else if PURE_FILES.contains(&source.path.as_str()) {
+        let sought = [&IMPURE_PATHS[..], &ACTING_PATHS[..]].concat();
+        outside_tests.filter_map(|path| impure(source, path, &sought, "file")).collect()
     } else if ENVIRONMENT_CRATES.contains(&source.crate_name()) {
         Vec::new()
     } else {
@@ -47,15 +57,15 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
     }
 }
 
-fn impure(source: &Source, path: &NamedPath) -> Option<Problem> {
-    let found = IMPURE_PATHS.iter().find(|sought| match sought {
+fn impure(source: &Source, path: &NamedPath, sought: &[&[&str]], place: &str) -> Option<Problem> {
+    let found = sought.iter().find(|sought| match sought {
         [name] => path.words.first().is_some_and(|first| first == name),
         words => path.contains(words),
     })?;
     Some(source.problem(
         path.line,
         "pure",
-        format!("`{}` in the pure crate `{}`", found.join("::"), source.crate_name()),
+        format!("`{}` in the pure {place}", found.join("::")),
         "take times, bytes and settings as arguments (`core::net` addresses are fine)",
     ))
 }
