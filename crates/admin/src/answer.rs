@@ -1,6 +1,9 @@
 //! Answers and refusals: every status of the API is chosen here.
 
+use std::fmt::Display;
+
 use bytes::Bytes;
+use gateway::{ExplainError, PurgeError};
 use http_body_util::Full;
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
@@ -8,8 +11,6 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
-
-use crate::error::{ExplainError, PurgeError};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -26,6 +27,7 @@ pub(crate) enum Refusal {
     MethodNotAllowed { allow: String },
     BodyTooSlow,
     BodyTooLarge,
+    RequestInvalid { reason: String },
     Purge(PurgeError),
     Explain(ExplainError),
     ConfigurationRefused { problems: Vec<String> },
@@ -93,8 +95,9 @@ impl Refusal {
             Self::BodyTooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the body is over the limit")
             }
+            Self::RequestInvalid { reason } => return request_invalid(reason),
             Self::Purge(error) => return purge_parts(error),
-            Self::Explain(error) => return explain_parts(error),
+            Self::Explain(error) => return explain_parts(*error),
             Self::ConfigurationRefused { .. } => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "configuration_refused",
@@ -121,19 +124,23 @@ impl Refusal {
     }
 }
 
-fn explain_parts(error: &ExplainError) -> (StatusCode, &'static str, String) {
-    let (status, code) = match error {
-        ExplainError::RequestInvalid { .. } => (StatusCode::BAD_REQUEST, "request_invalid"),
-        ExplainError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-    };
-    (status, code, error.to_string())
+fn request_invalid(reason: impl Display) -> (StatusCode, &'static str, String) {
+    (StatusCode::BAD_REQUEST, "request_invalid", format!("the request cannot be made: {reason}"))
+}
+
+fn explain_parts(error: ExplainError) -> (StatusCode, &'static str, String) {
+    match error {
+        ExplainError::UrlUnusable | ExplainError::MethodUnsafe | ExplainError::NoSite => {
+            request_invalid(error)
+        }
+        ExplainError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", error.to_string()),
+    }
 }
 
 fn purge_parts(error: &PurgeError) -> (StatusCode, &'static str, String) {
     let (status, code) = match error {
         PurgeError::UrlInvalid { .. } => (StatusCode::BAD_REQUEST, "url_invalid"),
         PurgeError::SiteUnknown { .. } => (StatusCode::NOT_FOUND, "site_unknown"),
-        PurgeError::StoreUnavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
     };
     (status, code, error.to_string())
 }

@@ -2,10 +2,7 @@
 
 use std::pin::Pin;
 
-use serde::{Deserialize, Serialize};
-
-use crate::error::{ExplainError, PurgeError, SiteUrls};
-use crate::explain::{Explanation, Question};
+use gateway::{ExplainError, Explanation, PurgeError, PurgeMode, PurgeOutcome, Question};
 
 /// A future that a [`Control`] returns.
 pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -40,57 +37,4 @@ pub enum Readiness {
     Ready,
     /// The process ends; requests in flight finish.
     Draining,
-}
-
-/// What a purge leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PurgeMode {
-    /// Nothing: stored responses are removed.
-    #[default]
-    Hard,
-    /// Stale responses: they are validated before they are used again, and may be used where
-    /// stale ones are allowed.
-    Soft,
-}
-
-impl PurgeMode {
-    /// The word of the API and of the metric's label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hard => "hard",
-            Self::Soft => "soft",
-        }
-    }
-
-    /// The mode of a word of the API.
-    pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Hard, Self::Soft].into_iter().find(|mode| mode.as_str() == word)
-    }
-}
-
-/// What a purge found.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct PurgeOutcome {
-    /// Cache keys of the URL that had something stored or on its way.
-    pub keys_matched: u64,
-    /// Stored responses, counted with all variants, that were removed or made stale.
-    pub responses_purged: u64,
-    /// Fills in progress whose result will not be reused.
-    pub fills_doomed: u64,
-    /// Stored responses under keys with the content or the fields of their requests may be out of use too, of which there is no list to count.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub keyed_uncounted: bool,
-    /// Only where nothing matched.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub hints: Option<PurgeHints>,
-}
-
-/// What the caller may have meant whose URL matches nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct PurgeHints {
-    /// Similar URLs under which something is stored.
-    pub elsewhere: Vec<String>,
-    /// The sites there are.
-    pub sites: Vec<SiteUrls>,
 }

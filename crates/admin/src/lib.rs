@@ -30,9 +30,8 @@ mod routes;
 mod secret;
 mod server;
 
-pub use control::{Control, ControlFuture, PurgeHints, PurgeMode, PurgeOutcome, Readiness};
-pub use error::{AdminError, ExplainError, PurgeError, SiteUrls};
-pub use explain::{Explanation, Finding, Question, Value};
+pub use control::{Control, ControlFuture, Readiness};
+pub use error::AdminError;
 pub use routes::{Parameter, ROUTES, Reach, Route, admin_markdown};
 pub use secret::Secret;
 pub use server::{Admin, AdminConfig, AdminLimits, serve};

@@ -1,9 +1,9 @@
 //! The parameters of a purge, from a JSON body or from the query.
 
+use gateway::PurgeMode;
 use serde::Deserialize;
 
 use crate::answer::Refusal;
-use crate::control::PurgeMode;
 
 /// What to purge.
 #[derive(Debug, PartialEq, Eq, Deserialize)]

@@ -139,7 +139,6 @@ pub static ROUTES: &[Route] = &[
             ),
             (400, "the parameters cannot be read, one is unknown or missing, or the URL cannot be used"),
             (404, "`site_unknown`: no site serves this URL; there are these `sites`"),
-            (503, "`store_unavailable`: the store did not take the purge; try again"),
         ],
         action: Action::Purge,
     },

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use gateway::PurgeOutcome;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::EXPECT;
@@ -24,9 +25,9 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::answer::{self, Answer, Refusal};
-use crate::control::{Control, PurgeOutcome, Readiness};
+use crate::control::{Control, Readiness};
 use crate::error::AdminError;
-use crate::explain::Question;
+use crate::explain;
 use crate::guard::Guard;
 use crate::purge::PurgeRequest;
 use crate::routes::{self, Action, Lookup, ROUTES, Reach};
@@ -347,7 +348,7 @@ impl Context {
     }
 
     async fn explain(&self, query: Option<&str>, body: &[u8]) -> Result<Answer, Refusal> {
-        let question = Question::read(query, body)?;
+        let question = explain::read(query, body)?;
         let explanation = self.control.explain(question).await.map_err(Refusal::Explain)?;
         self.telemetry.background().explanation();
         Ok(answer::json(StatusCode::OK, &explanation))

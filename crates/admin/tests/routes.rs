@@ -6,9 +6,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use admin::{
-    Admin, AdminConfig, AdminError, AdminLimits, Control, ControlFuture, ExplainError, Explanation, Finding,
-    PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Question, ROUTES, Reach, Readiness, Secret, SiteUrls,
-    Value as Shown, serve,
+    Admin, AdminConfig, AdminError, AdminLimits, Control, ControlFuture, ROUTES, Reach, Readiness, Secret,
+    serve,
+};
+use caching::explain::Finding;
+use gateway::{
+    ExplainError, Explanation, PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Question, SiteUrls,
 };
 use serde_json::{Value, json};
 use telemetry::{BuildInfo, Metric, Number, Telemetry};
@@ -42,14 +45,13 @@ impl Control for Scripted {
     ) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>> {
         Box::pin(async move {
             match url {
-                "nonsense" => Err(PurgeError::UrlInvalid { reason: "no scheme".to_owned() }),
+                "nonsense" => Err(PurgeError::UrlInvalid { url: url.to_owned() }),
                 "http://unknown/" => Err(PurgeError::SiteUnknown { sites: vec![shop()] }),
                 "http://nothing/" => {
                     let elsewhere = vec!["http://nothing:8080/".to_owned()];
                     let hints = Some(PurgeHints { elsewhere, sites: vec![shop()] });
                     Ok(PurgeOutcome { hints, ..PurgeOutcome::default() })
                 }
-                "http://broken/" => Err(PurgeError::StoreUnavailable { reason: "full".to_owned() }),
                 url => {
                     self.purged.lock().expect("not poisoned").push((url.to_owned(), mode));
                     Ok(PurgeOutcome {
@@ -65,14 +67,11 @@ impl Control for Scripted {
 
     fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>> {
         Box::pin(async move {
-            match question.url.as_str() {
-                "nonsense" => Err(ExplainError::RequestInvalid { reason: "no scheme".to_owned() }),
+            match question.url.to_string().as_str() {
+                "/nonsense" => Err(ExplainError::UrlUnusable),
                 "http://busy/" => Err(ExplainError::Busy),
                 url => {
-                    let value =
-                        Shown { name: "url".to_owned(), value: url.to_owned(), section: String::new() };
-                    let (step, says) = (question.method, "so it is".to_owned());
-                    let finding = Finding { step, says, section: String::new(), values: vec![value] };
+                    let finding = Finding::new("reuse", "so it is", "").with("url", url, "");
                     let cache_status = "larder; hit".to_owned();
                     Ok(Explanation { status: 200, cache_status, complete: true, findings: vec![finding] })
                 }
@@ -192,7 +191,6 @@ async fn routes_and_their_answers() {
         ("POST /purge?url=http://h/&tags=a", "", 400, "`tags` is no parameter"),
         ("POST /purge", r#"{"url":"nonsense"}"#, 400, "url_invalid"),
         ("POST /purge", r#"{"url":"http://unknown/"}"#, 404, "site_unknown"),
-        ("POST /purge", r#"{"url":"http://broken/"}"#, 503, "store_unavailable"),
         (
             "POST /purge",
             r#"{"url":"http://a/?b=c"}"#,
@@ -211,9 +209,10 @@ async fn routes_and_their_answers() {
             "POST /explain",
             r#"{"url":"http://a/?b"}"#,
             200,
-            r#""findings":[{"step":"GET","says":"so it is","values":[{"name":"url","value":"http://a/?b"}]}]}"#,
+            r#""findings":[{"step":"reuse","says":"so it is","values":[{"name":"url","value":"http://a/?b"}]}]}"#,
         ),
-        ("POST /explain", r#"{"url":"nonsense"}"#, 400, "request_invalid"),
+        ("POST /explain", r#"{"url":"/nonsense"}"#, 400, "request_invalid"),
+        ("POST /explain", r#"{"url":"no scheme"}"#, 400, "request_invalid"),
         ("POST /explain", r#"{"url":"http://busy/"}"#, 503, "busy"),
         ("POST /explain?url=http://a/", "", 400, "not in the query"),
         ("POST /reload", "", 200, r#"{"reloaded":true,"warnings":["c: stays"]}"#),

@@ -2,45 +2,52 @@
 //!
 //! Nothing is decided here. Each function takes a decision as it was made, with the facts it was made from.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
 use crate::{
     NominatedFields, NominatedValues, NotStored, Reuse, Rules, Selecting, Storable, StoredFacts, Timestamp,
     date,
 };
 
 /// One decision.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Finding {
     /// Which step of the exchange made it, such as `reuse`.
-    pub step: &'static str,
+    pub step: Cow<'static, str>,
     /// The decision, in a sentence.
     pub says: String,
     /// The section behind it, such as `RFC 9111 section 4`; empty for a choice of the operator.
-    pub section: &'static str,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub section: Cow<'static, str>,
     /// What it was made from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Value>,
 }
 
 /// A value that a decision was made from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Value {
     /// As the specification names it, such as `freshness_lifetime`.
     pub name: String,
     /// With its unit.
     pub value: String,
     /// The section that defines it; may be empty.
-    pub section: &'static str,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub section: Cow<'static, str>,
 }
 
 impl Finding {
     /// A decision without values.
     pub fn new(step: &'static str, says: impl Into<String>, section: &'static str) -> Self {
-        Self { step, says: says.into(), section, values: Vec::new() }
+        Self { step: step.into(), says: says.into(), section: section.into(), values: Vec::new() }
     }
 
     /// The same with one more value.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>, section: &'static str) -> Self {
-        self.values.push(Value { name: name.to_owned(), value: value.into(), section });
+        self.values.push(Value { name: name.to_owned(), value: value.into(), section: section.into() });
         self
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
-use crate::cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, purge_hints, purge_url};
+use crate::cache::purge::{PurgeError, PurgeMode, PurgeOutcome, purge_url};
 use crate::clock::now;
 use crate::config::{Config, ListenerConfig};
 use crate::explain;
@@ -176,13 +176,8 @@ impl GatewayControl {
     ///
     /// # Errors
     /// The URL is invalid or no site serves it.
-    pub fn purge(&self, url: &str, mode: PurgeMode) -> Result<Purged, PurgeError> {
+    pub fn purge(&self, url: &str, mode: PurgeMode) -> Result<PurgeOutcome, PurgeError> {
         purge_url(&self.shared, url, mode)
-    }
-
-    /// What an operator may have meant whose URL matches nothing.
-    pub fn purge_hints(&self, url: &str) -> PurgeHints {
-        purge_hints(&self.shared, url)
     }
 
     /// Makes a request as a client would, and tells what was decided about it and from which values. The request is a

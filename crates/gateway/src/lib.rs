@@ -41,7 +41,7 @@ pub mod upstream;
 mod warnings;
 mod worker;
 
-pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, Purged, SiteUrls};
+pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, PurgeOutcome, SiteUrls};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
 pub use http1::{BodyError, RequestError};
 pub use question::{ExplainError, Explanation, Question};

@@ -2,10 +2,11 @@
 
 use caching::explain::Finding;
 use http::{HeaderMap, Method, Uri};
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 /// A request that is made in order to see what becomes of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The method.
     pub method: Method,
@@ -16,7 +17,7 @@ pub struct Question {
 }
 
 /// What became of a [`Question`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Explanation {
     /// The status that a client would have got.
     pub status: u16,
@@ -28,9 +29,8 @@ pub struct Explanation {
     pub findings: Vec<Finding>,
 }
 
-/// Why there is no explanation.
+/// Why there is no explanation. Not `#[non_exhaustive]`: the admin API has a status for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum ExplainError {
     /// The URL is not absolute, or its scheme is neither http nor https.
     #[error("the URL must be absolute, with http or https")]
@@ -38,8 +38,11 @@ pub enum ExplainError {
     /// Only safe methods are explained: the request is a real one.
     #[error("only GET and HEAD can be explained: the request is really made")]
     MethodUnsafe,
-    /// The data plane is stopping, or too many explanations are under way.
-    #[error("the data plane takes no more questions now")]
+    /// The process serves no site.
+    #[error("there is no site")]
+    NoSite,
+    /// Too many explanations are under way, or the process stops. The caller tries again.
+    #[error("no more requests can be explained now")]
     Busy,
 }
 

@@ -4,17 +4,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
-use admin::{
-    ControlFuture, ExplainError, Explanation, PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Question,
-    Readiness, SiteUrls,
-};
-use gateway::GatewayControl;
+use admin::{ControlFuture, Readiness};
+use gateway::{ExplainError, Explanation, GatewayControl, PurgeError, PurgeMode, PurgeOutcome, Question};
 use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
 use telemetry::{AccessLog, Telemetry};
 
 use crate::config::{self, Overrides, Settings, Severity};
-use crate::explain;
 use crate::kv::KvControl;
 use crate::measures;
 use crate::predecessor;
@@ -175,30 +171,17 @@ impl admin::Control for Process {
         url: &'a str,
         mode: PurgeMode,
     ) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>> {
-        let mode = match mode {
-            PurgeMode::Hard => gateway::PurgeMode::Hard,
-            PurgeMode::Soft => gateway::PurgeMode::Soft,
-        };
         Box::pin(async move {
             let gateway = self.controls.gateway.as_ref();
             let gateway = gateway.ok_or_else(|| PurgeError::SiteUnknown { sites: Vec::new() })?;
-            match gateway.purge(url, mode) {
-                Ok(purged) => Ok(outcome(purged, || hints(gateway.purge_hints(url)))),
-                Err(gateway::PurgeError::NoSite { .. }) => {
-                    Err(PurgeError::SiteUnknown { sites: hints(gateway.purge_hints(url)).sites })
-                }
-                Err(error) => Err(PurgeError::UrlInvalid { reason: error.to_string() }),
-            }
+            gateway.purge(url, mode)
         })
     }
 
     fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>> {
         Box::pin(async move {
-            let question = explain::live::question(&question)
-                .map_err(|error| ExplainError::RequestInvalid { reason: error.to_string() })?;
-            let no_gateway = || ExplainError::RequestInvalid { reason: "there is no site".to_owned() };
-            let gateway = self.controls.gateway.as_ref().ok_or_else(no_gateway)?;
-            gateway.explain(question).await.map(explain::live::explanation).map_err(explain_error)
+            let gateway = self.controls.gateway.as_ref().ok_or(ExplainError::NoSite)?;
+            gateway.explain(question).await
         })
     }
 
@@ -214,34 +197,5 @@ fn encode(readiness: Readiness) -> u8 {
         Readiness::Starting => 0,
         Readiness::Ready => 1,
         Readiness::Draining => 2,
-    }
-}
-
-fn outcome(purged: gateway::Purged, hints: impl FnOnce() -> PurgeHints) -> PurgeOutcome {
-    let (responses, fetches) = (purged.responses as u64, purged.fetches as u64);
-    // A URL has one cache key here; a key counts as matched when anything was found under it.
-    let keys_matched = u64::from(responses + fetches > 0);
-    PurgeOutcome {
-        keys_matched,
-        responses_purged: responses,
-        fills_doomed: fetches,
-        keyed_uncounted: purged.may_have_keyed,
-        hints: (keys_matched == 0).then(hints),
-    }
-}
-
-fn hints(hints: gateway::PurgeHints) -> PurgeHints {
-    let site = |site: gateway::SiteUrls| SiteUrls {
-        name: site.name,
-        hosts: site.hosts,
-        path_prefix: site.path_prefix,
-    };
-    PurgeHints { elsewhere: hints.elsewhere, sites: hints.sites.into_iter().map(site).collect() }
-}
-
-fn explain_error(error: gateway::ExplainError) -> ExplainError {
-    match error {
-        gateway::ExplainError::Busy => ExplainError::Busy,
-        error => ExplainError::RequestInvalid { reason: error.to_string() },
     }
 }

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use store::Change;
 
+use crate::active::ActiveConfig;
 use crate::cache::OutOfUse;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
@@ -16,57 +18,69 @@ use crate::message::head::Scheme;
 use crate::route::host_of;
 use crate::worker::Shared;
 
-/// How a purge takes stored responses out of use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a purge leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PurgeMode {
-    /// They are removed.
+    /// Nothing: stored responses are removed.
+    #[default]
     Hard,
-    /// They are stale from now on: used only after validation, or where stale responses may be.
+    /// Stale responses: used only after validation, or where stale responses may be.
     Soft,
 }
 
+impl PurgeMode {
+    /// The word of the API and of the metric's label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hard => "hard",
+            Self::Soft => "soft",
+        }
+    }
+
+    /// The mode of a word of the API.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Hard, Self::Soft].into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
 /// What a purge found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
-    /// Stored responses, all variants counted.
-    pub responses: usize,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PurgeOutcome {
+    /// Cache keys of the URL that had something stored or on its way.
+    pub keys_matched: usize,
+    /// Stored responses, all variants counted, that were removed or made stale.
+    pub responses_purged: usize,
     /// Forwards in progress whose responses won't be stored.
-    pub fetches: usize,
+    pub fills_doomed: usize,
     /// Whether responses for the URL may be out of use now that nobody has counted: they lie under keys with the content or the fields of their
     /// requests, of which there is no list.
-    pub may_have_keyed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keyed_uncounted: bool,
+    /// Only where nothing matched.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<PurgeHints>,
 }
 
-/// Why nothing can be purged.
+/// Why nothing can be purged. Not `#[non_exhaustive]`: the admin API has a status for each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum PurgeError {
-    /// Not an absolute http or https URL without user information and fragment.
-    #[error("{url:?} is not an absolute http or https URL")]
-    InvalidUrl {
+    /// Not an absolute http or https URL without user information and fragment. The caller corrects it.
+    #[error("the URL cannot be used: {url:?} is not an absolute http or https URL")]
+    UrlInvalid {
         /// What was given.
         url: String,
     },
-    /// No site serves this URL.
-    #[error("no site serves {url:?}")]
-    NoSite {
-        /// What was given.
-        url: String,
+    /// No site takes requests for this URL.
+    #[error("no site serves this URL")]
+    SiteUnknown {
+        /// The sites there are, up to [`SITES_SHOWN_MAX`].
+        sites: Vec<SiteUrls>,
     },
-}
-
-/// Purges a URL with all its variants.
-pub(crate) fn purge_url(shared: &Shared, url: &str, mode: PurgeMode) -> Result<Purged, PurgeError> {
-    let live = shared.live.load_full();
-    let invalid = || PurgeError::InvalidUrl { url: url.to_owned() };
-    let (scheme, authority, path_and_query) = split_url(url).ok_or_else(invalid)?;
-    let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
-    let site = live.routes.site(authority, path).ok_or_else(|| PurgeError::NoSite { url: url.to_owned() })?;
-    Ok(purge_key(shared, &key_of(site, scheme, authority, path_and_query), mode, None))
 }
 
 /// What an operator may have meant whose URL matches nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeHints {
     /// URLs with the same path, another scheme or the port of a listener, under which something is stored.
     pub elsewhere: Vec<String>,
@@ -75,7 +89,7 @@ pub struct PurgeHints {
 }
 
 /// Which URLs belong to a site.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SiteUrls {
     /// Its name.
     pub name: String,
@@ -88,14 +102,31 @@ pub struct SiteUrls {
 /// So that an answer stays readable.
 const SITES_SHOWN_MAX: usize = 50;
 
-/// Looks for what is stored under URLs that are easily taken for this one.
-pub(crate) fn purge_hints(shared: &Shared, url: &str) -> PurgeHints {
+/// Purges a URL with all its variants.
+pub(crate) fn purge_url(shared: &Shared, url: &str, mode: PurgeMode) -> Result<PurgeOutcome, PurgeError> {
     let live = shared.live.load_full();
+    let invalid = || PurgeError::UrlInvalid { url: url.to_owned() };
+    let (scheme, authority, path_and_query) = split_url(url).ok_or_else(invalid)?;
+    let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
+    let site = live.routes.site(authority, path);
+    let site = site.ok_or_else(|| PurgeError::SiteUnknown { sites: sites(&live) })?;
+    let outcome = purge_key(shared, &key_of(site, scheme, authority, path_and_query), mode, None);
+    let hints = (outcome.keys_matched == 0)
+        .then(|| PurgeHints { elsewhere: elsewhere(shared, &live, url), sites: sites(&live) });
+    Ok(PurgeOutcome { hints, ..outcome })
+}
+
+fn sites(live: &ActiveConfig) -> Vec<SiteUrls> {
     let sites = live.config.sites.iter().take(SITES_SHOWN_MAX).map(|site| SiteUrls {
         name: site.name.clone(),
         hosts: site.hosts.clone(),
         path_prefix: site.path_prefix.clone(),
     });
+    sites.collect()
+}
+
+/// Under which URLs that are easily taken for this one something is stored.
+fn elsewhere(shared: &Shared, live: &ActiveConfig, url: &str) -> Vec<String> {
     let ports =
         live.config.listeners.iter().map(|listener| listener.address.port()).filter(|port| *port != 0);
     let is_stored = |url: &String| {
@@ -105,8 +136,7 @@ pub(crate) fn purge_hints(shared: &Shared, url: &str) -> PurgeHints {
             shared.cache.look_up(&key_of(site, scheme, authority, path_and_query)).is_some()
         })
     };
-    let elsewhere = similar(url, ports).into_iter().filter(is_stored).collect();
-    PurgeHints { elsewhere, sites: sites.collect() }
+    similar(url, ports).into_iter().filter(is_stored).collect()
 }
 
 /// The same URL with either scheme, without port and with each of these.
@@ -128,16 +158,24 @@ fn similar(url: &str, ports: impl Iterator<Item = u16>) -> Vec<String> {
 }
 
 /// `spared` is a forward that may still store what it brings.
-pub(super) fn purge_key(shared: &Shared, key: &[u8], mode: PurgeMode, spared: Option<&Waiter>) -> Purged {
-    let mut responses = 0;
-    let OutOfUse { fetches, may_have_keyed } = shared.cache.invalidate(key, spared, |entry| {
-        responses = entry.variants().len();
+pub(super) fn purge_key(
+    shared: &Shared,
+    key: &[u8],
+    mode: PurgeMode,
+    spared: Option<&Waiter>,
+) -> PurgeOutcome {
+    let mut responses_purged = 0;
+    let out_of_use = shared.cache.invalidate(key, spared, |entry| {
+        responses_purged = entry.variants().len();
         match mode {
             PurgeMode::Hard => Change::Remove,
             PurgeMode::Soft => expired(shared, entry).map_or(Change::Remove, Change::Put),
         }
     });
-    Purged { responses, fetches, may_have_keyed }
+    let OutOfUse { fetches: fills_doomed, may_have_keyed: keyed_uncounted } = out_of_use;
+    // A URL has one cache key here; a key counts as matched when anything was found under it.
+    let keys_matched = usize::from(responses_purged + fills_doomed > 0);
+    PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, hints: None }
 }
 
 /// The same record with every response stale.

@@ -2,15 +2,13 @@
 
 use std::time::SystemTime;
 
-use admin::Finding;
 use anyhow::{Context, bail};
-use caching::explain::{self, Finding as Told};
+use caching::explain::{self, Finding};
 use caching::{
     ExchangeTimes, FieldLine, Miss, NominatedFields, Profile, RequestFacts, ResponseFacts, Rules, Selecting,
     StorageFilter, StoredFacts, Timestamp, date, may_store, on_miss, reuse,
 };
 
-use super::live;
 use super::message::{Message, RequestLine};
 use crate::cli::PairArguments;
 use crate::config::{self, Overrides, Program};
@@ -33,7 +31,7 @@ pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<Vec<Finding>
         .with_context(|| format!("--after {:?} is no duration: write 90s or 1h", arguments.after))?;
     let now = received.plus_ms(i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
     pair.reuse(stored.as_ref(), next.as_ref().unwrap_or(&first), now, &mut findings);
-    Ok(findings.into_iter().map(live::finding).collect())
+    Ok(findings)
 }
 
 struct Request {
@@ -61,7 +59,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn store(&self, findings: &mut Vec<Told>) -> anyhow::Result<Option<StoredFacts>> {
+    fn store(&self, findings: &mut Vec<Finding>) -> anyhow::Result<Option<StoredFacts>> {
         let lines = self.response.lines();
         let times = ExchangeTimes { request: self.received, response: self.received };
         let facts = ResponseFacts::parse(self.response.status()?, &lines, times, self.rules);
@@ -73,21 +71,27 @@ impl Pair<'_> {
     }
 
     /// Fields that are not stored.
-    fn left_out(&self, lines: &[FieldLine<'_>]) -> Option<Told> {
+    fn left_out(&self, lines: &[FieldLine<'_>]) -> Option<Finding> {
         let filter = StorageFilter::of(lines, self.rules);
         let names: Vec<_> = lines.iter().map(|(name, _)| *name).filter(|name| !filter.keeps(name)).collect();
         let says = "these header fields are not stored";
         (!names.is_empty())
-            .then(|| Told::new("store", says, "RFC 9111 section 3.1").with("fields", names.join(", "), ""))
+            .then(|| Finding::new("store", says, "RFC 9111 section 3.1").with("fields", names.join(", "), ""))
     }
 
-    fn reuse(&self, stored: Option<&StoredFacts>, next: &Request, now: Timestamp, findings: &mut Vec<Told>) {
+    fn reuse(
+        &self,
+        stored: Option<&StoredFacts>,
+        next: &Request,
+        now: Timestamp,
+        findings: &mut Vec<Finding>,
+    ) {
         let facts = next.facts();
         let same_target = (&next.line.authority, &next.line.path_and_query)
             == (&self.first.line.authority, &self.first.line.path_and_query);
         let Some(stored) = stored.filter(|_| same_target) else {
             let says = if same_target { "nothing is stored" } else { "nothing is stored for this target" };
-            findings.push(Told::new("select", says, "RFC 9111 section 4"));
+            findings.push(Finding::new("select", says, "RFC 9111 section 4"));
             findings.push(explain::reuse(on_miss(&facts, self.rules, Miss::Uri), None, now));
             return;
         };
@@ -100,12 +104,12 @@ impl Pair<'_> {
         findings.push(explain::reuse(decision, Some(stored), now));
     }
 
-    fn selection(&self, next: &Request, findings: &mut Vec<Told>) -> Selected {
+    fn selection(&self, next: &Request, findings: &mut Vec<Finding>) -> Selected {
         let (first, again, response) =
             (self.first.message.lines(), next.message.lines(), self.response.lines());
         let section = "RFC 9111 section 4.1";
         let Ok(nominated) = NominatedFields::parse(&response) else {
-            findings.push(Told::new("select", "no request fits the stored response", section));
+            findings.push(Finding::new("select", "no request fits the stored response", section));
             return Selected::No;
         };
         let [first, again] = [&first, &again].map(|request| Selecting::new(request, self.rules.negotiation));
@@ -117,7 +121,7 @@ impl Pair<'_> {
             "the stored response is for other requests (Vary)"
         };
         findings.push(explain::mismatch(
-            Told::new("select", says, section),
+            Finding::new("select", says, section),
             &nominated,
             &captured,
             again,
@@ -132,13 +136,13 @@ enum Selected {
     No,
 }
 
-fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules, Told)> {
+fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules, Finding)> {
     let Some(file) = &arguments.config else {
         let name = arguments.profile.as_deref().unwrap_or("safe");
         let profile = Profile::from_name(name)
             .with_context(|| format!("--profile {name:?} is unknown: there are safe and rfc9111"))?;
         let route =
-            Told::new("route", "no configuration: the rules of the profile", "").with("profile", name, "");
+            Finding::new("route", "no configuration: the rules of the profile", "").with("profile", name, "");
         return Ok((Rules::for_profile(profile), route));
     };
     let checked = config::check(Some(file), &Overrides::to_look(Program::Serve, None));
@@ -149,7 +153,7 @@ fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules
     let Some((site, rule)) = chosen else {
         bail!("no site of {} is for host {:?} and {}", file.display(), line.authority, line.path_and_query)
     };
-    let route = Told::new("route", "the first site and rule that fit", "").with("site", site, "").with(
+    let route = Finding::new("route", "the first site and rule that fit", "").with("site", site, "").with(
         "rule",
         rule.name.as_str(),
         "",

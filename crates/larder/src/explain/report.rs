@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use admin::{Explanation, Finding};
+use caching::explain::Finding;
+use gateway::Explanation;
 
 /// What one exchange with a running cache came to.
 pub(super) fn exchange(explanation: &Explanation) -> String {
