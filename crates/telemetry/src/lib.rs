@@ -45,6 +45,7 @@ mod exposition;
 mod histogram;
 mod labels;
 pub mod logging;
+mod names;
 mod process;
 mod recorder;
 mod registry;

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::declarations::{METRICS, Metric, MetricType};
 use crate::exposition::Sample;
 use crate::labels::{ConnectionKind, OriginId, SiteId};
+use crate::names::NumberedNames;
 use crate::process;
 use crate::recorder::{self, Shard, WorkerRecorder};
 use crate::tables::{Names, Tables};
@@ -28,8 +29,8 @@ pub struct Telemetry {
     /// One per worker, and one more for everything else.
     shards: Vec<Arc<Shard>>,
     totals: Mutex<Totals>,
-    sites: RwLock<Vec<String>>,
-    origins: RwLock<Vec<String>>,
+    sites: RwLock<NumberedNames>,
+    origins: RwLock<NumberedNames>,
     providers: RwLock<Vec<Provider>>,
     strangers: RwLock<Vec<Stranger>>,
     build: Option<BuildInfo>,
@@ -45,9 +46,6 @@ struct Totals {
     /// none is ever allocated anew.
     spare: Box<Tables>,
 }
-
-/// Registered names are bounded by their number's type; the last is never given away.
-const NAMES_MAX: usize = u16::MAX as usize;
 
 impl Telemetry {
     /// A registry for `workers` workers, without build information.
@@ -65,8 +63,8 @@ impl Telemetry {
         Self {
             shards: (0..=workers).map(|_| Arc::default()).collect(),
             totals: Mutex::new(Totals { sum: Tables::default(), spare: Box::default() }),
-            sites: RwLock::new(vec!["none".to_owned()]),
-            origins: RwLock::new(vec!["none".to_owned()]),
+            sites: RwLock::default(),
+            origins: RwLock::default(),
             providers: RwLock::default(),
             strangers: RwLock::default(),
             build,
@@ -89,17 +87,17 @@ impl Telemetry {
     /// The number of a site. The same name gets the same number, so that counters live on through
     /// a reload; [`SiteId::NONE`] when 65,535 names are taken.
     pub fn register_site(&self, name: &str) -> SiteId {
-        SiteId(register(&self.sites, name))
+        SiteId(self.sites.write().number(name))
     }
 
     /// The number of an origin, as [`register_site`](Self::register_site).
     pub fn register_origin(&self, name: &str) -> OriginId {
-        OriginId(register(&self.origins, name))
+        OriginId(self.origins.write().number(name))
     }
 
     /// The name a site was registered with.
     pub fn site_name(&self, site: SiteId) -> String {
-        self.sites.read()[usize::from(site.0)].clone()
+        self.sites.read().all()[usize::from(site.0)].clone()
     }
 
     /// Which build runs, if that was said.
@@ -177,18 +175,6 @@ impl Telemetry {
             spare.clear();
         }
         let (sites, origins) = (self.sites.read(), self.origins.read());
-        sum.collect(&Names { sites: &sites, origins: &origins }, sample);
+        sum.collect(&Names { sites: sites.all(), origins: origins.all() }, sample);
     }
-}
-
-fn register(names: &RwLock<Vec<String>>, name: &str) -> u16 {
-    let mut names = names.write();
-    if let Some(index) = names.iter().position(|known| known == name) {
-        return index as u16;
-    }
-    if names.len() >= NAMES_MAX {
-        return 0;
-    }
-    names.push(name.to_owned());
-    (names.len() - 1) as u16
 }
