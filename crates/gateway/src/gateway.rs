@@ -283,17 +283,20 @@ fn live(
     let listeners = config.listeners.iter().enumerate();
     let tls = listeners.map(|(index, listener)| listener_tls(listener, running, index));
     let tls = tls.collect::<Result<_, _>>()?;
+    let before = running.map(|running| running.routes.by_name()).unwrap_or_default();
     let sites = config.sites.iter().map(|site| {
         let metrics = telemetry.register_site(&site.name);
         let origin_metrics = telemetry.register_origin(&site.origin.name);
         let live = LiveSite::new(site, origins.origin(&site.origin), metrics, origin_metrics);
         Arc::new(match running {
             // A moment later: what is stored until the new configuration is in force was judged by the old one.
-            Some(running) => live.replacing(running.routes.named(&site.name), now().plus_ms(1000)),
+            Some(_) => live.replacing(before.get(site.name.as_str()).copied(), now().plus_ms(1000)),
             None => live,
         })
     });
-    Ok(ActiveConfig { routes: Routes::new(sites.collect()), cache_name, tls, config })
+    let routes = Routes::new(sites.collect());
+    origins.forget_unused();
+    Ok(ActiveConfig { routes, cache_name, tls, config })
 }
 
 /// The TLS configuration of the listener with this index. The running one, where it would be the same: only then are

@@ -2,7 +2,7 @@
 
 mod sites;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use caching::{StoredCredentialed, Timestamp};
@@ -120,9 +120,9 @@ impl Routes {
         Self { sites, index }
     }
 
-    /// The site of this name.
-    pub(crate) fn named(&self, name: &str) -> Option<&LiveSite> {
-        self.sites.iter().find(|site| site.config.name == name).map(|site| &**site)
+    /// All sites by name.
+    pub(crate) fn by_name(&self) -> HashMap<&str, &LiveSite> {
+        self.sites.iter().map(|site| (site.config.name.as_str(), &**site)).collect()
     }
 
     /// The site for a host (with or without port) and a path; a query behind it makes no difference.

@@ -79,7 +79,8 @@ pub use self::upgrade::{OriginTunnel, UpgradeHandle};
 pub struct Origins {
     resolver: Arc<Resolver>,
     memory: Option<Arc<Budget>>,
-    known: Mutex<Vec<Weak<Origin>>>,
+    /// By name: a start with thousands would search through all of them for each.
+    known: Mutex<HashMap<String, Vec<Weak<Origin>>>>,
     /// By origin name, so that counts go on over a reload that changes an origin.
     counters: Mutex<HashMap<String, Arc<Counters>>>,
 }
@@ -117,6 +118,7 @@ impl Origins {
     /// that one with its connections; an origin that nobody uses any more is gone.
     pub fn origin(&self, config: &OriginConfig) -> Arc<Origin> {
         let mut known = self.known.lock();
+        let known = known.entry(config.name.clone()).or_default();
         known.retain(|origin| origin.strong_count() > 0);
         if let Some(origin) = known.iter().filter_map(Weak::upgrade).find(|origin| origin.config == *config) {
             return origin;
@@ -126,6 +128,11 @@ impl Origins {
             Arc::new(Origin::new(config.clone(), Arc::clone(&self.resolver), self.memory.clone(), counters));
         known.push(Arc::downgrade(&origin));
         origin
+    }
+
+    /// Forgets the origins that nobody uses any more.
+    pub(crate) fn forget_unused(&self) {
+        self.known.lock().retain(|_, known| known.iter().any(|origin| origin.strong_count() > 0));
     }
 
     /// Counts by origin name.
