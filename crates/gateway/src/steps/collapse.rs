@@ -15,6 +15,7 @@ use crate::cache::findings;
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::driven::Driven;
 use crate::cache::inflight::joining::{Role, join_or_lead};
+use crate::cache::inflight::places::{Place, Places};
 use crate::cache::inflight::relief::{self, Happened, Waiting};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::table::{
@@ -79,23 +80,6 @@ struct CollapsedRequest<'a> {
     interims: &'a Interims,
     /// Those of the request, but without preconditions.
     unconditional: RequestFacts,
-}
-
-/// The forwards that one request waits for.
-struct Places {
-    first: Place,
-    relief: Option<Place>,
-}
-
-struct Place {
-    waiter: Waiter,
-    state: PlaceState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PlaceState {
-    UnderWay,
-    Answered,
 }
 
 /// Gets a response for `plan` that may be shared with others.
@@ -511,49 +495,6 @@ impl CollapsedRequest<'_> {
         let stored = storing == Storing::Yes;
         let outcome = Outcome::Forwarded { reason, status, stored, collapsed: role == Role::Waiter };
         Use::Asked { outcome, result }
-    }
-}
-
-impl Places {
-    async fn news(&mut self) -> News {
-        let relief = async {
-            match &mut self.relief {
-                Some(relief) => relief.news().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            news = self.first.news() => news,
-            news = relief => news,
-        }
-    }
-}
-
-impl Place {
-    fn of(waiter: Waiter) -> Self {
-        Self { waiter, state: PlaceState::UnderWay }
-    }
-
-    /// Nothing more comes after the answer.
-    async fn news(&mut self) -> News {
-        if self.state == PlaceState::Answered {
-            std::future::pending().await
-        }
-        loop {
-            let news = self.waiter.news().await;
-            match &news {
-                News::Answer(_) => self.state = PlaceState::Answered,
-                // A cookie, and what credentials brought, is for the request that led the forward.
-                News::Interim(interim)
-                    if self.waiter.is_personal() || interim.fields.value("set-cookie").is_some() =>
-                {
-                    continue;
-                }
-                News::Interim(_) => {}
-            }
-            return news;
-        }
     }
 }
 
