@@ -28,7 +28,7 @@ use crate::server::listener::{self, Claim};
 use crate::server::readers::Readers;
 use crate::server::tls;
 use crate::transform::loops::Instance;
-use crate::upstream::{OriginStats, Origins};
+use crate::upstream::{OriginStats, Upstreams};
 use crate::worker::{Drain, Shared, Worker};
 
 /// What a gateway is started with.
@@ -97,13 +97,13 @@ impl Gateway {
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
         let bound = bind_all(&config.listeners, workers)?;
         let cache = Cache::new(&config);
-        let origins = Arc::new(Origins::new(background.clone()).charged_to(cache.budget()));
-        let live = live(config, None, &origins, &telemetry)?;
+        let upstreams = Arc::new(Upstreams::new(background.clone()).charged_to(cache.budget()));
+        let live = live(config, None, &upstreams, &telemetry)?;
         let (ask, explain_jobs) = mpsc::channel(EXPLAIN_JOBS_MAX);
         let shared = Arc::new(Shared {
             live: ArcSwap::from_pointee(live),
             cache,
-            origins,
+            upstreams,
             telemetry,
             connections: AtomicUsize::new(0),
             instance: Instance::new(),
@@ -167,7 +167,7 @@ impl GatewayControl {
     pub fn reload(&self, mut config: Config) -> Result<Vec<NotReloaded>, StartError> {
         let running = self.shared.live.load_full();
         let fixed = keep_fixed(&running.config, &mut config);
-        let live = live(config, Some(&running), &self.shared.origins, &self.shared.telemetry)?;
+        let live = live(config, Some(&running), &self.shared.upstreams, &self.shared.telemetry)?;
         self.shared.live.store(Arc::new(live));
         Ok(fixed)
     }
@@ -210,7 +210,7 @@ impl GatewayControl {
 
     /// Counts by origin name.
     pub fn origin_stats(&self) -> Vec<(String, OriginStats)> {
-        self.shared.origins.stats()
+        self.shared.upstreams.stats()
     }
 
     /// Forwards in progress that others can join.
@@ -275,7 +275,7 @@ fn guard(serve: impl FnOnce(), on_failure: fn()) {
 fn live(
     config: Config,
     running: Option<&ActiveConfig>,
-    origins: &Origins,
+    upstreams: &Upstreams,
     telemetry: &Telemetry,
 ) -> Result<ActiveConfig, StartError> {
     let cache_name = CacheName::new(&config.server_name)
@@ -287,7 +287,7 @@ fn live(
     let sites = config.sites.iter().map(|site| {
         let metrics = telemetry.register_site(&site.name);
         let origin_metrics = telemetry.register_origin(&site.origin.name);
-        let live = LiveSite::new(site, origins.origin(&site.origin), metrics, origin_metrics);
+        let live = LiveSite::new(site, upstreams.upstream(&site.origin), metrics, origin_metrics);
         Arc::new(match running {
             // A moment later: what is stored until the new configuration is in force was judged by the old one.
             Some(_) => live.replacing(before.get(site.name.as_str()).copied(), now().plus_ms(1000)),
@@ -295,7 +295,7 @@ fn live(
         })
     });
     let routes = Routes::new(sites.collect());
-    origins.forget_unused();
+    upstreams.forget_unused();
     Ok(ActiveConfig { routes, cache_name, tls, config })
 }
 

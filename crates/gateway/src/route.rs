@@ -10,7 +10,7 @@ use telemetry::{OriginId, SiteId};
 
 use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Site};
-use crate::upstream::Origin;
+use crate::upstream::Upstream;
 use crate::warnings::Warnings;
 
 /// A site with the living things that belong to it.
@@ -18,7 +18,7 @@ pub(crate) struct LiveSite {
     pub(crate) config: Arc<Site>,
     /// The site's rules, and behind them the built-in one that takes what is left.
     rules: Vec<CacheRule>,
-    pub(crate) origin: Arc<Origin>,
+    pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
     pub(crate) origin_metrics: OriginId,
     pub(crate) warnings: Warnings,
@@ -27,7 +27,7 @@ pub(crate) struct LiveSite {
 impl LiveSite {
     pub(crate) fn new(
         config: &Arc<Site>,
-        origin: Arc<Origin>,
+        upstream: Arc<Upstream>,
         metrics: SiteId,
         origin_metrics: OriginId,
     ) -> Self {
@@ -35,7 +35,7 @@ impl LiveSite {
         Self {
             config: Arc::clone(config),
             rules,
-            origin,
+            upstream,
             metrics,
             origin_metrics,
             warnings: Warnings::default(),

@@ -21,13 +21,13 @@ use crate::question::ExplainJob;
 use crate::server::doorway::Doorway;
 use crate::server::readers::Readers;
 use crate::transform::loops::Instance;
-use crate::upstream::Origins;
+use crate::upstream::Upstreams;
 
 /// State of all workers.
 pub(crate) struct Shared {
     pub(crate) live: ArcSwap<ActiveConfig>,
     pub(crate) cache: Cache,
-    pub(crate) origins: Arc<Origins>,
+    pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) connections: AtomicUsize,
     /// How this process knows what it forwarded.

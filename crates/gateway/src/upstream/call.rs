@@ -37,7 +37,7 @@ impl OriginCall<'_> {
         let started = Instant::now();
         let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
         let result = match self.origin_request(fields, body) {
-            Ok(request) => self.site.origin.send(request, &self.site.config.timeouts, interim).await,
+            Ok(request) => self.site.upstream.send(request, &self.site.config.timeouts, interim).await,
             Err(error) => Err(error),
         };
         self.count(&result, started);

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use crate::cache::inflight::table::{Answer, InFlight, LeaderGuard, News, Waiter};
 use crate::cache::publish::job::Job;
 use crate::client::Client;
-use crate::upstream::Origin;
+use crate::upstream::Upstream;
 
 /// A job without a task.
 pub(crate) struct Driven {
@@ -29,7 +29,7 @@ type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 struct HeldPermit {
     in_flight: Arc<InFlight>,
-    origin: Arc<Origin>,
+    upstream: Arc<Upstream>,
     client: Option<Client>,
 }
 
@@ -37,7 +37,7 @@ impl Driven {
     pub(crate) fn new(job: Job, leader: LeaderGuard) -> Self {
         let permit = HeldPermit {
             in_flight: Arc::clone(leader.shared_in_flight()),
-            origin: Arc::clone(&job.site.origin),
+            upstream: Arc::clone(&job.site.upstream),
             client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
         };
         Self { left: Some(Box::pin(job.run(leader))), permit }
@@ -80,12 +80,12 @@ impl Drop for Driven {
 /// Brings a job to its end. One that nobody waits for may bring something to store, but that is worth less than a request that
 /// somebody waits for.
 async fn go_on(mut job: Running, permit: HeldPermit) {
-    let HeldPermit { in_flight, origin, client } = permit;
+    let HeldPermit { in_flight, upstream, client } = permit;
     let given_up = async {
         loop {
             in_flight.nobody_waits().await;
             tokio::select! {
-                () = origin.permit_wanted(client) => return,
+                () = upstream.permit_wanted(client) => return,
                 () = in_flight.somebody_waits() => {}
             }
         }
@@ -97,5 +97,5 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
     }
     // The place is free before anybody else is asked for one.
     drop(job);
-    origin.permit_given_up(client);
+    upstream.permit_given_up(client);
 }

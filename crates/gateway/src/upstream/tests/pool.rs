@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::scripted::*;
 use crate::config::{OriginConfig, OriginEndpoint};
-use crate::upstream::{BodyFrame, Origin, OriginError, Origins, RequestBody};
+use crate::upstream::{BodyFrame, OriginError, RequestBody, Upstream, Upstreams};
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..500 {
@@ -139,24 +139,24 @@ async fn a_fresh_connection_that_dies_is_not_retried() {
 #[tokio::test]
 async fn equal_configurations_share_connections_and_unused_ones_go() {
     let server = Scripted::start(vec![answers(&[OK, OK])]).await;
-    let origins = Origins::new(Handle::current());
-    let first = origins.origin(&config(server.address));
+    let upstreams = Upstreams::new(Handle::current());
+    let first = upstreams.upstream(&config(server.address));
     fetch(&first, get()).await.unwrap();
-    let again = origins.origin(&config(server.address));
+    let again = upstreams.upstream(&config(server.address));
     fetch(&again, get()).await.unwrap();
     assert!(Arc::ptr_eq(&first, &again));
     let mut changed = config(server.address);
     changed.base_path = "/other".to_owned();
-    assert!(!Arc::ptr_eq(&first, &origins.origin(&changed)));
+    assert!(!Arc::ptr_eq(&first, &upstreams.upstream(&changed)));
     drop((first, again));
-    until("closed", || origins.stats()[0].1.connections_open == 0).await;
-    let stats = &origins.stats()[0];
+    until("closed", || upstreams.stats()[0].1.connections_open == 0).await;
+    let stats = &upstreams.stats()[0];
     assert_eq!((stats.0.as_str(), stats.1.connections_opened, stats.1.connections_reused), ("origin", 1, 1));
     assert_eq!(stats.1.connections_idle, 0);
 }
 
 /// A worker: a thread with its own runtime that makes one request, then drives its connection until told to stop.
-fn worker_with_kept_connection(origin: Arc<Origin>) -> (oneshot::Sender<()>, thread::JoinHandle<()>) {
+fn worker_with_kept_connection(origin: Arc<Upstream>) -> (oneshot::Sender<()>, thread::JoinHandle<()>) {
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);
     let worker = thread::spawn(move || {
@@ -191,7 +191,7 @@ fn server(scripts: Vec<Vec<Step>>) -> (Handle, Scripted) {
 fn sending_is_send() {
     fn check<T: Send>(_: T) {}
     let (background, server) = server(Vec::new());
-    let origin = Origins::new(background).origin(&config(server.address));
+    let origin = Upstreams::new(background).upstream(&config(server.address));
     check(origin.send(get(), &TIMEOUTS, &mut |_| {}));
     check(async { send(&origin, get()).await.unwrap().body.frame().await.is_some() });
 }
@@ -199,7 +199,7 @@ fn sending_is_send() {
 #[test]
 fn workers_borrow_each_others_idle_connections() {
     let (background, server) = server(vec![answers(&[OK, OK])]);
-    let origin = Origins::new(background).origin(&config(server.address));
+    let origin = Upstreams::new(background).upstream(&config(server.address));
     let (stop, worker) = worker_with_kept_connection(Arc::clone(&origin));
     runtime().block_on(async {
         assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
@@ -243,7 +243,7 @@ fn what_comes_unasked_is_noticed_before_an_event_tells_of_it() {
         let (background, server) = server(Vec::new());
         let mut config = config(server.address);
         config.endpoint = OriginEndpoint::Unix(path);
-        let origin = Origins::new(background).origin(&config);
+        let origin = Upstreams::new(background).upstream(&config);
         let home = runtime();
         home.block_on(async { fetch(&origin, get()).await.unwrap() });
         tell.send(()).unwrap();
@@ -256,7 +256,7 @@ fn what_comes_unasked_is_noticed_before_an_event_tells_of_it() {
 #[test]
 fn connections_of_a_stopped_worker_are_not_used() {
     let (background, server) = server(vec![answers(&[OK]), answers(&[OK])]);
-    let origin = Origins::new(background).origin(&config(server.address));
+    let origin = Upstreams::new(background).upstream(&config(server.address));
     let (stop, worker) = worker_with_kept_connection(Arc::clone(&origin));
     drop(stop);
     worker.join().unwrap();
@@ -268,7 +268,7 @@ fn connections_of_a_stopped_worker_are_not_used() {
 fn a_worker_that_stops_in_the_middle_of_a_borrowed_response_truncates_it() {
     let partial = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n";
     let (background, server) = server(vec![answers(&[OK, partial])]);
-    let origin = Origins::new(background).origin(&config(server.address));
+    let origin = Upstreams::new(background).upstream(&config(server.address));
     let (stop, worker) = worker_with_kept_connection(Arc::clone(&origin));
     runtime().block_on(async {
         let mut response = send(&origin, get()).await.unwrap();

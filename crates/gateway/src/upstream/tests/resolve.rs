@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use super::super::resolve::Resolver;
 use super::scripted::*;
 use crate::config::{AddressFamily, OriginConfig, OriginEndpoint};
-use crate::upstream::{OriginError, Origins};
+use crate::upstream::{OriginError, Upstreams};
 
 /// A name server that gives the same addresses for every name; without any it fails.
 struct NameServer {
@@ -148,7 +148,7 @@ fn named(server: &Scripted) -> OriginConfig {
 async fn requests_follow_a_name_and_pass_over_dead_addresses() {
     let names = NameServer::start(&[FIRST, SECOND, Ipv4Addr::LOCALHOST], 60).await;
     let server = Scripted::start(vec![answers(&[OK])]).await;
-    let origin = Origins::with_resolver(names.resolver()).origin(&named(&server));
+    let origin = Upstreams::with_resolver(names.resolver()).upstream(&named(&server));
     assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
 }
 
@@ -165,7 +165,7 @@ async fn only_the_chosen_address_family_is_tried() {
         let mut config = named(&server);
         config.address_family = family;
         config.local_address = local_address.map(|address| address.parse().unwrap());
-        let got = fetch(&Origins::with_resolver(names.resolver()).origin(&config), get()).await;
+        let got = fetch(&Upstreams::with_resolver(names.resolver()).upstream(&config), get()).await;
         assert_eq!(got.as_ref().map(|whole| whole.status).map_err(OriginError::reason), expected);
     }
 }

@@ -17,7 +17,7 @@ use crate::config::{
 };
 use crate::message::fields::PackedFields;
 use crate::upstream::{
-    BodyFrame, Interim, Origin, OriginError, OriginRequest, OriginResponse, Origins, RequestBody,
+    BodyFrame, Interim, OriginError, OriginRequest, OriginResponse, RequestBody, Upstream, Upstreams,
 };
 
 /// What the server does next on a connection. After the last step it closes the connection.
@@ -146,8 +146,8 @@ pub(super) fn config(address: SocketAddr) -> OriginConfig {
     }
 }
 
-pub(super) fn origin(config: &OriginConfig) -> Arc<Origin> {
-    Origins::new(Handle::current()).origin(config)
+pub(super) fn origin(config: &OriginConfig) -> Arc<Upstream> {
+    Upstreams::new(Handle::current()).upstream(config)
 }
 
 pub(super) fn request(method: Method, body: RequestBody) -> OriginRequest {
@@ -169,7 +169,7 @@ pub(super) fn get() -> OriginRequest {
 }
 
 pub(super) async fn send(
-    origin: &Origin,
+    origin: &Upstream,
     request: OriginRequest,
 ) -> Result<Box<OriginResponse>, OriginError> {
     origin.send(request, &TIMEOUTS, &mut |_: Interim| {}).await
@@ -184,7 +184,7 @@ pub(super) struct Whole {
     pub(super) trailers: Option<HeaderMap>,
 }
 
-pub(super) async fn fetch(origin: &Origin, request: OriginRequest) -> Result<Whole, OriginError> {
+pub(super) async fn fetch(origin: &Upstream, request: OriginRequest) -> Result<Whole, OriginError> {
     whole(send(origin, request).await?).await
 }
 

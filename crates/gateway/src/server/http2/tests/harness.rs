@@ -33,7 +33,7 @@ use crate::server::doorway::{Doorway, Holder, Seat};
 use crate::server::readers::Readers;
 use crate::server::wire::Stream;
 use crate::transform::loops::Instance;
-use crate::upstream::Origins;
+use crate::upstream::Upstreams;
 use crate::worker::{Drain, Shared, Worker};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -174,11 +174,11 @@ pub(super) fn seat(worker: &Worker) -> Arc<Seat> {
 
 pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     let telemetry = Telemetry::new(1);
-    let origins = Arc::new(Origins::new(Handle::current()));
+    let upstreams = Arc::new(Upstreams::new(Handle::current()));
     let site = Arc::new(site(origin));
     let metrics = telemetry.register_site(&site.name);
     let origin_metrics = telemetry.register_origin(&site.origin.name);
-    let live_site = LiveSite::new(&site, origins.origin(&site.origin), metrics, origin_metrics);
+    let live_site = LiveSite::new(&site, upstreams.upstream(&site.origin), metrics, origin_metrics);
     let live = ActiveConfig {
         config: config(site, limits),
         routes: Routes::new(vec![Arc::new(live_site)]),
@@ -189,7 +189,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     let shared = Shared {
         cache: Cache::new(&live.config),
         live: ArcSwap::from_pointee(live),
-        origins,
+        upstreams,
         telemetry,
         connections: AtomicUsize::new(0),
         instance: Instance::new(),
