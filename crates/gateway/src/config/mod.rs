@@ -14,7 +14,8 @@ use std::time::Duration;
 
 pub use ipnet::IpNet;
 pub use origin::{
-    AddressFamily, Credentials, OriginConfig, OriginEndpoint, OriginProtocol, OriginTls, PoolConfig,
+    AddressFamily, AdmissionConfig, Credentials, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
+    OriginTls, PoolConfig,
 };
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,

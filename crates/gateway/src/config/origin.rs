@@ -5,36 +5,46 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One origin server. Two equal configurations share one connection pool, also across reloads.
-#[derive(Clone, Debug)]
+/// An origin: where requests of a site go, and how.
+#[derive(Clone, Debug, PartialEq)]
 pub struct OriginConfig {
     /// Unique name, for metrics and logs.
     pub name: String,
-    /// Where it listens.
-    pub endpoint: OriginEndpoint,
+    /// The server, and how it is reached.
+    pub endpoint: EndpointConfig,
     /// Path put before every forwarded path (from the URL); empty or starts with `/` and does not end with it.
     pub base_path: String,
-    /// Which HTTP version is spoken.
-    pub protocol: OriginProtocol,
-    /// TLS towards the origin; absent means cleartext.
-    pub tls: Option<OriginTls>,
     /// `Host` sent; absent: the client's.
     pub host_override: Option<http::HeaderValue>,
     /// Header fields set on every forwarded request, over the client's.
     pub fixed_fields: Vec<(http::HeaderName, http::HeaderValue)>,
     /// Credentials sent in `Authorization`, over the client's. Never logged.
     pub credentials: Option<Credentials>,
+    /// What may go on with it at the same time.
+    pub admission: AdmissionConfig,
+}
+
+/// A server, and how it is reached. Connections to it are as good for any other configuration that says the same here: they
+/// are kept over a reload that changes other things.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointConfig {
+    /// Where it listens.
+    pub address: OriginAddress,
+    /// Which HTTP version is spoken.
+    pub protocol: OriginProtocol,
+    /// TLS towards the origin; absent means cleartext.
+    pub tls: Option<OriginTls>,
     /// Local address that connections are made from.
     pub local_address: Option<IpAddr>,
     /// Which resolved addresses are tried.
     pub address_family: AddressFamily,
-    /// Connections kept and requests in flight.
+    /// Connections kept.
     pub pool: PoolConfig,
 }
 
 /// Where an origin listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OriginEndpoint {
+pub enum OriginAddress {
     /// Host name or address, and port.
     Tcp {
         /// Name (resolved again when its TTL ends) or address literal.
@@ -68,6 +78,12 @@ pub struct OriginTls {
     pub fingerprint: u64,
 }
 
+impl PartialEq for OriginTls {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.server_name, self.fingerprint) == (&other.server_name, other.fingerprint)
+    }
+}
+
 /// Credentials for the `Authorization` field.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials(pub http::HeaderValue);
@@ -89,13 +105,18 @@ pub enum AddressFamily {
     Ipv6,
 }
 
-/// Limits on an origin's connections. All are global over the workers.
+/// Limits on an origin's idle connections. All are global over the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Idle connections kept; 0 closes each connection after its response (keep-alive off).
     pub idle_connections_max: usize,
     /// How long an idle connection is kept.
     pub idle_timeout: Duration,
+}
+
+/// Limits on what goes on with an origin at the same time. All are global over the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmissionConfig {
     /// Requests in flight; more wait in the queue.
     pub requests_in_flight_max: usize,
     /// Requests that wait for a place; more are answered 503.
@@ -108,16 +129,4 @@ pub struct PoolConfig {
     pub tunnels_max: usize,
     /// What one client may have of each of these, in percent.
     pub client_share_percent: usize,
-}
-
-impl PartialEq for OriginConfig {
-    fn eq(&self, other: &Self) -> bool {
-        let tls = |config: &Self| config.tls.as_ref().map(|tls| (tls.server_name.clone(), tls.fingerprint));
-        (&self.name, &self.endpoint, &self.base_path, self.protocol, tls(self))
-            == (&other.name, &other.endpoint, &other.base_path, other.protocol, tls(other))
-            && (&self.host_override, &self.fixed_fields, &self.credentials)
-                == (&other.host_override, &other.fixed_fields, &other.credentials)
-            && (self.local_address, self.address_family, self.pool)
-                == (other.local_address, other.address_family, other.pool)
-    }
 }

@@ -24,7 +24,7 @@ use super::error::OriginError;
 use super::line::{Line, Obstacle, Rules};
 use super::stats::{Counters, Gauged};
 use crate::client::Client;
-use crate::config::PoolConfig;
+use crate::config::AdmissionConfig;
 
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -32,7 +32,7 @@ pub(super) struct Admission {
     uploads: Arc<Gate>,
     deliveries: Arc<Gate>,
     tunnels: Arc<Gate>,
-    config: PoolConfig,
+    config: AdmissionConfig,
 }
 
 /// How a request enters.
@@ -83,7 +83,7 @@ pub(super) struct Held {
 }
 
 impl Admission {
-    pub(super) fn new(config: PoolConfig, counters: &Arc<Counters>) -> Self {
+    pub(super) fn new(config: AdmissionConfig, counters: &Arc<Counters>) -> Self {
         let gate = |places_max, queue_max, gauge, limit| {
             let rules = Rules { places_max, queue_max, client_share_percent: config.client_share_percent };
             let line = Mutex::new(Line::new(rules));

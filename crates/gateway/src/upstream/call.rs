@@ -6,7 +6,7 @@ use telemetry::OriginOutcome;
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::config::OriginEndpoint;
+use crate::config::OriginAddress;
 use crate::events::{self, Event};
 use crate::message::fields::PackedFields;
 use crate::route::LiveSite;
@@ -97,9 +97,9 @@ impl OriginCall<'_> {
 
     /// `Host` for the origin: what the client said, or the origin's own name for HTTP/1.0 clients that say nothing.
     fn authority(&self) -> Option<HeaderValue> {
-        match (&self.request.authority[..], &self.site.config.origin.endpoint) {
-            ("", OriginEndpoint::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
-            ("", OriginEndpoint::Unix(_)) => Some(HeaderValue::from_static("localhost")),
+        match (&self.request.authority[..], &self.site.config.origin.endpoint.address) {
+            ("", OriginAddress::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
+            ("", OriginAddress::Unix(_)) => Some(HeaderValue::from_static("localhost")),
             (authority, _) => HeaderValue::from_str(authority).ok(),
         }
     }

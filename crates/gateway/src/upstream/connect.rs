@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::error::OriginError;
 use super::resolve::Resolver;
-use crate::config::{AddressFamily, OriginConfig, OriginEndpoint, OriginProtocol};
+use crate::config::{AddressFamily, EndpointConfig, OriginAddress, OriginProtocol};
 
 /// How long one address may take before the next is tried beside it (RFC 8305 section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -62,7 +62,7 @@ pub(super) enum Negotiated {
 }
 
 pub(super) struct Connector {
-    endpoint: OriginEndpoint,
+    address: OriginAddress,
     tls: Option<Tls>,
     local_address: Option<IpAddr>,
     family: AddressFamily,
@@ -75,16 +75,16 @@ struct Tls {
 }
 
 impl Connector {
-    pub(super) fn new(config: &OriginConfig, resolver: Arc<Resolver>) -> Self {
+    pub(super) fn new(config: &EndpointConfig, resolver: Arc<Resolver>) -> Self {
         let tls = config.tls.as_ref().map(|tls| Tls {
             client: Arc::clone(&tls.client),
-            name: tls.server_name.clone().unwrap_or_else(|| match &config.endpoint {
-                OriginEndpoint::Tcp { host, .. } => host.clone(),
-                OriginEndpoint::Unix(_) => String::new(),
+            name: tls.server_name.clone().unwrap_or_else(|| match &config.address {
+                OriginAddress::Tcp { host, .. } => host.clone(),
+                OriginAddress::Unix(_) => String::new(),
             }),
         });
         Self {
-            endpoint: config.endpoint.clone(),
+            address: config.address.clone(),
             tls,
             local_address: config.local_address,
             family: config.address_family,
@@ -104,9 +104,9 @@ impl Connector {
 
     /// Connects. The caller limits the time.
     pub(super) async fn connect(&self, offer: Offer) -> Result<(Stream, Negotiated), OriginError> {
-        let socket: Stream = match &self.endpoint {
-            OriginEndpoint::Tcp { host, port } => Box::new(self.connect_tcp(host, *port).await?),
-            OriginEndpoint::Unix(path) => {
+        let socket: Stream = match &self.address {
+            OriginAddress::Tcp { host, port } => Box::new(self.connect_tcp(host, *port).await?),
+            OriginAddress::Unix(path) => {
                 Box::new(UnixStream::connect(path).await.map_err(|error| OriginError::Connect(error.kind()))?)
             }
         };

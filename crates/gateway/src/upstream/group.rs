@@ -84,9 +84,9 @@ impl Upstream {
         counters: Arc<Counters>,
     ) -> Self {
         Self {
-            connector: Connector::new(&config, resolver),
-            pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
-            admission: Admission::new(config.pool, &counters),
+            connector: Connector::new(&config.endpoint, resolver),
+            pool: Arc::new(Pool::new(config.endpoint.pool, Arc::clone(&counters))),
+            admission: Admission::new(config.admission, &counters),
             chose_http1: AtomicBool::new(false),
             memory,
             counters,
@@ -225,7 +225,7 @@ impl Upstream {
     }
 
     fn offer(&self, head: &RequestHead) -> Result<Offer, OriginError> {
-        match (self.connector.offer(self.config.protocol), &head.upgrade) {
+        match (self.connector.offer(self.config.endpoint.protocol), &head.upgrade) {
             (offer, None) => Ok(offer),
             (Offer::Http1 | Offer::Either, Some(_)) => Ok(Offer::Http1),
             (Offer::Http2, Some(_)) => Err(OriginError::invalid_request("upgrade over HTTP/2")),

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::scripted::*;
-use crate::config::{Credentials, OriginEndpoint};
+use crate::config::{Credentials, OriginAddress};
 use crate::upstream::{BodyFraming, Interim, OriginError, RequestBody};
 
 /// How the server ends the connection after its response.
@@ -344,6 +344,6 @@ async fn unix_sockets_are_origins_too() {
         stream.write_all(OK.as_bytes()).await.unwrap();
     });
     let mut config = config("127.0.0.1:1".parse().unwrap());
-    config.endpoint = OriginEndpoint::Unix(path);
+    config.endpoint.address = OriginAddress::Unix(path);
     assert_eq!(fetch(&origin(&config), get()).await.unwrap().body, "ok");
 }

@@ -90,9 +90,9 @@ async fn an_origin_that_does_not_read_the_upload_times_out() {
 async fn requests_beyond_the_limits_are_refused() {
     let server = Scripted::start(vec![vec![REQUEST, Step::Hold], answers(&[OK])]).await;
     let mut config = config(server.address);
-    config.pool.requests_in_flight_max = 1;
-    config.pool.queue_max = 1;
-    config.pool.queue_timeout = SHORT;
+    config.admission.requests_in_flight_max = 1;
+    config.admission.queue_max = 1;
+    config.admission.queue_timeout = SHORT;
     let origin = origin(&config);
     let slow = OriginTimeouts { first_byte: SHORT * 3, ..TIMEOUTS };
     let mut ignore_first = |_| {};
@@ -115,7 +115,7 @@ async fn requests_beyond_the_limits_are_refused() {
 async fn a_place_is_held_until_the_body_has_ended() {
     let server = Scripted::start(vec![answers(&[OK, OK])]).await;
     let mut config = config(server.address);
-    config.pool.requests_in_flight_max = 1;
+    config.admission.requests_in_flight_max = 1;
     let origin = origin(&config);
     let first = send(&origin, get()).await.unwrap();
     let second = fetch(&origin, get());
@@ -136,7 +136,7 @@ async fn refused_connections_are_told_apart() {
 async fn connections_come_from_the_local_address() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = config(listener.local_addr().unwrap());
-    config.local_address = Some("127.0.0.9".parse().unwrap());
+    config.endpoint.local_address = Some("127.0.0.9".parse().unwrap());
     let origin = origin(&config);
     let (_, peer) = tokio::select! {
         accepted = listener.accept() => accepted.unwrap(),

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
 use super::scripted::*;
-use crate::config::{OriginConfig, OriginEndpoint};
+use crate::config::{OriginAddress, OriginConfig};
 use crate::upstream::{BodyFrame, OriginError, RequestBody, Upstream, Upstreams};
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -61,7 +61,7 @@ async fn connections_are_used_again_only_when_clean() {
 
 #[tokio::test]
 async fn without_idle_connections_each_request_opens_one() {
-    let keep_alive_off = |config: &mut OriginConfig| config.pool.idle_connections_max = 0;
+    let keep_alive_off = |config: &mut OriginConfig| config.endpoint.pool.idle_connections_max = 0;
     assert_eq!(connections_of_two(answers(&[OK, OK]), keep_alive_off).await, 2);
 }
 
@@ -81,7 +81,7 @@ async fn a_body_that_is_not_read_to_its_end_costs_the_connection() {
 async fn idle_connections_are_closed_in_time() {
     let server = Scripted::start(vec![answers(&[OK]), answers(&[OK])]).await;
     let mut config = config(server.address);
-    config.pool.idle_timeout = Duration::from_millis(30);
+    config.endpoint.pool.idle_timeout = Duration::from_millis(30);
     let origin = origin(&config);
     fetch(&origin, get()).await.unwrap();
     assert_eq!(origin.stats().connections_idle, 1);
@@ -242,7 +242,7 @@ fn what_comes_unasked_is_noticed_before_an_event_tells_of_it() {
         serve_unasked(UnixListener::bind(&path).unwrap(), told, unasked);
         let (background, server) = server(Vec::new());
         let mut config = config(server.address);
-        config.endpoint = OriginEndpoint::Unix(path);
+        config.endpoint.address = OriginAddress::Unix(path);
         let origin = Upstreams::new(background).upstream(&config);
         let home = runtime();
         home.block_on(async { fetch(&origin, get()).await.unwrap() });

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use super::super::resolve::Resolver;
 use super::scripted::*;
-use crate::config::{AddressFamily, OriginConfig, OriginEndpoint};
+use crate::config::{AddressFamily, OriginAddress, OriginConfig};
 use crate::upstream::{OriginError, Upstreams};
 
 /// A name server that gives the same addresses for every name; without any it fails.
@@ -140,7 +140,8 @@ async fn literals_and_localhost_need_no_name_server() {
 
 fn named(server: &Scripted) -> OriginConfig {
     let mut config = config(server.address);
-    config.endpoint = OriginEndpoint::Tcp { host: "origin.test".to_owned(), port: server.address.port() };
+    config.endpoint.address =
+        OriginAddress::Tcp { host: "origin.test".to_owned(), port: server.address.port() };
     config
 }
 
@@ -163,8 +164,8 @@ async fn only_the_chosen_address_family_is_tried() {
     ];
     for (family, local_address, expected) in cases {
         let mut config = named(&server);
-        config.address_family = family;
-        config.local_address = local_address.map(|address| address.parse().unwrap());
+        config.endpoint.address_family = family;
+        config.endpoint.local_address = local_address.map(|address| address.parse().unwrap());
         let got = fetch(&Upstreams::with_resolver(names.resolver()).upstream(&config), get()).await;
         assert_eq!(got.as_ref().map(|whole| whole.status).map_err(OriginError::reason), expected);
     }

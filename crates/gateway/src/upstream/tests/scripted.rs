@@ -13,7 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
 use crate::config::{
-    AddressFamily, OriginConfig, OriginEndpoint, OriginProtocol, OriginTimeouts, PoolConfig,
+    AddressFamily, AdmissionConfig, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
+    OriginTimeouts, PoolConfig,
 };
 use crate::message::fields::PackedFields;
 use crate::upstream::{
@@ -124,18 +125,19 @@ pub(super) const TIMEOUTS: OriginTimeouts = OriginTimeouts {
 pub(super) fn config(address: SocketAddr) -> OriginConfig {
     OriginConfig {
         name: "origin".to_owned(),
-        endpoint: OriginEndpoint::Tcp { host: address.ip().to_string(), port: address.port() },
+        endpoint: EndpointConfig {
+            address: OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() },
+            protocol: OriginProtocol::Http1,
+            tls: None,
+            local_address: None,
+            address_family: AddressFamily::Any,
+            pool: PoolConfig { idle_connections_max: 8, idle_timeout: Duration::from_secs(30) },
+        },
         base_path: String::new(),
-        protocol: OriginProtocol::Http1,
-        tls: None,
         host_override: None,
         fixed_fields: Vec::new(),
         credentials: None,
-        local_address: None,
-        address_family: AddressFamily::Any,
-        pool: PoolConfig {
-            idle_connections_max: 8,
-            idle_timeout: Duration::from_secs(30),
+        admission: AdmissionConfig {
             requests_in_flight_max: 64,
             queue_max: 64,
             queue_timeout: Duration::from_secs(5),

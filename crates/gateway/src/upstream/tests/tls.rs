@@ -106,8 +106,9 @@ fn options(authority: &Authority) -> TlsOptions {
 fn tls_origin(address: SocketAddr, options: &TlsOptions, server_name: Option<&str>) -> OriginConfig {
     let (client, fingerprint) = client_config(options).unwrap();
     let mut config = config(address);
-    config.protocol = options.protocol;
-    config.tls = Some(OriginTls { server_name: server_name.map(str::to_owned), client, fingerprint });
+    config.endpoint.protocol = options.protocol;
+    config.endpoint.tls =
+        Some(OriginTls { server_name: server_name.map(str::to_owned), client, fingerprint });
     config
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use admin::AdminConfig;
-use gateway::config::{Config, OriginEndpoint};
+use gateway::config::{Config, OriginAddress};
 
 use super::scope::Scope;
 use crate::config::address::is_local;
@@ -25,7 +25,7 @@ pub(super) fn check_origins(
     let sites: HashMap<_, _> = config.sites.iter().map(|site| (site.name.as_str(), site)).collect();
     for table in tree.tables("site") {
         let Some(site) = table.text("name").and_then(|name| sites.get(name)) else { continue };
-        let OriginEndpoint::Tcp { host, port } = &site.origin.endpoint else { continue };
+        let OriginAddress::Tcp { host, port } = &site.origin.endpoint.address else { continue };
         let Some(node) = table.node("origin") else { continue };
         for (own, what) in [(&listeners, "which"), (&admin, "whose admin API")] {
             if let Some(own) = own_listener(host, *port, own, is_local) {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use gateway::config::{
-    AddressFamily, Credentials, OriginConfig, OriginEndpoint, OriginProtocol, OriginTls, PoolConfig,
+    AddressFamily, AdmissionConfig, Credentials, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
+    OriginTls, PoolConfig,
 };
 use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use http::{HeaderName, HeaderValue};
@@ -23,7 +24,7 @@ pub(super) struct Origins(BTreeMap<String, Option<Arc<OriginConfig>>>);
 /// What a URL says about an origin.
 #[derive(Debug, PartialEq, Eq)]
 struct OriginUrl {
-    endpoint: OriginEndpoint,
+    address: OriginAddress,
     base_path: String,
     security: Security,
 }
@@ -111,24 +112,28 @@ fn origin(
     let host_override = scope.parsed(table, "host", host_field);
     let address = |text: &str| text.parse().map_err(|_| "not an IP address".to_owned());
     let local_address = scope.parsed(table, "local_address", address);
-    let pool = pool(scope, table.table("pool"));
+    let pool_table = table.table("pool");
+    let pool = pool(scope, pool_table);
     let url = url?;
     Some(OriginConfig {
         name: name?,
-        endpoint: url.endpoint,
+        endpoint: EndpointConfig {
+            address: url.address,
+            protocol,
+            tls: tls?,
+            local_address,
+            address_family: match table.text("address_family") {
+                Some("ipv4") => AddressFamily::Ipv4,
+                Some("ipv6") => AddressFamily::Ipv6,
+                _ => AddressFamily::Any,
+            },
+            pool,
+        },
         base_path: url.base_path,
-        protocol,
-        tls: tls?,
         host_override,
         fixed_fields,
         credentials,
-        local_address,
-        address_family: match table.text("address_family") {
-            Some("ipv4") => AddressFamily::Ipv4,
-            Some("ipv6") => AddressFamily::Ipv6,
-            _ => AddressFamily::Any,
-        },
-        pool,
+        admission: admission(pool_table),
     })
 }
 
@@ -143,6 +148,11 @@ fn pool(scope: &mut Scope<'_>, table: &Table) -> PoolConfig {
     PoolConfig {
         idle_connections_max: if keep_alive { idle_connections_max } else { 0 },
         idle_timeout: table.duration("idle_timeout"),
+    }
+}
+
+fn admission(table: &Table) -> AdmissionConfig {
+    AdmissionConfig {
         requests_in_flight_max: table.number("requests_in_flight_max"),
         queue_max: table.number("queue_max"),
         queue_timeout: table.duration("queue_timeout"),
@@ -268,7 +278,7 @@ fn origin_url(text: &str) -> Result<OriginUrl, String> {
         return Err("an origin's URL ends with its path: no query, no fragment".to_owned());
     }
     let (host, port) = host_and_port(authority, security)?;
-    Ok(OriginUrl { endpoint: OriginEndpoint::Tcp { host, port }, base_path: base_path(path)?, security })
+    Ok(OriginUrl { address: OriginAddress::Tcp { host, port }, base_path: base_path(path)?, security })
 }
 
 fn unix_url(path: &str) -> Result<OriginUrl, String> {
@@ -276,7 +286,7 @@ fn unix_url(path: &str) -> Result<OriginUrl, String> {
     let path = path.strip_prefix("//").unwrap_or(path);
     match path.starts_with('/') {
         true => Ok(OriginUrl {
-            endpoint: OriginEndpoint::Unix(PathBuf::from(path)),
+            address: OriginAddress::Unix(PathBuf::from(path)),
             base_path: String::new(),
             security: Security::Cleartext,
         }),
@@ -336,8 +346,8 @@ mod tests {
     fn urls() {
         #[track_caller]
         fn check(text: &str, host: &str, port: u16, base_path: &str, security: Security) {
-            let endpoint = OriginEndpoint::Tcp { host: host.to_owned(), port };
-            let expected = OriginUrl { endpoint, base_path: base_path.to_owned(), security };
+            let address = OriginAddress::Tcp { host: host.to_owned(), port };
+            let expected = OriginUrl { address, base_path: base_path.to_owned(), security };
             assert_eq!(origin_url(text), Ok(expected), "{text}");
         }
         check("http://127.0.0.1:3030", "127.0.0.1", 3030, "", Security::Cleartext);
@@ -346,7 +356,7 @@ mod tests {
         check("http://[::1]:81/x", "::1", 81, "/x", Security::Cleartext);
         check("http://[::1]", "::1", 80, "", Security::Cleartext);
         let socket = origin_url("unix:/run/app.sock").expect("a URL");
-        assert_eq!(socket.endpoint, OriginEndpoint::Unix(PathBuf::from("/run/app.sock")));
+        assert_eq!(socket.address, OriginAddress::Unix(PathBuf::from("/run/app.sock")));
     }
 
     #[test]

@@ -24,8 +24,9 @@ use tokio::task::JoinHandle;
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::config::{
-    AddressFamily, ClientLimits, Collapse, Config, ErrorExposure, OriginConfig, OriginEndpoint,
-    OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site, UnderscoreFields, XCache,
+    AddressFamily, AdmissionConfig, ClientLimits, Collapse, Config, EndpointConfig, ErrorExposure,
+    OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site,
+    UnderscoreFields, XCache,
 };
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::route::{LiveSite, Routes};
@@ -250,18 +251,19 @@ fn site(origin: SocketAddr) -> Site {
 fn origin_config(address: SocketAddr) -> OriginConfig {
     OriginConfig {
         name: "origin".to_owned(),
-        endpoint: OriginEndpoint::Tcp { host: address.ip().to_string(), port: address.port() },
+        endpoint: EndpointConfig {
+            address: OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() },
+            protocol: OriginProtocol::Http1,
+            tls: None,
+            local_address: None,
+            address_family: AddressFamily::Any,
+            pool: PoolConfig { idle_connections_max: 0, idle_timeout: LONG },
+        },
         base_path: String::new(),
-        protocol: OriginProtocol::Http1,
-        tls: None,
         host_override: None,
         fixed_fields: Vec::new(),
         credentials: None,
-        local_address: None,
-        address_family: AddressFamily::Any,
-        pool: PoolConfig {
-            idle_connections_max: 0,
-            idle_timeout: LONG,
+        admission: AdmissionConfig {
             requests_in_flight_max: 64,
             queue_max: 64,
             queue_timeout: LONG,
