@@ -134,6 +134,30 @@ fn a_reload_tells_what_it_leaves_as_it_was() {
     assert_eq!(told.matches("changed, but a reload").count(), 1, "only of the reload before: {told}");
 }
 
+/// Connections to an origin server outlive a reload of everything but how it is reached.
+#[test]
+fn a_reload_keeps_connections_while_the_server_is_the_same() {
+    let (first, second) = (ScriptedOrigin::fixed("", "first"), ScriptedOrigin::fixed("", "second"));
+    let text = |origin: &ScriptedOrigin, policy: &str, site: &str| {
+        let origin = format!("[[origin]]\nname = \"o\"\nurl = \"{}\"\n{policy}", origin.url());
+        format!("{origin}[[site]]\nname = \"a\"\norigin = \"o\"\n{site}")
+    };
+    let mut larder = Setup::config(LARDER, &text(&first, "", "")).start();
+    let mut body_after = |text: &str| {
+        larder.write_config(text);
+        check(&operate(&larder, &["reload"]), 0, "the new configuration is in force");
+        larder.get("/").text()
+    };
+    assert_eq!(body_after(&text(&first, "", "")), "first");
+    assert_eq!(body_after(&text(&first, "", "timeouts = { first_byte = \"20s\" }\n")), "first");
+    assert_eq!(body_after(&text(&first, "host = \"inner.example\"\n", "")), "first");
+    assert_eq!(first.received().last().expect("it was asked").field("host"), "inner.example");
+    assert_eq!(body_after(&text(&first, "[origin.pool]\nrequests_in_flight_max = 2\n", "")), "first");
+    assert_eq!((first.total(), first.connections()), (4, 1));
+    assert_eq!(body_after(&text(&second, "", "")), "second");
+    assert_eq!((first.total(), second.total(), second.connections()), (4, 1, 1));
+}
+
 #[test]
 fn reload_by_command_and_by_signal() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body");

@@ -12,6 +12,7 @@ mod body;
 pub(crate) mod call;
 mod connect;
 mod driver;
+mod endpoint;
 mod error;
 mod exchange;
 mod frame;

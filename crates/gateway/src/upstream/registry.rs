@@ -7,19 +7,28 @@ use parking_lot::Mutex;
 use store::Budget;
 use tokio::runtime::Handle;
 
+use super::admission::Admission;
+use super::endpoint::Endpoint;
 use super::group::Upstream;
 use super::resolve::{Resolver, system_settings};
 use super::stats::{Counters, OriginStats};
 use crate::config::OriginConfig;
 
-/// All origins of the process.
+/// All upstreams of the process.
 pub struct Upstreams {
     resolver: Arc<Resolver>,
     memory: Option<Arc<Budget>>,
-    /// By name: a start with thousands would search through all of them for each.
-    known: Mutex<HashMap<String, Vec<Weak<Upstream>>>>,
-    /// By origin name, so that counts go on over a reload that changes an origin.
-    counters: Mutex<HashMap<String, Arc<Counters>>>,
+    /// A start with thousands would search through all of them for each.
+    by_name: Mutex<HashMap<String, Named>>,
+}
+
+/// What goes by the name of one origin.
+#[derive(Default)]
+struct Named {
+    /// They go on over a reload that changes the origin.
+    counters: Arc<Counters>,
+    /// Of the configuration in force, and of earlier ones whose exchanges go on.
+    used: Vec<Weak<Upstream>>,
 }
 
 impl Upstreams {
@@ -30,7 +39,7 @@ impl Upstreams {
     }
 
     pub(super) fn with_resolver(resolver: Arc<Resolver>) -> Self {
-        Self { resolver, memory: None, known: Mutex::default(), counters: Mutex::default() }
+        Self { resolver, memory: None, by_name: Mutex::default() }
     }
 
     /// Charges what is read of large bodies, or waited for of requests, to a budget.
@@ -39,35 +48,60 @@ impl Upstreams {
         Self { memory: Some(Arc::clone(budget)), ..self }
     }
 
-    /// The origin of a configuration. While somebody still uses the origin of an equal configuration, it is
-    /// that one with its connections; an origin that nobody uses any more is gone.
+    /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
+    /// taken over: the endpoint with its connections where it is reached in the same way, and what is in flight
+    /// where the limits on it are the same.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
-        let mut known = self.known.lock();
-        let known = known.entry(config.name.clone()).or_default();
-        known.retain(|origin| origin.strong_count() > 0);
-        if let Some(origin) = known.iter().filter_map(Weak::upgrade).find(|origin| origin.config == *config) {
-            return origin;
-        }
-        let counters = Arc::clone(self.counters.lock().entry(config.name.clone()).or_default());
-        let origin = Arc::new(Upstream::new(
-            config.clone(),
-            Arc::clone(&self.resolver),
-            self.memory.clone(),
-            counters,
-        ));
-        known.push(Arc::downgrade(&origin));
-        origin
+        // Before the lock, so that the last use of one doesn't end under it.
+        let mut used = Vec::new();
+        let mut by_name = self.by_name.lock();
+        let named = by_name.entry(config.name.clone()).or_default();
+        used.extend(named.used.iter().filter_map(Weak::upgrade));
+        let upstream = match used.iter().find(|upstream| upstream.config == *config) {
+            Some(same) => return Arc::clone(same),
+            None => Arc::new(self.succeeding(&used, config, &named.counters)),
+        };
+        named.used.push(Arc::downgrade(&upstream));
+        upstream
     }
 
-    /// Forgets the upstreams that nobody uses any more.
+    fn succeeding(
+        &self,
+        used: &[Arc<Upstream>],
+        config: &OriginConfig,
+        counters: &Arc<Counters>,
+    ) -> Upstream {
+        let endpoint =
+            used.iter().map(|upstream| &upstream.endpoint).find(|known| known.is_for(&config.endpoint));
+        let limits = used.iter().find(|upstream| upstream.config.admission == config.admission);
+        let opened = || {
+            let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
+            Arc::new(Endpoint::new(config.endpoint.clone(), resolver, self.memory.clone(), counters))
+        };
+        Upstream {
+            config: config.clone(),
+            endpoint: endpoint.cloned().unwrap_or_else(opened),
+            admission: match limits {
+                Some(upstream) => Arc::clone(&upstream.admission),
+                None => Arc::new(Admission::new(config.admission, counters)),
+            },
+            memory: self.memory.clone(),
+            counters: Arc::clone(counters),
+        }
+    }
+
+    /// Forgets the upstreams that nobody uses any more, but not what they counted.
     pub(crate) fn forget_unused(&self) {
-        self.known.lock().retain(|_, known| known.iter().any(|upstream| upstream.strong_count() > 0));
+        for named in self.by_name.lock().values_mut() {
+            named.used.retain(|upstream| upstream.strong_count() > 0);
+        }
     }
 
     /// Counts by origin name.
     pub fn stats(&self) -> Vec<(String, OriginStats)> {
+        let by_name = self.by_name.lock();
         let mut stats: Vec<_> =
-            self.counters.lock().iter().map(|(name, counters)| (name.clone(), counters.snapshot())).collect();
+            by_name.iter().map(|(name, named)| (name.clone(), named.counters.snapshot())).collect();
         stats.sort_by(|(a, _), (b, _)| a.cmp(b));
         stats
     }

@@ -9,12 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderName, HeaderValue, Method};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
 use super::scripted::*;
-use crate::config::{OriginAddress, OriginConfig};
+use crate::config::{AddressFamily, Credentials, OriginAddress, OriginConfig, OriginProtocol};
 use crate::upstream::{BodyFrame, OriginError, RequestBody, Upstream, Upstreams};
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -145,14 +145,75 @@ async fn equal_configurations_share_connections_and_unused_ones_go() {
     let again = upstreams.upstream(&config(server.address));
     fetch(&again, get()).await.unwrap();
     assert!(Arc::ptr_eq(&first, &again));
-    let mut changed = config(server.address);
-    changed.base_path = "/other".to_owned();
-    assert!(!Arc::ptr_eq(&first, &upstreams.upstream(&changed)));
     drop((first, again));
     until("closed", || upstreams.stats()[0].1.connections_open == 0).await;
     let stats = &upstreams.stats()[0];
     assert_eq!((stats.0.as_str(), stats.1.connections_opened, stats.1.connections_reused), ("origin", 1, 1));
     assert_eq!(stats.1.connections_idle, 0);
+}
+
+/// What a reload changes, and whether the connections are as good after it.
+#[tokio::test]
+async fn connections_stay_while_their_endpoint_does() {
+    type Change = fn(&mut OriginConfig);
+    let policy: [(&str, Change); 5] = [
+        ("base_path", |config| config.base_path = "/other".to_owned()),
+        ("host_override", |config| config.host_override = Some(HeaderValue::from_static("inner.example"))),
+        ("credentials", |config| {
+            config.credentials = Some(Credentials(HeaderValue::from_static("Basic c2VjcmV0")));
+        }),
+        ("fixed_fields", |config| {
+            config.fixed_fields = vec![(HeaderName::from_static("x-fixed"), HeaderValue::from_static("1"))];
+        }),
+        ("admission", |config| config.admission.requests_in_flight_max = 1),
+    ];
+    let endpoint: [(&str, Change); 6] = [
+        ("name", |config| config.name = "other".to_owned()),
+        ("address", |config| {
+            let OriginAddress::Tcp { host, .. } = &mut config.endpoint.address else { unreachable!() };
+            *host = "localhost".to_owned();
+        }),
+        ("protocol", |config| config.endpoint.protocol = OriginProtocol::Auto),
+        ("address_family", |config| config.endpoint.address_family = AddressFamily::Ipv4),
+        ("local_address", |config| config.endpoint.local_address = Some("127.0.0.1".parse().unwrap())),
+        ("idle_timeout", |config| config.endpoint.pool.idle_timeout = Duration::from_secs(20)),
+    ];
+    let check = async |what: &str, change: Change, connections: usize| {
+        let server = Scripted::start(vec![answers(&[OK, OK, OK]), answers(&[OK])]).await;
+        let upstreams = Upstreams::new(Handle::current());
+        let before = upstreams.upstream(&config(server.address));
+        fetch(&before, get()).await.unwrap();
+        let mut changed = config(server.address);
+        change(&mut changed);
+        let after = upstreams.upstream(&changed);
+        assert!(!Arc::ptr_eq(&before, &after), "{what}");
+        drop(before);
+        fetch(&after, get()).await.unwrap();
+        assert_eq!(server.connections(), connections, "{what}");
+    };
+    for (what, change) in policy {
+        check(what, change, 1).await;
+    }
+    for (what, change) in endpoint {
+        check(what, change, 2).await;
+    }
+}
+
+/// What is in flight counts on, as long as the limits on it are the same.
+#[tokio::test]
+async fn a_change_of_policy_does_not_let_more_in() {
+    let server = Scripted::start(vec![answers(&[OK]), answers(&[OK])]).await;
+    let mut limited = config(server.address);
+    (limited.admission.requests_in_flight_max, limited.admission.queue_max) = (1, 0);
+    let upstreams = Upstreams::new(Handle::current());
+    let before = upstreams.upstream(&limited);
+    let in_flight = send(&before, get()).await.unwrap();
+    let mut changed = limited.clone();
+    changed.base_path = "/other".to_owned();
+    let after = upstreams.upstream(&changed);
+    assert_eq!(send(&after, get()).await.unwrap_err(), OriginError::QueueFull);
+    drop(in_flight);
+    assert_eq!(fetch(&after, get()).await.unwrap().body, "ok");
 }
 
 /// A worker: a thread with its own runtime that makes one request, then drives its connection until told to stop.

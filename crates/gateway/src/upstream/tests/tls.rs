@@ -11,12 +11,13 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio_rustls::TlsAcceptor;
 
 use super::scripted::*;
 use crate::config::{OriginConfig, OriginProtocol, OriginTls};
-use crate::upstream::OriginError;
 use crate::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
+use crate::upstream::{OriginError, Upstreams};
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -85,9 +86,9 @@ async fn serve(
                     }
                     return;
                 }
-                read_until(&mut stream, b"\r\n\r\n").await;
-                let _ = stream.write_all(OK.as_bytes()).await;
-                read_until(&mut stream, b"\0").await;
+                while !read_until(&mut stream, b"\r\n\r\n").await.is_empty() {
+                    let _ = stream.write_all(OK.as_bytes()).await;
+                }
             });
         }
     });
@@ -164,6 +165,32 @@ async fn alpn_chooses_the_protocol() {
         let got = send(&origin(&tls_origin(address, &options, Some("origin.test"))), get()).await;
         let got = got.as_ref().map(|response| response.version).map_err(OriginError::reason);
         assert_eq!(got, expected, "{protocol:?} {alpn:?}");
+    }
+}
+
+#[tokio::test]
+async fn connections_stay_while_their_tls_settings_do() {
+    let authority = Authority::new();
+    let address = serve(&authority, "origin.test", &[], ClientCertificate::NotAsked).await;
+    let base = options(&authority);
+    let cases = [
+        (base.clone(), "origin.test", 1),
+        (TlsOptions { verification: Verification::Off, ..base.clone() }, "origin.test", 2),
+        (TlsOptions { verification: Verification::Off, ..base.clone() }, "other.test", 2),
+        (
+            TlsOptions { client_certificate: Some(authority.issue("a.test")), ..base.clone() },
+            "origin.test",
+            2,
+        ),
+    ];
+    for (index, (options, server_name, opened)) in cases.into_iter().enumerate() {
+        let upstreams = Upstreams::new(Handle::current());
+        let before = upstreams.upstream(&tls_origin(address, &base, Some("origin.test")));
+        fetch(&before, get()).await.unwrap();
+        let mut changed = tls_origin(address, &options, Some(server_name));
+        changed.base_path = "/other".to_owned();
+        fetch(&upstreams.upstream(&changed), get()).await.unwrap();
+        assert_eq!(before.stats().connections_opened, opened, "case {index}");
     }
 }
 

@@ -1,0 +1,166 @@
+//! One server of an upstream: the connections to it, and what is known of it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use store::Budget;
+use tokio::time::Instant;
+
+use super::binding::Binding;
+use super::connect::{Connector, Negotiated, Offer};
+use super::error::OriginError;
+use super::http1::Http1Connection;
+use super::http2::{Http2Connection, StreamSlot};
+use super::pool::Pool;
+use super::request::RequestHead;
+use super::resolve::Resolver;
+use super::stats::Counters;
+use super::timing::Limits;
+use crate::config::EndpointConfig;
+
+/// A server with its connections. Whoever uses it keeps it, over reloads too.
+pub(super) struct Endpoint {
+    config: EndpointConfig,
+    connector: Connector,
+    pool: Arc<Pool>,
+    /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
+    chose_http1: AtomicBool,
+    memory: Option<Arc<Budget>>,
+    counters: Arc<Counters>,
+}
+
+/// Which connections may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eligible {
+    /// Kept ones first. The time is now.
+    Any(Instant),
+    /// One opened since the first attempt began: the kept one turned out dead, and others may be too.
+    OpenedSince(Instant),
+}
+
+/// Whether a connection had carried a request before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    No,
+    Yes,
+}
+
+/// Who may use a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Users {
+    /// The exchange that it is opened for.
+    One,
+    /// Others beside it, or after it.
+    Many,
+}
+
+/// A connection ready for a request.
+pub(super) enum Connection {
+    Http1(Http1Connection),
+    Http2(StreamSlot),
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        config: EndpointConfig,
+        resolver: Arc<Resolver>,
+        memory: Option<Arc<Budget>>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            connector: Connector::new(&config, resolver),
+            pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
+            chose_http1: AtomicBool::new(false),
+            memory,
+            counters,
+            config,
+        }
+    }
+
+    /// Whether its connections are as good for this configuration.
+    pub(super) fn is_for(&self, config: &EndpointConfig) -> bool {
+        self.config == *config
+    }
+
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// A connection for this request.
+    pub(super) async fn acquire(
+        &self,
+        eligible: Eligible,
+        head: &RequestHead,
+        limits: Limits,
+    ) -> Result<(Connection, Kept), OriginError> {
+        let offer = self.offer(head)?;
+        if head.binding == Binding::Exchange {
+            let alone = async { self.open(offer, Users::One).await };
+            return Box::pin(limits.connected(alone)).await;
+        }
+        if let Some(connection) = self.kept(eligible, offer) {
+            return Ok((connection, Kept::Yes));
+        }
+        // On the heap: most exchanges find a kept connection, and need no room for this.
+        Box::pin(limits.connected(self.opened(eligible, offer))).await
+    }
+
+    /// A new connection, or one that another request opens meanwhile.
+    async fn opened(&self, eligible: Eligible, offer: Offer) -> Result<(Connection, Kept), OriginError> {
+        if offer == Offer::Http1 || offer == Offer::Either && self.chose_http1.load(Relaxed) {
+            return self.open(offer, Users::Many).await;
+        }
+        let _opening = self.pool.opening.lock().await;
+        match self.kept(eligible, offer) {
+            Some(connection) => Ok((connection, Kept::Yes)),
+            None => self.open(offer, Users::Many).await,
+        }
+    }
+
+    fn offer(&self, head: &RequestHead) -> Result<Offer, OriginError> {
+        match (self.connector.offer(self.config.protocol), &head.upgrade) {
+            (offer, None) => Ok(offer),
+            (Offer::Http1 | Offer::Either, Some(_)) => Ok(Offer::Http1),
+            (Offer::Http2, Some(_)) => Err(OriginError::invalid_request("upgrade over HTTP/2")),
+        }
+    }
+
+    fn kept(&self, eligible: Eligible, offer: Offer) -> Option<Connection> {
+        let opened_since = match eligible {
+            Eligible::Any(_) => None,
+            Eligible::OpenedSince(since) => Some(since),
+        };
+        let shared = if offer == Offer::Http1 { None } else { self.pool.reserve_stream(opened_since) };
+        let kept = match (shared, eligible) {
+            (Some(slot), _) => Connection::Http2(slot),
+            (None, Eligible::Any(now)) if offer != Offer::Http2 => {
+                Connection::Http1(self.pool.checkout(now)?)
+            }
+            (None, _) => return None,
+        };
+        self.counters.connections_reused.fetch_add(1, Relaxed);
+        Some(kept)
+    }
+
+    async fn open(&self, offer: Offer, users: Users) -> Result<(Connection, Kept), OriginError> {
+        let (stream, negotiated) = self.connector.connect(offer).await?;
+        if offer == Offer::Either {
+            self.chose_http1.store(negotiated == Negotiated::Http1, Relaxed);
+        }
+        let connection = match negotiated {
+            Negotiated::Http1 => {
+                Connection::Http1(Http1Connection::open(stream, self.memory.clone(), &self.counters))
+            }
+            Negotiated::Http2 => {
+                let connection = Http2Connection::open(stream, &self.counters).await?;
+                let slot = connection.reserve_first();
+                if users == Users::Many {
+                    self.pool.share(&connection);
+                }
+                Connection::Http2(slot)
+            }
+        };
+        Ok((connection, Kept::No))
+    }
+}
