@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// An input and its values.
 pub(crate) struct Column {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) values: Vec<String>,
 }
 
@@ -20,8 +20,8 @@ struct Row {
 }
 
 impl Column {
-    pub(crate) fn new<T>(name: &'static str, values: &[T], show: impl Fn(&T) -> String) -> Self {
-        Self { name, values: values.iter().map(show).collect() }
+    pub(crate) fn new<T>(name: &str, values: &[T], show: impl Fn(&T) -> String) -> Self {
+        Self { name: name.to_owned(), values: values.iter().map(show).collect() }
     }
 
     fn show(&self, chosen: &[usize]) -> String {
@@ -46,7 +46,7 @@ const CELL_CHARS_MAX: usize = 32;
 pub(crate) fn table(columns: &[Column], outcome: impl Fn(&[usize]) -> String) -> String {
     let mut rows = rows(columns, &mut Vec::new(), &outcome);
     let legend = number_lists(&mut rows);
-    let cells = columns.iter().map(|column| column.name.to_owned()).collect();
+    let cells = columns.iter().map(|column| column.name.clone()).collect();
     rows.insert(0, Row { cells, outcome: "comes to".to_owned() });
     let width = |at: usize| rows.iter().map(|row| row.cells[at].len()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();

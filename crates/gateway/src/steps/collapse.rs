@@ -1,34 +1,25 @@
 //! One request among those that want the same response: it starts the forward, or waits for whoever did.
 
+mod arrived;
+
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::range;
-use caching::{
-    ContentRange, FieldLine, NotReused, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, reuse,
-    was_shared_lately,
-};
-use telemetry::CacheResult;
+use caching::{NotReused, Outcome};
 use tokio::time::{Instant, sleep_until};
 
 use crate::cache::findings;
-use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::driven::Driven;
 use crate::cache::inflight::joining::{Role, join_or_lead};
+use crate::cache::inflight::next_move::{self, Ask, Attempts, Move};
 use crate::cache::inflight::places::{Place, Places};
 use crate::cache::inflight::relief::{self, Happened, Waiting};
-use crate::cache::inflight::scope::{FetchScope, MissingRange};
-use crate::cache::inflight::table::{
-    Answer, Failed, Filling, Join, LeaderGuard, News, PrivateAnswer, Waiter,
-};
+use crate::cache::inflight::scope::FetchScope;
+use crate::cache::inflight::table::{Answer, Failed, Join, LeaderGuard, News, Waiter};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
-use crate::cache::publish::job::Job;
-use crate::cache::record::stored::{Hit, StoredHead};
-use crate::cache::serve::Serving;
+use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
 use crate::config::{Collapse, CollapseLimits};
-use crate::failure::FailureCause;
-use crate::message::head::RequestHead;
 use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
@@ -38,85 +29,29 @@ use crate::reason::{Detail, Reason};
 use crate::trace::note;
 use crate::worker::Worker;
 
-/// Forwards that one request may take part in before it goes its own way.
-const ATTEMPTS_MAX: usize = 4;
+use self::arrived::CollapsedRequest;
 
-/// Whether a response is stored, or on its way there, as far as is known when its head is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Storing {
-    Yes,
-    No,
-}
-
-/// Whether a request may go on waiting with others after an answer that nobody shares. Once: what is for one client alone
-/// is to keep nobody waiting for long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Renewal {
-    Allowed,
-    Used,
-}
-
-/// What to do after an answer that is not for this request.
-enum Again {
-    /// Join, or start, the forward for the variant that is now known.
-    Join { variant: Vec<u8> },
-    /// Start a forward that nobody can join.
-    Alone,
-    /// Ask for other bytes: those that a stored response lacks, or the whole.
-    FetchScope(FetchScope),
-    /// Forward as it is: the answer won't be stored.
-    Forward { detail: Detail },
-    /// Nothing to share came of the request that led, which says little about this one: once more, together.
-    Anew { detail: Detail },
-    /// The forward failed, and what comes next depends on what else this request waits for.
-    Failed(Failed),
-}
-
-/// A request on its way to a shared response.
-struct CollapsedRequest<'a> {
-    worker: &'a Arc<Worker>,
-    plan: &'a Plan,
-    fetch: Arc<Fetch>,
-    interims: &'a Interims,
-    /// Those of the request, but without preconditions.
-    unconditional: RequestFacts,
-}
+type Again = next_move::Again<Vec<u8>, FetchScope>;
 
 /// Gets a response for `plan` that may be shared with others.
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
     let mut seeking = CollapsedRequest::new(worker, plan, fetch, interims);
-    let mut sharing = fetch.sharing;
+    let mut attempts = Attempts::new(fetch.sharing);
     let mut variant = fetch.variant.clone();
-    let mut detail = Detail::from(Reason::CollapseGivenUp);
-    let mut renewal = Renewal::Allowed;
-    for _ in 0..ATTEMPTS_MAX {
-        match seeking.attempt(sharing, &variant).await {
+    let detail = loop {
+        let again = match seeking.attempt(attempts.sharing(), &variant).await {
             Ok(reply) => return Next::Reply(reply),
-            Err(Again::Join { variant: known }) => {
-                seeking.tell("the other request's answer is no answer to this one: once more");
-                variant = known;
-            }
-            Err(Again::Alone) => {
-                seeking.tell("the other request's answer is no answer to this one: forwarded alone");
-                sharing = Sharing::Alone;
-            }
-            Err(Again::FetchScope(scope)) => {
-                seeking.tell("that answers a part of the request at most: asked for what is missing");
-                seeking.ask(scope);
-            }
-            Err(Again::Anew { .. }) if renewal == Renewal::Allowed => {
-                seeking.tell(
-                    "the other request's answer is for that one alone, others may still share: once more",
-                );
-                renewal = Renewal::Used;
-            }
-            Err(Again::Anew { detail: why } | Again::Forward { detail: why }) => {
-                detail = why;
-                break;
-            }
-            Err(Again::Failed(failed)) => return Next::Reply(seeking.failure(&failed, Role::Waiter)),
+            Err(again) => again,
+        };
+        let next = attempts.after(&again);
+        if let next_move::Next::Forward(detail) = next {
+            break detail;
         }
-    }
+        seeking.prepare(again, &mut variant);
+        if next == next_move::Next::GivenUp {
+            break Reason::CollapseGivenUp.into();
+        }
+    };
     let reason = ForwardReason { fwd: fetch.reason.fwd(), detail };
     note(plan.request.record.as_ref(), || {
         findings::because("pass", "forwarded for this client alone", detail)
@@ -135,14 +70,7 @@ pub(crate) async fn follow(
     let seeking = CollapsedRequest::new(worker, plan, fetch, interims);
     let answer = seeking.answer(&mut waiter, None).await;
     // The waiter keeps its place until its reader stands, so that nothing is let go before.
-    seeking.reply(answer, Role::Leader).unwrap_or_else(|_| seeking.given_up())
-}
-
-impl<'a> CollapsedRequest<'a> {
-    fn new(worker: &'a Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>, interims: &'a Interims) -> Self {
-        let unconditional = RequestFacts { has_conditions: false, ..plan.facts };
-        Self { worker, plan, fetch: Arc::clone(fetch), interims, unconditional }
-    }
+    seeking.reply(&answer).unwrap_or_else(|_| seeking.given_up())
 }
 
 impl CollapsedRequest<'_> {
@@ -159,7 +87,17 @@ impl CollapsedRequest<'_> {
         let job = self.begin(&waiter);
         let answer = self.answer(&mut waiter, job).await;
         // The waiter keeps its place until its reader stands, so that nothing is let go before.
-        self.reply(answer, Role::Leader)
+        self.reply(&answer)
+    }
+
+    /// The reply to the request that leads.
+    fn reply(&self, answer: &Answer) -> Result<Reply, Again> {
+        match self.next_move(answer, Role::Leader) {
+            Move::Reply(reply) => Ok(reply),
+            Move::Failed(failed) => Ok(self.failure(&failed, Role::Leader)),
+            Move::GivenUp => Ok(self.given_up()),
+            Move::Again(again) => Err(again),
+        }
     }
 
     /// Waits for the forward of another request, and for the one that relieves it if it fails or is late.
@@ -171,9 +109,11 @@ impl CollapsedRequest<'_> {
         let mut places = Places { first: Place::of(waiter), relief: None };
         loop {
             let (happened, failed) = match self.learn(&mut places, late_at).await {
-                Some(answer) => match self.reply(answer, Role::Waiter) {
-                    Err(Again::Failed(failed)) => (Happened::Failed, Some(failed)),
-                    settled => return settled,
+                Some(answer) => match self.next_move(&answer, Role::Waiter) {
+                    Move::Failed(failed) => (Happened::Failed, Some(failed)),
+                    Move::Reply(reply) => return Ok(reply),
+                    Move::GivenUp => return Ok(self.given_up()),
+                    Move::Again(again) => return Err(again),
                 },
                 None => (Happened::Late, None),
             };
@@ -195,7 +135,7 @@ impl CollapsedRequest<'_> {
                     }
                 }
                 (relief::Next::WaitOn, _) | (relief::Next::SeeFailure, None) => {}
-                (relief::Next::SeeFailure, Some(failed)) => return Err(Again::Failed(failed)),
+                (relief::Next::SeeFailure, Some(failed)) => return Ok(self.failure(&failed, Role::Waiter)),
             }
         }
     }
@@ -232,8 +172,33 @@ impl CollapsedRequest<'_> {
         }
     }
 
+    /// Makes another attempt one for what is wanted now.
+    fn prepare(&mut self, again: Again, variant: &mut Vec<u8>) {
+        match again {
+            Again::Join(known) => {
+                self.tell("the other request's answer is no answer to this one: once more");
+                *variant = known;
+            }
+            Again::Alone => {
+                self.tell("the other request's answer is no answer to this one: forwarded alone");
+            }
+            Again::Ask(ask) => {
+                self.tell("that answers a part of the request at most: asked for what is missing");
+                self.ask(ask);
+            }
+            Again::Anew(_) => self
+                .tell("the other request's answer is for that one alone, others may still share: once more"),
+            Again::Forward(_) => {}
+        }
+    }
+
     /// Goes on with a request for other bytes.
-    fn ask(&mut self, scope: FetchScope) {
+    fn ask(&mut self, ask: Ask<FetchScope>) {
+        let scope = match ask {
+            Ask::Rest(scope) => scope,
+            Ask::Anew => self.ask_anew(),
+            Ask::Whole => FetchScope::Whole,
+        };
         let reason =
             if matches!(scope, FetchScope::MissingRange(_)) { NotReused::Partial } else { self.fetch.reason };
         self.fetch = Arc::new(Fetch { reason, ..self.fetch.with_scope(scope) });
@@ -249,10 +214,6 @@ impl CollapsedRequest<'_> {
             return None;
         }
         Some(Driven::new(self.job(), leader))
-    }
-
-    fn job(&self) -> Job {
-        Job::new(self.worker, self.plan, Arc::clone(&self.fetch))
     }
 
     fn tell(&self, says: &str) {
@@ -272,21 +233,6 @@ impl CollapsedRequest<'_> {
         is_usable.then_some(hit)
     }
 
-    fn selecting<'b>(&'b self, request: &'b [FieldLine<'b>]) -> Selecting<'b> {
-        self.plan.site.rule_at(self.plan.rule).selecting(request)
-    }
-
-    fn is_selected(&self, head: &StoredHead) -> bool {
-        head.nominated().is_empty()
-            || head.is_selected_by(self.selecting(&self.plan.request.sent().to_lines()))
-    }
-
-    fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
-        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        reuse(&self.plan.facts, &head.facts, rules, self.worker.now()) == Reuse::Fresh
-            && !self.worker.shared.cache.is_invalidated(head)
-    }
-
     /// The answer of the forward that this request leads.
     async fn answer(&self, waiter: &mut Waiter, job: Option<Driven>) -> Answer {
         let mut news = match job {
@@ -302,157 +248,10 @@ impl CollapsedRequest<'_> {
         }
     }
 
-    fn reply(&self, answer: Answer, role: Role) -> Result<Reply, Again> {
-        match answer {
-            Answer::Filling(filling) => self.take_filling(&filling, role),
-            Answer::Found(hit) => self.take_stored(&hit, Use::Fresh, role),
-            Answer::Freshened(hit) => {
-                let used = self.asked(role, Some(304), CacheResult::Revalidated, Storing::Yes);
-                self.take_stored(&hit, used, role)
-            }
-            Answer::Stale(hit, cause, failed) => self.take_stale(&hit, cause, failed, role),
-            Answer::Private(answer) if role == Role::Waiter && is_server_error(answer.status) => {
-                Err(Again::Failed(Failed::Status(answer.status)))
-            }
-            Answer::Private(answer) if role == Role::Waiter && self.may_share(&answer) => {
-                Err(Again::Anew { detail: answer.reason })
-            }
-            Answer::Private(answer) => {
-                let response = if role == Role::Leader { answer.response.lock().take() } else { None };
-                let response = response.filter(|response| self.may_have(response.status.as_u16()));
-                let response = response.ok_or(Again::Forward { detail: answer.reason })?;
-                let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail: answer.reason };
-                Ok(private::reply(self.plan, response, reason))
-            }
-            Answer::Discarded => Err(Again::FetchScope(self.ask_anew())),
-            Answer::Failed(failed) if role == Role::Waiter => Err(Again::Failed(failed)),
-            Answer::Failed(failed) => Ok(self.failure(&failed, role)),
-            Answer::GivenUp => Ok(self.given_up()),
-        }
-    }
-
-    /// Whether others may well share what this request gets, although one got an answer for itself. What one client sends must not
-    /// send all others to the origin side by side.
-    fn may_share(&self, answer: &PrivateAnswer) -> bool {
-        let lately_ms = self.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
-        let stale = self.fetch.stale.as_ref().map(|hit| &hit.head.facts);
-        !answer.scope.has(&self.plan.facts) || was_shared_lately(stale, self.worker.now(), lately_ms)
-    }
-
-    /// Whether an answer that isn't stored is one to this very request. Where other bytes were asked for than the
-    /// client wants, or its `If-Range` was left out, it shall get its own answer from the origin.
-    fn may_have(&self, status: u16) -> bool {
-        let facts = &self.plan.facts;
-        match self.fetch.scope {
-            FetchScope::Range(_) => {
-                let has_if_range = self.plan.request.fields.value("if-range").is_some();
-                !(has_if_range && matches!(status, 206 | 416))
-            }
-            // The bytes that something stored lacks are nobody's answer.
-            FetchScope::MissingRange(_) if matches!(status, 206 | 416) => false,
-            FetchScope::Whole | FetchScope::AsAsked | FetchScope::MissingRange(_) => {
-                //= RFC 9110 section 14.2: an invalid or unknown Range is ignored
-                let range = self.plan.request.fields.value("range").filter(|_| facts.has_range);
-                let wants_part = range.is_some_and(|range| range::parse(range).is_some());
-                !(wants_part && matches!(status, 200 | 206 | 416))
-            }
-        }
-    }
-
     /// What to ask for where what is stored turned out to be of no use.
     fn ask_anew(&self) -> FetchScope {
         let range_miss = self.plan.site.rule_at(self.plan.rule).range_miss;
         FetchScope::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
-    }
-
-    //= RFC 9111 section 4: collapsed requests
-    fn take_filling(&self, filling: &Filling, role: Role) -> Result<Reply, Again> {
-        let lines = self.plan.request.fields.to_lines();
-        let head = &filling.head;
-        if role == Role::Waiter && !self.is_selected(head) {
-            let mut variant = Vec::new();
-            let sent = self.plan.request.sent().to_lines();
-            head.nominated().write_variant_key(self.selecting(&sent), &mut variant);
-            return Err(Again::Join { variant });
-        }
-        // In a window, the slowest would set the pace for all.
-        let is_in_window = filling.fill.began_in_window();
-        if role == Role::Waiter && (is_in_window || !self.is_fresh_for_this(head)) {
-            return Err(Again::Alone);
-        }
-        let result = if role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
-        let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
-        let used = self.asked(role, Some(filling.status), result, storing);
-        let request = self.plan.request.borrow(&lines);
-        let mut reply = match (&filling.part, &self.fetch.scope) {
-            (None, _) => self.serving(&request).filling(filling, used).ok_or(Again::Alone)?,
-            (Some(part), FetchScope::MissingRange(hole)) => {
-                let reply = self.assembled(&self.serving(&request), hole, filling, part, used);
-                reply.ok_or(Again::FetchScope(FetchScope::Whole))?
-            }
-            (Some(_), _) => {
-                let serving = self.serving(&request);
-                let reply = serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used));
-                // No part is what the client gets in the end: its If-Range does not hold.
-                reply.ok_or(Again::FetchScope(FetchScope::Whole))?
-            }
-        };
-        if storing == Storing::No {
-            reply.cache_status.detail = filling.fill.why_not_stored().map(|why| why.reason().as_str());
-        }
-        if role == Role::Leader {
-            filling.unshared.lines().for_each(|(name, value)| reply.extra.push(name, value));
-        }
-        Ok(reply)
-    }
-
-    /// A reply from what is held and what is arriving.
-    fn assembled(
-        &self,
-        serving: &Serving<'_>,
-        hole: &MissingRange,
-        filling: &Filling,
-        part: &ContentRange,
-        used: Use,
-    ) -> Option<Reply> {
-        let extent = serving.extent(&hole.hit);
-        let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
-        let assembly = Assembly::new(self.job(), hole.hit.clone(), extent, first)?;
-        serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
-    }
-
-    fn take_stored(&self, hit: &Hit, used: Use, role: Role) -> Result<Reply, Again> {
-        let lines = self.plan.request.fields.to_lines();
-        if role == Role::Waiter && !(self.is_selected(&hit.head) && self.is_fresh_for_this(&hit.head)) {
-            return Err(Again::Alone);
-        }
-        let request = self.plan.request.borrow(&lines);
-        let serving = self.serving(&request);
-        let rule = self.plan.site.rule_at(self.plan.rule);
-        let rest = || match FetchScope::for_rest(&serving, hit, rule) {
-            Some(scope) => Again::FetchScope(scope),
-            None => Again::Forward { detail: NotReused::Partial.into() },
-        };
-        serving.stored(hit, used).ok_or_else(rest)
-    }
-
-    fn take_stale(&self, hit: &Hit, cause: FailureCause, failed: Failed, role: Role) -> Result<Reply, Again> {
-        let lines = self.plan.request.fields.to_lines();
-        if role == Role::Waiter && !(self.is_selected(&hit.head) && self.takes_stale(hit, cause)) {
-            return Err(Again::Failed(failed));
-        }
-        let used = self.asked(role, cause.status, CacheResult::Stale, Storing::No);
-        let request = self.plan.request.borrow(&lines);
-        let reply = self.serving(&request).stale(hit, cause, used);
-        reply.ok_or_else(|| Again::Forward { detail: Reason::SegmentEvicted.into() })
-    }
-
-    /// Whether this request permits it. The permission that another request brought is its own.
-    //= RFC 5861 section 4: of a request or of a response
-    fn takes_stale(&self, hit: &Hit, cause: FailureCause) -> bool {
-        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        let (request, stored) = (&self.plan.facts, &hit.head.facts);
-        may_serve_stale(request, stored, rules, self.worker.now(), cause.failure)
     }
 
     /// A reply to a request whose forward, or the one that it waited for, failed.
@@ -474,28 +273,6 @@ impl CollapsedRequest<'_> {
         let problem = Problem::new(503, "forward-given-up", "the forward was given up");
         respond::reply(&problem, Some(&self.plan.site), self.plan.started, self.worker)
     }
-
-    fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
-        Serving {
-            site: &self.plan.site,
-            request,
-            //= RFC 9111 section 4.3.2: preconditions where nothing is stored
-            facts: match self.fetch.scope {
-                FetchScope::AsAsked => &self.unconditional,
-                FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => &self.plan.facts,
-            },
-            now: self.worker.now(),
-            started: self.plan.started,
-        }
-    }
-
-    //= RFC 9211 section 2.5: stored
-    fn asked(&self, role: Role, status: Option<u16>, result: CacheResult, storing: Storing) -> Use {
-        let reason = self.fetch.reason.fwd();
-        let stored = storing == Storing::Yes;
-        let outcome = Outcome::Forwarded { reason, status, stored, collapsed: role == Role::Waiter };
-        Use::Asked { outcome, result }
-    }
 }
 
 async fn passed(at: Option<Instant>) {
@@ -503,10 +280,6 @@ async fn passed(at: Option<Instant>) {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-fn is_server_error(status: u16) -> bool {
-    status >= 500
 }
 
 fn set_collapsed(outcome: &mut Outcome, role: Role) {

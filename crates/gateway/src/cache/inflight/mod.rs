@@ -5,6 +5,7 @@ pub(crate) mod assemble;
 pub(crate) mod driven;
 pub(crate) mod fill;
 pub(crate) mod joining;
+pub(crate) mod next_move;
 pub(crate) mod places;
 pub(crate) mod relief;
 pub(crate) mod scope;

@@ -27,6 +27,15 @@ pub(crate) enum FetchScope {
     MissingRange(MissingRange),
 }
 
+/// The kinds of [`FetchScope`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScopeKind {
+    Whole,
+    AsAsked,
+    Range,
+    MissingRange,
+}
+
 /// Bytes that a stored response lacks.
 #[derive(Clone, Debug)]
 pub(crate) struct MissingRange {
@@ -39,6 +48,15 @@ pub(crate) struct MissingRange {
 const NEAR_BYTES: u64 = 1 << 20;
 
 impl FetchScope {
+    pub(crate) fn kind(&self) -> ScopeKind {
+        match self {
+            Self::Whole => ScopeKind::Whole,
+            Self::AsAsked => ScopeKind::AsAsked,
+            Self::Range(_) => ScopeKind::Range,
+            Self::MissingRange(_) => ScopeKind::MissingRange,
+        }
+    }
+
     /// For a request of which nothing is stored.
     pub(crate) fn on_miss(
         facts: &RequestFacts,

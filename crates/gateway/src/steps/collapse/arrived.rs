@@ -1,0 +1,277 @@
+//! One answer of a forward, as a request sees it that took part: the facts that count in its next move, and the reply that
+//! the answer makes.
+
+use std::sync::Arc;
+
+use caching::{
+    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, range, reuse,
+    was_shared_lately,
+};
+use telemetry::CacheResult;
+
+use crate::cache::inflight::assemble::{Arriving, Assembly};
+use crate::cache::inflight::joining::Role;
+use crate::cache::inflight::next_move::{Came, Fact, MoveOf, Status, Trial, next_move};
+use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::table::{Answer, Failed, Filling, PrivateAnswer};
+use crate::cache::inflight::wanted::Fetch;
+use crate::cache::publish::job::Job;
+use crate::cache::record::stored::{Hit, StoredHead};
+use crate::cache::serve::Serving;
+use crate::cache::using::Use;
+use crate::failure::FailureCause;
+use crate::message::head::RequestHead;
+use crate::message::interims::Interims;
+use crate::message::private;
+use crate::message::reply::Reply;
+use crate::plan::{ForwardReason, Plan};
+use crate::upstream::OriginResponse;
+use crate::worker::Worker;
+
+/// Whether a response is stored, or on its way there, as far as is known when its head is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Storing {
+    Yes,
+    No,
+}
+
+/// A request on its way to a shared response.
+pub(super) struct CollapsedRequest<'a> {
+    pub(super) worker: &'a Arc<Worker>,
+    pub(super) plan: &'a Plan,
+    pub(super) fetch: Arc<Fetch>,
+    pub(super) interims: &'a Interims,
+    /// Those of the request, but without preconditions.
+    unconditional: RequestFacts,
+}
+
+/// An answer, as the request sees it.
+pub(super) struct Arrived<'a> {
+    seeking: &'a CollapsedRequest<'a>,
+    answer: &'a Answer,
+    role: Role,
+    /// Of a private answer to the request that led.
+    response: Option<Box<OriginResponse>>,
+}
+
+impl<'a> CollapsedRequest<'a> {
+    pub(super) fn new(
+        worker: &'a Arc<Worker>,
+        plan: &'a Plan,
+        fetch: &Arc<Fetch>,
+        interims: &'a Interims,
+    ) -> Self {
+        let unconditional = RequestFacts { has_conditions: false, ..plan.facts };
+        Self { worker, plan, fetch: Arc::clone(fetch), interims, unconditional }
+    }
+}
+
+impl CollapsedRequest<'_> {
+    pub(super) fn next_move(&self, answer: &Answer, role: Role) -> MoveOf<Arrived<'_>> {
+        let response = match answer {
+            Answer::Private(answer) if role == Role::Leader => answer.response.lock().take(),
+            _ => None,
+        };
+        let mut arrived = Arrived { seeking: self, answer, role, response };
+        next_move(role, self.fetch.scope.kind(), came(answer), &mut arrived)
+    }
+
+    pub(super) fn job(&self) -> Job {
+        Job::new(self.worker, self.plan, Arc::clone(&self.fetch))
+    }
+
+    pub(super) fn selecting<'b>(&'b self, request: &'b [FieldLine<'b>]) -> Selecting<'b> {
+        self.plan.site.rule_at(self.plan.rule).selecting(request)
+    }
+
+    pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
+        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        reuse(&self.plan.facts, &head.facts, rules, self.worker.now()) == Reuse::Fresh
+            && !self.worker.shared.cache.is_invalidated(head)
+    }
+
+    pub(super) fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
+        Serving {
+            site: &self.plan.site,
+            request,
+            //= RFC 9111 section 4.3.2: preconditions where nothing is stored
+            facts: match self.fetch.scope {
+                FetchScope::AsAsked => &self.unconditional,
+                FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => &self.plan.facts,
+            },
+            now: self.worker.now(),
+            started: self.plan.started,
+        }
+    }
+}
+
+impl Trial for Arrived<'_> {
+    type Reply = Reply;
+    type Failure = Failed;
+    type Variant = Vec<u8>;
+    type Scope = FetchScope;
+
+    fn holds(&self, fact: Fact) -> bool {
+        match fact {
+            Fact::IsSelected => self.head().is_some_and(|head| self.is_selected(head)),
+            Fact::IsFresh => self.head().is_some_and(|head| self.seeking.is_fresh_for_this(head)),
+            Fact::IsInWindow => {
+                matches!(self.answer, Answer::Filling(filling) if filling.fill.began_in_window())
+            }
+            Fact::TakesStale => {
+                matches!(self.answer, Answer::Stale(hit, cause, _) if self.takes_stale(hit, *cause))
+            }
+            Fact::MayShare => matches!(self.answer, Answer::Private(answer) if self.may_share(answer)),
+            Fact::HasIfRange => self.seeking.plan.request.fields.value("if-range").is_some(),
+            Fact::WantsPart => self.wants_part(),
+        }
+    }
+
+    fn reply(&mut self) -> Option<Reply> {
+        match self.answer {
+            Answer::Filling(filling) => self.filling(filling),
+            Answer::Found(hit) => self.stored(hit, Use::Fresh),
+            Answer::Freshened(hit) => {
+                self.stored(hit, self.asked(Some(304), CacheResult::Revalidated, Storing::Yes))
+            }
+            Answer::Stale(hit, cause, _) => {
+                let used = self.asked(cause.status, CacheResult::Stale, Storing::No);
+                self.with_serving(|serving| serving.stale(hit, *cause, used))
+            }
+            Answer::Private(answer) => {
+                let fwd = self.seeking.fetch.reason.fwd();
+                let reason = ForwardReason { fwd, detail: answer.reason };
+                Some(private::reply(self.seeking.plan, self.response.take()?, reason))
+            }
+            Answer::Discarded | Answer::Failed(_) | Answer::GivenUp => None,
+        }
+    }
+
+    fn rest(&self) -> Option<FetchScope> {
+        let (Answer::Found(hit) | Answer::Freshened(hit)) = self.answer else { return None };
+        let rule = self.seeking.plan.site.rule_at(self.seeking.plan.rule);
+        self.with_serving(|serving| FetchScope::for_rest(serving, hit, rule))
+    }
+
+    fn variant(&self) -> Vec<u8> {
+        let mut variant = Vec::new();
+        if let Some(head) = self.head() {
+            let sent = self.seeking.plan.request.sent().to_lines();
+            head.nominated().write_variant_key(self.seeking.selecting(&sent), &mut variant);
+        }
+        variant
+    }
+}
+
+impl Arrived<'_> {
+    fn head(&self) -> Option<&StoredHead> {
+        match self.answer {
+            Answer::Filling(filling) => Some(&filling.head),
+            Answer::Found(hit) | Answer::Freshened(hit) | Answer::Stale(hit, ..) => Some(&hit.head),
+            Answer::Private(_) | Answer::Discarded | Answer::Failed(_) | Answer::GivenUp => None,
+        }
+    }
+
+    fn is_selected(&self, head: &StoredHead) -> bool {
+        let sent = || self.seeking.plan.request.sent().to_lines();
+        head.nominated().is_empty() || head.is_selected_by(self.seeking.selecting(&sent()))
+    }
+
+    /// Whether this request permits it. The permission that another request brought is its own.
+    //= RFC 5861 section 4: of a request or of a response
+    fn takes_stale(&self, hit: &Hit, cause: FailureCause) -> bool {
+        let plan = self.seeking.plan;
+        let rules = &plan.site.rule_at(plan.rule).caching;
+        may_serve_stale(&plan.facts, &hit.head.facts, rules, self.seeking.worker.now(), cause.failure)
+    }
+
+    //= RFC 9110 section 14.2: an invalid or unknown Range is ignored
+    fn wants_part(&self) -> bool {
+        let plan = self.seeking.plan;
+        let range = plan.request.fields.value("range").filter(|_| plan.facts.has_range);
+        range.is_some_and(|range| range::parse(range).is_some())
+    }
+
+    /// What one client sends must not send all others to the origin side by side.
+    fn may_share(&self, answer: &PrivateAnswer) -> bool {
+        let seeking = self.seeking;
+        let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
+        let stale = seeking.fetch.stale.as_ref().map(|hit| &hit.head.facts);
+        !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, seeking.worker.now(), lately_ms)
+    }
+
+    fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
+        let lines = self.seeking.plan.request.fields.to_lines();
+        act(&self.seeking.serving(&self.seeking.plan.request.borrow(&lines)))
+    }
+
+    fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
+        self.with_serving(|serving| serving.stored(hit, used))
+    }
+
+    fn filling(&self, filling: &Filling) -> Option<Reply> {
+        let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
+        let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
+        let used = self.asked(Some(filling.status), result, storing);
+        let mut reply = self.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
+            (None, _) => serving.filling(filling, used),
+            (Some(part), FetchScope::MissingRange(hole)) => {
+                self.assembled(serving, hole, filling, part, used)
+            }
+            (Some(_), _) => serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used)),
+        })?;
+        if storing == Storing::No {
+            reply.cache_status.detail = filling.fill.why_not_stored().map(|why| why.reason().as_str());
+        }
+        if self.role == Role::Leader {
+            filling.unshared.lines().for_each(|(name, value)| reply.extra.push(name, value));
+        }
+        Some(reply)
+    }
+
+    /// A reply from what is held and what is arriving.
+    fn assembled(
+        &self,
+        serving: &Serving<'_>,
+        hole: &MissingRange,
+        filling: &Filling,
+        part: &ContentRange,
+        used: Use,
+    ) -> Option<Reply> {
+        let extent = serving.extent(&hole.hit);
+        let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
+        let assembly = Assembly::new(self.seeking.job(), hole.hit.clone(), extent, first)?;
+        serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
+    }
+
+    //= RFC 9211 section 2.5: stored
+    fn asked(&self, status: Option<u16>, result: CacheResult, storing: Storing) -> Use {
+        let reason = self.seeking.fetch.reason.fwd();
+        let stored = storing == Storing::Yes;
+        let outcome = Outcome::Forwarded { reason, status, stored, collapsed: self.role == Role::Waiter };
+        Use::Asked { outcome, result }
+    }
+}
+
+fn came(answer: &Answer) -> Came<Failed> {
+    match answer {
+        Answer::Filling(filling) if filling.part.is_some() => Came::FillingPart,
+        Answer::Filling(_) => Came::Filling,
+        Answer::Found(_) | Answer::Freshened(_) => Came::Stored,
+        Answer::Stale(_, _, failed) => Came::Stale(failed.clone()),
+        Answer::Private(answer) => Came::Private(status(answer.status), answer.reason),
+        Answer::Discarded => Came::Discarded,
+        Answer::Failed(failed) => Came::Failed(failed.clone()),
+        Answer::GivenUp => Came::GivenUp,
+    }
+}
+
+fn status(status: u16) -> Status<Failed> {
+    match status {
+        200 => Status::Whole,
+        206 => Status::Part,
+        416 => Status::Unsatisfiable,
+        500.. => Status::ServerError(Failed::Status(status)),
+        _ => Status::Other,
+    }
+}
