@@ -8,12 +8,10 @@ use std::time::Duration;
 use store::Budget;
 use tokio::time::Instant;
 
-use super::admission::{Admission, Entrance, Permit};
-use super::endpoint::{Connection, Eligible, Endpoint, Kept};
+use super::admission::{Admission, Entrance};
+use super::attempt::{Attempt, Outcome};
+use super::endpoint::{Eligible, Endpoint};
 use super::error::OriginError;
-use super::exchange::{Exchange, Failure, Processing};
-use super::http1;
-use super::http2;
 use super::interim::Interim;
 use super::request::{OriginRequest, RequestHead};
 use super::request_body::{Arrival, RequestBody};
@@ -71,6 +69,7 @@ impl Upstream {
         }
     }
 
+    /// Admission, pick, attempt, and what its outcome says: again or the end.
     async fn send_admitted(
         &self,
         head: &RequestHead,
@@ -78,27 +77,32 @@ impl Upstream {
         client: Option<Client>,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
-        let arrival = body.arrive(ARRIVED_BYTES_MAX, ARRIVAL_MAX, self.memory.as_ref()).await?;
-        let entrance = match arrival {
-            Arrival::Partial => Entrance::Upload,
-            Arrival::Whole if head.upgrade.is_some() => Entrance::Tunnel,
-            Arrival::Whole => Entrance::Permit,
-        };
+        let entrance = self.entrance(head, &mut body).await?;
         let permit = self.admission.enter(entrance, client, waiting.limits.total_at).await?;
         let began = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
-        let replay = body.replay();
-        let (mut failure, kept) = match self.attempt(Eligible::Any(began), head, body, waiting, &permit).await
-        {
-            Ok(response) => return Ok(response),
-            Err(failed) => failed,
-        };
-        let Some(body) = retry_body(&mut failure, kept, &head.method, replay) else {
-            return Err(failure.error);
-        };
-        self.counters.retries.fetch_add(1, Relaxed);
-        let again = Box::pin(self.attempt(Eligible::OpenedSince(began), head, body, waiting, &permit)).await;
-        again.map_err(|(failure, _)| failure.error)
+        let mut eligible = Eligible::Any(began);
+        loop {
+            let endpoint = &*self.endpoint;
+            let attempt = Attempt { endpoint, eligible, permit: &permit };
+            body = match (attempt.run(head, body, waiting).await, eligible) {
+                (Outcome::Answered(response), _) => return Ok(response),
+                (Outcome::Again { body, .. }, Eligible::Any(_)) => *body,
+                (Outcome::Again { error, .. } | Outcome::Failed(error), _) => return Err(error),
+            };
+            self.counters.retries.fetch_add(1, Relaxed);
+            eligible = Eligible::OpenedSince(began);
+        }
+    }
+
+    /// How the request enters, once as much of its content is here as is waited for.
+    async fn entrance(&self, head: &RequestHead, body: &mut RequestBody) -> Result<Entrance, OriginError> {
+        let arrival = body.arrive(ARRIVED_BYTES_MAX, ARRIVAL_MAX, self.memory.as_ref()).await?;
+        Ok(match arrival {
+            Arrival::Partial => Entrance::Upload,
+            Arrival::Whole if head.upgrade.is_some() => Entrance::Tunnel,
+            Arrival::Whole => Entrance::Permit,
+        })
     }
 
     /// Resolves when a request waits for a place that one of this client takes away from it.
@@ -109,48 +113,5 @@ impl Upstream {
     /// To be called after the end of an exchange because of [`Upstream::permit_wanted`]: another one may have to end too.
     pub(crate) fn permit_given_up(&self, client: Option<Client>) {
         self.admission.pass_on(client);
-    }
-
-    async fn attempt(
-        &self,
-        eligible: Eligible,
-        head: &RequestHead,
-        body: RequestBody,
-        waiting: &mut HeadWait<'_>,
-        permit: &Arc<Permit>,
-    ) -> Result<Box<OriginResponse>, (Failure, Kept)> {
-        let (connection, kept) = match self.endpoint.acquire(eligible, head, waiting.limits).await {
-            Ok(acquired) => acquired,
-            Err(error) => {
-                let failure = Failure { error, body: None, processing: Processing::Possible };
-                return Err((failure, Kept::No));
-            }
-        };
-        let exchange = Exchange::new(Arc::clone(self.endpoint.pool()), waiting.limits, Arc::clone(permit));
-        let answer = match connection {
-            Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
-            Connection::Http2(slot) => Box::pin(http2::exchange(slot, head, body, waiting, exchange)).await,
-        };
-        answer.map_err(|failure| (failure, kept))
-    }
-}
-
-/// The body to send again, when a second attempt is allowed: the request was certainly not processed, or a
-/// kept connection died under a request that may be repeated.
-//= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
-fn retry_body(
-    failure: &mut Failure,
-    kept: Kept,
-    method: &http::Method,
-    replay: Option<RequestBody>,
-) -> Option<RequestBody> {
-    if failure.error != OriginError::ClosedBeforeResponse {
-        return None;
-    }
-    match (failure.processing, kept) {
-        (Processing::Never, _) => failure.body.take().or(replay),
-        //= RFC 10008 section 2: QUERY is safe and idempotent
-        (Processing::Possible, Kept::Yes) if method.is_idempotent() || method == "QUERY" => replay,
-        (Processing::Possible, _) => None,
     }
 }

@@ -7,6 +7,7 @@
 //! a connection gets its events from the runtime that opened it and may be borrowed by others. Limits are global.
 
 mod admission;
+mod attempt;
 mod binding;
 mod body;
 pub(crate) mod call;
