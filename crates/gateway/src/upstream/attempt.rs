@@ -37,7 +37,7 @@ impl Attempt<'_> {
     /// Sends the request on a connection, and waits for the response head.
     pub(super) async fn run(
         &self,
-        head: &RequestHead,
+        head: &RequestHead<'_>,
         body: RequestBody,
         waiting: &mut HeadWait<'_>,
     ) -> Outcome {
@@ -56,7 +56,7 @@ impl Attempt<'_> {
             Ok(response) => return Outcome::Answered(response),
             Err(failure) => failure,
         };
-        let may_be_sent_again = may_be_sent_again(&failure.error, failure.processing, kept, &head.method);
+        let may_be_sent_again = may_be_sent_again(&failure.error, failure.processing, kept, head.method);
         match failure.body.or(replay) {
             Some(body) if may_be_sent_again => Outcome::Again { error: failure.error, body: Box::new(body) },
             _ => Outcome::Failed(failure.error),

@@ -18,10 +18,10 @@ pub(super) enum Binding {
 }
 
 impl Binding {
-    /// By the credentials of a request.
+    /// By the values of `Authorization` of a request.
     //= RFC 9110 section 11.6.2: Authorization stays as it is
-    pub(super) fn of_request(fields: &PackedFields) -> Self {
-        Self::if_any(fields.values("authorization").any(is_bound))
+    pub(super) fn of_request<'a>(mut credentials: impl Iterator<Item = &'a [u8]>) -> Self {
+        Self::if_any(credentials.any(is_bound))
     }
 
     /// By the challenges of a response, one of which may be half of a handshake, or what its server says of the connection.
@@ -52,7 +52,8 @@ mod tests {
         let check = |name: &str, value: &str, expected: Binding| {
             let mut fields = PackedFields::default();
             fields.push(name, value.as_bytes());
-            let bindings = [Binding::of_request(&fields), Binding::of_response(&fields)];
+            let bindings =
+                [Binding::of_request(fields.values("authorization")), Binding::of_response(&fields)];
             assert_eq!(
                 bindings.contains(&Binding::Exchange),
                 expected == Binding::Exchange,

@@ -91,7 +91,7 @@ impl Endpoint {
     pub(super) async fn acquire(
         &self,
         eligible: Eligible,
-        head: &RequestHead,
+        head: &RequestHead<'_>,
         limits: Limits,
     ) -> Result<(Connection, Kept), OriginError> {
         let offer = self.offer(head)?;
@@ -118,7 +118,7 @@ impl Endpoint {
         }
     }
 
-    fn offer(&self, head: &RequestHead) -> Result<Offer, OriginError> {
+    fn offer(&self, head: &RequestHead<'_>) -> Result<Offer, OriginError> {
         match (self.connector.offer(self.config.protocol), &head.upgrade) {
             (offer, None) => Ok(offer),
             (Offer::Http1 | Offer::Either, Some(_)) => Ok(Offer::Http1),

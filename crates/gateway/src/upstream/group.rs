@@ -13,7 +13,7 @@ use super::attempt::{Attempt, Outcome};
 use super::endpoint::{Eligible, Endpoint};
 use super::error::OriginError;
 use super::interim::Interim;
-use super::request::{OriginRequest, RequestHead};
+use super::request::{OriginRequest, RequestHead, RequestParts};
 use super::request_body::{Arrival, RequestBody};
 use super::response::OriginResponse;
 use super::stats::{Counters, OriginStats};
@@ -59,10 +59,10 @@ impl Upstream {
         let mut waiting = HeadWait::new(Limits::new(timeouts, now), interim);
         let client = request.client;
         // Here, so that the future has no room for the request as it came.
-        let request = RequestHead::new(&self.config, request).map(|(head, body)| (Box::new(head), body));
+        let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
         async move {
             let sent = match request {
-                Ok((head, body)) => self.send_admitted(&head, body, client, &mut waiting).await,
+                Ok((parts, body)) => self.send_admitted(&parts, body, client, &mut waiting).await,
                 Err(error) => Err(error),
             };
             sent.inspect_err(|error| self.counters.count_error(error))
@@ -72,20 +72,21 @@ impl Upstream {
     /// Admission, pick, attempt, and what its outcome says: again or the end.
     async fn send_admitted(
         &self,
-        head: &RequestHead,
+        parts: &RequestParts,
         mut body: RequestBody,
         client: Option<Client>,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
-        let entrance = self.entrance(head, &mut body).await?;
+        let entrance = self.entrance(parts, &mut body).await?;
         let permit = self.admission.enter(entrance, client, waiting.limits.total_at).await?;
         let began = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
         let mut eligible = Eligible::Any(began);
         loop {
             let endpoint = &*self.endpoint;
+            let head = RequestHead::new(&self.config, parts);
             let attempt = Attempt { endpoint, eligible, permit: &permit };
-            body = match (attempt.run(head, body, waiting).await, eligible) {
+            body = match (attempt.run(&head, body, waiting).await, eligible) {
                 (Outcome::Answered(response), _) => return Ok(response),
                 (Outcome::Again { body, .. }, Eligible::Any(_)) => *body,
                 (Outcome::Again { error, .. } | Outcome::Failed(error), _) => return Err(error),
@@ -96,11 +97,11 @@ impl Upstream {
     }
 
     /// How the request enters, once as much of its content is here as is waited for.
-    async fn entrance(&self, head: &RequestHead, body: &mut RequestBody) -> Result<Entrance, OriginError> {
+    async fn entrance(&self, parts: &RequestParts, body: &mut RequestBody) -> Result<Entrance, OriginError> {
         let arrival = body.arrive(ARRIVED_BYTES_MAX, ARRIVAL_MAX, self.memory.as_ref()).await?;
         Ok(match arrival {
             Arrival::Partial => Entrance::Upload,
-            Arrival::Whole if head.upgrade.is_some() => Entrance::Tunnel,
+            Arrival::Whole if parts.asks_for_upgrade() => Entrance::Tunnel,
             Arrival::Whole => Entrance::Permit,
         })
     }

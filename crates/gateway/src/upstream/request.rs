@@ -1,5 +1,7 @@
 //! Requests to an origin: what is asked for, and the head as either protocol sends it.
 
+use std::borrow::Cow;
+
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Scheme;
 use http1::encode;
@@ -9,7 +11,7 @@ use super::binding::Binding;
 use super::error::OriginError;
 use super::request_body::RequestBody;
 use crate::client::Client;
-use crate::config::OriginConfig;
+use crate::config::{Credentials, OriginConfig};
 use crate::message::fields::PackedFields;
 
 /// One request to forward.
@@ -36,20 +38,43 @@ pub struct OriginRequest {
     pub(crate) client: Option<Client>,
 }
 
-/// Everything of a request but its body, with the origin's settings applied; sent once or twice.
+/// Everything of a request but its body, as it came: what each attempt makes its head of.
 #[derive(Debug)]
-pub(super) struct RequestHead {
-    pub(super) method: http::Method,
-    /// Of [`is_target`].
-    pub(super) target: String,
-    pub(super) authority: HeaderValue,
-    pub(super) scheme: Scheme,
-    pub(super) upgrade: Option<HeaderValue>,
-    /// Without `Host`.
+pub(super) struct RequestParts {
+    method: http::Method,
+    /// Of [`is_target`] behind the base path.
+    path_and_query: String,
+    authority: HeaderValue,
+    scheme: Scheme,
     fields: PackedFields,
+    framing: RequestFraming,
+    accepts_trailers: bool,
+    upgrade: Option<HeaderValue>,
+}
+
+/// The head of a request as one attempt sends it: what was asked for, and over it what the origin's policy says.
+/// Nothing is copied for it but a target behind a base path.
+#[derive(Debug)]
+pub(super) struct RequestHead<'a> {
+    pub(super) method: &'a http::Method,
+    pub(super) target: Cow<'a, str>,
+    pub(super) authority: &'a HeaderValue,
+    pub(super) scheme: &'a Scheme,
+    pub(super) upgrade: Option<&'a HeaderValue>,
     pub(super) framing: RequestFraming,
     pub(super) binding: Binding,
     accepts_trailers: bool,
+    given: Given<'a>,
+    policy: &'a OriginConfig,
+}
+
+/// The fields of the request.
+#[derive(Clone, Copy, Debug)]
+enum Given<'a> {
+    /// All of them are sent.
+    AsTheyAre(&'a PackedFields),
+    /// Some are ours to write.
+    Filtered(&'a PackedFields),
 }
 
 /// How the request body's end is told.
@@ -63,26 +88,76 @@ pub(super) enum RequestFraming {
 /// Fields that belong to one connection, framing and `Host`, which we write ourselves.
 const OWN_FIELDS: [&str; 6] = ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te"];
 
-impl RequestHead {
+impl RequestParts {
+    /// With what is left of the request: its body.
     pub(super) fn new(
-        config: &OriginConfig,
+        policy: &OriginConfig,
         request: OriginRequest,
     ) -> Result<(Self, RequestBody), OriginError> {
         let OriginRequest { method, path_and_query, authority, scheme, fields, body, .. } = request;
-        let authority = config.host_override.clone().unwrap_or(authority);
-        let fields = own_fields_applied(config, fields);
-        let head = Self {
-            binding: Binding::of_request(&fields),
-            target: target(&config.base_path, path_and_query)?,
+        if !is_target(&policy.base_path, &path_and_query) {
+            return Err(OriginError::invalid_request("characters in the target"));
+        }
+        let parts = Self {
             framing: request_framing(&method, &body),
             method,
-            scheme,
-            upgrade: request.upgrade,
-            fields,
+            path_and_query,
             authority,
+            scheme,
+            fields,
             accepts_trailers: request.accepts_trailers,
+            upgrade: request.upgrade,
         };
-        Ok((head, body))
+        Ok((parts, body))
+    }
+
+    pub(super) fn asks_for_upgrade(&self) -> bool {
+        self.upgrade.is_some()
+    }
+}
+
+impl<'a> RequestHead<'a> {
+    pub(super) fn new(policy: &'a OriginConfig, parts: &'a RequestParts) -> Self {
+        // Hardly ever: what forwards has left out its own.
+        let is_filtered = parts.fields.has_any(|name| is_replaced(policy, name));
+        let mut head = Self {
+            method: &parts.method,
+            target: target(&policy.base_path, &parts.path_and_query),
+            authority: policy.host_override.as_ref().unwrap_or(&parts.authority),
+            scheme: &parts.scheme,
+            upgrade: parts.upgrade.as_ref(),
+            framing: parts.framing,
+            binding: Binding::None,
+            accepts_trailers: parts.accepts_trailers,
+            given: if is_filtered { Given::Filtered(&parts.fields) } else { Given::AsTheyAre(&parts.fields) },
+            policy,
+        };
+        head.binding = Binding::of_request(head.values("authorization"));
+        head
+    }
+
+    /// All fields but `Host`.
+    fn lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let (Given::AsTheyAre(fields) | Given::Filtered(fields)) = self.given;
+        let is_filtered = matches!(self.given, Given::Filtered(_));
+        let given = fields.lines();
+        given
+            .filter(move |(name, _)| !(is_filtered && is_replaced(self.policy, name.as_bytes())))
+            .chain(self.set_lines())
+    }
+
+    fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        self.lines().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// What the policy sets, over what the client says.
+    fn set_lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let policy = self.policy;
+        let fixed = policy.fixed_fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let fixed = fixed.filter(|(name, _)| !is_own(policy, name.as_bytes()));
+        let credentials =
+            policy.credentials.iter().map(|Credentials(value)| ("authorization", value.as_bytes()));
+        fixed.chain(credentials)
     }
 
     /// Appends the head as HTTP/1.1 sends it.
@@ -93,7 +168,13 @@ impl RequestHead {
         }
         //= RFC 9112 section 3.2: Host is the first field
         write_line(out, "host", self.authority.as_bytes());
-        out.extend_from_slice(self.fields.view().wire());
+        match self.given {
+            Given::AsTheyAre(fields) => {
+                out.extend_from_slice(fields.view().wire());
+                self.set_lines().for_each(|(name, value)| write_line(out, name, value));
+            }
+            Given::Filtered(_) => self.lines().for_each(|(name, value)| write_line(out, name, value)),
+        }
         match self.framing {
             RequestFraming::Bodyless => {}
             RequestFraming::Length(length) => encode::write_field_number(out, "content-length", length),
@@ -105,7 +186,7 @@ impl RequestHead {
 
     fn write_connection_options(&self, out: &mut Vec<u8>, connection: KeepAlive) {
         let mut options: SmallVec<[&[u8]; 3]> = SmallVec::new();
-        if let Some(protocol) = &self.upgrade {
+        if let Some(protocol) = self.upgrade {
             write_line(out, "upgrade", protocol.as_bytes());
             options.push(b"upgrade");
         }
@@ -125,14 +206,15 @@ impl RequestHead {
     /// The names in `Trailer`.
     //= RFC 9110 section 6.6.2: Trailer names what may come
     pub(super) fn announced_trailers(&self) -> Vec<HeaderName> {
-        let names = self.fields.values("trailer").flat_map(http1::elements);
+        let names = self.values("trailer").flat_map(http1::elements);
         names.filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
     }
 
     /// The header section as HTTP/2 sends it: no connection-specific fields (RFC 9113 section 8.2.2).
     pub(super) fn http2_fields(&self) -> HeaderMap {
-        let mut fields = HeaderMap::with_capacity(self.fields.len() + 2);
-        for (name, value) in self.fields.lines() {
+        let (Given::AsTheyAre(given) | Given::Filtered(given)) = self.given;
+        let mut fields = HeaderMap::with_capacity(given.len() + 2);
+        for (name, value) in self.lines() {
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value)) {
                 fields.append(name, value);
             }
@@ -154,27 +236,19 @@ pub(super) enum KeepAlive {
     On,
 }
 
-fn own_fields_applied(config: &OriginConfig, mut fields: PackedFields) -> PackedFields {
-    let is_own = |name: &[u8]| {
-        // The lengths of those.
-        let may_be = matches!(name.len(), 2 | 4 | 7 | 10 | 14 | 17);
-        may_be && OWN_FIELDS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name))
-            || config.credentials.is_some() && name.eq_ignore_ascii_case(b"authorization")
-    };
-    let is_fixed = |name: &[u8]| {
-        config.fixed_fields.iter().any(|(fixed, _)| fixed.as_str().as_bytes().eq_ignore_ascii_case(name))
-    };
-    // Hardly ever: what forwards has left out its own.
-    if fields.has_any(|name| is_own(name) || is_fixed(name)) {
-        fields.retain(|name| !is_own(name) && !is_fixed(name));
-    }
-    for (name, value) in config.fixed_fields.iter().filter(|(name, _)| !is_own(name.as_str().as_bytes())) {
-        fields.push(name.as_str(), value.as_bytes());
-    }
-    if let Some(credentials) = &config.credentials {
-        fields.push("authorization", credentials.0.as_bytes());
-    }
-    fields
+/// Whether fields of this name are written by us, whoever says them.
+fn is_own(policy: &OriginConfig, name: &[u8]) -> bool {
+    // The lengths of those.
+    let may_be = matches!(name.len(), 2 | 4 | 7 | 10 | 14 | 17);
+    may_be && OWN_FIELDS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name))
+        || policy.credentials.is_some() && name.eq_ignore_ascii_case(b"authorization")
+}
+
+/// Whether what a client says in fields of this name is left out.
+fn is_replaced(policy: &OriginConfig, name: &[u8]) -> bool {
+    let is_fixed =
+        |(fixed, _): &(HeaderName, HeaderValue)| fixed.as_str().as_bytes().eq_ignore_ascii_case(name);
+    is_own(policy, name) || policy.fixed_fields.iter().any(is_fixed)
 }
 
 fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming {
@@ -190,28 +264,27 @@ fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming 
 }
 
 /// The target to send.
-fn target(base_path: &str, path_and_query: String) -> Result<String, OriginError> {
-    let full = match path_and_query.as_str() {
-        _ if base_path.is_empty() => path_and_query,
-        "*" => path_and_query,
-        path if path.starts_with('/') => format!("{base_path}{path}"),
-        query => format!("{base_path}/{query}"),
-    };
-    if is_target(&full) { Ok(full) } else { Err(OriginError::invalid_request("characters in the target")) }
+fn target<'a>(base_path: &str, path_and_query: &'a str) -> Cow<'a, str> {
+    match path_and_query {
+        target if base_path.is_empty() || target == "*" => target.into(),
+        path if path.starts_with('/') => format!("{base_path}{path}").into(),
+        query => format!("{base_path}/{query}").into(),
+    }
 }
 
 /// Whether this can be sent as a target: a path with or without a query, or `*`, and no byte that ends it early for
 /// somebody, a fragment among them.
-fn is_target(target: &str) -> bool {
+fn is_target(base_path: &str, path_and_query: &str) -> bool {
     let can_stand = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'<' | b'>');
-    if target == "*" {
+    if path_and_query == "*" {
         return true;
     }
-    if !target.starts_with('/') || !target.bytes().all(can_stand) {
+    let begins_with_a_slash = path_and_query.starts_with('/') || !base_path.is_empty();
+    if !begins_with_a_slash || !base_path.bytes().chain(path_and_query.bytes()).all(can_stand) {
         return false;
     }
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    !path.contains('`') && !query.contains('"')
+    let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+    !base_path.contains('`') && !path.contains('`') && !query.contains('"')
 }
 
 /// Appends a line whose parts have been looked at.

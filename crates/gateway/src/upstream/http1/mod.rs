@@ -65,7 +65,7 @@ enum Content {
 }
 
 impl Content {
-    fn of(head: &RequestHead) -> Self {
+    fn of(head: &RequestHead<'_>) -> Self {
         match head.framing {
             RequestFraming::Bodyless | RequestFraming::Length(0) => Self::None,
             _ if matches!(head.method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE") => {
@@ -104,7 +104,7 @@ struct Received {
 /// Sends the request and waits for the response head.
 pub(super) async fn exchange(
     connection: Http1Connection,
-    head: &RequestHead,
+    head: &RequestHead<'_>,
     body: RequestBody,
     waiting: &mut HeadWait<'_>,
     exchange: Exchange,
@@ -302,11 +302,11 @@ fn accept(received: Received, conversation: Conversation, exchange: Exchange) ->
 //= RFC 9110 section 15.2.2: 101 only answers a request that asked for an upgrade
 fn accept_upgrade(
     mut received: Received,
-    head: &RequestHead,
+    head: &RequestHead<'_>,
     conversation: Conversation,
     exchange: Exchange,
 ) -> Result<Box<OriginResponse>, OriginError> {
-    let Some(offered) = &head.upgrade else {
+    let Some(offered) = head.upgrade else {
         return Err(OriginError::protocol("101 without a request for an upgrade"));
     };
     let is_offered = |chosen: &[u8]| chosen.trim_ascii().eq_ignore_ascii_case(offered.as_bytes());

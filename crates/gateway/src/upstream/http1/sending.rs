@@ -61,7 +61,7 @@ enum Stage {
 }
 
 impl Sending {
-    pub(super) fn new(head: &RequestHead, body: RequestBody, keep_alive: KeepAlive) -> Self {
+    pub(super) fn new(head: &RequestHead<'_>, body: RequestBody, keep_alive: KeepAlive) -> Self {
         let mut lines = buffers::take_output();
         head.write_http1(&mut lines, keep_alive);
         let coding = match head.framing {

@@ -34,7 +34,7 @@ pub(super) use self::connection::{Http2Connection, StreamSlot};
 /// Sends the request and waits for the response head.
 pub(super) async fn exchange(
     slot: StreamSlot,
-    head: &RequestHead,
+    head: &RequestHead<'_>,
     body: RequestBody,
     waiting: &mut HeadWait<'_>,
     exchange: Exchange,
@@ -63,7 +63,7 @@ pub(super) async fn exchange(
 }
 
 //= RFC 9113 section 8.3.1: request pseudo-header fields
-fn request(head: &RequestHead) -> Result<http::Request<()>, OriginError> {
+fn request(head: &RequestHead<'_>) -> Result<http::Request<()>, OriginError> {
     let authority = Authority::try_from(head.authority.as_bytes())
         .map_err(|_| OriginError::invalid_request("characters in the authority"))?;
     let mut parts = Parts::default();
@@ -142,7 +142,7 @@ fn classify(error: &h2::Error, progress: &UploadProgress) -> OriginError {
 
 fn accept(
     response: http::Response<RecvStream>,
-    head: &RequestHead,
+    head: &RequestHead<'_>,
     slot: StreamSlot,
     upload: Option<UploadTask>,
     exchange: Exchange,

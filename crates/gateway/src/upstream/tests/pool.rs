@@ -127,6 +127,30 @@ async fn a_dead_kept_connection_is_retried_once_where_allowed() {
     }
 }
 
+/// What the policy puts over a request is there each time, and once.
+#[tokio::test]
+async fn a_second_attempt_says_what_the_first_did() {
+    let server = Scripted::start(vec![dies_on_second(), answers(&[OK])]).await;
+    let mut config = config(server.address);
+    config.base_path = "/base".to_owned();
+    config.host_override = Some(HeaderValue::from_static("inner.example"));
+    config.credentials = Some(Credentials(HeaderValue::from_static("Basic c2VjcmV0")));
+    config.fixed_fields = vec![(HeaderName::from_static("x-fixed"), HeaderValue::from_static("1"))];
+    let origin = origin(&config);
+    let asked = || {
+        let mut request = get();
+        request.fields.push("authorization", b"Bearer client");
+        request.fields.push("x-other", b"2");
+        request
+    };
+    fetch(&origin, asked()).await.unwrap();
+    fetch(&origin, asked()).await.unwrap();
+    assert_eq!((server.connections(), origin.stats().retries), (2, 1));
+    let head = "GET /base/path?query HTTP/1.1\r\nhost: inner.example\r\nx-other: 2\r\nx-fixed: 1\r\n\
+                authorization: Basic c2VjcmV0\r\n\r\n";
+    assert_eq!((server.seen(0), server.seen(1)), (head.repeat(2), head.to_owned()));
+}
+
 #[tokio::test]
 async fn a_fresh_connection_that_dies_is_not_retried() {
     let server = Scripted::start(vec![vec![REQUEST], answers(&[OK])]).await;
