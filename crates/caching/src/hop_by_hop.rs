@@ -1,8 +1,9 @@
-//! Which fields belong to one connection and end there (RFC 9110 section 7.6.1).
+//! Which fields end at the next recipient (RFC 9110 section 7.6.1): those of a connection, those for a proxy, and those
+//! that `Connection` names. All of Larder asks here, for requests and responses, what is forwarded and what is stored.
 
 use crate::{FieldLine, fields};
 
-/// Tells connection-specific fields from the others in one header section.
+/// Tells the fields that end here from the others in one header section.
 #[derive(Clone, Copy, Debug)]
 pub struct HopByHop<'a> {
     section: &'a [FieldLine<'a>],
@@ -12,71 +13,109 @@ pub struct HopByHop<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nominates {
     Nothing,
-    Options,
+    Fields,
 }
 
 impl<'a> HopByHop<'a> {
     /// For the fields of this section, as received.
     pub fn of(section: &'a [FieldLine<'a>]) -> Self {
-        // Keep-alive is nominated more often than all others, and connection-specific without that.
-        let is_nomination = |option: &[u8]| !option.eq_ignore_ascii_case(b"keep-alive");
-        let nominates = match fields::members(section, "connection").any(is_nomination) {
-            true => Nominates::Options,
-            false => Nominates::Nothing,
+        let nominates = match nominated_in(section).next() {
+            Some(_) => Nominates::Fields,
+            None => Nominates::Nothing,
         };
         Self { section, nominates }
     }
 
     /// Whether a field of this name must not be forwarded or stored.
     //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
-    //= RFC 9110 section 7.6.1: known connection-specific fields are removed
     pub fn contains(&self, name: &str) -> bool {
-        is_connection_specific(name) || self.is_nominated(name)
+        ends_here(name) || self.is_nominated(name)
     }
 
-    /// A sender must not nominate a field meant for all recipients. Some such nominations would rob the
-    /// message of its routing, its framing or its caching directives: they are ignored.
     fn is_nominated(&self, name: &str) -> bool {
-        self.nominates == Nominates::Options
-            && !is_one_of(&NEVER_NOMINATED, name)
-            && fields::members(self.section, "connection")
-                .any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+        self.nominates == Nominates::Fields
+            && nominated_in(self.section).any(|nominated| nominated.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 
-/// Whether a field is connection-specific by its name alone. Costs a comparison of lengths for most names.
+fn nominated_in<'a>(section: &'a [FieldLine<'a>]) -> impl Iterator<Item = &'a [u8]> {
+    fields::values(section, "connection").flat_map(nominated)
+}
+
+/// The fields that end with the connection because a line of `Connection` names them.
+//= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+pub fn nominated(connection: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // Options are tokens: a quote hides no comma.
+    let options = connection.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    options.filter(|option| !option.is_empty() && may_be_nominated(option))
+}
+
+/// A sender must not nominate a field meant for all recipients. Some such nominations would rob the message of its
+/// routing, its framing or its caching directives (no-store would become cacheable): they are ignored. Keep-Alive is
+/// nominated more often than all others, and ends here without that.
+//= RFC 9110 section 7.6.1: fields for all recipients are not named
+fn may_be_nominated(option: &[u8]) -> bool {
+    let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
+    match option.len() {
+        4 => !is(b"host"),
+        10 => !is(b"keep-alive"),
+        13 => !is(b"content-range") && !is(b"cache-control"),
+        14 => !is(b"content-length"),
+        _ => true,
+    }
+}
+
+/// Whether a field ends here by its name alone: it belongs to a connection, or speaks to the next proxy, which is
+/// this one. Costs two comparisons of lengths for most names.
 #[inline]
-pub fn is_connection_specific(name: &str) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known);
+pub fn ends_here(name: &str) -> bool {
+    is_connection_specific(name) || is_for_this_proxy(name.as_bytes())
+}
+
+/// Whether a field belongs to one connection by its name alone.
+//= RFC 9110 section 7.6.1: known connection-specific fields are removed
+#[inline]
+pub fn is_connection_specific(name: impl AsRef<[u8]>) -> bool {
+    let name = name.as_ref();
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
     match name.len() {
-        2 => is("te"),
-        7 => is("upgrade"),
-        10 => is("connection") || is("keep-alive"),
-        14 => is("http2-settings"),
-        16 => is("proxy-connection"),
-        17 => is("transfer-encoding"),
+        2 => is(b"te"),
+        7 => is(b"upgrade"),
+        10 => is(b"connection") || is(b"keep-alive"),
+        14 => is(b"http2-settings"),
+        16 => is(b"proxy-connection"),
+        17 => is(b"transfer-encoding"),
         _ => false,
     }
 }
 
-/// Whether a field speaks to the next proxy only, which is this one: it is neither forwarded nor stored.
 //= RFC 9111 section 3.1: fields of a proxy are not stored
-pub fn is_for_this_proxy(name: &str) -> bool {
-    is_one_of(&FOR_THIS_PROXY, name)
+#[inline]
+fn is_for_this_proxy(name: &[u8]) -> bool {
+    match name.len() {
+        18 => name.eq_ignore_ascii_case(b"proxy-authenticate"),
+        19 => name.eq_ignore_ascii_case(b"proxy-authorization"),
+        25 => name.eq_ignore_ascii_case(b"proxy-authentication-info"),
+        _ => false,
+    }
 }
 
-fn is_one_of(names: &[&str], name: &str) -> bool {
-    names.iter().any(|known| known.eq_ignore_ascii_case(name))
+/// Whether each sender writes this field itself, whatever it has received: whom it asks, and how much it sends.
+#[inline]
+pub fn is_written_by_sender(name: impl AsRef<[u8]>) -> bool {
+    let name = name.as_ref();
+    match name.len() {
+        4 => name.eq_ignore_ascii_case(b"host"),
+        14 => name.eq_ignore_ascii_case(b"content-length"),
+        _ => false,
+    }
 }
-
-const FOR_THIS_PROXY: [&str; 3] = ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"];
-//= RFC 9110 section 7.6.1: fields for all recipients are not named
-const NEVER_NOMINATED: [&str; 4] = ["host", "content-length", "content-range", "cache-control"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    //= RFC 9111 section 3.1: fields of a proxy are not stored
     //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
     //= RFC 9110 section 7.6.1: known connection-specific fields are removed
     //= RFC 9110 section 7.6.1: fields for all recipients are not named
@@ -88,10 +127,29 @@ mod tests {
         for name in ["Connection", "TE", "keep-alive", "Proxy-Connection", "Upgrade", "x-hop", "X-Other"] {
             assert!(hop_by_hop.contains(name), "{name}");
         }
-        for name in ["X-End", "Cache-Control", "Content-Length", "Trailer", "Proxy-Authenticate"] {
+        for name in ["X-End", "Cache-Control", "Content-Length", "Trailer"] {
             assert!(!hop_by_hop.contains(name), "{name}");
         }
         assert!(!HopByHop::of(&[]).contains("x-hop"));
-        assert!(is_for_this_proxy("Proxy-Authenticate"));
+        for name in ["Proxy-Authenticate", "proxy-authentication-info", "Proxy-Authorization"] {
+            assert!(ends_here(name) && hop_by_hop.contains(name) && !is_connection_specific(name), "{name}");
+        }
+        assert!(["Host", "content-length"].iter().all(is_written_by_sender));
+        assert!(!["Content-Type", "TE", "Age"].iter().any(is_written_by_sender));
+    }
+
+    //= RFC 9110 section 7.6.1: fields for all recipients are not named
+    #[test]
+    fn what_a_line_nominates() {
+        let check = |line: &str, expected: &[&str]| {
+            let named: Vec<_> = nominated(line.as_bytes()).map(String::from_utf8_lossy).collect();
+            assert_eq!(named, expected, "{line}");
+        };
+        check("", &[]);
+        check("keep-alive", &[]);
+        check("Keep-Alive, X-Hop ,,\tclose", &["X-Hop", "close"]);
+        check("Host, Content-Length, content-range, CACHE-CONTROL, Range", &["Range"]);
+        // Options are no quoted strings.
+        check("\"a, X-Hop, b\"", &["\"a", "X-Hop", "b\""]);
     }
 }

@@ -6,7 +6,7 @@ use crate::status::{self, StatusClass};
 use crate::vary::{VarySummary, VaryUnusable};
 use crate::{
     Control, FieldLine, HopByHop, LifetimeSource, Qualified, RequestFacts, ResponseDirectives, ResponseFacts,
-    Rules, StoredErrors, StoredFacts, Timestamp, hop_by_hop, opened,
+    Rules, StoredErrors, StoredFacts, Timestamp, opened,
 };
 
 /// What to keep with a response that may be stored.
@@ -253,7 +253,6 @@ impl<'a> StorageFilter<'a> {
     pub fn keeps(&self, name: &str) -> bool {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         !(self.hop_by_hop.contains(name)
-            || hop_by_hop::is_for_this_proxy(name)
             || is("age")
             || (is("set-cookie") && self.set_cookie == CookieFields::Dropped)
             || (self.qualifies && self.control.is_qualified(name)))

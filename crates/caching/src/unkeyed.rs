@@ -220,9 +220,9 @@ const OVERRIDE_PREFIXES: [&str; 5] =
 pub fn is_written_or_dropped(name: &str) -> bool {
     class_of(name) != FieldClass::Ordinary
         || is_spelled_oddly(name)
-        || matches!(name, "via" | "host" | "content-length" | "expect" | "max-forwards")
-        || hop_by_hop::is_connection_specific(name)
-        || hop_by_hop::is_for_this_proxy(name)
+        || matches!(name, "via" | "expect" | "max-forwards")
+        || hop_by_hop::is_written_by_sender(name)
+        || hop_by_hop::ends_here(name)
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// Whether `Connection` of a request names fields that end here.
+/// Whether `Connection` names fields that end here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nominations {
     None,

@@ -246,11 +246,7 @@ impl<'a> Fates<'a> {
     fn of(&self, name: &str) -> Fate {
         let Terms { site, .. } = self.terms;
         let is_hidden = is_listed(&site.request_fields_hidden, name) || is_written_later(name);
-        if is_hidden
-            || hop_by_hop::is_for_this_proxy(name)
-            || self.hop_by_hop.contains(name)
-            || is_spelled_oddly(site, name)
-        {
+        if is_hidden || self.hop_by_hop.contains(name) || is_spelled_oddly(site, name) {
             return Fate::Dropped;
         }
         let is_trusted = self.request.peer.trust == Trust::Trusted;
@@ -301,15 +297,9 @@ fn is_listed(names: &[HeaderName], name: &str) -> bool {
     names.iter().any(|listed| listed.as_str().eq_ignore_ascii_case(name))
 }
 
-/// The origin client writes these from the authority and the body, and an expectation is met on this side.
+/// The origin client writes its own, and an expectation is met on this side.
 fn is_written_later(name: &str) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known);
-    match name.len() {
-        4 => is("host"),
-        6 => is("expect"),
-        14 => is("content-length"),
-        _ => false,
-    }
+    hop_by_hop::is_written_by_sender(name) || name.eq_ignore_ascii_case("expect")
 }
 
 /// `Via`, `Forwarded` and the `X-Forwarded-*` family.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use caching::hop_by_hop;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Scheme;
 use http1::encode;
@@ -84,9 +85,6 @@ pub(super) enum RequestFraming {
     Length(u64),
     Unknown,
 }
-
-/// Fields that belong to one connection, framing and `Host`, which we write ourselves.
-const OWN_FIELDS: [&str; 6] = ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te"];
 
 impl RequestParts {
     /// With what is left of the request: its body.
@@ -238,9 +236,8 @@ pub(super) enum KeepAlive {
 
 /// Whether fields of this name are written by us, whoever says them.
 fn is_own(policy: &OriginConfig, name: &[u8]) -> bool {
-    // The lengths of those.
-    let may_be = matches!(name.len(), 2 | 4 | 7 | 10 | 14 | 17);
-    may_be && OWN_FIELDS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name))
+    hop_by_hop::is_connection_specific(name)
+        || hop_by_hop::is_written_by_sender(name)
         || policy.credentials.is_some() && name.eq_ignore_ascii_case(b"authorization")
 }
 

@@ -1,11 +1,12 @@
 //! Responses of an origin: the head, and which of its fields go beyond the connection.
 
 use bytes::Bytes;
-use caching::hop_by_hop::{is_connection_specific, is_for_this_proxy};
+use caching::hop_by_hop::{self, ends_here};
 
 use super::body::OriginBody;
 use super::upgrade::UpgradeHandle;
 use crate::message::fields::PackedFields;
+use crate::message::head::Nominations;
 
 /// The head of a response, and its body to be read.
 #[derive(Debug)]
@@ -26,13 +27,6 @@ pub struct OriginResponse {
     /// Whether a transfer coding other than chunked was applied: the content can't be understood, so the
     /// response is never stored.
     pub unknown_transfer_coding: bool,
-}
-
-/// Whether `Connection` may name fields of a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nominations {
-    None,
-    Possible,
 }
 
 /// Which fields of a response go beyond the origin's connection.
@@ -59,14 +53,14 @@ impl EndToEnd {
     ) -> PackedFields {
         let nominated = match nominations {
             Nominations::None => Vec::new(),
-            Nominations::Possible => nominated(received()),
+            Nominations::Some => nominated(received()),
         };
         let lines = received();
         let is_nominated =
             |name: &str| nominated.iter().any(|other| other.eq_ignore_ascii_case(name.as_bytes()));
         let mut packed = PackedFields::with_capacity(lines.size_hint().0);
         for (name, value) in lines {
-            let is_kept = !(is_connection_specific(name) || is_for_this_proxy(name) || is_nominated(name));
+            let is_kept = !(ends_here(name) || is_nominated(name));
             if is_kept && !name.eq_ignore_ascii_case("content-length") {
                 packed.push_lowercase(name, value.as_ref());
             } else if is_kept {
@@ -88,19 +82,10 @@ impl EndToEnd {
     }
 }
 
-/// The names in `Connection` that are names of fields.
 fn nominated<'a, V: AsRef<[u8]>>(lines: impl Iterator<Item = (&'a str, V)>) -> Vec<Box<[u8]>> {
     let mut nominated = Vec::new();
     for (_, value) in lines.filter(|(name, _)| name.eq_ignore_ascii_case("connection")) {
-        let names = http1::elements(value.as_ref()).filter(|option| !is_never_nominated(option));
-        nominated.extend(names.map(Box::from));
+        nominated.extend(hop_by_hop::nominated(value.as_ref()).map(Box::from));
     }
     nominated
-}
-
-/// A field that never goes on anyway, and one that is never appropriate here: removing it could turn no-store into
-/// cacheable.
-//= RFC 9110 section 7.6.1: fields for all recipients are not named
-fn is_never_nominated(option: &[u8]) -> bool {
-    [&b"keep-alive"[..], b"cache-control"].iter().any(|known| option.eq_ignore_ascii_case(known))
 }

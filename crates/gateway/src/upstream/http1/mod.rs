@@ -28,10 +28,11 @@ use super::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
 use super::pool::Reuse;
 use super::request::{KeepAlive, RequestFraming, RequestHead};
 use super::request_body::RequestBody;
-use super::response::{EndToEnd, Nominations, OriginResponse};
+use super::response::{EndToEnd, OriginResponse};
 use super::timing::{Asking, HeadWait, UploadProgress};
 use super::upgrade::UpgradeHandle;
 use crate::message::fields::PackedFields;
+use crate::message::head::Nominations;
 
 pub(super) use self::connection::{Http1Connection, Readiness};
 pub(super) use self::receiving::Http1Body;
@@ -207,7 +208,7 @@ fn status(head: &ResponseHead<'_, '_>) -> Result<StatusCode, OriginError> {
 }
 
 fn nominations(head: &ResponseHead<'_, '_>) -> Nominations {
-    if head.nominates_fields { Nominations::Possible } else { Nominations::None }
+    if head.nominates_fields { Nominations::Some } else { Nominations::None }
 }
 
 fn refused(error: ResponseError) -> OriginError {

@@ -24,9 +24,10 @@ use super::interim::Interim;
 use super::limits::FIELDS_MAX;
 use super::request::RequestHead;
 use super::request_body::{RequestBody, RequestBodyIncomplete};
-use super::response::{EndToEnd, Nominations, OriginResponse};
+use super::response::{EndToEnd, OriginResponse};
 use super::timing::{Asking, HeadWait, UploadProgress};
 use crate::message::fields::map_lines;
+use crate::message::head::Nominations;
 
 pub(super) use self::body::Http2Body;
 pub(super) use self::connection::{Http2Connection, StreamSlot};
@@ -119,7 +120,7 @@ impl Asking for Conversation {
     ) -> Poll<Self::Head> {
         while let Some(interim) = ready!(self.response.poll_informational(cx)) {
             let (parts, ()) = interim?.into_parts();
-            let fields = EndToEnd::WithoutLength.of(Nominations::Possible, || map_lines(&parts.headers));
+            let fields = EndToEnd::WithoutLength.of(Nominations::Some, || map_lines(&parts.headers));
             on_interim(Interim { status: parts.status, fields });
         }
         Pin::new(&mut self.response).poll(cx)
@@ -164,7 +165,7 @@ fn accept(
         status: parts.status,
         reason: None,
         version: parts.version,
-        fields: EndToEnd::AsTheyAre.of(Nominations::Possible, || map_lines(&fields)),
+        fields: EndToEnd::AsTheyAre.of(Nominations::Some, || map_lines(&fields)),
         body: OriginBody::http2(body, framing, exchange),
         upgraded: None,
         unknown_transfer_coding: false,

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use caching::Profile;
-use caching::hop_by_hop::{is_connection_specific, is_for_this_proxy};
+use caching::hop_by_hop;
 use caching::unkeyed::{FieldClass, class_of};
 use gateway::config::{
     Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, Site,
@@ -137,10 +137,9 @@ fn check_fields(scope: &mut Scope<'_>, table: &Table) {
 
 /// Fields of the connection and of framing, which end at the gateway.
 fn is_own(name: &str) -> bool {
-    let framing = ["host", "content-length", "expect", "via"];
-    is_connection_specific(name)
-        || is_for_this_proxy(name)
-        || framing.iter().any(|own| own.eq_ignore_ascii_case(name))
+    hop_by_hop::ends_here(name)
+        || hop_by_hop::is_written_by_sender(name)
+        || ["expect", "via"].iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// Site names are part of cache keys: two sites of one name would share stored responses.
