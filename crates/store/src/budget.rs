@@ -334,6 +334,9 @@ impl Drop for Charge {
     }
 }
 
+/// The two counts of an `Arc`, beside what it holds.
+pub const ARC_HEADER_BYTES: usize = 16;
+
 /// What an allocator takes for a block of `len` bytes: common ones have four size classes to each doubling, and the
 /// waste, a tenth on average, is as resident as the bytes. Whoever reserves for something boxed reserves this.
 pub fn allocated_bytes(len: usize) -> usize {

@@ -75,7 +75,7 @@ mod segment;
 mod slice;
 
 pub use address::{FillId, SEGMENT_BYTES_MAX, SegmentId};
-pub use budget::{Budget, Charge, OverBudget, allocated_bytes};
+pub use budget::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, allocated_bytes};
 pub use files::FilesUnavailable;
 pub use memory::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig, SegmentGroup, Sweep, SweepStep, Usage};
 pub use record::{Applied, Change, Record, Refusal, SegmentPut};

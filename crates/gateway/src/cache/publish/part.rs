@@ -235,7 +235,7 @@ impl Publication<'_> {
                 StoredBody::Inline(data) => StoredBody::Inline(data),
                 StoredBody::Segments(held) => held
                     .with_part(cache.memory(), part.range.first, segments.clone(), part.complete_bytes)
-                    .into_body(),
+                    .into(),
             };
             match self.put_if_unchanged(seen.as_ref(), StoredResponse { head: Arc::clone(head), body }) {
                 Some(Applied::Stored) => return Ok(()),

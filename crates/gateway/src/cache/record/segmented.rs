@@ -12,10 +12,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::ByteRange;
 use caching::partial::Extents;
-use store::{Memory, Place, Segment, SegmentGroup, SegmentPut, Slice, allocated_bytes};
+use store::{
+    ARC_HEADER_BYTES, Memory, Place, Record, Segment, SegmentGroup, SegmentPut, Slice, allocated_bytes,
+};
 
 use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
-use crate::cache::record::stored::{ARC_HEADER_BYTES, CacheEntry, StoredBody};
 
 /// Fragments of one stored response; the shortest is removed to make room.
 pub(crate) const FRAGMENTS_MAX: usize = 64;
@@ -128,7 +129,7 @@ impl Segmented {
     /// Adds what a part brought: segments one behind the other from `start`, none across a cell border.
     pub(crate) fn with_part(
         mut self,
-        memory: &Memory<CacheEntry>,
+        memory: &Memory<impl Record>,
         start: u64,
         segments: Vec<Segment>,
         complete_bytes: Option<u64>,
@@ -148,14 +149,14 @@ impl Segmented {
     }
 
     /// The end of the representation has become known: the fragment there may be a whole cell now.
-    fn settle_end(&mut self, memory: &Memory<CacheEntry>) {
+    fn settle_end(&mut self, memory: &Memory<impl Record>) {
         let Some(last) = self.fragments.last().cloned() else { return };
         if let Some(segment) = last.group.segment(0) {
             self.insert(memory, last.range.first, segment);
         }
     }
 
-    fn insert(&mut self, memory: &Memory<CacheEntry>, position: u64, segment: Segment) {
+    fn insert(&mut self, memory: &Memory<impl Record>, position: u64, segment: Segment) {
         let range = ByteRange { first: position, last: position + segment.len() as u64 - 1 };
         let cell = self.cell_of(position);
         let index = position / self.segment_bytes as u64;
@@ -187,14 +188,10 @@ impl Segmented {
         ByteRange { first, last: self.complete_bytes.map_or(end, |complete| complete.min(end)) - 1 }
     }
 
-    /// As it goes into a record: a small body that has become complete travels inside.
-    //= RFC 9110 section 15.3.7.3: what is whole is a 200
-    pub(crate) fn into_body(self) -> StoredBody {
-        let small = self.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64);
-        match small.and_then(|bytes| concat(self.pieces(0, bytes)?)) {
-            Some(data) => StoredBody::Inline(data),
-            None => StoredBody::Segments(Box::new(self)),
-        }
+    /// A small body that has become complete.
+    pub(crate) fn small_whole(&self) -> Option<Bytes> {
+        let small_bytes = self.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64)?;
+        concat(self.pieces(0, small_bytes)?)
     }
 }
 
@@ -212,7 +209,7 @@ struct Piece {
 }
 
 impl Piece {
-    fn into_fragment(self, memory: &Memory<CacheEntry>) -> Option<Fragment> {
+    fn into_fragment(self, memory: &Memory<impl Record>) -> Option<Fragment> {
         let group = Arc::new(memory.open_group());
         match group.put(0, self.segment) {
             SegmentPut::NotStored(_) => None,
@@ -230,7 +227,7 @@ impl Piece {
 /// The fragments of one cell with one more, in order. Those that overlap or touch it become one with it, by copying:
 /// never more than a cell. Where there is no room for the copy, or one of them
 /// can't be read, the new one alone is kept.
-fn join(memory: &Memory<CacheEntry>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
+fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = held
         .into_iter()
         .filter_map(|fragment| Some(Piece { range: fragment.range, segment: fragment.group.segment(0)? }))
@@ -250,7 +247,7 @@ fn join(memory: &Memory<CacheEntry>, held: Vec<Fragment>, added: Piece) -> Vec<P
 }
 
 /// One piece with the bytes of several that cover `union` without a gap.
-fn gather(memory: &Memory<CacheEntry>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
+fn gather(memory: &Memory<impl Record>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
     let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Place::File);
     let place = place.unwrap_or(Place::Heap);
     let mut parts: Vec<Bytes> = Vec::new();
@@ -279,7 +276,7 @@ fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
 /// # Errors
 /// When the memory budget has no room.
 pub(crate) fn cut(
-    memory: &Memory<CacheEntry>,
+    memory: &Memory<impl Record>,
     segment_bytes: usize,
     start: u64,
     data: &[u8],
@@ -297,18 +294,31 @@ pub(crate) fn first_piece_bytes(start: u64, segment_bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use store::MemoryConfig;
+    use store::{Charge, MemoryConfig};
 
     use super::*;
+
+    /// The bodies of these tests lie in no record.
+    struct NoRecord;
+
+    impl Record for NoRecord {
+        fn charge(&self) -> &Charge {
+            unreachable!("none is made")
+        }
+
+        fn expires_at_ms(&self) -> Option<u64> {
+            None
+        }
+    }
 
     const SEGMENT_BYTES: usize = 8;
     const COMPLETE_BYTES: u64 = 61;
 
-    fn memory() -> Memory<CacheEntry> {
+    fn memory() -> Memory<NoRecord> {
         Memory::new(MemoryConfig::with_bytes_max(64 << 20))
     }
 
-    fn empty(memory: &Memory<CacheEntry>, complete_bytes: Option<u64>) -> Segmented {
+    fn empty(memory: &Memory<NoRecord>, complete_bytes: Option<u64>) -> Segmented {
         Segmented::new(Arc::new(memory.open_group()), SEGMENT_BYTES, complete_bytes)
     }
 
@@ -316,12 +326,7 @@ mod tests {
         (range.first..=range.last).map(|position| (position * 37 + 11) as u8).collect()
     }
 
-    fn add(
-        body: Segmented,
-        memory: &Memory<CacheEntry>,
-        range: ByteRange,
-        complete: Option<u64>,
-    ) -> Segmented {
+    fn add(body: Segmented, memory: &Memory<NoRecord>, range: ByteRange, complete: Option<u64>) -> Segmented {
         let segments = cut(memory, SEGMENT_BYTES, range.first, &content(range)).unwrap();
         body.with_part(memory, range.first, segments, complete)
     }
@@ -385,7 +390,7 @@ mod tests {
     }
 
     /// The tier has no way to evict a certain segment; removing is the same to readers.
-    fn evict(memory: &Memory<CacheEntry>, body: &Segmented, index: u32) {
+    fn evict(memory: &Memory<NoRecord>, body: &Segmented, index: u32) {
         let id = store::SegmentId { fill: body.group.fill(), index };
         let kept: Vec<(u32, Segment)> =
             (0..index).filter_map(|at| Some((at, body.group.segment(at)?))).collect();
@@ -415,9 +420,8 @@ mod tests {
         let memory = memory();
         let mut body = empty(&memory, Some(20));
         body = add(body, &memory, ByteRange { first: 5, last: 19 }, None);
-        assert!(matches!(body.clone().into_body(), StoredBody::Segments(_)));
+        assert!(body.small_whole().is_none());
         body = add(body, &memory, ByteRange { first: 0, last: 4 }, None);
-        let StoredBody::Inline(data) = body.into_body() else { panic!("it is complete") };
-        assert_eq!(data, content(ByteRange { first: 0, last: 19 }));
+        assert_eq!(body.small_whole(), Some(Bytes::from(content(ByteRange { first: 0, last: 19 }))));
     }
 }

@@ -10,7 +10,7 @@ use caching::{
     Matching, NominatedFields, NominatedValues, RefusalScope, RequestFacts, Selecting, StoredFacts,
     StoredValidators, Timestamp, Validators,
 };
-use store::{Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
+use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
 use crate::cache::epochs::{Epochs, Membership};
 use crate::cache::record::segmented::Segmented;
@@ -222,6 +222,14 @@ pub(crate) enum StoredBody {
     Segments(Box<Segmented>),
 }
 
+impl From<Segmented> for StoredBody {
+    /// As it goes into a record: a small body that has become complete travels inside.
+    //= RFC 9110 section 15.3.7.3: what is whole is a 200
+    fn from(body: Segmented) -> Self {
+        body.small_whole().map_or_else(|| Self::Segments(Box::new(body)), Self::Inline)
+    }
+}
+
 impl StoredBody {
     /// The length of the representation, where it is known.
     pub(crate) fn complete_bytes(&self) -> Option<u64> {
@@ -338,8 +346,6 @@ const NEVER: u64 = u64::MAX;
 
 /// What [`Bytes`] allocates to share an inline body, the first time that it is sent from where it is.
 const SHARED_BYTES: usize = 32;
-/// The two counts of an `Arc`.
-pub(crate) const ARC_HEADER_BYTES: usize = 16;
 
 impl CacheEntry {
     /// # Errors
