@@ -2,26 +2,26 @@
 
 use std::pin::pin;
 
-use caching::MethodClass;
 use http::HeaderMap;
 use http1::{Persistence, encode};
 use store::Slice;
 
+use super::connection::{Connection, Next, Traits};
 use super::request_body::{BodyPump, Pumped};
-use super::response::{BodyFraming, Chunk, Http1Head, Wanted, write_framing};
-use super::{Connection, DRAINED_BYTES_MAX, Next, Traits};
+use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
 use crate::account::{self, Delivered};
 use crate::active::ActiveConfig;
 use crate::client::Client;
 use crate::message::head::OwnedRequest;
 use crate::message::piece::PieceMax;
 use crate::message::reply::{Body, BrokenBody, Reply};
-use crate::plan::Plan;
 use crate::server::at_once;
 use crate::server::readers::WaitingReader;
 use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Stream, WireError};
 
+/// A refused request body is read to its end only up to this size, to keep the connection.
+const DRAINED_BYTES_MAX: u64 = 64 * 1024;
 /// Sent of one response before it is the turn of the other connections of the core.
 const TURN_BYTES_MAX: usize = 256 << 10;
 
@@ -294,8 +294,8 @@ pub(super) fn write_head(
         //= RFC 9112 section 9.6: close is said
         (true, _) => out.extend_from_slice(b"connection: close\r\n"),
         //= RFC 9112 section 9.3: an HTTP/1.0 client must be told that the connection stays
-        (false, super::Chunking::NotUnderstood) => out.extend_from_slice(b"connection: keep-alive\r\n"),
-        (false, super::Chunking::Understood) => {}
+        (false, Chunking::NotUnderstood) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+        (false, Chunking::Understood) => {}
     }
     encode::end_head(out);
     if traits.wanted == Wanted::HeadOnly { BodyFraming::None } else { framing }
@@ -306,44 +306,4 @@ fn write_upgrade_head(out: &mut Vec<u8>, reply: &Reply, live: &ActiveConfig) {
     reply.write_head(&mut Http1Head { out }, &live.cache_name);
     out.extend_from_slice(b"connection: upgrade\r\n");
     encode::end_head(out);
-}
-
-impl<S: Stream> Connection<S> {
-    /// Resolves when the client is gone before its reply, or may be: one that has closed its sending side is believed to wait as
-    /// long as nobody else waits for the place that it takes from the origin.
-    /// So is the forward of an unsafe request: what it has changed is invalidated when it is answered.
-    pub(super) async fn client_gave_up(&mut self, plan: &Plan) {
-        let may_be_there = matches!(self.input_ended().await, WireError::Closed);
-        if may_be_there || plan.facts.method == MethodClass::Unsafe {
-            // On the heap: hardly any client goes, and each request would need room for this.
-            Box::pin(plan.site.upstream.permit_wanted(plan.client())).await;
-        }
-    }
-
-    /// Resolves when the client is gone; pipelined requests that arrive meanwhile are kept.
-    pub(super) async fn client_left(&mut self) {
-        if let WireError::Closed = self.input_ended().await {
-            self.nothing_more_to_send().await;
-        }
-    }
-
-    /// Reads on until there is nothing more to read, and tells why.
-    async fn input_ended(&mut self) -> WireError {
-        // Enough is waiting: what comes after it is read when it's its turn.
-        while self.input.filled().len() < self.codec.head_bytes_max {
-            let read = std::future::poll_fn(|context| self.wire.poll_read(context, &mut self.input));
-            if let Err(end) = read.await {
-                return end;
-            }
-        }
-        std::future::pending().await
-    }
-
-    /// A client that closed its sending side may be gone, or may still wait for its response: only the answer to
-    /// bytes sent to it tells. So it is given up only after a while in which there were none.
-    //= RFC 9112 section 9.6: a client may close its sending side and go on reading
-    async fn nothing_more_to_send(&mut self) {
-        self.wire.allow(self.live.config.limits.write_timeout);
-        std::future::poll_fn(|context| self.wire.poll_deadline(context)).await;
-    }
 }

@@ -3,6 +3,7 @@
 //! A response that is at hand (a fresh hit, a 304, a refusal) is written in [`Connection::turn`]: no task, no
 //! owned request, and pipelined requests share one write. Everything else leaves the turn and is awaited.
 
+mod connection;
 mod delivery;
 mod request_body;
 mod response;
@@ -14,6 +15,8 @@ use std::task::Poll;
 use bytes::Bytes;
 use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
 
+pub(crate) use self::connection::Connection;
+use self::connection::{Next, Traits};
 use self::delivery::Delivery;
 use self::request_body::{BodyProblem, BodyPump, Pumped};
 use self::response::{Chunking, Http1Head, Wanted};
@@ -42,37 +45,6 @@ const LINES_AT_ONCE: usize = 32;
 const KEY_BYTES: usize = 128;
 /// Pieces of a request body between client and origin.
 const REQUEST_PIECES_MAX: usize = 4;
-/// A refused request body is read to its end only up to this size, to keep the connection.
-const DRAINED_BYTES_MAX: u64 = 64 * 1024;
-
-/// A client connection.
-pub(crate) struct Connection<S> {
-    wire: Wire<S>,
-    input: Input,
-    out: Vec<u8>,
-    idle_end: IdleEnd,
-    scanner: HeadScanner,
-    codec: http1::Limits,
-    worker: Arc<Worker>,
-    live: Arc<ActiveConfig>,
-    client: ClientEnd,
-    key: Vec<u8>,
-    answered: u64,
-    /// How it would be closed after the request that was read last.
-    farewell: Farewell,
-    seat: Arc<Seat>,
-}
-
-/// What of a request is needed after its head is gone from the buffer.
-#[derive(Clone, Copy, Debug)]
-struct Traits {
-    framing: Framing,
-    persistence: Persistence,
-    chunking: Chunking,
-    wanted: Wanted,
-    expects_continue: bool,
-    accepts_trailers: bool,
-}
 
 enum Turn {
     NeedInput,
@@ -85,9 +57,6 @@ enum Turn {
     /// The connection was closed to make room for another.
     Leave,
 }
-
-/// Whether the connection goes on.
-type Next = Result<Persistence, WireError>;
 
 impl<S: Stream> Connection<S> {
     /// `input` is what was read before the protocol was known.
@@ -420,35 +389,6 @@ impl<S: Stream> Connection<S> {
         let written = self.wire.write_all(&[&self.out, body], limits).await;
         self.out.clear();
         written
-    }
-
-    async fn flush(&mut self) -> Result<(), WireError> {
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        let written = self.wire.write_all(&[&self.out], self.live.config.limits.write_pace()).await;
-        self.out.clear();
-        written
-    }
-}
-
-impl Traits {
-    fn of(head: &http1::Head<'_, '_>, persistence: Persistence) -> Self {
-        Self {
-            framing: head.framing,
-            persistence,
-            chunking: match head.version {
-                WireVersion::Http10 => Chunking::NotUnderstood,
-                WireVersion::Http11 => Chunking::Understood,
-            },
-            wanted: if head.method == "HEAD" { Wanted::HeadOnly } else { Wanted::HeadAndBody },
-            expects_continue: head.expects_continue,
-            accepts_trailers: head.accepts_trailers,
-        }
-    }
-
-    fn has_no_body(&self) -> bool {
-        matches!(self.framing, Framing::None | Framing::Length(0))
     }
 }
 

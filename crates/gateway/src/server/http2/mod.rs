@@ -21,6 +21,7 @@ mod cork;
 mod prepared;
 mod request;
 mod request_body;
+mod resets;
 mod response;
 mod send_memory;
 mod stall;
@@ -31,7 +32,6 @@ mod tests;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ use tokio::time::Instant;
 use self::cork::{Cork, Corked};
 use self::request::Stage;
 use self::request_body::BodyPump;
+use self::resets::Resets;
 use self::response::Wanted;
 use self::send_memory::SendMemory;
 use self::stall::StallGuard;
@@ -330,32 +331,5 @@ impl IdleClock {
             self.deadline.set(Instant::now() + self.limit);
         }
         self.deadline.poll_passed(context)
-    }
-}
-
-/// Requests that the client gave up before their responses began, less those that were answered since. `h2` counts
-/// only those that were reset before they were accepted; here they are accepted at once, and each may have cost a
-/// forward.
-struct Resets {
-    balance: AtomicUsize,
-    balance_max: usize,
-}
-
-impl Resets {
-    fn new(balance_max: usize) -> Self {
-        Self { balance: AtomicUsize::new(0), balance_max }
-    }
-
-    fn given_up(&self) {
-        self.balance.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn answered(&self) {
-        let less_one = |balance: usize| Some(balance.saturating_sub(1));
-        let _ = self.balance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one);
-    }
-
-    fn are_too_many(&self) -> bool {
-        self.balance.load(Ordering::Relaxed) > self.balance_max
     }
 }

@@ -15,9 +15,9 @@ use http::HeaderMap;
 use store::Slice;
 use tokio::time::{Instant, timeout};
 
-use super::Resets;
 use super::prepared;
 use super::request_body::{BodyProblem, BodyPump};
+use super::resets::Resets;
 use super::response::{self, Follows, Http2Head, Wanted, follows};
 use super::send_memory::{Counted, SendMemory};
 use crate::account::{self, Delivered, Sent};
