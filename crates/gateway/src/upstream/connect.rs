@@ -1,7 +1,7 @@
 //! Opening connections: addresses, sockets, TLS.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,6 +216,3 @@ fn tls_error(error: &io::Error) -> OriginError {
         None => OriginError::Tls(error.kind().to_string().into()),
     }
 }
-
-/// The loopback addresses, for `localhost` (RFC 6761 section 6.3).
-pub(super) const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];

@@ -4,7 +4,7 @@
 //! look-up that others wait for, and hickory's own tasks never live on a worker that may be gone.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +19,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::connect::LOOPBACK;
 use super::error::OriginError;
+
+/// The loopback addresses, for `localhost` (RFC 6761 section 6.3).
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// Addresses of one name, in the order to try them.
 pub(super) type Addresses = Arc<[IpAddr]>;
