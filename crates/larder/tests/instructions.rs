@@ -12,8 +12,8 @@ mod figures;
 
 use testkit::{Client, Larder, ScriptedOrigin};
 
-use self::callgrind::Counts;
 use self::callgrind::http2::Http2;
+use self::callgrind::{Counts, Sites};
 use self::figures::Figure;
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -40,8 +40,9 @@ const fn one(target: &'static str, fields: &'static str, status: u16) -> Ask {
     Ask::Http1 { target, fields, status, at_once: 1 }
 }
 
+const HIT: Ask = one("/plain", "", 200);
 const CASES: [(&str, Ask); 6] = [
-    ("hit", one("/plain", "", 200)),
+    ("hit", HIT),
     ("hit-vary", one("/vary", "Accept-Encoding: gzip\r\n", 200)),
     ("hit-304", one("/plain", "If-None-Match: \"1\"\r\n", 304)),
     ("hit-pipelined", Ask::Http1 { target: "/plain", fields: "", status: 200, at_once: 16 }),
@@ -49,12 +50,27 @@ const CASES: [(&str, Ask); 6] = [
     ("miss", one("/unstored", "", 200)),
 ];
 
+/// The same hit where each site has its host: one of them, and many.
+const HIT_OF_ONE: (&str, Sites) = ("hit-1-host", Sites::Named(1));
+const HIT_OF_MANY: (&str, Sites) = ("hit-10000-hosts", Sites::Named(10_000));
+/// What a hit may cost more with many sites than with one.
+const SITES_PERCENT_MAX: f64 = 2.0;
+
 #[test]
 fn requests_cost_what_is_committed() {
     let origin = origin();
     let url = origin.url();
-    let nothing = counts_of(&url, None);
-    figures::judge(figures::GATEWAY, &figures::of_all(&CASES, |ask| figure(&url, nothing, ask)));
+    let nothing = counts_of(&url, Sites::AnyHost, None);
+    let mut figures = figures::of_all(&CASES, |ask| figure(&url, Sites::AnyHost, nothing, ask));
+    // One at a time: a start with many sites takes seconds under callgrind.
+    for (case, sites) in [HIT_OF_ONE, HIT_OF_MANY] {
+        let nothing = counts_of(&url, sites, None);
+        figures.insert(case.to_owned(), figure(&url, sites, nothing, HIT));
+    }
+    figures::judge(figures::GATEWAY, &figures);
+    let [one, many] = [HIT_OF_ONE, HIT_OF_MANY].map(|(case, _)| figures[case].instructions as f64);
+    let percent = 100.0 * (many - one) / one;
+    assert!(percent <= SITES_PERCENT_MAX, "with many sites a hit costs {percent:.2} % more than with one");
 }
 
 fn origin() -> ScriptedOrigin {
@@ -75,13 +91,13 @@ fn origin() -> ScriptedOrigin {
     })
 }
 
-fn figure(origin: &str, nothing: Counts, ask: Ask) -> Figure {
-    figures::per_request(counts_of(origin, Some(ask)), nothing, COUNTED_REQUESTS)
+fn figure(origin: &str, sites: Sites, nothing: Counts, ask: Ask) -> Figure {
+    figures::per_request(counts_of(origin, sites, Some(ask)), nothing, COUNTED_REQUESTS)
 }
 
 /// What a whole process does that makes the first requests, and then those of one case.
-fn counts_of(origin: &str, counted: Option<Ask>) -> Counts {
-    let larder = callgrind::start(LARDER, origin);
+fn counts_of(origin: &str, sites: Sites, counted: Option<Ask>) -> Counts {
+    let larder = callgrind::start(LARDER, origin, sites);
     let mut connections: Vec<Connection> =
         CASES.iter().map(|(_, ask)| Connection::open(&larder, *ask)).collect();
     connections.iter_mut().for_each(|connection| connection.ask(FIRST_REQUESTS));

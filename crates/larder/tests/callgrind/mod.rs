@@ -18,10 +18,30 @@ pub(crate) struct Counts {
 const TOOL: [&str; 4] =
     ["valgrind", "--tool=callgrind", "--compress-strings=no", "--callgrind-out-file=@dir@/counts"];
 
+/// What the gateway serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sites {
+    /// One site for any host.
+    AnyHost,
+    /// So many sites, each for its own host, the one that is asked behind all others.
+    Named(u32),
+}
+
 /// Starts the gateway with one worker under callgrind.
-pub(crate) fn start(binary: &str, origin: &str) -> Larder {
-    let site = format!("workers = 1\n[[site]]\nname = \"counted\"\norigin = \"{origin}\"\n");
-    Setup::config(binary, &site).under(&TOOL).start_unasked()
+pub(crate) fn start(binary: &str, origin: &str, sites: Sites) -> Larder {
+    let sites = match sites {
+        Sites::AnyHost => format!("[[site]]\nname = \"counted\"\norigin = \"{origin}\"\n"),
+        Sites::Named(count) => {
+            let others = (1..count).map(|at| (format!("other-{at}"), format!("other-{at}.example")));
+            let counted = ("counted".to_owned(), "localhost".to_owned());
+            others.chain([counted]).map(|(name, host)| site(&name, &host, origin)).collect()
+        }
+    };
+    Setup::config(binary, &format!("workers = 1\n{sites}")).under(&TOOL).start_unasked()
+}
+
+fn site(name: &str, host: &str, origin: &str) -> String {
+    format!("[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"{origin}\"\n")
 }
 
 /// Ends the gateway in order, and tells what it did.
