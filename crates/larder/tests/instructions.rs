@@ -19,7 +19,7 @@ use self::figures::Figure;
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 /// Buffers have their sizes, and caches their entries, after so many.
 const FIRST_REQUESTS: u64 = 64;
-const COUNTED_REQUESTS: u64 = 4096;
+const COUNTED_REQUESTS: u64 = 16_384;
 
 /// What is asked for, again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
