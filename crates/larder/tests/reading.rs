@@ -2,6 +2,9 @@
 //! client sends changes what another client gets. The origin reflects all that it was sent. First comes the request of
 //! an attacker, then the same without its odd field, from somebody honest.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
 use testkit::{Exchange, Gate, Larder, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -424,6 +427,48 @@ fn keyed_fields_take_part_and_a_purge_reaches_them() {
     // A write to the URL reaches them too.
     larder.ask("PUT", "/", "Content-Length: 0\r\n");
     assert!(!ask("at").is_hit());
+}
+
+/// An origin whose bytes change although their validator does not: what a hard purge is for. `letter` is what it sends.
+fn keeping_its_tag(exchange: &mut Exchange<'_>, letter: u8) {
+    const FIELDS: &str = "Cache-Control: max-age=60\r\nETag: \"1\"\r\n";
+    let body = [letter; 1000];
+    if !exchange.request.field("if-none-match").is_empty() {
+        exchange.head("304 Not Modified", FIELDS);
+    } else if exchange.request.field("range") == "bytes=0-499" {
+        let fields = format!("{FIELDS}Content-Range: bytes 0-499/1000\r\n");
+        exchange.respond("206 Partial Content", &fields, &body[..500]);
+    } else if exchange.request.field("range") == "bytes=500-" {
+        let fields = format!("{FIELDS}Content-Range: bytes 500-999/1000\r\n");
+        exchange.respond("206 Partial Content", &fields, &body[500..]);
+    } else {
+        exchange.respond("200 OK", FIELDS, body);
+    }
+}
+
+/// After a hard purge nothing of what was stored comes back: neither by a 304 nor as the other half of a part.
+#[test]
+fn a_hard_purge_takes_away_what_lies_under_keys_with_fields() {
+    let letter = Arc::new(AtomicU8::new(b'A'));
+    let sent = Arc::clone(&letter);
+    let origin = ScriptedOrigin::start(move |exchange| keeping_its_tag(exchange, sent.load(Relaxed)));
+    let config = format!("{SITE}request_fields_keyed = [\"X-Country\"]\n");
+    let larder = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    for (target, keyed, first) in [
+        ("/1", "", ""),
+        ("/2", "X-Country: at\r\n", ""),
+        ("/3", "X-Country: at\r\n", "Range: bytes=0-499\r\n"),
+    ] {
+        letter.store(b'A', Relaxed);
+        let stored = larder.ask("GET", target, &format!("{keyed}{first}")).text();
+        assert!(stored.ends_with("AAA"), "{target}");
+        let purge = format!("/purge?url=http://test.example{target}");
+        assert_eq!(larder.ask_admin("POST", &purge, "").status(), 200, "{target}");
+        letter.store(b'B', Relaxed);
+        let after = larder.ask("GET", target, keyed);
+        assert_eq!(after.text(), "B".repeat(1000), "{target}");
+        assert!(larder.ask("GET", target, keyed).is_hit(), "{target}");
+    }
 }
 
 /// Fields that replace method or target, as the rule says.

@@ -18,9 +18,20 @@ pub(crate) struct Epochs {
     count: AtomicU64,
     groups: Table,
     keys: Table,
+    /// Of those, what is to be as if it had never been stored.
+    removed: Table,
     /// Whether anything depends on keys.
     keys_watched: AtomicBool,
     hasher: RandomState,
+}
+
+/// What becomes of responses that depend on a cache key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// They are not there any more: no validation makes them usable, and no part completes them.
+    Away,
+    /// They are used only after validation.
+    OutOfUse,
 }
 
 /// How many invalidations there had been.
@@ -56,6 +67,7 @@ impl Epochs {
             count: AtomicU64::new(0),
             groups: Table::new(sets),
             keys: Table::new(sets),
+            removed: Table::new(sets),
             keys_watched: AtomicBool::new(false),
             hasher: RandomState::new(),
         }
@@ -71,6 +83,11 @@ impl Epochs {
         let Membership { stamp, groups, key } = membership;
         groups.iter().any(|name| self.groups.last(*name) > stamp.0)
             || key.is_some_and(|name| self.keys.last(name) > stamp.0)
+    }
+
+    /// Whether it is to be as if it had never been stored.
+    pub(crate) fn is_removed(&self, membership: &Membership) -> bool {
+        membership.key.is_some_and(|name| self.removed.last(name) > membership.stamp.0)
     }
 
     /// What a response to a request for `target` belongs to; `None` where it has no groups.
@@ -105,10 +122,14 @@ impl Epochs {
     }
 
     /// Invalidates what depends on a cache key; whether there can be anything that does.
-    pub(crate) fn invalidate_key(&self, key: &[u8]) -> bool {
+    pub(crate) fn invalidate_key(&self, key: &[u8], taken: Taken) -> bool {
         let is_watched = self.keys_watched.load(Ordering::Acquire);
         if is_watched {
-            self.keys.mark(self.key(key), self.next());
+            let (name, number) = (self.key(key), self.next());
+            self.keys.mark(name, number);
+            if taken == Taken::Away {
+                self.removed.mark(name, number);
+            }
         }
         is_watched
     }
@@ -302,7 +323,7 @@ mod tests {
         let epochs = Epochs::new();
         epochs.watch_keys();
         let [own, other] = [b"a", b"b"].map(|key| epochs.with_key(None, key, epochs.stamp()));
-        epochs.invalidate_key(b"a");
+        epochs.invalidate_key(b"a", Taken::OutOfUse);
         assert!(epochs.is_outdated(&own) && !epochs.is_outdated(&other));
         assert!(!epochs.is_outdated(&own.asked_at(epochs.stamp())));
     }

@@ -22,7 +22,7 @@ use caching::groups::Groups;
 use caching::invalidation::Target;
 use store::{Applied, Budget, Change, Memory, MemoryConfig, SegmentGroup, Usage};
 
-use self::epochs::{Epochs, Membership, Stamp};
+use self::epochs::{Epochs, Membership, Stamp, Taken};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
 use self::inflight::table::{FetchTable, Waiter};
 use self::record::stored::{CacheEntry, StoredHead};
@@ -63,7 +63,31 @@ impl Cache {
 
     /// What lies under a key.
     pub(crate) fn look_up(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        let entry = self.memory.get(key)?;
+        if entry.variants().iter().any(|variant| self.is_removed(&variant.head)) {
+            return self.without_removed(key);
+        }
+        Some(entry)
+    }
+
+    /// A purge of a URL takes what lies under keys with more than the URL away, of which there is no list: whoever finds it
+    /// removes it.
+    fn without_removed(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        self.memory.update(key, |current| {
+            let Some(entry) = current else { return Change::Keep };
+            let kept: Vec<_> =
+                entry.variants().iter().filter(|variant| !self.is_removed(&variant.head)).cloned().collect();
+            if kept.is_empty() {
+                return Change::Remove;
+            }
+            let rest = CacheEntry::new(self.budget(), kept, entry.uncacheable());
+            rest.map_or(Change::Remove, |rest| Change::Put(Arc::new(rest)))
+        });
         self.memory.get(key)
+    }
+
+    fn is_removed(&self, head: &StoredHead) -> bool {
+        head.membership().is_some_and(|membership| self.epochs.is_removed(membership))
     }
 
     /// Changes what lies under a key as `decide` says, who sees it as it is now: nobody else changes it meanwhile.
@@ -75,17 +99,18 @@ impl Cache {
         self.memory.update(key, decide)
     }
 
-    /// Takes what lies under a key, or is on its way there, out of use; of the record stays what `change` says. `spared` is
+    /// Takes what lies under a key, or is on its way there, out of use; of the record stays what `change` says, and what lies under keys
+    /// that have this one as a part is `taken`. `spared` is
     /// a forward that may still store what it brings. Fetches come first: what they bring is delivered, but not stored.
     //= RFC 9111 section 4.4: invalidating stored responses
     pub(crate) fn invalidate(
         &self,
         key: &[u8],
-        spared: Option<&Waiter>,
+        (taken, spared): (Taken, Option<&Waiter>),
         change: impl FnOnce(&Arc<CacheEntry>) -> Change<CacheEntry>,
     ) -> OutOfUse {
         let fetches = self.fetches.invalidate(key, spared);
-        let may_have_keyed = self.epochs.invalidate_key(key);
+        let may_have_keyed = self.epochs.invalidate_key(key, taken);
         let applied = self.update(key, |current| current.map_or(Change::Keep, change));
         debug_assert!(applied != Applied::Absent);
         OutOfUse { fetches, may_have_keyed }

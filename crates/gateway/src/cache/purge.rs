@@ -10,6 +10,7 @@ use store::Change;
 
 use crate::active::ActiveConfig;
 use crate::cache::OutOfUse;
+use crate::cache::epochs::Taken;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
@@ -164,8 +165,12 @@ pub(super) fn purge_key(
     mode: PurgeMode,
     spared: Option<&Waiter>,
 ) -> PurgeOutcome {
+    let taken = match mode {
+        PurgeMode::Hard => Taken::Away,
+        PurgeMode::Soft => Taken::OutOfUse,
+    };
     let mut responses_purged = 0;
-    let out_of_use = shared.cache.invalidate(key, spared, |entry| {
+    let out_of_use = shared.cache.invalidate(key, (taken, spared), |entry| {
         responses_purged = entry.variants().len();
         match mode {
             PurgeMode::Hard => Change::Remove,

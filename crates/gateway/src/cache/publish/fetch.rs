@@ -189,7 +189,9 @@ impl Job {
     /// ask again for himself.
     pub(crate) fn unasked(&self, response: &OriginResponse) -> Option<OriginError> {
         match (&self.fetch.scope, response.status.as_u16()) {
-            (FetchScope::Whole, 304) => Some(OriginError::protocol("304 to a request without conditions")),
+            (FetchScope::Whole | FetchScope::Range(_), 304) => {
+                Some(OriginError::protocol("304 to a request without conditions"))
+            }
             (FetchScope::Whole, 206) => Some(OriginError::protocol("206 to a request without a range")),
             _ => None,
         }
