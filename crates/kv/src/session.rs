@@ -71,11 +71,24 @@ pub(crate) struct Gates(u16);
 pub(crate) enum Replies {
     #[default]
     On,
+    /// Not to those that follow. In a transaction those come before the end of EXEC, whose reply has begun.
+    OffNext,
     Off,
-    /// Not to the next command.
+    /// Not to the next command. In a transaction that is the one after EXEC.
     SkipNext,
     /// Not to this one.
     Skip,
+}
+
+impl Replies {
+    /// What CLIENT REPLY makes of them, as Redis does.
+    fn told(self, wish: Self) -> Self {
+        match (self, wish) {
+            (Self::Off | Self::OffNext, Self::SkipNext) => self,
+            (Self::SkipNext, Self::On) => self,
+            _ => wish,
+        }
+    }
 }
 
 impl Gates {
@@ -252,19 +265,30 @@ impl Session {
     pub(crate) fn reset(&mut self, gates: Gates) {
         self.client.names.lock().name.clear();
         let changes = self.changes.take();
+        let is_skipped = self.replies == Replies::Skip;
         *self = Self { changes: Cell::new(changes), ..Self::new(Arc::clone(&self.client), gates) };
+        if is_skipped {
+            self.set_replies(Replies::Skip);
+        }
     }
 
-    pub(crate) fn set_replies(&mut self, replies: Replies) {
-        self.replies = replies;
+    pub(crate) fn set_replies(&mut self, wish: Replies) {
+        self.replies = self.replies.told(wish);
         self.gates.close(Gates::REPLIES);
+    }
+
+    /// Whether what is replied at this moment is not sent: a part of the reply to EXEC.
+    pub(crate) fn is_mute(&self) -> bool {
+        matches!(self.replies, Replies::OffNext | Replies::Off | Replies::Skip)
     }
 
     /// A command begins.
     pub(crate) fn begin(&mut self) {
-        if self.replies == Replies::SkipNext {
-            self.replies = Replies::Skip;
-        }
+        self.replies = match self.replies {
+            Replies::SkipNext => Replies::Skip,
+            Replies::OffNext => Replies::Off,
+            replies => replies,
+        };
     }
 
     /// A command ends: whether its reply is sent.
@@ -276,7 +300,7 @@ impl Session {
         if self.replies == Replies::On {
             self.gates.open(Gates::REPLIES);
         }
-        replies == Replies::On
+        !matches!(replies, Replies::Off | Replies::Skip)
     }
 
     /// Lets others see how it is.

@@ -51,12 +51,14 @@ pub(super) fn setinfo(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn reply(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let replies = match () {
         () if call.is_word(2, "on") => Replies::On,
-        () if call.is_word(2, "off") => Replies::Off,
+        () if call.is_word(2, "off") => Replies::OffNext,
         () if call.is_word(2, "skip") => Replies::SkipNext,
         () => return Err(Refusal::Syntax),
     };
     call.session.set_replies(replies);
-    reply.ok();
+    if replies == Replies::On {
+        reply.ok();
+    }
     Ok(())
 }
 

@@ -107,6 +107,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
     let (mut room, mut is_over) = (Room::new(call), false);
     let begin = reply.out.len();
     reply.array(queue.len());
+    call.leave_out_if_mute(begin, reply);
     let mut scanner = RequestScanner::new(Limits::default());
     let mut rest = queue.requests();
     while let Ok(Some(arguments)) = scanner.scan(rest) {
@@ -148,6 +149,14 @@ impl Call<'_> {
             let text = refusal.to_string();
             self.shared.errors.add(&text);
             reply.error(&text);
+        }
+        self.leave_out_if_mute(begin, reply);
+    }
+
+    /// CLIENT REPLY counts for each part of the reply to EXEC, as in Redis: an array may so lack elements, or they the array.
+    fn leave_out_if_mute(&self, begin: usize, reply: &mut Reply<'_>) {
+        if self.session.gates.is_closed(Gates::REPLIES) && self.session.is_mute() {
+            reply.out.truncate(begin);
         }
     }
 }
