@@ -414,7 +414,9 @@ impl Worker {
     /// Answers what has been asked already, and ends.
     fn finish(mut self, events: &mut Events) -> io::Result<()> {
         self.doors.iter_mut().for_each(|door| door.is_asked = true);
+        let shared = Arc::clone(&self.shared);
         for _ in 0..ACCEPTED_LAST {
+            let _turn = shared.turn(self.number);
             self.accept(now_ms());
             // Those that made way are closed.
             self.calls.take(&mut self.again);
@@ -426,8 +428,11 @@ impl Worker {
         let end = Instant::now() + STOP_WITHIN;
         while !self.connections.is_empty() && Instant::now() < end {
             let now_ms = now_ms();
-            self.go_on(now_ms);
-            self.hear_strangers(now_ms);
+            {
+                let _turn = shared.turn(self.number);
+                self.go_on(now_ms);
+                self.hear_strangers(now_ms);
+            }
             self.go_on_alone(now_ms);
             self.close_quiet(now_ms);
             self.wait(events, TICK)?;
