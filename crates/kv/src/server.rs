@@ -48,6 +48,8 @@ pub struct Settings {
     /// What is done when a worker has ended by an error: what all of them share may be half-way through a change then, and its clients are
     /// gone. It need not return.
     pub on_failure: fn(),
+    /// What is done when a client has ended the server with SHUTDOWN: it is to have [`Server::stop`] called, in another thread.
+    pub on_shutdown: fn(),
 }
 
 /// How listeners are made.
@@ -128,11 +130,13 @@ impl Server {
             cluster,
             trim,
             on_failure,
+            on_shutdown,
         } = settings;
         let count = workers.max(1);
         let mut shared = Shared::new(engine, save_file, version, count);
         shared.text = text;
         shared.cluster = cluster;
+        shared.on_shutdown = on_shutdown;
         shared.trimming = Trimming::new(trim);
         let shared = Arc::new(shared);
         let preparer = shared.engine.preparer();

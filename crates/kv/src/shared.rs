@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     is_stopping: AtomicBool,
+    /// Tells whoever runs the server that a client has ended it.
+    pub(crate) on_shutdown: fn(),
     turns: Box<[Turn]>,
     /// Writes since the begin.
     changes: AtomicU64,
@@ -112,6 +114,7 @@ impl Shared {
             limits: Mutex::new(Limits::default()),
             tls: RwLock::default(),
             is_stopping: AtomicBool::new(false),
+            on_shutdown: || (),
             turns: (0..workers).map(|_| Turn::default()).collect(),
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),

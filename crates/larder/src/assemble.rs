@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::config::{LogSettings, Overrides, Settings};
 use crate::kv::{self, KvControl};
-use crate::lifecycle::{self, Event, Signals};
+use crate::lifecycle::{self, Asker, Event, Signals};
 use crate::output;
 use crate::process::{Controls, Process, Running};
 
@@ -58,7 +58,7 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     planes.announce();
     admin.as_ref().into_iter().for_each(announce_admin);
 
-    wait_for_stop(&mut signals, &process).await;
+    let asker = wait_for_stop(&mut signals, &process).await;
     tracing::info!("stopping: requests in flight may finish");
     process.drain();
     let stopped = tokio::select! {
@@ -66,7 +66,7 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
             tracing::info!("stopped");
             joined.context("the stop broke off").flatten()
         }
-        () = signals.stopped() => {
+        () = signals.insisted(asker) => {
             tracing::warn!("stopped at once: asked a second time");
             if keeps_data { Err(anyhow!("stopped before the data set was saved")) } else { Ok(()) }
         }
@@ -157,16 +157,16 @@ impl Planes {
     }
 }
 
-async fn wait_for_stop(signals: &mut Signals, process: &Arc<Process>) {
+async fn wait_for_stop(signals: &mut Signals, process: &Arc<Process>) -> Asker {
     loop {
         match signals.next().await {
             // It may wait for files and look-ups without end, and a stop does not wait for it. Problems are logged where they are found.
             Event::Reload => tokio::select! {
                 _ = process.reload_in_background() => {}
-                () = signals.stopped() => return,
+                asker = signals.stopped() => return asker,
             },
             Event::Reopen => process.reopen_access_log(),
-            Event::Stop => return,
+            Event::Stop(asker) => return asker,
         }
     }
 }

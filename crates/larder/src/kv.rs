@@ -165,6 +165,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
         cluster: settings.cluster.clone(),
         trim: allocator::TRIM,
         on_failure: lifecycle::end_process,
+        on_shutdown: lifecycle::stop_process,
     };
     let server = Server::start(start, Arc::clone(&engine)).context("kv")?;
     let control = KvControl { engine, server: server.control(), text: settings.text };

@@ -4,6 +4,7 @@ use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 /// What the world asks of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +13,25 @@ pub(crate) enum Event {
     Reload,
     /// Open the access log anew (SIGUSR1).
     Reopen,
-    /// Finish the requests in flight, then stop (SIGTERM, SIGINT).
-    Stop,
+    /// Finish the requests in flight, then stop.
+    Stop(Asker),
+}
+
+/// Who wants the process to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// Who runs it, by SIGTERM or SIGINT.
+    Operator,
+    /// A client, by SHUTDOWN.
+    Client,
+}
+
+/// Wakes [`Signals::next`] when a client has asked for the end.
+static ASKED_BY_CLIENT: Notify = Notify::const_new();
+
+/// A client has asked for the end.
+pub(crate) fn stop_process() {
+    ASKED_BY_CLIENT.notify_one();
 }
 
 /// Signals of the process. From [`Signals::listen`] on they are events and no longer end the process.
@@ -44,13 +62,31 @@ impl Signals {
         tokio::select! {
             _ = self.hangup.recv() => Event::Reload,
             _ = self.user1.recv() => Event::Reopen,
-            _ = self.terminate.recv() => Event::Stop,
-            _ = self.interrupt.recv() => Event::Stop,
+            _ = self.terminate.recv() => Event::Stop(Asker::Operator),
+            _ = self.interrupt.recv() => Event::Stop(Asker::Operator),
+            () = ASKED_BY_CLIENT.notified() => Event::Stop(Asker::Client),
         }
     }
 
     /// Resolves when the process shall stop. Other events wait for [`Signals::next`].
-    pub(crate) async fn stopped(&mut self) {
+    pub(crate) async fn stopped(&mut self) -> Asker {
+        tokio::select! {
+            () = self.signalled() => Asker::Operator,
+            () = ASKED_BY_CLIENT.notified() => Asker::Client,
+        }
+    }
+
+    /// Resolves when the operator insists on the stop that `asker` has begun: with the second signal. A client has sent none.
+    pub(crate) async fn insisted(&mut self, asker: Asker) {
+        if asker == Asker::Client {
+            self.signalled().await;
+            tracing::info!("stopping already: another signal ends it at once");
+        }
+        self.signalled().await;
+    }
+
+    /// Resolves with SIGTERM or SIGINT.
+    pub(crate) async fn signalled(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

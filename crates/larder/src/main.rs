@@ -78,7 +78,7 @@ fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {
         let announce = |addresses: &mock_origin::BoundAddresses| {
             addresses.urls().for_each(|url| output::listening(&url))
         };
-        mock_origin::run(options, announce, signals.stopped()).await?;
+        mock_origin::run(options, announce, signals.signalled()).await?;
         Ok(())
     })
 }

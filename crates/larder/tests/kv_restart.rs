@@ -1,6 +1,8 @@
 //! `larder kv --save-file`: what is there after the server was stopped, killed, or its file was damaged.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -302,6 +304,48 @@ fn a_client_ends_the_server_while_it_saves() {
         assert_eq!(told, ":1\r\n+OK\r\n+Background saving started\r\n", "{command}");
         assert!(kv.service.end().success());
         assert_filled(&place.start(&[]));
+    }
+}
+
+/// More than the sockets of a connection hold, and then a write and the wish for another end.
+fn hold_up(kv: &Kv) -> TcpStream {
+    let mut slow = TcpStream::connect(kv.address()).expect("it listens");
+    slow.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    let commands = format!("{}SET late 1\r\nSHUTDOWN NOSAVE\r\n", "GET long\r\n".repeat(50));
+    slow.write_all(commands.as_bytes()).expect("sent");
+    slow.read_exact(&mut [0; 9]).expect("the begin of a reply");
+    slow
+}
+
+/// SHUTDOWN is no signal: who runs the server does not know that a client was first.
+#[test]
+fn one_signal_does_not_cut_short_what_a_client_began() {
+    let place = Place::new();
+    for signals in [0, 1, 2] {
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        let mut slow = hold_up(&kv);
+        assert_eq!(kv.ask(&["SHUTDOWN"]), "");
+        assert_says(&kv, "stopping: requests in flight may finish");
+        if signals > 0 {
+            kv.service.signal(Signal::TERM);
+            assert_says(&kv, "stopping already: another signal ends it at once");
+        }
+        if signals == 2 {
+            kv.service.signal(Signal::TERM);
+            assert_eq!(kv.service.end().code(), Some(1));
+            assert_says(&kv, "stopped before the data set was saved");
+            assert_filled(&place.start(&[]));
+            return;
+        }
+        let mut told = Vec::new();
+        slow.read_to_end(&mut told).expect("all replies");
+        assert!(told.ends_with(b"+OK\r\n-ERR the server is stopping already\r\n"), "{signals}");
+        assert!(kv.service.end().success());
+        let kv = place.start(&[]);
+        assert_eq!(kv.ask(&["GETDEL late"]), "$1\r\n1\r\n", "it was acknowledged");
+        assert_filled(&kv);
+        end(kv, Signal::KILL);
     }
 }
 

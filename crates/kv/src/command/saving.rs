@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use rustix::process::{Signal, getpid, kill_process};
-
 use super::{Call, Outcome, Refusal};
 use crate::reply::Reply;
 use crate::saved::{SaveError, SaveFile};
@@ -11,6 +9,8 @@ use crate::saved::{SaveError, SaveFile};
 const NO_FILE: Refusal = Refusal::Other("ERR there is no save file: start the server with --save-file PATH");
 
 const FAILED: Refusal = Refusal::Other("ERR Errors trying to SHUTDOWN. Check logs.");
+
+const STOPPING: Refusal = Refusal::Other("ERR the server is stopping already");
 
 pub(super) fn save(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let file = save_file(call)?;
@@ -78,6 +78,10 @@ pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
         save_file(call)?;
     }
     call.alone()?;
+    // What was decided first stands: others may rely on it that their data is saved.
+    if call.shared.is_stopping() {
+        return Err(STOPPING);
+    }
     if let Some(file) = &call.shared.save_file {
         let changes = call.shared.changes();
         match wish {
@@ -92,8 +96,9 @@ pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
     }
     tracing::info!("a client has asked for the end");
     call.session.is_over = true;
-    // As if somebody else had sent it: whoever runs the server knows what to do then.
-    kill_process(getpid(), Signal::TERM).map_err(|_| FAILED)
+    call.shared.stop();
+    (call.shared.on_shutdown)();
+    Ok(())
 }
 
 fn options(call: &Call<'_>) -> Result<Shutdown, Refusal> {
