@@ -49,6 +49,8 @@ impl Signals {
     /// # Errors
     /// When the system refuses a handler.
     pub(crate) fn listen() -> io::Result<Self> {
+        // Whoever writes more than the system lets a file grow to is to get an error. The handler stays when nobody waits for the signal.
+        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
             user1: signal(SignalKind::user_defined1())?,
