@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Engine, Exported, Progress, Saved, SavedError, Source};
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -32,6 +32,10 @@ const VERIFIED_WHOLE_BYTES: u64 = 32 << 20;
 const VERIFIERS_MAX: usize = 8;
 /// Only who runs the server may read what clients have stored.
 const MODE: u32 = 0o600;
+/// What is added to the name of the file for the one that is locked.
+const LOCK: &str = ".lock";
+/// For the one that is written, until it is whole.
+const PART: &str = ".part";
 /// More than the small records between items take.
 const BUFFER_BYTES: usize = 32 << 10;
 
@@ -105,6 +109,9 @@ pub enum ReserveError {
     /// A save would put a file in its place.
     #[error("{} is {kind}, and no file", path.display())]
     NoFile { path: PathBuf, kind: &'static str },
+    /// Every save would fail.
+    #[error("{} can't be written", path.display())]
+    Part { path: PathBuf, source: io::Error },
     #[error("the save file {} can't be found", path.display())]
     Path { path: PathBuf, source: io::Error },
 }
@@ -157,13 +164,16 @@ impl SaveFile {
     /// Where the file is, behind all links: a save replaces it there and keeps the links, and who comes by another of them finds the same lock.
     ///
     /// # Errors
-    /// The folder is not there, or there is something that is no file.
+    /// The folder is not there, or there is something that is no file: at its place, at that of its lock, or where it is written first.
     pub fn resolve(path: &Path) -> Result<PathBuf, ReserveError> {
         let place =
             behind_links(path).map_err(|source| ReserveError::Path { path: path.to_owned(), source })?;
-        match fs::symlink_metadata(&place).ok().and_then(|found| other_kind(found.file_type())) {
-            Some(kind) => Err(ReserveError::NoFile { path: place, kind }),
-            None => Ok(place),
+        check_kind(&place)?;
+        check_kind(&beside(&place, LOCK))?;
+        match check_kind(&beside(&place, PART)) {
+            // All else that is there goes when a save begins.
+            Err(refused @ ReserveError::NoFile { kind: DIRECTORY, .. }) => Err(refused),
+            _ => Ok(place),
         }
     }
 
@@ -173,10 +183,14 @@ impl SaveFile {
     /// Another process has it, the folder takes no files, or there is something that is no file.
     pub fn reserve(path: &Path) -> Result<Self, ReserveError> {
         let path = Self::resolve(path)?;
-        let lock = lock(&beside(&path, ".lock")).map_err(|source| match Errno::from_io_error(&source) {
+        let lock = lock(&beside(&path, LOCK)).map_err(|source| match Errno::from_io_error(&source) {
             Some(Errno::WOULDBLOCK) => ReserveError::InUse { path: path.clone() },
             _ => ReserveError::Lock { path: path.clone(), source },
         })?;
+        let part = beside(&path, PART);
+        create_anew(&part)
+            .and_then(|_| fs::remove_file(&part))
+            .map_err(|source| ReserveError::Part { path: part, source })?;
         let background = Background { began: None, took: None, has_failed: false };
         let state = State {
             loading: None,
@@ -204,8 +218,6 @@ impl SaveFile {
     #[must_use]
     pub fn restore(&self, settings: &engine::Settings) -> Engine {
         let path = self.path.display();
-        // Of a server that was killed while it wrote.
-        let _ = fs::remove_file(self.part_path());
         let began = Instant::now();
         match self.open() {
             Ok(None) => tracing::info!(%path, "starts empty: there is no saved data"),
@@ -448,7 +460,7 @@ impl SaveFile {
     }
 
     fn part_path(&self) -> PathBuf {
-        beside(&self.path, ".part")
+        beside(&self.path, PART)
     }
 }
 
@@ -471,11 +483,20 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
+fn check_kind(path: &Path) -> Result<(), ReserveError> {
+    match fs::symlink_metadata(path).ok().and_then(|found| other_kind(found.file_type())) {
+        Some(kind) => Err(ReserveError::NoFile { path: path.to_owned(), kind }),
+        None => Ok(()),
+    }
+}
+
+const DIRECTORY: &str = "a directory";
+
 /// What it is, if it is no regular file.
 fn other_kind(kind: FileType) -> Option<&'static str> {
     match () {
         () if kind.is_file() => None,
-        () if kind.is_dir() => Some("a directory"),
+        () if kind.is_dir() => Some(DIRECTORY),
         () if kind.is_fifo() => Some("a named pipe"),
         () if kind.is_socket() => Some("a socket"),
         () if kind.is_symlink() => Some("a link"),
@@ -498,9 +519,15 @@ fn create_anew(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
 }
 
-/// The file stays when the lock goes: who removed it could remove that of the next process.
+/// The file stays when the lock goes: who removed it could remove that of the next process. What somebody has put there since it was looked
+/// at is neither followed nor waited for.
 fn lock(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(MODE).open(path)?;
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(MODE).custom_flags(flags).open(path)?;
+    if let Some(kind) = other_kind(file.metadata()?.file_type()) {
+        return Err(io::Error::other(format!("{} is {kind}, and no file", path.display())));
+    }
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
 }
@@ -540,7 +567,10 @@ impl std::fmt::Display for Chain<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use engine::{Access, Database, Expiry, Policy, Settings};
+    use rustix::fs::{CWD, Mode, mknodat};
 
     use super::*;
 
@@ -606,6 +636,24 @@ mod tests {
         drop(shared);
         let after = begin(&path);
         assert_eq!((value(&after, 5), keys(&after)), (Some(b"works".to_vec()), 1));
+        fs::remove_dir_all(&folder).expect("it is ours");
+    }
+
+    /// Whatever was put there between the first look and the lock.
+    #[test]
+    fn nothing_but_a_file_is_locked() {
+        let folder = std::env::temp_dir().join(format!("larder-kv-lock-{}", std::process::id()));
+        fs::create_dir_all(folder.join("folder")).expect("a folder");
+        mknodat(CWD, folder.join("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .expect("a named pipe");
+        // Somebody reads from it, so that it could be opened.
+        let _reader = OpenOptions::new().read(true).write(true).open(folder.join("pipe")).expect("it opens");
+        symlink("elsewhere", folder.join("link")).expect("a link");
+        for name in ["folder", "pipe", "link"] {
+            lock(&folder.join(name)).expect_err(name);
+        }
+        assert!(!folder.join("elsewhere").exists());
+        lock(&folder.join("new")).expect("nobody else has it");
         fs::remove_dir_all(&folder).expect("it is ours");
     }
 

@@ -408,6 +408,10 @@ fn a_place_that_takes_no_file_is_refused() {
     let _socket = UnixListener::bind(folder.join("socket")).expect("a socket");
     symlink("pipe", folder.join("link")).expect("a link");
     symlink("circle", folder.join("circle")).expect("a link");
+    // What a server puts beside its file.
+    mkfifo(folder.join("waits.lock"));
+    symlink("elsewhere", folder.join("linked.lock")).expect("a link");
+    fs::create_dir(folder.join("half.part")).expect("a folder");
     for (path, reason) in [
         ("none/saved", "none doesn't exist"),
         ("file/saved", "file doesn't exist"),
@@ -419,6 +423,9 @@ fn a_place_that_takes_no_file_is_refused() {
         ("socket", "socket is a socket, and no file"),
         ("link", "pipe is a named pipe, and no file"),
         ("circle", "circle can't be found"),
+        ("waits", "waits.lock is a named pipe, and no file"),
+        ("linked", "linked.lock is a link, and no file"),
+        ("half", "half.part is a directory, and no file"),
     ] {
         let path = folder.join(path).display().to_string();
         let config = folder.join("larder.toml");
