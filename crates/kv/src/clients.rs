@@ -150,6 +150,16 @@ impl Clients {
             .cloned()
     }
 
+    /// The one whose request takes most, and what those of the others take; but for those that are to be closed.
+    pub(crate) fn largest_request(&self) -> Option<(Arc<Client>, usize)> {
+        let open = self.open.lock();
+        let bytes = |client: &Client| client.facts.unread_bytes.load(Relaxed);
+        let staying = || open.values().filter(|client| !client.is_killed());
+        let largest = staying().max_by_key(|client| bytes(client))?;
+        let all_bytes: usize = staying().map(|client| bytes(client)).sum();
+        Some((Arc::clone(largest), all_bytes.saturating_sub(bytes(largest))))
+    }
+
     /// It has more to read than it may have for long.
     pub(crate) fn note_late(&self, id: u64) {
         if let Some(client) = self.find(id) {

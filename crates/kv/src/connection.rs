@@ -16,8 +16,7 @@ use crate::transport::{self, Transport};
 
 /// Growth of what is unread for which keys make room at once: that of a long value. What is less can wait for the next write, which is nearer.
 const MADE_UP_FROM: usize = 64 << 10;
-/// A request that takes more than one in so many bytes of the limit waits for the next write too: it may be refused for its size, and nothing is
-/// to be evicted for it then.
+/// A request that takes more than one in so many bytes of the limit may be refused for its size: nothing is to be evicted for it then.
 const MADE_UP_SHARE: u64 = 128;
 
 #[derive(Debug)]
@@ -317,17 +316,26 @@ impl Connection {
         let unread_before_bytes = facts.unread_bytes.swap(unread_bytes, Relaxed);
         facts.unsent_bytes.store(self.unsent.bytes(), Relaxed);
         let before_bytes = std::mem::replace(&mut self.accounted_bytes, bytes);
-        self.conversation.lent_bytes =
-            if self.standing == Standing::Guest { unread_bytes.min(bytes) } else { 0 };
+        let lent_bytes = if self.standing == Standing::Guest { unread_bytes.min(bytes) } else { 0 };
+        let lent_before_bytes = std::mem::replace(&mut self.conversation.lent_bytes, lent_bytes);
         if self.standing != Standing::Guest {
             context.shared.account_stranger(before_bytes, bytes);
             return;
         }
         context.shared.account(before_bytes, bytes);
-        let is_large = unread_bytes as u64 > context.shared.engine.bytes_max() / MADE_UP_SHARE;
-        let is_for_request = unread_bytes >= unread_before_bytes + MADE_UP_FROM && !is_large;
-        if is_for_request || self.unsent.held_bytes() >= before_bytes + MADE_UP_FROM {
+        context.shared.account_request(lent_before_bytes, lent_bytes);
+        let has_grown = unread_bytes >= unread_before_bytes + MADE_UP_FROM;
+        if has_grown && unread_bytes as u64 > context.shared.engine.bytes_max() / MADE_UP_SHARE {
+            self.make_room_for_large(context);
+        } else if has_grown || self.unsent.held_bytes() >= before_bytes + MADE_UP_FROM {
             context.shared.make_up(context.now_ms);
+        }
+    }
+
+    /// Where the request may be refused for its size, nothing is evicted for it before it is whole.
+    fn make_room_for_large(&self, context: &Context<'_>) {
+        if !self.client().is_killed() && self.conversation.is_worth_room(context.shared) {
+            context.shared.make_room_for_request(context.now_ms);
         }
     }
 

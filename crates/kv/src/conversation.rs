@@ -10,6 +10,7 @@ use resp::{Arguments, DecodeError, Limits, Problem, RequestScanner};
 
 use crate::body::Body;
 use crate::command::{self, Done, Executed, Form, Isolation, Plain};
+use crate::endings::Ending;
 use crate::output::Output;
 use crate::reply::Reply;
 use crate::separated::{self, MessageScanner, Text, TextProtocol};
@@ -137,6 +138,10 @@ impl Conversation {
             return;
         }
         let mut unread = std::mem::take(&mut self.unread);
+        if unread.capacity() - unread.len() < rest.len() {
+            // A request of many values may take half of the memory: twice what is there would be too much of it.
+            unread.reserve_exact(rest.len().max(unread.len() / UNREAD_AHEAD));
+        }
         unread.extend_from_slice(rest);
         let executed = self.execute_all(&unread, context, output);
         if executed < unread.len() {
@@ -219,7 +224,7 @@ impl Conversation {
         }
         let mut reply = Reply { out: output, version: self.session.version };
         let (bytes, done) = match self.scanner.scan(input) {
-            Ok(None) => return Err(Pause::Drained),
+            Ok(None) => return self.await_request(input.len(), context, output),
             Ok(Some(arguments)) if arguments.at(0).is_some_and(is_http) => {
                 return Err(self.leave_http(context));
             }
@@ -247,6 +252,63 @@ impl Conversation {
     fn limit_requests(&mut self) {
         self.is_limited = self.is_of_stranger();
         self.scanner.set_limits(if self.is_limited { strangers::limits() } else { Limits::default() });
+    }
+
+    /// Waits for the rest of a request; but for one that nobody could store, by what it has announced.
+    fn await_request(
+        &mut self,
+        there_bytes: usize,
+        context: &Context<'_>,
+        output: &mut Output,
+    ) -> Result<usize, Pause> {
+        let announced_bytes = self.scanner.begun().map_or(0, |begun| begun.at.saturating_add(begun.length));
+        let bytes = there_bytes.max(announced_bytes).saturating_add(self.long_bytes());
+        if self.is_limited || self.may_take(bytes, context.shared) {
+            return Err(Pause::Drained);
+        }
+        tracing::warn!(client = %self.session.client.ends.client, "closed: maxmemory has no room for its request");
+        context.shared.endings.add(Ending::Request);
+        Reply { out: output, version: self.session.version }.error(NO_ROOM_FOR_REQUEST);
+        self.session.is_over = true;
+        Ok(0)
+    }
+
+    /// Whether there could be room for a request that has announced so many bytes. One value becomes what is stored; several are copied.
+    fn may_take(&self, bytes: usize, shared: &Shared) -> bool {
+        bytes <= REQUEST_BYTES_LEAST
+            || if self.has_one_value() {
+                shared.could_take_request(bytes)
+            } else {
+                bytes as u64 <= shared.engine.bytes_max() / 2
+            }
+    }
+
+    /// Whether the first request that is unread has hardly more than one value: SET has no more arguments.
+    fn has_one_value(&self) -> bool {
+        let (there, missing) = self.scanner.progress();
+        there + missing <= ONE_VALUE_ARGUMENTS
+    }
+
+    /// Whether what is unread will have room when it is whole, as far as anybody can know: keys make room for it as it comes then.
+    pub(crate) fn is_worth_room(&self, shared: &Shared) -> bool {
+        let (there, missing) = self.scanner.progress();
+        let all = there + missing;
+        if all == 0 {
+            return self.session.queued_bytes() > 0;
+        }
+        if self.has_one_value() {
+            return true;
+        }
+        // The others may be as long as those that are there, and each is copied.
+        let is_begun = self.body.as_ref().is_some_and(|body| body.missing() > 0);
+        let known = (there + usize::from(is_begun)).saturating_sub(1).max(1);
+        let known_bytes = self.unread.len() + self.long_bytes();
+        shared.could_take_request((known_bytes / known).saturating_mul(all - 1).saturating_mul(2))
+    }
+
+    /// Of an argument that is kept elsewhere, when it is whole.
+    fn long_bytes(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.begun.length)
     }
 
     /// Waits for the rest of a message of the 0x1F protocol.
@@ -405,6 +467,14 @@ fn is_http(name: &[u8]) -> bool {
         // A message of the 0x1F protocol is more than its first word.
         || name.split_first_chunk::<4>().is_some_and(|(verb, rest)| is_post(verb) && rest.first() == Some(&b' '))
 }
+
+/// A request is waited for up to this length, whatever memory there is.
+const REQUEST_BYTES_LEAST: usize = 64 << 10;
+/// SET with a key, a value and all of its options.
+const ONE_VALUE_ARGUMENTS: usize = 8;
+const NO_ROOM_FOR_REQUEST: &str = "OOM the request needs more memory than maxmemory has for one";
+/// Memory for an unread part that grows is taken for so much of it again.
+const UNREAD_AHEAD: usize = 4;
 
 /// An unread part that takes so many times what is in it gives memory back, unless it is as little as this.
 const UNREAD_SPARE: usize = 4;

@@ -62,10 +62,14 @@ pub(crate) struct Shared {
     refused: AtomicU64,
     /// Of requests and replies of all connections.
     buffered: Arc<Buffered>,
+    /// Of those, requests that have not been executed.
+    requests_bytes: AtomicUsize,
     /// Of those, what the table of keys that clients have takes.
     tracking_bytes: AtomicUsize,
     /// What the slow log takes, as the engine knows it.
     slow_bytes: AtomicUsize,
+    /// Keys have not made all the room yet that requests take.
+    is_room_owed: AtomicBool,
     /// Values that clients have not read.
     pub(crate) pins: Arc<Pins>,
     pub(crate) strangers: Strangers,
@@ -118,6 +122,8 @@ impl Shared {
             turns: (0..workers).map(|_| Turn::default()).collect(),
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            requests_bytes: AtomicUsize::new(0),
+            is_room_owed: AtomicBool::new(false),
             tracking_bytes: AtomicUsize::new(0),
             slow_bytes: AtomicUsize::new(0),
             pins: Arc::new(Pins::new(Arc::clone(&buffered))),
@@ -324,6 +330,31 @@ impl Shared {
             && self.engine.could_hold(bytes.saturating_mul(2) - counted_bytes)
     }
 
+    /// Whether there could be room for a request of so many bytes when no other client had buffers.
+    pub(crate) fn could_take_request(&self, bytes: usize) -> bool {
+        bytes.checked_sub(self.buffers_bytes()).is_none_or(|more_bytes| self.engine.could_hold(more_bytes))
+    }
+
+    /// A request that is not whole has grown or shrunk.
+    pub(crate) fn account_request(&self, before_bytes: usize, now_bytes: usize) {
+        self.requests_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
+        let half = self.engine.bytes_max() / 2;
+        if now_bytes > before_bytes && self.requests_bytes.load(Relaxed) as u64 > half {
+            self.keep_requests_to(half);
+        }
+    }
+
+    /// Closes the client whose request takes most, where those of all take more than so much. One alone may be a value that has room.
+    fn keep_requests_to(&self, bytes_max: u64) {
+        let Some((client, others_bytes)) = self.clients.largest_request() else { return };
+        let bytes = others_bytes + client.facts.unread_bytes.load(Relaxed);
+        let is_alone = others_bytes as u64 <= bytes_max / OTHER_REQUESTS_SHARE;
+        if bytes as u64 > bytes_max && !(is_alone && self.engine.could_hold(0)) {
+            tracing::warn!(client = %client.ends.client, "closed: requests that are not whole take more than half of maxmemory, and its own is the largest");
+            self.end(&client, Ending::Buffers);
+        }
+    }
+
     /// Whether so much more may be remembered for clients, beside what is gone then.
     pub(crate) fn could_keep(&self, bytes: usize, gone_bytes: usize) -> bool {
         let taken_bytes = self.buffers_bytes().saturating_sub(gone_bytes);
@@ -437,6 +468,9 @@ impl Shared {
         self.account_tracking();
         self.account_slow();
         self.follow_limit(now_ms);
+        if self.is_room_owed.swap(false, Relaxed) {
+            self.make_room_for_request(now_ms);
+        }
     }
 
     /// Evicts what is above a limit that was lowered. What buffers have grown into waits for the next write: it may be a request that is refused
@@ -454,6 +488,14 @@ impl Shared {
     /// Evicts for a reply that is about to be written, so that both fit.
     pub(crate) fn make_room_for_reply(&self, now_ms: u64) {
         self.make_room(now_ms, REPLY_ROOM_WITHIN);
+    }
+
+    /// Evicts for a request that is coming, now and in the next ticks.
+    pub(crate) fn make_room_for_request(&self, now_ms: u64) {
+        self.make_room(now_ms, ROOM_WITHIN);
+        if self.engine.used_bytes() > self.engine.bytes_max() {
+            self.is_room_owed.store(true, Relaxed);
+        }
     }
 
     /// Evicts what is above the limit: as much as there is time for.
@@ -480,6 +522,8 @@ fn follow(known: &AtomicUsize, bytes: impl Fn() -> usize, account: impl Fn(usize
     }
 }
 
+/// What the requests of others may take beside one that takes more than half of the memory, as a part of that half.
+const OTHER_REQUESTS_SHARE: u64 = 8;
 /// What the slow log may take, as a part of `maxmemory`, and at least and at most.
 const SLOW_LOG_SHARE: u64 = 64;
 const SLOW_LOG_BYTES_MIN: usize = 256 << 10;

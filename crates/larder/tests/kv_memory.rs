@@ -217,6 +217,52 @@ fn a_value_of_more_than_half_of_memory_has_room() {
     }
 }
 
+/// The begin of a SET whose value has so many bytes, of which so many follow.
+fn begin_set(kv: &Kv, value_bytes: usize, sent_bytes: usize) -> TcpStream {
+    let mut client = TcpStream::connect(kv.address()).expect("it listens");
+    client.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    let head = format!("*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${value_bytes}\r\n");
+    client.write_all(head.as_bytes()).expect("it reads");
+    // It may be closed for what it sends.
+    let _ = client.write_all(&vec![b'v'; sent_bytes]);
+    client
+}
+
+/// Those of several clients take half of it at most; what could never be stored is refused when it is announced.
+#[test]
+fn requests_that_are_not_whole_stay_within_the_limit() {
+    for (bytes_max, workers) in [(4 << 20, "1"), (32 << 20, "2"), (64 << 20, "4")] {
+        let case = format!("{bytes_max} {workers}");
+        let kv = Kv::start(LARDER, &["--maxmemory", &bytes_max.to_string(), "--workers", workers]);
+        churn::fill(&kv, bytes_max / 700, 800..1000);
+        let is_within = || memory_fact(&kv, "used_memory") <= bytes_max as u64;
+        let held_bytes = || memory_fact(&kv, "mem_clients_normal");
+        let value_bytes = bytes_max * 2 / 5;
+        let mut one = begin_set(&kv, value_bytes, value_bytes - 1);
+        wait::until_true(&format!("{case}: it is held"), || held_bytes() + 1 >= value_bytes as u64);
+        wait::until_true(&format!("{case}: keys make room for it"), is_within);
+        one.write_all(b"v\r\n").expect("it reads");
+        let mut told = [0; 5];
+        one.read_exact(&mut told).expect("it answers");
+        assert_eq!(&told, b"+OK\r\n", "{case}");
+
+        let others: Vec<_> = (0..3).map(|_| begin_set(&kv, value_bytes, value_bytes - 1)).collect();
+        wait::until_true(&format!("{case}: some are closed"), || {
+            held_bytes() <= bytes_max as u64 / 2 && kv.ask(&["CLIENT LIST"]).lines().count() <= 5
+        });
+        wait::until_true(&format!("{case}: keys make room for the others"), is_within);
+        drop(others);
+        wait::until_true(&format!("{case}: nothing is held"), || held_bytes() < 1 << 20);
+
+        let keys = kv.ask(&["DBSIZE"]);
+        let mut never = begin_set(&kv, bytes_max * 6 / 5, 100);
+        let mut told = String::new();
+        never.read_to_string(&mut told).expect("it answers, and closes");
+        assert_eq!(told, "-OOM the request needs more memory than maxmemory has for one\r\n", "{case}");
+        assert_eq!(kv.ask(&["DBSIZE", "SET short 1"]), format!("{keys}+OK\r\n"), "{case}");
+    }
+}
+
 /// How much memory, how many workers: one shard, two and four.
 const SIZES: [(usize, &str); 3] = [(4 << 20, "1"), (16 << 20, "1"), (32 << 20, "2")];
 

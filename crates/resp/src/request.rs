@@ -162,6 +162,15 @@ impl RequestScanner {
         }
     }
 
+    /// How many arguments of an array are there as a whole, and how many are missing; none of either before their number is known.
+    #[must_use]
+    pub fn progress(&self) -> (usize, usize) {
+        match self.state {
+            State::Begin => (0, 0),
+            State::Arguments { missing } | State::Bulk { missing, .. } => (self.ranges.len(), missing),
+        }
+    }
+
     /// The argument that has begun is kept elsewhere: in the buffer, its line end follows where it would begin. In the
     /// request it is empty, until it has its place by [`Arguments::with`].
     pub fn detach(&mut self) {
