@@ -5,15 +5,38 @@ use thiserror::Error;
 /// Pairs of bytes that are compared at most: 4096 of each value. Everybody on the worker waits for it, some hundredths of a second.
 const CELLS_MAX: usize = 1 << 24;
 
-/// Two values are too long for it.
+/// Why two values are not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("ERR LCS compares values whose lengths, multiplied, are at most {CELLS_MAX}")]
-pub(crate) struct TooLong;
+pub(crate) enum TooLong {
+    #[error("ERR LCS compares values whose lengths, multiplied, are at most {CELLS_MAX}")]
+    Alone,
+    /// With those that the transaction has compared before.
+    #[error(
+        "ERR the LCS of a transaction compare values whose lengths, multiplied, are at most {CELLS_MAX} together"
+    )]
+    Together,
+}
 
-/// Memory that comparing values of these lengths takes beside them.
-pub(crate) fn bytes_for(first: usize, second: usize) -> Result<usize, TooLong> {
-    let cells = first.saturating_mul(second);
-    if cells > CELLS_MAX { Err(TooLong) } else { Ok(cells / 8 + (second + 1) * size_of::<u32>()) }
+/// Pairs of bytes that may still be compared before others have their turn: a transaction has as many as one command.
+#[derive(Debug)]
+pub(crate) struct Cells(usize);
+
+impl Default for Cells {
+    fn default() -> Self {
+        Self(CELLS_MAX)
+    }
+}
+
+impl Cells {
+    /// Takes those of values of these lengths; the memory that comparing them takes beside them.
+    pub(crate) fn take(&mut self, first: usize, second: usize) -> Result<usize, TooLong> {
+        let cells = first.saturating_mul(second);
+        if cells > CELLS_MAX {
+            return Err(TooLong::Alone);
+        }
+        self.0 = self.0.checked_sub(cells).ok_or(TooLong::Together)?;
+        Ok(cells / 8 + (second + 1) * size_of::<u32>())
+    }
 }
 
 /// What two values have in common.
@@ -91,6 +114,18 @@ fn lengths(first: &[u8], second: &[u8], mut tell: impl FnMut(usize, bool)) -> us
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_transaction_compares_no_more_than_one_command() {
+        let mut cells = Cells::default();
+        assert_eq!(cells.take(4096, 4097), Err(TooLong::Alone));
+        assert_eq!(cells.take(4096, 2048), Ok((1 << 20) + 2049 * 4));
+        assert_eq!(cells.take(4096, 4096), Err(TooLong::Together));
+        assert!(cells.take(2048, 4096).is_ok(), "what was refused takes none");
+        assert_eq!(cells.take(1, 1), Err(TooLong::Together));
+        assert_eq!(cells.take(0, 1 << 30), Ok(((1 << 30) + 1) * 4));
+        assert_eq!(cells.take(usize::MAX, 2), Err(TooLong::Alone));
+    }
 
     #[test]
     fn parts_come_from_the_last_to_the_first() {

@@ -50,6 +50,7 @@ pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
 
 use crate::conversation::Context;
+use crate::lcs::Cells;
 pub(crate) use crate::notify::Change;
 use crate::reply::Reply;
 use crate::session::{Gates, Session};
@@ -85,6 +86,8 @@ pub(crate) struct Call<'a> {
     isolation: Isolation,
     /// An argument that has memory of its own.
     body: Option<&'a Arc<Vec<u8>>>,
+    /// What LCS may still compare.
+    cells: &'a mut Cells,
     now_ms: u64,
 }
 
@@ -189,7 +192,9 @@ pub(crate) fn execute(
     let Some(name) = arguments.at(0) else { return Done::Yes };
     let begin = reply.out.len();
     let Context { shared, statistics, isolation, body, now_ms, .. } = *context;
-    let mut call = Call { arguments: *arguments, session, shared, statistics, isolation, body, now_ms };
+    let cells = &mut Cells::default();
+    let mut call =
+        Call { arguments: *arguments, session, shared, statistics, isolation, body, cells, now_ms };
     let are_gates_open = call.session.gates.are_open();
     let outcome = if are_gates_open { call.run_openly(name, reply) } else { call.run_gated(name, reply) };
     let outcome = if reply.out.take_refusal() { outcome.and(Err(Refusal::ReplyOverLimit)) } else { outcome };

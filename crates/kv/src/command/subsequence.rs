@@ -23,7 +23,7 @@ pub(super) fn lcs(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = options(call)?;
     let values = [1, 2].map(|index| value(call, index));
     let [first, second] = values.each_ref().map(|value| value.value_bytes());
-    let own_bytes = lcs::bytes_for(first, second)?;
+    let own_bytes = call.cells.take(first, second)?;
     let unpacked_bytes: usize = values
         .iter()
         .filter(|value| matches!(value, Stored::Packed(_)))

@@ -361,7 +361,7 @@ static COMMANDS: &[Command] = commands! {
     "latency|history" 3 ADMIN NONE "server" "2.8.13" latency::history, "Tells when something took long.", "event", "", "Events are `command` and `fast-command`.";
     "latency|latest" 2 ADMIN NONE "server" "2.8.13" latency::latest, "Tells what took long the last time.";
     "latency|reset" -2 ADMIN NONE "server" "2.8.13" latency::reset, "Forgets what took long.", "[event [event ...]]";
-    "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Gives the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]", "O(N*M) for values of N and M bytes", "The lengths of both values, multiplied, are at most 16,777,216.";
+    "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Gives the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]", "O(N*M) for values of N and M bytes", "The lengths of both values, multiplied, are at most 16,777,216, and those of all LCS of a transaction together: beyond it each is an error in the reply of EXEC.";
     "memory" -2 READ_SLOW NONE "server" "4.0.0" super::container, "Tells what memory is used for.";
     "memory|doctor" 2 READ_SLOW NONE "server" "4.0.0" object::memory_doctor, "Tells what is wrong with memory.";
     "memory|help" 2 SESSION_SLOW NONE "server" "4.0.0" super::help, "Tells the parts of this command.";

@@ -119,6 +119,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
             statistics: call.statistics,
             isolation: call.isolation,
             body: None,
+            cells: &mut *call.cells,
             now_ms: call.now_ms,
         };
         one.perform_queued(reply);
