@@ -57,7 +57,7 @@ pub(super) fn scan(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             found.tell(key, reply);
         }
     });
-    reply.array_since(begin, found.end()?);
+    reply.array_since(begin, found.end(call.now_ms)?);
     let next = next.to_string();
     reply.out.insert(begin, format!("*2\r\n${}\r\n{next}\r\n", next.len()).as_bytes());
     Ok(())
@@ -81,8 +81,9 @@ impl<'a> Found<'a> {
     }
 
     /// How many there were.
-    fn end(self) -> Result<usize, Refusal> {
+    fn end(self, now_ms: u64) -> Result<usize, Refusal> {
         self.matcher.check()?;
+        self.watch.end(now_ms);
         self.told
     }
 
@@ -143,7 +144,7 @@ pub(super) fn keys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             found.tell(key, reply);
         }
     });
-    reply.array_since(begin, found.end()?);
+    reply.array_since(begin, found.end(call.now_ms)?);
     Ok(())
 }
 

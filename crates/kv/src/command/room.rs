@@ -60,16 +60,22 @@ impl Call<'_> {
     }
 }
 
-/// Looks at a reply that grows while shards are locked, so that keys can't make room for it.
+/// Looks at a reply that grows while shards are locked, so that keys can't make room for it before it is whole. What there is of it counts, so
+/// that several at a time do not take the same memory.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
     shared: &'a Shared,
+    counted_bytes: usize,
     looks_at_bytes: usize,
 }
 
 impl<'a> Watch<'a> {
     pub(super) fn new(call: &Call<'a>) -> Self {
-        Self { shared: call.shared, looks_at_bytes: STEP_BYTES }
+        Self::of(call.shared)
+    }
+
+    fn of(shared: &'a Shared) -> Self {
+        Self { shared, counted_bytes: 0, looks_at_bytes: STEP_BYTES }
     }
 
     /// Refuses a reply that takes so many bytes, where that is more than keys could make room for twice.
@@ -77,7 +83,49 @@ impl<'a> Watch<'a> {
         if bytes < self.looks_at_bytes {
             return Ok(());
         }
+        if !self.shared.could_reply(self.counted_bytes, bytes) {
+            return Err(Refusal::ReplyOverLimit);
+        }
+        self.shared.account(self.counted_bytes, bytes);
+        self.counted_bytes = bytes;
         self.looks_at_bytes = bytes + STEP_BYTES;
-        if self.shared.could_reply(0, bytes) { Ok(()) } else { Err(Refusal::ReplyOverLimit) }
+        Ok(())
+    }
+
+    /// The reply is whole, and no shard is locked any more: keys make room for it.
+    pub(super) fn end(self, now_ms: u64) {
+        if self.counted_bytes > 0 {
+            self.shared.make_room_for_reply(now_ms);
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.shared.account(self.counted_bytes, 0);
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::sync::Arc;
+
+    use engine::{Engine, Policy, Settings};
+
+    use super::*;
+
+    #[test]
+    fn replies_that_grow_at_the_same_time_share_the_memory() {
+        let settings = Settings { bytes_max: 16 << 20, policy: Policy::default(), seed: 1, threads: 1 };
+        let shared = Shared::new(Arc::new(Engine::new(&settings)), None, "test".to_owned(), 1);
+        let (mut one, mut other) = (Watch::of(&shared), Watch::of(&shared));
+        assert_eq!((one.look(STEP_BYTES - 1), shared.buffers_bytes()), (Ok(()), 0), "it is always possible");
+        assert_eq!((one.look(6 << 20), shared.buffers_bytes()), (Ok(()), 6 << 20));
+        assert_eq!(other.look(6 << 20), Err(Refusal::ReplyOverLimit));
+        one.end(0);
+        assert_eq!(shared.buffers_bytes(), 0);
+        assert_eq!((other.look(6 << 20), shared.buffers_bytes()), (Ok(()), 6 << 20));
+        drop(other);
+        assert_eq!(shared.buffers_bytes(), 0);
     }
 }
