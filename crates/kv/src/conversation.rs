@@ -191,7 +191,7 @@ impl Conversation {
             }
             if is_text(&input[at..], context) {
                 let Some(message) = self.messages.scan(&input[at..]) else {
-                    break self.await_message(input.len() - at, output);
+                    break self.await_message(input.len() - at, context.shared, output);
                 };
                 if is_http(message) {
                     break self.leave_http(context);
@@ -311,12 +311,16 @@ impl Conversation {
         self.body.as_ref().map_or(0, |body| body.begun.length)
     }
 
-    /// Waits for the rest of a message of the 0x1F protocol.
-    fn await_message(&mut self, bytes: usize, output: &mut Output) -> Pause {
-        if bytes <= strangers::MESSAGE_BYTES_MAX || !self.is_of_stranger() {
-            return Pause::Drained;
-        }
-        separated::reply_error(output, b"NOAUTH Authentication required.");
+    /// Waits for the rest of a message of the 0x1F protocol, which does not announce its length: half of the memory is for one.
+    fn await_message(&mut self, bytes: usize, shared: &Shared, output: &mut Output) -> Pause {
+        let refused: &[u8] = match self.is_of_stranger() {
+            true if bytes > strangers::MESSAGE_BYTES_MAX => b"NOAUTH Authentication required.",
+            false if bytes > REQUEST_BYTES_LEAST && bytes as u64 > shared.engine.bytes_max() / 2 => {
+                b"Internal error"
+            }
+            _ => return Pause::Drained,
+        };
+        separated::reply_error(output, refused);
         self.session.is_over = true;
         Pause::Over
     }

@@ -39,7 +39,7 @@ fn what_an_invalidation_overtook_is_not_used() {
     assert!(overtaken("POST", "GET", |_| {}).contains("hit"));
     assert!(overtaken("POST", "GET", put).contains("fwd=uri-miss"));
     assert!(overtaken("QUERY", "QUERY", |_| {}).contains("hit"));
-    assert!(overtaken("QUERY", "QUERY", put).contains("fwd=stale"));
+    assert!(overtaken("QUERY", "QUERY", put).contains("fwd=uri-miss"));
 }
 
 /// A HEAD that would freshen what is stored waits at the origin for the gate; `meanwhile` happens, and then it is
@@ -157,6 +157,6 @@ fn a_purge_reaches_what_query_has_stored() {
     assert!(ask().contains("hit"));
     let purged = larder.ask_admin("POST", "/purge?url=http://test.example/", "");
     assert_eq!(purged.status(), 200, "{}", purged.text());
-    assert!(ask().contains("fwd=stale"));
+    assert!(ask().contains("fwd=uri-miss"));
     assert!(ask().contains("hit"));
 }
