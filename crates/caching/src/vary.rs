@@ -179,6 +179,26 @@ impl NominatedFields {
         });
     }
 
+    /// The lines of the nominated fields in the request whose values were captured: capturing them again gives the
+    /// same. A field that the request did not have stands there with `None`, one with several lines, or several members,
+    /// several times.
+    pub fn lines<'a>(&'a self, captured: &'a NominatedValues) -> Vec<(&'a str, Option<&'a [u8]>)> {
+        let mut left = if captured.sent.is_empty() { &captured.bytes[..] } else { &captured.sent[..] };
+        let mut lines = Vec::new();
+        for name in self.names() {
+            let before = lines.len();
+            while let Some((value, rest)) = cut_member(left) {
+                left = rest;
+                lines.push((name, Some(value)));
+            }
+            left = left.strip_prefix(&[END]).unwrap_or_default();
+            if lines.len() == before {
+                lines.push((name, None));
+            }
+        }
+        lines
+    }
+
     /// The captured values for people: each name with its members in quotes, or `absent`.
     pub fn describe(&self, captured: &NominatedValues) -> Vec<(String, String)> {
         let mut left = &captured.bytes[..];
@@ -237,11 +257,6 @@ impl PartialEq for NominatedValues {
 impl Eq for NominatedValues {}
 
 impl NominatedValues {
-    /// From bytes that [`Self::as_bytes`] gave.
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.into(), sent: Box::default() }
-    }
-
     /// The lengths of its allocations in bytes.
     pub fn heap_bytes(&self) -> [usize; 2] {
         [self.bytes.len(), self.sent.len()]

@@ -70,6 +70,15 @@ impl Detail {
 }
 
 impl Detail {
+    /// That of a code that stands in a note: why something was not stored.
+    pub(crate) fn of_note(code: &[u8]) -> Option<Self> {
+        let is = |known: &str| known.as_bytes() == code;
+        let stored =
+            NotStored::ALL.iter().find(|reason| is(reason.as_str())).map(|reason| Self::Store(*reason));
+        let here = || Reason::ALL.iter().find(|reason| is(reason.as_str())).map(|reason| Self::Here(*reason));
+        stored.or_else(here)
+    }
+
     /// What it means, in a sentence.
     pub(crate) fn meaning(self) -> &'static str {
         match self {

@@ -12,9 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use caching::groups::{Group, Groups, write_identity};
 use caching::invalidation::Target;
 use parking_lot::Mutex;
+use store::backing::{LogCursor, LogId, LogOffset};
 
 /// The number of the last invalidation of each name.
 pub(crate) struct Epochs {
+    /// Names this list of invalidations among those of other processes, and of this one before it was started anew.
+    log: LogId,
     count: AtomicU64,
     groups: Table,
     keys: Table,
@@ -63,7 +66,9 @@ impl Epochs {
     }
 
     fn with_sets(sets: usize) -> Self {
+        let drawn = || u128::from(RandomState::new().hash_one(sets));
         Self {
+            log: LogId((drawn() << 64 | drawn()).to_le_bytes()),
             count: AtomicU64::new(0),
             groups: Table::new(sets),
             keys: Table::new(sets),
@@ -76,6 +81,17 @@ impl Epochs {
     /// To be taken before a request is sent: what is invalidated while it is under way is newer than its response.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp(self.count.load(Ordering::Acquire))
+    }
+
+    /// A stamp as others keep it.
+    pub(crate) fn place_of(&self, stamp: Stamp) -> LogCursor {
+        LogCursor { id: self.log, offset: LogOffset(stamp.0) }
+    }
+
+    /// The stamp of a response that was asked for at this place. Of a place in the list of another process nobody here
+    /// knows more than that all of this one's invalidations may have come since.
+    pub(crate) fn stamp_at(&self, place: Option<LogCursor>) -> Stamp {
+        place.filter(|place| place.id == self.log).map_or(Stamp::OLDEST, |place| Stamp(place.offset.0))
     }
 
     /// Whether something that the response belongs to was invalidated since it was asked for. Allocates nothing.

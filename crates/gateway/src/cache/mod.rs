@@ -25,6 +25,7 @@ use store::{Applied, Budget, Change, Memory, MemoryConfig, SegmentGroup, Usage};
 use self::epochs::{Epochs, Membership, Stamp, Taken};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
 use self::inflight::table::{FetchTable, Waiter};
+use self::record::inputs::KeepInputs;
 use self::record::stored::{CacheEntry, StoredHead};
 use crate::clock::now;
 use crate::config::Config;
@@ -139,6 +140,11 @@ impl Cache {
     /// From now on some responses lie under keys that are more than a URL's.
     pub(crate) fn watch_keys(&self) {
         self.epochs.watch_keys();
+    }
+
+    /// Whether what a response was judged by is kept with it.
+    pub(crate) fn keeps_inputs(&self) -> KeepInputs {
+        KeepInputs::No
     }
 
     pub(in crate::cache) fn epochs(&self) -> &Epochs {

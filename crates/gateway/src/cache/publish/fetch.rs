@@ -220,7 +220,7 @@ impl Job {
         self.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
         let promised = leader.in_flight().promised();
         let filling =
-            self.publication(leader).filling(&storable?, &lines, response, &promised, self.limits());
+            self.publication(leader).filling(&storable?, (&lines, times), response, &promised, self.limits());
         filling.map_err(|_| NotStored::VaryUnusable.into())
     }
 

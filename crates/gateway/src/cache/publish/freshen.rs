@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use caching::validation::HeadLimits;
 use caching::{
-    ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts,
+    ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts, Rules,
     Storable, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, validation,
 };
 
 use crate::active::ActiveConfig;
 use crate::cache::epochs::{Epochs, Membership, Stamp};
 use crate::cache::key::key_of;
-use crate::cache::record::stored::{Particulars, StoredHead};
+use crate::cache::record::inputs::{self, Inputs, KeepInputs, SeenRequest};
+use crate::cache::record::particulars::Particulars;
+use crate::cache::record::stored::StoredHead;
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
 use crate::route::{LiveSite, RuleIndex};
@@ -30,6 +32,7 @@ pub(crate) struct Freshening<'a> {
     pub(crate) epochs: &'a Epochs,
     /// When it was asked for.
     pub(crate) stamp: Stamp,
+    pub(crate) inputs: KeepInputs,
 }
 
 /// What holds for one response of an origin holds for all that was put together of several.
@@ -50,7 +53,7 @@ impl Freshening<'_> {
         response: &OriginResponse,
         times: ExchangeTimes,
     ) -> Freshened {
-        let rules = &self.site.rule_at(self.rule).caching;
+        let rules = self.rules();
         let received = response.fields.to_lines();
         let end_to_end = self.end_to_end(response, times.response);
         let news: Vec<FieldLine<'_>> = end_to_end.lines().collect();
@@ -70,9 +73,9 @@ impl Freshening<'_> {
         };
         // Where no later request could match, `storable` forbids to store it.
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
-        let membership = membership.map(Box::new);
-        let particulars = Particulars { membership, ..self.particulars(nominated, stored.reason()) };
-        Freshened { head: StoredHead::new(facts, fields, stored.declared_bytes(), particulars), storable }
+        let particulars = self.particulars(nominated, stored.reason()).with_membership(membership);
+        let head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars);
+        Freshened { head: self.remember_news(head, stored, (&received, &news), times.request), storable }
     }
 
     /// What a response with these fields belongs to.
@@ -104,6 +107,64 @@ impl Freshening<'_> {
         Ok(StoredHead::new(facts, fields, declared_bytes, self.particulars(nominated, reason)))
     }
 
+    /// A head of a response that came with these fields, with what else was seen, where that is kept.
+    pub(crate) fn remember(
+        &self,
+        head: StoredHead,
+        received: &[FieldLine<'_>],
+        sent_at: Timestamp,
+    ) -> StoredHead {
+        if self.inputs == KeepInputs::No {
+            return head;
+        }
+        let judged = inputs::judged(received, &head.fields, self.rules());
+        self.with_inputs(head, sent_at, |request| Inputs::new(request, judged))
+    }
+
+    /// The same for a head that was `before`, after news of it.
+    fn remember_news(
+        &self,
+        head: StoredHead,
+        before: &StoredHead,
+        lines: (&[FieldLine<'_>], &[FieldLine<'_>]),
+        sent_at: Timestamp,
+    ) -> StoredHead {
+        if self.inputs == KeepInputs::No {
+            return head;
+        }
+        let before = before.inputs();
+        let judged = inputs::judged_after(before, lines, &head.fields, self.rules());
+        self.with_inputs(head, sent_at, |request| {
+            let inputs = Inputs::new(request, judged);
+            match before {
+                Some(before) => inputs.of_same_body(before),
+                None => inputs,
+            }
+        })
+    }
+
+    fn with_inputs(
+        &self,
+        head: StoredHead,
+        sent_at: Timestamp,
+        inputs: impl FnOnce(&SeenRequest<'_>) -> Inputs,
+    ) -> StoredHead {
+        let request = SeenRequest {
+            method: &self.request.method,
+            target: self.request.target(),
+            fields: &self.request.fields,
+            sent: self.request.sent(),
+            facts: self.facts,
+            asked_at: self.epochs.place_of(self.stamp),
+            sent_at,
+        };
+        head.with_inputs(Some(inputs(&request)))
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.site.rule_at(self.rule).caching
+    }
+
     fn particulars(&self, nominated: NominatedFields, reason: Option<&[u8]>) -> Particulars {
         let nominated_values = if nominated.is_empty() {
             NominatedValues::default()
@@ -111,6 +172,6 @@ impl Freshening<'_> {
             let request = self.request.sent().to_lines();
             nominated.capture(self.site.rule_at(self.rule).selecting(&request))
         };
-        Particulars { nominated, nominated_values, reason: reason.map(Into::into), ..Particulars::default() }
+        Particulars::new(nominated, nominated_values, reason)
     }
 }

@@ -6,9 +6,10 @@ use caching::head_update::{self, Stored};
 use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, sharing};
 use store::Change;
 
-use crate::cache::epochs::{Epochs, Membership, Stamp};
+use crate::cache::epochs::Epochs;
 use crate::cache::key::{Keyed, write_site_key};
 use crate::cache::publish::freshen::Freshening;
+use crate::cache::record::inputs::KeepInputs;
 use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse};
 use crate::clock::now;
 use crate::plan::Plan;
@@ -61,8 +62,8 @@ impl Asked {
         if !sharing::may_inform(&facts, &news, rules) {
             return;
         }
-        let epochs = worker.shared.cache.epochs();
-        let update = Update { epochs, asked: self, plan, facts: &facts, response, times };
+        let (epochs, inputs) = (worker.shared.cache.epochs(), worker.shared.cache.keeps_inputs());
+        let update = Update { epochs, inputs, asked: self, plan, facts: &facts, response, times };
         let cache = &worker.shared.cache;
         cache.update(&self.key, |current| {
             let Some(entry) = current else { return Change::Keep };
@@ -83,6 +84,7 @@ impl Asked {
 
 struct Update<'a> {
     epochs: &'a Epochs,
+    inputs: KeepInputs,
     asked: &'a Asked,
     plan: &'a Plan,
     facts: &'a RequestFacts,
@@ -134,7 +136,7 @@ impl Update<'_> {
     fn freshened(&self, stored: &StoredHead) -> Changed {
         let plan = self.plan;
         // A HEAD without validators says little: what was invalidated stays so until a GET is answered.
-        let stamp = stored.membership().map_or(Stamp::OLDEST, Membership::stamp);
+        let stamp = stored.asked_at(self.epochs);
         let freshening = Freshening {
             live: &plan.live,
             site: &plan.site,
@@ -143,6 +145,7 @@ impl Update<'_> {
             facts: self.facts,
             epochs: self.epochs,
             stamp,
+            inputs: self.inputs,
         };
         let freshened = freshening.freshen(stored, self.response, self.times);
         match freshened.storable {

@@ -183,7 +183,8 @@ impl Publication<'_> {
                 let reason = publication::reason(response, storable.facts.status);
                 let head = freshening.head(storable.facts, stored, reason, part.range.complete_bytes);
                 let head = head.map_err(|_| Detail::from(NotStored::VaryUnusable))?;
-                head.with_membership(freshening.membership(&received))
+                let head = head.with_membership(freshening.membership(&received));
+                freshening.remember(head, &received, times.request)
             }
         };
         let range = (!part.range.is_complete()).then_some(part.range);

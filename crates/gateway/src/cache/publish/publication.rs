@@ -53,14 +53,14 @@ impl Publication<'_> {
     pub(crate) fn filling(
         &self,
         storable: &Storable,
-        lines: &[FieldLine<'_>],
+        (lines, times): (&[FieldLine<'_>], ExchangeTimes),
         response: &OriginResponse,
         promised: &Arc<AtomicUsize>,
         limits: FillLimits,
     ) -> Result<Filling, VaryUnusable> {
         let filter = StorageFilter::of(lines, &self.job.rule().caching);
         let freshening = self.freshening();
-        let all = freshening.end_to_end(response, storable.facts.response_time);
+        let all = freshening.end_to_end(response, times.response);
         let (stored, unshared) = split(all, |name| filter.keeps(name));
         let reason = reason(response, storable.facts.status);
         let head = freshening.head(storable.facts, stored, reason, response.body.content_length())?;
@@ -68,6 +68,7 @@ impl Publication<'_> {
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
         let head = head.with_membership(freshening.membership(lines));
+        let head = freshening.remember(head, lines, times.request);
         Ok(Filling { head: Arc::new(head), status, fill, unshared: Arc::new(unshared), part: None })
     }
 
@@ -232,6 +233,7 @@ impl Publication<'_> {
             facts: &job.facts,
             epochs: job.worker.shared.cache.epochs(),
             stamp: job.stamp,
+            inputs: job.worker.shared.cache.keeps_inputs(),
         }
     }
 }

@@ -12,7 +12,9 @@ use caching::{
 };
 use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
-use crate::cache::epochs::{Epochs, Membership};
+use crate::cache::epochs::{Epochs, Membership, Stamp};
+use crate::cache::record::inputs::Inputs;
+use crate::cache::record::particulars::Particulars;
 use crate::cache::record::segmented::Segmented;
 use crate::message::fields::{KeptFields, PackedFields};
 use crate::reason::Detail;
@@ -32,43 +34,7 @@ pub(crate) struct StoredHead {
     particulars: Option<Box<Particulars>>,
 }
 
-/// What many stored responses have nothing of.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Particulars {
-    /// Which requests it answers, beyond the cache key (RFC 9111 section 4.1).
-    pub(crate) nominated: NominatedFields,
-    pub(crate) nominated_values: NominatedValues,
-    /// `None`: the usual phrase of the status.
-    pub(crate) reason: Option<Box<[u8]>>,
-    /// What it belongs to, if that can be invalidated.
-    pub(crate) membership: Option<Box<Membership>>,
-    /// Whether a nominated field may reach the origin in another form than that in which it came: found out once, not
-    /// with every look-up.
-    pub(crate) nominates_rewritten: bool,
-}
-
 const UNDECLARED: u64 = u64::MAX;
-
-impl Particulars {
-    /// Without an allocation for nothing.
-    fn boxed(self) -> Option<Box<Self>> {
-        let is_empty = self.nominated.is_empty() && self.reason.is_none() && self.membership.is_none();
-        let nominates_rewritten = self.nominated.names().any(caching::unkeyed::is_written_or_dropped);
-        (!is_empty).then(|| Box::new(Self { nominates_rewritten, ..self }))
-    }
-
-    fn heap_bytes(&self) -> usize {
-        let membership = self.membership.as_deref();
-        let boxed = [
-            size_of::<Self>(),
-            self.nominated.as_str().len(),
-            self.reason.as_deref().map_or(0, <[u8]>::len),
-            membership.map_or(0, |_| size_of::<Membership>()),
-            membership.map_or(0, Membership::heap_bytes),
-        ];
-        boxed.into_iter().chain(self.nominated_values.heap_bytes()).map(allocated_bytes).sum()
-    }
-}
 
 impl StoredHead {
     pub(crate) fn new(
@@ -92,14 +58,17 @@ impl StoredHead {
         self.particulars.as_deref().unwrap_or_else(|| &NONE)
     }
 
-    fn with_particulars(self, change: impl FnOnce(&mut Particulars)) -> Self {
-        let mut particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
-        change(&mut particulars);
-        Self { particulars: particulars.boxed(), ..self }
+    fn with_particulars(self, change: impl FnOnce(Particulars) -> Particulars) -> Self {
+        let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
+        Self { particulars: change(particulars).boxed(), ..self }
     }
 
     pub(crate) fn with_membership(self, membership: Option<Membership>) -> Self {
-        self.with_particulars(|particulars| particulars.membership = membership.map(Box::new))
+        self.with_particulars(|particulars| particulars.with_membership(membership))
+    }
+
+    pub(crate) fn with_inputs(self, inputs: Option<Inputs>) -> Self {
+        self.with_particulars(|particulars| particulars.with_inputs(inputs))
     }
 
     /// For the requests that `other` answers, where both nominate the same fields.
@@ -107,8 +76,11 @@ impl StoredHead {
         if self.nominated() != other.nominated() {
             return self;
         }
-        let values = other.nominated_values().clone();
-        self.with_particulars(|particulars| particulars.nominated_values = values)
+        let nominated_values = other.nominated_values().clone();
+        self.with_particulars(|mut particulars| {
+            particulars.nominated_values = nominated_values;
+            particulars
+        })
     }
 
     /// With other fields and another length.
@@ -119,7 +91,11 @@ impl StoredHead {
 
     /// The same, stale from `now` on.
     pub(crate) fn expired(&self, now: Timestamp) -> Self {
-        Self { facts: self.facts.expired(now), ..self.clone() }
+        let expired = Self { facts: self.facts.expired(now), ..self.clone() };
+        match self.inputs() {
+            None => expired,
+            Some(inputs) => expired.with_inputs(Some(inputs.expired(now))),
+        }
     }
 
     pub(crate) fn nominated(&self) -> &NominatedFields {
@@ -130,7 +106,7 @@ impl StoredHead {
     /// nominates nothing.
     pub(crate) fn nominates_rewritten(&self) -> Option<bool> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
-        particulars.map(|particulars| particulars.nominates_rewritten)
+        particulars.map(Particulars::nominates_rewritten)
     }
 
     pub(crate) fn nominated_values(&self) -> &NominatedValues {
@@ -144,7 +120,18 @@ impl StoredHead {
 
     /// What it belongs to, if that can be invalidated.
     pub(crate) fn membership(&self) -> Option<&Membership> {
-        self.particulars.as_ref()?.membership.as_deref()
+        self.particulars.as_ref()?.membership()
+    }
+
+    /// What it was judged by, where that is kept.
+    pub(crate) fn inputs(&self) -> Option<&Inputs> {
+        self.particulars.as_ref()?.inputs()
+    }
+
+    /// When it was asked for, as far as anybody knows.
+    pub(crate) fn asked_at(&self, epochs: &Epochs) -> Stamp {
+        let of_inputs = || epochs.stamp_at(self.inputs().and_then(|inputs| inputs.asked_at));
+        self.membership().map_or_else(of_inputs, Membership::stamp)
     }
 
     /// Body length where the origin declared it.
@@ -494,7 +481,7 @@ mod tests {
         let response = ResponseFacts::parse(200, lines, times, &rules);
         let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
         let nominated = NominatedFields::parse(lines).unwrap();
-        let particulars = Particulars { nominated, ..Particulars::default() };
+        let particulars = Particulars::new(nominated, NominatedValues::default(), None);
         let fields = PackedFields::from_lines(lines.iter().copied());
         let head = Arc::new(StoredHead::new(facts, fields, Some(1024), particulars));
         let body = StoredBody::Inline(Bytes::copy_from_slice(&[0; 1024]));

@@ -1,0 +1,94 @@
+//! What many stored responses have nothing of.
+
+use caching::{NominatedFields, NominatedValues};
+use store::allocated_bytes;
+
+use crate::cache::epochs::Membership;
+use crate::cache::record::inputs::Inputs;
+
+/// What many stored responses have nothing of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Particulars {
+    /// Which requests it answers, beyond the cache key (RFC 9111 section 4.1).
+    pub(crate) nominated: NominatedFields,
+    pub(crate) nominated_values: NominatedValues,
+    /// `None`: the usual phrase of the status.
+    pub(crate) reason: Option<Box<[u8]>>,
+    /// In a box of its own: a response without `Vary` has more often this than the rest, or neither.
+    provenance: Option<Box<Provenance>>,
+    /// Whether a nominated field may reach the origin in another form than that in which it came: found out once, not
+    /// with every look-up.
+    nominates_rewritten: bool,
+}
+
+/// Where it comes from.
+#[derive(Clone, Debug, Default)]
+struct Provenance {
+    /// What it belongs to, if that can be invalidated.
+    membership: Option<Membership>,
+    /// What it was judged by, where that is kept.
+    inputs: Option<Box<Inputs>>,
+}
+
+impl Particulars {
+    pub(crate) fn new(
+        nominated: NominatedFields,
+        nominated_values: NominatedValues,
+        reason: Option<&[u8]>,
+    ) -> Self {
+        Self { nominated, nominated_values, reason: reason.map(Into::into), ..Self::default() }
+    }
+
+    /// Without an allocation for nothing.
+    pub(super) fn boxed(self) -> Option<Box<Self>> {
+        let is_empty = self.nominated.is_empty() && self.reason.is_none() && self.provenance.is_none();
+        let nominates_rewritten = self.nominated.names().any(caching::unkeyed::is_written_or_dropped);
+        (!is_empty).then(|| Box::new(Self { nominates_rewritten, ..self }))
+    }
+
+    /// What it belongs to, if that can be invalidated.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.provenance.as_deref()?.membership.as_ref()
+    }
+
+    /// What it was judged by, where that is kept.
+    pub(crate) fn inputs(&self) -> Option<&Inputs> {
+        self.provenance.as_deref()?.inputs.as_deref()
+    }
+
+    pub(super) fn nominates_rewritten(&self) -> bool {
+        self.nominates_rewritten
+    }
+
+    #[must_use]
+    pub(crate) fn with_membership(self, membership: Option<Membership>) -> Self {
+        self.with_provenance(|provenance| provenance.membership = membership)
+    }
+
+    #[must_use]
+    pub(crate) fn with_inputs(self, inputs: Option<Inputs>) -> Self {
+        self.with_provenance(|provenance| provenance.inputs = inputs.map(Box::new))
+    }
+
+    fn with_provenance(self, change: impl FnOnce(&mut Provenance)) -> Self {
+        let mut provenance = self.provenance.map(|boxed| *boxed).unwrap_or_default();
+        change(&mut provenance);
+        let has_any = provenance.membership.is_some() || provenance.inputs.is_some();
+        Self { provenance: has_any.then(|| Box::new(provenance)), ..self }
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let (membership, inputs) = (self.membership(), self.inputs());
+        let boxed = [
+            size_of::<Self>(),
+            self.nominated.as_str().len(),
+            self.reason.as_deref().map_or(0, <[u8]>::len),
+            self.provenance.as_ref().map_or(0, |_| size_of::<Provenance>()),
+            membership.map_or(0, Membership::heap_bytes),
+            inputs.map_or(0, |_| size_of::<Inputs>()),
+        ];
+        let own =
+            boxed.into_iter().chain(self.nominated_values.heap_bytes()).map(allocated_bytes).sum::<usize>();
+        own + inputs.map_or(0, Inputs::heap_bytes)
+    }
+}

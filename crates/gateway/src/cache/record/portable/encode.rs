@@ -1,0 +1,248 @@
+//! From what lies under a key in memory to bytes.
+
+use bytes::Bytes;
+use caching::{RefusalScope, Timestamp};
+use store::format::{
+    FieldLine, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record, encode_record,
+};
+use store::{FillId, SegmentId};
+
+use super::bodies;
+use crate::cache::record::inputs::Inputs;
+use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
+
+/// What bytes are written for.
+#[derive(Clone, Copy)]
+pub(crate) struct Writing<'a> {
+    /// The full cache key.
+    pub(crate) key: &'a [u8],
+    /// With which to seal them, and by which to read what the tier has.
+    pub(crate) keys: Option<&'a TagKeys>,
+    /// By the clock of this process.
+    pub(crate) now: Timestamp,
+    /// How far the clock of the tier is ahead of it.
+    pub(crate) clock_ahead_ms: i64,
+}
+
+/// What else is under the key in the tier.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Merge<'a> {
+    /// The primary record that the tier has. One that cannot be read counts for nothing here; what must not be written over
+    /// ([`Meaning::Leave`](store::format::Meaning::Leave)) is for the caller to find out.
+    pub(crate) theirs: Option<&'a [u8]>,
+    /// Responses in it that are out of use.
+    pub(crate) dropped: &'a [FillId],
+}
+
+/// All that a tier is to hold.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    /// The primary record.
+    pub(crate) primary: Vec<u8>,
+    /// The responses that lie apart from it, by id, as far as their bytes are known here. Those that were written before
+    /// are among them.
+    pub(crate) apart: Vec<(FillId, Vec<u8>)>,
+    /// The bodies that are inside of the record in memory, and in segments elsewhere.
+    pub(crate) segments: Vec<SegmentBytes>,
+}
+
+/// A segment to be written.
+#[derive(Debug)]
+pub(crate) struct SegmentBytes {
+    pub(crate) id: SegmentId,
+    /// The size of the cell that it fills, or is the last part of.
+    pub(crate) cell_bytes: u32,
+    pub(crate) data: Bytes,
+}
+
+/// The bytes of what lies under a key; `None` where there is nothing that a tier could hold. The newest response is inside
+/// of the primary record where it fits. Behind ours stand those that the tier has, but for those that are dropped,
+/// and those that answer the same requests.
+///
+/// A response whose inputs were not kept is left out, as is one that fits in no record.
+pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
+    let theirs = merge
+        .theirs
+        .and_then(|bytes| decode_record(bytes, RecordKind::Primary, writing.key, writing.keys).ok());
+    let known: Vec<Known<'_>> = entry.variants().iter().filter_map(Known::of).collect();
+    let mut variants: Vec<Variant<'_>> = known.iter().map(|known| known.variant(writing)).collect();
+    let theirs = theirs.iter().flat_map(|record| &record.variants);
+    let kept: Vec<_> = theirs.filter(|their| merge.keeps(their, &variants)).cloned().collect();
+    variants.extend(kept);
+    let note = entry.uncacheable().filter(|note| writing.now < note.until);
+    let note = note.as_ref().map(|note| written_note(note, writing));
+    if variants.is_empty() && note.is_none() {
+        return None;
+    }
+    let Placed { primary, apart, ids } = place(writing, note, variants)?;
+    let segments = known.iter().filter(|known| ids.contains(&known.inputs.id)).filter_map(Known::segment);
+    let segments = segments.collect();
+    Some(Encoded { primary, apart, segments })
+}
+
+impl Merge<'_> {
+    fn keeps(&self, their: &Variant<'_>, ours: &[Variant<'_>]) -> bool {
+        let is_ours = |our: &Variant<'_>| our.id == their.id || our.nominated == their.nominated;
+        !self.dropped.contains(&their.id) && !ours.iter().any(is_ours)
+    }
+}
+
+impl Writing<'_> {
+    fn tier_ms(&self, at: Timestamp) -> u64 {
+        u64::try_from(at.plus_ms(self.clock_ahead_ms).as_ms()).unwrap_or(0)
+    }
+
+    fn sealed(
+        &self,
+        kind: RecordKind,
+        note: Option<Note<'_>>,
+        variants: Vec<Variant<'_>>,
+    ) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let record = Record { key: self.key, note, variants };
+        encode_record(&record, kind, self.keys, &mut bytes).ok()?;
+        Some(bytes)
+    }
+}
+
+/// A stored response with its inputs.
+struct Known<'a> {
+    stored: &'a StoredResponse,
+    inputs: &'a Inputs,
+    content_length: Option<String>,
+}
+
+impl<'a> Known<'a> {
+    fn of(stored: &'a StoredResponse) -> Option<Self> {
+        let content_length = stored.head.declared_bytes().map(|bytes| bytes.to_string());
+        Some(Self { stored, inputs: stored.head.inputs()?, content_length })
+    }
+
+    fn variant(&self, writing: &Writing<'_>) -> Variant<'_> {
+        let head = &self.stored.head;
+        let nominated = head.nominated().lines(head.nominated_values()).into_iter();
+        Variant {
+            nominated: nominated.map(|(name, value)| (name.as_bytes(), value)).collect(),
+            id: self.inputs.id,
+            response: Some(Box::new(self.response(writing))),
+        }
+    }
+
+    fn response(&self, writing: &Writing<'_>) -> Response<'_> {
+        let Self { stored, inputs, content_length } = self;
+        let head = &stored.head;
+        let length = content_length.iter().map(|text| (CONTENT_LENGTH.as_bytes(), text.as_bytes()));
+        Response {
+            status: head.facts.status,
+            marks: inputs.marks,
+            request_time_ms: writing.tier_ms(inputs.request_time),
+            response_time_ms: writing.tier_ms(head.facts.response_time),
+            store_time_ms: writing.tier_ms(writing.now),
+            stale_since_ms: inputs.stale_since.map(|since| writing.tier_ms(since)),
+            log: inputs.asked_at,
+            method: inputs.method().as_bytes(),
+            target: inputs.target().as_bytes(),
+            reason: head.reason(),
+            head: head.fields.lines().map(as_bytes).collect(),
+            judged: inputs.judged().map(as_bytes).chain(length).collect(),
+            request: inputs.request().map(|(name, value)| (name.as_bytes(), value)).collect(),
+            body: bodies::written(&stored.body, inputs.body),
+        }
+    }
+
+    fn segment(&self) -> Option<SegmentBytes> {
+        let id = SegmentId { fill: self.inputs.body, index: 0 };
+        let data = bodies::apart(&self.stored.body)?.clone();
+        Some(SegmentBytes { id, cell_bytes: bodies::SMALL_CELL_BYTES, data })
+    }
+}
+
+fn as_bytes<'a>((name, value): caching::FieldLine<'a>) -> FieldLine<'a> {
+    (name.as_bytes(), value)
+}
+
+fn written_note<'a>(note: &Uncacheable, writing: &Writing<'_>) -> Note<'a> {
+    Note {
+        kind: NoteKind::NotShared,
+        scope: scope_number(note.scope),
+        until_ms: writing.tier_ms(note.until),
+        because: note.because.as_str().as_bytes(),
+    }
+}
+
+fn scope_number(scope: RefusalScope) -> u8 {
+    match scope {
+        RefusalScope::Authorization => 0,
+        RefusalScope::Credentials => 1,
+        RefusalScope::All => 2,
+    }
+}
+
+/// The scope of a number that [`scope_number`] gives.
+pub(super) fn scope_of(number: u8) -> Option<RefusalScope> {
+    let all = [RefusalScope::Authorization, RefusalScope::Credentials, RefusalScope::All];
+    all.into_iter().find(|scope| scope_number(*scope) == number)
+}
+
+/// The bytes of a primary record, and of what is not inside of it.
+struct Placed {
+    primary: Vec<u8>,
+    apart: Vec<(FillId, Vec<u8>)>,
+    /// All that the record lists.
+    ids: Vec<FillId>,
+}
+
+/// A variant that lies apart, with its bytes where they are not written already.
+struct Apart<'a> {
+    listed: Variant<'a>,
+    bytes: Option<Vec<u8>>,
+}
+
+impl<'a> Apart<'a> {
+    /// `None` where it does not fit in a record.
+    fn of(variant: Variant<'a>, writing: &Writing<'_>) -> Option<Self> {
+        let listed = Variant { response: None, nominated: variant.nominated.clone(), id: variant.id };
+        let bytes = match variant.response {
+            None => None,
+            Some(_) => Some(writing.sealed(RecordKind::Response, None, vec![variant])?),
+        };
+        Some(Self { listed, bytes })
+    }
+}
+
+/// The newest goes inside where it fits, and apart where it does not. The oldest are left out where even their list does
+/// not fit.
+fn place(writing: &Writing<'_>, note: Option<Note<'_>>, variants: Vec<Variant<'_>>) -> Option<Placed> {
+    let mut variants = variants.into_iter().take(VARIANTS_MAX);
+    let newest = variants.next();
+    let mut apart: Vec<Apart<'_>> = variants.filter_map(|variant| Apart::of(variant, writing)).collect();
+    let primary = |newest: Option<&Variant<'_>>, apart: &[Apart<'_>]| {
+        let listed = apart.iter().map(|apart| apart.listed.clone());
+        writing.sealed(RecordKind::Primary, note, newest.cloned().into_iter().chain(listed).collect())
+    };
+    if let Some(bytes) = primary(newest.as_ref(), &apart) {
+        return Some(Placed::new(bytes, newest.as_ref(), apart));
+    }
+    if let Some(newest) = newest.and_then(|newest| Apart::of(newest, writing)) {
+        apart.insert(0, newest);
+    }
+    loop {
+        if let Some(bytes) = primary(None, &apart) {
+            return Some(Placed::new(bytes, None, apart));
+        }
+        apart.pop()?;
+    }
+}
+
+impl Placed {
+    fn new(primary: Vec<u8>, inside: Option<&Variant<'_>>, apart: Vec<Apart<'_>>) -> Self {
+        let ids = inside.into_iter().chain(apart.iter().map(|apart| &apart.listed)).map(|variant| variant.id);
+        let ids = ids.collect();
+        let apart = apart.into_iter().filter_map(|apart| Some((apart.listed.id, apart.bytes?))).collect();
+        Self { primary, apart, ids }
+    }
+}
+
+/// As many as a record lists.
+const VARIANTS_MAX: usize = 32;
+pub(super) const CONTENT_LENGTH: &str = "content-length";

@@ -1,0 +1,192 @@
+//! What a stored response is to its reader: all that follows from what was seen of it, by the reader's rules.
+
+use caching::invalidation::Target;
+use caching::post::may_store_for_get;
+use caching::{
+    ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, RequestFacts, ResponseFacts,
+    StorageFilter, StoredFacts, fields, groups, may_store,
+};
+use store::FillId;
+use store::format::{Content, FieldLine as RawLine, NamedValue, Response, Variant};
+
+use super::decode::Reader;
+use super::encode::CONTENT_LENGTH;
+use crate::cache::epochs::Membership;
+use crate::cache::record::inputs::{Inputs, ReadInputs, has_public_value};
+use crate::cache::record::particulars::Particulars;
+use crate::cache::record::stored::StoredHead;
+use crate::message::fields::PackedFields;
+
+/// The head of a response; `None` where the reader would not have stored it, or the record is not what it should be.
+pub(super) fn head(
+    variant: &Variant<'_>,
+    response: &Response<'_>,
+    reader: &Reader<'_>,
+) -> Option<StoredHead> {
+    let seen = Seen::of(response, reader)?;
+    let facts = seen.facts(reader)?;
+    let fields = seen.stored_fields(reader);
+    let nominated = NominatedFields::parse(&fields.to_lines()).ok()?;
+    let values = nominated_values(&nominated, &variant.nominated, reader)?;
+    let reason = response.reason.filter(|reason| is_text(reason));
+    let particulars = Particulars::new(nominated, values, reason)
+        .with_membership(seen.membership(reader))
+        .with_inputs(Some(seen.inputs(variant.id, reader)));
+    Some(StoredHead::new(facts, fields, seen.declared_bytes(), particulars))
+}
+
+/// A response and its request as a record has them, found to be text where text must be.
+struct Seen<'a> {
+    response: &'a Response<'a>,
+    times: ExchangeTimes,
+    method: &'a str,
+    target: &'a str,
+    head: Vec<FieldLine<'a>>,
+    judged: Vec<FieldLine<'a>>,
+    /// Judged lines, and those of the head that have other names.
+    received: Vec<FieldLine<'a>>,
+    request: Vec<FieldLine<'a>>,
+}
+
+impl<'a> Seen<'a> {
+    fn of(response: &'a Response<'a>, reader: &Reader<'_>) -> Option<Self> {
+        let (head, judged) = (lines(&response.head)?, lines(&response.judged)?);
+        let of_head = head.iter().filter(|(name, _)| !fields::contains(&judged, name));
+        let received = judged.iter().chain(of_head).copied().collect();
+        let request = response.request.iter();
+        let request = request.map(|(name, value)| line((*name, value.unwrap_or_default())));
+        let times = ExchangeTimes {
+            request: reader.at(response.request_time_ms),
+            response: reader.at(response.response_time_ms),
+        };
+        Some(Self {
+            response,
+            times,
+            method: std::str::from_utf8(response.method)
+                .ok()
+                .filter(|name| fields::is_token(name.as_bytes()))?,
+            target: std::str::from_utf8(response.target).ok()?,
+            received,
+            request: request.collect::<Option<_>>()?,
+            head,
+            judged,
+        })
+    }
+
+    /// Of a request for a stored response: HEAD is about what a GET gets.
+    fn request_facts(&self, reader: &Reader<'_>) -> RequestFacts {
+        let marks = self.response.marks;
+        let facts = RequestFacts::parse(self.method, &self.request);
+        let facts = facts.with_credentials_of(&self.request, reader.rules());
+        let method = if facts.method == MethodClass::Head { MethodClass::Get } else { facts.method };
+        RequestFacts {
+            method,
+            has_credentials: facts.has_credentials || marks.had_credentials,
+            has_content: marks.had_content,
+            ..facts
+        }
+    }
+
+    /// `None` where the reader would not have stored it.
+    fn facts(&self, reader: &Reader<'_>) -> Option<StoredFacts> {
+        let (rules, now) = (reader.rules(), self.times.response);
+        let request = self.request_facts(reader);
+        let response = ResponseFacts::parse(self.response.status, &self.received, self.times, rules);
+        let storable = match self.method {
+            "POST" => may_store_for_get(&request, &response, &self.received, &self.target()?, rules, now),
+            _ => may_store(&request, &response, rules, now),
+        };
+        let facts = storable.ok()?.facts;
+        let stale_since = self.response.stale_since_ms.map(|since| reader.at(since));
+        Some(stale_since.map_or(facts, |since| facts.expired(since)))
+    }
+
+    /// What the reader keeps of what was kept.
+    fn stored_fields(&self, reader: &Reader<'_>) -> PackedFields {
+        let filter = StorageFilter::of(&self.received, reader.rules());
+        let is_kept = |name: &str| filter.keeps(name) && !name.eq_ignore_ascii_case(CONTENT_LENGTH);
+        PackedFields::from_lines(self.head.iter().copied().filter(|(name, _)| is_kept(name)))
+    }
+
+    fn membership(&self, reader: &Reader<'_>) -> Option<Membership> {
+        let stamp = reader.epochs.stamp_at(self.response.log);
+        let groups = groups::of_response(&self.received, reader.groups_max);
+        let of_groups = self.target().and_then(|target| reader.epochs.membership(&groups, &target, stamp));
+        match reader.site_key {
+            None => of_groups,
+            Some(key) => Some(reader.epochs.with_key(of_groups, key, stamp)),
+        }
+    }
+
+    fn target(&self) -> Option<Target<'a>> {
+        let (scheme, rest) = self.target.split_once("://")?;
+        let (authority, path_and_query) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (path, query) = match path_and_query.split_once('?') {
+            Some((path, query)) => (path, Some(query.as_bytes())),
+            None => (path_and_query, None),
+        };
+        Some(Target {
+            scheme: scheme.as_bytes(),
+            authority: authority.as_bytes(),
+            path: path.as_bytes(),
+            query,
+        })
+    }
+
+    fn declared_bytes(&self) -> Option<u64> {
+        std::str::from_utf8(fields::only(&self.judged, CONTENT_LENGTH)?).ok()?.parse().ok()
+    }
+
+    fn inputs(&self, id: FillId, reader: &Reader<'_>) -> Inputs {
+        let response = self.response;
+        let of_request = self.request.iter().copied();
+        let judged =
+            self.judged.iter().copied().filter(|(name, _)| !name.eq_ignore_ascii_case(CONTENT_LENGTH));
+        Inputs::read(ReadInputs {
+            id,
+            body: match &response.body.content {
+                Content::Inline(_) => FillId::next(),
+                Content::Segments(layout) => layout.fill,
+            },
+            asked_at: response.log,
+            request_time: self.times.request,
+            stale_since: response.stale_since_ms.map(|since| reader.at(since)),
+            marks: response.marks,
+            method: self.method,
+            target: self.target,
+            request: PackedFields::from_lines(
+                of_request.map(|(name, value)| (name, if has_public_value(name) { value } else { b"" })),
+            ),
+            judged: PackedFields::from_lines(judged),
+        })
+    }
+}
+
+/// The values of nominated fields; `None` where the record does not say what they were.
+fn nominated_values(
+    nominated: &NominatedFields,
+    listed: &[NamedValue<'_>],
+    reader: &Reader<'_>,
+) -> Option<NominatedValues> {
+    let is_listed = |name: &str| listed.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
+    if !nominated.names().all(is_listed) {
+        return None;
+    }
+    let had = listed.iter().filter_map(|(name, value)| Some(line((name, (*value)?))));
+    let had: Vec<FieldLine<'_>> = had.collect::<Option<_>>()?;
+    Some(nominated.capture(reader.rule.selecting(&had)))
+}
+
+/// `None` where something is no field line: it might become two.
+fn lines<'a>(lines: &[RawLine<'a>]) -> Option<Vec<FieldLine<'a>>> {
+    lines.iter().map(|raw| line(*raw)).collect()
+}
+
+fn line<'a>((name, value): RawLine<'a>) -> Option<FieldLine<'a>> {
+    let name = std::str::from_utf8(name).ok().filter(|name| fields::is_token(name.as_bytes()))?;
+    is_text(value).then_some((name, value))
+}
+
+fn is_text(value: &[u8]) -> bool {
+    !value.iter().any(|byte| b"\r\n\0".contains(byte))
+}
