@@ -261,11 +261,6 @@ impl NominatedValues {
     pub fn heap_bytes(&self) -> [usize; 2] {
         [self.bytes.len(), self.sent.len()]
     }
-
-    /// For the same nominated fields, equal exactly when the values are.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
 }
 
 /// The request fields that choose among stored responses, and how they are read.

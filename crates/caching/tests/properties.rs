@@ -480,6 +480,30 @@ proptest! {
         let matches = nominated.matches(&captured, Selecting::new(&borrowed(&b), Negotiation::Normalised));
         prop_assert_eq!(matches, combined(&a) == combined(&b));
     }
+
+    /// Lines that were found out once stand for the request: also where they are read in another way.
+    #[test]
+    fn lines_of_captured_values_are_captured_alike(request in negotiating(), then in negotiation(), now in negotiation()) {
+        let nominated = NominatedFields::parse(&[("Vary", b"a, b, accept-encoding")]).unwrap();
+        let request = borrowed(&request);
+        let captured = nominated.capture(Selecting::new(&request, then));
+        let lines = nominated.lines(&captured);
+        prop_assert!(nominated.names().all(|name| lines.iter().any(|(known, _)| *known == name)));
+        let had: Vec<FieldLine<'_>> = lines.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect();
+        let again = nominated.capture(Selecting::new(&had, now));
+        prop_assert_eq!(&again, &nominated.capture(Selecting::new(&request, now)));
+        prop_assert!(then != now || again.heap_bytes() == captured.heap_bytes(), "as it was sent, too");
+    }
+}
+
+fn negotiation() -> impl Strategy<Value = Negotiation> {
+    prop::sample::select(&[Negotiation::AsSent, Negotiation::Normalised, Negotiation::Selecting][..])
+}
+
+fn negotiating() -> impl Strategy<Value = Lines> {
+    let value = vec(prop::sample::select(&b"x, \"\\;=q0"[..]), 0..8);
+    let name = prop::sample::select(&["a", "b", "c", "Accept-Encoding"][..]).prop_map(str::to_owned);
+    vec((name, value.prop_map(|value| value.trim_ascii().to_vec())), 0..5)
 }
 
 fn two_fields() -> impl Strategy<Value = Lines> {
