@@ -6,6 +6,8 @@
 
 mod origin;
 mod rule;
+#[cfg(test)]
+pub(crate) mod sample;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -23,11 +22,9 @@ use tokio::task::JoinHandle;
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
-use crate::config::{
-    AddressFamily, AdmissionConfig, ClientLimits, Collapse, Config, EndpointConfig, ErrorExposure,
-    OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site,
-    UnderscoreFields, XCache,
-};
+use crate::config::ClientLimits;
+pub(in crate::server::http2) use crate::config::sample::limits;
+use crate::config::sample::{config, site};
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::{Doorway, Holder, Seat};
@@ -36,30 +33,6 @@ use crate::server::wire::Stream;
 use crate::transform::loops::Instance;
 use crate::upstream::Upstreams;
 use crate::worker::{Drain, Shared, Worker};
-
-const LONG: Duration = Duration::from_secs(30);
-
-pub(in crate::server::http2) fn limits() -> ClientLimits {
-    ClientLimits {
-        connections_max: 8,
-        client_share_percent: 50,
-        head_bytes_max: 4096,
-        fields_max: 64,
-        target_bytes_max: 1024,
-        body_bytes_max: 1024 * 1024,
-        head_read_timeout: LONG,
-        body_read_timeout: LONG,
-        body_rate_min: 0,
-        idle_timeout: LONG,
-        write_timeout: LONG,
-        write_rate_min: 0,
-        tunnel_idle_timeout: LONG,
-        requests_per_connection_max: 1000,
-        http2_streams_max: 16,
-        http2_resets_max: 16,
-        http2_send_buffer_bytes_max: 64 * 1024,
-    }
-}
 
 pub(in crate::server::http2) fn client() -> ClientEnd {
     let address = SocketAddr::from(([192, 0, 2, 1], 1234));
@@ -208,70 +181,6 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     };
     let access = AccessLog::open(log).unwrap().worker(0);
     Arc::new(Worker::new(Arc::new(shared), 0, recorder, access))
-}
-
-fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
-    Config {
-        listeners: Vec::new(),
-        workers: 1,
-        limits,
-        memory_bytes_max: 16 << 20,
-        variants_max: 4,
-        validation_tags_max: 4,
-        groups_max: 32,
-        sites: vec![site],
-        server_name: "larder".to_owned(),
-        trusted_proxies: Vec::new(),
-        drain_limit: LONG,
-    }
-}
-
-fn site(origin: SocketAddr) -> Site {
-    Site {
-        name: "site".to_owned(),
-        hosts: Vec::new(),
-        path_prefix: "/".to_owned(),
-        prefix: PrefixHandling::Keep,
-        origin: Arc::new(origin_config(origin)),
-        rules: Vec::new(),
-        profile: caching::Profile::Safe,
-        collapse: Collapse::Off,
-        timeouts: OriginTimeouts { connect: LONG, first_byte: LONG, between_bytes: LONG, total: None },
-        request_fields_hidden: Vec::new(),
-        request_fields_forwarded: Vec::new(),
-        request_fields_keyed: Vec::new(),
-        underscore_fields: UnderscoreFields::Drop,
-        response_fields_hidden: Vec::new(),
-        expose_errors: ErrorExposure::Expose,
-        log_level: tracing::Level::INFO,
-        x_cache: XCache::On,
-    }
-}
-
-fn origin_config(address: SocketAddr) -> OriginConfig {
-    OriginConfig {
-        name: "origin".to_owned(),
-        endpoint: EndpointConfig {
-            address: OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() },
-            protocol: OriginProtocol::Http1,
-            tls: None,
-            local_address: None,
-            address_family: AddressFamily::Any,
-            pool: PoolConfig { idle_connections_max: 0, idle_timeout: LONG },
-        },
-        base_path: String::new(),
-        host_override: None,
-        fixed_fields: Vec::new(),
-        credentials: None,
-        admission: AdmissionConfig {
-            requests_in_flight_max: 64,
-            queue_max: 64,
-            queue_timeout: LONG,
-            transfers_max: 64,
-            tunnels_max: 64,
-            client_share_percent: 100,
-        },
-    }
 }
 
 /// A response as a client sees it.

@@ -1,0 +1,99 @@
+//! A configuration for tests: one site with one origin.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    AddressFamily, AdmissionConfig, ClientLimits, Collapse, Config, EndpointConfig, ErrorExposure,
+    OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site,
+    UnderscoreFields, XCache,
+};
+
+const LONG: Duration = Duration::from_secs(30);
+
+pub(crate) fn limits() -> ClientLimits {
+    ClientLimits {
+        connections_max: 8,
+        client_share_percent: 50,
+        head_bytes_max: 4096,
+        fields_max: 64,
+        target_bytes_max: 1024,
+        body_bytes_max: 1024 * 1024,
+        head_read_timeout: LONG,
+        body_read_timeout: LONG,
+        body_rate_min: 0,
+        idle_timeout: LONG,
+        write_timeout: LONG,
+        write_rate_min: 0,
+        tunnel_idle_timeout: LONG,
+        requests_per_connection_max: 1000,
+        http2_streams_max: 16,
+        http2_resets_max: 16,
+        http2_send_buffer_bytes_max: 64 * 1024,
+    }
+}
+
+pub(crate) fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
+    Config {
+        listeners: Vec::new(),
+        workers: 1,
+        limits,
+        memory_bytes_max: 16 << 20,
+        variants_max: 4,
+        validation_tags_max: 4,
+        groups_max: 32,
+        sites: vec![site],
+        server_name: "larder".to_owned(),
+        trusted_proxies: Vec::new(),
+        drain_limit: LONG,
+    }
+}
+
+pub(crate) fn site(origin: SocketAddr) -> Site {
+    Site {
+        name: "site".to_owned(),
+        hosts: Vec::new(),
+        path_prefix: "/".to_owned(),
+        prefix: PrefixHandling::Keep,
+        origin: Arc::new(origin_config(origin)),
+        rules: Vec::new(),
+        profile: caching::Profile::Safe,
+        collapse: Collapse::Off,
+        timeouts: OriginTimeouts { connect: LONG, first_byte: LONG, between_bytes: LONG, total: None },
+        request_fields_hidden: Vec::new(),
+        request_fields_forwarded: Vec::new(),
+        request_fields_keyed: Vec::new(),
+        underscore_fields: UnderscoreFields::Drop,
+        response_fields_hidden: Vec::new(),
+        expose_errors: ErrorExposure::Expose,
+        log_level: tracing::Level::INFO,
+        x_cache: XCache::On,
+    }
+}
+
+fn origin_config(address: SocketAddr) -> OriginConfig {
+    OriginConfig {
+        name: "origin".to_owned(),
+        endpoint: EndpointConfig {
+            address: OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() },
+            protocol: OriginProtocol::Http1,
+            tls: None,
+            local_address: None,
+            address_family: AddressFamily::Any,
+            pool: PoolConfig { idle_connections_max: 0, idle_timeout: LONG },
+        },
+        base_path: String::new(),
+        host_override: None,
+        fixed_fields: Vec::new(),
+        credentials: None,
+        admission: AdmissionConfig {
+            requests_in_flight_max: 64,
+            queue_max: 64,
+            queue_timeout: LONG,
+            transfers_max: 64,
+            tunnels_max: 64,
+            client_share_percent: 100,
+        },
+    }
+}
