@@ -29,7 +29,7 @@ enum Source {
 }
 
 impl OriginBody {
-    pub(super) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             source: Source::Ended,
             framing: BodyFraming::None,

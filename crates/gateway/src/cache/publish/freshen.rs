@@ -5,8 +5,11 @@ use std::sync::Arc;
 use caching::validation::HeadLimits;
 use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts, Rules,
-    Storable, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, validation,
+    Storable, StorageFilter, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing,
+    validation,
 };
+
+use smallvec::SmallVec;
 
 use crate::active::ActiveConfig;
 use crate::cache::epochs::{Epochs, Membership, Stamp};
@@ -96,6 +99,22 @@ impl Freshening<'_> {
         transform::response_fields(fields, &self.site.config, received, server_name, || arrived)
     }
 
+    /// The head that a response is stored with, and the fields that only go to the request which caused the forward.
+    pub(crate) fn made(
+        &self,
+        storable: &Storable,
+        (received, times): (&[FieldLine<'_>], ExchangeTimes),
+        response: &OriginResponse,
+    ) -> Result<(StoredHead, PackedFields), VaryUnusable> {
+        let filter = StorageFilter::of(received, self.rules());
+        let all = self.end_to_end(response, times.response);
+        let (stored, unshared) = split(all, |name| filter.keeps(name));
+        let reason = reason(response, storable.facts.status);
+        let head = self.head(storable.facts, stored, reason, response.body.content_length())?;
+        let head = head.with_membership(self.membership(received));
+        Ok((self.remember(head, received, times.request), unshared))
+    }
+
     pub(crate) fn head(
         &self,
         facts: StoredFacts,
@@ -174,4 +193,27 @@ impl Freshening<'_> {
         };
         Particulars::new(nominated, nominated_values, reason)
     }
+}
+
+/// The reason phrase of the status that is stored, if it is not the usual one: a 206 is stored as a part of a 200.
+pub(crate) fn reason(response: &OriginResponse, stored_status: u16) -> Option<&[u8]> {
+    let own = response.reason.as_deref().filter(|_| response.status == stored_status)?;
+    (own != http1::reason_phrase(stored_status).as_bytes()).then_some(own)
+}
+
+/// What is stored of these fields, and what only goes to the request that caused the forward.
+pub(crate) fn split(all: PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
+    let is_kept: SmallVec<[bool; 32]> = all.lines().map(|(name, _)| keeps(name)).collect();
+    if is_kept.iter().all(|is_kept| *is_kept) {
+        return (all, PackedFields::default());
+    }
+    let (mut kept, mut unshared) = (PackedFields::with_capacity(all.len()), PackedFields::default());
+    for ((name, value), is_kept) in all.lines().zip(is_kept) {
+        if is_kept {
+            kept.push(name, value);
+        } else if !name.eq_ignore_ascii_case("age") {
+            unshared.push(name, value);
+        }
+    }
+    (kept, unshared)
 }

@@ -15,8 +15,9 @@ use crate::cache::findings;
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::table::{Answer, Filling, LeaderGuard};
+use crate::cache::publish::freshen::{reason, split};
 use crate::cache::publish::job::Job;
-use crate::cache::publish::publication::{self, NotTaken, Publication, Replaced, split};
+use crate::cache::publish::publication::{NotTaken, Publication, Replaced};
 use crate::cache::record::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
@@ -180,8 +181,8 @@ impl Publication<'_> {
         let head = match part.base {
             Some(base) => self.combined_head(base, part)?,
             None => {
-                let reason = publication::reason(response, storable.facts.status);
-                let head = freshening.head(storable.facts, stored, reason, part.range.complete_bytes);
+                let phrase = reason(response, storable.facts.status);
+                let head = freshening.head(storable.facts, stored, phrase, part.range.complete_bytes);
                 let head = head.map_err(|_| Detail::from(NotStored::VaryUnusable))?;
                 let head = head.with_membership(freshening.membership(&received));
                 freshening.remember(head, &received, times.request)

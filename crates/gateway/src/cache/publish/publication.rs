@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use caching::partial::may_combine;
-use caching::{ExchangeTimes, FieldLine, NotStored, Storable, StorageFilter, Timestamp, VaryUnusable};
-use smallvec::SmallVec;
+use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
 use store::{Applied, Change, OverBudget, SegmentPut};
 
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
@@ -14,7 +13,6 @@ use crate::cache::publish::freshen::Freshening;
 use crate::cache::publish::job::Job;
 use crate::cache::record::segmented::Segmented;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
-use crate::message::fields::PackedFields;
 use crate::upstream::OriginResponse;
 
 /// The right to change what lies under one key, on behalf of one forward.
@@ -42,12 +40,6 @@ struct Outgrown;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotTaken;
 
-/// The reason phrase of the status that is stored, if it is not the usual one: a 206 is stored as a part of a 200.
-pub(crate) fn reason(response: &OriginResponse, stored_status: u16) -> Option<&[u8]> {
-    let own = response.reason.as_deref().filter(|_| response.status == stored_status)?;
-    (own != http1::reason_phrase(stored_status).as_bytes()).then_some(own)
-}
-
 impl Publication<'_> {
     /// Prepares head and fill of a response that may be stored.
     pub(crate) fn filling(
@@ -58,17 +50,10 @@ impl Publication<'_> {
         promised: &Arc<AtomicUsize>,
         limits: FillLimits,
     ) -> Result<Filling, VaryUnusable> {
-        let filter = StorageFilter::of(lines, &self.job.rule().caching);
-        let freshening = self.freshening();
-        let all = freshening.end_to_end(response, times.response);
-        let (stored, unshared) = split(all, |name| filter.keeps(name));
-        let reason = reason(response, storable.facts.status);
-        let head = freshening.head(storable.facts, stored, reason, response.body.content_length())?;
+        let (head, unshared) = self.freshening().made(storable, (lines, times), response)?;
         let budget = Arc::clone(self.job.worker.shared.cache.budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
-        let head = head.with_membership(freshening.membership(lines));
-        let head = freshening.remember(head, lines, times.request);
         Ok(Filling { head: Arc::new(head), status, fill, unshared: Arc::new(unshared), part: None })
     }
 
@@ -258,21 +243,4 @@ pub(crate) fn mark_uncacheable(
         let entry = CacheEntry::new(cache.budget(), variants, Some(note));
         entry.map_or(Change::Keep, |entry| Change::Put(Arc::new(entry)))
     });
-}
-
-/// What is stored of these fields, and what only goes to the request that caused the forward.
-pub(crate) fn split(all: PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
-    let is_kept: SmallVec<[bool; 32]> = all.lines().map(|(name, _)| keeps(name)).collect();
-    if is_kept.iter().all(|is_kept| *is_kept) {
-        return (all, PackedFields::default());
-    }
-    let (mut kept, mut unshared) = (PackedFields::with_capacity(all.len()), PackedFields::default());
-    for ((name, value), is_kept) in all.lines().zip(is_kept) {
-        if is_kept {
-            kept.push(name, value);
-        } else if !name.eq_ignore_ascii_case("age") {
-            unshared.push(name, value);
-        }
-    }
-    (kept, unshared)
 }
