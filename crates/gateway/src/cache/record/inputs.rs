@@ -186,8 +186,17 @@ pub(crate) fn judged_after(
 /// Whether a response field decides something, by these rules or others. `Content-Length` has a place of its own in a
 /// stored head.
 fn decides(name: &str, rules: &Rules) -> bool {
-    const NAMES: [&str; 8] =
-        ["cache-control", "age", "date", "expires", "etag", "last-modified", "set-cookie", "vary"];
+    const NAMES: [&str; 9] = [
+        "cache-control",
+        "age",
+        "content-location",
+        "date",
+        "expires",
+        "etag",
+        "last-modified",
+        "set-cookie",
+        "vary",
+    ];
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     NAMES.into_iter().any(is) || names_groups(name) || is_targeted(name) || is_one_of(rules, name)
 }

@@ -16,8 +16,9 @@ pub(super) const SMALL_CELL_BYTES: u32 = 64 << 10;
 
 const _: () = assert!(INLINE_BODY_BYTES_MAX <= SMALL_CELL_BYTES as usize);
 
-/// What a record says of a body, which is called `fill` if it has no name yet.
-pub(super) fn written(body: &StoredBody, fill: FillId) -> Body<'_> {
+/// What a record says of a body, which is called `fill` if it has no name of its own. `None` where nobody knows what of it
+/// a tier may have.
+pub(super) fn written(body: &StoredBody, fill: FillId) -> Option<Body<'_>> {
     let content = match body {
         StoredBody::Inline(data) if data.len() <= INLINE_BYTES_MAX => Content::Inline(data),
         StoredBody::Inline(_) => Content::Segments(Layout {
@@ -26,7 +27,7 @@ pub(super) fn written(body: &StoredBody, fill: FillId) -> Body<'_> {
             runs: vec![Run { first: 0, count: 1 }],
             fragments: Vec::new(),
         }),
-        StoredBody::Segments(body) => Content::Segments(layout(body)),
+        StoredBody::Segments(body) => Content::Segments(layout(body)?),
     };
     let complete_bytes = body.complete_bytes();
     let is_complete = match &content {
@@ -34,7 +35,7 @@ pub(super) fn written(body: &StoredBody, fill: FillId) -> Body<'_> {
         Content::Segments(layout) => Some(held_bytes(layout, complete_bytes)) == complete_bytes,
     };
     let state = if is_complete { BodyState::Complete } else { BodyState::Part };
-    Body { state, complete_bytes, content }
+    Some(Body { state, complete_bytes, content })
 }
 
 /// The bytes that are written apart from the record, as the one segment of their fill.
@@ -80,7 +81,8 @@ pub(super) fn read(
         // A copy, since the bytes of the record are not kept.
         Content::Inline(data) => Some(StoredBody::Inline(Bytes::copy_from_slice(data))),
         Content::Segments(layout) => {
-            Some(StoredBody::Segments(Box::new(segmented(layout, body.complete_bytes, memory))))
+            let body = segmented(layout, body.complete_bytes, memory)?;
+            Some(StoredBody::Segments(Box::new(body)))
         }
     }
 }
@@ -97,7 +99,7 @@ fn held_bytes(layout: &Layout, complete_bytes: Option<u64>) -> u64 {
 }
 
 /// What is held of a body now.
-fn layout(body: &Segmented) -> Layout {
+fn layout(body: &Segmented) -> Option<Layout> {
     let held = (0..body.group.count()).filter(|index| body.group.segment(*index).is_some());
     let mut runs: Vec<Run> = Vec::new();
     for index in held {
@@ -106,10 +108,15 @@ fn layout(body: &Segmented) -> Layout {
             _ => runs.push(Run { first: index, count: 1 }),
         }
     }
-    let cell_bytes = u32::try_from(body.segment_bytes).unwrap_or(u32::MAX);
-    Layout { fill: body.group.fill(), cell_bytes, runs, fragments: Vec::new() }
+    let cell_bytes = u32::try_from(body.segment_bytes).ok()?;
+    Some(Layout { fill: body.group.fill(), cell_bytes, runs, fragments: Vec::new() })
 }
 
-fn segmented(layout: &Layout, complete_bytes: Option<u64>, memory: &Memory<impl Record>) -> Segmented {
-    Segmented::new(Arc::new(memory.open_group()), layout.cell_bytes as usize, complete_bytes)
+fn segmented(
+    layout: &Layout,
+    complete_bytes: Option<u64>,
+    memory: &Memory<impl Record>,
+) -> Option<Segmented> {
+    let group = Arc::new(memory.open_group());
+    Some(Segmented::new(group, usize::try_from(layout.cell_bytes).ok()?, complete_bytes))
 }

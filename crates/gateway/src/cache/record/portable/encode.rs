@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use caching::{RefusalScope, Timestamp};
 use store::format::{
-    FieldLine, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record, encode_record,
+    Body, FieldLine, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record,
+    encode_record,
 };
 use store::{FillId, SegmentId};
 
@@ -59,7 +60,8 @@ pub(crate) struct SegmentBytes {
 /// of the primary record where it fits. Behind ours stand those that the tier has, but for those that are dropped,
 /// and those that answer the same requests.
 ///
-/// A response whose inputs were not kept is left out, as is one that fits in no record.
+/// A response whose inputs were not kept is left out, as is one that fits in no record. The body of one that lies apart
+/// is told as it is now; all else under its id stays the same, so it is enough to write it once.
 pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
     let theirs = merge
         .theirs
@@ -71,10 +73,10 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
     variants.extend(kept);
     let note = entry.uncacheable().filter(|note| writing.now < note.until);
     let note = note.as_ref().map(|note| written_note(note, writing));
-    if variants.is_empty() && note.is_none() {
+    let Placed { primary, apart, ids } = place(writing, note, variants)?;
+    if ids.is_empty() && note.is_none() {
         return None;
     }
-    let Placed { primary, apart, ids } = place(writing, note, variants)?;
     let segments = known.iter().filter(|known| ids.contains(&known.inputs.id)).filter_map(Known::segment);
     let segments = segments.collect();
     Some(Encoded { primary, apart, segments })
@@ -105,17 +107,19 @@ impl Writing<'_> {
     }
 }
 
-/// A stored response with its inputs.
+/// A stored response of which all that a record has is known.
 struct Known<'a> {
     stored: &'a StoredResponse,
     inputs: &'a Inputs,
     content_length: Option<String>,
+    body: Body<'a>,
 }
 
 impl<'a> Known<'a> {
     fn of(stored: &'a StoredResponse) -> Option<Self> {
+        let inputs = stored.head.inputs()?;
         let content_length = stored.head.declared_bytes().map(|bytes| bytes.to_string());
-        Some(Self { stored, inputs: stored.head.inputs()?, content_length })
+        Some(Self { stored, inputs, content_length, body: bodies::written(&stored.body, inputs.body)? })
     }
 
     fn variant(&self, writing: &Writing<'_>) -> Variant<'_> {
@@ -129,7 +133,7 @@ impl<'a> Known<'a> {
     }
 
     fn response(&self, writing: &Writing<'_>) -> Response<'_> {
-        let Self { stored, inputs, content_length } = self;
+        let Self { stored, inputs, content_length, body } = self;
         let head = &stored.head;
         let length = content_length.iter().map(|text| (CONTENT_LENGTH.as_bytes(), text.as_bytes()));
         Response {
@@ -146,7 +150,7 @@ impl<'a> Known<'a> {
             head: head.fields.lines().map(as_bytes).collect(),
             judged: inputs.judged().map(as_bytes).chain(length).collect(),
             request: inputs.request().map(|(name, value)| (name.as_bytes(), value)).collect(),
-            body: bodies::written(&stored.body, inputs.body),
+            body: body.clone(),
         }
     }
 

@@ -1,1 +1,4 @@
-
+mod merging;
+mod round_trip;
+mod trust;
+mod world;
