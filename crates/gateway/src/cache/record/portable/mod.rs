@@ -17,7 +17,7 @@ mod decode;
 mod encode;
 mod judge;
 
-pub(crate) use self::decode::{Decoded, Reader, SmallBody, decode};
+pub(crate) use self::decode::{Decoded, Reader, decode};
 pub(crate) use self::encode::{Encoded, Merge, SegmentBytes, Writing, encode};
 
 #[cfg(test)]
