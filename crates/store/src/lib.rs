@@ -33,8 +33,8 @@
 //! # Locks
 //!
 //! In this order: the turn of a key (one of a fixed set, held by [`Memory::update`] while its closure runs), the
-//! ballast, a shard of the table. Values are dropped after the last lock has been left, because dropping a record may
-//! remove segments, which locks shards.
+//! ballast, the list of groups that others know, a shard of the table. Records are dropped after the last lock has been left,
+//! because dropping one may remove segments, which locks the list and shards.
 //!
 //! ```
 //! use std::sync::Arc;

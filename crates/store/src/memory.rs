@@ -1,6 +1,7 @@
 //! The memory tier: one table of records and segments under one byte limit.
 
 mod group;
+mod groups;
 mod room;
 mod shared;
 mod sweep;
@@ -16,6 +17,7 @@ pub use self::group::SegmentGroup;
 pub use self::sweep::{Sweep, SweepStep};
 pub use self::table::ENTRY_OVERHEAD_BYTES;
 
+use self::groups::Groups;
 use self::room::Ballast;
 use self::shared::{Counts, Shared, TURNS};
 use self::table::{Lookup, Value};
@@ -100,7 +102,9 @@ impl<R: Record> Memory<R> {
         let ballast = Ballast::new(&table, config.bytes_max);
         let turns = (0..TURNS).map(|_| Mutex::new(())).collect();
         let counts = Counts::default();
-        let shared = Arc::new(Shared { table, budget, hasher, turns, ballast, counts, files_unavailable });
+        let groups = Groups::default();
+        let shared =
+            Arc::new(Shared { table, budget, hasher, turns, groups, ballast, counts, files_unavailable });
         let evictor = Arc::downgrade(&shared);
         shared.budget.evict_through(evictor);
         Self { shared }
@@ -174,13 +178,25 @@ impl<R: Record> Memory<R> {
 
     /// Removes the segments 0 to `count` of a fill; says how many there were.
     pub fn remove_segments(&self, fill: FillId, count: u32) -> usize {
-        self.shared.remove_segments(fill, count)
+        self.shared.remove_segments(fill, 0..count)
     }
 
     /// A place for the segments of a new fill, which go when its last holder drops it.
     pub fn open_group(&self) -> SegmentGroup {
         let home = Arc::downgrade(&self.shared);
         SegmentGroup::new(home)
+    }
+
+    /// The place of the segments of a fill that was read from a record: all who ask for one fill share one group, as long as
+    /// one of them holds it.
+    pub fn group_of(&self, fill: FillId) -> Arc<SegmentGroup> {
+        let home = Arc::downgrade(&self.shared);
+        self.shared.groups.of(fill, home)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn listed_groups(&self) -> usize {
+        self.shared.groups.count()
     }
 
     /// A walk over all entries that removes expired records in bounded steps.

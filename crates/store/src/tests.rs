@@ -3,6 +3,7 @@
 mod bounds;
 mod budget;
 mod concurrency;
+mod groups;
 mod lifetimes;
 mod model;
 mod promises;

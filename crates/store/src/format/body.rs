@@ -133,6 +133,13 @@ impl<'a> Body<'a> {
 }
 
 impl Layout {
+    /// Cells of a body: an index is below it.
+    pub const CELLS_MAX: u32 = CELLS_MAX;
+    /// Runs of whole cells.
+    pub const RUNS_MAX: usize = RUNS_MAX;
+    /// Pieces that are less than a cell.
+    pub const FRAGMENTS_MAX: usize = FRAGMENTS_MAX;
+
     fn read(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
         let (fill, cell_bytes) = (reader.fill()?, reader.u32()?);
         let runs = usize::from(reader.u16()?);

@@ -1,9 +1,11 @@
 //! The segments of one fill as something that is owned.
 
 use std::fmt;
-use std::sync::Weak;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
+use super::groups::Groups;
 use crate::{FillId, Segment, SegmentId, SegmentPut};
 
 /// The segments of one fill. Every record version, reader and fill that may still need them holds the group behind
@@ -13,22 +15,42 @@ pub struct SegmentGroup {
     fill: FillId,
     /// One more than the highest index ever put.
     count: AtomicU32,
+    /// Whether [`Memory::group_of`](crate::Memory::group_of) may have given it to others.
+    is_listed: AtomicBool,
     home: Weak<dyn SegmentHome>,
 }
 
 pub(super) trait SegmentHome: Send + Sync {
     fn segment(&self, id: SegmentId) -> Option<Segment>;
     fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut;
-    fn remove_segments(&self, fill: FillId, count: u32);
+    fn remove_segments(&self, fill: FillId, indexes: Range<u32>);
+    fn groups(&self) -> &Groups;
 }
 
 impl SegmentGroup {
+    /// Of a fill that is nobody else's yet.
     pub(super) fn new(home: Weak<dyn SegmentHome>) -> Self {
-        Self { fill: FillId::next(), count: AtomicU32::new(0), home }
+        Self { fill: FillId::next(), count: AtomicU32::new(0), is_listed: AtomicBool::new(false), home }
+    }
+
+    /// Of a fill that was read from a record. It is listed already.
+    pub(super) fn listed(fill: FillId, home: Weak<dyn SegmentHome>) -> Self {
+        Self { fill, count: AtomicU32::new(0), is_listed: AtomicBool::new(true), home }
     }
 
     /// The id under which other tiers know the segments.
     pub fn fill(&self) -> FillId {
+        self.fill
+    }
+
+    /// The same, to be told to others: who reads it in a record finds this group, as long as somebody holds it.
+    pub fn announced(self: &Arc<Self>) -> FillId {
+        if !self.is_listed.load(Relaxed)
+            && let Some(home) = self.home.upgrade()
+        {
+            home.groups().list(self);
+            self.is_listed.store(true, Relaxed);
+        }
         self.fill
     }
 
@@ -47,15 +69,23 @@ impl SegmentGroup {
         let Some(home) = self.home.upgrade() else {
             return SegmentPut::NotStored(crate::Refusal::OverBudget);
         };
-        self.count.fetch_max(index.saturating_add(1), Relaxed);
+        self.take_over(index.saturating_add(1));
         home.put_segment(SegmentId { fill: self.fill, index }, segment)
+    }
+
+    /// From now on the segments 0 to `count` are its own.
+    pub(super) fn take_over(&self, count: u32) {
+        self.count.fetch_max(count, Relaxed);
     }
 }
 
 impl Drop for SegmentGroup {
     fn drop(&mut self) {
-        if let Some(home) = self.home.upgrade() {
-            home.remove_segments(self.fill, *self.count.get_mut());
+        let Some(home) = self.home.upgrade() else { return };
+        let count = *self.count.get_mut();
+        match *self.is_listed.get_mut() {
+            false => home.remove_segments(self.fill, 0..count),
+            true => home.groups().leave(self, count, |indexes| home.remove_segments(self.fill, indexes)),
         }
     }
 }

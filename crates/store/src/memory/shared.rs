@@ -1,12 +1,14 @@
 //! What all handles of a memory tier share, and how entries come and go.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::group::SegmentHome;
+use super::groups::Groups;
 use super::room::Ballast;
 use super::table::{Departed, ENTRY_OVERHEAD_BYTES, EntryKey, Lookup, Table, Value};
 use crate::budget::GiveWay;
@@ -18,6 +20,7 @@ pub(super) struct Shared<R: Record> {
     pub(super) hasher: RandomState,
     /// Updates of one key take turns; which turn follows from the key's hash.
     pub(super) turns: Box<[Mutex<()>]>,
+    pub(super) groups: Groups,
     pub(super) ballast: Ballast,
     pub(super) counts: Counts,
     pub(super) files_unavailable: Option<FilesUnavailable>,
@@ -137,8 +140,8 @@ impl<R: Record> Shared<R> {
         removed.map(|(key, value)| self.leave(&key, &value)).is_some()
     }
 
-    pub(super) fn remove_segments(&self, fill: FillId, count: u32) -> usize {
-        let ids = (0..count).map(|index| SegmentId { fill, index });
+    pub(super) fn remove_segments(&self, fill: FillId, indexes: Range<u32>) -> usize {
+        let ids = indexes.map(|index| SegmentId { fill, index });
         ids.filter_map(|id| self.table.remove(&Lookup::Segment(id)))
             .map(|(key, value)| self.leave(&key, &value))
             .count()
@@ -200,8 +203,12 @@ impl<R: Record> SegmentHome for Shared<R> {
         self.put_segment(id, segment)
     }
 
-    fn remove_segments(&self, fill: FillId, count: u32) {
-        self.remove_segments(fill, count);
+    fn remove_segments(&self, fill: FillId, indexes: Range<u32>) {
+        self.remove_segments(fill, indexes);
+    }
+
+    fn groups(&self) -> &Groups {
+        &self.groups
     }
 }
 

@@ -1,0 +1,75 @@
+//! The groups whose fills stand in records of other tiers: whoever reads such a record while a group of that fill is held gets that
+//! one. Two groups of one fill would remove each other's segments.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::group::{SegmentGroup, SegmentHome};
+use crate::FillId;
+
+/// Groups by fill, as long as somebody holds them. Those whose fill nobody else knows are not among them.
+#[derive(Default)]
+pub(super) struct Groups {
+    listed: Mutex<HashMap<FillId, Weak<SegmentGroup>>>,
+}
+
+/// Segments removed while the list is locked. Most bodies have fewer.
+const STEP: u32 = 64;
+
+impl Groups {
+    /// The group of a fill that somebody holds, or a new one.
+    pub(super) fn of(&self, fill: FillId, home: Weak<dyn SegmentHome>) -> Arc<SegmentGroup> {
+        let mut listed = self.listed.lock();
+        if let Some(group) = listed.get(&fill).and_then(Weak::upgrade) {
+            return group;
+        }
+        let group = Arc::new(SegmentGroup::listed(fill, home));
+        listed.insert(fill, Arc::downgrade(&group));
+        group
+    }
+
+    /// Lets others find a group.
+    pub(super) fn list(&self, group: &Arc<SegmentGroup>) {
+        self.listed.lock().entry(group.fill()).or_insert_with(|| Arc::downgrade(group));
+    }
+
+    /// Removes the segments 0 to `count` of a group that nobody holds any more. Should somebody ask for its fill meanwhile, what is left
+    /// goes to the new group: `remove` is called under the lock, so that it never meets what that one has put.
+    pub(super) fn leave(&self, group: &SegmentGroup, count: u32, remove: impl Fn(Range<u32>)) {
+        let mut left = count;
+        while let Some(begin) = self.step(group, left, &remove) {
+            left = begin;
+        }
+    }
+
+    /// Says how many are left then; `None`: no more of them are this group's.
+    fn step(&self, group: &SegmentGroup, left: u32, remove: impl Fn(Range<u32>)) -> Option<u32> {
+        let mut listed = self.listed.lock();
+        let found = listed.get(&group.fill());
+        let is_own = found.is_some_and(|found| std::ptr::eq(found.as_ptr(), group));
+        // Not dropped under the lock: it may be the last to hold it by then.
+        let successor = found.filter(|_| !is_own).and_then(Weak::upgrade);
+        if let Some(successor) = successor {
+            drop(listed);
+            successor.take_over(left);
+            return None;
+        }
+        if left == 0 {
+            if is_own {
+                listed.remove(&group.fill());
+            }
+            return None;
+        }
+        let begin = left.saturating_sub(STEP);
+        remove(begin..left);
+        Some(begin)
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.listed.lock().len()
+    }
+}
