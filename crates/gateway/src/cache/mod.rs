@@ -13,6 +13,7 @@ pub(crate) mod record;
 pub(crate) mod refresh;
 pub(crate) mod serve;
 pub(crate) mod stale_if_error;
+pub(crate) mod tiers;
 pub(crate) mod using;
 
 use std::sync::Arc;
@@ -20,13 +21,15 @@ use std::time::Duration;
 
 use caching::groups::Groups;
 use caching::invalidation::Target;
-use store::{Applied, Budget, Change, Memory, MemoryConfig, SegmentGroup, Usage};
+use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage};
 
 use self::epochs::{Epochs, Membership, Stamp, Taken};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
 use self::inflight::table::{FetchTable, Waiter};
 use self::record::inputs::KeepInputs;
+use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
+use self::tiers::segments::TierSegments;
 use crate::clock::now;
 use crate::config::Config;
 
@@ -156,9 +159,16 @@ impl Cache {
         &self.memory
     }
 
-    /// A place for the segments of one body.
-    pub(in crate::cache) fn open_group(&self) -> SegmentGroup {
-        self.memory.open_group()
+    /// A body of a new representation, of which nothing is stored yet.
+    pub(in crate::cache) fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
+        let group = Arc::new(self.memory.open_group());
+        let body = Segmented::new(group, self.segment_bytes_max(), complete_bytes);
+        if self.segments().is_some() { body.followed() } else { body }
+    }
+
+    /// Where segments go that are to outlive memory.
+    pub(crate) fn segments(&self) -> Option<&TierSegments> {
+        None
     }
 
     /// Fetches in progress.

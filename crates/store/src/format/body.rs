@@ -123,7 +123,6 @@ impl<'a> Body<'a> {
                 self.state == BodyState::Complete && is_all && data.len() <= INLINE_BYTES_MAX
             }
             Content::Segments(layout) => {
-                layout.check()?;
                 let held = layout.held_bytes(self.complete_bytes)?;
                 self.state != BodyState::Complete || Some(held) == self.complete_bytes
             }
@@ -191,8 +190,12 @@ impl Layout {
         Ok(())
     }
 
-    /// How many bytes the pieces are, which must be where they can be.
-    fn held_bytes(&self, complete_bytes: Option<u64>) -> Result<u64, FormatError> {
+    /// How many bytes the pieces are together: as many as `complete_bytes` where nothing is missing.
+    ///
+    /// # Errors
+    /// When a piece is where none can be, or there are too many.
+    pub fn held_bytes(&self, complete_bytes: Option<u64>) -> Result<u64, FormatError> {
+        self.check()?;
         let cell_bytes = u64::from(self.cell_bytes);
         let complete_bytes = complete_bytes.unwrap_or(u64::MAX);
         let mut held = 0;

@@ -19,6 +19,7 @@ use crate::cache::inflight::joining::{Role, join_or_lead};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::table::{Answer, Filling, LeaderGuard, News, Waiter};
 use crate::cache::publish::job::Job;
+use crate::cache::record::segmented::KnownFrom;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Extent;
 use crate::message::piece::PieceMax;
@@ -120,7 +121,7 @@ impl Assembly {
         }
         self.look_again();
         let body = self.hit.body.segmented().ok_or(RestFailed)?;
-        if let Some(range) = body.hole_at(self.position, end) {
+        if let Some(range) = body.hole_at(self.position, end, KnownFrom::START) {
             self.now = Now::Asked(self.ask(range));
         }
         Ok(None)

@@ -18,7 +18,7 @@ use crate::cache::inflight::table::{Answer, Filling, LeaderGuard};
 use crate::cache::publish::freshen::{reason, split};
 use crate::cache::publish::job::Job;
 use crate::cache::publish::publication::{NotTaken, Publication, Replaced};
-use crate::cache::record::segmented::{CELLS_MAX, Segmented, cut, first_piece_bytes};
+use crate::cache::record::segmented::{CELLS_MAX, cut, first_piece_bytes};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
 use crate::message::fields::PackedFields;
@@ -154,7 +154,7 @@ impl Job {
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
             && (is_for_hole || range.range.len_bytes() <= self.limits().body_bytes_max)
-            && range.range.last / cache.segment_bytes_max().max(1) as u64 <= CELLS_MAX
+            && range.range.last / (cache.segment_bytes_max().max(1) as u64) < CELLS_MAX
     }
 }
 
@@ -200,8 +200,11 @@ impl Publication<'_> {
 
     fn part_fill(&self, part: &Part<'_>) -> Arc<Fill> {
         let limits = self.job.limits();
-        let first_segment_bytes = first_piece_bytes(part.range.range.first, limits.segment_bytes);
-        let limits = FillLimits { first_segment_bytes, ..limits };
+        // A stored response that comes from another instance is on the grid of that one.
+        let grid = part.base.and_then(|base| base.body.segmented()).map(|body| body.segment_bytes);
+        let segment_bytes = grid.unwrap_or(limits.segment_bytes);
+        let first_segment_bytes = first_piece_bytes(part.range.range.first, segment_bytes);
+        let limits = FillLimits { segment_bytes, first_segment_bytes, ..limits };
         let budget = Arc::clone(self.job.worker.shared.cache.budget());
         Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.in_flight.promised())
     }
@@ -298,9 +301,7 @@ impl Publication<'_> {
     }
 
     fn empty_body(&self, part: &ContentRange) -> StoredBody {
-        let cache = &self.job.worker.shared.cache;
-        let group = Arc::new(cache.open_group());
-        let body = Segmented::new(group, cache.segment_bytes_max(), part.complete_bytes);
+        let body = self.job.worker.shared.cache.open_body(part.complete_bytes);
         StoredBody::Segments(Box::new(body))
     }
 

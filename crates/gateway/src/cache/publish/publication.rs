@@ -11,7 +11,6 @@ use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
 use crate::cache::inflight::table::{Filling, InFlight};
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::publish::job::Job;
-use crate::cache::record::segmented::Segmented;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::upstream::OriginResponse;
 
@@ -68,15 +67,13 @@ impl Publication<'_> {
     }
 
     fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
-        let cache = &self.job.worker.shared.cache;
-        let group = Arc::new(cache.open_group());
+        let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
+        let mut body = self.job.worker.shared.cache.open_body(Some(bytes));
         for (index, segment) in (0..).zip(segments) {
-            if let SegmentPut::NotStored(_) = group.put(index, segment.clone()) {
+            if let SegmentPut::NotStored(_) = body.put(index, segment.clone()) {
                 return Err(NotTaken);
             }
         }
-        let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
-        let body = Segmented::new(group, cache.segment_bytes_max(), Some(bytes));
         Ok(StoredBody::Segments(Box::new(body)))
     }
 

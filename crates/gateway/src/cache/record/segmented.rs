@@ -4,26 +4,38 @@
 //! group that stands for this representation; eviction takes cells, and a later fill puts them back in their place
 //! without a new record. What is less than a cell is a fragment, with a group of its own, and named in the record: so
 //! the number of fragments is limited, and the number of cells is not.
+//!
+//! *Held* is what is in memory. Where there is a tier behind memory, the body also tells what is *known*: what was held when it was
+//! stored, so that the tier may have it. What is known and not held is *absent*: it is loaded when its turn comes, and no hole. Without a tier
+//! nothing is known, and all that is not held is a hole.
+
+mod adding;
+mod known;
+mod layout;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::ByteRange;
-use caching::partial::Extents;
-use store::{
-    ARC_HEADER_BYTES, Memory, Place, Record, Segment, SegmentGroup, SegmentPut, Slice, allocated_bytes,
-};
+use store::format::Layout;
+use store::{ARC_HEADER_BYTES, Segment, SegmentGroup, SegmentId, SegmentPut, Slice, allocated_bytes};
 
 use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
 
+use self::known::Known;
+
+pub(crate) use self::adding::{cut, first_piece_bytes};
+pub(crate) use self::known::{Absent, KnownFrom};
+
 /// Fragments of one stored response; the shortest is removed to make room.
-pub(crate) const FRAGMENTS_MAX: usize = 64;
+pub(crate) const FRAGMENTS_MAX: usize = Layout::FRAGMENTS_MAX;
 
 /// Cells of one stored response: a part that lies further in isn't stored. Dropping a group costs a look-up per cell up
 /// to the last one, whatever is held.
-pub(crate) const CELLS_MAX: u64 = 1 << 16;
+pub(crate) const CELLS_MAX: u64 = Layout::CELLS_MAX as u64;
 
 /// Room for so many pieces is made at once; a reply with more makes room as it goes.
 const PIECES_EXPECTED: usize = 1024;
@@ -31,14 +43,16 @@ const PIECES_EXPECTED: usize = 1024;
 /// A body on the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Segmented {
-    /// The whole cells, by index. Also the identity of the representation: two bodies with the same group can be told
+    /// The whole cells, by index. Its fill is also the identity of the representation: two bodies with the same can be told
     /// apart by nothing but their fragments.
     pub(crate) group: Arc<SegmentGroup>,
     pub(crate) segment_bytes: usize,
     /// The length of the representation, where it is known.
     pub(crate) complete_bytes: Option<u64>,
-    /// In order, none across a cell border, none that overlap or touch within a cell.
+    /// In order, none across a cell border, none that overlap; those that are held don't touch within a cell.
     fragments: Box<[Fragment]>,
+    /// The whole cells that a tier may have, beside all fragments. `None` where there is no tier.
+    known: Option<Box<Known>>,
 }
 
 /// Less than a cell; its bytes are the only segment of its group.
@@ -48,19 +62,50 @@ struct Fragment {
     group: Arc<SegmentGroup>,
 }
 
+impl Fragment {
+    fn id(&self) -> SegmentId {
+        SegmentId { fill: self.group.fill(), index: 0 }
+    }
+
+    fn is_held(&self) -> bool {
+        self.group.segment(0).is_some()
+    }
+}
+
 impl Segmented {
+    /// Of which nothing is held yet. Where there is a tier behind memory, it is to be [`Segmented::followed`].
     pub(crate) fn new(group: Arc<SegmentGroup>, segment_bytes: usize, complete_bytes: Option<u64>) -> Self {
-        Self { group, segment_bytes, complete_bytes, fragments: Box::default() }
+        Self { group, segment_bytes, complete_bytes, fragments: Box::default(), known: None }
+    }
+
+    /// The same, for a tier behind memory: from now on it is noted which cells are put.
+    pub(crate) fn followed(self) -> Self {
+        Self { known: Some(Box::default()), ..self }
+    }
+
+    /// Whether there is a tier that may have what memory lacks.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.known.is_some()
     }
 
     /// Whether both are parts of one representation.
     pub(crate) fn is_same_representation(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.group, &other.group)
+        self.group.fill() == other.group.fill()
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
         let group_bytes = allocated_bytes(size_of::<SegmentGroup>() + ARC_HEADER_BYTES);
-        allocated_bytes(size_of_val(&*self.fragments)) + self.fragments.len() * group_bytes
+        let known_bytes = self.known.as_deref().map_or(0, Known::heap_bytes);
+        allocated_bytes(size_of_val(&*self.fragments)) + self.fragments.len() * group_bytes + known_bytes
+    }
+
+    /// Stores a whole cell. The first one stays.
+    pub(crate) fn put(&mut self, index: u32, segment: Segment) -> SegmentPut {
+        let put = self.group.put(index, segment);
+        if let (Some(known), SegmentPut::Stored | SegmentPut::AlreadyThere) = (&mut self.known, put) {
+            known.insert(index);
+        }
+        put
     }
 
     /// The bytes from `start` to `end`, where all of them are held.
@@ -77,7 +122,7 @@ impl Segmented {
         Some(pieces)
     }
 
-    /// Some bytes from `position`, at most up to `end`; `None` where the byte at `position` is missing. Never empty.
+    /// Some bytes from `position`, at most up to `end`; `None` where the byte at `position` is not held. Never empty.
     pub(crate) fn piece_at(&self, position: u64, end: u64) -> Option<Slice> {
         let (first, segment) = self.cell_at(position).or_else(|| self.fragment_at(position))?;
         let from = position.checked_sub(first)?;
@@ -86,98 +131,83 @@ impl Segmented {
     }
 
     fn cell_at(&self, position: u64) -> Option<(u64, Segment)> {
-        let size = self.segment_bytes as u64;
-        let index = position / size;
-        Some((index * size, self.group.segment(u32::try_from(index).ok()?)?))
+        let index = self.index_at(position)?;
+        let loaded = || self.loaded(SegmentId { fill: self.group.fill(), index });
+        let segment = self.group.segment(index).or_else(loaded)?;
+        Some((u64::from(index) * self.segment_bytes as u64, segment))
     }
 
     fn fragment_at(&self, position: u64) -> Option<(u64, Segment)> {
-        let index = self.fragments.partition_point(|fragment| fragment.range.last < position);
-        let fragment = self.fragments.get(index)?;
-        Some((fragment.range.first, fragment.group.segment(0)?))
+        let fragment = self.fragment_behind(position)?;
+        let segment = fragment.group.segment(0).or_else(|| self.loaded(fragment.id()))?;
+        Some((fragment.range.first, segment))
     }
 
-    /// What is missing from `position` on, if the byte there is: up to the next byte that is held, or to `end`.
-    pub(crate) fn hole_at(&self, position: u64, end: u64) -> Option<ByteRange> {
-        if position >= end || self.piece_at(position, end).is_some() {
+    /// The fragment with the byte at `position`, or else the next one.
+    fn fragment_behind(&self, position: u64) -> Option<&Fragment> {
+        let index = self.fragments.partition_point(|fragment| fragment.range.last < position);
+        self.fragments.get(index)
+    }
+
+    fn loaded(&self, id: SegmentId) -> Option<Segment> {
+        self.known.as_ref()?.loaded(id)
+    }
+
+    fn index_at(&self, position: u64) -> Option<u32> {
+        u32::try_from(position / self.segment_bytes as u64).ok()
+    }
+
+    /// What is missing from `position` on, if the byte there is: up to the next byte that is held, or known from `known`
+    /// on, or to `end`.
+    pub(crate) fn hole_at(&self, position: u64, end: u64, known: KnownFrom) -> Option<ByteRange> {
+        if position >= end || self.passed(position, end, known).is_some() {
             return None;
         }
         let size = self.segment_bytes as u64;
-        let cells = position / size + 1..u64::from(self.group.count()).min(end.div_ceil(size));
-        let is_held =
-            |index: &u64| u32::try_from(*index).is_ok_and(|index| self.group.segment(index).is_some());
-        let cell = cells.into_iter().find(is_held).map(|index| index * size);
+        let last_known = self.known.as_deref().map_or(0, Known::end);
+        let cells_end = u64::from(self.group.count().max(last_known)).min(end.div_ceil(size));
+        let is_there = |index: &u64| {
+            let is_held = u32::try_from(*index).is_ok_and(|index| self.group.segment(index).is_some());
+            is_held || self.known_until(*index * size, known).is_some()
+        };
+        let cell = (position / size + 1..cells_end).find(is_there).map(|index| index * size);
         let fragment = self
             .fragments
             .iter()
-            .find(|fragment| fragment.range.first > position && fragment.group.segment(0).is_some())
+            .filter(|fragment| fragment.range.first > position)
+            .find(|fragment| fragment.is_held() || self.known_until(fragment.range.first, known).is_some())
             .map(|fragment| fragment.range.first);
         let next = cell.into_iter().chain(fragment).fold(end, u64::min);
         Some(ByteRange { first: position, last: next - 1 })
     }
 
-    /// The first hole between `start` and `end`.
+    /// The first hole between `start` and `end`: neither held nor known.
     //= RFC 9110 section 15.3.7.3: what is not whole is a 206
     pub(crate) fn first_hole(&self, start: u64, end: u64) -> Option<ByteRange> {
         let mut position = start;
-        while let Some(piece) = self.piece_at(position, end) {
-            position += piece.len() as u64;
-        }
-        self.hole_at(position, end)
-    }
-
-    /// Adds what a part brought: segments one behind the other from `start`, none across a cell border.
-    pub(crate) fn with_part(
-        mut self,
-        memory: &Memory<impl Record>,
-        start: u64,
-        segments: Vec<Segment>,
-        complete_bytes: Option<u64>,
-    ) -> Self {
-        let length_is_new = self.complete_bytes.is_none() && complete_bytes.is_some();
-        self.complete_bytes = self.complete_bytes.or(complete_bytes);
-        let mut position = start;
-        for segment in segments {
-            let next = position + segment.len() as u64;
-            self.insert(memory, position, segment);
+        while let Some(next) = self.passed(position, end, KnownFrom::START) {
             position = next;
         }
-        if length_is_new {
-            self.settle_end(memory);
-        }
-        self
+        self.hole_at(position, end, KnownFrom::START)
     }
 
-    /// The end of the representation has become known: the fragment there may be a whole cell now.
-    fn settle_end(&mut self, memory: &Memory<impl Record>) {
-        let Some(last) = self.fragments.last().cloned() else { return };
-        if let Some(segment) = last.group.segment(0) {
-            self.insert(memory, last.range.first, segment);
-        }
+    /// How far it is no hole from `position` on: to the end of a piece that is held or known.
+    fn passed(&self, position: u64, end: u64, known: KnownFrom) -> Option<u64> {
+        let held = self.piece_at(position, end).map(|piece| position + piece.len() as u64);
+        held.or_else(|| self.known_until(position, known).filter(|_| position < end))
     }
 
-    fn insert(&mut self, memory: &Memory<impl Record>, position: u64, segment: Segment) {
-        let range = ByteRange { first: position, last: position + segment.len() as u64 - 1 };
-        let cell = self.cell_of(position);
-        let index = position / self.segment_bytes as u64;
-        let Ok(index) = u32::try_from(index) else { return };
-        debug_assert!(cell.first <= range.first && range.last <= cell.last, "a piece lies within its cell");
-        let (neighbours, mut others): (Vec<Fragment>, Vec<Fragment>) = std::mem::take(&mut self.fragments)
-            .into_iter()
-            .partition(|fragment| cell.first <= fragment.range.first && fragment.range.last <= cell.last);
-        if range == cell {
-            self.group.put(index, segment);
-        } else if self.group.segment(index).is_none() {
-            let joined = join(memory, neighbours, Piece { range, segment });
-            match &joined[..] {
-                [whole] if whole.range == cell => {
-                    self.group.put(index, whole.segment.clone());
-                }
-                _ => others.extend(joined.into_iter().filter_map(|piece| piece.into_fragment(memory))),
-            }
+    /// The end of what is known with the byte at `position`.
+    fn known_until(&self, position: u64, from: KnownFrom) -> Option<u64> {
+        let known = self.known.as_ref()?;
+        if position < from.0 {
+            return None;
         }
-        others.sort_unstable_by_key(|fragment| fragment.range.first);
-        self.fragments = limited(others).into_boxed_slice();
+        if self.index_at(position).is_some_and(|index| known.has(index)) {
+            return Some(self.cell_of(position).last + 1);
+        }
+        let fragment = self.fragment_behind(position)?;
+        (fragment.range.first <= position).then_some(fragment.range.last + 1)
     }
 
     /// The cell around a position; the last one ends where the representation ends.
@@ -186,6 +216,55 @@ impl Segmented {
         let first = position / size * size;
         let end = first.saturating_add(size);
         ByteRange { first, last: self.complete_bytes.map_or(end, |complete| complete.min(end)) - 1 }
+    }
+
+    /// The first byte between `start` and `end` that is not held.
+    pub(crate) fn first_not_held(&self, start: u64, end: u64) -> Option<u64> {
+        let mut position = start;
+        while let Some(piece) = self.piece_at(position, end) {
+            position += piece.len() as u64;
+        }
+        (position < end).then_some(position)
+    }
+
+    /// What to ask a tier for, for the byte at `position`: that segment and those that follow it up to `end`, as long as they are absent
+    /// and no more than `bytes_max` together. `None` where the byte is held, or a hole.
+    pub(crate) fn absent_at(&self, position: u64, end: u64, bytes_max: u64) -> Option<Absent> {
+        let known = self.known.as_ref()?;
+        if position >= end || self.piece_at(position, end).is_some() {
+            return None;
+        }
+        let (size, first) = (self.segment_bytes as u64, self.index_at(position)?);
+        if known.has(first) {
+            let cells_max = usize::try_from(bytes_max / size).unwrap_or(usize::MAX).max(1);
+            let last = self.index_at(end - 1).unwrap_or(u32::MAX);
+            let is_absent = |index: &u32| known.has(*index) && self.group.segment(*index).is_none();
+            let cells = (first..=last).take(cells_max).take_while(is_absent);
+            let segments = cells.map(|index| (index, self.cell_of(u64::from(index) * size))).collect();
+            return Some(Absent { fill: self.group.fill(), segments });
+        }
+        let fragment = self.fragment_behind(position).filter(|it| it.range.first <= position)?;
+        Some(Absent { fill: fragment.group.fill(), segments: vec![(0, fragment.range)] })
+    }
+
+    /// A segment of a cell or of a fragment, where it is held.
+    pub(crate) fn held(&self, id: SegmentId) -> Option<Segment> {
+        let fragment = self.fragments.iter().find(|fragment| fragment.id() == id);
+        fragment.map_or(&self.group, |fragment| &fragment.group).segment(id.index).or_else(|| self.loaded(id))
+    }
+
+    /// Takes back what a tier had. Memory may refuse it, or forget it at once.
+    pub(crate) fn keep(&self, id: SegmentId, segment: Segment) -> SegmentPut {
+        let fragment = self.fragments.iter().find(|fragment| fragment.id() == id);
+        fragment.map_or(&self.group, |fragment| &fragment.group).put(id.index, segment)
+    }
+
+    /// The same, which holds what a tier had itself, for one reply.
+    pub(crate) fn with_loaded(mut self, loaded: impl IntoIterator<Item = (SegmentId, Segment)>) -> Self {
+        if let Some(known) = &mut self.known {
+            known.hold(loaded);
+        }
+        self
     }
 
     /// A small body that has become complete.
@@ -199,229 +278,4 @@ impl Segmented {
 fn concat(pieces: VecDeque<Slice>) -> Option<Bytes> {
     let pieces: Vec<Bytes> = pieces.into_iter().map(Slice::into_bytes).collect::<Result<_, _>>().ok()?;
     Some(Bytes::from(pieces.concat()))
-}
-
-/// Bytes that are held while fragments are joined.
-#[derive(Clone)]
-struct Piece {
-    range: ByteRange,
-    segment: Segment,
-}
-
-impl Piece {
-    fn into_fragment(self, memory: &Memory<impl Record>) -> Option<Fragment> {
-        let group = Arc::new(memory.open_group());
-        match group.put(0, self.segment) {
-            SegmentPut::NotStored(_) => None,
-            SegmentPut::Stored | SegmentPut::AlreadyThere => Some(Fragment { range: self.range, group }),
-        }
-    }
-
-    /// The rest of its bytes from `position`.
-    fn rest(&self, position: u64) -> io::Result<Bytes> {
-        let from = (position - self.range.first) as usize;
-        self.segment.slice(from, self.segment.len()).into_bytes()
-    }
-}
-
-/// The fragments of one cell with one more, in order. Those that overlap or touch it become one with it, by copying:
-/// never more than a cell. Where there is no room for the copy, or one of them
-/// can't be read, the new one alone is kept.
-fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = held
-        .into_iter()
-        .filter_map(|fragment| Some(Piece { range: fragment.range, segment: fragment.group.segment(0)? }))
-        .collect();
-    let mut extents: Extents = pieces.iter().map(|piece| piece.range).collect();
-    let joined = extents.insert(added.range);
-    let mut sources: Vec<Piece> = pieces.drain(joined.replaced.clone()).collect();
-    let union = match sources.is_empty() {
-        true => added,
-        false => {
-            sources.push(added.clone());
-            gather(memory, &sources, joined.union).unwrap_or(added)
-        }
-    };
-    pieces.insert(joined.replaced.start, union);
-    pieces
-}
-
-/// One piece with the bytes of several that cover `union` without a gap.
-fn gather(memory: &Memory<impl Record>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
-    let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Place::File);
-    let place = place.unwrap_or(Place::Heap);
-    let mut parts: Vec<Bytes> = Vec::new();
-    let mut position = union.first;
-    while position <= union.last {
-        let covers = |source: &&Piece| source.range.first <= position && position <= source.range.last;
-        let source = sources.iter().filter(covers).max_by_key(|source| source.range.last)?;
-        parts.push(source.rest(position).ok()?);
-        position = source.range.last + 1;
-    }
-    let segment = Segment::gather(memory.budget(), place, &parts).ok()?;
-    Some(Piece { range: union, segment })
-}
-
-/// At most [`FRAGMENTS_MAX`].
-fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
-    while fragments.len() > FRAGMENTS_MAX {
-        let shortest = (0..fragments.len()).min_by_key(|index| fragments[*index].range.len_bytes());
-        shortest.map(|index| fragments.remove(index));
-    }
-    fragments
-}
-
-/// Cuts `data`, small enough to be inside a record, which begins at `start`, at the borders of the cells.
-///
-/// # Errors
-/// When the memory budget has no room.
-pub(crate) fn cut(
-    memory: &Memory<impl Record>,
-    segment_bytes: usize,
-    start: u64,
-    data: &[u8],
-) -> Result<Vec<Segment>, store::OverBudget> {
-    let (head, rest) = data.split_at(first_piece_bytes(start, segment_bytes).min(data.len()));
-    let pieces = std::iter::once(head).chain(rest.chunks(segment_bytes)).filter(|piece| !piece.is_empty());
-    pieces.map(|piece| Segment::copy(memory.budget(), Place::Heap, piece)).collect()
-}
-
-/// How many bytes from `start` lie within its cell.
-pub(crate) fn first_piece_bytes(start: u64, segment_bytes: usize) -> usize {
-    segment_bytes - (start % segment_bytes as u64) as usize
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use store::{Charge, MemoryConfig};
-
-    use super::*;
-
-    /// The bodies of these tests lie in no record.
-    struct NoRecord;
-
-    impl Record for NoRecord {
-        fn charge(&self) -> &Charge {
-            unreachable!("none is made")
-        }
-
-        fn expires_at_ms(&self) -> Option<u64> {
-            None
-        }
-    }
-
-    const SEGMENT_BYTES: usize = 8;
-    const COMPLETE_BYTES: u64 = 61;
-
-    fn memory() -> Memory<NoRecord> {
-        Memory::new(MemoryConfig::with_bytes_max(64 << 20))
-    }
-
-    fn empty(memory: &Memory<NoRecord>, complete_bytes: Option<u64>) -> Segmented {
-        Segmented::new(Arc::new(memory.open_group()), SEGMENT_BYTES, complete_bytes)
-    }
-
-    fn content(range: ByteRange) -> Vec<u8> {
-        (range.first..=range.last).map(|position| (position * 37 + 11) as u8).collect()
-    }
-
-    fn add(body: Segmented, memory: &Memory<NoRecord>, range: ByteRange, complete: Option<u64>) -> Segmented {
-        let segments = cut(memory, SEGMENT_BYTES, range.first, &content(range)).unwrap();
-        body.with_part(memory, range.first, segments, complete)
-    }
-
-    fn byte_range() -> impl Strategy<Value = ByteRange> {
-        (0..COMPLETE_BYTES, 0..COMPLETE_BYTES)
-            .prop_map(|(one, other)| ByteRange { first: one.min(other), last: one.max(other) })
-    }
-
-    /// What `body` holds of 0 to the end, found by following pieces and holes.
-    fn walk(body: &Segmented) -> Vec<Option<u8>> {
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < COMPLETE_BYTES {
-            let position = bytes.len() as u64;
-            match (body.piece_at(position, COMPLETE_BYTES), body.hole_at(position, COMPLETE_BYTES)) {
-                (Some(piece), None) => {
-                    bytes.extend(piece.into_bytes().unwrap().iter().map(|byte| Some(*byte)))
-                }
-                (None, Some(hole)) => bytes.extend((hole.first..=hole.last).map(|_| None)),
-                both => panic!("neither or both at {position}: {both:?}"),
-            }
-        }
-        bytes
-    }
-
-    proptest! {
-        /// Whatever comes in whatever order: what is held is what came, and the bytes are right. The complete length
-        /// may become known at any time.
-        #[test]
-        fn what_is_held_is_what_came(
-            parts in prop::collection::vec((byte_range(), any::<bool>()), 0..12),
-        ) {
-            let memory = memory();
-            let mut body = empty(&memory, None);
-            let mut expected = vec![None; COMPLETE_BYTES as usize];
-            for (range, tells_length) in parts {
-                body = add(body, &memory, range, tells_length.then_some(COMPLETE_BYTES));
-                let model = expected.iter_mut().skip(range.first as usize);
-                model.zip(content(range)).for_each(|(held, byte)| *held = Some(byte));
-                prop_assert_eq!(walk(&body), expected.clone());
-            }
-        }
-
-        /// Filling one hole after the other makes any range whole, also when cells are evicted in between.
-        #[test]
-        fn filling_holes_completes_a_range(
-            parts in prop::collection::vec(byte_range(), 0..8), asked in byte_range(), evicted in any::<u8>(),
-        ) {
-            let memory = memory();
-            let mut body = parts.into_iter().fold(empty(&memory, Some(COMPLETE_BYTES)), |body, range| {
-                add(body, &memory, range, None)
-            });
-            (0..8u32).filter(|index| evicted & (1 << index) != 0).for_each(|index| evict(&memory, &body, index));
-            while let Some(hole) = body.first_hole(asked.first, asked.last + 1) {
-                prop_assert!(asked.first <= hole.first && hole.last <= asked.last);
-                body = add(body, &memory, hole, None);
-            }
-            let pieces = body.pieces(asked.first, asked.last + 1).expect("no hole is left");
-            prop_assert_eq!(concat(pieces).unwrap(), content(asked));
-        }
-    }
-
-    /// The tier has no way to evict a certain segment; removing is the same to readers.
-    fn evict(memory: &Memory<NoRecord>, body: &Segmented, index: u32) {
-        let id = store::SegmentId { fill: body.group.fill(), index };
-        let kept: Vec<(u32, Segment)> =
-            (0..index).filter_map(|at| Some((at, body.group.segment(at)?))).collect();
-        memory.remove_segments(id.fill, index + 1);
-        for (at, segment) in kept {
-            body.group.put(at, segment);
-        }
-    }
-
-    #[test]
-    fn fragments_are_limited_and_the_shortest_go() {
-        let memory = memory();
-        let mut body = empty(&memory, None);
-        let long = ByteRange { first: 1, last: 6 };
-        body = add(body, &memory, long, None);
-        for cell in 1..=(FRAGMENTS_MAX as u64 + 5) {
-            let first = cell * SEGMENT_BYTES as u64 + 1;
-            body = add(body, &memory, ByteRange { first, last: first }, None);
-        }
-        assert_eq!(body.fragments.len(), FRAGMENTS_MAX);
-        assert!(body.pieces(long.first, long.last + 1).is_some(), "the longest stays");
-        assert!(body.heap_bytes() >= FRAGMENTS_MAX * size_of::<Fragment>());
-    }
-
-    #[test]
-    fn a_small_body_that_is_complete_becomes_one_with_its_record() {
-        let memory = memory();
-        let mut body = empty(&memory, Some(20));
-        body = add(body, &memory, ByteRange { first: 5, last: 19 }, None);
-        assert!(body.small_whole().is_none());
-        body = add(body, &memory, ByteRange { first: 0, last: 4 }, None);
-        assert_eq!(body.small_whole(), Some(Bytes::from(content(ByteRange { first: 0, last: 19 }))));
-    }
 }

@@ -1,0 +1,198 @@
+//! How a body grows: by whole cells, and by pieces of cells that are joined until they are whole.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::ByteRange;
+use caching::partial::Extents;
+use store::{Memory, Place, Record, Segment, SegmentPut};
+
+use super::{CELLS_MAX, FRAGMENTS_MAX, Fragment, Segmented};
+
+impl Segmented {
+    /// Adds what a part brought: segments one behind the other from `start`. They fit the grid best if none lies across a cell
+    /// border.
+    pub(crate) fn with_part(
+        mut self,
+        memory: &Memory<impl Record>,
+        start: u64,
+        segments: Vec<Segment>,
+        complete_bytes: Option<u64>,
+    ) -> Self {
+        let length_is_new = self.complete_bytes.is_none() && complete_bytes.is_some();
+        self.complete_bytes = self.complete_bytes.or(complete_bytes);
+        let mut position = start;
+        for segment in segments {
+            let next = position + segment.len() as u64;
+            self.add(memory, position, segment);
+            position = next;
+        }
+        if length_is_new {
+            self.settle_end(memory);
+        }
+        self
+    }
+
+    /// The end of the representation has become known: the fragment there may be a whole cell now.
+    fn settle_end(&mut self, memory: &Memory<impl Record>) {
+        let Some(last) = self.fragments.last().cloned() else { return };
+        if let Some(segment) = last.group.segment(0) {
+            self.insert(memory, last.range.first, segment);
+        }
+    }
+
+    /// Cuts what comes from a tier with another grid; where there is no room for the copy, it is not taken.
+    fn add(&mut self, memory: &Memory<impl Record>, position: u64, segment: Segment) {
+        if segment.len() <= first_piece_bytes(position, self.segment_bytes) {
+            return self.insert(memory, position, segment);
+        }
+        let Ok(data) = segment.to_bytes() else { return };
+        let pieces = cut_at(memory, segment.place(), (position, self.segment_bytes), &data);
+        let mut position = position;
+        for piece in pieces.unwrap_or_default() {
+            let next = position + piece.len() as u64;
+            self.insert(memory, position, piece);
+            position = next;
+        }
+    }
+
+    fn insert(&mut self, memory: &Memory<impl Record>, position: u64, segment: Segment) {
+        let range = ByteRange { first: position, last: position + segment.len() as u64 - 1 };
+        let cell = self.cell_of(position);
+        let Some(index) = self.index_at(position).filter(|index| u64::from(*index) < CELLS_MAX) else {
+            return;
+        };
+        debug_assert!(cell.first <= range.first && range.last <= cell.last, "a piece lies within its cell");
+        let (neighbours, mut others): (Vec<Fragment>, Vec<Fragment>) = std::mem::take(&mut self.fragments)
+            .into_iter()
+            .partition(|fragment| cell.first <= fragment.range.first && fragment.range.last <= cell.last);
+        if range == cell {
+            self.put(index, segment);
+        } else if self.group.segment(index).is_none() {
+            let (held, absent): (Vec<_>, Vec<_>) = neighbours.into_iter().partition(Fragment::is_held);
+            let joined = join(memory, held, Piece { range, segment });
+            match &joined[..] {
+                [whole] if whole.range == cell => {
+                    self.put(index, whole.segment.clone());
+                }
+                _ => {
+                    others.extend(self.still_known(absent, &joined));
+                    others.extend(joined.into_iter().filter_map(|piece| piece.into_fragment(memory)));
+                }
+            }
+        }
+        others.sort_unstable_by_key(|fragment| fragment.range.first);
+        self.fragments = limited(others).into_boxed_slice();
+    }
+
+    /// Those of the fragments that a tier may have and that nothing has replaced.
+    fn still_known(&self, absent: Vec<Fragment>, held: &[Piece]) -> Vec<Fragment> {
+        let is_apart = |fragment: &Fragment| {
+            let overlaps = |piece: &Piece| {
+                piece.range.first <= fragment.range.last && fragment.range.first <= piece.range.last
+            };
+            self.is_followed() && !held.iter().any(overlaps)
+        };
+        absent.into_iter().filter(is_apart).collect()
+    }
+}
+
+/// Bytes that are held while fragments are joined.
+#[derive(Clone)]
+struct Piece {
+    range: ByteRange,
+    segment: Segment,
+}
+
+impl Piece {
+    fn into_fragment(self, memory: &Memory<impl Record>) -> Option<Fragment> {
+        let group = Arc::new(memory.open_group());
+        match group.put(0, self.segment) {
+            SegmentPut::NotStored(_) => None,
+            SegmentPut::Stored | SegmentPut::AlreadyThere => Some(Fragment { range: self.range, group }),
+        }
+    }
+
+    /// The rest of its bytes from `position`.
+    fn rest(&self, position: u64) -> io::Result<Bytes> {
+        let from = (position - self.range.first) as usize;
+        self.segment.slice(from, self.segment.len()).into_bytes()
+    }
+}
+
+/// The fragments of one cell with one more, in order. Those that overlap or touch it become one with it, by copying:
+/// never more than a cell. Where there is no room for the copy, or one of them
+/// can't be read, the new one alone is kept.
+fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = held
+        .into_iter()
+        .filter_map(|fragment| Some(Piece { range: fragment.range, segment: fragment.group.segment(0)? }))
+        .collect();
+    let mut extents: Extents = pieces.iter().map(|piece| piece.range).collect();
+    let joined = extents.insert(added.range);
+    let mut sources: Vec<Piece> = pieces.drain(joined.replaced.clone()).collect();
+    let union = match sources.is_empty() {
+        true => added,
+        false => {
+            sources.push(added.clone());
+            gather(memory, &sources, joined.union).unwrap_or(added)
+        }
+    };
+    pieces.insert(joined.replaced.start, union);
+    pieces
+}
+
+/// One piece with the bytes of several that cover `union` without a gap.
+fn gather(memory: &Memory<impl Record>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
+    let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Place::File);
+    let place = place.unwrap_or(Place::Heap);
+    let mut parts: Vec<Bytes> = Vec::new();
+    let mut position = union.first;
+    while position <= union.last {
+        let covers = |source: &&Piece| source.range.first <= position && position <= source.range.last;
+        let source = sources.iter().filter(covers).max_by_key(|source| source.range.last)?;
+        parts.push(source.rest(position).ok()?);
+        position = source.range.last + 1;
+    }
+    let segment = Segment::gather(memory.budget(), place, &parts).ok()?;
+    Some(Piece { range: union, segment })
+}
+
+/// At most [`FRAGMENTS_MAX`].
+fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
+    while fragments.len() > FRAGMENTS_MAX {
+        let shortest = (0..fragments.len()).min_by_key(|index| fragments[*index].range.len_bytes());
+        shortest.map(|index| fragments.remove(index));
+    }
+    fragments
+}
+
+/// Cuts `data`, small enough to be inside a record, which begins at `start`, at the borders of the cells.
+///
+/// # Errors
+/// When the memory budget has no room.
+pub(crate) fn cut(
+    memory: &Memory<impl Record>,
+    segment_bytes: usize,
+    start: u64,
+    data: &[u8],
+) -> Result<Vec<Segment>, store::OverBudget> {
+    cut_at(memory, Place::Heap, (start, segment_bytes), data)
+}
+
+fn cut_at(
+    memory: &Memory<impl Record>,
+    place: Place,
+    (start, segment_bytes): (u64, usize),
+    data: &[u8],
+) -> Result<Vec<Segment>, store::OverBudget> {
+    let (head, rest) = data.split_at(first_piece_bytes(start, segment_bytes).min(data.len()));
+    let pieces = std::iter::once(head).chain(rest.chunks(segment_bytes)).filter(|piece| !piece.is_empty());
+    pieces.map(|piece| Segment::copy(memory.budget(), place, piece)).collect()
+}
+
+/// How many bytes from `start` lie within its cell.
+pub(crate) fn first_piece_bytes(start: u64, segment_bytes: usize) -> usize {
+    segment_bytes - (start % segment_bytes as u64) as usize
+}

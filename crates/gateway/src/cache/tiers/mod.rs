@@ -1,0 +1,3 @@
+//! The tiers behind memory.
+
+pub(crate) mod segments;
