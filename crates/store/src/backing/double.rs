@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use breaker::{Options, Settings};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -25,6 +26,7 @@ use self::state::{Change, Held, LinkId, NewRecord, State};
 use super::chance::Chance;
 use super::contract::{Backing, Pending};
 use super::error::BackingError;
+use super::guard::{Deadlines, Guarded};
 use super::lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, Renewed, Taken, Token};
 use super::log::{Appended, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogPart, LogState, Safety};
 use super::record::{
@@ -119,6 +121,13 @@ impl Double {
     /// From now on it behaves like this. What was drawn before stays drawn.
     pub fn behave(&self, behaviour: Behaviour) {
         self.link.behave(behaviour);
+    }
+
+    /// The same connection behind the usual deadlines and a breaker that takes long to open.
+    pub fn guarded(&self) -> Guarded {
+        let options = Options { requests_min: 1000, ..Options::default() };
+        let settings = Settings::new(options).expect("the usual ones but for one number");
+        Guarded::new(Box::new(self.clone()), Deadlines::default(), settings)
     }
 
     /// Breaks the connection off, and connects again.

@@ -13,6 +13,8 @@ mod adding;
 mod known;
 mod layout;
 #[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;

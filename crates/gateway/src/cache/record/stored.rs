@@ -448,7 +448,18 @@ impl Hit {
         (!entry.variants().is_empty()).then_some(Self { entry, index: 0 })
     }
 
-    /// The bytes from `start` to `end`; `None` when some of them are missing.
+    /// The same with another body, for one reply.
+    ///
+    /// # Errors
+    /// When the memory budget has no room.
+    pub(crate) fn with_body(&self, budget: &Arc<Budget>, body: Segmented) -> Result<Self, OverBudget> {
+        let body = StoredBody::Segments(Box::new(body));
+        let response = StoredResponse { head: Arc::clone(&self.head), body };
+        let entry = CacheEntry::new(budget, vec![response], None)?;
+        Ok(Self { entry: Arc::new(entry), index: 0 })
+    }
+
+    /// The bytes from `start` to `end`; `None` when some of them are not held.
     pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
         match &self.body {
             StoredBody::Inline(data) => {

@@ -66,47 +66,40 @@ impl TierSegments {
         &self.counts
     }
 
-    /// What the tier has of some segments, in their order. They are counted in the budget, and in no group.
+    /// What the tier has of some segments of a fill, in their order. They are counted in the budget, and in no group. `cell_bytes` is what
+    /// the largest of them has at most.
     ///
     /// # Errors
     /// When the tier does not answer, or there is no room for what it may answer.
     pub(crate) async fn load(
         &self,
-        absent: &Absent,
+        fill: FillId,
+        indexes: &[u32],
+        cell_bytes: usize,
         place: Place,
     ) -> Result<Vec<Option<Segment>>, Unavailable> {
-        let frames_bytes = absent.segments.len() * FRAME_BYTES + absent.bytes() as usize;
-        let frames_room = self.budget.reserve(frames_bytes)?;
-        let indexes: Vec<u32> = absent.segments.iter().map(|(index, _)| *index).collect();
-        let answer = self.backing.load_segments(absent.fill, &indexes).await?;
-        let mut answer = answer.into_iter();
+        let room = self.budget.reserve(indexes.len() * (cell_bytes + FRAME_BYTES))?;
+        let mut answer = self.backing.load_segments(fill, indexes).await?.into_iter();
         let mut unusable = Vec::new();
         let mut loaded = Vec::with_capacity(indexes.len());
-        for (index, range) in &absent.segments {
+        for index in indexes {
             let bytes = answer.next().flatten();
-            let id = SegmentId { fill: absent.fill, index: *index };
-            let decoded = bytes.map(|bytes| self.decode((id, *range), place, &bytes));
+            let decoded = bytes.map(|bytes| self.decode(SegmentId { fill, index: *index }, place, &bytes));
             if matches!(decoded, Some(Err(Unusable::Remove))) {
                 unusable.push(*index);
             }
             loaded.push(decoded.and_then(Result::ok));
         }
-        drop(frames_room);
+        drop(room);
         if !unusable.is_empty() {
             // What can't be removed now is found again.
-            let _ = self.backing.remove_segments(absent.fill, &unusable).await;
+            let _ = self.backing.remove_segments(fill, &unusable).await;
         }
         Ok(loaded)
     }
 
-    fn decode(
-        &self,
-        (id, range): (SegmentId, ByteRange),
-        place: Place,
-        bytes: &[u8],
-    ) -> Result<Segment, Unusable> {
-        let decoded = decode_segment(bytes, id, self.keys.as_ref());
-        let frame = decoded.map_err(|error| match error.meaning() {
+    fn decode(&self, id: SegmentId, place: Place, bytes: &[u8]) -> Result<Segment, Unusable> {
+        let frame = decode_segment(bytes, id, self.keys.as_ref()).map_err(|error| match error.meaning() {
             Meaning::Corrupt => {
                 self.counts.corrupt.fetch_add(1, Relaxed);
                 Unusable::Remove
@@ -117,12 +110,27 @@ impl TierSegments {
             }
             Meaning::Leave | Meaning::Replace => Unusable::Leave,
         })?;
-        if frame.data.len() as u64 != range.len_bytes() {
-            // The record says otherwise, which has a checksum too.
-            self.counts.corrupt.fetch_add(1, Relaxed);
-            return Err(Unusable::Remove);
-        }
         Segment::copy(&self.budget, place, frame.data).map_err(|_| Unusable::Leave)
+    }
+
+    /// The same for what a body lacks.
+    ///
+    /// # Errors
+    /// As of [`TierSegments::load`].
+    pub(crate) async fn load_absent(
+        &self,
+        absent: &Absent,
+        place: Place,
+    ) -> Result<Vec<Option<Segment>>, Unavailable> {
+        let indexes: Vec<u32> = absent.segments.iter().map(|(index, _)| *index).collect();
+        let lens = absent.segments.iter().map(|(_, range)| range.len_bytes());
+        let cell_bytes = lens.clone().max().unwrap_or(0) as usize;
+        let mut loaded = self.load(absent.fill, &indexes, cell_bytes, place).await?;
+        // A segment of another length than the record says is as good as missing.
+        for (segment, len) in loaded.iter_mut().zip(lens) {
+            segment.take_if(|segment| segment.len() as u64 != len);
+        }
+        Ok(loaded)
     }
 
     /// The body with all bytes of `ranges`, which it holds as long as it lives. Memory keeps them too, where it has room. `None` where
@@ -140,7 +148,7 @@ impl TierSegments {
             while let Some(position) = body.first_not_held(range.first, end) {
                 let absent = body.absent_at(position, end, LOAD_BYTES_MAX.min(left_bytes))?;
                 left_bytes = left_bytes.checked_sub(absent.bytes())?;
-                let loaded = self.load(&absent, place).await.ok()?;
+                let loaded = self.load_absent(&absent, place).await.ok()?;
                 body = with_all(body, &absent, loaded)?;
             }
         }
@@ -155,20 +163,36 @@ impl TierSegments {
     /// When the tier does not answer, or there is no room for what it is sent.
     pub(crate) async fn store(&self, body: &Segmented, ttl: Duration) -> Result<Option<Layout>, Unavailable> {
         let Some(layout) = body.layout() else { return Ok(None) };
+        let cell_bytes = layout.cell_bytes;
         let mut runs = Vec::new();
         let indexes: Vec<u32> = layout.runs.iter().flat_map(|run| run.first..run.first + run.count).collect();
         for some in indexes.chunks(EXTENDED_AT_ONCE) {
-            let given = Given { body, fill: layout.fill, cell_bytes: layout.cell_bytes, ttl };
+            let given = Given { source: Source::Body(body), fill: layout.fill, cell_bytes, ttl };
             self.give(&given, some).await?.into_iter().for_each(|index| append(&mut runs, index));
         }
         let mut fragments: Vec<Fragment> = Vec::new();
         for fragment in layout.fragments {
-            let given = Given { body, fill: fragment.fill, cell_bytes: layout.cell_bytes, ttl };
+            let given = Given { source: Source::Body(body), fill: fragment.fill, cell_bytes, ttl };
             if !self.give(&given, &[0]).await?.is_empty() {
                 fragments.push(fragment);
             }
         }
         Ok(Some(Layout { runs, fragments, ..layout }))
+    }
+
+    /// The same for a small body that is one segment there and none in memory. Says whether it was acknowledged.
+    ///
+    /// # Errors
+    /// As of [`TierSegments::store`].
+    pub(crate) async fn store_small(
+        &self,
+        fill: FillId,
+        cell_bytes: u32,
+        data: &Bytes,
+        ttl: Duration,
+    ) -> Result<bool, Unavailable> {
+        let given = Given { source: Source::Bytes(data), fill, cell_bytes, ttl };
+        Ok(!self.give(&given, &[0]).await?.is_empty())
     }
 
     /// Says which of the segments the tier has then, in order.
@@ -202,9 +226,8 @@ impl TierSegments {
 
     async fn put(&self, given: &Given<'_>, index: u32) -> Result<bool, Unavailable> {
         let id = SegmentId { fill: given.fill, index };
-        let Some(segment) = given.body.held(id) else { return Ok(false) };
-        let _room = self.budget.reserve(segment.len() + FRAME_BYTES)?;
-        let Ok(data) = segment.to_bytes() else { return Ok(false) };
+        let Some(data) = given.source.bytes(id) else { return Ok(false) };
+        let _room = self.budget.reserve(data.len() + FRAME_BYTES)?;
         let mut out = Vec::new();
         let frame = SegmentFrame { id, cell_bytes: given.cell_bytes, data: &data };
         if encode_segment(&frame, self.keys.as_ref(), &mut out).is_err() {
@@ -217,10 +240,26 @@ impl TierSegments {
 
 /// Segments of one fill on their way into the tier.
 struct Given<'a> {
-    body: &'a Segmented,
+    source: Source<'a>,
     fill: FillId,
     cell_bytes: u32,
     ttl: Duration,
+}
+
+/// Where their bytes are.
+enum Source<'a> {
+    Body(&'a Segmented),
+    /// The bytes of the only one.
+    Bytes(&'a Bytes),
+}
+
+impl Source<'_> {
+    fn bytes(&self, id: SegmentId) -> Option<Bytes> {
+        match self {
+            Self::Body(body) => body.held(id)?.to_bytes().ok(),
+            Self::Bytes(bytes) => Some(Bytes::clone(bytes)),
+        }
+    }
 }
 
 /// What to do about bytes that are not the segment.

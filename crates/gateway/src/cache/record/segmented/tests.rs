@@ -2,37 +2,10 @@
 
 use proptest::prelude::*;
 use store::format::{Fragment as LayoutFragment, Run};
-use store::{Charge, FillId, Memory, MemoryConfig, Place, Record};
+use store::{FillId, Memory, Place};
 
+use super::sample::{COMPLETE_BYTES, NoRecord, SEGMENT_BYTES, content, empty, memory, read};
 use super::*;
-
-/// The bodies of these tests lie in no record.
-struct NoRecord;
-
-impl Record for NoRecord {
-    fn charge(&self) -> &Charge {
-        unreachable!("none is made")
-    }
-
-    fn expires_at_ms(&self) -> Option<u64> {
-        None
-    }
-}
-
-const SEGMENT_BYTES: usize = 8;
-const COMPLETE_BYTES: u64 = 61;
-
-fn memory() -> Memory<NoRecord> {
-    Memory::new(MemoryConfig::with_bytes_max(64 << 20))
-}
-
-fn empty(memory: &Memory<NoRecord>, complete_bytes: Option<u64>) -> Segmented {
-    Segmented::new(Arc::new(memory.open_group()), SEGMENT_BYTES, complete_bytes)
-}
-
-fn content(range: ByteRange) -> Vec<u8> {
-    (range.first..=range.last).map(|position| (position * 37 + 11) as u8).collect()
-}
 
 fn add(body: Segmented, memory: &Memory<NoRecord>, range: ByteRange, complete: Option<u64>) -> Segmented {
     let segments = cut(memory, SEGMENT_BYTES, range.first, &content(range)).unwrap();
@@ -131,21 +104,6 @@ fn a_small_body_that_is_complete_becomes_one_with_its_record() {
     assert!(body.small_whole().is_none());
     body = add(body, &memory, ByteRange { first: 0, last: 4 }, None);
     assert_eq!(body.small_whole(), Some(Bytes::from(content(ByteRange { first: 0, last: 19 }))));
-}
-
-/// A body of a record that knows the cells of `cells` that are `h` or `k`, and memory holds those that are `h`.
-fn read(memory: &Memory<NoRecord>, cells: &str, fragments: Vec<LayoutFragment>) -> Segmented {
-    let known = cells.bytes().enumerate().filter(|(_, cell)| *cell != b'-');
-    let mut runs = Known::default();
-    known.for_each(|(index, _)| runs.insert(index as u32));
-    let layout = Layout { fill: FillId::next(), cell_bytes: 8, runs: runs.runs().to_vec(), fragments };
-    let body = Segmented::restored(memory, &layout, Some(COMPLETE_BYTES)).unwrap();
-    for (index, _) in cells.bytes().enumerate().filter(|(_, cell)| *cell == b'h') {
-        let range = body.cell_of(index as u64 * 8);
-        let segment = Segment::copy(memory.budget(), Place::Heap, &content(range)).unwrap();
-        body.group.put(index as u32, segment);
-    }
-    body
 }
 
 /// What is held (`h`), known to a tier only (`k`) and missing (`-`), and what follows from it between two bytes.
