@@ -15,6 +15,7 @@
 //! | key, lookup, serve | [`crate::steps::look_up`] |
 //! | collapse, validate, store | [`crate::steps::collapse`], [`crate::steps::hit_for_miss`] |
 //! | forward | [`crate::steps::forward`] |
+//! | serve what lies in the tier behind memory | [`crate::steps::assemble`] |
 //! | account | [`crate::account`] |
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardMode, Next, Plan, Step};
 use crate::steps::hit_for_miss::HitForMiss;
-use crate::steps::{collapse, forward, look_up, query};
+use crate::steps::{assemble, collapse, forward, look_up, query};
 use crate::trace::note;
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::upstream::RequestBody;
@@ -104,6 +105,7 @@ pub(crate) async fn finish(
     let mut next = match &plan.mode {
         ForwardMode::Alone { reason, .. } => Next::Forward { body, reason: *reason },
         ForwardMode::Fetch(fetch) => Next::Fetch(Arc::clone(fetch)),
+        ForwardMode::Assemble(asked) => Next::Assemble(Arc::clone(asked)),
         ForwardMode::Query => Next::Query(body),
     };
     loop {
@@ -117,9 +119,9 @@ pub(crate) async fn finish(
                 Some(lone) => lone.run(interims).await,
                 None => Box::pin(collapse::run(worker, plan, &fetch, interims)).await,
             },
+            Next::Assemble(asked) => Box::pin(assemble::run(worker, plan, &asked)).await,
             Next::Follow { fetch, waiter } => {
-                let following = collapse::follow(worker, plan, &fetch, waiter, interims);
-                Next::Reply(Box::pin(following).await)
+                Box::pin(collapse::follow(worker, plan, &fetch, waiter, interims)).await
             }
         };
     }

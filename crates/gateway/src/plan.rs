@@ -10,7 +10,9 @@ use crate::active::ActiveConfig;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::record::stored::Hit;
+use crate::cache::using::Use;
 use crate::client::Client;
+use crate::failure::FailureCause;
 use crate::message::head::OwnedRequest;
 use crate::message::reply::Reply;
 use crate::reason::Detail;
@@ -42,8 +44,21 @@ pub(crate) enum ForwardMode {
     Alone { reason: ForwardReason, stale: Option<Hit> },
     /// Forwarded so that the answer can be stored and shared.
     Fetch(Arc<Fetch>),
+    /// Answered with a stored response, once bytes of it are loaded.
+    Assemble(Arc<Assemble>),
     /// A QUERY: looked up once its content is read.
     Query,
+}
+
+/// A stored response that answers, and of which memory lacks bytes that the tier behind it may have.
+#[derive(Debug)]
+pub(crate) struct Assemble {
+    pub(crate) hit: Hit,
+    pub(crate) used: Use,
+    /// The failure of the origin that it stands in for.
+    pub(crate) cause: Option<FailureCause>,
+    /// What asks the origin for bytes that the tier lacks, but for its scope.
+    pub(crate) fetch: Arc<Fetch>,
 }
 
 /// What is to be done next for a request that a plan was made for.
@@ -58,6 +73,8 @@ pub(crate) enum Next {
     Forward { body: RequestBody, reason: ForwardReason },
     /// It gets a response that others may share.
     Fetch(Arc<Fetch>),
+    /// It is answered with a stored response that is loaded.
+    Assemble(Arc<Assemble>),
     /// Its own forward has brought a response, which is on its way into the cache.
     Follow { fetch: Arc<Fetch>, waiter: Waiter },
 }

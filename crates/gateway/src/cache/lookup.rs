@@ -19,7 +19,7 @@ use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::message::head::{Content, RequestHead};
-use crate::plan::{ForwardMode, ForwardReason};
+use crate::plan::{Assemble, ForwardMode, ForwardReason};
 use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
 use crate::trace::{Record, note};
@@ -207,10 +207,19 @@ impl Lookup<'_> {
         &self,
         serving: &Serving<'_>,
         hit: &Hit,
+        used: Use,
         key: &[u8],
     ) -> Result<ForwardMode, NotReused> {
         let rule = self.site.rule_at(self.rule);
         let reason = NotReused::Partial;
+        if serving.is_within_reach(hit) {
+            note(self.request.record, || {
+                Finding::new("reuse", "what memory lacks is loaded from the tier behind it", "")
+            });
+            let fetch = Arc::new(self.rest(FetchScope::Whole, key));
+            let asked = Assemble { hit: hit.clone(), used, cause: None, fetch };
+            return Ok(ForwardMode::Assemble(Arc::new(asked)));
+        }
         if let Reuse::Unavailable(reason) = on_miss(self.facts, &rule.caching, Miss::Bytes) {
             return Err(reason);
         }
@@ -219,20 +228,24 @@ impl Lookup<'_> {
             let reason = ForwardReason { fwd: reason.fwd(), detail: reason.into() };
             return Ok(ForwardMode::Alone { reason, stale: None });
         };
-        let variant = self.variant_key(self.worker.shared.cache.look_up(key).as_ref());
         note(self.request.record, || {
             findings::because("reuse", "only what is missing is fetched", reason.into())
         });
-        Ok(ForwardMode::Fetch(Arc::new(Fetch {
+        Ok(ForwardMode::Fetch(Arc::new(self.rest(scope, key))))
+    }
+
+    /// What asks for bytes that a stored response lacks.
+    fn rest(&self, scope: FetchScope, key: &[u8]) -> Fetch {
+        Fetch {
             key: key.into(),
-            variant,
+            variant: self.variant_key(self.worker.shared.cache.look_up(key).as_ref()),
             stale: None,
             candidates: Vec::new(),
-            reason,
+            reason: NotReused::Partial,
             sharing: Sharing::Joined,
             scope,
-            content: Bytes::new(),
-        })))
+            content: self.content.cloned().unwrap_or_default(),
+        }
     }
 
     /// What validates a stale response.

@@ -129,6 +129,30 @@ impl Serving<'_> {
         }
     }
 
+    /// Whether all bytes of the answer are in memory, or known to the tier behind it.
+    pub(crate) fn is_within_reach(&self, hit: &Hit) -> bool {
+        let Some(body) = hit.body.segmented().filter(|body| body.is_followed()) else { return false };
+        let wanted = self.wanted(hit);
+        let is_there = |range: &ByteRange| body.first_hole(range.first, range.last + 1).is_none();
+        !wanted.is_empty() && wanted.iter().all(is_there)
+    }
+
+    /// The bytes of a stored response that the answer is made of.
+    pub(crate) fn wanted(&self, hit: &Hit) -> Vec<ByteRange> {
+        let Some(bytes) = hit.body.complete_bytes() else {
+            return match single_range(self.request.fields) {
+                Some(RangeSpec::FromTo(first, last)) if last < u64::MAX => vec![ByteRange { first, last }],
+                _ => Vec::new(),
+            };
+        };
+        match self.asked_ranges(&hit.head, bytes) {
+            Ranges::Whole if bytes > 0 => vec![ByteRange { first: 0, last: bytes - 1 }],
+            Ranges::Single(range) => vec![range],
+            Ranges::Multi(ranges) => ranges.to_vec(),
+            Ranges::Whole | Ranges::Unsatisfiable => Vec::new(),
+        }
+    }
+
     fn asked_ranges(&self, head: &StoredHead, bytes: u64) -> Ranges {
         if !self.facts.has_range {
             return Ranges::Whole;

@@ -94,6 +94,9 @@ pub(crate) enum Body {
 pub(crate) trait BodySource: Send {
     /// The next bytes; `None` at the end. May be given up and called again.
     fn data(&mut self, piece_max: PieceMax) -> NextData<'_>;
+
+    /// What it keeps in memory for a client that does not read on.
+    fn held(&self) -> Option<HeldBody>;
 }
 
 /// See [`BodySource::data`].
@@ -158,12 +161,10 @@ impl Body {
                 pieces.back().map(|last| HeldBody::Segments { last: last.clone(), bytes })
             }
             Self::Fill(reader) | Self::Ahead(reader) => Some(HeldBody::Fill(Arc::clone(reader.fill()))),
-            Self::Empty
-            | Self::Inline { .. }
-            | Self::FillRanges(_)
-            | Self::Assembled(_)
-            | Self::Origin(_)
-            | Self::Tunnel(_) => None,
+            Self::Assembled(source) => source.held(),
+            Self::Empty | Self::Inline { .. } | Self::FillRanges(_) | Self::Origin(_) | Self::Tunnel(_) => {
+                None
+            }
         }
     }
 

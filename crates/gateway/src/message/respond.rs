@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use caching::{CacheStatus, Outcome};
+use caching::{CacheStatus, NotReused, Outcome};
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
@@ -96,6 +96,18 @@ impl Problem {
         }
         fields
     }
+}
+
+/// The reply to a request that wants nothing to be forwarded, where nothing that is stored answers it.
+pub(crate) fn unavailable(
+    site: &Arc<LiveSite>,
+    started: Instant,
+    worker: &Worker,
+    reason: NotReused,
+) -> Reply {
+    let mut reply = reply(&Problem::only_if_cached(), Some(site), started, worker);
+    reply.cache_status.detail = Some(reason.as_str());
+    reply
 }
 
 /// A reply that tells a client what went wrong.

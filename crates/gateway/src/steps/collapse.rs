@@ -40,7 +40,7 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, i
     let mut variant = fetch.variant.clone();
     let detail = loop {
         let again = match seeking.attempt(attempts.sharing(), &variant).await {
-            Ok(reply) => return Next::Reply(reply),
+            Ok(next) => return next,
             Err(again) => again,
         };
         let next = attempts.after(&again);
@@ -66,15 +66,15 @@ pub(crate) async fn follow(
     fetch: &Arc<Fetch>,
     mut waiter: Waiter,
     interims: &Interims,
-) -> Reply {
+) -> Next {
     let seeking = CollapsedRequest::new(worker, plan, fetch, interims);
     let answer = seeking.answer(&mut waiter, None).await;
     // The waiter keeps its place until its reader stands, so that nothing is let go before.
-    seeking.reply(&answer).unwrap_or_else(|_| seeking.given_up())
+    seeking.reply(&answer).unwrap_or_else(|_| Next::Reply(seeking.given_up()))
 }
 
 impl CollapsedRequest<'_> {
-    async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Reply, Again> {
+    async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Next, Again> {
         let (waiter, role) = self.take_part(sharing, variant);
         match (role, self.limits()) {
             (Role::Waiter, Some(limits)) => self.wait(waiter, limits).await,
@@ -83,7 +83,7 @@ impl CollapsedRequest<'_> {
     }
 
     /// Leads a forward to its answer.
-    async fn lead(&self, mut waiter: Waiter) -> Result<Reply, Again> {
+    async fn lead(&self, mut waiter: Waiter) -> Result<Next, Again> {
         let job = self.begin(&waiter);
         let answer = self.answer(&mut waiter, job).await;
         // The waiter keeps its place until its reader stands, so that nothing is let go before.
@@ -91,17 +91,17 @@ impl CollapsedRequest<'_> {
     }
 
     /// The reply to the request that leads.
-    fn reply(&self, answer: &Answer) -> Result<Reply, Again> {
+    fn reply(&self, answer: &Answer) -> Result<Next, Again> {
         match self.next_move(answer, Role::Leader) {
-            Move::Reply(reply) => Ok(reply),
-            Move::Failed(failed) => Ok(self.failure(&failed, Role::Leader)),
-            Move::GivenUp => Ok(self.given_up()),
+            Move::Reply(next) => Ok(next),
+            Move::Failed(failed) => Ok(Next::Reply(self.failure(&failed, Role::Leader))),
+            Move::GivenUp => Ok(Next::Reply(self.given_up())),
             Move::Again(again) => Err(again),
         }
     }
 
     /// Waits for the forward of another request, and for the one that relieves it if it fails or is late.
-    async fn wait(&self, waiter: Waiter, limits: CollapseLimits) -> Result<Reply, Again> {
+    async fn wait(&self, waiter: Waiter, limits: CollapseLimits) -> Result<Next, Again> {
         self.tell("it waits for the forward of another request, which is under way");
         let gauge = self.worker.recorder.collapsed();
         let mut waiting = Waiting::of(waiter.order(), limits.on_failure);
@@ -111,8 +111,8 @@ impl CollapsedRequest<'_> {
             let (happened, failed) = match self.learn(&mut places, late_at).await {
                 Some(answer) => match self.next_move(&answer, Role::Waiter) {
                     Move::Failed(failed) => (Happened::Failed, Some(failed)),
-                    Move::Reply(reply) => return Ok(reply),
-                    Move::GivenUp => return Ok(self.given_up()),
+                    Move::Reply(next) => return Ok(next),
+                    Move::GivenUp => return Ok(Next::Reply(self.given_up())),
                     Move::Again(again) => return Err(again),
                 },
                 None => (Happened::Late, None),
@@ -135,7 +135,9 @@ impl CollapsedRequest<'_> {
                     }
                 }
                 (relief::Next::WaitOn, _) | (relief::Next::SeeFailure, None) => {}
-                (relief::Next::SeeFailure, Some(failed)) => return Ok(self.failure(&failed, Role::Waiter)),
+                (relief::Next::SeeFailure, Some(failed)) => {
+                    return Ok(Next::Reply(self.failure(&failed, Role::Waiter)));
+                }
             }
         }
     }
@@ -226,10 +228,7 @@ impl CollapsedRequest<'_> {
             return None;
         }
         let hit = entry.select(self.selecting(&self.plan.request.sent().to_lines()))?;
-        let lines = self.plan.request.fields.to_lines();
-        let request = self.plan.request.borrow(&lines);
-        let is_usable =
-            self.is_fresh_for_this(&hit.head) && self.serving(&request).stored(&hit, Use::Fresh).is_some();
+        let is_usable = self.is_fresh_for_this(&hit.head) && self.stored(&hit, Use::Fresh, None).is_some();
         is_usable.then_some(hit)
     }
 

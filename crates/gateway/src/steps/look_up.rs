@@ -11,7 +11,7 @@ use crate::cache::serve::Serving;
 use crate::cache::{findings, refresh};
 use crate::message::head::RequestHead;
 use crate::message::reply::Reply;
-use crate::message::respond::{self, Problem};
+use crate::message::respond;
 use crate::plan::{ForwardMode, ForwardReason, Next, Plan};
 use crate::reason::Reason;
 use crate::trace::note;
@@ -24,11 +24,7 @@ use crate::worker::Worker;
 /// The way to go for one, where none is.
 pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, ForwardMode> {
     let Lookup { site, request, facts, now, .. } = *lookup;
-    let unavailable = |reason: NotReused| {
-        let mut reply = respond::reply(&Problem::only_if_cached(), Some(site), started, lookup.worker);
-        reply.cache_status.detail = Some(reason.as_str());
-        reply
-    };
+    let unavailable = |reason: NotReused| respond::unavailable(site, started, lookup.worker, reason);
     match lookup.run(key) {
         Found::Forward(reason, stale) => {
             note(request.record, || {
@@ -43,8 +39,13 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
                     refresh::if_stale(lookup, use_, &hit, key);
                     Ok(reply)
                 }
-                None => match lookup.mode_for_rest(&serving, &hit, key) {
-                    Ok(mode) => Err(mode),
+                None => match lookup.mode_for_rest(&serving, &hit, use_, key) {
+                    Ok(mode) => {
+                        if matches!(mode, ForwardMode::Assemble(_)) {
+                            refresh::if_stale(lookup, use_, &hit, key);
+                        }
+                        Err(mode)
+                    }
                     Err(reason) => Ok(unavailable(reason)),
                 },
             }
@@ -72,6 +73,7 @@ pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes) -> N
     let reason = match settle(&lookup, &mut Vec::new(), plan.started) {
         Ok(reply) => return Next::Reply(reply),
         Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),
+        Err(ForwardMode::Assemble(asked)) => return Next::Assemble(asked),
         Err(ForwardMode::Alone { reason, .. }) => reason,
         Err(ForwardMode::Query) => {
             ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() }

@@ -1,29 +1,38 @@
-//! The body of a reply whose bytes are held in part: what is held and what is fetched, in order, each when its turn
-//! comes.
+//! The body of a reply whose bytes lie in several places: in memory, in the tier behind it, and at the origin. In order, each when
+//! its turn comes.
 //!
-//! The first missing part has been asked for before the head of the reply is sent, so that a representation that
-//! changed is found out in time. Each later one is asked for when the client has got there, and not if it leaves
+//! Where a part has to be fetched, the first one has been asked for before the head of the reply is sent, so that a representation
+//! that changed is found out in time; and where the tier may have what memory lacks, the first of that has been loaded. Each later
+//! one is asked for when the client has got there, and not if it leaves
 //! before. Should it turn out to be of another representation, the reply breaks off: half of one and half of another
 //! must never look like a response.
 //!
-//! Nothing is held for the client beyond the piece that it is getting: what is evicted before its turn is a missing
-//! part like any other.
+//! Nothing is held for the client beyond the piece that it is getting, and what one load has brought: what is evicted before its
+//! turn is absent or missing like any other.
 
+mod from_tier;
+#[cfg(test)]
+mod tests;
+
+use std::pin::Pin;
 use std::sync::Arc;
 
 use caching::{ByteRange, ContentRange};
-use store::Slice;
+use store::{Segment, Slice};
 
 use crate::cache::inflight::fill::FillReader;
 use crate::cache::inflight::joining::{Role, join_or_lead};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::table::{Answer, Filling, LeaderGuard, News, Waiter};
 use crate::cache::publish::job::Job;
-use crate::cache::record::segmented::KnownFrom;
+use crate::cache::record::segmented::{Absent, Segmented};
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Extent;
 use crate::message::piece::PieceMax;
 use crate::message::reply::{BodySource, BrokenBody, NextData, RestFailed};
+use crate::server::readers::HeldBody;
+
+use self::from_tier::{FromTier, Turn};
 
 /// A body in parts.
 pub(crate) struct Assembly {
@@ -32,8 +41,9 @@ pub(crate) struct Assembly {
     hit: Hit,
     position: u64,
     end: u64,
-    /// The missing part that was asked for ahead.
+    /// The missing part that was asked for ahead, if one was.
     ahead: Option<Arriving>,
+    from_tier: FromTier,
     now: Now,
 }
 
@@ -47,10 +57,16 @@ pub(crate) struct Arriving {
 enum Now {
     /// To be found out.
     Next,
-    /// Asked for.
+    /// The tier has been asked for it.
+    Loading(Absent, Load),
+    /// The origin has been asked for it.
     Asked(Waiter),
     Arriving(Arriving),
 }
+
+/// What the tier has, in the order that was asked for; `None` without an answer. Kept here, so that it goes on where the client gives up
+/// waiting for a moment.
+type Load = Pin<Box<dyn Future<Output = Option<Vec<Option<Segment>>>> + Send>>;
 
 impl Arriving {
     /// A reader of the part that `filling` brings, as far as `end`.
@@ -68,15 +84,37 @@ impl BodySource for Assembly {
     fn data(&mut self, piece_max: PieceMax) -> NextData<'_> {
         Box::pin(self.next_data(piece_max))
     }
+
+    fn held(&self) -> Option<HeldBody> {
+        self.from_tier.held().map(|(last, bytes)| HeldBody::Segments { last, bytes })
+    }
 }
 
 impl Assembly {
-    /// The bytes of `extent`, the first missing ones of which are arriving. `job` is the one that asked for those.
+    /// The bytes of `extent`. `first` is a part of them that is arriving, and `job` the one that asked for it, or would.
     /// `None` where the extent is not of one part.
-    pub(crate) fn new(job: Job, hit: Hit, extent: Extent, first: Arriving) -> Option<Self> {
+    pub(crate) fn new(job: Job, hit: Hit, extent: Extent, first: Option<Arriving>) -> Option<Self> {
         let wanted = extent.bytes()?;
         let (position, end) = (wanted.first, wanted.last + 1);
-        Some(Self { job, hit, position, end, ahead: Some(first), now: Now::Next })
+        let from_tier = FromTier::new();
+        Some(Self { job, hit, position, end, ahead: first, from_tier, now: Now::Next })
+    }
+
+    /// Loads the first bytes that are not held, before the head of the reply is sent.
+    ///
+    /// # Errors
+    /// What is missing there, if the tier has not got it: it is to be asked for first.
+    pub(crate) async fn begin(&mut self) -> Result<(), ByteRange> {
+        let Some(body) = self.hit.body.segmented() else { return Ok(()) };
+        let Some(position) = body.first_not_held(self.position, self.end) else { return Ok(()) };
+        if let Some(Turn::Absent(absent)) = self.from_tier.turn(body, position, self.end) {
+            let answer = load(&self.job, absent.clone()).await;
+            self.from_tier.take(body, &absent, answer);
+        }
+        match self.from_tier.turn(body, position, self.end) {
+            Some(Turn::Missing(range)) => Err(range),
+            Some(Turn::Held(_) | Turn::Absent(_)) | None => Ok(()),
+        }
     }
 
     async fn next_data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
@@ -87,6 +125,13 @@ impl Assembly {
                     if let Some(piece) = self.next(piece_max)? {
                         return Ok(Some(piece));
                     }
+                }
+                Now::Loading(absent, load) => {
+                    let answer = load.await;
+                    if let Some(body) = self.hit.body.segmented() {
+                        self.from_tier.take(body, absent, answer);
+                    }
+                    self.now = Now::Next;
                 }
                 Now::Asked(waiter) => {
                     let answer = loop {
@@ -113,18 +158,33 @@ impl Assembly {
             self.now = Now::Arriving(ahead);
             return Ok(None);
         }
-        let end = self.ahead.as_ref().map_or(self.end, |ahead| ahead.range.first);
-        let body = self.hit.body.segmented().ok_or(RestFailed)?;
-        if let Some(piece) = body.piece_at(self.position, end).map(|piece| piece_max.limit(piece)) {
-            self.position += piece.len() as u64;
-            return Ok(Some(piece));
-        }
-        self.look_again();
-        let body = self.hit.body.segmented().ok_or(RestFailed)?;
-        if let Some(range) = body.hole_at(self.position, end, KnownFrom::START) {
-            self.now = Now::Asked(self.ask(range));
+        let turn = match self.turn()? {
+            Some(Turn::Held(piece)) => Some(Turn::Held(piece)),
+            _ => {
+                self.look_again();
+                self.turn()?
+            }
+        };
+        match turn {
+            Some(Turn::Held(piece)) => {
+                let piece = piece_max.limit(piece);
+                self.position += piece.len() as u64;
+                return Ok(Some(piece));
+            }
+            Some(Turn::Absent(absent)) => {
+                let load = Box::pin(load(&self.job, absent.clone()));
+                self.now = Now::Loading(absent, load);
+            }
+            Some(Turn::Missing(range)) => self.now = Now::Asked(self.ask(range)),
+            None => {}
         }
         Ok(None)
+    }
+
+    fn turn(&mut self) -> Result<Option<Turn>, RestFailed> {
+        let end = self.ahead.as_ref().map_or(self.end, |ahead| ahead.range.first);
+        let body: &Segmented = self.hit.body.segmented().ok_or(RestFailed)?;
+        Ok(self.from_tier.turn(body, self.position, end))
     }
 
     /// Others may have stored more of the same representation since.
@@ -161,4 +221,10 @@ impl Assembly {
         let part = filling.part.as_ref().filter(|part| part.range.first == self.position)?;
         Arriving::new(filling, part, self.end)
     }
+}
+
+/// Asks the tier.
+fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
+    let (worker, place) = (Arc::clone(&job.worker), job.place());
+    async move { worker.shared.cache.segments()?.load_absent(&absent, place).await.ok() }
 }

@@ -133,13 +133,16 @@ impl FetchScope {
 impl MissingRange {
     /// The first bytes of `wanted` that are missing, where what is held can be combined with an answer for them.
     fn first(hit: &Hit, wanted: ByteRange) -> Option<Self> {
-        let can_be_combined =
-            hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators()).is_some();
-        if !can_be_combined {
+        if !Self::can_be_part_of(hit) {
             return None;
         }
         let range = hit.body.segmented()?.first_hole(wanted.first, wanted.last.saturating_add(1))?;
         Some(Self { hit: hit.clone(), range })
+    }
+
+    /// Whether what is held can be combined with an answer for bytes that are missing.
+    pub(crate) fn can_be_part_of(hit: &Hit) -> bool {
+        hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators()).is_some()
     }
 
     /// Up to the end of the representation it is asked for without one: should that have grown, its new length shows.

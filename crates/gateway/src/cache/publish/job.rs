@@ -71,7 +71,7 @@ impl Job {
     }
 
     /// The scheme is part of the key: what one client can be sent as a file, the others that ask for it usually can.
-    fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         let is_plain = self.request.peer.scheme == Scheme::Http && self.request.version != Version::Http2;
         if is_plain { Place::File } else { Place::Heap }
     }

@@ -24,7 +24,7 @@ use crate::message::head::RequestHead;
 use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
-use crate::plan::{ForwardReason, Plan};
+use crate::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
@@ -90,7 +90,27 @@ impl CollapsedRequest<'_> {
             && !self.worker.shared.cache.is_invalidated(head)
     }
 
-    pub(super) fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
+    /// The reply that a stored response makes, or how what memory lacks of it is loaded for that. `cause` is the failure that it
+    /// stands in for.
+    pub(super) fn stored(&self, hit: &Hit, used: Use, cause: Option<FailureCause>) -> Option<Next> {
+        self.with_serving(|serving| {
+            let reply = match cause {
+                Some(cause) => serving.stale(hit, cause, used),
+                None => serving.stored(hit, used),
+            };
+            reply.map(Next::Reply).or_else(|| {
+                let (hit, fetch) = (serving.is_within_reach(hit).then(|| hit.clone())?, &self.fetch);
+                Some(Next::Assemble(Arc::new(Assemble { hit, used, cause, fetch: Arc::clone(fetch) })))
+            })
+        })
+    }
+
+    fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
+        let lines = self.plan.request.fields.to_lines();
+        act(&self.serving(&self.plan.request.borrow(&lines)))
+    }
+
+    fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
         Serving {
             site: &self.plan.site,
             request,
@@ -106,7 +126,7 @@ impl CollapsedRequest<'_> {
 }
 
 impl Trial for Arrived<'_> {
-    type Reply = Reply;
+    type Reply = Next;
     type Failure = Failed;
     type Variant = Vec<u8>;
     type Scope = FetchScope;
@@ -127,21 +147,22 @@ impl Trial for Arrived<'_> {
         }
     }
 
-    fn reply(&mut self) -> Option<Reply> {
+    fn reply(&mut self) -> Option<Next> {
         match self.answer {
-            Answer::Filling(filling) => self.filling(filling),
-            Answer::Found(hit) => self.stored(hit, Use::Fresh),
+            Answer::Filling(filling) => self.filling(filling).map(Next::Reply),
+            Answer::Found(hit) => self.seeking.stored(hit, Use::Fresh, None),
             Answer::Freshened(hit) => {
-                self.stored(hit, self.asked(Some(304), CacheResult::Revalidated, Storing::Yes))
+                let used = self.asked(Some(304), CacheResult::Revalidated, Storing::Yes);
+                self.seeking.stored(hit, used, None)
             }
             Answer::Stale(hit, cause, _) => {
                 let used = self.asked(cause.status, CacheResult::Stale, Storing::No);
-                self.with_serving(|serving| serving.stale(hit, *cause, used))
+                self.seeking.stored(hit, used, Some(*cause))
             }
             Answer::Private(answer) => {
                 let fwd = self.seeking.fetch.reason.fwd();
                 let reason = ForwardReason { fwd, detail: answer.reason };
-                Some(private::reply(self.seeking.plan, self.response.take()?, reason))
+                Some(Next::Reply(private::reply(self.seeking.plan, self.response.take()?, reason)))
             }
             Answer::Discarded | Answer::Failed(_) | Answer::GivenUp => None,
         }
@@ -150,7 +171,7 @@ impl Trial for Arrived<'_> {
     fn rest(&self) -> Option<FetchScope> {
         let (Answer::Found(hit) | Answer::Freshened(hit)) = self.answer else { return None };
         let rule = self.seeking.plan.site.rule_at(self.seeking.plan.rule);
-        self.with_serving(|serving| FetchScope::for_rest(serving, hit, rule))
+        self.seeking.with_serving(|serving| FetchScope::for_rest(serving, hit, rule))
     }
 
     fn variant(&self) -> Vec<u8> {
@@ -200,26 +221,20 @@ impl Arrived<'_> {
         !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, seeking.worker.now(), lately_ms)
     }
 
-    fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
-        let lines = self.seeking.plan.request.fields.to_lines();
-        act(&self.seeking.serving(&self.seeking.plan.request.borrow(&lines)))
-    }
-
-    fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
-        self.with_serving(|serving| serving.stored(hit, used))
-    }
-
     fn filling(&self, filling: &Filling) -> Option<Reply> {
         let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
         let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
         let used = self.asked(Some(filling.status), result, storing);
-        let mut reply = self.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
-            (None, _) => serving.filling(filling, used),
-            (Some(part), FetchScope::MissingRange(hole)) => {
-                self.assembled(serving, hole, filling, part, used)
-            }
-            (Some(_), _) => serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used)),
-        })?;
+        let mut reply =
+            self.seeking.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
+                (None, _) => serving.filling(filling, used),
+                (Some(part), FetchScope::MissingRange(hole)) => {
+                    self.assembled(serving, hole, filling, part, used)
+                }
+                (Some(_), _) => {
+                    serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used))
+                }
+            })?;
         if storing == Storing::No {
             reply.cache_status.detail = filling.fill.why_not_stored().map(|why| why.reason().as_str());
         }
@@ -240,7 +255,7 @@ impl Arrived<'_> {
     ) -> Option<Reply> {
         let extent = serving.extent(&hole.hit);
         let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
-        let assembly = Assembly::new(self.seeking.job(), hole.hit.clone(), extent, first)?;
+        let assembly = Assembly::new(self.seeking.job(), hole.hit.clone(), extent, Some(first))?;
         serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
     }
 
