@@ -226,5 +226,5 @@ impl Assembly {
 /// Asks the tier.
 fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
     let (worker, place) = (Arc::clone(&job.worker), job.place());
-    async move { worker.shared.cache.segments()?.load_absent(&absent, place).await.ok() }
+    async move { worker.shared.cache.segments()?.load(&absent, place).await.ok() }
 }

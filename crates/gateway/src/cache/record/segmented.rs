@@ -251,14 +251,19 @@ impl Segmented {
 
     /// A segment of a cell or of a fragment, where it is held.
     pub(crate) fn held(&self, id: SegmentId) -> Option<Segment> {
-        let fragment = self.fragments.iter().find(|fragment| fragment.id() == id);
-        fragment.map_or(&self.group, |fragment| &fragment.group).segment(id.index).or_else(|| self.loaded(id))
+        self.group_of(id)?.segment(id.index).or_else(|| self.loaded(id))
     }
 
     /// Takes back what a tier had. Memory may refuse it, or forget it at once.
-    pub(crate) fn keep(&self, id: SegmentId, segment: Segment) -> SegmentPut {
-        let fragment = self.fragments.iter().find(|fragment| fragment.id() == id);
-        fragment.map_or(&self.group, |fragment| &fragment.group).put(id.index, segment)
+    pub(crate) fn keep(&self, id: SegmentId, segment: Segment) {
+        self.group_of(id).map(|group| group.put(id.index, segment));
+    }
+
+    /// The group of a cell or of a fragment, if it is one of this body.
+    fn group_of(&self, id: SegmentId) -> Option<&SegmentGroup> {
+        let fragments = self.fragments.iter().map(|fragment| &fragment.group);
+        let mut groups = std::iter::once(&self.group).chain(fragments);
+        groups.find(|group| group.fill() == id.fill).map(Arc::as_ref)
     }
 
     /// The same, which holds what a tier had itself, for one reply.

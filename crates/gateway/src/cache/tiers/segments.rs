@@ -66,12 +66,28 @@ impl TierSegments {
         &self.counts
     }
 
-    /// What the tier has of some segments of a fill, in their order. They are counted in the budget, and in no group. `cell_bytes` is what
-    /// the largest of them has at most.
+    /// What the tier has of what a body lacks, in its order. It is counted in the budget, and in no group.
     ///
     /// # Errors
     /// When the tier does not answer, or there is no room for what it may answer.
     pub(crate) async fn load(
+        &self,
+        absent: &Absent,
+        place: Place,
+    ) -> Result<Vec<Option<Segment>>, Unavailable> {
+        let indexes: Vec<u32> = absent.segments.iter().map(|(index, _)| *index).collect();
+        let lens = absent.segments.iter().map(|(_, range)| range.len_bytes());
+        let cell_bytes = lens.clone().max().unwrap_or(0) as usize;
+        let mut loaded = self.load_indexes(absent.fill, &indexes, cell_bytes, place).await?;
+        // A segment of another length than the record says is as good as missing.
+        for (segment, len) in loaded.iter_mut().zip(lens) {
+            segment.take_if(|segment| segment.len() as u64 != len);
+        }
+        Ok(loaded)
+    }
+
+    /// `cell_bytes` is what the largest of them has at most.
+    async fn load_indexes(
         &self,
         fill: FillId,
         indexes: &[u32],
@@ -113,26 +129,6 @@ impl TierSegments {
         Segment::copy(&self.budget, place, frame.data).map_err(|_| Unusable::Leave)
     }
 
-    /// The same for what a body lacks.
-    ///
-    /// # Errors
-    /// As of [`TierSegments::load`].
-    pub(crate) async fn load_absent(
-        &self,
-        absent: &Absent,
-        place: Place,
-    ) -> Result<Vec<Option<Segment>>, Unavailable> {
-        let indexes: Vec<u32> = absent.segments.iter().map(|(index, _)| *index).collect();
-        let lens = absent.segments.iter().map(|(_, range)| range.len_bytes());
-        let cell_bytes = lens.clone().max().unwrap_or(0) as usize;
-        let mut loaded = self.load(absent.fill, &indexes, cell_bytes, place).await?;
-        // A segment of another length than the record says is as good as missing.
-        for (segment, len) in loaded.iter_mut().zip(lens) {
-            segment.take_if(|segment| segment.len() as u64 != len);
-        }
-        Ok(loaded)
-    }
-
     /// The body with all bytes of `ranges`, which it holds as long as it lives. Memory keeps them too, where it has room. `None` where
     /// something is neither held nor to be had, or these are more than [`AHEAD_BYTES_MAX`].
     pub(crate) async fn complete(
@@ -148,7 +144,7 @@ impl TierSegments {
             while let Some(position) = body.first_not_held(range.first, end) {
                 let absent = body.absent_at(position, end, LOAD_BYTES_MAX.min(left_bytes))?;
                 left_bytes = left_bytes.checked_sub(absent.bytes())?;
-                let loaded = self.load_absent(&absent, place).await.ok()?;
+                let loaded = self.load(&absent, place).await.ok()?;
                 body = with_all(body, &absent, loaded)?;
             }
         }

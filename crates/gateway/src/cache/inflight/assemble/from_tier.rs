@@ -79,8 +79,7 @@ impl FromTier {
     /// From where on the tier is asked again after a load that brought nothing. Each time it is further: where a tier has
     /// forgotten most of a body, the origin gets few requests for large parts, and not one for each load.
     fn skipped(&self, from: u64) -> u64 {
-        let bytes = LOAD_BYTES_MAX.checked_shl(self.in_vain).unwrap_or(u64::MAX);
-        from.saturating_add(bytes)
+        from.saturating_add(LOAD_BYTES_MAX.saturating_mul(2_u64.saturating_pow(self.in_vain)))
     }
 
     /// What is kept for the client that memory may not keep: the last of it, and how much it is.

@@ -48,7 +48,7 @@ async fn read_all(
             Turn::Held(piece) => reply.bytes.extend_from_slice(&piece.into_bytes().unwrap()),
             Turn::Absent(absent) => {
                 reply.loads += 1;
-                let answer = tier.load_absent(&absent, Place::Heap).await.ok();
+                let answer = tier.load(&absent, Place::Heap).await.ok();
                 from_tier.take(body, &absent, answer);
             }
             Turn::Missing(range) => {

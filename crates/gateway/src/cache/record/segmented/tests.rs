@@ -196,6 +196,9 @@ fn two_bodies_of_one_record_are_one_representation_and_share_what_is_loaded() {
     one.keep(id, Segment::copy(memory.budget(), Place::Heap, &[1; 8]).unwrap());
     drop(one);
     assert!(other.held(id).is_some());
+    let foreign = SegmentId { fill: FillId::next(), index: 0 };
+    other.keep(foreign, Segment::copy(memory.budget(), Place::Heap, &[1; 8]).unwrap());
+    assert!(other.group.segment(0).is_none() && other.held(foreign).is_none());
 }
 
 /// Memory may take nothing of what a tier had.

@@ -118,7 +118,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
         // All that was acknowledged lives on from then.
         tokio::time::advance(half + Duration::from_secs(60)).await;
         let indexes: Vec<u32> = (0..8).collect();
-        let loaded = segments.load(layout.fill, &indexes, 8, Place::Heap).await.unwrap();
+        let loaded = segments.load_indexes(layout.fill, &indexes, 8, Place::Heap).await.unwrap();
         let found: Vec<bool> = loaded.iter().map(Option::is_some).collect();
         let expected: Vec<bool> = indexes
             .iter()
@@ -136,7 +136,7 @@ async fn a_small_body_is_one_segment() {
     let (fill, data) = (FillId::next(), Bytes::from(whole()));
     assert!(segments.store_small(fill, 64 << 10, &data, HOUR).await.unwrap());
     assert!(segments.store_small(fill, 64 << 10, &data, HOUR).await.unwrap(), "again");
-    let loaded = segments.load(fill, &[0, 1], 64 << 10, Place::Heap).await.unwrap();
+    let loaded = segments.load_indexes(fill, &[0, 1], 64 << 10, Place::Heap).await.unwrap();
     assert_eq!(loaded[0].as_ref().unwrap().to_bytes().unwrap(), data);
     assert!(loaded[1].is_none());
 }
@@ -203,7 +203,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
         let double = server.connect(GOOD);
         double.put_segment(id(0), bytes.into(), HOUR).await.unwrap();
         let segments = tier(&double, memory.budget(), keys(b"one"));
-        let loaded = segments.load(id(0).fill, &[0], 8, Place::Heap).await.unwrap();
+        let loaded = segments.load_indexes(id(0).fill, &[0], 8, Place::Heap).await.unwrap();
         let stays = double.load_segments(id(0).fill, &[0]).await.unwrap()[0].is_some();
         let Counts { corrupt, forged } = segments.counts();
         let found = (loaded[0].is_some(), stays, corrupt.load(Relaxed), forged.load(Relaxed));
@@ -221,7 +221,7 @@ async fn there_is_room_for_what_is_on_its_way() {
     let _all = memory.budget().reserve(31 << 20).unwrap();
     let _rest: Vec<_> = (0..).map_while(|_| memory.budget().reserve(64).ok()).collect();
     let fill = body.group.fill();
-    assert!(matches!(segments.load(fill, &[0], 8, Place::Heap).await, Err(Unavailable::NoRoom(_))));
+    assert!(matches!(segments.load_indexes(fill, &[0], 8, Place::Heap).await, Err(Unavailable::NoRoom(_))));
     let fresh = FillId::next();
     let given = segments.store_small(fresh, 8, &Bytes::from_static(b"x"), HOUR).await;
     assert!(matches!(given, Err(Unavailable::NoRoom(_))));
