@@ -17,6 +17,7 @@ mod record;
 pub mod suite;
 mod watch;
 
+pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
 pub use contract::{Backing, Pending};
 pub use error::BackingError;
 pub use guard::{Deadlines, Guarded};
