@@ -15,6 +15,7 @@ use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{Answer, Failed, Filling, LeaderGuard, PrivateAnswer};
 use crate::cache::publish::job::Job;
+use crate::cache::publish::part::Brought;
 use crate::cache::publish::publication::{self, Publication};
 use crate::cache::record::stored::{Hit, Uncacheable};
 use crate::clock::now;
@@ -369,7 +370,7 @@ impl Job {
         }
         let publication = self.publication(leader);
         let stored = match &filling.part {
-            Some(part) => publication.store_part(&filling.head, part, body),
+            Some(part) => publication.store_part(&filling.head, part, body, Brought::Part),
             None => publication.store(&filling.head, body),
         };
         let refused = if leader.in_flight().is_invalidated() { Reason::Outdated } else { Reason::StoreFull };

@@ -37,6 +37,16 @@ struct Part<'a> {
     base: Option<&'a Hit>,
 }
 
+/// What a part that is to be stored came as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// A part, as it was asked for.
+    Part,
+    /// The beginning of a whole response that broke off. Asked for what a stored response lacks, the origin has said with it
+    /// that the stored one is no longer what it has.
+    Beginning,
+}
+
 impl Job {
     /// Takes the answer to a request for bytes that a stored response lacks.
     pub(crate) async fn hole_answered(
@@ -121,7 +131,9 @@ impl Job {
         let Some(body) = filling.fill.body() else { return };
         let range = ByteRange { first, last: first + arrived_bytes - 1 };
         let part = ContentRange { range, complete_bytes: Some(complete_bytes) };
-        if range.last < complete_bytes && self.publication(leader).store_part(head, &part, body).is_ok() {
+        let brought = if filling.part.is_some() { Brought::Part } else { Brought::Beginning };
+        let publication = self.publication(leader);
+        if range.last < complete_bytes && publication.store_part(head, &part, body, brought).is_ok() {
             self.worker.recorder.part_stored();
             self.note(|| Finding::new("store", "it broke off: stored as a part", "RFC 9111 section 3.3"));
         }
@@ -228,6 +240,7 @@ impl Publication<'_> {
         head: &Arc<StoredHead>,
         part: &ContentRange,
         body: CompleteBody,
+        brought: Brought,
     ) -> Result<(), NotTaken> {
         let segments = self.segments_of(part, body)?;
         let cache = &self.job.worker.shared.cache;
@@ -236,7 +249,7 @@ impl Publication<'_> {
             let stored = seen.iter().flat_map(|entry| entry.variants());
             let stored = stored.into_iter().find(|variant| variant.head.is_same_variant(head));
             // The cells of the group are put before the record is changed: an update must not store anything else.
-            let body = match self.body_to_extend(stored, head, part)? {
+            let body = match self.body_to_extend(stored, head, (part, brought))? {
                 StoredBody::Inline(data) => StoredBody::Inline(data),
                 StoredBody::Segments(held) => held
                     .with_part(cache.memory(), part.range.first, segments.clone(), part.complete_bytes)
@@ -272,11 +285,11 @@ impl Publication<'_> {
         &self,
         stored: Option<&StoredResponse>,
         head: &StoredHead,
-        part: &ContentRange,
+        (part, brought): (&ContentRange, Brought),
     ) -> Result<StoredBody, NotTaken> {
-        let hole = match &self.job.fetch.scope {
-            FetchScope::MissingRange(hole) => Some(hole),
-            FetchScope::Whole | FetchScope::AsAsked | FetchScope::Range(_) => None,
+        let hole = match (&self.job.fetch.scope, brought) {
+            (FetchScope::MissingRange(hole), Brought::Part) => Some(hole),
+            _ => None,
         };
         let is_for_hole = hole.is_some();
         let Some(stored) = stored else {
