@@ -1,7 +1,7 @@
 //! The life of a request, as a list of steps:
 //!
 //! `receive -> route -> read -> key -> lookup -> (serve fresh | serve stale and refresh | validate | collapse |
-//! forward) -> store -> transform -> deliver -> account`
+//! load from a tier | forward) -> store -> transform -> deliver -> account`
 //!
 //! [`begin`] takes the steps that need nobody else: it ends with a reply or with a [`Plan`]. [`finish`] carries a
 //! plan out, one step after the other: each says which is next, and none calls another. Decisions are made in `caching`;
@@ -13,6 +13,7 @@
 //! | route | [`crate::route`] |
 //! | read | [`crate::transform::reading`] |
 //! | key, lookup, serve | [`crate::steps::look_up`] |
+//! | load from a tier | [`crate::steps::load`] |
 //! | collapse, validate, store | [`crate::steps::collapse`], [`crate::steps::hit_for_miss`] |
 //! | forward | [`crate::steps::forward`] |
 //! | serve what lies in the tier behind memory | [`crate::steps::assemble`] |
@@ -25,6 +26,7 @@ use caching::{MaxForwards, MethodClass};
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
+use crate::cache::inflight::wanted::Tier;
 use crate::cache::lookup::Lookup;
 use crate::events::{self, Event};
 use crate::message::head::RequestHead;
@@ -33,7 +35,7 @@ use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardMode, Next, Plan, Step};
 use crate::steps::hit_for_miss::HitForMiss;
-use crate::steps::{assemble, collapse, forward, look_up, query};
+use crate::steps::{assemble, collapse, forward, load, look_up, query};
 use crate::trace::note;
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::upstream::RequestBody;
@@ -85,10 +87,20 @@ pub(crate) fn begin(
             facts,
             started,
             mode,
+            loaded: None,
         }))
     };
-    let lookup =
-        Lookup { worker, live, site, rule, request, facts: &facts, now: worker.now(), content: None };
+    let lookup = Lookup {
+        worker,
+        live,
+        site,
+        rule,
+        request,
+        facts: &facts,
+        now: worker.now(),
+        content: None,
+        tier: Tier::Unasked,
+    };
     look_up::settle(&lookup, key, started).map_or_else(plan, Step::Reply)
 }
 
@@ -102,18 +114,20 @@ pub(crate) async fn finish(
     if worker.shared.instance.goes_in_circles(&plan.request, &plan.live.config.server_name) {
         return circle(worker, plan);
     }
-    let mut next = match &plan.mode {
-        ForwardMode::Alone { reason, .. } => Next::Forward { body, reason: *reason },
-        ForwardMode::Fetch(fetch) => Next::Fetch(Arc::clone(fetch)),
-        ForwardMode::Assemble(asked) => Next::Assemble(Arc::clone(asked)),
-        ForwardMode::Query => Next::Query(body),
-    };
+    let mut next = plan.first(body);
+    let mut anew: Option<Box<Plan>> = None;
     loop {
+        let plan = anew.as_deref().unwrap_or(plan);
         // Steps that few requests take are boxed: all others would carry their room along.
         next = match next {
             Next::Reply(reply) => return reply,
             Next::Query(body) => Box::pin(query::run(worker, plan, body)).await,
-            Next::LookUp(content) => look_up::by_content(worker, plan, content),
+            Next::LookUp(content) => look_up::by_content(worker, plan, content, Tier::Unasked),
+            Next::Load { key, content } => {
+                let (plan, next) = Box::pin(load::run(worker, plan, &key, content)).await;
+                anew = Some(plan);
+                next
+            }
             Next::Forward { body, reason } => forward::run(worker, plan, body, reason, interims).await,
             Next::Fetch(fetch) => match HitForMiss::new(worker, plan, &fetch) {
                 Some(lone) => lone.run(interims).await,

@@ -18,6 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::cache::purge::{PurgeError, PurgeMode, PurgeOutcome, purge_url};
+use crate::cache::tiers::counts::TierCounts;
+use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
 use crate::config::{Config, ListenerConfig};
 use crate::explain;
@@ -43,6 +45,8 @@ pub struct Start<'a> {
     pub background: Handle,
     /// What is done when a worker has panicked: its connections are gone, and nobody accepts others in its place. It need not return.
     pub on_failure: fn(),
+    /// The tier behind memory, if there is one.
+    pub tier: Option<StartTier>,
 }
 
 /// Why a gateway can't start, or a configuration can't come into force.
@@ -93,10 +97,10 @@ impl Gateway {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(start: Start<'_>) -> Result<Self, StartError> {
-        let Start { config, telemetry, access_log, background, on_failure } = start;
+        let Start { config, telemetry, access_log, background, on_failure, tier } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
         let bound = bind_all(&config.listeners, workers)?;
-        let cache = Cache::new(&config);
+        let cache = Cache::new(&config, tier);
         let upstreams = Arc::new(Upstreams::new(background.clone()).charged_to(cache.budget()));
         let live = live(config, None, &upstreams, &telemetry)?;
         let (ask, explain_jobs) = mpsc::channel(EXPLAIN_JOBS_MAX);
@@ -114,6 +118,10 @@ impl Gateway {
         });
         let swept = Arc::clone(&shared);
         background.spawn(async move { swept.cache.sweep().await });
+        for _ in 0..TIER_WRITERS {
+            let written = Arc::clone(&shared);
+            background.spawn(async move { written.cache.write_behind().await });
+        }
         let addresses = bound.iter().map(|(address, _)| *address).collect();
         let mut per_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         for (_, listeners) in bound {
@@ -176,8 +184,8 @@ impl GatewayControl {
     ///
     /// # Errors
     /// The URL is invalid or no site serves it.
-    pub fn purge(&self, url: &str, mode: PurgeMode) -> Result<PurgeOutcome, PurgeError> {
-        purge_url(&self.shared, url, mode)
+    pub async fn purge(&self, url: &str, mode: PurgeMode) -> Result<PurgeOutcome, PurgeError> {
+        purge_url(&self.shared, url, mode).await
     }
 
     /// Makes a request as a client would, and tells what was decided about it and from which values. The request is a
@@ -206,6 +214,11 @@ impl GatewayControl {
     /// What the memory tier holds.
     pub fn usage(&self) -> Usage {
         self.shared.cache.usage()
+    }
+
+    /// What was asked of the tier behind memory, if there is one.
+    pub fn tier_counts(&self) -> Option<TierCounts> {
+        self.shared.cache.tier_counts()
     }
 
     /// Counts by origin name.

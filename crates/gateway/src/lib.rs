@@ -42,6 +42,8 @@ mod warnings;
 mod worker;
 
 pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, PurgeOutcome, SiteUrls};
+pub use cache::tiers::counts::TierCounts;
+pub use cache::tiers::{MemoryUse, StartTier};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
 pub use http1::{BodyError, RequestError};
 pub use question::{ExplainError, Explanation, Question};

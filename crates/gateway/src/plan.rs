@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::active::ActiveConfig;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::inflight::wanted::Fetch;
-use crate::cache::record::stored::Hit;
+use crate::cache::record::stored::{CacheEntry, Hit};
 use crate::cache::using::Use;
 use crate::client::Client;
 use crate::failure::FailureCause;
@@ -36,6 +36,9 @@ pub(crate) struct Plan {
     pub(crate) facts: RequestFacts,
     pub(crate) started: Instant,
     pub(crate) mode: ForwardMode,
+    /// Kept in use while the exchange lasts: memory may forget it at any time.
+    #[expect(dead_code, reason = "to be held is what it is for")]
+    pub(crate) loaded: Option<Arc<CacheEntry>>,
 }
 
 /// How a request gets its response from the origin.
@@ -48,6 +51,8 @@ pub(crate) enum ForwardMode {
     Assemble(Arc<Assemble>),
     /// A QUERY: looked up once its content is read.
     Query,
+    /// Looked up again once the tier behind memory has said what it has under this key.
+    Load(Box<[u8]>),
 }
 
 /// A stored response that answers, and of which memory lacks bytes that the tier behind it may have.
@@ -69,6 +74,8 @@ pub(crate) enum Next {
     Query(RequestBody),
     /// It is looked up by its content.
     LookUp(Bytes),
+    /// The tier behind memory is asked, and then it is looked up again.
+    Load { key: Box<[u8]>, content: Content },
     /// It is forwarded for its client alone.
     Forward { body: RequestBody, reason: ForwardReason },
     /// It gets a response that others may share.
@@ -79,6 +86,14 @@ pub(crate) enum Next {
     Follow { fetch: Arc<Fetch>, waiter: Waiter },
 }
 
+/// The content of a request.
+pub(crate) enum Content {
+    /// To be read, if there is any.
+    Unread(RequestBody),
+    /// That of a QUERY, which is part of its key.
+    Read(Bytes),
+}
+
 /// Why a request has nothing to do with the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForwardReason {
@@ -87,6 +102,31 @@ pub(crate) struct ForwardReason {
 }
 
 impl Plan {
+    /// The first thing to be done.
+    pub(crate) fn first(&self, body: RequestBody) -> Next {
+        match &self.mode {
+            ForwardMode::Alone { reason, .. } => Next::Forward { body, reason: *reason },
+            ForwardMode::Fetch(fetch) => Next::Fetch(Arc::clone(fetch)),
+            ForwardMode::Assemble(asked) => Next::Assemble(Arc::clone(asked)),
+            ForwardMode::Query => Next::Query(body),
+            ForwardMode::Load(key) => Next::Load { key: key.clone(), content: Content::Unread(body) },
+        }
+    }
+
+    /// The same request on another way, now that the tier has been asked.
+    pub(crate) fn with(&self, mode: ForwardMode, loaded: Option<Arc<CacheEntry>>) -> Box<Self> {
+        Box::new(Self {
+            live: Arc::clone(&self.live),
+            site: Arc::clone(&self.site),
+            rule: self.rule,
+            request: Arc::clone(&self.request),
+            facts: self.facts,
+            started: self.started,
+            mode,
+            loaded,
+        })
+    }
+
     /// Whom its forward is counted for.
     pub(crate) fn client(&self) -> Option<Client> {
         Client::of_request(&self.request, &self.live.config.trusted_proxies)

@@ -119,6 +119,7 @@ impl Planes {
                 access_log: access,
                 background: Handle::current(),
                 on_failure: lifecycle::end_process,
+                tier: None,
             })
         };
         let gateway = settings.gateway.clone().map(start).transpose()?;

@@ -1,6 +1,6 @@
 //! What the data plane holds right now, read anew at every scrape.
 
-use gateway::GatewayControl;
+use gateway::{GatewayControl, TierCounts};
 use telemetry::{Metric, Sample, Telemetry};
 
 use crate::kv::KvControl;
@@ -9,6 +9,7 @@ use crate::kv::KvControl;
 pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     telemetry.collect_from(Box::new(move |sample| {
         report_store(sample, &gateway);
+        gateway.tier_counts().iter().for_each(|counts| report_tier(sample, counts));
         report_origins(sample, &gateway);
     }));
 }
@@ -67,6 +68,26 @@ fn report_store(sample: &mut Sample, gateway: &GatewayControl) {
     sample.add(Metric::StoreFileFallbacksTotal, &[], usage.files_failed);
     sample.add(Metric::StoreEvictionsTotal, &[], usage.evictions);
     sample.add(Metric::StoreExpirationsTotal, &[], usage.expirations);
+}
+
+fn report_tier(sample: &mut Sample, counts: &TierCounts) {
+    let loads = [("hit", counts.loads_hit), ("miss", counts.loads_missed), ("failed", counts.loads_failed)];
+    for (result, count) in loads {
+        sample.add(Metric::TierLoadsTotal, &[result], count);
+    }
+    let writes = [
+        ("written", counts.written),
+        ("removed", counts.removed),
+        ("failed", counts.writes_failed),
+        ("given_up", counts.given_up),
+        ("refused", counts.refused),
+    ];
+    for (result, count) in writes {
+        sample.add(Metric::TierWritesTotal, &[result], count);
+    }
+    sample.add(Metric::TierPendingKeys, &[], counts.pending);
+    sample.add(Metric::TierUnusableTotal, &["corrupt"], counts.corrupt);
+    sample.add(Metric::TierUnusableTotal, &["forged"], counts.forged);
 }
 
 fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {

@@ -174,7 +174,7 @@ impl admin::Control for Process {
         Box::pin(async move {
             let gateway = self.controls.gateway.as_ref();
             let gateway = gateway.ok_or_else(|| PurgeError::SiteUnknown { sites: Vec::new() })?;
-            gateway.purge(url, mode)
+            gateway.purge(url, mode).await
         })
     }
 

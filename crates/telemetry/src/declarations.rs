@@ -212,6 +212,14 @@ metrics! {
         "Large segments kept on the heap because an anonymous file could not take them.";
     StoreMaxBytes "larder_store_max_bytes" Gauge Bytes [],
         "The limit for the memory tier.";
+    TierLoadsTotal "larder_tier_loads_total" Counter Count ["result"],
+        "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
+    TierPendingKeys "larder_tier_pending_keys" Gauge Count [],
+        "Cache keys whose last change the tier behind memory does not know yet.";
+    TierUnusableTotal "larder_tier_unusable_total" Counter Count ["reason"],
+        "Records and segments that the tier behind memory had, and that were not what was written there: `corrupt`, or `forged` (without a valid tag where one is required).";
+    TierWritesTotal "larder_tier_writes_total" Counter Count ["result"],
+        "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
         "Processor time of the process, user and system.";
     ProcessOpenFds "process_open_fds" Gauge Count [],
@@ -250,6 +258,10 @@ static LABELS: &[(&str, &str)] = &[
     (
         "reason",
         "a short code, from a fixed list; those of `larder_client_errors_total`, `larder_not_stored_total` and `larder_origin_errors_total` are on the page on `Cache-Status`",
+    ),
+    (
+        "result",
+        "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`",
     ),
     ("rustc", "version of the compiler"),
     ("site", "name of the site in the configuration; `none` when no site took the request"),

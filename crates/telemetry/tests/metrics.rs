@@ -151,6 +151,10 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::StoreMaxBytes, &[], 1);
         sample.add(Metric::StoreEntries, &[], 1);
         sample.add(Metric::StoreFileBytes, &[], 1);
+        sample.add(Metric::TierLoadsTotal, &["hit"], 1);
+        sample.add(Metric::TierPendingKeys, &[], 1);
+        sample.add(Metric::TierUnusableTotal, &["corrupt"], 1);
+        sample.add(Metric::TierWritesTotal, &["written"], 1);
         kv_metrics().for_each(|metric| sample.add(metric, &[], 1));
         sample.add(Metric::KvCommandSecondsTotal, &["get"], 1);
         sample.add(Metric::KvCommandsTotal, &["get"], 1);

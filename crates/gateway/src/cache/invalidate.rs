@@ -7,6 +7,7 @@ use caching::{GroupsInvalidated, MethodClass, groups};
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::purge::{PurgeMode, purge_key};
+use crate::cache::tiers::load::Asker;
 use crate::plan::Plan;
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
@@ -14,7 +15,7 @@ use crate::worker::Worker;
 /// Invalidates what the request has changed, as far as its response tells. `spared` is the forward of the request itself,
 /// whose response is newer than what it invalidates.
 //= RFC 9111 section 4.4: invalidating stored responses
-pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
+pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
     let method = plan.facts.method;
     if method != MethodClass::Unsafe {
         return;
@@ -22,7 +23,7 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spa
     let lines = response.fields.to_lines();
     let (status, target) = (response.status.as_u16(), plan.request.target());
     for uri in invalidated(method, status, &target, &lines) {
-        invalidate_uri(worker, plan, &uri, spared);
+        invalidate_uri(worker, plan, &uri, spared).await;
     }
     //= RFC 9875 section 3: invalidation of the listed groups
     let groups = groups::invalidated(method, status, &lines, plan.live.config.groups_max);
@@ -36,7 +37,7 @@ pub(crate) fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spa
 
 /// Whatever lies under the URI, by the site and the rule that a GET for it would have.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
-fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option<&Waiter>) {
+async fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option<&Waiter>) {
     let request = plan.request();
     let mut path_and_query = uri.path.clone();
     if let Some(query) = &uri.query {
@@ -48,6 +49,10 @@ fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option
     let Some(site) = plan.live.routes.site(&request.authority, path) else { return };
     let key = key_of(site, request.scheme, &request.authority, &path_and_query);
     if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
+        // Who else is in its groups, only what is stored tells.
+        let rule = site.rule_at(site.rule("GET", &path_and_query));
+        let asker = Asker { rule, groups_max: plan.live.config.groups_max, site_key: None };
+        let _loaded = worker.shared.cache.load(&key, asker).await;
         invalidate_shared_groups(worker, plan, &key);
     }
     purge_key(&worker.shared, &key, PurgeMode::Hard, spared);

@@ -13,7 +13,7 @@ use crate::active::ActiveConfig;
 use crate::cache::decide::{AskedFor, Asking, Decision, Question, Standing};
 use crate::cache::findings;
 use crate::cache::inflight::scope::FetchScope;
-use crate::cache::inflight::wanted::{Fetch, Sharing};
+use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
 use crate::cache::key::{Keyed, write_site_key};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::serve::Serving;
@@ -37,6 +37,7 @@ pub(crate) struct Lookup<'a> {
     pub(crate) now: Timestamp,
     /// Of a QUERY, once it is read.
     pub(crate) content: Option<&'a Bytes>,
+    pub(crate) tier: Tier,
 }
 
 /// What a look-up comes to.
@@ -51,6 +52,8 @@ pub(crate) enum Found {
     Fetch(Arc<Fetch>),
     /// `only-if-cached`, and nothing can be used.
     Unavailable(NotReused),
+    /// The tier behind memory may have something.
+    Load,
 }
 
 impl Lookup<'_> {
@@ -65,6 +68,9 @@ impl Lookup<'_> {
             _ => self.write_key(key),
         }
         let entry = self.worker.shared.cache.look_up(key);
+        if entry.is_none() && self.may_load(key) {
+            return Found::Load;
+        }
         let (site, request) = (&self.site.config, self.request);
         match &entry {
             Some(record) if request.sent.is_none() && reading::differs_for(record, request, site) => {
@@ -74,6 +80,14 @@ impl Lookup<'_> {
             }
             _ => self.decide(entry.as_ref(), key),
         }
+    }
+
+    /// Whether the tier is worth asking for what memory lacks.
+    fn may_load(&self, key: &[u8]) -> bool {
+        self.tier == Tier::Unasked
+            && self.facts.method.is_reusing()
+            && self.site.rule_at(self.rule).caching.enabled
+            && self.worker.shared.cache.may_load(key)
     }
 
     /// What is at hand, what is decided about it, and what that comes to.
@@ -170,7 +184,19 @@ impl Lookup<'_> {
             }),
         };
         let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
-        Found::Fetch(Arc::new(Fetch { key, variant, stale, candidates, reason, sharing, scope, content }))
+        let in_use = self.worker.shared.cache.kept_in_use(entry);
+        Found::Fetch(Arc::new(Fetch {
+            key,
+            variant,
+            stale,
+            candidates,
+            reason,
+            sharing,
+            scope,
+            content,
+            tier: Tier::Unasked,
+            in_use,
+        }))
     }
 
     /// Whether a validation may name a stored response that this request did not select.
@@ -236,30 +262,38 @@ impl Lookup<'_> {
 
     /// What asks for bytes that a stored response lacks.
     fn rest(&self, scope: FetchScope, key: &[u8]) -> Fetch {
+        let cache = &self.worker.shared.cache;
+        let entry = cache.look_up(key);
         Fetch {
             key: key.into(),
-            variant: self.variant_key(self.worker.shared.cache.look_up(key).as_ref()),
+            variant: self.variant_key(entry.as_ref()),
             stale: None,
             candidates: Vec::new(),
             reason: NotReused::Partial,
             sharing: Sharing::Joined,
             scope,
             content: self.content.cloned().unwrap_or_default(),
+            tier: Tier::Unasked,
+            in_use: cache.kept_in_use(entry.as_ref()),
         }
     }
 
     /// What validates a stale response.
     pub(crate) fn validation(&self, hit: &Hit, key: &[u8]) -> Fetch {
         let tags_max = self.live.config.validation_tags_max;
+        let cache = &self.worker.shared.cache;
+        let entry = cache.look_up(key);
         Fetch {
             key: key.into(),
-            variant: self.variant_key(self.worker.shared.cache.look_up(key).as_ref()),
+            variant: self.variant_key(entry.as_ref()),
             stale: Some(hit.clone()),
             candidates: hit.with_candidates(tags_max, |head| self.may_name(head)),
             reason: NotReused::Expired,
             sharing: Sharing::Joined,
             scope: FetchScope::Whole,
             content: self.content.cloned().unwrap_or_default(),
+            tier: Tier::Unasked,
+            in_use: cache.kept_in_use(entry.as_ref()),
         }
     }
 

@@ -29,7 +29,10 @@ use self::inflight::table::{FetchTable, Waiter};
 use self::record::inputs::KeepInputs;
 use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
+use self::tiers::counts::TierCounts;
+use self::tiers::load::{Asker, Home};
 use self::tiers::segments::TierSegments;
+use self::tiers::{StartTier, Tiers};
 use crate::clock::now;
 use crate::config::Config;
 
@@ -39,6 +42,8 @@ use crate::config::Config;
 /// was invalidated by other than its key to [`Cache::is_invalidated`].
 pub(crate) struct Cache {
     memory: Memory<CacheEntry>,
+    /// What is behind memory, if anything.
+    tiers: Option<Tiers>,
     epochs: Epochs,
     fetches: Arc<FetchTable>,
 }
@@ -61,13 +66,15 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 impl Cache {
     /// An empty one, of the size that the configuration says.
-    pub(crate) fn new(config: &Config) -> Self {
-        Self { memory: memory(config), epochs: Epochs::new(), fetches: Arc::new(FetchTable::new()) }
+    pub(crate) fn new(config: &Config, tier: Option<StartTier>) -> Self {
+        let memory = memory(config);
+        let tiers = tier.map(|tier| Tiers::new(tier, memory.budget()));
+        Self { memory, tiers, epochs: Epochs::new(), fetches: Arc::new(FetchTable::new()) }
     }
 
-    /// What lies under a key.
+    /// What lies under a key, as far as nobody has to be asked.
     pub(crate) fn look_up(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
-        let entry = self.memory.get(key)?;
+        let entry = self.memory.get(key).or_else(|| self.tiers.as_ref()?.known(key))?;
         if entry.variants().iter().any(|variant| self.is_removed(&variant.head)) {
             return self.without_removed(key);
         }
@@ -77,7 +84,7 @@ impl Cache {
     /// A purge of a URL takes what lies under keys with more than the URL away, of which there is no list: whoever finds it
     /// removes it.
     fn without_removed(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
-        self.memory.update(key, |current| {
+        self.update(key, |current| {
             let Some(entry) = current else { return Change::Keep };
             let kept: Vec<_> =
                 entry.variants().iter().filter(|variant| !self.is_removed(&variant.head)).cloned().collect();
@@ -87,7 +94,31 @@ impl Cache {
             let rest = CacheEntry::new(self.budget(), kept, entry.uncacheable());
             rest.map_or(Change::Remove, |rest| Change::Put(Arc::new(rest)))
         });
-        self.memory.get(key)
+        self.memory.get(key).or_else(|| self.tiers.as_ref()?.known(key))
+    }
+
+    /// Whether the tier behind memory may have what memory has not.
+    pub(crate) fn may_load(&self, key: &[u8]) -> bool {
+        self.tiers.as_ref().is_some_and(|tiers| tiers.may_have(key))
+    }
+
+    /// What lies under a key, to be held by who may change it, where memory may forget it meanwhile.
+    pub(crate) fn kept_in_use(&self, entry: Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>> {
+        self.tiers.as_ref().and(entry).cloned()
+    }
+
+    /// Asks the tier behind memory for what lies under a key, to be used by this rule. What comes is found by look-ups
+    /// as long as somebody holds it.
+    pub(crate) async fn load(&self, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
+        let home = Home { memory: &self.memory, epochs: &self.epochs };
+        self.tiers.as_ref()?.load(home, key, asker).await
+    }
+
+    /// Waits until the tier behind memory knows what has happened to a key, but not for long.
+    pub(crate) async fn written(&self, key: &[u8]) {
+        if let Some(tiers) = &self.tiers {
+            tiers.written(key).await;
+        }
     }
 
     fn is_removed(&self, head: &StoredHead) -> bool {
@@ -100,7 +131,10 @@ impl Cache {
         key: &[u8],
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
-        self.memory.update(key, decide)
+        match &self.tiers {
+            None => self.memory.update(key, decide),
+            Some(tiers) => tiers.update(&self.memory, key, decide),
+        }
     }
 
     /// Takes what lies under a key, or is on its way there, out of use; of the record stays what `change` says, and what lies under keys
@@ -117,7 +151,15 @@ impl Cache {
         let may_have_keyed = self.epochs.invalidate_key(key, taken);
         let applied = self.update(key, |current| current.map_or(Change::Keep, change));
         debug_assert!(applied != Applied::Absent);
+        self.remove_unknown(key);
         OutOfUse { fetches, may_have_keyed }
+    }
+
+    /// Of what the tier behind memory has under a key, something is out of use; what nobody here knows goes as a whole.
+    pub(crate) fn remove_unknown(&self, key: &[u8]) {
+        if let Some(tiers) = &self.tiers {
+            tiers.remove_unknown(key);
+        }
     }
 
     /// Takes the responses of groups out of use.
@@ -147,7 +189,7 @@ impl Cache {
 
     /// Whether what a response was judged by is kept with it.
     pub(crate) fn keeps_inputs(&self) -> KeepInputs {
-        KeepInputs::No
+        if self.tiers.is_some() { KeepInputs::Yes } else { KeepInputs::No }
     }
 
     pub(in crate::cache) fn epochs(&self) -> &Epochs {
@@ -168,7 +210,7 @@ impl Cache {
 
     /// Where segments go that are to outlive memory.
     pub(crate) fn segments(&self) -> Option<&TierSegments> {
-        None
+        self.tiers.as_ref().map(Tiers::segments)
     }
 
     /// Fetches in progress.
@@ -191,6 +233,18 @@ impl Cache {
 
     pub(crate) fn usage(&self) -> Usage {
         self.memory.usage()
+    }
+
+    /// Writes what is stored to the tier behind memory, for ever.
+    pub(crate) async fn write_behind(&self) {
+        if let Some(tiers) = &self.tiers {
+            tiers.write_behind().await;
+        }
+    }
+
+    /// What was asked of the tier behind memory.
+    pub(crate) fn tier_counts(&self) -> Option<TierCounts> {
+        self.tiers.as_ref().map(Tiers::counts)
     }
 
     /// Removes expired records, a few at a time, for ever.

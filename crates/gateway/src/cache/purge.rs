@@ -14,6 +14,7 @@ use crate::cache::epochs::Taken;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
+use crate::cache::tiers::load::Asker;
 use crate::clock::now;
 use crate::message::head::Scheme;
 use crate::route::host_of;
@@ -103,15 +104,25 @@ pub struct SiteUrls {
 /// So that an answer stays readable.
 const SITES_SHOWN_MAX: usize = 50;
 
-/// Purges a URL with all its variants.
-pub(crate) fn purge_url(shared: &Shared, url: &str, mode: PurgeMode) -> Result<PurgeOutcome, PurgeError> {
+/// Purges a URL with all its variants, in memory and behind it.
+pub(crate) async fn purge_url(
+    shared: &Shared,
+    url: &str,
+    mode: PurgeMode,
+) -> Result<PurgeOutcome, PurgeError> {
     let live = shared.live.load_full();
     let invalid = || PurgeError::UrlInvalid { url: url.to_owned() };
     let (scheme, authority, path_and_query) = split_url(url).ok_or_else(invalid)?;
     let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
     let site = live.routes.site(authority, path);
     let site = site.ok_or_else(|| PurgeError::SiteUnknown { sites: sites(&live) })?;
-    let outcome = purge_key(shared, &key_of(site, scheme, authority, path_and_query), mode, None);
+    let key = key_of(site, scheme, authority, path_and_query);
+    // What is made stale, and counted, is what there is.
+    let rule = site.rule_at(site.rule("GET", path_and_query));
+    let asker = Asker { rule, groups_max: live.config.groups_max, site_key: None };
+    let _loaded = shared.cache.load(&key, asker).await;
+    let outcome = purge_key(shared, &key, mode, None);
+    shared.cache.written(&key).await;
     let hints = (outcome.keys_matched == 0)
         .then(|| PurgeHints { elsewhere: elsewhere(shared, &live, url), sites: sites(&live) });
     Ok(PurgeOutcome { hints, ..outcome })

@@ -20,7 +20,7 @@ use crate::worker::Worker;
 pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
     match &plan.mode {
         ForwardMode::Alone { stale, .. } => stale.as_ref(),
-        ForwardMode::Fetch(_) | ForwardMode::Assemble(_) | ForwardMode::Query => None,
+        ForwardMode::Fetch(_) | ForwardMode::Assemble(_) | ForwardMode::Query | ForwardMode::Load(_) => None,
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
     let status = response.status.as_u16();
     let was_looked_up = match plan.mode {
         ForwardMode::Alone { .. } => reason.detail == Reason::KnownUncacheable.into(),
-        ForwardMode::Fetch(_) | ForwardMode::Assemble(_) => true,
+        ForwardMode::Fetch(_) | ForwardMode::Assemble(_) | ForwardMode::Load(_) => true,
         ForwardMode::Query => reason.fwd != FwdReason::Bypass,
     };
     let result = if was_looked_up { CacheResult::Miss } else { CacheResult::Bypass };

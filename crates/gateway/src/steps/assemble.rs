@@ -9,7 +9,7 @@ use caching::{MethodClass, Miss, NotReused, Reuse, on_miss};
 
 use crate::cache::inflight::assemble::Assembly;
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
-use crate::cache::inflight::wanted::Fetch;
+use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
@@ -121,7 +121,7 @@ impl Assembling<'_> {
             return self.forward(Reason::SegmentEvicted.into());
         }
         let fetch = self.asked.fetch.with_scope(scope);
-        Next::Fetch(Arc::new(Fetch { reason: NotReused::Partial, ..fetch }))
+        Next::Fetch(Arc::new(Fetch { reason: NotReused::Partial, tier: Tier::Asked, ..fetch }))
     }
 
     fn forward(&self, detail: Detail) -> Next {

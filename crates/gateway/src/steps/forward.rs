@@ -42,7 +42,8 @@ pub(crate) async fn run(
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
             let times = ExchangeTimes { request: sent, response: now() };
-            invalidate::apply(worker, plan, &response, written.as_ref().map(PostStore::waiter));
+            let spared = written.as_ref().map(PostStore::waiter);
+            invalidate::apply(worker, plan, &response, spared).await;
             if let Some(asked) = asked {
                 asked.apply(worker, plan, &response, times);
             }

@@ -6,13 +6,14 @@ use bytes::Bytes;
 use caching::{FwdReason, NotReused};
 use tokio::time::Instant;
 
+use crate::cache::inflight::wanted::Tier;
 use crate::cache::lookup::{Found, Lookup};
 use crate::cache::serve::Serving;
 use crate::cache::{findings, refresh};
 use crate::message::head::RequestHead;
 use crate::message::reply::Reply;
 use crate::message::respond;
-use crate::plan::{ForwardMode, ForwardReason, Next, Plan};
+use crate::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
 use crate::reason::Reason;
 use crate::trace::note;
 use crate::upstream::RequestBody;
@@ -53,12 +54,20 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
         Found::Fetch(fetch) => Err(ForwardMode::Fetch(fetch)),
         Found::NeedContent => Err(ForwardMode::Query),
         Found::Unavailable(reason) => Ok(unavailable(reason)),
+        Found::Load => Err(ForwardMode::Load(key.as_slice().into())),
     }
 }
 
-/// Looks a QUERY up, whose content is read.
-pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes) -> Next {
-    worker.shared.cache.watch_keys();
+/// Looks the request of a plan up, with its content if that is part of its key.
+///
+/// # Errors
+/// As of [`settle`].
+pub(crate) fn again(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    content: Option<&Bytes>,
+    tier: Tier,
+) -> Result<Reply, ForwardMode> {
     let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
     let lookup = Lookup {
         worker,
@@ -68,12 +77,20 @@ pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes) -> N
         request: &RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) },
         facts: &plan.facts,
         now: worker.now(),
-        content: Some(&content),
+        content,
+        tier,
     };
-    let reason = match settle(&lookup, &mut Vec::new(), plan.started) {
+    settle(&lookup, &mut Vec::new(), plan.started)
+}
+
+/// Looks a QUERY up, whose content is read.
+pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes, tier: Tier) -> Next {
+    worker.shared.cache.watch_keys();
+    let reason = match again(worker, plan, Some(&content), tier) {
         Ok(reply) => return Next::Reply(reply),
         Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),
         Err(ForwardMode::Assemble(asked)) => return Next::Assemble(asked),
+        Err(ForwardMode::Load(key)) => return Next::Load { key, content: Content::Read(content) },
         Err(ForwardMode::Alone { reason, .. }) => reason,
         Err(ForwardMode::Query) => {
             ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() }

@@ -4,5 +4,6 @@ pub(crate) mod assemble;
 pub(crate) mod collapse;
 pub(crate) mod forward;
 pub(crate) mod hit_for_miss;
+pub(crate) mod load;
 pub(crate) mod look_up;
 pub(crate) mod query;

@@ -1,10 +1,12 @@
 //! What is to be fetched, as a look-up leaves it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use caching::NotReused;
 
 use crate::cache::inflight::scope::FetchScope;
-use crate::cache::record::stored::{Hit, Uncacheable};
+use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::upstream::RequestBody;
 
 /// What is fetched.
@@ -22,6 +24,18 @@ pub(crate) struct Fetch {
     pub(crate) scope: FetchScope,
     /// Of the request: a QUERY has some.
     pub(crate) content: Bytes,
+    /// For bytes that memory lacks of a stored response.
+    pub(crate) tier: Tier,
+    /// What lies under the key, so that it stays in use where memory may forget it: what is stored then changes it, and does not
+    /// begin anew.
+    pub(crate) in_use: Option<Arc<CacheEntry>>,
+}
+
+/// Whether the tier behind memory has been asked for what memory lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Unasked,
+    Asked,
 }
 
 /// Whether others may wait for the same forward.
@@ -45,6 +59,8 @@ impl Fetch {
             sharing: self.sharing,
             scope,
             content: self.content.clone(),
+            tier: self.tier,
+            in_use: self.in_use.clone(),
         }
     }
 

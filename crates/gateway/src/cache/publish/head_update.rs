@@ -65,7 +65,9 @@ impl Asked {
         let (epochs, inputs) = (worker.shared.cache.epochs(), worker.shared.cache.keeps_inputs());
         let update = Update { epochs, inputs, asked: self, plan, facts: &facts, response, times };
         let cache = &worker.shared.cache;
+        let mut is_known = true;
         cache.update(&self.key, |current| {
+            is_known = current.is_some();
             let Some(entry) = current else { return Change::Keep };
             let Some(variants) = update.variants(entry) else { return Change::Keep };
             if variants.is_empty() && entry.uncacheable().is_none() {
@@ -74,6 +76,10 @@ impl Asked {
             let updated = CacheEntry::new(cache.budget(), variants, entry.uncacheable());
             updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
         });
+        // The tier may have failed when it was asked, and have what this is news of.
+        if !is_known {
+            cache.remove_unknown(&self.key);
+        }
     }
 
     /// Whether this is what was stored when the HEAD was sent.

@@ -8,7 +8,7 @@ use caching::{ExchangeTimes, NotReused, ResponseFacts};
 
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{LeaderGuard, Waiter};
-use crate::cache::inflight::wanted::{Fetch, Sharing};
+use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
 use crate::cache::key::key_of;
 use crate::cache::publish::job::Job;
 use crate::config::OverrideFields;
@@ -79,6 +79,8 @@ fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
         sharing: Sharing::Alone,
         content: Bytes::new(),
         scope: FetchScope::Whole,
+        tier: Tier::Unasked,
+        in_use: None,
     };
     Job { facts: plan.facts.as_get(), ..Job::new(worker, plan, Arc::new(fetch)) }
 }

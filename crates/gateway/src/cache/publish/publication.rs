@@ -193,7 +193,9 @@ impl Publication<'_> {
 
     /// Removes the stored responses under the key that are not `kept`.
     pub(crate) fn keep_only(&self, kept: impl Fn(&StoredResponse) -> bool) {
+        let mut is_known = true;
         self.update_with(|current| {
+            is_known = current.is_some();
             let Some(entry) = current else { return Change::Keep };
             let others: Vec<_> = entry.variants().iter().filter(|variant| kept(variant)).cloned().collect();
             if others.is_empty() {
@@ -203,6 +205,9 @@ impl Publication<'_> {
             let rest = CacheEntry::new(budget, others, entry.uncacheable());
             rest.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
         });
+        if !is_known {
+            self.job.worker.shared.cache.remove_unknown(&self.job.fetch.key);
+        }
     }
 
     pub(crate) fn freshening(&self) -> Freshening<'_> {

@@ -13,7 +13,6 @@ use crate::message::fields::{KeptFields, PackedFields};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepInputs {
     No,
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked for by the tiers, once there are any"))]
     Yes,
 }
 

@@ -1,3 +1,206 @@
-//! The tiers behind memory.
+//! The tier behind memory, which may be shared with other processes: what memory lacks is asked for there, and what is stored is
+//! written there behind the exchange.
+//!
+//! Clients wait for it once at most, for what they ask for and memory has not; nobody waits until something is written. What is
+//! not written yet is seen all the same: `working.rs`. A tier that fails is a miss.
 
+mod behind;
+pub(crate) mod counts;
+pub(crate) mod load;
+mod names;
 pub(crate) mod segments;
+mod working;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use caching::Timestamp;
+use store::backing::Backing;
+use store::{Applied, Budget, Change, FillId, Memory};
+use tokio::sync::Notify;
+
+use self::counts::{Counts, Event, TierCounts};
+use self::load::Loads;
+use self::segments::TierSegments;
+use self::working::{Known, Limits, Noted, Pending, Theirs, Working};
+use crate::cache::record::stored::CacheEntry;
+use crate::clock::now;
+
+/// What memory does with records that the tier has too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryUse {
+    /// They stay until they are evicted.
+    Kept,
+    /// None stays longer than it is in use.
+    Forgotten,
+}
+
+/// A tier behind memory. It keeps its own deadlines, as [`store::backing::Guarded`] does.
+pub struct StartTier {
+    /// The tier.
+    pub backing: Arc<dyn Backing>,
+    /// What stays in memory of what it has.
+    pub memory_use: MemoryUse,
+}
+
+/// See the module.
+pub(crate) struct Tiers {
+    backing: Arc<dyn Backing>,
+    segments: TierSegments,
+    memory_use: MemoryUse,
+    working: Working,
+    limits: Limits,
+    loads: Loads,
+    counts: Arc<Counts>,
+    /// Tells that something has been written.
+    settled: Notify,
+    /// Tells a writer that something is to happen.
+    wanted: Notify,
+    /// What the tier says was written up to this time is not believed: something that nobody noted has happened since. In
+    /// milliseconds since 1970, by the clock of the tier.
+    outdated_to_ms: AtomicU64,
+}
+
+/// Writes that are under way at the same time: a slow one delays few others.
+pub(crate) const TIER_WRITERS: usize = 8;
+/// Of so many keys at most something waits to be written. Where more comes, all that the tier has is outdated.
+/// How long an operator waits for the tier to know of a purge.
+const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);
+const PENDING_KEYS_MAX: usize = 10_000;
+
+impl Tiers {
+    pub(crate) fn new(tier: StartTier, budget: &Arc<Budget>) -> Self {
+        let StartTier { backing, memory_use } = tier;
+        let counts = Arc::new(Counts::default());
+        Self {
+            segments: TierSegments::new(Arc::clone(&backing), Arc::clone(budget), None, Arc::clone(&counts)),
+            backing,
+            memory_use,
+            working: Working::default(),
+            limits: Limits { keys_max: PENDING_KEYS_MAX, bytes_max: pending_bytes_max(budget) },
+            loads: Loads::default(),
+            counts,
+            settled: Notify::new(),
+            wanted: Notify::new(),
+            outdated_to_ms: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn segments(&self) -> &TierSegments {
+        &self.segments
+    }
+
+    /// What lies under a key, as far as that is known without asking.
+    pub(crate) fn known(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        self.working.entry(key)
+    }
+
+    /// Waits until nothing is to happen to a key any more, but not for long.
+    pub(crate) async fn written(&self, key: &[u8]) {
+        let is_over = async {
+            loop {
+                let settled = self.settled.notified();
+                tokio::pin!(settled);
+                settled.as_mut().enable();
+                if self.working.pending(key).is_none() {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        // A tier that fails has nobody wait for it: what waits to be written is seen all the same.
+        let _ = tokio::time::timeout(WRITTEN_WAIT_MAX, is_over).await;
+    }
+
+    /// What was asked of the tier.
+    pub(crate) fn counts(&self) -> TierCounts {
+        self.counts.read(self.working.pending_keys())
+    }
+
+    /// Whether the tier may have something under a key.
+    pub(crate) fn may_have(&self, key: &[u8]) -> bool {
+        !matches!(self.working.known(key), Known::Nothing)
+    }
+
+    /// Changes what lies under a key, in memory and behind it. `decide` sees what waits to be written, whether memory has it or not.
+    pub(crate) fn update(
+        &self,
+        memory: &Memory<CacheEntry>,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
+    ) -> Applied {
+        let mut applied = Applied::Kept;
+        memory.update(key, |current| {
+            let current = current.cloned().or_else(|| self.working.entry(key));
+            let change = decide(current.as_ref());
+            applied = self.note_change(key, current.as_ref(), &change);
+            match (self.memory_use, change) {
+                (MemoryUse::Forgotten, Change::Put(_)) => Change::Keep,
+                (_, change) => change,
+            }
+        });
+        applied
+    }
+
+    /// What is under a key is out of use, though nobody here knows what it is: it goes.
+    pub(crate) fn remove_unknown(&self, key: &[u8]) {
+        if matches!(self.working.known(key), Known::Unknown) {
+            self.note(key, Pending::Removed);
+        }
+    }
+
+    fn note_change(
+        &self,
+        key: &[u8],
+        current: Option<&Arc<CacheEntry>>,
+        change: &Change<CacheEntry>,
+    ) -> Applied {
+        match (change, current) {
+            (Change::Keep, _) => Applied::Kept,
+            (Change::Put(entry), current) if current.is_some_and(|current| Arc::ptr_eq(current, entry)) => {
+                Applied::Stored
+            }
+            (Change::Put(entry), current) => {
+                let dropped = current.map(|current| dropped(current, entry)).unwrap_or_default();
+                let theirs = Theirs::Kept { dropped };
+                self.note(key, Pending::Put { entry: Arc::clone(entry), theirs });
+                Applied::Stored
+            }
+            (Change::Remove, current) => {
+                self.note(key, Pending::Removed);
+                if current.is_some() { Applied::Removed } else { Applied::Absent }
+            }
+        }
+    }
+
+    fn note(&self, key: &[u8], pending: Pending) {
+        match self.working.note(key, pending, self.limits) {
+            Noted::Taken => self.wanted.notify_one(),
+            Noted::Refused => {
+                self.counts.add(Event::Refused);
+                self.outdated_to_ms.fetch_max(self.tier_ms(now()), Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// A time of this process by the clock of the tier.
+    fn tier_ms(&self, at: Timestamp) -> u64 {
+        u64::try_from(at.plus_ms(self.clock_ahead_ms()).as_ms()).unwrap_or(0)
+    }
+}
+
+/// Little enough that what can't be written leaves room for what arrives.
+fn pending_bytes_max(budget: &Budget) -> usize {
+    usize::try_from(budget.bytes_max() / 8).unwrap_or(usize::MAX)
+}
+
+/// Ids of responses that an update has replaced or removed.
+fn dropped(before: &CacheEntry, after: &CacheEntry) -> Vec<FillId> {
+    let ids = |entry: &CacheEntry| {
+        let inputs = entry.variants().iter().filter_map(|variant| variant.head.inputs());
+        inputs.map(|inputs| inputs.id).collect::<Vec<_>>()
+    };
+    let kept = ids(after);
+    ids(before).into_iter().filter(|id| !kept.contains(id)).collect()
+}

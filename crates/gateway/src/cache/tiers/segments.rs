@@ -7,7 +7,6 @@
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +15,7 @@ use store::backing::{Backing, BackingError};
 use store::format::{Fragment, Layout, Meaning, Run, SegmentFrame, TagKeys, decode_segment, encode_segment};
 use store::{Budget, FillId, OverBudget, Place, Segment, SegmentId, SegmentPut};
 
+use super::counts::{Counts, Event};
 use crate::cache::record::segmented::{Absent, Segmented};
 
 /// Asked for at once, if a segment is not larger: it must come within the deadline of one operation.
@@ -35,16 +35,7 @@ pub(crate) struct TierSegments {
     backing: Arc<dyn Backing>,
     budget: Arc<Budget>,
     keys: Option<TagKeys>,
-    counts: Counts,
-}
-
-/// What was found that is not what was put.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    /// Bytes that break a rule of the format. They were removed.
-    pub(crate) corrupt: AtomicU64,
-    /// Without the tag that is required, or with a wrong one. They were removed too, because the first under an id stays.
-    pub(crate) forged: AtomicU64,
+    counts: Arc<Counts>,
 }
 
 /// Why nothing was loaded or given, whatever the tier has.
@@ -58,12 +49,13 @@ pub(crate) enum Unavailable {
 
 impl TierSegments {
     /// `backing` keeps deadlines; `keys` are those of the tags, where tags are required.
-    pub(crate) fn new(backing: Arc<dyn Backing>, budget: Arc<Budget>, keys: Option<TagKeys>) -> Self {
-        Self { backing, budget, keys, counts: Counts::default() }
-    }
-
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.counts
+    pub(crate) fn new(
+        backing: Arc<dyn Backing>,
+        budget: Arc<Budget>,
+        keys: Option<TagKeys>,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self { backing, budget, keys, counts }
     }
 
     /// What the tier has of what a body lacks, in its order. It is counted in the budget, and in no group.
@@ -117,11 +109,11 @@ impl TierSegments {
     fn decode(&self, id: SegmentId, place: Place, bytes: &[u8]) -> Result<Segment, Unusable> {
         let frame = decode_segment(bytes, id, self.keys.as_ref()).map_err(|error| match error.meaning() {
             Meaning::Corrupt => {
-                self.counts.corrupt.fetch_add(1, Relaxed);
+                self.counts.add(Event::Corrupt);
                 Unusable::Remove
             }
             Meaning::Forged => {
-                self.counts.forged.fetch_add(1, Relaxed);
+                self.counts.add(Event::Forged);
                 Unusable::Remove
             }
             Meaning::Leave | Meaning::Replace => Unusable::Leave,

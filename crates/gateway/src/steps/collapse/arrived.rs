@@ -14,7 +14,7 @@ use crate::cache::inflight::joining::Role;
 use crate::cache::inflight::next_move::{Came, Fact, MoveOf, Status, Trial, next_move};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::table::{Answer, Failed, Filling, PrivateAnswer};
-use crate::cache::inflight::wanted::Fetch;
+use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{Hit, StoredHead};
 use crate::cache::serve::Serving;
@@ -99,7 +99,9 @@ impl CollapsedRequest<'_> {
                 None => serving.stored(hit, used),
             };
             reply.map(Next::Reply).or_else(|| {
-                let (hit, fetch) = (serving.is_within_reach(hit).then(|| hit.clone())?, &self.fetch);
+                // What the tier was found to lack is the origin's to give.
+                let may_load = self.fetch.tier == Tier::Unasked && serving.is_within_reach(hit);
+                let (hit, fetch) = (may_load.then(|| hit.clone())?, &self.fetch);
                 Some(Next::Assemble(Arc::new(Assemble { hit, used, cause, fetch: Arc::clone(fetch) })))
             })
         })

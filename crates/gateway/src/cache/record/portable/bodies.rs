@@ -1,13 +1,12 @@
 //! Bodies: where their bytes lie.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
+use caching::ByteRange;
 use store::format::{Body, BodyState, Content, INLINE_BYTES_MAX, Layout, Run};
 use store::{FillId, Memory, Record};
 
 use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
-use crate::cache::record::segmented::Segmented;
+use crate::cache::record::segmented::{Absent, Segmented};
 use crate::cache::record::stored::StoredBody;
 
 /// A body that is inside of the record in memory and too large for that elsewhere is one segment, of a cell of this
@@ -27,7 +26,7 @@ pub(super) fn written(body: &StoredBody, fill: FillId) -> Option<Body<'_>> {
             runs: vec![Run { first: 0, count: 1 }],
             fragments: Vec::new(),
         }),
-        StoredBody::Segments(body) => Content::Segments(layout(body)?),
+        StoredBody::Segments(body) => Content::Segments(body.layout()?),
     };
     let complete_bytes = body.complete_bytes();
     let is_complete = match &content {
@@ -46,18 +45,20 @@ pub(super) fn apart(body: &StoredBody) -> Option<&Bytes> {
     }
 }
 
-/// A body that is to be inside of the record in memory, and lies in segments: how many there are.
-pub(super) fn small(body: &Body<'_>) -> Option<(FillId, u32)> {
+/// The segments of a body that is to be inside of the record in memory, and lies in them elsewhere.
+pub(super) fn small(body: &Body<'_>) -> Option<Absent> {
     let Content::Segments(layout) = &body.content else { return None };
-    let is_small = body.complete_bytes.is_some_and(|bytes| bytes <= INLINE_BODY_BYTES_MAX as u64);
-    match layout.runs[..] {
-        [Run { first: 0, count }]
-            if is_small && body.state == BodyState::Complete && count <= SMALL_CELLS_MAX =>
-        {
-            layout.fragments.is_empty().then_some((layout.fill, count))
-        }
-        _ => None,
+    let bytes = body.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64)?;
+    let [Run { first: 0, count }] = layout.runs[..] else { return None };
+    if body.state != BodyState::Complete || count > SMALL_CELLS_MAX || !layout.fragments.is_empty() {
+        return None;
     }
+    let cell_bytes = u64::from(layout.cell_bytes);
+    let cell = |index: u32| {
+        let first = u64::from(index) * cell_bytes;
+        (index, ByteRange { first, last: bytes.min(first + cell_bytes) - 1 })
+    };
+    Some(Absent { fill: layout.fill, segments: (0..count).map(cell).collect() })
 }
 
 /// A smaller cell than of others' records makes a small body one in segments, of which any may be missing.
@@ -73,7 +74,7 @@ pub(super) fn read(
     if body.state == BodyState::Filling {
         return None;
     }
-    if let Some((fill, _)) = small(body) {
+    if let Some(Absent { fill, .. }) = small(body) {
         let data = found(fill).filter(|data| Some(data.len() as u64) == body.complete_bytes)?;
         return Some(StoredBody::Inline(data));
     }
@@ -81,7 +82,7 @@ pub(super) fn read(
         // A copy, since the bytes of the record are not kept.
         Content::Inline(data) => Some(StoredBody::Inline(Bytes::copy_from_slice(data))),
         Content::Segments(layout) => {
-            let body = segmented(layout, body.complete_bytes, memory)?;
+            let body = Segmented::restored(memory, layout, body.complete_bytes)?;
             Some(StoredBody::Segments(Box::new(body)))
         }
     }
@@ -96,27 +97,4 @@ fn held_bytes(layout: &Layout, complete_bytes: Option<u64>) -> u64 {
     };
     let in_cells = layout.runs.iter().map(of_run).sum::<u64>();
     in_cells + layout.fragments.iter().map(|fragment| u64::from(fragment.bytes)).sum::<u64>()
-}
-
-/// What is held of a body now.
-fn layout(body: &Segmented) -> Option<Layout> {
-    let held = (0..body.group.count()).filter(|index| body.group.segment(*index).is_some());
-    let mut runs: Vec<Run> = Vec::new();
-    for index in held {
-        match runs.last_mut() {
-            Some(run) if run.first + run.count == index => run.count += 1,
-            _ => runs.push(Run { first: index, count: 1 }),
-        }
-    }
-    let cell_bytes = u32::try_from(body.segment_bytes).ok()?;
-    Some(Layout { fill: body.group.fill(), cell_bytes, runs, fragments: Vec::new() })
-}
-
-fn segmented(
-    layout: &Layout,
-    complete_bytes: Option<u64>,
-    memory: &Memory<impl Record>,
-) -> Option<Segmented> {
-    let group = Arc::new(memory.open_group());
-    Some(Segmented::new(group, usize::try_from(layout.cell_bytes).ok()?, complete_bytes))
 }

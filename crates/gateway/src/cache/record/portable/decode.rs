@@ -7,6 +7,7 @@ use store::{FillId, Memory};
 
 use super::{bodies, encode, judge};
 use crate::cache::epochs::Epochs;
+use crate::cache::record::segmented::Absent;
 use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
 use crate::config::CacheRule;
 use crate::reason::Detail;
@@ -17,14 +18,6 @@ pub(crate) struct Decoded<'a> {
     keys: Option<&'a TagKeys>,
     /// All of the record and of what was added.
     bytes: usize,
-}
-
-/// A body in segments that is to be one with its record in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SmallBody {
-    pub(crate) fill: FillId,
-    /// Of the segments from the first on, which are all of it together.
-    pub(crate) count: u32,
 }
 
 /// Who reads a record.
@@ -41,6 +34,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) site_key: Option<&'a [u8]>,
     /// How far the clock of the tier is ahead of that of this process.
     pub(crate) clock_ahead_ms: i64,
+    /// What was written up to this time, by the clock of the tier, is not believed.
+    pub(crate) outdated_to_ms: u64,
 }
 
 impl<'a> Reader<'a> {
@@ -89,10 +84,9 @@ impl<'a> Decoded<'a> {
     }
 
     /// The bodies whose segments are wanted before anything can be made of the record.
-    pub(crate) fn small_bodies(&self) -> impl Iterator<Item = SmallBody> {
+    pub(crate) fn small_bodies(&self) -> impl Iterator<Item = Absent> {
         let responses = self.record.variants.iter().filter_map(|variant| variant.response.as_deref());
-        let small = responses.filter_map(|response| bodies::small(&response.body));
-        small.map(|(fill, count)| SmallBody { fill, count })
+        responses.filter_map(|response| bodies::small(&response.body))
     }
 
     /// What lies under the key, to this reader: without the responses that it would not have stored, and those of whose
@@ -115,7 +109,8 @@ impl<'a> Decoded<'a> {
 fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<StoredResponse> {
     let response = variant.response.as_deref()?;
     let is_too_large = |bytes: u64| bytes > reader.rule.object_bytes_max;
-    if response.body.complete_bytes.is_some_and(is_too_large) {
+    let is_outdated = response.store_time_ms <= reader.outdated_to_ms;
+    if is_outdated || response.body.complete_bytes.is_some_and(is_too_large) {
         return None;
     }
     let head = judge::head(variant, response, reader)?;

@@ -4,6 +4,7 @@ use store::SegmentGroup;
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use tokio::time::Instant;
 
+use super::super::counts::TierCounts;
 use super::*;
 use crate::cache::record::segmented::sample::{COMPLETE_BYTES, content, empty, memory, read};
 
@@ -26,7 +27,7 @@ fn server() -> DoubleServer {
 }
 
 fn tier(double: &Double, budget: &Arc<Budget>, keys: Option<TagKeys>) -> TierSegments {
-    TierSegments::new(Arc::new(double.guarded()), Arc::clone(budget), keys)
+    TierSegments::new(Arc::new(double.guarded()), Arc::clone(budget), keys, Arc::default())
 }
 
 fn whole() -> Vec<u8> {
@@ -205,8 +206,8 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
         let segments = tier(&double, memory.budget(), keys(b"one"));
         let loaded = segments.load_indexes(id(0).fill, &[0], 8, Place::Heap).await.unwrap();
         let stays = double.load_segments(id(0).fill, &[0]).await.unwrap()[0].is_some();
-        let Counts { corrupt, forged } = segments.counts();
-        let found = (loaded[0].is_some(), stays, corrupt.load(Relaxed), forged.load(Relaxed));
+        let TierCounts { corrupt, forged, .. } = segments.counts.read(0);
+        let found = (loaded[0].is_some(), stays, corrupt, forged);
         assert_eq!(found, expected, "{what}");
     }
 }

@@ -161,7 +161,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     };
     let recorder = telemetry.worker(0);
     let shared = Shared {
-        cache: Cache::new(&live.config),
+        cache: Cache::new(&live.config, None),
         live: ArcSwap::from_pointee(live),
         upstreams,
         telemetry,

@@ -184,18 +184,20 @@ fn check_segment(segment: &SegmentBytes, bytes: usize) {
 
 #[test]
 fn large_bodies_stay_in_segments() {
-    let world = World::new(Rules::default());
+    const CELL_BYTES: usize = 40_000;
+    let (world, last_bytes) = (World::new(Rules::default()), 5);
+    let all_bytes = Some((2 * CELL_BYTES + last_bytes) as u64);
     for (held, complete_bytes, expected) in [
-        (&[0, 1, 2][..], Some(21), BodyState::Complete),
-        (&[0, 2], Some(21), BodyState::Part),
+        (&[0, 1, 2][..], all_bytes, BodyState::Complete),
+        (&[0, 2], all_bytes, BodyState::Part),
         (&[1], None, BodyState::Part),
     ] {
         let group = Arc::new(world.memory.open_group());
+        let mut body = Segmented::new(Arc::clone(&group), CELL_BYTES, complete_bytes).followed();
         for index in held {
-            let bytes = if *index == 2 { 5 } else { 8 };
-            group.put(*index, Segment::copy(world.memory.budget(), Place::Heap, &vec![b'x'; bytes]).unwrap());
+            let bytes = if *index == 2 { last_bytes } else { CELL_BYTES };
+            body.put(*index, Segment::copy(world.memory.budget(), Place::Heap, &vec![b'x'; bytes]).unwrap());
         }
-        let body = Segmented::new(Arc::clone(&group), 8, complete_bytes);
         let response = StoredResponse { body: StoredBody::Segments(Box::new(body)), ..plain(&world, b"") };
         let encoded = written(&world.entry(vec![response]));
         assert!(encoded.segments.is_empty());
@@ -203,9 +205,12 @@ fn large_bodies_stay_in_segments() {
         let body = &record.variants[0].response.as_ref().unwrap().body;
         let Content::Segments(layout) = &body.content else { panic!("{body:?}") };
         assert_eq!((body.state, body.complete_bytes), (expected, complete_bytes));
-        assert_eq!((layout.fill, layout.cell_bytes), (group.fill(), 8));
+        assert_eq!((layout.fill, layout.cell_bytes), (group.fill(), CELL_BYTES as u32));
         let cells = layout.runs.iter().flat_map(|run| run.first..run.first + run.count);
         assert_eq!(cells.collect::<Vec<_>>(), held);
+        let read = world.read(&encoded).unwrap();
+        let body = read.variants()[0].body.segmented().expect("it is too large for a record");
+        assert_eq!((body.layout().as_ref(), body.complete_bytes), (Some(layout), complete_bytes));
     }
 }
 

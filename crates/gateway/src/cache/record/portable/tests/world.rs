@@ -187,6 +187,7 @@ impl World {
             groups_max: self.live.config.groups_max,
             site_key: None,
             clock_ahead_ms: WRITING.clock_ahead_ms,
+            outdated_to_ms: 0,
         }
     }
 

@@ -1,0 +1,73 @@
+//! What was asked of the tier, for metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What was asked of the tier behind memory, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierCounts {
+    /// Look-ups that it had a record for that can be used.
+    pub loads_hit: u64,
+    /// Look-ups that it had nothing for, or nothing that can be used.
+    pub loads_missed: u64,
+    /// Look-ups that it did not answer.
+    pub loads_failed: u64,
+    /// Records written.
+    pub written: u64,
+    /// Records removed.
+    pub removed: u64,
+    /// Changes that it did not take: they are tried again.
+    pub writes_failed: u64,
+    /// Records that could not be written, and were removed instead.
+    pub given_up: u64,
+    /// Changes that found no place among those that wait: what was written before them is not believed any more.
+    pub refused: u64,
+    /// Records and segments that break a rule of their format.
+    pub corrupt: u64,
+    /// Records and segments without the tag that is required, or with a wrong one.
+    pub forged: u64,
+    /// Keys whose change it does not know yet.
+    pub pending: u64,
+}
+
+/// One thing that is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    LoadHit,
+    LoadMissed,
+    LoadFailed,
+    Written,
+    Removed,
+    WriteFailed,
+    GivenUp,
+    Refused,
+    Corrupt,
+    Forged,
+}
+
+const EVENTS: usize = Event::Forged as usize + 1;
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts([AtomicU64; EVENTS]);
+
+impl Counts {
+    pub(crate) fn add(&self, event: Event) {
+        self.0[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self, pending_keys: usize) -> TierCounts {
+        let of = |event: Event| self.0[event as usize].load(Ordering::Relaxed);
+        TierCounts {
+            loads_hit: of(Event::LoadHit),
+            loads_missed: of(Event::LoadMissed),
+            loads_failed: of(Event::LoadFailed),
+            written: of(Event::Written),
+            removed: of(Event::Removed),
+            writes_failed: of(Event::WriteFailed),
+            given_up: of(Event::GivenUp),
+            refused: of(Event::Refused),
+            corrupt: of(Event::Corrupt),
+            forged: of(Event::Forged),
+            pending: pending_keys as u64,
+        }
+    }
+}

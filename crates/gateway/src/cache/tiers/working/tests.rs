@@ -1,0 +1,197 @@
+use store::{Memory, MemoryConfig};
+
+use super::*;
+
+/// Something that happens to one key.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Entry 0 or 1 is put. Others' responses stay, but one.
+    Put(usize),
+    /// Entry 0 or 1 is put where everything was replaced.
+    PutAlone(usize),
+    Removed,
+    /// The tier knows of the last operation.
+    Done,
+    /// It knows of the one before.
+    DoneBefore,
+    GivenUp,
+}
+
+use Step::{Done, DoneBefore, GivenUp, Put, PutAlone, Removed};
+
+struct Bench {
+    working: Working,
+    entries: [Arc<CacheEntry>; 2],
+}
+
+const KEY: &[u8] = b"key";
+const LIMITS: Limits = Limits { keys_max: 2, bytes_max: 1 << 20 };
+
+impl Bench {
+    fn new() -> Self {
+        let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(1 << 20));
+        let entry = || Arc::new(CacheEntry::new(memory.budget(), Vec::new(), None).unwrap());
+        Self { working: Working::default(), entries: [entry(), entry()] }
+    }
+
+    fn put(&self, index: usize, theirs: Theirs) {
+        let put = Pending::Put { entry: Arc::clone(&self.entries[index]), theirs };
+        assert_eq!(self.working.note(KEY, put, LIMITS), Noted::Taken);
+    }
+
+    fn remove(&self) {
+        assert_eq!(self.working.note(KEY, Pending::Removed, LIMITS), Noted::Taken);
+    }
+
+    fn take(&self, step: Step) {
+        let number = || self.working.pending(KEY).map_or(0, |numbered| numbered.number);
+        match step {
+            Put(index) => self.put(index, Theirs::Kept { dropped: vec![FillId::next()] }),
+            PutAlone(index) => self.put(index, Theirs::Gone),
+            Removed => self.remove(),
+            Done => drop(self.working.done(KEY, number())),
+            DoneBefore => assert!(!self.working.done(KEY, number() - 1)),
+            GivenUp => self.working.give_up(KEY, number()),
+        }
+    }
+
+    /// What a look-up sees.
+    fn seen(&self) -> String {
+        match self.working.known(KEY) {
+            Known::Entry(entry) => {
+                let index = self.entries.iter().position(|known| Arc::ptr_eq(known, &entry));
+                format!("entry {}", index.expect("one of the two"))
+            }
+            Known::Nothing => "nothing".to_owned(),
+            Known::Unknown => "unknown".to_owned(),
+        }
+    }
+
+    /// What is still to happen in the tier.
+    fn left(&self) -> String {
+        match self.working.pending(KEY).map(|numbered| numbered.pending) {
+            Some(Pending::Put { theirs: Theirs::Kept { dropped }, .. }) => {
+                format!("put, without {}", dropped.len())
+            }
+            Some(Pending::Put { theirs: Theirs::Gone, .. }) => "put alone".to_owned(),
+            Some(Pending::Removed) => "removed".to_owned(),
+            None => "nothing".to_owned(),
+        }
+    }
+}
+
+fn check(steps: &[Step], seen: &str, left: &str) {
+    let bench = Bench::new();
+    steps.iter().for_each(|step| bench.take(*step));
+    assert_eq!((bench.seen().as_str(), bench.left().as_str()), (seen, left), "{steps:?}");
+    assert_eq!(bench.working.pending_keys(), usize::from(left != "nothing"), "{steps:?}");
+}
+
+#[test]
+fn what_is_not_written_yet_is_seen() {
+    check(&[], "unknown", "nothing");
+    check(&[Put(0)], "entry 0", "put, without 1");
+    check(&[Put(0), Put(1)], "entry 1", "put, without 2");
+    check(&[Put(0), Removed], "nothing", "removed");
+    check(&[Removed], "nothing", "removed");
+    check(&[Removed, Done], "unknown", "nothing");
+    check(&[Put(0), DoneBefore], "entry 0", "put, without 1");
+}
+
+#[test]
+fn what_was_written_is_seen_as_long_as_it_is_in_use() {
+    check(&[Put(0), Done], "entry 0", "nothing");
+    let mut bench = Bench::new();
+    bench.take(Put(0));
+    bench.take(Done);
+    bench.entries[0] = Arc::clone(&bench.entries[1]);
+    assert_eq!(bench.seen(), "unknown");
+}
+
+#[test]
+fn what_was_removed_does_not_come_back_beside_what_is_put_then() {
+    check(&[Removed, Put(0)], "entry 0", "put alone");
+    check(&[PutAlone(0), Put(1)], "entry 1", "put alone");
+    check(&[Removed, Done, Put(0)], "entry 0", "put, without 1");
+}
+
+#[test]
+fn what_cant_be_written_is_removed() {
+    check(&[Put(0), GivenUp], "nothing", "removed");
+    check(&[Put(0), GivenUp, Done], "unknown", "nothing");
+}
+
+#[test]
+fn each_key_is_one_writers() {
+    let bench = Bench::new();
+    bench.put(0, Theirs::Gone);
+    bench.put(1, Theirs::Gone);
+    assert_eq!(bench.working.next().as_deref(), Some(KEY));
+    assert_eq!(bench.working.next(), None);
+    bench.remove();
+    assert_eq!(bench.working.next(), None, "who has it will see what is to happen now");
+    bench.take(Done);
+    bench.remove();
+    assert_eq!(bench.working.next().as_deref(), Some(KEY));
+}
+
+#[test]
+fn no_more_keys_wait_than_may() {
+    let bench = Bench::new();
+    let note = |key: &[u8]| bench.working.note(key, Pending::Removed, LIMITS);
+    bench.put(0, Theirs::Gone);
+    assert_eq!((note(b"second"), note(b"third")), (Noted::Taken, Noted::Refused));
+    assert_eq!(note(KEY), Noted::Taken, "it waits already");
+    let asking = bench.working.ask(b"third");
+    note(b"third");
+    assert!(!asking.is_current(), "what is not noted is outdated all the same");
+}
+
+#[test]
+fn no_more_bytes_wait_than_may() {
+    let bench = Bench::new();
+    let [first, second] = &bench.entries;
+    let limits = Limits { bytes_max: first.charge().bytes(), ..LIMITS };
+    let put = |key: &[u8], entry: &Arc<CacheEntry>| {
+        let put = Pending::Put { entry: Arc::clone(entry), theirs: Theirs::Gone };
+        assert_eq!(bench.working.note(key, put, limits), Noted::Taken);
+        matches!(bench.working.known(key), Known::Entry(_))
+    };
+    assert!(put(KEY, first) && !put(b"second", second));
+    bench.take(Done);
+    assert!(put(b"second", second));
+}
+
+#[test]
+fn what_the_tier_tells_late_is_not_believed() {
+    let bench = Bench::new();
+    let asking = bench.working.ask(KEY);
+    assert!(asking.is_current());
+    bench.take(Put(0));
+    bench.take(Done);
+    assert!(!asking.is_current());
+    assert!(!asking.found(&bench.entries[1]));
+    assert_eq!(bench.seen(), "entry 0");
+    drop(asking);
+    let asking = bench.working.ask(KEY);
+    assert!(asking.found(&bench.entries[1]));
+    assert_eq!(bench.seen(), "entry 1");
+}
+
+#[test]
+fn nothing_is_left_of_keys_that_nobody_needs() {
+    let bench = Bench::new();
+    for number in 0..100_000_u32 {
+        let key = number.to_be_bytes();
+        let entry = Arc::clone(&bench.entries[0]);
+        bench.working.note(&key, Pending::Put { entry, theirs: Theirs::Gone }, LIMITS);
+        // The entry stays in use here, so that its slot would.
+        bench.working.note(&key, Pending::Removed, LIMITS);
+        assert_eq!(bench.working.next().as_deref(), Some(&key[..]));
+        let number = bench.working.pending(&key).map(|numbered| numbered.number);
+        assert!(bench.working.done(&key, number.unwrap()));
+        bench.working.ask(&key);
+    }
+    let left: usize = bench.working.shards.iter().map(|shard| shard.lock().by_key.len()).sum();
+    assert_eq!(left, 0);
+}
