@@ -32,7 +32,7 @@ instructions: ## what a hit and a GET cost, against the committed figures (scrip
 lint: ## formatting, clippy with warnings as errors, house rules
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --features larder/test-store -- -D warnings
 	cargo xtask tidy
 
 fmt: ## format all code

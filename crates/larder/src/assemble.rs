@@ -110,8 +110,18 @@ fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> 
     http.chain(redis).collect()
 }
 
+/// What is behind memory: nothing yet, but in tests.
+#[cfg(not(feature = "test-store"))]
+fn tier() -> anyhow::Result<Option<gateway::StartTier>> {
+    Ok(None)
+}
+
+#[cfg(feature = "test-store")]
+use crate::test_store::tier;
+
 impl Planes {
     fn start(settings: &Settings, telemetry: &Arc<Telemetry>, access: &AccessLog) -> anyhow::Result<Self> {
+        let tier = tier()?;
         let start = |config| {
             Gateway::start(Start {
                 config,
@@ -119,7 +129,7 @@ impl Planes {
                 access_log: access,
                 background: Handle::current(),
                 on_failure: lifecycle::end_process,
-                tier: None,
+                tier,
             })
         };
         let gateway = settings.gateway.clone().map(start).transpose()?;

@@ -19,6 +19,8 @@ mod output;
 mod predecessor;
 mod process;
 mod reference;
+#[cfg(feature = "test-store")]
+mod test_store;
 
 use std::path::Path;
 use std::process::ExitCode;

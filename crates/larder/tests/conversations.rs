@@ -20,13 +20,42 @@ use testkit::{Client, End, Exchange, Fields, Larder, ScriptedOrigin, Setup, wait
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
+/// What is behind memory.
+#[derive(Clone, Copy)]
+enum Behind {
+    Nothing,
+    /// A tier that takes so long for each answer, beneath a memory that keeps nothing.
+    #[cfg(feature = "test-store")]
+    Tier {
+        latency_ms: u32,
+    },
+}
+
 #[test]
 fn every_conversation_goes_as_written() {
+    check(Behind::Nothing);
+}
+
+/// What is stored is in the tier alone, or on its way there.
+#[cfg(feature = "test-store")]
+#[test]
+fn every_conversation_goes_as_written_over_a_tier_at_hand() {
+    check(Behind::Tier { latency_ms: 0 });
+}
+
+#[cfg(feature = "test-store")]
+#[test]
+fn every_conversation_goes_as_written_over_a_tier_that_takes_its_time() {
+    check(Behind::Tier { latency_ms: 5 });
+}
+
+fn check(behind: Behind) {
     let groups = read_groups(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/caching"));
     let desks = desks(&groups);
     let origin = origin(desks.clone());
-    let gateways = gateways(&groups, &origin.url());
+    let gateways = gateways(&groups, &origin.url(), behind);
     let problems = play_all(&players(&groups, &gateways, &desks));
+    gateways.values().for_each(|larder| behind.was_used(larder));
     report(&groups, &problems);
 }
 
@@ -154,7 +183,7 @@ fn lines(fields: &Fields) -> String {
     })
 }
 
-fn gateways(groups: &[Group], origin: &str) -> BTreeMap<Profile, Larder> {
+fn gateways(groups: &[Group], origin: &str, behind: Behind) -> BTreeMap<Profile, Larder> {
     let config = |profile: Profile| {
         let mut config = format!(
             "profile = \"{}\"\n[[site]]\nname = \"conversations\"\norigin = \"{origin}\"\n",
@@ -171,8 +200,32 @@ fn gateways(groups: &[Group], origin: &str) -> BTreeMap<Profile, Larder> {
     // All dates of the cases are GMT; nothing changes where the clock on the wall is most of a day ahead.
     //= RFC 9111 section 4.2: local time zones have no influence
     let gateway = |profile| Setup::config(LARDER, &config(profile)).environment("TZ", "Pacific/Kiritimati");
-    let start = |profile| (profile, gateway(profile).start());
+    let start = |profile| (profile, behind.set(gateway(profile)).start());
     [Profile::Safe, Profile::Rfc9111].map(start).into()
+}
+
+impl Behind {
+    fn set(self, setup: Setup) -> Setup {
+        match self {
+            Self::Nothing => setup,
+            #[cfg(feature = "test-store")]
+            Self::Tier { latency_ms } => {
+                setup.environment("LARDER_TEST_STORE", &format!("latency_ms={latency_ms}"))
+            }
+        }
+    }
+
+    /// All that was used from the cache came from where it should.
+    fn was_used(self, larder: &Larder) {
+        match self {
+            Self::Nothing => assert!(larder.metric("larder_store_entries", &[]) > 0.0),
+            #[cfg(feature = "test-store")]
+            Self::Tier { .. } => {
+                assert!(larder.metric("larder_tier_loads_total", &["result=\"hit\""]) > 0.0);
+                assert_eq!(larder.metric("larder_store_entries", &[]), 0.0);
+            }
+        }
+    }
 }
 
 fn rule(path: &str, case: &Case) -> String {

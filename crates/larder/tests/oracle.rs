@@ -12,7 +12,24 @@ const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 #[test]
 fn answers_are_what_the_file_permits() {
     for seed in 1..=SEEDS {
-        converse(seed);
+        converse(seed, &|setup| setup);
+    }
+}
+
+/// Where what is stored lies in a tier that forgets, fails, and does not answer.
+#[cfg(feature = "test-store")]
+#[test]
+fn answers_are_what_the_file_permits_over_a_tier_that_fails() {
+    for seed in 1..=SEEDS {
+        for behaviour in [
+            "evicting_permille=200",
+            "unreachable_permille=100",
+            "silent_permille=100,deadline_ms=5",
+            "latency_ms=1,evicting_permille=100,unreachable_permille=50,silent_permille=50,deadline_ms=5",
+        ] {
+            let store = format!("seed={seed},{behaviour}");
+            converse(seed, &|setup| setup.environment("LARDER_TEST_STORE", &store));
+        }
     }
 }
 
@@ -21,11 +38,11 @@ const REQUESTS: usize = 300;
 /// Of each kind. Few requests for each, so that many find something stored in part.
 const PATHS: u64 = 12;
 
-fn converse(seed: u64) {
+fn converse(seed: u64, set: &dyn Fn(Setup) -> Setup) {
     let file = Arc::new(Mutex::new(File { version: 1, moods: Dice::new(seed + 1000) }));
     let served = Arc::clone(&file);
     let origin = ScriptedOrigin::start(move |exchange| answer(exchange, &served));
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = set(Setup::origin(LARDER, &origin.url())).start();
     let mut dice = Dice::new(seed);
     let mut seen = Seen::default();
     let mut story = Vec::new();
