@@ -69,6 +69,7 @@ mod files;
 pub mod format;
 mod memory;
 mod record;
+pub mod remote;
 #[cfg(any(test, feature = "sample-record"))]
 pub mod sample;
 mod segment;

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::ports::Port;
@@ -68,6 +69,11 @@ impl RealServer {
         Self { port, folder, service }
     }
 
+    /// The folder of this process.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The folder whose files it serves.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
@@ -81,6 +87,24 @@ impl RealServer {
     /// For the configuration of a gateway.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
+    }
+
+    /// Ends it by SIGKILL, and waits until it is gone.
+    #[track_caller]
+    pub(crate) fn kill(&mut self) {
+        self.service.signal(Signal::KILL);
+        self.service.end();
+    }
+
+    /// Starts it again after it has ended, at the same address and in the same folder.
+    #[track_caller]
+    pub(crate) fn start_again(&mut self, command: &mut Command, name: &str) {
+        let mut service = Service::start(command.stdin(Stdio::null()), self.folder.path(), name);
+        wait::until_true(&format!("{name} listens again"), || {
+            service.assert_runs();
+            TcpStream::connect(self.port.address()).is_ok()
+        });
+        self.service = service;
     }
 
     /// Lines of its log with this name.

@@ -2,14 +2,20 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
+
+use rustix::process::Signal;
 
 use crate::ports::Port;
 use crate::real::{self, RealServer};
 use crate::wait;
 
 /// A redis-server that stores nothing on disk. Stopped when dropped.
-pub struct Redis(RealServer);
+pub struct Redis {
+    server: RealServer,
+    command: Command,
+}
 
 /// A cluster of three masters without replicas, each with a third of the slots. Stopped when dropped.
 pub struct RedisCluster {
@@ -18,27 +24,58 @@ pub struct RedisCluster {
 }
 
 impl Redis {
-    /// Starts it; each line of `directives` is one of `redis.conf`.
+    /// Starts it; each line of `directives` is one of `redis.conf`, in which `@dir@` is a folder of this process alone.
     ///
     /// # Panics
     /// When redis-server is not installed or does not start.
     #[track_caller]
     pub fn start(directives: &str) -> Self {
-        Self(RealServer::start("redis-server", |folder, address| {
-            let file = folder.join("redis.conf");
-            let (host, port, folder) = (address.ip(), address.port(), folder.display());
-            let text =
-                format!("bind {host}\nport {port}\ndir {folder}\nsave \"\"\nappendonly no\n{directives}\n");
-            std::fs::write(&file, text).expect("a file in the folder");
+        let run = |file: &Path| {
             let mut command = Command::new(real::installed("redis-server"));
-            command.arg(&file);
+            command.arg(file);
             command
-        }))
+        };
+        let server = RealServer::start("redis-server", |folder, address| {
+            let file = folder.join(CONFIG);
+            let (host, port, place) = (address.ip(), address.port(), folder.display());
+            let text =
+                format!("bind {host}\nport {port}\ndir {place}\nsave \"\"\nappendonly no\n{directives}\n");
+            std::fs::write(&file, text.replace("@dir@", &place.to_string())).expect("a file in the folder");
+            run(&file)
+        });
+        let command = run(&server.folder().join(CONFIG));
+        Self { server, command }
+    }
+
+    /// Ends it by SIGKILL.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    /// Starts it again after [`Redis::kill`], at the same address; it is empty.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        self.server.start_again(&mut self.command, "redis-server");
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When it is gone.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.server.service.signal(signal);
+    }
+
+    /// The folder of this process.
+    pub fn folder(&self) -> &Path {
+        self.server.folder()
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.0.address()
+        self.server.address()
     }
 
     /// Sends an inline command, and gives the first line of the reply without its line end, or the bytes of a bulk string.
@@ -101,3 +138,5 @@ impl RedisCluster {
         info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
     }
 }
+
+const CONFIG: &str = "redis.conf";

@@ -1,0 +1,181 @@
+//! A tier on a server of the Redis protocol: plain strings, no scripts, no modules.
+//!
+//! [`Remote`] keeps the contract of [`Backing`]. Names, bytes, connections, and what each promise rests on:
+//! `docs/design/remote-tier.md`. It needs RESP3 and `CLIENT TRACKING` (Redis 6, Valkey, `larder kv`), and uses `SET ... IFEQ` where
+//! there is one.
+//!
+//! Decides: nothing about responses. Never: waits for a server that is not there; [`Guarded`](crate::backing::Guarded) bounds all
+//! other waiting.
+//!
+//! # Cost
+//!
+//! Two connections for each process, and up to four more while records are replaced under a condition or leases are renewed. Followed keys
+//! are remembered, within [`RemoteSettings::followed_bytes_max`].
+//!
+//! # Locks
+//!
+//! None is held while another is taken, while a watcher is told, or over an `.await`.
+
+mod backoff;
+mod connections;
+mod dial;
+mod follow_table;
+mod followed;
+mod heartbeat;
+mod leases;
+mod link;
+mod log;
+mod log_bytes;
+mod names;
+mod random;
+mod records;
+mod reply;
+mod segments;
+mod settings;
+mod standing;
+mod transaction;
+mod url;
+mod wire;
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::task::AbortHandle;
+
+pub use self::settings::{Address, Host, NotAWord, RemoteSettings, Secret, Word};
+pub use self::url::UrlError;
+
+use self::link::Link;
+use self::records::Afterwards;
+use crate::backing::{
+    Appended, Backing, Lease, LeaseRequest, Loaded, LogCursor, LogPart, LogState, Pending, Put, Renewed,
+    Source, Standing, Taken, Tracking, Version, Waited, Watcher, Write,
+};
+use crate::{FillId, SegmentId, SegmentPut};
+
+/// One instance's connections to a server of the Redis protocol. Dropping it closes them.
+pub struct Remote {
+    link: Arc<Link>,
+    log_seen: log::LastSeen,
+    keeping: AbortHandle,
+}
+
+impl Remote {
+    /// Connects, and connects again whenever the connection is lost; the server need not be there yet. To be called inside a runtime of
+    /// tokio, on which the connections live; operations may then be asked for on any.
+    pub fn connect(settings: RemoteSettings) -> Self {
+        let link = Arc::new(Link::new(&settings));
+        let kept = Arc::clone(&link);
+        let keeping = tokio::spawn(async move { kept.keep().await }).abort_handle();
+        Self { link, log_seen: log::LastSeen::default(), keeping }
+    }
+
+    /// Why there is no connection, if there is none. Without what was given to log in with.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        self.link.trouble()
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.keeping.abort();
+    }
+}
+
+impl Backing for Remote {
+    fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>> {
+        Box::pin(
+            async move { records::load(&*self.link.connections()?, &self.link.names, keys, tracking).await },
+        )
+    }
+
+    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
+        Box::pin(async move {
+            let connections = self.link.connections()?;
+            records::put(&connections, &self.link.names, key, &write, Afterwards::Held).await
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool> {
+        Box::pin(async move { records::remove(&*self.link.connections()?, &self.link.names, key).await })
+    }
+
+    fn load_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, Vec<Option<Bytes>>> {
+        Box::pin(
+            async move { segments::load(&*self.link.connections()?, &self.link.names, fill, indexes).await },
+        )
+    }
+
+    fn put_segment(&self, id: SegmentId, bytes: Bytes, ttl: Duration) -> Pending<'_, SegmentPut> {
+        Box::pin(
+            async move { segments::put(&*self.link.connections()?, &self.link.names, id, &bytes, ttl).await },
+        )
+    }
+
+    fn extend_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32], ttl: Duration) -> Pending<'a, usize> {
+        Box::pin(async move {
+            segments::extend(&*self.link.connections()?, &self.link.names, fill, indexes, ttl).await
+        })
+    }
+
+    fn remove_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, ()> {
+        Box::pin(async move {
+            segments::remove(&*self.link.connections()?, &self.link.names, fill, indexes).await
+        })
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.link.watchers.add(watcher);
+    }
+
+    fn standing(&self, source: Source) -> Standing {
+        self.link.reliance.standing(source, Instant::now())
+    }
+
+    fn clock_ahead_ms(&self) -> Option<i64> {
+        self.link.reliance.clock_ahead_ms()
+    }
+
+    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
+        Box::pin(
+            async move { leases::take(&*self.link.connections()?, &self.link.names, key, request).await },
+        )
+    }
+
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
+        Box::pin(async move { leases::renew(&*self.link.connections()?, &self.link.names, lease, ttl).await })
+    }
+
+    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+        Box::pin(async move {
+            let connections = self.link.connections()?;
+            let write = Write { lease: Some(lease), ..write };
+            records::put(&connections, &self.link.names, &lease.key, &write, Afterwards::Released).await
+        })
+    }
+
+    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
+        Box::pin(
+            async move { leases::wait(&*self.link.connections()?, &self.link.names, key, seen, limit).await },
+        )
+    }
+
+    fn log_state(&self) -> Pending<'_, LogState> {
+        Box::pin(async move { log::state(&*self.link.connections()?, &self.link.names).await })
+    }
+
+    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
+        Box::pin(async move { log::append(&*self.link.connections()?, &self.link.names, records).await })
+    }
+
+    fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart> {
+        Box::pin(async move {
+            log::read(&*self.link.connections()?, &self.link.names, &self.log_seen, from).await
+        })
+    }
+
+    fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
+        Box::pin(async move { log::trim(&*self.link.connections()?, &self.link.names, floor).await })
+    }
+}

@@ -1,0 +1,228 @@
+//! The connections of one generation.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use redis::{PushInfo, Value, pipe};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+use tokio::task::{AbortHandle, JoinHandle};
+
+use super::followed::Followed;
+use super::names::Names;
+use super::reply;
+use super::wire::{OpenError, Opening, Wire};
+use crate::backing::{BackingError, Source};
+
+/// Records, leases and the log go over *control*, which is told of changes; segments over *bulk*, so that nothing told waits behind a
+/// megabyte; what needs WATCH over an *exclusive* one, which one borrows at a time.
+pub(super) struct Connections {
+    pub(super) source: Source,
+    pub(super) control: Wire,
+    pub(super) followed: Arc<Followed>,
+    pub(super) comparison: Comparison,
+    pub(super) bulk_room: Semaphore,
+    bulk: RwLock<Option<Arc<Wire>>>,
+    exclusive: Exclusive,
+    doubt: Arc<Notify>,
+    opening: Opening,
+}
+
+/// Whether the server can compare a value while it replaces it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    /// `SET ... IFEQ`: Valkey 8.1, Redis 8.4, `larder kv`.
+    ByServer,
+    /// WATCH, GETRANGE, MULTI, SET, EXEC.
+    ByUs,
+}
+
+/// The connections for WATCH. Opened when they are needed first.
+struct Exclusive {
+    permits: Semaphore,
+    shared: Arc<Idle>,
+    runtime: Handle,
+}
+
+#[derive(Default)]
+struct Idle {
+    wires: Mutex<Vec<Wire>>,
+    /// Of all that were opened, so that the end of the generation ends them while they are lent.
+    closers: Mutex<Closers>,
+}
+
+#[derive(Default)]
+struct Closers {
+    open: Vec<AbortHandle>,
+    are_closed: bool,
+}
+
+/// A connection of one's own, for now.
+pub(super) struct Borrowed<'a> {
+    wire: Option<Wire>,
+    idle: &'a Idle,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Connections {
+    /// Begins with *control*, which is ready to follow keys; `driving` ends with it.
+    pub(super) async fn open(
+        opening: &Opening,
+        followed: Arc<Followed>,
+        source: Source,
+        names: &Names,
+    ) -> Result<(Self, JoinHandle<()>), OpenError> {
+        let doubt = Arc::new(Notify::new());
+        let hearing = Arc::clone(&followed);
+        let hear = move |push: PushInfo| {
+            hearing.hear(push);
+            Ok::<(), ()>(())
+        };
+        let (control, driving) = opening.open(hear, Arc::clone(&doubt)).await?;
+        track(&control).await.map_err(OpenError::Tracking)?;
+        let comparison = comparison(&control, names).await.map_err(OpenError::SetUp)?;
+        let connections = Self {
+            source,
+            control,
+            followed,
+            comparison,
+            bulk_room: Semaphore::new(BULK_ROOM_KIB),
+            bulk: RwLock::new(None),
+            exclusive: Exclusive::new(),
+            doubt,
+            opening: opening.clone(),
+        };
+        Ok((connections, driving))
+    }
+
+    /// Opens *bulk*; what is given ends with it.
+    pub(super) async fn open_bulk(&self) -> Result<JoinHandle<()>, OpenError> {
+        let (wire, driving) = self.opening.open(ignore, Arc::clone(&self.doubt)).await?;
+        *self.bulk.write() = Some(Arc::new(wire));
+        Ok(driving)
+    }
+
+    pub(super) fn bulk(&self) -> Result<Arc<Wire>, BackingError> {
+        let bulk = self.bulk.read().clone().filter(|wire| !wire.is_closed());
+        bulk.ok_or_else(|| BackingError::Unreachable("the connection for segments is being opened".into()))
+    }
+
+    /// An answer said that the server is not in charge.
+    pub(super) async fn doubted(&self) {
+        self.doubt.notified().await;
+    }
+
+    pub(super) async fn exclusive(&self) -> Result<Borrowed<'_>, BackingError> {
+        self.exclusive.borrow(&self.opening, &self.doubt).await
+    }
+
+    /// Ends all of them, also those that are lent: whoever waits for an answer gets an error.
+    pub(super) fn close(&self) {
+        self.control.closer().abort();
+        if let Some(bulk) = self.bulk.write().take() {
+            bulk.closer().abort();
+        }
+        self.exclusive.shared.close();
+    }
+}
+
+impl Exclusive {
+    fn new() -> Self {
+        let permits = Semaphore::new(EXCLUSIVE_MAX);
+        Self { permits, shared: Arc::default(), runtime: Handle::current() }
+    }
+
+    async fn borrow(&self, opening: &Opening, doubt: &Arc<Notify>) -> Result<Borrowed<'_>, BackingError> {
+        let permit =
+            self.permits.acquire().await.map_err(|error| BackingError::Unreachable(Box::new(error)))?;
+        let wire = match self.shared.take() {
+            Some(wire) => wire,
+            None => self.open(opening, doubt).await?,
+        };
+        Ok(Borrowed { wire: Some(wire), idle: &self.shared, _permit: permit })
+    }
+
+    /// Where those who ask don't wait so long, the next one finds it.
+    async fn open(&self, opening: &Opening, doubt: &Arc<Notify>) -> Result<Wire, BackingError> {
+        let (opened, wanted) = oneshot::channel();
+        let (idle, opening, doubt) = (Arc::clone(&self.shared), opening.clone(), Arc::clone(doubt));
+        self.runtime.spawn(async move {
+            let wire = opening.open(ignore, doubt).await.map(|(wire, _)| idle.register(wire));
+            if let Err(Ok(Some(wire))) = opened.send(wire) {
+                idle.put(wire);
+            }
+        });
+        match wanted.await {
+            Ok(Ok(Some(wire))) => Ok(wire),
+            Ok(Err(error)) => Err(BackingError::Unreachable(Box::new(error))),
+            Ok(Ok(None)) | Err(_) => Err(BackingError::Unreachable("the connection has ended".into())),
+        }
+    }
+}
+
+impl Idle {
+    fn take(&self) -> Option<Wire> {
+        let mut wires = self.wires.lock();
+        std::iter::from_fn(|| wires.pop()).find(|wire| !wire.is_closed())
+    }
+
+    fn put(&self, wire: Wire) {
+        let mut wires = self.wires.lock();
+        if !wire.is_closed() && wires.len() < EXCLUSIVE_MAX {
+            wires.push(wire);
+        }
+    }
+
+    /// `None` when the generation has ended meanwhile.
+    fn register(&self, wire: Wire) -> Option<Wire> {
+        let mut closers = self.closers.lock();
+        closers.open.retain(|closer| !closer.is_finished());
+        closers.open.push(wire.closer());
+        (!closers.are_closed).then_some(wire)
+    }
+
+    fn close(&self) {
+        let mut closers = self.closers.lock();
+        closers.are_closed = true;
+        closers.open.drain(..).for_each(|closer| closer.abort());
+    }
+}
+
+impl std::ops::Deref for Borrowed<'_> {
+    type Target = Wire;
+
+    fn deref(&self) -> &Wire {
+        self.wire.as_ref().expect("only dropping takes it")
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        // Who was dropped in the middle leaves keys watched: the next one begins with UNWATCH.
+        self.wire.take().into_iter().for_each(|wire| self.idle.put(wire));
+    }
+}
+
+async fn track(wire: &Wire) -> Result<(), BackingError> {
+    let mut tracking = pipe();
+    tracking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN");
+    let [answer] = wire.ask_for(&tracking).await?;
+    reply::done(answer)
+}
+
+/// Writes nothing: there is no value to be the same.
+async fn comparison(wire: &Wire, names: &Names) -> Result<Comparison, BackingError> {
+    let mut probe = pipe();
+    probe.cmd("SET").arg(names.probe()).arg("x").arg("IFEQ").arg("y").arg("PX").arg(1);
+    let [answer] = wire.ask_for(&probe).await?;
+    Ok(if answer == Value::Nil { Comparison::ByServer } else { Comparison::ByUs })
+}
+
+fn ignore(_: PushInfo) -> Result<(), ()> {
+    Ok(())
+}
+
+/// One for each of those who may compare and set at the same time; the others wait.
+const EXCLUSIVE_MAX: usize = 4;
+/// What may be on its way to and from the server at a time, of segments.
+pub(super) const BULK_ROOM_KIB: usize = 16 << 10;

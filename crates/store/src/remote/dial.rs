@@ -1,0 +1,67 @@
+//! Sockets to a server, with or without TLS.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use super::settings::{Address, Host, RemoteSettings};
+
+/// Bytes in both directions.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// Where to, with what certificates are checked by.
+#[derive(Clone)]
+pub(super) enum Target {
+    Tcp(Host),
+    Tls(Host, TlsConnector),
+    Unix(Box<std::path::Path>),
+}
+
+impl Target {
+    /// Reads the roots of the system where they are needed.
+    pub(super) fn of(settings: &RemoteSettings) -> Self {
+        match &settings.address {
+            Address::Tcp(host) => Self::Tcp(host.clone()),
+            Address::Unix(path) => Self::Unix(path.clone()),
+            Address::Tls(host) => {
+                let config = settings.tls.clone().unwrap_or_else(by_system_roots);
+                Self::Tls(host.clone(), TlsConnector::from(config))
+            }
+        }
+    }
+
+    pub(super) async fn dial(&self) -> io::Result<Box<dyn Duplex>> {
+        match self {
+            Self::Tcp(host) => Ok(Box::new(tcp(host).await?)),
+            Self::Tls(host, connector) => {
+                let name = ServerName::try_from(host.name.to_string()).map_err(io::Error::other)?;
+                Ok(Box::new(connector.connect(name, tcp(host).await?).await?))
+            }
+            Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        }
+    }
+}
+
+async fn tcp(host: &Host) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((&*host.name, host.port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Without any roots, no certificate is good, and the handshake says so.
+fn by_system_roots() -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the suites of the default versions");
+    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+}

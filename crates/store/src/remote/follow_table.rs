@@ -1,0 +1,174 @@
+//! Which keys the server follows for this process: it speaks of names, watchers want keys.
+
+use indexmap::IndexMap;
+use indexmap::map::Entry;
+
+use super::names::Digest;
+
+/// Without clock and connection. Keys are given up where there is no room; whoever gives one up, or removes it, tells of it.
+#[derive(Debug)]
+pub(super) struct FollowTable {
+    keys: IndexMap<Digest, Followed>,
+    bytes: usize,
+    bytes_max: usize,
+    /// Where the next one is given up; goes round, so that all have their turn.
+    turn: usize,
+}
+
+#[derive(Debug)]
+struct Followed {
+    key: Box<[u8]>,
+    /// Loads on their way. As long as there are any, a change that was told may have come before theirs, so another one may follow.
+    loading: u32,
+}
+
+/// What a load that is to be followed finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// It is followed. Those keys are not any more.
+    Followed { given_up: Vec<Box<[u8]>> },
+    /// It is too long, or has the digest of another key.
+    Refused,
+}
+
+impl FollowTable {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self { keys: IndexMap::new(), bytes: 0, bytes_max, turn: 0 }
+    }
+
+    /// Before the load is sent.
+    pub(super) fn begin(&mut self, digest: Digest, key: &[u8]) -> Begun {
+        let weight = weight(key);
+        match self.keys.entry(digest) {
+            Entry::Occupied(known) if *known.get().key != *key => return Begun::Refused,
+            Entry::Occupied(mut known) => {
+                known.get_mut().loading += 1;
+                return Begun::Followed { given_up: Vec::new() };
+            }
+            Entry::Vacant(_) if weight > self.bytes_max => return Begun::Refused,
+            Entry::Vacant(place) => {
+                place.insert(Followed { key: key.into(), loading: 1 });
+            }
+        }
+        self.bytes += weight;
+        let mut given_up = Vec::new();
+        while self.bytes > self.bytes_max {
+            // Round in turn, and hardly ever the one that has just come: that would be allowed, too.
+            self.turn = (self.turn + 1) % (self.keys.len() - 1).max(1);
+            let Some((_, one)) = self.keys.swap_remove_index(self.turn) else { break };
+            self.bytes -= self::weight(&one.key);
+            given_up.push(one.key);
+        }
+        Begun::Followed { given_up }
+    }
+
+    /// After the load has answered, failed or been given up.
+    pub(super) fn end(&mut self, digest: Digest) {
+        if let Some(followed) = self.keys.get_mut(&digest) {
+            followed.loading = followed.loading.saturating_sub(1);
+        }
+    }
+
+    /// The server says that something has changed: the key that it is about, if anybody wants to know.
+    pub(super) fn changed(&mut self, digest: Digest) -> Option<Box<[u8]>> {
+        let followed = self.keys.get(&digest)?;
+        if followed.loading > 0 {
+            return Some(followed.key.clone());
+        }
+        let followed = self.keys.swap_remove(&digest)?;
+        self.bytes -= weight(&followed.key);
+        Some(followed.key)
+    }
+
+    /// The server says that everything has changed.
+    pub(super) fn all_changed(&mut self) {
+        self.keys.retain(|_, followed| followed.loading > 0);
+        self.bytes = self.keys.values().map(|followed| weight(&followed.key)).sum();
+    }
+}
+
+/// Of an entry with its key, and the half that a table has free.
+fn weight(key: &[u8]) -> usize {
+    key.len() + ENTRY_BYTES
+}
+
+const ENTRY_BYTES: usize = 2 * (size_of::<Digest>() + size_of::<Followed>() + 2 * size_of::<usize>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(table: &mut FollowTable, key: &[u8]) -> Begun {
+        table.begin(Digest::of(key), key)
+    }
+
+    fn followed(table: &mut FollowTable, key: &[u8]) {
+        assert_eq!(begin(table, key), Begun::Followed { given_up: Vec::new() });
+        table.end(Digest::of(key));
+    }
+
+    fn told(table: &mut FollowTable, key: &[u8]) -> bool {
+        let told = table.changed(Digest::of(key));
+        assert!(told.as_deref().is_none_or(|told| told == key));
+        told.is_some()
+    }
+
+    #[test]
+    fn a_change_is_told_once_for_each_load() {
+        let mut table = FollowTable::new(1 << 20);
+        assert!(!told(&mut table, b"key"), "nobody asked");
+        followed(&mut table, b"key");
+        followed(&mut table, b"key");
+        assert!(told(&mut table, b"key") && !told(&mut table, b"key"));
+        followed(&mut table, b"key");
+        assert!(told(&mut table, b"key"));
+        assert_eq!(table.bytes, 0);
+    }
+
+    #[test]
+    fn a_change_during_a_load_does_not_hide_the_next() {
+        let mut table = FollowTable::new(1 << 20);
+        begin(&mut table, b"key");
+        assert!(told(&mut table, b"key"), "of what was there before the load, or of what it has read");
+        table.all_changed();
+        table.end(Digest::of(b"key"));
+        assert!(told(&mut table, b"key"), "of what the load has read");
+        assert!(!told(&mut table, b"key"));
+    }
+
+    #[test]
+    fn all_are_forgotten_at_once() {
+        let mut table = FollowTable::new(1 << 20);
+        followed(&mut table, b"key");
+        table.all_changed();
+        assert!(!told(&mut table, b"key") && table.bytes == 0);
+    }
+
+    #[test]
+    fn there_is_room_for_some() {
+        let mut table = FollowTable::new(10 * weight(b"000"));
+        let mut given_up = Vec::new();
+        for number in 0..100 {
+            let key = format!("{number:03}");
+            match begin(&mut table, key.as_bytes()) {
+                Begun::Followed { given_up: keys } => given_up.extend(keys),
+                Begun::Refused => panic!("{key} has room"),
+            }
+            assert!(table.bytes <= table.bytes_max && table.keys.len() <= 10);
+        }
+        let kept: Vec<_> = table.keys.values().map(|followed| followed.key.clone()).collect();
+        assert!(kept.contains(&b"099"[..].into()));
+        given_up.extend(kept);
+        given_up.sort();
+        given_up.dedup();
+        assert_eq!(given_up.len(), 100, "each is followed, or was given up");
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_refused() {
+        let mut table = FollowTable::new(1 << 10);
+        assert_eq!(begin(&mut table, &[b'k'; 1 << 10]), Begun::Refused);
+        begin(&mut table, b"key");
+        assert_eq!(table.begin(Digest::of(b"key"), b"other"), Begun::Refused, "the digest of another key");
+    }
+}

@@ -1,0 +1,163 @@
+//! Who is told what a connection hears.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::Notify;
+
+use super::follow_table::{Begun, FollowTable};
+use super::names::{Digest, Named, Names};
+use crate::backing::{Source, Watcher};
+
+/// Those who keep copies.
+#[derive(Default)]
+pub(super) struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
+
+/// What is followed on one connection, and for whom. Nothing is taken over to the next one: a late message of the last would
+/// be taken for one of the next.
+pub(super) struct Followed {
+    source: Source,
+    names: Names,
+    watchers: Arc<Watchers>,
+    table: Mutex<FollowTable>,
+    waiting: Mutex<HashMap<Digest, Waiting>>,
+    log_changed: Notify,
+}
+
+struct Waiting {
+    woken: Arc<Notify>,
+    waiters: usize,
+}
+
+/// A load that is to be followed, on its way.
+pub(super) struct Loading<'a> {
+    followed: &'a Followed,
+    digest: Digest,
+}
+
+/// Somebody waits for a record to change.
+pub(super) struct Waiter<'a> {
+    followed: &'a Followed,
+    digest: Digest,
+    pub(super) woken: Arc<Notify>,
+}
+
+impl Watchers {
+    pub(super) fn add(&self, watcher: Weak<dyn Watcher>) {
+        let mut watchers = self.0.lock();
+        watchers.retain(|known| known.strong_count() > 0);
+        watchers.push(watcher);
+    }
+
+    pub(super) fn tell(&self, what: impl Fn(&dyn Watcher)) {
+        // They may ask for anything, so no lock is held.
+        let watchers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        watchers.iter().for_each(|watcher| what(&**watcher));
+    }
+}
+
+impl Followed {
+    pub(super) fn new(source: Source, names: Names, watchers: Arc<Watchers>, bytes_max: usize) -> Self {
+        Self {
+            source,
+            names,
+            watchers,
+            table: Mutex::new(FollowTable::new(bytes_max)),
+            waiting: Mutex::default(),
+            log_changed: Notify::new(),
+        }
+    }
+
+    /// Before a load is sent; `None` if its key can't be followed.
+    pub(super) fn load(&self, digest: Digest, key: &[u8]) -> Option<Loading<'_>> {
+        let begun = self.table.lock().begin(digest, key);
+        let Begun::Followed { given_up } = begun else { return None };
+        self.tell_suspect(&given_up);
+        Some(Loading { followed: self, digest })
+    }
+
+    /// Before the record is looked at.
+    pub(super) fn wait(&self, digest: Digest) -> Waiter<'_> {
+        let mut waiting = self.waiting.lock();
+        let waiting = waiting.entry(digest).or_insert_with(|| Waiting { woken: Arc::default(), waiters: 0 });
+        waiting.waiters += 1;
+        Waiter { followed: self, digest, woken: Arc::clone(&waiting.woken) }
+    }
+
+    pub(super) async fn log_changed(&self) {
+        self.log_changed.notified().await;
+    }
+
+    /// Takes in what the server says unasked, in its order.
+    pub(super) fn hear(&self, push: PushInfo) {
+        if push.kind != PushKind::Invalidate {
+            return;
+        }
+        match push.data.into_iter().next() {
+            Some(Value::Array(names)) => self.names_changed(&names),
+            _ => self.all_changed(),
+        }
+    }
+
+    fn names_changed(&self, names: &[Value]) {
+        let named = names.iter().filter_map(|name| match name {
+            Value::BulkString(name) => Some(self.names.meaning(name)),
+            _ => None,
+        });
+        let mut suspect = Vec::new();
+        for named in named {
+            match named {
+                Named::Record(digest) => {
+                    suspect.extend(self.table.lock().changed(digest));
+                    self.wake(digest);
+                }
+                Named::Log => self.log_changed.notify_one(),
+                Named::Other => {}
+            }
+        }
+        self.tell_suspect(&suspect);
+    }
+
+    /// The server forgot all, or the connection has ended.
+    pub(super) fn all_changed(&self) {
+        self.table.lock().all_changed();
+        self.watchers.tell(|watcher| watcher.all_suspect(Some(self.source)));
+        let woken: Vec<_> = self.waiting.lock().values().map(|waiting| Arc::clone(&waiting.woken)).collect();
+        woken.iter().for_each(|woken| woken.notify_waiters());
+        self.log_changed.notify_one();
+    }
+
+    fn tell_suspect(&self, keys: &[Box<[u8]>]) {
+        if !keys.is_empty() {
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+            self.watchers.tell(|watcher| watcher.suspect(&keys));
+        }
+    }
+
+    fn wake(&self, digest: Digest) {
+        let woken = self.waiting.lock().get(&digest).map(|waiting| Arc::clone(&waiting.woken));
+        if let Some(woken) = woken {
+            woken.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.followed.table.lock().end(self.digest);
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut waiting) = self.followed.waiting.lock().entry(self.digest) {
+            waiting.get_mut().waiters -= 1;
+            if waiting.get().waiters == 0 {
+                waiting.remove();
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a heartbeat asks, and what its answer means.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{Pipeline, Value, pipe};
+
+use super::reply::{self, Refused};
+use crate::backing::BackingError;
+
+/// A role, which a fail-over changes without a word, and the time.
+pub(super) fn question() -> Pipeline {
+    let mut pipeline = pipe();
+    pipeline.cmd("ROLE").cmd("TIME");
+    pipeline
+}
+
+/// What the server said of itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Pulse {
+    pub(super) role: Role,
+    /// Since the Unix epoch; `None` if it does not say.
+    pub(super) clock_us: Option<u64>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Master,
+    /// A replica, or what watches over others.
+    Other,
+    /// It may not say; some services forbid the command.
+    Unknown,
+}
+
+/// Reads the answer.
+pub(super) fn pulse(values: Vec<Value>) -> Result<Pulse, BackingError> {
+    let [role, time] = reply::exactly(values)?;
+    Ok(Pulse { role: self::role(role)?, clock_us: clock_us(time)? })
+}
+
+fn role(value: Value) -> Result<Role, BackingError> {
+    match reply::of(value) {
+        Ok(Value::Array(parts)) => Ok(match parts.first() {
+            Some(Value::BulkString(name)) if name == b"master" => Role::Master,
+            _ => Role::Other,
+        }),
+        Ok(other) => Err(reply::unexpected(&other)),
+        Err(Refused::Forbidden(_) | Refused::Unknown(_)) => Ok(Role::Unknown),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+fn clock_us(value: Value) -> Result<Option<u64>, BackingError> {
+    let number = |value: &Value| match value {
+        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    match reply::of(value) {
+        Ok(Value::Array(parts)) => Ok(match &parts[..] {
+            [seconds, micros] => number(seconds)
+                .zip(number(micros))
+                .and_then(|(seconds, micros)| seconds.checked_mul(1_000_000)?.checked_add(micros)),
+            _ => None,
+        }),
+        Ok(other) => Err(reply::unexpected(&other)),
+        Err(Refused::Forbidden(_) | Refused::Unknown(_)) => Ok(None),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// How far the server's clock is ahead, when it showed `clock_us` half-way between a question that was sent at `sent` by our clock and
+/// its answer, `round_trip` later.
+pub(super) fn ahead_ms(clock_us: u64, sent: SystemTime, round_trip: Duration) -> i64 {
+    let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + round_trip / 2;
+    let difference_us = i128::from(clock_us) - i128::try_from(ours.as_micros()).unwrap_or(i128::MAX);
+    i64::try_from(difference_us.div_euclid(1000)).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn check(role: Value, time: Value, expected: Pulse) {
+        assert_eq!(pulse(vec![role, time]).unwrap(), expected);
+    }
+
+    #[test]
+    fn pulses_are_read() {
+        let time = || Value::Array(vec![text("1700000000"), text("250")]);
+        let clock_us = Some(1_700_000_000_000_250);
+        let master = Value::Array(vec![text("master"), Value::Int(0), Value::Array(Vec::new())]);
+        check(master, time(), Pulse { role: Role::Master, clock_us });
+        let replica = Value::Array(vec![text("slave"), text("10.0.0.1")]);
+        check(replica, time(), Pulse { role: Role::Other, clock_us });
+        check(
+            Value::Array(Vec::new()),
+            Value::Array(Vec::new()),
+            Pulse { role: Role::Other, clock_us: None },
+        );
+        assert!(pulse(vec![Value::Okay, time()]).is_err());
+        assert!(pulse(vec![time()]).is_err());
+    }
+
+    #[test]
+    fn the_answer_is_from_half_way() {
+        let sent = UNIX_EPOCH + Duration::from_millis(1000);
+        for (clock_us, expected) in [(1_010_000, 0), (1_030_000, 20), (1_000_000, -10), (1_010_999, 0)] {
+            assert_eq!(ahead_ms(clock_us, sent, Duration::from_millis(20)), expected);
+        }
+    }
+}

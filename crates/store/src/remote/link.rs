@@ -1,0 +1,201 @@
+//! The life of the connections: opened, listened to, given up, opened again.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::RwLock;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::backoff;
+use super::connections::Connections;
+use super::followed::{Followed, Watchers};
+use super::heartbeat::{self, Role};
+use super::log;
+use super::names::Names;
+use super::random;
+use super::settings::RemoteSettings;
+use super::standing::Reliance;
+use super::wire::{OpenError, Opening};
+use crate::backing::BackingError;
+
+/// What stays while connections come and go.
+pub(super) struct Link {
+    pub(super) names: Names,
+    pub(super) reliance: Reliance,
+    pub(super) watchers: Arc<Watchers>,
+    opening: Opening,
+    verification: Duration,
+    followed_bytes_max: usize,
+    state: RwLock<State>,
+}
+
+enum State {
+    Up(Arc<Connections>),
+    /// Why.
+    Down(Arc<str>),
+}
+
+/// Why a generation has ended.
+#[derive(Debug, thiserror::Error)]
+enum Ending {
+    #[error("the connection was closed")]
+    Closed,
+    #[error("the server is not in charge any more")]
+    NotInCharge,
+    #[error("no answer to a heartbeat within {} ms", .0.as_millis())]
+    Silent(Duration),
+    #[error("a heartbeat failed: {0}")]
+    Failed(#[from] BackingError),
+}
+
+impl Link {
+    pub(super) fn new(settings: &RemoteSettings) -> Self {
+        Self {
+            names: Names::new(&settings.prefix),
+            reliance: Reliance::new(Instant::now()),
+            watchers: Arc::default(),
+            opening: Opening::new(settings),
+            verification: settings.verification,
+            followed_bytes_max: settings.followed_bytes_max,
+            state: RwLock::new(State::Down("it has not been reached yet".into())),
+        }
+    }
+
+    /// Those that there are now; fails at once if there are none.
+    pub(super) fn connections(&self) -> Result<Arc<Connections>, BackingError> {
+        match &*self.state.read() {
+            State::Up(connections) => Ok(Arc::clone(connections)),
+            State::Down(why) => Err(BackingError::Unreachable((&**why).into())),
+        }
+    }
+
+    /// Why there are no connections, if there are none.
+    pub(super) fn trouble(&self) -> Option<Arc<str>> {
+        match &*self.state.read() {
+            State::Up(_) => None,
+            State::Down(why) => Some(Arc::clone(why)),
+        }
+    }
+
+    /// Connects, again and again, until it is dropped.
+    pub(super) async fn keep(&self) {
+        let mut failures = 0;
+        loop {
+            let begun = Instant::now();
+            match self.begin().await {
+                Ok(generation) => {
+                    let connections = Arc::clone(&generation.connections);
+                    let ending = self.live(generation).await;
+                    self.end(&connections, &ending);
+                }
+                Err(error) => *self.state.write() = State::Down(error.to_string().into()),
+            }
+            // What did not hold long has failed too.
+            failures = if begun.elapsed() > self.verification { 0 } else { failures + 1 };
+            sleep(backoff::pause(failures, random::number())).await;
+        }
+    }
+
+    async fn begin(&self) -> Result<Generation, OpenError> {
+        let source = self.reliance.begin();
+        let watchers = Arc::clone(&self.watchers);
+        let followed = Arc::new(Followed::new(source, self.names.clone(), watchers, self.followed_bytes_max));
+        let (connections, control) = Connections::open(&self.opening, followed, source, &self.names).await?;
+        let bulk = connections.open_bulk().await?;
+        let generation = Generation { connections: Arc::new(connections), control, bulk };
+        match timeout(self.verification, self.beat(&generation.connections)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(Ending::NotInCharge)) => return Err(OpenError::NoMaster),
+            Ok(Err(Ending::Failed(error))) => return Err(OpenError::SetUp(error)),
+            Ok(Err(Ending::Closed | Ending::Silent(_))) | Err(_) => {
+                return Err(OpenError::TimedOut(self.verification));
+            }
+        }
+        *self.state.write() = State::Up(Arc::clone(&generation.connections));
+        Ok(generation)
+    }
+
+    /// Until something says that it is over.
+    async fn live(&self, Generation { connections, control, bulk }: Generation) -> Ending {
+        tokio::select! {
+            _ = control => Ending::Closed,
+            () = connections.doubted() => Ending::NotInCharge,
+            ending = self.beat_on(&connections) => ending,
+            never = keep_bulk(&connections, bulk) => match never {},
+            never = self.follow_log(&connections) => match never {},
+        }
+    }
+
+    async fn beat_on(&self, connections: &Connections) -> Ending {
+        let mut beats = interval(self.verification / BEATS);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            beats.tick().await;
+            match timeout(self.verification, self.beat(connections)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(ending)) => return ending,
+                Err(_) => return Ending::Silent(self.verification),
+            }
+        }
+    }
+
+    /// All that was told before the answer came is known to those who are told.
+    async fn beat(&self, connections: &Connections) -> Result<(), Ending> {
+        let (sent, sent_at) = (Instant::now(), SystemTime::now());
+        let pulse = heartbeat::pulse(connections.control.ask(&heartbeat::question()).await?)?;
+        if pulse.role == Role::Other {
+            return Err(Ending::NotInCharge);
+        }
+        if let Some(clock_us) = pulse.clock_us {
+            self.reliance.clock_is_ahead(heartbeat::ahead_ms(clock_us, sent_at, sent.elapsed()));
+        }
+        self.reliance.verify(sent, self.verification);
+        Ok(())
+    }
+
+    /// Tells how the log stands: at first, because it may have changed while there was no connection, and with each change.
+    async fn follow_log(&self, connections: &Connections) -> Infallible {
+        loop {
+            match log::follow(connections, &self.names).await {
+                Ok(state) => {
+                    self.watchers.tell(|watcher| watcher.log_changed(state));
+                    connections.followed.log_changed().await;
+                }
+                Err(_) => sleep(self.verification / BEATS).await,
+            }
+        }
+    }
+
+    fn end(&self, connections: &Connections, ending: &Ending) {
+        self.reliance.end();
+        *self.state.write() = State::Down(ending.to_string().into());
+        connections.close();
+        connections.followed.all_changed();
+    }
+}
+
+/// Connections with the tasks of two of them.
+struct Generation {
+    connections: Arc<Connections>,
+    control: JoinHandle<()>,
+    bulk: JoinHandle<()>,
+}
+
+/// Opens *bulk* again whenever it has ended: a server may close what is idle.
+async fn keep_bulk(connections: &Connections, mut bulk: JoinHandle<()>) -> Infallible {
+    let mut failures = 0;
+    loop {
+        // However it has ended, it has.
+        let _ = (&mut bulk).await;
+        sleep(backoff::pause(failures, random::number())).await;
+        match connections.open_bulk().await {
+            Ok(driving) => (bulk, failures) = (driving, 0),
+            Err(_) => failures += 1,
+        }
+    }
+}
+
+/// In each time of verification: one may be late without making anybody doubt.
+const BEATS: u32 = 4;

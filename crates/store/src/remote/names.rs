@@ -1,0 +1,151 @@
+//! What things are called on the server: `docs/design/remote-tier.md`.
+
+use std::fmt;
+
+use ring::digest::{SHA256, digest};
+
+use super::settings::Word;
+use crate::backing::Version;
+use crate::{FillId, SegmentId};
+
+/// Stands for a key: the first half of its SHA-256. Who finds two keys with one digest has tried 2^64 of them, and gets
+/// misses: the full key stands in the record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Digest([u8; 16]);
+
+/// The names that one tier gives.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    prefix: Word,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    Record(Digest),
+    Log,
+    /// Nothing that is followed.
+    Other,
+}
+
+impl Digest {
+    pub(super) fn of(key: &[u8]) -> Self {
+        let whole = digest(&SHA256, key);
+        Self(*whole.as_ref().first_chunk().expect("SHA-256 has 32 bytes"))
+    }
+
+    fn parse(hex: &[u8]) -> Option<Self> {
+        let digits: &[u8; 32] = hex.try_into().ok()?;
+        let text = std::str::from_utf8(digits).ok().filter(|text| !text.contains('+'))?;
+        u128::from_str_radix(text, 16).ok().map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Names bytes by the first eight of their SHA-256: of two records under one key, one in 2^64 pairs has the same version by chance, and who
+/// makes two on purpose has to try 2^32, and to know the times and ids that the storing instance will write into them.
+pub(super) fn version_of(bytes: &[u8]) -> Version {
+    let whole = digest(&SHA256, bytes);
+    Version(u64::from_be_bytes(*whole.as_ref().first_chunk().expect("SHA-256 has 32 bytes")))
+}
+
+impl Names {
+    pub(super) fn new(prefix: &Word) -> Self {
+        Self { prefix: prefix.clone() }
+    }
+
+    pub(super) fn record(&self, digest: Digest) -> String {
+        format!("{}r:{{{digest}}}", self.prefix.as_str())
+    }
+
+    /// In the slot of the record.
+    pub(super) fn lease(&self, digest: Digest) -> String {
+        format!("{}l:{{{digest}}}", self.prefix.as_str())
+    }
+
+    /// All segments of a fill are in one slot.
+    pub(super) fn segment(
+        &self,
+        SegmentId { fill: FillId { process, sequence }, index }: SegmentId,
+    ) -> String {
+        format!("{}s:{{{process:016x}{sequence:016x}}}:{index}", self.prefix.as_str())
+    }
+
+    pub(super) fn log(&self) -> String {
+        format!("{}log", self.prefix.as_str())
+    }
+
+    /// A name that nothing is ever stored under.
+    pub(super) fn probe(&self) -> String {
+        format!("{}probe", self.prefix.as_str())
+    }
+
+    /// What the server speaks of.
+    pub(super) fn meaning(&self, name: &[u8]) -> Named {
+        let Some(rest) = name.strip_prefix(self.prefix.as_str().as_bytes()) else { return Named::Other };
+        if rest == b"log" {
+            return Named::Log;
+        }
+        let hex = rest.strip_prefix(b"r:{").and_then(|rest| rest.strip_suffix(b"}"));
+        hex.and_then(Digest::parse).map_or(Named::Other, Named::Record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names::new(&Word::new("larder:").unwrap())
+    }
+
+    #[test]
+    fn names_are_as_the_page_says() {
+        let digest = Digest::of(b"abc");
+        let fill = FillId { process: 0xab, sequence: 7 };
+        for (name, expected) in [
+            (names().record(digest), "larder:r:{ba7816bf8f01cfea414140de5dae2223}"),
+            (names().lease(digest), "larder:l:{ba7816bf8f01cfea414140de5dae2223}"),
+            (names().segment(SegmentId { fill, index: 3 }), "larder:s:{00000000000000ab0000000000000007}:3"),
+            (names().log(), "larder:log"),
+        ] {
+            assert_eq!(name, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_named_can_be_told() {
+        let digest = Digest::of(&[0, 13, 10, 255]);
+        let fill = FillId { process: 1, sequence: 2 };
+        for (name, expected) in [
+            (names().record(digest), Named::Record(digest)),
+            (names().log(), Named::Log),
+            (names().lease(digest), Named::Other),
+            (names().segment(SegmentId { fill, index: 0 }), Named::Other),
+            (names().probe(), Named::Other),
+            ("other:log".to_owned(), Named::Other),
+            ("larder:r:{+a7816bf8f01cfea414140de5dae222}".to_owned(), Named::Other),
+            ("larder:r:{}".to_owned(), Named::Other),
+            (String::new(), Named::Other),
+        ] {
+            assert_eq!(names().meaning(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn versions_tell_bytes_apart() {
+        assert_eq!(version_of(b"abc"), Version(0xba78_16bf_8f01_cfea));
+        assert_ne!(version_of(b"abc"), version_of(b"abd"));
+    }
+}

@@ -1,0 +1,14 @@
+//! Chance.
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// Nobody can guess it.
+pub(super) fn id() -> [u8; 16] {
+    let mut id = [0; 16];
+    SystemRandom::new().fill(&mut id).expect("Linux gives random numbers to whoever asks");
+    id
+}
+
+pub(super) fn number() -> u32 {
+    u32::from_le_bytes(*id().first_chunk().expect("an id has 16 bytes"))
+}

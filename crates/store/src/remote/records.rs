@@ -1,0 +1,233 @@
+//! Records, and the leases that a put may stand under.
+
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, cmd, pipe};
+
+use super::connections::{Comparison, Connections};
+use super::names::{Digest, Names, version_of};
+use super::reply::{self, Written};
+use super::transaction::{Decision, Outcome, Seen, Watched, transact};
+use crate::Refusal;
+use crate::backing::{
+    BackingError, Expected, KEY_BYTES_MAX, Lease, Loaded, Put, RECORD_BYTES_MAX, Source, Tracking, Write,
+};
+
+/// What becomes of the lease that a put stands under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Afterwards {
+    Held,
+    Released,
+}
+
+pub(super) async fn load(
+    connections: &Connections,
+    names: &Names,
+    keys: &[&[u8]],
+    tracking: Tracking,
+) -> Result<Vec<Option<Loaded>>, BackingError> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let digests: Vec<Digest> = keys.iter().map(|key| Digest::of(key)).collect();
+    let followed: Vec<_> = keys
+        .iter()
+        .zip(&digests)
+        .map(|(key, digest)| match tracking {
+            Tracking::UntilChanged => connections.followed.load(*digest, key),
+            Tracking::Off => None,
+        })
+        .collect();
+    let mut question = pipe();
+    for (digest, followed) in digests.iter().zip(&followed) {
+        if followed.is_some() {
+            question.cmd("CLIENT").arg("CACHING").arg("YES");
+        }
+        look(&mut question, &names.record(*digest));
+    }
+    let mut answers = connections.control.ask(&question).await?.into_iter();
+    let mut found = Vec::with_capacity(keys.len());
+    for followed in &followed {
+        if followed.is_some() {
+            reply::done(answers.next().unwrap_or_default())?;
+        }
+        let bytes = reply::part(answers.next().unwrap_or_default(), RECORD_BYTES_MAX)?;
+        let tracking = if followed.is_some() { Tracking::UntilChanged } else { Tracking::Off };
+        found.push(bytes.map(|bytes| loaded(bytes, connections.source, tracking)));
+    }
+    Ok(found)
+}
+
+pub(super) async fn put(
+    connections: &Connections,
+    names: &Names,
+    key: &[u8],
+    write: &Write<'_>,
+    afterwards: Afterwards,
+) -> Result<Put, BackingError> {
+    if write.bytes.len() > RECORD_BYTES_MAX || key.len() > KEY_BYTES_MAX {
+        return Ok(Put::NotStored(Refusal::TooLarge));
+    }
+    if write.lease.is_some_and(|lease| *lease.key != *key) {
+        return Ok(Put::LeaseLost);
+    }
+    let digest = Digest::of(key);
+    let name = names.record(digest);
+    match (write.lease, write.expected) {
+        (None, Expected::Any) => put_any(connections, &name, write).await,
+        (None, Expected::Absent) => put_new(connections, &name, write).await,
+        (None, Expected::Is(known)) if connections.comparison == Comparison::ByServer => {
+            put_upon(connections, &name, write, known).await
+        }
+        (None, Expected::Is(_)) => put_watching(connections, &name, None, write, afterwards).await,
+        (Some(lease), _) => {
+            let lease = (lease, names.lease(digest));
+            put_watching(connections, &name, Some((lease.0, &lease.1)), write, afterwards).await
+        }
+    }
+}
+
+/// Says whether there was one.
+pub(super) async fn remove(
+    connections: &Connections,
+    names: &Names,
+    key: &[u8],
+) -> Result<bool, BackingError> {
+    let mut removing = pipe();
+    removing.cmd("UNLINK").arg(names.record(Digest::of(key)));
+    let [removed] = connections.control.ask_for(&removing).await?;
+    Ok(reply::integer(removed)? > 0)
+}
+
+/// Asks for the record under a name, and for one byte more than it can have.
+pub(super) fn look(question: &mut Pipeline, name: &str) {
+    question.cmd("GETRANGE").arg(name).arg(0).arg(RECORD_BYTES_MAX);
+}
+
+pub(super) fn loaded(bytes: bytes::Bytes, source: Source, tracking: Tracking) -> Loaded {
+    Loaded { version: version_of(&bytes), bytes, source, tracking }
+}
+
+/// In milliseconds, of which there is one at least and no more than servers can add to their clock.
+pub(super) fn ttl_ms(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).clamp(1, TTL_MS_MAX)
+}
+
+async fn put_any(connections: &Connections, name: &str, write: &Write<'_>) -> Result<Put, BackingError> {
+    let mut question = pipe();
+    question.add_command(set(name, write));
+    let [answer] = connections.control.ask_for(&question).await?;
+    match reply::written(answer)? {
+        Written::Yes => Ok(Put::Stored(version_of(&write.bytes))),
+        Written::No | Written::NoRoom => Ok(Put::NotStored(Refusal::OverBudget)),
+    }
+}
+
+async fn put_new(connections: &Connections, name: &str, write: &Write<'_>) -> Result<Put, BackingError> {
+    let mut set = set(name, write);
+    set.arg("NX");
+    match put_or_look(connections, name, write, set).await? {
+        // What lies there is no record, so it is in the way.
+        Put::Conflict(None) => put_watching(connections, name, None, write, Afterwards::Held).await,
+        put => Ok(put),
+    }
+}
+
+async fn put_upon(
+    connections: &Connections,
+    name: &str,
+    write: &Write<'_>,
+    known: &Loaded,
+) -> Result<Put, BackingError> {
+    let mut set = set(name, write);
+    set.arg("IFEQ").arg(&known.bytes[..]);
+    put_or_look(connections, name, write, set).await
+}
+
+/// Sets, and asks at once for what is in the way if it does not.
+async fn put_or_look(
+    connections: &Connections,
+    name: &str,
+    write: &Write<'_>,
+    set: Cmd,
+) -> Result<Put, BackingError> {
+    let mut question = pipe();
+    question.add_command(set);
+    look(&mut question, name);
+    let [set, current] = connections.control.ask_for(&question).await?;
+    match reply::written(set)? {
+        Written::Yes => Ok(Put::Stored(version_of(&write.bytes))),
+        Written::NoRoom => Ok(Put::NotStored(Refusal::OverBudget)),
+        Written::No => {
+            let current = reply::part(current, RECORD_BYTES_MAX)?;
+            Ok(Put::Conflict(current.map(|bytes| loaded(bytes, connections.source, Tracking::Off))))
+        }
+    }
+}
+
+async fn put_watching(
+    connections: &Connections,
+    name: &str,
+    lease: Option<(&Lease, &str)>,
+    write: &Write<'_>,
+    afterwards: Afterwards,
+) -> Result<Put, BackingError> {
+    let watched = Watched {
+        record: (!matches!(write.expected, Expected::Any)).then_some(name),
+        lease: lease.map(|(_, name)| name),
+    };
+    let outcome = transact(connections, watched, |Seen { record, holder }| {
+        if lease.is_some_and(|(lease, _)| holder != Some(lease.token)) {
+            return Decision::End(Put::LeaseLost);
+        }
+        if !is_expected(record.as_deref(), write.expected) {
+            let current = record.map(|bytes| loaded(bytes, connections.source, Tracking::Off));
+            return Decision::End(Put::Conflict(current));
+        }
+        let mut commands = pipe();
+        commands.add_command(set(name, write));
+        if let (Some((_, lease)), Afterwards::Released) = (lease, afterwards) {
+            commands.cmd("DEL").arg(lease);
+        }
+        Decision::Do(commands)
+    });
+    match outcome.await? {
+        Outcome::Done => Ok(Put::Stored(version_of(&write.bytes))),
+        Outcome::NoRoom => Ok(Put::NotStored(Refusal::OverBudget)),
+        Outcome::Ended(put) => Ok(put),
+    }
+}
+
+fn is_expected(record: Option<&[u8]>, expected: Expected<'_>) -> bool {
+    match expected {
+        Expected::Any => true,
+        Expected::Absent => record.is_none(),
+        Expected::Is(known) => record == Some(&known.bytes[..]),
+    }
+}
+
+fn set(name: &str, write: &Write<'_>) -> Cmd {
+    let mut set = cmd("SET");
+    set.arg(name).arg(&write.bytes[..]).arg("PX").arg(ttl_ms(write.ttl));
+    set
+}
+
+/// A hundred years.
+const TTL_MS_MAX: u64 = 100 * 366 * 24 * 60 * 60 * 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_to_live_are_within_what_servers_take() {
+        for (ttl, expected) in [
+            (Duration::ZERO, 1),
+            (Duration::from_micros(999), 1),
+            (Duration::from_secs(2), 2000),
+            (Duration::MAX, TTL_MS_MAX),
+        ] {
+            assert_eq!(ttl_ms(ttl), expected, "{ttl:?}");
+        }
+    }
+}

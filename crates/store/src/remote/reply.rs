@@ -1,0 +1,230 @@
+//! What servers answer, as values of ours.
+
+use std::fmt;
+
+use bytes::Bytes;
+use redis::{ServerError, Value};
+
+use crate::backing::BackingError;
+
+/// Why the server did not do what it was asked for.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Something that is no string lies under the name.
+    WrongType,
+    /// It has no memory for it.
+    NoRoom(ServerError),
+    /// The user may not ask for it.
+    Forbidden(ServerError),
+    /// It does not know the command.
+    Unknown(ServerError),
+    /// It is not the one that decides about the name, or not any more.
+    NotInCharge(ServerError),
+    /// Everything else.
+    Otherwise(ServerError),
+}
+
+/// What became of a conditional SET.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Yes,
+    /// The condition did not hold.
+    No,
+    NoRoom,
+}
+
+/// What became of a transaction.
+#[derive(Debug, PartialEq)]
+pub(super) enum Executed {
+    /// The answers, in order; some may be refusals.
+    Done(Vec<Value>),
+    /// Something that was watched has changed.
+    Overtaken,
+    /// Nothing of it was done.
+    NoRoom,
+}
+
+/// The answer is not what the protocol says.
+#[derive(Debug, thiserror::Error)]
+#[error("the server answered with {0}, which does not fit the question")]
+struct Unexpected(&'static str);
+
+/// Tells refusals from answers.
+pub(super) fn of(value: Value) -> Result<Value, Refused> {
+    match value {
+        Value::ServerError(error) => Err(Refused::of(error)),
+        value => Ok(value),
+    }
+}
+
+/// As many answers as there were questions.
+pub(super) fn exactly<const N: usize>(values: Vec<Value>) -> Result<[Value; N], BackingError> {
+    values.try_into().map_err(|values: Vec<Value>| unexpected(&Value::Array(values)))
+}
+
+/// A part of a string, of which one byte more than `bytes_max` was asked for. What is longer, empty or no string is not ours: as
+/// good as nothing.
+pub(super) fn part(value: Value, bytes_max: usize) -> Result<Option<Bytes>, BackingError> {
+    match of(value) {
+        Ok(Value::BulkString(bytes)) if bytes.is_empty() || bytes.len() > bytes_max => Ok(None),
+        Ok(Value::BulkString(bytes)) => Ok(Some(bytes.into())),
+        Ok(Value::Nil) | Err(Refused::WrongType) => Ok(None),
+        Ok(other) => Err(unexpected(&other)),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+pub(super) fn written(value: Value) -> Result<Written, BackingError> {
+    match of(value) {
+        Ok(Value::Okay) => Ok(Written::Yes),
+        // Something else lies there, so it isn't what was expected.
+        Ok(Value::Nil) | Err(Refused::WrongType) => Ok(Written::No),
+        Ok(other) => Err(unexpected(&other)),
+        Err(Refused::NoRoom(_)) => Ok(Written::NoRoom),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+pub(super) fn integer(value: Value) -> Result<i64, BackingError> {
+    match of(value)? {
+        Value::Int(number) => Ok(number),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Nothing but its being done counts.
+pub(super) fn done(value: Value) -> Result<(), BackingError> {
+    of(value)?;
+    Ok(())
+}
+
+/// The answers to MULTI, to what was queued, and to EXEC.
+pub(super) fn executed(mut values: Vec<Value>) -> Result<Executed, BackingError> {
+    let last = values.pop().unwrap_or_default();
+    for queued in values {
+        match of(queued) {
+            Ok(_) => {}
+            Err(Refused::NoRoom(_)) => return Ok(Executed::NoRoom),
+            Err(refused) => return Err(refused.into()),
+        }
+    }
+    match of(last)? {
+        Value::Array(answers) => Ok(Executed::Done(answers)),
+        Value::Nil => Ok(Executed::Overtaken),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) fn unexpected(value: &Value) -> BackingError {
+    let what = match value {
+        Value::Nil => "nothing",
+        Value::Int(_) => "an integer",
+        Value::BulkString(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::SimpleString(_) | Value::Okay => "a status",
+        Value::ServerError(_) => "an error",
+        _ => "something",
+    };
+    BackingError::Corrupt(Box::new(Unexpected(what)))
+}
+
+impl Refused {
+    pub(super) fn of(error: ServerError) -> Self {
+        let is_unknown = error.details().is_some_and(|details| details.starts_with("unknown command"));
+        match error.code() {
+            "WRONGTYPE" => Self::WrongType,
+            "OOM" => Self::NoRoom(error),
+            "NOPERM" => Self::Forbidden(error),
+            "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" => Self::NotInCharge(error),
+            "ERR" if is_unknown => Self::Unknown(error),
+            _ => Self::Otherwise(error),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = match self {
+            Self::WrongType => return f.write_str("something that is no string lies under the name"),
+            Self::NoRoom(error)
+            | Self::Forbidden(error)
+            | Self::Unknown(error)
+            | Self::NotInCharge(error)
+            | Self::Otherwise(error) => error,
+        };
+        write!(f, "the server refused: {} {}", error.code(), error.details().unwrap_or_default())
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<Refused> for BackingError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::WrongType => Self::Corrupt(Box::new(refused)),
+            refused => Self::Unreachable(Box::new(refused)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer as it is on the line.
+    fn answer(line: &str) -> Value {
+        redis::parse_redis_value(line.as_bytes()).unwrap()
+    }
+
+    fn array(lines: &[&str]) -> Vec<Value> {
+        lines.iter().map(|line| answer(line)).collect()
+    }
+
+    #[test]
+    fn parts_are_strings_within_the_limit() {
+        for (line, expected) in [
+            ("$3\r\nabc\r\n", Some("abc")),
+            ("$4\r\nabcd\r\n", None),
+            ("$0\r\n\r\n", None),
+            ("$-1\r\n", None),
+            ("-WRONGTYPE Operation against a key\r\n", None),
+        ] {
+            let found = part(answer(line), 3).unwrap();
+            assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{line:?}");
+        }
+        for line in [":1\r\n", "-ERR what\r\n", "-LOADING wait\r\n"] {
+            assert!(part(answer(line), 3).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn writes_are_done_or_not() {
+        for (line, expected) in [
+            ("+OK\r\n", Written::Yes),
+            ("$-1\r\n", Written::No),
+            ("_\r\n", Written::No),
+            ("-WRONGTYPE Operation\r\n", Written::No),
+            ("-OOM command not allowed\r\n", Written::NoRoom),
+        ] {
+            assert_eq!(written(answer(line)).unwrap(), expected, "{line:?}");
+        }
+        let error = written(answer("-READONLY You can't write\r\n")).unwrap_err();
+        assert!(error.is_of_tier() && matches!(error, BackingError::Unreachable(_)), "{error:?}");
+    }
+
+    #[test]
+    fn transactions_are_all_or_nothing() {
+        let queued = ["+OK\r\n", "+QUEUED\r\n"];
+        let with = |last: &str| executed(array(&[&queued[..], &[last]].concat()));
+        assert_eq!(with("*1\r\n+OK\r\n").unwrap(), Executed::Done(vec![Value::Okay]));
+        assert_eq!(with("*-1\r\n").unwrap(), Executed::Overtaken);
+        assert_eq!(with("_\r\n").unwrap(), Executed::Overtaken);
+        assert!(with("+OK\r\n").is_err());
+        let full =
+            array(&["+OK\r\n", "-OOM command not allowed\r\n", "-EXECABORT Transaction discarded\r\n"]);
+        assert_eq!(executed(full).unwrap(), Executed::NoRoom);
+        let refused = array(&["+OK\r\n", "-NOPERM no\r\n", "-EXECABORT Transaction discarded\r\n"]);
+        assert!(executed(refused).is_err());
+        assert!(executed(Vec::new()).is_ok_and(|executed| executed == Executed::Overtaken));
+    }
+}

@@ -1,0 +1,108 @@
+//! How long copies can be relied upon.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::backing::{Source, Standing};
+
+/// What is known of the connection by whoever asks, and of the server's clock. Two loads for each question.
+///
+/// Questions read the time first and the generation second; who changes them ends the time first. So no time of one generation is
+/// ever taken for that of another.
+#[derive(Debug)]
+pub(super) struct Reliance {
+    begun: Instant,
+    /// Up to when, in milliseconds after `begun`.
+    until_ms: AtomicU64,
+    generation: AtomicU32,
+    clock_ahead_ms: AtomicI64,
+}
+
+impl Reliance {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            begun: now,
+            until_ms: AtomicU64::new(0),
+            generation: AtomicU32::new(0),
+            clock_ahead_ms: AtomicI64::new(UNKNOWN),
+        }
+    }
+
+    /// Of the connection that there is, or was last.
+    pub(super) fn source(&self) -> Source {
+        source(self.generation.load(SeqCst))
+    }
+
+    /// A connection was made.
+    pub(super) fn begin(&self) -> Source {
+        self.until_ms.store(0, SeqCst);
+        source(self.generation.fetch_add(1, SeqCst).wrapping_add(1))
+    }
+
+    /// The connection was lost, or says nothing any more.
+    pub(super) fn end(&self) {
+        self.until_ms.store(0, SeqCst);
+    }
+
+    /// The server has answered a heartbeat that was sent at `sent`: until `verification` later, it can be relied upon. Only between
+    /// [`Reliance::begin`] and [`Reliance::end`].
+    pub(super) fn verify(&self, sent: Instant, verification: Duration) {
+        let until = sent.saturating_duration_since(self.begun) + verification;
+        self.until_ms.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), SeqCst);
+    }
+
+    pub(super) fn standing(&self, source: Source, now: Instant) -> Standing {
+        let until_ms = self.until_ms.load(SeqCst);
+        let is_in_time = now.saturating_duration_since(self.begun).as_millis() < u128::from(until_ms);
+        if is_in_time && source == self.source() { Standing::Verified } else { Standing::Unverified }
+    }
+
+    pub(super) fn clock_is_ahead(&self, by_ms: i64) {
+        self.clock_ahead_ms.store(by_ms, SeqCst);
+    }
+
+    pub(super) fn clock_ahead_ms(&self) -> Option<i64> {
+        Some(self.clock_ahead_ms.load(SeqCst)).filter(|ahead| *ahead != UNKNOWN)
+    }
+}
+
+fn source(generation: u32) -> Source {
+    Source { node: 0, generation }
+}
+
+const UNKNOWN: i64 = i64::MIN;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_is_relied_upon_for_its_time() {
+        let begun = Instant::now();
+        let at = |ms: u64| begun + Duration::from_millis(ms);
+        let reliance = Reliance::new(begun);
+        assert_eq!(reliance.standing(reliance.source(), at(0)), Standing::Unverified, "before there is one");
+        let first = reliance.begin();
+        assert_eq!(reliance.standing(first, at(1)), Standing::Unverified, "before the first heartbeat");
+        reliance.verify(at(10), Duration::from_secs(2));
+        for (now, expected) in
+            [(10, Standing::Verified), (2009, Standing::Verified), (2010, Standing::Unverified)]
+        {
+            assert_eq!(reliance.standing(first, at(now)), expected, "at {now} ms");
+        }
+        reliance.end();
+        assert_eq!(reliance.standing(first, at(11)), Standing::Unverified, "it has ended");
+        let second = reliance.begin();
+        reliance.verify(at(20), Duration::from_secs(2));
+        assert_eq!(reliance.standing(first, at(30)), Standing::Unverified, "never again");
+        assert_eq!(reliance.standing(second, at(30)), Standing::Verified);
+    }
+
+    #[test]
+    fn the_clock_is_unknown_at_first() {
+        let reliance = Reliance::new(Instant::now());
+        assert_eq!(reliance.clock_ahead_ms(), None);
+        reliance.clock_is_ahead(-3);
+        assert_eq!(reliance.clock_ahead_ms(), Some(-3));
+    }
+}

@@ -1,0 +1,230 @@
+//! Addresses of servers as URLs.
+
+use std::path::Path;
+
+use super::settings::{Address, Host};
+
+/// What is wrong with the URL of a server. Says nothing of what stands in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// It begins otherwise.
+    #[error("must begin with redis://, rediss:// or unix://")]
+    Scheme,
+    /// There is no host.
+    #[error("names no host")]
+    Host,
+    /// The port is none.
+    #[error("has a port that is no number from 1 to 65535")]
+    Port,
+    /// There is no path to a socket, or a relative one.
+    #[error("names no absolute path of a socket")]
+    Path,
+    /// The database is none.
+    #[error("has a database that is no number")]
+    Database,
+    /// There is more than is understood.
+    #[error("has parts that mean nothing here: of a query only `db` of unix:// is known")]
+    More,
+    /// User or password can't be read.
+    #[error(
+        "has a user or a password whose percent escapes are no UTF-8 text; write @, :, / and % as %40, %3A, %2F and %25"
+    )]
+    Escape,
+}
+
+/// What a URL says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Url {
+    pub(super) address: Address,
+    pub(super) username: Option<Box<str>>,
+    pub(super) password: Option<Box<str>>,
+    pub(super) database: u32,
+}
+
+/// Reads a URL.
+pub(super) fn parse(text: &str) -> Result<Url, UrlError> {
+    let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
+    if rest.contains('#') {
+        return Err(UrlError::More);
+    }
+    match scheme {
+        "redis" => of_host(rest, Address::Tcp),
+        "rediss" => of_host(rest, Address::Tls),
+        "unix" => of_socket(rest),
+        _ => Err(UrlError::Scheme),
+    }
+}
+
+fn of_host(rest: &str, address: fn(Host) -> Address) -> Result<Url, UrlError> {
+    if rest.contains('?') {
+        return Err(UrlError::More);
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (who, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (username, password) = credentials(who)?;
+    Ok(Url { address: address(self::host(host)?), username, password, database: database(path)? })
+}
+
+fn of_socket(rest: &str) -> Result<Url, UrlError> {
+    let start = rest.find('/').ok_or(UrlError::Path)?;
+    let (who, path) = rest.split_at(start);
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let who = match who {
+        "" => "",
+        who => who.strip_suffix('@').ok_or(UrlError::Path)?,
+    };
+    let (username, password) = credentials(who)?;
+    let database = match query {
+        "" => 0,
+        query => database(query.strip_prefix("db=").ok_or(UrlError::More)?)?,
+    };
+    if path.len() < 2 {
+        return Err(UrlError::Path);
+    }
+    Ok(Url { address: Address::Unix(Path::new(path).into()), username, password, database })
+}
+
+type Credentials = (Option<Box<str>>, Option<Box<str>>);
+
+fn credentials(who: &str) -> Result<Credentials, UrlError> {
+    let (user, password) = match who.split_once(':') {
+        Some((user, password)) => (user, Some(unescape(password)?)),
+        None => (who, None),
+    };
+    let user = if user.is_empty() { None } else { Some(unescape(user)?) };
+    Ok((user, password))
+}
+
+fn host(text: &str) -> Result<Host, UrlError> {
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (name, rest) = rest.split_once(']').ok_or(UrlError::Host)?;
+            let port =
+                if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or(UrlError::Port)?) };
+            (name, port)
+        }
+        None => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
+    };
+    if name.is_empty() {
+        return Err(UrlError::Host);
+    }
+    let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| UrlError::Port))?;
+    if port == 0 {
+        return Err(UrlError::Port);
+    }
+    Ok(Host { name: name.into(), port })
+}
+
+fn database(text: &str) -> Result<u32, UrlError> {
+    if text.is_empty() { Ok(0) } else { text.parse().map_err(|_| UrlError::Database) }
+}
+
+//= RFC 3986 section 2.1: percent-encoding
+fn unescape(text: &str) -> Result<Box<str>, UrlError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, more)) = rest.split_first() {
+        rest = more;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (digits, more) = rest.split_at_checked(2).ok_or(UrlError::Escape)?;
+        bytes.push(hex(digits[0])? << 4 | hex(digits[1])?);
+        rest = more;
+    }
+    String::from_utf8(bytes).map(String::into_boxed_str).map_err(|_| UrlError::Escape)
+}
+
+fn hex(digit: u8) -> Result<u8, UrlError> {
+    let value = char::from(digit).to_digit(16).ok_or(UrlError::Escape)?;
+    Ok(value as u8)
+}
+
+/// Of Redis.
+const PORT: u16 = 6379;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn url(address: Address, who: (&str, &str), database: u32) -> Result<Url, UrlError> {
+        let some = |text: &str| (!text.is_empty()).then(|| text.into());
+        Ok(Url { address, username: some(who.0), password: some(who.1), database })
+    }
+
+    fn host_of(name: &str, port: u16) -> Host {
+        Host { name: name.into(), port }
+    }
+
+    fn tcp(name: &str, port: u16) -> Address {
+        Address::Tcp(host_of(name, port))
+    }
+
+    fn unix(path: &str) -> Address {
+        Address::Unix(Path::new(path).into())
+    }
+
+    fn check(text: &str, expected: Result<Url, UrlError>) {
+        assert_eq!(parse(text), expected, "{text}");
+    }
+
+    #[test]
+    fn urls_are_read() {
+        check("redis://cache", url(tcp("cache", 6379), ("", ""), 0));
+        check("redis://cache:7000/3", url(tcp("cache", 7000), ("", ""), 3));
+        check("redis://cache/", url(tcp("cache", 6379), ("", ""), 0));
+        check("redis://[::1]:7000", url(tcp("::1", 7000), ("", ""), 0));
+        check("redis://[::1]", url(tcp("::1", 6379), ("", ""), 0));
+        check("redis://:hush@cache", url(tcp("cache", 6379), ("", "hush"), 0));
+        check("redis://me:h%40sh%2F%25@cache", url(tcp("cache", 6379), ("me", "h@sh/%"), 0));
+        check("redis://me:a@b:c@cache", url(tcp("cache", 6379), ("me", "a@b:c"), 0));
+        check("rediss://me@cache", url(Address::Tls(host_of("cache", 6379)), ("me", ""), 0));
+        check("unix:///run/redis.sock", url(unix("/run/redis.sock"), ("", ""), 0));
+        check("unix://:hush@/run/r?db=2", url(unix("/run/r"), ("", "hush"), 2));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        for (text, error) in [
+            ("", UrlError::Scheme),
+            ("cache:6379", UrlError::Scheme),
+            ("http://cache", UrlError::Scheme),
+            ("redis://", UrlError::Host),
+            ("redis://:6379", UrlError::Host),
+            ("redis://[::1", UrlError::Host),
+            ("redis://cache:port", UrlError::Port),
+            ("redis://cache:0", UrlError::Port),
+            ("redis://cache:65536", UrlError::Port),
+            ("redis://[::1]7000", UrlError::Port),
+            ("redis://cache/one", UrlError::Database),
+            ("redis://cache/-1", UrlError::Database),
+            ("redis://cache?db=1", UrlError::More),
+            ("redis://cache#part", UrlError::More),
+            ("redis://:%zz@cache", UrlError::Escape),
+            ("redis://:%4@cache", UrlError::Escape),
+            ("redis://:%ff@cache", UrlError::Escape),
+            ("unix://", UrlError::Path),
+            ("unix:///", UrlError::Path),
+            ("unix://run/redis.sock", UrlError::Path),
+            ("unix:///run/r?port=1", UrlError::More),
+            ("unix:///run/r?db=x", UrlError::Database),
+        ] {
+            check(text, Err(error));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_escaped_password_comes_back(password in "\\PC{1,20}", text in "\\PC{0,30}") {
+            let escaped: String = password.bytes().map(|byte| format!("%{byte:02x}")).collect();
+            let read = parse(&format!("redis://:{escaped}@host")).unwrap();
+            prop_assert_eq!(read.password.as_deref(), Some(&*password));
+            // Whatever is given, nothing panics.
+            let _ = (parse(&text), parse(&format!("redis://{text}")), parse(&format!("unix://{text}")));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One connection to a server: questions in, answers out, in order.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, Value};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::timeout;
+
+use super::dial::Target;
+use super::reply::{self, Refused};
+use super::settings::{RemoteSettings, Secret};
+use crate::backing::BackingError;
+
+/// How connections are opened.
+#[derive(Clone)]
+pub(super) struct Opening {
+    target: Target,
+    login: RedisConnectionInfo,
+    client_name: String,
+    timeout: Duration,
+}
+
+/// Why a connection could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error("not within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    #[error(transparent)]
+    Dial(#[from] io::Error),
+    #[error("the server refused to begin: {0}")]
+    Begin(#[from] RedisError),
+    #[error("the server does not follow keys for its clients (CLIENT TRACKING): {0}")]
+    Tracking(#[source] BackingError),
+    #[error("the server is no master")]
+    NoMaster,
+    #[error("the server broke off while the connection was set up: {0}")]
+    SetUp(#[source] BackingError),
+}
+
+/// A connection that many may use at once. Dropping it closes it.
+pub(super) struct Wire {
+    connection: MultiplexedConnection,
+    driver: AbortHandle,
+    doubt: Arc<Notify>,
+}
+
+impl Opening {
+    pub(super) fn new(settings: &RemoteSettings) -> Self {
+        let mut login = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_db(settings.database.into())
+            .set_skip_set_lib_name();
+        if let Some(username) = &settings.username {
+            login = login.set_username(username);
+        }
+        if let Some(password) = settings.password.as_ref().map(Secret::reveal) {
+            login = login.set_password(password);
+        }
+        Self {
+            target: Target::of(settings),
+            login,
+            client_name: settings.client_name.as_str().to_owned(),
+            timeout: settings.connect_timeout,
+        }
+    }
+
+    /// Opens a connection; its task lives on this runtime, and ends when the connection does. `doubt` is told when an answer says that
+    /// the server is not in charge.
+    pub(super) async fn open(
+        &self,
+        pushes: impl AsyncPushSender,
+        doubt: Arc<Notify>,
+    ) -> Result<(Wire, JoinHandle<()>), OpenError> {
+        // Deadlines are those of who asks.
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(QUEUED_MAX)
+            .set_push_sender(pushes);
+        timeout(self.timeout, self.begin(config, doubt))
+            .await
+            .unwrap_or(Err(OpenError::TimedOut(self.timeout)))
+    }
+
+    async fn begin(
+        &self,
+        config: AsyncConnectionConfig,
+        doubt: Arc<Notify>,
+    ) -> Result<(Wire, JoinHandle<()>), OpenError> {
+        let stream = self.target.dial().await?;
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
+        let driving = tokio::spawn(driver);
+        let wire = Wire { connection, driver: driving.abort_handle(), doubt };
+        if !self.client_name.is_empty() {
+            let mut naming = redis::pipe();
+            naming.cmd("CLIENT").arg("SETNAME").arg(&self.client_name);
+            // It may be forbidden, and nothing depends on it.
+            wire.ask(&naming).await.map_err(OpenError::SetUp)?;
+        }
+        Ok((wire, driving))
+    }
+}
+
+impl Wire {
+    /// Sends commands in one piece, and waits for an answer to each. Dropped, they may be executed, and the connection stays usable.
+    pub(super) async fn ask(&self, commands: &Pipeline) -> Result<Vec<Value>, BackingError> {
+        let answer = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
+        let values = answer.map_err(|error| BackingError::Unreachable(Box::new(error)))?;
+        let is_in_charge = values.iter().all(|value| match value {
+            Value::ServerError(error) => !matches!(Refused::of(error.clone()), Refused::NotInCharge(_)),
+            _ => true,
+        });
+        if !is_in_charge {
+            self.doubt.notify_one();
+        }
+        Ok(values)
+    }
+
+    /// As [`Wire::ask`], for a known number of commands.
+    pub(super) async fn ask_for<const N: usize>(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<[Value; N], BackingError> {
+        reply::exactly(self.ask(commands).await?)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.driver.is_finished()
+    }
+
+    /// Ends it: whoever waits for an answer gets an error.
+    pub(super) fn closer(&self) -> AbortHandle {
+        self.driver.clone()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Messages that wait to be written; who sends more waits.
+const QUEUED_MAX: usize = 32;
