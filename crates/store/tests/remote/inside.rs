@@ -1,0 +1,242 @@
+//! What is on the server, and what becomes of what should not be there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use store::backing::{
+    Appended, Backing, BackingError, Expected, LeaseMode, LeaseRequest, LogId, Put, RECORD_BYTES_MAX,
+    Renewed, Taken, Waited,
+};
+use store::remote::Remote;
+use store::{FillId, Refusal, SegmentId, SegmentPut};
+use testkit::Redis;
+
+use crate::kit::{is_unreachable, load, names, put, remote, write};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) const LEASE: LeaseRequest<'static> =
+    LeaseRequest { ttl: MINUTE, note: b"me", mode: LeaseMode::IfFree };
+
+/// Held by the caller or somebody else.
+pub(crate) async fn lease(tier: &Remote, key: &[u8]) -> Taken {
+    tier.take_lease(key, LEASE).await.unwrap()
+}
+
+#[tokio::test]
+async fn names_hide_keys_and_all_but_the_log_ends() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    put(&tier, b"https://example.org/{secret}", b"record").await;
+    lease(&tier, b"https://example.org/{secret}").await;
+    let id = SegmentId { fill: FillId { process: 1, sequence: 2 }, index: 3 };
+    tier.put_segment(id, Bytes::from_static(b"segment"), MINUTE).await.unwrap();
+    let mut all = names(&redis, "*");
+    all.sort();
+    assert_eq!(all.len(), 4, "{all:?}");
+    assert_eq!(all[1], "larder:log");
+    assert_eq!(all[3], "larder:s:{00000000000000010000000000000002}:3");
+    assert_eq!(all[0].replace(":l:", ":r:"), all[2], "a lease is in the slot of its record");
+    assert!(!all.concat().contains("example"));
+    for name in all {
+        let left: i64 = redis.command(&format!("PTTL {name}"))[1..].parse().unwrap();
+        assert_eq!(left > 0, name != "larder:log", "{name} lives for {left} ms");
+    }
+}
+
+/// Anything that is no record of ours is as good as nothing, and gives way.
+#[tokio::test]
+async fn what_is_no_record_gives_way() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    put(&tier, b"key", b"record").await;
+    let name = names(&redis, "larder:r:*").pop().unwrap();
+    let long = "x".repeat(RECORD_BYTES_MAX + 1);
+    for garbage in [
+        format!("DEL {name}\r\nLPUSH {name} x"),
+        format!("DEL {name}\r\nSADD {name} x"),
+        format!("SET {name} \"\""),
+        format!("SET {name} {long}"),
+    ] {
+        redis.command(&garbage.replace("\r\nLPUSH", "\r\nLPUSH"));
+        assert_eq!(load(&tier, b"key").await, None, "{:.40}", garbage);
+        let stored = tier.put(b"key", write(b"new", Expected::Absent)).await.unwrap();
+        assert!(matches!(stored, Put::Stored(_)), "{:.40}: {stored:?}", garbage);
+        assert_eq!(load(&tier, b"key").await.unwrap().bytes, b"new"[..]);
+    }
+    redis.command(&format!("SET {name} whatever"));
+    let found = load(&tier, b"key").await.unwrap();
+    assert_eq!(found.bytes, b"whatever"[..], "who reads it judges it: it carries its key and a checksum");
+    redis.command(&format!("DEL {name}"));
+    redis.command(&format!("HSET {name} a b"));
+    let upon = tier.put(b"key", write(b"new", Expected::Is(&found))).await.unwrap();
+    assert_eq!(upon, Put::Conflict(None));
+    assert!(tier.remove(b"key").await.unwrap(), "whatever it is, it is removed");
+}
+
+#[tokio::test]
+async fn what_is_no_segment_is_a_hole() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    let fill = FillId { process: 1, sequence: 1 };
+    redis.command("LPUSH larder:s:{00000000000000010000000000000001}:0 x");
+    tier.put_segment(SegmentId { fill, index: 1 }, Bytes::from_static(b"x"), MINUTE).await.unwrap();
+    let found = tier.load_segments(fill, &[0, 1]).await.unwrap();
+    assert_eq!(found, [None, Some(Bytes::from_static(b"x"))]);
+    let put = tier.put_segment(SegmentId { fill, index: 0 }, Bytes::from_static(b"x"), MINUTE).await;
+    assert_eq!(put.unwrap(), SegmentPut::AlreadyThere, "as long as something lies there");
+    tier.remove_segments(fill, &[0, 1]).await.unwrap();
+    assert_eq!(tier.load_segments(fill, &[0, 1]).await.unwrap(), [None, None]);
+}
+
+#[tokio::test]
+async fn what_is_no_lease_is_overwritten() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    let Taken::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
+    let name = names(&redis, "larder:l:*").pop().unwrap();
+    for garbage in ["SET @ x", "SET @ 0123456789abcdefnote", "LPUSH @ x"] {
+        redis.command(&format!("DEL {name}"));
+        redis.command(&garbage.replace('@', &name));
+        assert_eq!(tier.renew_lease(&held, MINUTE).await.unwrap(), Renewed::Lost, "{garbage}");
+        let waited = tier.wait(b"key", None, MINUTE).await.unwrap();
+        assert_eq!(waited, Waited::Free, "{garbage}: nobody holds what never ends");
+        assert!(matches!(lease(&tier, b"key").await, Taken::Taken(_)), "{garbage}");
+    }
+}
+
+/// What is no log is replaced by one, whoever finds it; nobody takes it for the one that he read.
+#[tokio::test]
+async fn what_is_no_log_is_begun_anew() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    let mut ids: Vec<LogId> = Vec::new();
+    for garbage in ["DEL larder:log", "SET larder:log x", "LPUSH larder:log x"] {
+        for is_appended in [true, false] {
+            let before = tier.log_state().await.unwrap();
+            ids.push(before.id);
+            if !garbage.starts_with("SET") {
+                redis.command("DEL larder:log");
+            }
+            redis.command(garbage);
+            if is_appended {
+                let appended = tier.append_log(&[Bytes::from_static(b"record")]).await.unwrap();
+                let Appended::Taken { state, .. } = appended else { panic!("{appended:?}") };
+                assert!(!ids.contains(&state.id), "{garbage}");
+            }
+            let part = tier.read_log(before.cursor()).await.unwrap();
+            assert!(part.records.is_empty() && !ids.contains(&part.state.id), "{garbage}");
+            let all =
+                tier.read_log(store::backing::LogCursor { offset: part.state.floor, ..part.state.cursor() });
+            let all = all.await.unwrap();
+            assert_eq!(all.records.len(), usize::from(is_appended), "{garbage}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_log_is_told() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    let from = tier.log_state().await.unwrap().cursor();
+    tier.append_log(&[Bytes::from_static(b"one"), Bytes::from_static(b"two")]).await.unwrap();
+    redis.command("SETRANGE larder:log 51 x");
+    let read = tier.read_log(from).await;
+    assert!(matches!(read, Err(BackingError::Corrupt(_))), "{read:?}");
+}
+
+/// A server without memory refuses to store, and nothing else.
+#[tokio::test]
+async fn a_full_server_refuses() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    put(&tier, b"key", b"old").await;
+    let Taken::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
+    let old = load(&tier, b"key").await.unwrap();
+    redis.command("CONFIG SET maxmemory 1");
+    let full = Put::NotStored(Refusal::OverBudget);
+    for (key, expected) in
+        [(&b"key"[..], Expected::Any), (b"new", Expected::Absent), (b"key", Expected::Is(&old))]
+    {
+        assert_eq!(tier.put(key, write(b"new", expected)).await.unwrap(), full, "{expected:?}");
+    }
+    assert_eq!(tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(), full);
+    let id = SegmentId { fill: FillId::next(), index: 0 };
+    let segment = tier.put_segment(id, Bytes::from_static(b"x"), MINUTE).await.unwrap();
+    assert_eq!(segment, SegmentPut::NotStored(Refusal::OverBudget));
+    let appended = tier.append_log(&[Bytes::from_static(b"x")]).await.unwrap();
+    assert_eq!(appended, Appended::NotStored(Refusal::OverBudget));
+    assert!(is_unreachable(&tier.take_lease(b"other", LEASE).await));
+    assert_eq!(load(&tier, b"key").await, Some(old), "what was there is there");
+    assert_eq!(tier.renew_lease(&held, MINUTE).await.unwrap(), Renewed::Renewed);
+    let state = tier.log_state().await.unwrap();
+    assert!(tier.read_log(state.cursor()).await.unwrap().records.is_empty());
+    assert!(tier.remove(b"key").await.unwrap());
+    redis.command("CONFIG SET maxmemory 0");
+    assert!(matches!(tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(), Put::Stored(_)));
+}
+
+/// Two instances count together, each step upon what was read: none is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_those_who_race_one_wins() {
+    let redis = Redis::start("");
+    let tiers = [remote(&redis).await, remote(&redis).await];
+    let counting = (0..8).map(|number| tokio::spawn(count(Arc::clone(&tiers[number % 2]), 40)));
+    let stored: u32 = {
+        let mut sum = 0;
+        for task in counting.collect::<Vec<_>>() {
+            sum += task.await.unwrap();
+        }
+        sum
+    };
+    let counted = load(&tiers[0], b"count").await.unwrap();
+    assert_eq!(counted.bytes[..], stored.to_be_bytes(), "each that was stored was stored upon the last");
+    assert!(stored >= 8 * 5, "some do get through: {stored}");
+    let mut holders = 0;
+    let taking = (0..8).map(|number| {
+        let tier = Arc::clone(&tiers[number % 2]);
+        tokio::spawn(async move { matches!(lease(&tier, b"lease").await, Taken::Taken(_)) })
+    });
+    for task in taking.collect::<Vec<_>>() {
+        holders += usize::from(task.await.unwrap());
+    }
+    assert_eq!(holders, 1);
+}
+
+/// How many steps were stored, of `attempts`.
+async fn count(tier: Arc<Remote>, attempts: u32) -> u32 {
+    let mut stored = 0;
+    for _ in 0..attempts {
+        let known = load(&tier, b"count").await;
+        let before =
+            known.as_ref().map_or(0, |known| u32::from_be_bytes(known.bytes[..].try_into().unwrap()));
+        let expected = known.as_ref().map_or(Expected::Absent, Expected::Is);
+        match tier.put(b"count", write(&(before + 1).to_be_bytes(), expected)).await {
+            Ok(Put::Stored(_)) => stored += 1,
+            Ok(Put::Conflict(_)) | Err(BackingError::Contended { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    stored
+}
+
+/// Who is dropped in the middle leaves no connection behind that does harm.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_dropped_does_no_harm() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    put(&tier, b"key", b"0").await;
+    for round in 0..200u64 {
+        let known = load(&tier, b"key").await.unwrap();
+        let change = tier.put(b"key", write(round.to_string().as_bytes(), Expected::Is(&known)));
+        let within = Duration::from_micros(round * 5);
+        let dropped = tokio::time::timeout(within, change).await.is_err();
+        let other = tier.put(b"other", write(b"x", Expected::Absent)).await.unwrap();
+        assert!(matches!(other, Put::Stored(_)), "round {round}: {dropped} {other:?}");
+        let known = load(&tier, b"other").await.unwrap();
+        let upon = tier.put(b"other", write(b"y", Expected::Is(&known))).await.unwrap();
+        assert!(matches!(upon, Put::Stored(_)), "round {round}: {dropped} {upon:?}");
+        assert!(tier.remove(b"other").await.unwrap());
+    }
+}

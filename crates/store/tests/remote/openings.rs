@@ -1,0 +1,129 @@
+//! Ways to reach a server, and to be let in.
+
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use store::backing::{Backing, Tracking};
+use store::remote::{Remote, RemoteSettings, Secret, Word};
+use testkit::{Authority, Port, Redis};
+
+use crate::kit::{VERIFICATION, connected, load, put, remote, settings, told, until};
+
+const PASSWORD: &str = "quiet/place@night";
+
+async fn works(settings: RemoteSettings) {
+    let tier = connected(RemoteSettings { verification: VERIFICATION, ..settings }).await;
+    put(&tier, b"key", b"one").await;
+    assert_eq!(load(&tier, b"key").await.unwrap().bytes, b"one"[..]);
+    let ahead = tier.clock_ahead_ms().expect("heartbeats have told it");
+    assert!(ahead.abs() < 1000, "the clock of the same machine is {ahead} ms ahead");
+}
+
+/// Never let in; what is told holds `why`, and nothing secret.
+async fn fails(settings: RemoteSettings, why: &str) {
+    let tier = Remote::connect(RemoteSettings { verification: VERIFICATION, ..settings });
+    until("it says why", async || tier.trouble().is_some_and(|text| text.contains(why))).await;
+    let error = tier.load(&[b"key"], Tracking::Off).await.unwrap_err();
+    let text = told(&error);
+    assert!(text.contains(why) && !text.contains(PASSWORD) && !text.contains("quiet"), "{text}");
+}
+
+#[tokio::test]
+async fn a_password_is_needed() {
+    let redis = Redis::start(&format!("requirepass {PASSWORD}"));
+    let with = |password: &str| RemoteSettings { password: Some(Secret::new(password)), ..settings(&redis) };
+    works(with(PASSWORD)).await;
+    fails(with("quiet/place@day"), "WRONGPASS").await;
+    fails(settings(&redis), "NOAUTH").await;
+    let url = format!("redis://:quiet%2Fplace%40night@{}", redis.address());
+    works(RemoteSettings::from_url(&url).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_user_may_have_just_what_is_used() {
+    let redis = Redis::start(&format!(
+        "user larder on >{PASSWORD} ~larder:* -@all +hello +select +client|tracking +client|caching +time +get +set +getrange +unlink \
+         +del +pttl +pexpire +strlen +append +multi +exec +watch +unwatch\nuser nobody on >{PASSWORD} ~larder:* -@all +hello"
+    ));
+    let with = |user: &str| {
+        let (username, password) = (Some(user.into()), Some(Secret::new(PASSWORD)));
+        RemoteSettings { username, password, ..settings(&redis) }
+    };
+    let (own, other) = (connected(with("larder")).await, connected(with("larder")).await);
+    let bench = store::backing::suite::Bench { own, other, verification: VERIFICATION };
+    store::backing::suite::check(&bench).await.unwrap();
+    fails(with("nobody"), "NOPERM").await;
+}
+
+#[tokio::test]
+async fn databases_and_prefixes_are_apart() {
+    let redis = Redis::start("");
+    let first = remote(&redis).await;
+    let second = connected(RemoteSettings { database: 3, ..settings(&redis) }).await;
+    let prefix = Word::new("other:").unwrap();
+    let third = connected(RemoteSettings { prefix, ..settings(&redis) }).await;
+    put(&first, b"key", b"first").await;
+    assert_eq!((load(&second, b"key").await, load(&third, b"key").await), (None, None));
+    put(&second, b"key", b"second").await;
+    assert_eq!(load(&first, b"key").await.unwrap().bytes, b"first"[..]);
+    fails(RemoteSettings { database: 99, ..settings(&redis) }, "out of range").await;
+}
+
+#[tokio::test]
+async fn sockets_of_this_machine_do() {
+    let redis = Redis::start("unixsocket @dir@/redis.sock");
+    let url = format!("unix://{}/redis.sock?db=1", redis.folder().display());
+    works(RemoteSettings::from_url(&url).unwrap()).await;
+    let url = format!("unix://{}/none.sock", redis.folder().display());
+    fails(RemoteSettings::from_url(&url).unwrap(), "No such file").await;
+}
+
+fn trusting(authority: &Authority) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(authority.file()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[tokio::test]
+async fn certificates_are_checked() {
+    let authority = Authority::new();
+    let identity = authority.identity(&["localhost"]);
+    let port = Port::reserve();
+    let redis = Redis::start(&format!(
+        "tls-port {}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients no",
+        port.address().port(),
+        identity.certificate.display(),
+        identity.key.display(),
+        authority.file().display(),
+    ));
+    let with = |host: &str, tls| {
+        let settings =
+            RemoteSettings::from_url(&format!("rediss://{host}:{}", port.address().port())).unwrap();
+        RemoteSettings { tls, ..settings }
+    };
+    works(with("localhost", Some(trusting(&authority)))).await;
+    fails(with("127.0.0.1", Some(trusting(&authority))), "not valid for name").await;
+    fails(with("localhost", Some(trusting(&Authority::new()))), "certificate").await;
+    fails(with("localhost", None), "certificate").await;
+    drop(redis);
+}
+
+/// Something else listens there.
+#[tokio::test]
+async fn what_is_no_server_of_the_protocol_is_told() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let answer = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await;
+        }
+    });
+    let settings = RemoteSettings::from_url(&url).unwrap();
+    fails(settings, "the server refused to begin").await;
+}
