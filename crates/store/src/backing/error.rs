@@ -25,6 +25,9 @@ pub enum BackingError {
         /// How often it was tried.
         attempts: u32,
     },
+    /// The tier has no room, for what has no other word for it: a lease, say.
+    #[error("the tier has no room for it")]
+    Full,
     /// The tier was not asked: it has failed too often lately.
     #[error("the tier is not asked for the next {} ms", .retry.as_millis())]
     Open {
@@ -38,7 +41,7 @@ impl BackingError {
     pub fn is_of_tier(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::TimedOut { .. } => true,
-            Self::Corrupt(_) | Self::Contended { .. } | Self::Open { .. } => false,
+            Self::Corrupt(_) | Self::Contended { .. } | Self::Full | Self::Open { .. } => false,
         }
     }
 }

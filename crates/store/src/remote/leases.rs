@@ -9,7 +9,7 @@ use super::connections::Connections;
 use super::names::{Digest, Names};
 use super::random;
 use super::records::{self, ttl_ms};
-use super::reply::{self, Refused, Written};
+use super::reply::{self, Written};
 use super::transaction::{ATTEMPTS, Decision, Outcome, TOKEN_BYTES, Watched, contended, transact};
 use crate::backing::{
     BackingError, LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, RECORD_BYTES_MAX, Renewed, Taken,
@@ -69,7 +69,7 @@ pub(super) async fn renew(
     match outcome.await? {
         Outcome::Done => Ok(Renewed::Renewed),
         Outcome::Ended(renewed) => Ok(renewed),
-        Outcome::NoRoom => Err(no_room()),
+        Outcome::NoRoom => Err(BackingError::Full),
     }
 }
 
@@ -141,17 +141,9 @@ async fn overwrite(
 /// There is no other word for it: who can't have a lease collapses within the process.
 fn written(answer: Value) -> Result<Written, BackingError> {
     match reply::written(answer)? {
-        Written::NoRoom => Err(no_room()),
+        Written::NoRoom => Err(BackingError::Full),
         written => Ok(written),
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the server has no memory for a lease")]
-struct NoRoom;
-
-fn no_room() -> BackingError {
-    BackingError::Unreachable(Box::new(NoRoom))
 }
 
 /// How long something is there.
@@ -169,7 +161,7 @@ fn left_of(pttl: Value) -> Result<Left, BackingError> {
             Ok(u64::try_from(ms).map_or(Left::Endless, |ms| Left::For(Duration::from_millis(ms))))
         }
         Ok(other) => Err(reply::unexpected(&other)),
-        Err(refused @ Refused::WrongType) | Err(refused) => Err(refused.into()),
+        Err(refused) => Err(refused.into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The life of the connections: opened, listened to, given up, opened again.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -46,7 +47,7 @@ enum Ending {
     NotInCharge,
     #[error("no answer to a heartbeat within {} ms", .0.as_millis())]
     Silent(Duration),
-    #[error("a heartbeat failed: {0}")]
+    #[error("a heartbeat failed")]
     Failed(#[from] BackingError),
 }
 
@@ -90,7 +91,7 @@ impl Link {
                     let ending = self.live(generation).await;
                     self.end(&connections, &ending);
                 }
-                Err(error) => *self.state.write() = State::Down(error.to_string().into()),
+                Err(error) => *self.state.write() = State::Down(told(&error)),
             }
             // What did not hold long has failed too.
             failures = if begun.elapsed() > self.verification { 0 } else { failures + 1 };
@@ -170,7 +171,7 @@ impl Link {
 
     fn end(&self, connections: &Connections, ending: &Ending) {
         self.reliance.end();
-        *self.state.write() = State::Down(ending.to_string().into());
+        *self.state.write() = State::Down(told(ending));
         connections.close();
         connections.followed.all_changed();
     }
@@ -195,6 +196,17 @@ async fn keep_bulk(connections: &Connections, mut bulk: JoinHandle<()>) -> Infal
             Err(_) => failures += 1,
         }
     }
+}
+
+/// An error with its causes.
+fn told(error: &dyn Error) -> Arc<str> {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text.into()
 }
 
 /// In each time of verification: one may be late without making anybody doubt.

@@ -1,5 +1,6 @@
 //! The log: one string that grows at its end.
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use redis::{Pipeline, Value, pipe};
 
@@ -32,7 +33,6 @@ impl LastSeen {
 
 /// As it is now, and whoever listens is told of the next change.
 pub(super) async fn follow(connections: &Connections, names: &Names) -> Result<LogState, BackingError> {
-    // A transaction is followed by some servers only.
     let mut reading = pipe();
     reading.cmd("CLIENT").arg("CACHING").arg("YES");
     reading.cmd("STRLEN").arg(names.log());
@@ -46,13 +46,14 @@ pub(super) async fn follow(connections: &Connections, names: &Names) -> Result<L
 /// As it is now; begins one if there is none.
 pub(super) async fn state(connections: &Connections, names: &Names) -> Result<LogState, BackingError> {
     for _ in 0..ATTEMPTS {
-        let mut looking = transaction();
-        look(&mut looking, names);
-        looking.cmd("EXEC");
-        if let Found::Log(state) = seen(reply::executed(connections.control.ask(&looking).await?)?)? {
-            return Ok(state);
+        let mut question = pipe();
+        look(&mut question, names);
+        let [header, length, again] = connections.control.ask_for(&question).await?;
+        match found_twice(header, length, again)? {
+            Some(Found::Log(state)) => return Ok(state),
+            Some(Found::NoLog) => drop(begin_anew(connections, names, &[]).await?),
+            None => {}
         }
-        begin_anew(connections, names, &[]).await?;
     }
     Err(contended())
 }
@@ -60,29 +61,42 @@ pub(super) async fn state(connections: &Connections, names: &Names) -> Result<Lo
 pub(super) async fn append(
     connections: &Connections,
     names: &Names,
-    records: &[bytes::Bytes],
+    records: &[Bytes],
 ) -> Result<Appended, BackingError> {
     let Some(frames) = log_bytes::encode(records) else {
         return Ok(Appended::NotStored(Refusal::TooLarge));
     };
-    let mut appending = transaction();
+    for _ in 0..ATTEMPTS {
+        let appended = match append_once(connections, names, &frames).await? {
+            // What was appended to what is no log goes with it.
+            Tried::NoLog => begin_anew(connections, names, &frames).await?,
+            done => done,
+        };
+        match appended {
+            Tried::Done(state) => return Ok(Appended::Taken { state, safety: Safety::AsConfigured }),
+            Tried::NoRoom => return Ok(Appended::NotStored(Refusal::OverBudget)),
+            Tried::NoLog => {}
+        }
+    }
+    Err(contended())
+}
+
+async fn append_once(connections: &Connections, names: &Names, frames: &[u8]) -> Result<Tried, BackingError> {
+    let mut appending = pipe();
+    appending.cmd("MULTI");
     appending.cmd("SET").arg(names.log()).arg(&Header::new(random::id()).encode()[..]).arg("NX");
-    appending.cmd("GETRANGE").arg(names.log()).arg(0).arg(HEADER_BYTES - 1);
-    appending.cmd("APPEND").arg(names.log()).arg(frames.as_slice()).cmd("EXEC");
+    ask_for_header(&mut appending, names);
+    appending.cmd("APPEND").arg(names.log()).arg(frames).cmd("EXEC");
     let answers = match reply::executed(connections.control.ask(&appending).await?)? {
         Executed::Done(answers) => answers,
-        Executed::NoRoom => return Ok(Appended::NotStored(Refusal::OverBudget)),
-        Executed::Overtaken => return Err(contended()),
+        Executed::NoRoom => return Ok(Tried::NoRoom),
+        Executed::Overtaken => return Ok(Tried::NoLog),
     };
     let [_, header, length] = reply::exactly(answers)?;
-    if let Found::Log(state) = found(header, length)? {
-        return Ok(Appended::Taken { state, safety: Safety::AsConfigured });
-    }
-    match begin_anew(connections, names, &frames).await? {
-        Some(state) => Ok(Appended::Taken { state, safety: Safety::AsConfigured }),
-        // Somebody else has, or there is no room: nothing of this is in it.
-        None => Err(contended()),
-    }
+    Ok(match found(header, length)? {
+        Found::Log(state) => Tried::Done(state),
+        Found::NoLog => Tried::NoLog,
+    })
 }
 
 pub(super) async fn read(
@@ -94,17 +108,17 @@ pub(super) async fn read(
     for _ in 0..ATTEMPTS {
         let guess = Header { id: from.id, floor: seen.floor(from.id) };
         let first = guess.place(from.offset);
-        let mut reading = transaction();
-        look(&mut reading, names);
-        reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + READ_BYTES as u64 - 1).cmd("EXEC");
-        let executed = reply::executed(connections.control.ask(&reading).await?)?;
-        let Executed::Done(mut answers) = executed else { return Err(contended()) };
-        let records = answers.pop().unwrap_or_default();
-        let Found::Log(state) = self::seen(Executed::Done(answers))? else {
-            let state = state(connections, names).await?;
-            return Ok(LogPart { state, records: Vec::new() });
+        let mut reading = pipe();
+        ask_for_header(&mut reading, names);
+        reading.cmd("STRLEN").arg(names.log());
+        reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
+        ask_for_header(&mut reading, names);
+        let [header, length, records, again] = connections.control.ask_for(&reading).await?;
+        let state = match found_twice(header, length, again)? {
+            Some(Found::Log(state)) => seen.note(state),
+            Some(Found::NoLog) => seen.note(state(connections, names).await?),
+            None => continue,
         };
-        seen.note(state);
         if state.id != from.id {
             return Ok(LogPart { state, records: Vec::new() });
         }
@@ -126,8 +140,10 @@ pub(super) async fn trim(
 ) -> Result<LogState, BackingError> {
     let wire = connections.exclusive().await?;
     for _ in 0..ATTEMPTS {
-        let Found::Log(state) = watch(&wire, names).await? else {
-            return state(connections, names).await;
+        let state = match watch(&wire, names).await? {
+            Some(Found::Log(state)) => state,
+            Some(Found::NoLog) => return state(connections, names).await,
+            None => continue,
         };
         let target = LogCursor { id: floor.id, offset: floor.offset.min(state.end) };
         if state.id != target.id || target.offset <= state.floor {
@@ -150,35 +166,32 @@ pub(super) async fn trim(
     Err(contended())
 }
 
-/// Puts a new log, with these records, in the place of what is none; `None` if somebody else was faster, or there is no room.
-async fn begin_anew(
-    connections: &Connections,
-    names: &Names,
-    frames: &[u8],
-) -> Result<Option<LogState>, BackingError> {
+/// Puts a new log, with these records, in the place of what is none. [`Tried::NoLog`]: that is something else by now.
+async fn begin_anew(connections: &Connections, names: &Names, frames: &[u8]) -> Result<Tried, BackingError> {
     let wire = connections.exclusive().await?;
-    if let Found::Log(_) = watch(&wire, names).await? {
-        return Ok(None);
-    }
+    let Some(Found::NoLog) = watch(&wire, names).await? else { return Ok(Tried::NoLog) };
     let header = Header::new(random::id());
     let value = [&header.encode()[..], frames].concat();
-    let executed = replace(&wire, names, &value).await?;
-    Ok(matches!(executed, Executed::Done(_)).then(|| header.state(value.len() as u64)))
+    Ok(match replace(&wire, names, &value).await? {
+        Executed::Done(_) => Tried::Done(header.state(value.len() as u64)),
+        Executed::NoRoom => Tried::NoRoom,
+        Executed::Overtaken => Tried::NoLog,
+    })
 }
 
-async fn watch(wire: &Wire, names: &Names) -> Result<Found, BackingError> {
+async fn watch(wire: &Wire, names: &Names) -> Result<Option<Found>, BackingError> {
     let mut watching = pipe();
     watching.cmd("UNWATCH").cmd("WATCH").arg(names.log());
     look(&mut watching, names);
-    let [unwatch, watch, header, length] = wire.ask_for(&watching).await?;
+    let [unwatch, watch, header, length, again] = wire.ask_for(&watching).await?;
     reply::done(unwatch)?;
     reply::done(watch)?;
-    found(header, length)
+    found_twice(header, length, again)
 }
 
 async fn replace(wire: &Wire, names: &Names, value: &[u8]) -> Result<Executed, BackingError> {
-    let mut replacing = transaction();
-    replacing.cmd("SET").arg(names.log()).arg(value).cmd("EXEC");
+    let mut replacing = pipe();
+    replacing.cmd("MULTI").cmd("SET").arg(names.log()).arg(value).cmd("EXEC");
     reply::executed(wire.ask(&replacing).await?)
 }
 
@@ -189,21 +202,29 @@ enum Found {
     NoLog,
 }
 
-fn transaction() -> Pipeline {
-    let mut pipeline = pipe();
-    pipeline.cmd("MULTI");
-    pipeline
+/// What became of a try to write the log.
+enum Tried {
+    Done(LogState),
+    NoRoom,
+    /// What lies there was not what it depends on.
+    NoLog,
 }
 
+/// Asks for header, length, and the header again.
 fn look(pipeline: &mut Pipeline, names: &Names) {
-    pipeline.cmd("GETRANGE").arg(names.log()).arg(0).arg(HEADER_BYTES - 1);
+    ask_for_header(pipeline, names);
     pipeline.cmd("STRLEN").arg(names.log());
+    ask_for_header(pipeline, names);
 }
 
-fn seen(executed: Executed) -> Result<Found, BackingError> {
-    let Executed::Done(answers) = executed else { return Err(contended()) };
-    let [header, length] = reply::exactly(answers)?;
-    found(header, length)
+fn ask_for_header(pipeline: &mut Pipeline, names: &Names) {
+    pipeline.cmd("GETRANGE").arg(names.log()).arg(0).arg(HEADER_BYTES - 1);
+}
+
+/// What was asked for between two questions for the header belongs together if both had the same answer: floors only rise, and no id comes
+/// twice. (A transaction would do, too; but a server without memory refuses to queue even what reads.) `None` if they differ.
+fn found_twice(header: Value, length: Value, again: Value) -> Result<Option<Found>, BackingError> {
+    if header == again { found(header, length).map(Some) } else { Ok(None) }
 }
 
 fn found(header: Value, length: Value) -> Result<Found, BackingError> {

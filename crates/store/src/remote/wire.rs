@@ -29,15 +29,15 @@ pub(super) struct Opening {
 pub(super) enum OpenError {
     #[error("not within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    #[error(transparent)]
+    #[error("no connection")]
     Dial(#[from] io::Error),
-    #[error("the server refused to begin: {0}")]
+    #[error("the server refused to begin")]
     Begin(#[from] RedisError),
-    #[error("the server does not follow keys for its clients (CLIENT TRACKING): {0}")]
+    #[error("the server does not follow keys for its clients (CLIENT TRACKING)")]
     Tracking(#[source] BackingError),
     #[error("the server is no master")]
     NoMaster,
-    #[error("the server broke off while the connection was set up: {0}")]
+    #[error("the server broke off while the connection was set up")]
     SetUp(#[source] BackingError),
 }
 

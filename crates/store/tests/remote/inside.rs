@@ -12,7 +12,7 @@ use store::remote::Remote;
 use store::{FillId, Refusal, SegmentId, SegmentPut};
 use testkit::Redis;
 
-use crate::kit::{is_unreachable, load, names, put, remote, write};
+use crate::kit::{load, names, put, remote, write};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -167,9 +167,11 @@ async fn a_full_server_refuses() {
     assert_eq!(segment, SegmentPut::NotStored(Refusal::OverBudget));
     let appended = tier.append_log(&[Bytes::from_static(b"x")]).await.unwrap();
     assert_eq!(appended, Appended::NotStored(Refusal::OverBudget));
-    assert!(is_unreachable(&tier.take_lease(b"other", LEASE).await));
+    let other = tier.take_lease(b"other", LEASE).await;
+    assert!(matches!(other, Err(BackingError::Full)), "{other:?}");
     assert_eq!(load(&tier, b"key").await, Some(old), "what was there is there");
-    assert_eq!(tier.renew_lease(&held, MINUTE).await.unwrap(), Renewed::Renewed);
+    let renewed = tier.renew_lease(&held, MINUTE).await;
+    assert!(matches!(renewed, Err(BackingError::Full)), "{renewed:?}");
     let state = tier.log_state().await.unwrap();
     assert!(tier.read_log(state.cursor()).await.unwrap().records.is_empty());
     assert!(tier.remove(b"key").await.unwrap());
