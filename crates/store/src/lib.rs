@@ -2,7 +2,7 @@
 //!
 //! Decides: what stays in memory, what is evicted, how many bytes are alive and in which class.
 //! Never: reads a header field or judges freshness. The memory tier never looks at a clock and never waits; the only files it
-//! uses are anonymous ones in memory. What waits is in [`backing`].
+//! uses are anonymous ones in memory. What waits is in [`backing`] and [`remote`].
 //!
 //! # Objects
 //!
@@ -28,7 +28,7 @@
 //!
 //! - [`Memory`]: the memory tier, synchronous, shared by all cores.
 //! - [`Budget`], [`Charge`]: accounting. [`Segment`], [`SegmentGroup`]: bodies.
-//! - [`backing::Backing`]: the contract of tiers behind memory, which other processes use too.
+//! - [`backing::Backing`]: the contract of tiers behind memory, which other processes use too. [`remote::Remote`]: such a tier.
 //!
 //! # Locks
 //!

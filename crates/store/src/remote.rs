@@ -64,8 +64,8 @@ pub struct Remote {
 impl Remote {
     /// Connects, and connects again whenever the connection is lost; the server need not be there yet. To be called inside a runtime of
     /// tokio, on which the connections live; operations may then be asked for on any.
-    pub fn connect(settings: RemoteSettings) -> Self {
-        let link = Arc::new(Link::new(&settings));
+    pub fn connect(settings: &RemoteSettings) -> Self {
+        let link = Arc::new(Link::new(settings));
         let kept = Arc::clone(&link);
         let keeping = tokio::spawn(async move { kept.keep().await }).abort_handle();
         Self { link, log_seen: log::LastSeen::default(), keeping }
@@ -162,7 +162,10 @@ impl Backing for Remote {
     }
 
     fn log_state(&self) -> Pending<'_, LogState> {
-        Box::pin(async move { log::state(&*self.link.connections()?, &self.link.names).await })
+        Box::pin(async move {
+            let state = log::state(&*self.link.connections()?, &self.link.names).await?;
+            Ok(self.log_seen.note(state))
+        })
     }
 
     fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
@@ -176,6 +179,9 @@ impl Backing for Remote {
     }
 
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
-        Box::pin(async move { log::trim(&*self.link.connections()?, &self.link.names, floor).await })
+        Box::pin(async move {
+            let state = log::trim(&*self.link.connections()?, &self.link.names, floor).await?;
+            Ok(self.log_seen.note(state))
+        })
     }
 }

@@ -71,13 +71,21 @@ fn tiers(source: &Source) -> Vec<Problem> {
 }
 
 /// What a user cannot do, a test of the binary must not do either.
+/// Clients of a server that the binary is: to them it is as to any other client. (The second is the contract that the first keeps.)
+const CLIENTS: [(&str, &str); 2] = [("store", "remote"), ("store", "backing")];
+
 fn binary_tests(source: &Source) -> Vec<Problem> {
     if !source.path.starts_with("crates/larder/tests/") {
         return Vec::new();
     }
     let is_library = |name: &str| name != "testkit" && OUR_CRATES.contains(&name);
+    let is_client = |words: &[String]| {
+        let mut words = words.iter().map(String::as_str);
+        CLIENTS.contains(&(words.next().unwrap_or_default(), words.next().unwrap_or_default()))
+    };
     let paths = named_paths(&source.tokens);
     let used = paths.iter().filter(|path| path.words.first().is_some_and(|first| is_library(first)));
+    let used = used.filter(|path| !is_client(&path.words));
     used.map(|path| {
         let what = format!("`{}` in a test of the binary", path.words.join("::"));
         source.problem(path.line, "binary-tests", what, "run the binary; of our crates only `testkit`")

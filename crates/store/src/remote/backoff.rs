@@ -6,7 +6,7 @@ use std::time::Duration;
 /// instances of a fleet don't come all at once.
 pub(super) fn pause(failures: u32, chance: u32) -> Duration {
     let longest_ms = (FIRST_MS << failures.min(16)).min(LONGEST_MS);
-    Duration::from_millis(u64::from(chance) * longest_ms >> 32)
+    Duration::from_millis((u64::from(chance) * longest_ms) >> 32)
 }
 
 const FIRST_MS: u64 = 50;

@@ -84,8 +84,8 @@ mod tests {
         Value::BulkString(text.into())
     }
 
-    fn check(role: Value, time: Value, expected: Pulse) {
-        assert_eq!(pulse(vec![role, time]).unwrap(), expected);
+    fn check(role: Value, time: Value, expected: &Pulse) {
+        assert_eq!(&pulse(vec![role, time]).unwrap(), expected);
     }
 
     #[test]
@@ -93,13 +93,13 @@ mod tests {
         let time = || Value::Array(vec![text("1700000000"), text("250")]);
         let clock_us = Some(1_700_000_000_000_250);
         let master = Value::Array(vec![text("master"), Value::Int(0), Value::Array(Vec::new())]);
-        check(master, time(), Pulse { role: Role::Master, clock_us });
+        check(master, time(), &Pulse { role: Role::Master, clock_us });
         let replica = Value::Array(vec![text("slave"), text("10.0.0.1")]);
-        check(replica, time(), Pulse { role: Role::Other, clock_us });
+        check(replica, time(), &Pulse { role: Role::Other, clock_us });
         check(
             Value::Array(Vec::new()),
             Value::Array(Vec::new()),
-            Pulse { role: Role::Other, clock_us: None },
+            &Pulse { role: Role::Other, clock_us: None },
         );
         assert!(pulse(vec![Value::Okay, time()]).is_err());
         assert!(pulse(vec![time()]).is_err());

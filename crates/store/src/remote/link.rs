@@ -58,7 +58,8 @@ impl Link {
             reliance: Reliance::new(Instant::now()),
             watchers: Arc::default(),
             opening: Opening::new(settings),
-            verification: settings.verification,
+            // Beats need a time between them.
+            verification: settings.verification.max(Duration::from_millis(u64::from(BEATS))),
             followed_bytes_max: settings.followed_bytes_max,
             state: RwLock::new(State::Down("it has not been reached yet".into())),
         }
@@ -82,19 +83,19 @@ impl Link {
 
     /// Connects, again and again, until it is dropped.
     pub(super) async fn keep(&self) {
-        let mut failures = 0;
+        let mut failures = 0u32;
         loop {
-            let begun = Instant::now();
+            failures = failures.saturating_add(1);
             match self.begin().await {
                 Ok(generation) => {
-                    let connections = Arc::clone(&generation.connections);
+                    let (begun, connections) = (Instant::now(), Arc::clone(&generation.connections));
                     let ending = self.live(generation).await;
                     self.end(&connections, &ending);
+                    // What did not hold long has failed too.
+                    failures = if begun.elapsed() > self.verification { 0 } else { failures };
                 }
                 Err(error) => *self.state.write() = State::Down(told(&error)),
             }
-            // What did not hold long has failed too.
-            failures = if begun.elapsed() > self.verification { 0 } else { failures + 1 };
             sleep(backoff::pause(failures, random::number())).await;
         }
     }

@@ -25,7 +25,7 @@ impl LastSeen {
         self.0.lock().filter(|seen| seen.id == id).map_or(LogOffset(0), |seen| seen.floor)
     }
 
-    fn note(&self, state: LogState) -> LogState {
+    pub(super) fn note(&self, state: LogState) -> LogState {
         *self.0.lock() = Some(Header { id: state.id, floor: state.floor });
         state
     }
@@ -49,9 +49,13 @@ pub(super) async fn state(connections: &Connections, names: &Names) -> Result<Lo
         let mut question = pipe();
         look(&mut question, names);
         let [header, length, again] = connections.control.ask_for(&question).await?;
-        match found_twice(header, length, again)? {
+        match found_twice(header, length, &again)? {
             Some(Found::Log(state)) => return Ok(state),
-            Some(Found::NoLog) => drop(begin_anew(connections, names, &[]).await?),
+            Some(Found::NoLog) => match begin_anew(connections, names, &[]).await? {
+                Tried::Done(state) => return Ok(state),
+                Tried::NoRoom => return Err(BackingError::Full),
+                Tried::NoLog => {}
+            },
             None => {}
         }
     }
@@ -114,7 +118,7 @@ pub(super) async fn read(
         reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
         ask_for_header(&mut reading, names);
         let [header, length, records, again] = connections.control.ask_for(&reading).await?;
-        let state = match found_twice(header, length, again)? {
+        let state = match found_twice(header, length, &again)? {
             Some(Found::Log(state)) => seen.note(state),
             Some(Found::NoLog) => seen.note(state(connections, names).await?),
             None => continue,
@@ -186,7 +190,7 @@ async fn watch(wire: &Wire, names: &Names) -> Result<Option<Found>, BackingError
     let [unwatch, watch, header, length, again] = wire.ask_for(&watching).await?;
     reply::done(unwatch)?;
     reply::done(watch)?;
-    found_twice(header, length, again)
+    found_twice(header, length, &again)
 }
 
 async fn replace(wire: &Wire, names: &Names, value: &[u8]) -> Result<Executed, BackingError> {
@@ -223,8 +227,8 @@ fn ask_for_header(pipeline: &mut Pipeline, names: &Names) {
 
 /// What was asked for between two questions for the header belongs together if both had the same answer: floors only rise, and no id comes
 /// twice. (A transaction would do, too; but a server without memory refuses to queue even what reads.) `None` if they differ.
-fn found_twice(header: Value, length: Value, again: Value) -> Result<Option<Found>, BackingError> {
-    if header == again { found(header, length).map(Some) } else { Ok(None) }
+fn found_twice(header: Value, length: Value, again: &Value) -> Result<Option<Found>, BackingError> {
+    if header == *again { found(header, length).map(Some) } else { Ok(None) }
 }
 
 fn found(header: Value, length: Value) -> Result<Found, BackingError> {

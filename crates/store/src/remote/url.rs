@@ -168,23 +168,23 @@ mod tests {
         Address::Unix(Path::new(path).into())
     }
 
-    fn check(text: &str, expected: Result<Url, UrlError>) {
-        assert_eq!(parse(text), expected, "{text}");
+    fn check(text: &str, expected: &Result<Url, UrlError>) {
+        assert_eq!(&parse(text), expected, "{text}");
     }
 
     #[test]
     fn urls_are_read() {
-        check("redis://cache", url(tcp("cache", 6379), ("", ""), 0));
-        check("redis://cache:7000/3", url(tcp("cache", 7000), ("", ""), 3));
-        check("redis://cache/", url(tcp("cache", 6379), ("", ""), 0));
-        check("redis://[::1]:7000", url(tcp("::1", 7000), ("", ""), 0));
-        check("redis://[::1]", url(tcp("::1", 6379), ("", ""), 0));
-        check("redis://:hush@cache", url(tcp("cache", 6379), ("", "hush"), 0));
-        check("redis://me:h%40sh%2F%25@cache", url(tcp("cache", 6379), ("me", "h@sh/%"), 0));
-        check("redis://me:a@b:c@cache", url(tcp("cache", 6379), ("me", "a@b:c"), 0));
-        check("rediss://me@cache", url(Address::Tls(host_of("cache", 6379)), ("me", ""), 0));
-        check("unix:///run/redis.sock", url(unix("/run/redis.sock"), ("", ""), 0));
-        check("unix://:hush@/run/r?db=2", url(unix("/run/r"), ("", "hush"), 2));
+        check("redis://cache", &url(tcp("cache", 6379), ("", ""), 0));
+        check("redis://cache:7000/3", &url(tcp("cache", 7000), ("", ""), 3));
+        check("redis://cache/", &url(tcp("cache", 6379), ("", ""), 0));
+        check("redis://[::1]:7000", &url(tcp("::1", 7000), ("", ""), 0));
+        check("redis://[::1]", &url(tcp("::1", 6379), ("", ""), 0));
+        check("redis://:hush@cache", &url(tcp("cache", 6379), ("", "hush"), 0));
+        check("redis://me:h%40sh%2F%25@cache", &url(tcp("cache", 6379), ("me", "h@sh/%"), 0));
+        check("redis://me:a@b:c@cache", &url(tcp("cache", 6379), ("me", "a@b:c"), 0));
+        check("rediss://me@cache", &url(Address::Tls(host_of("cache", 6379)), ("me", ""), 0));
+        check("unix:///run/redis.sock", &url(unix("/run/redis.sock"), ("", ""), 0));
+        check("unix://:hush@/run/r?db=2", &url(unix("/run/r"), ("", "hush"), 2));
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
             ("unix:///run/r?port=1", UrlError::More),
             ("unix:///run/r?db=x", UrlError::Database),
         ] {
-            check(text, Err(error));
+            check(text, &Err(error));
         }
     }
 

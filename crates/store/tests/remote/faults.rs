@@ -58,7 +58,7 @@ async fn a_server_that_was_killed_comes_back_as_another_source() {
 async fn a_server_may_come_later() {
     let mut redis = Redis::start("");
     redis.kill();
-    let tier = Remote::connect(settings(&redis));
+    let tier = Remote::connect(&settings(&redis));
     everything_fails_at_once(&tier).await;
     until("it says why", async || tier.trouble().is_some_and(|why| why.contains("refused"))).await;
     redis.start_again();
@@ -94,7 +94,7 @@ async fn a_server_that_stopped_is_doubted_in_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stopped_costs_a_deadline() {
     let redis = Redis::start("");
-    let inner = Remote::connect(settings(&redis));
+    let inner = Remote::connect(&settings(&redis));
     until("it is connected", async || inner.trouble().is_none()).await;
     let tier = Guarded::new(Box::new(inner), Deadlines::default(), Settings::default());
     redis.signal(Signal::STOP);

@@ -25,7 +25,7 @@ pub(crate) fn settings(redis: &Redis) -> RemoteSettings {
 
 /// An instance that is connected.
 pub(crate) async fn connected(settings: RemoteSettings) -> Arc<Remote> {
-    let remote = Arc::new(Remote::connect(settings));
+    let remote = Arc::new(Remote::connect(&settings));
     until("it is connected", async || remote.trouble().is_none()).await;
     remote
 }

@@ -23,7 +23,7 @@ async fn works(settings: RemoteSettings) {
 
 /// Never let in; what is told holds `why`, and nothing secret.
 async fn fails(settings: RemoteSettings, why: &str) {
-    let tier = Remote::connect(RemoteSettings { verification: VERIFICATION, ..settings });
+    let tier = Remote::connect(&RemoteSettings { verification: VERIFICATION, ..settings });
     until("it says why", async || tier.trouble().is_some_and(|text| text.contains(why))).await;
     let error = tier.load(&[b"key"], Tracking::Off).await.unwrap_err();
     let text = told(&error);
@@ -44,7 +44,7 @@ async fn a_password_is_needed() {
 #[tokio::test]
 async fn a_user_may_have_just_what_is_used() {
     let redis = Redis::start(&format!(
-        "user larder on >{PASSWORD} ~larder:* -@all +hello +select +client|tracking +client|caching +time +get +set +getrange +unlink \
+        "user larder on >{PASSWORD} ~larder:* -@all +hello +select +client|tracking +client|caching +time +set +getrange +unlink \
          +del +pttl +pexpire +strlen +append +multi +exec +watch +unwatch\nuser nobody on >{PASSWORD} ~larder:* -@all +hello"
     ));
     let with = |user: &str| {

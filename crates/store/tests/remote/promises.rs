@@ -43,7 +43,7 @@ async fn no_fault_breaks_what_must_hold() {
     let proxies = Arc::new([(); 2].map(|()| FaultProxy::start(redis.address())));
     let tier = |proxy: &FaultProxy| {
         let settings = RemoteSettings::from_url(&proxy.url().replace("http", "redis")).unwrap();
-        let remote = Remote::connect(RemoteSettings { verification: VERIFICATION, ..settings });
+        let remote = Remote::connect(&RemoteSettings { verification: VERIFICATION, ..settings });
         // The breaker is another one's to test: here all that can be asked is asked.
         let options = Options { requests_min: 100, error_percent: 100, ..Options::default() };
         let guarded = Guarded::new(Box::new(remote), Deadlines::default(), Settings::new(options).unwrap());
