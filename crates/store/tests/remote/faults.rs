@@ -11,7 +11,7 @@ use store::backing::{
 use store::remote::Remote;
 use store::{FillId, SegmentId};
 use testkit::{Redis, Signal};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::inside::lease;
 use crate::kit::{Notes, VERIFICATION, follow, is_unreachable, load, put, remote, settings, told, until};
@@ -178,7 +178,8 @@ async fn a_wait_ends_with_the_connection() {
         let tier = Arc::clone(&tier);
         tokio::spawn(async move { tier.wait(b"key", None, Duration::from_secs(60)).await })
     };
-    sleep(Duration::from_millis(20)).await;
+    let looked = || redis.command("INFO commandstats").contains("cmdstat_pttl:calls=3,");
+    until("it has looked, once more than who took the lease", async || looked()).await;
     redis.kill();
     let waited = waiting.await.unwrap();
     assert!(is_unreachable(&waited), "{waited:?}");

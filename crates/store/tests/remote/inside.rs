@@ -52,17 +52,13 @@ async fn what_is_no_record_gives_way() {
     let tier = remote(&redis).await;
     put(&tier, b"key", b"record").await;
     let name = names(&redis, "larder:r:*").pop().unwrap();
-    let long = "x".repeat(RECORD_BYTES_MAX + 1);
-    for garbage in [
-        format!("DEL {name}\r\nLPUSH {name} x"),
-        format!("DEL {name}\r\nSADD {name} x"),
-        format!("SET {name} \"\""),
-        format!("SET {name} {long}"),
-    ] {
-        redis.command(&garbage.replace("\r\nLPUSH", "\r\nLPUSH"));
-        assert_eq!(load(&tier, b"key").await, None, "{:.40}", garbage);
+    let too_long = format!("SETRANGE @ {RECORD_BYTES_MAX} x");
+    for garbage in ["LPUSH @ x", "SADD @ x", "SET @ \"\"", &too_long] {
+        redis.command(&format!("DEL {name}"));
+        redis.command(&garbage.replace('@', &name));
+        assert_eq!(load(&tier, b"key").await, None, "{garbage}");
         let stored = tier.put(b"key", write(b"new", Expected::Absent)).await.unwrap();
-        assert!(matches!(stored, Put::Stored(_)), "{:.40}: {stored:?}", garbage);
+        assert!(matches!(stored, Put::Stored(_)), "{garbage}: {stored:?}");
         assert_eq!(load(&tier, b"key").await.unwrap().bytes, b"new"[..]);
     }
     redis.command(&format!("SET {name} whatever"));
