@@ -1,12 +1,14 @@
 //! The connections of one generation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use redis::{PushInfo, Value, pipe};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{sleep, timeout};
 
 use super::followed::Followed;
 use super::names::Names;
@@ -107,6 +109,20 @@ impl Connections {
         bulk.ok_or_else(|| BackingError::Unreachable("the connection for segments is being opened".into()))
     }
 
+    /// Asks *bulk* for a sign of life, once in a while; ends when there is none within `patience`.
+    pub(super) async fn bulk_is_silent(&self, pause: Duration, patience: Duration) {
+        let mut sign = pipe();
+        sign.cmd("PING");
+        loop {
+            sleep(pause).await;
+            let Ok(bulk) = self.bulk() else { return };
+            // A refusal is a sign, too.
+            if timeout(patience, bulk.ask(&sign)).await.is_err() {
+                return bulk.closer().abort();
+            }
+        }
+    }
+
     /// An answer said that the server is not in charge.
     pub(super) async fn doubted(&self) {
         self.doubt.notified().await;
@@ -198,8 +214,9 @@ impl std::ops::Deref for Borrowed<'_> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        // Who was dropped in the middle leaves keys watched: the next one begins with UNWATCH.
-        self.wire.take().into_iter().for_each(|wire| self.idle.put(wire));
+        // What has not answered in time may never answer.
+        let answered = self.wire.take().filter(|wire| !wire.is_given_up());
+        answered.into_iter().for_each(|wire| self.idle.put(wire));
     }
 }
 

@@ -48,7 +48,7 @@ enum Ending {
     #[error("no answer to a heartbeat within {} ms", .0.as_millis())]
     Silent(Duration),
     #[error("a heartbeat failed")]
-    Failed(#[from] BackingError),
+    Failed(#[source] BackingError),
 }
 
 impl Link {
@@ -86,7 +86,8 @@ impl Link {
         let mut failures = 0u32;
         loop {
             failures = failures.saturating_add(1);
-            match self.begin().await {
+            let begun = timeout(self.opening.timeout(), self.begin()).await;
+            match begun.unwrap_or(Err(OpenError::TimedOut(self.opening.timeout()))) {
                 Ok(generation) => {
                     let (begun, connections) = (Instant::now(), Arc::clone(&generation.connections));
                     let ending = self.live(generation).await;
@@ -107,13 +108,10 @@ impl Link {
         let (connections, control) = Connections::open(&self.opening, followed, source, &self.names).await?;
         let bulk = connections.open_bulk().await?;
         let generation = Generation { connections: Arc::new(connections), control, bulk };
-        match timeout(self.verification, self.beat(&generation.connections)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(Ending::NotInCharge)) => return Err(OpenError::NoMaster),
-            Ok(Err(Ending::Failed(error))) => return Err(OpenError::SetUp(error)),
-            Ok(Err(Ending::Closed | Ending::Silent(_))) | Err(_) => {
-                return Err(OpenError::TimedOut(self.verification));
-            }
+        match self.beat(&generation.connections).await {
+            Ok(Role::Master | Role::Unknown) => {}
+            Ok(Role::Other) => return Err(OpenError::NoMaster),
+            Err(error) => return Err(OpenError::SetUp(error)),
         }
         *self.state.write() = State::Up(Arc::clone(&generation.connections));
         Ok(generation)
@@ -125,7 +123,7 @@ impl Link {
             _ = control => Ending::Closed,
             () = connections.doubted() => Ending::NotInCharge,
             ending = self.beat_on(&connections) => ending,
-            never = keep_bulk(&connections, bulk) => match never {},
+            never = self.keep_bulk(&connections, bulk) => match never {},
             never = self.follow_log(&connections) => match never {},
         }
     }
@@ -136,25 +134,26 @@ impl Link {
         loop {
             beats.tick().await;
             match timeout(self.verification, self.beat(connections)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(ending)) => return ending,
+                Ok(Ok(Role::Master | Role::Unknown)) => {}
+                Ok(Ok(Role::Other)) => return Ending::NotInCharge,
+                Ok(Err(error)) => return Ending::Failed(error),
                 Err(_) => return Ending::Silent(self.verification),
             }
         }
     }
 
     /// All that was told before the answer came is known to those who are told.
-    async fn beat(&self, connections: &Connections) -> Result<(), Ending> {
+    async fn beat(&self, connections: &Connections) -> Result<Role, BackingError> {
         let (sent, sent_at) = (Instant::now(), SystemTime::now());
         let pulse = heartbeat::pulse(connections.control.ask(&heartbeat::question()).await?)?;
         if pulse.role == Role::Other {
-            return Err(Ending::NotInCharge);
+            return Ok(Role::Other);
         }
         if let Some(clock_us) = pulse.clock_us {
             self.reliance.clock_is_ahead(heartbeat::ahead_ms(clock_us, sent_at, sent.elapsed()));
         }
         self.reliance.verify(sent, self.verification);
-        Ok(())
+        Ok(pulse.role)
     }
 
     /// Tells how the log stands: at first, because it may have changed while there was no connection, and with each change.
@@ -167,6 +166,19 @@ impl Link {
                 }
                 Err(_) => sleep(self.verification / BEATS).await,
             }
+        }
+    }
+
+    /// Opens *bulk* again whenever it has ended (a server may close what is idle), or says nothing any more.
+    async fn keep_bulk(&self, connections: &Connections, mut bulk: JoinHandle<()>) -> Infallible {
+        loop {
+            let silent = connections.bulk_is_silent(self.verification, self.verification * BULK_PATIENCE);
+            tokio::select! {
+                // However it has ended, it has.
+                _ = &mut bulk => {}
+                () = silent => {}
+            }
+            bulk = bulk_again(connections).await;
         }
     }
 
@@ -185,16 +197,13 @@ struct Generation {
     bulk: JoinHandle<()>,
 }
 
-/// Opens *bulk* again whenever it has ended: a server may close what is idle.
-async fn keep_bulk(connections: &Connections, mut bulk: JoinHandle<()>) -> Infallible {
-    let mut failures = 0;
+async fn bulk_again(connections: &Connections) -> JoinHandle<()> {
+    let mut failures = 0u32;
     loop {
-        // However it has ended, it has.
-        let _ = (&mut bulk).await;
         sleep(backoff::pause(failures, random::number())).await;
         match connections.open_bulk().await {
-            Ok(driving) => (bulk, failures) = (driving, 0),
-            Err(_) => failures += 1,
+            Ok(driving) => return driving,
+            Err(_) => failures = failures.saturating_add(1),
         }
     }
 }
@@ -210,5 +219,7 @@ fn told(error: &dyn Error) -> Arc<str> {
     text.into()
 }
 
+/// In times of verification: what was sent before may be megabytes on a slow line.
+const BULK_PATIENCE: u32 = 5;
 /// In each time of verification: one may be late without making anybody doubt.
 const BEATS: u32 = 4;

@@ -74,7 +74,7 @@ pub(super) async fn transact<T>(
 }
 
 impl Watched<'_> {
-    /// Who used the connection before may have gone in the middle.
+    /// Who used the connection before may have decided to do nothing.
     fn question(&self) -> Pipeline {
         let mut question = pipe();
         question.cmd("UNWATCH").cmd("WATCH");

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
@@ -46,6 +47,8 @@ pub(super) struct Wire {
     connection: MultiplexedConnection,
     driver: AbortHandle,
     doubt: Arc<Notify>,
+    /// Also those that nobody waits for any more.
+    unanswered: AtomicUsize,
 }
 
 impl Opening {
@@ -66,6 +69,11 @@ impl Opening {
             client_name: settings.client_name.as_str().to_owned(),
             timeout: settings.connect_timeout,
         }
+    }
+
+    /// How long opening may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Opens a connection; its task lives on this runtime, and ends when the connection does. `doubt` is told when an answer says that
@@ -94,7 +102,8 @@ impl Opening {
         let (connection, driver) =
             MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
         let driving = tokio::spawn(driver);
-        let wire = Wire { connection, driver: driving.abort_handle(), doubt };
+        let wire =
+            Wire { connection, driver: driving.abort_handle(), doubt, unanswered: AtomicUsize::new(0) };
         if !self.client_name.is_empty() {
             let mut naming = redis::pipe();
             naming.cmd("CLIENT").arg("SETNAME").arg(&self.client_name);
@@ -108,7 +117,9 @@ impl Opening {
 impl Wire {
     /// Sends commands in one piece, and waits for an answer to each. Dropped, they may be executed, and the connection stays usable.
     pub(super) async fn ask(&self, commands: &Pipeline) -> Result<Vec<Value>, BackingError> {
+        self.unanswered.fetch_add(1, Relaxed);
         let answer = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
+        self.unanswered.fetch_sub(1, Relaxed);
         let values = answer.map_err(|error| BackingError::Unreachable(Box::new(error)))?;
         let is_in_charge = values.iter().all(|value| match value {
             Value::ServerError(error) => !matches!(Refused::of(error.clone()), Refused::NotInCharge(_)),
@@ -126,6 +137,11 @@ impl Wire {
         commands: &Pipeline,
     ) -> Result<[Value; N], BackingError> {
         reply::exactly(self.ask(commands).await?)
+    }
+
+    /// Whether somebody gave up waiting for an answer; to be asked when nobody waits for one.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.unanswered.load(Relaxed) > 0
     }
 
     pub(super) fn is_closed(&self) -> bool {

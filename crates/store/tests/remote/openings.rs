@@ -45,7 +45,7 @@ async fn a_password_is_needed() {
 async fn a_user_may_have_just_what_is_used() {
     let redis = Redis::start(&format!(
         "user larder on >{PASSWORD} ~larder:* -@all +hello +select +client|tracking +client|caching +time +set +getrange +unlink \
-         +del +pttl +pexpire +strlen +append +multi +exec +watch +unwatch\nuser nobody on >{PASSWORD} ~larder:* -@all +hello"
+         +del +pttl +pexpire +strlen +append +multi +exec +watch +unwatch +ping\nuser nobody on >{PASSWORD} ~larder:* -@all +hello"
     ));
     let with = |user: &str| {
         let (username, password) = (Some(user.into()), Some(Secret::new(PASSWORD)));
@@ -126,4 +126,27 @@ async fn what_is_no_server_of_the_protocol_is_told() {
     });
     let settings = RemoteSettings::from_url(&url).unwrap();
     fails(settings, "the server refused to begin").await;
+}
+
+/// A server may stand still at any moment, also when it has just said hello: it is tried again.
+#[tokio::test]
+async fn who_stands_still_after_hello_is_tried_again() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let settings = RemoteSettings::from_url(&format!("redis://{}", listener.local_addr().unwrap())).unwrap();
+    let tier = Remote::connect(&RemoteSettings { connect_timeout: VERIFICATION / 8, ..settings });
+    for _ in 0..3 {
+        let (stream, _) = listener.accept().await.unwrap();
+        tokio::spawn(says_hello(stream));
+    }
+    until("it says why", async || tier.trouble().is_some_and(|why| why.contains("not within 100 ms"))).await;
+}
+
+async fn says_hello(mut stream: tokio::net::TcpStream) {
+    let mut asked = [0; 1000];
+    while tokio::io::AsyncReadExt::read(&mut stream, &mut asked).await.is_ok_and(|bytes| bytes > 0) {
+        if asked.windows(5).any(|word| word == b"HELLO") {
+            tokio::io::AsyncWriteExt::write_all(&mut stream, b"%1\r\n+server\r\n+silent\r\n").await.unwrap();
+            asked = [0; 1000];
+        }
+    }
 }
