@@ -6,3 +6,4 @@ mod inside;
 mod kit;
 mod openings;
 mod promises;
+mod silent;

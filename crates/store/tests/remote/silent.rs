@@ -1,0 +1,111 @@
+//! A single connection that stands still, as some networks let them, while the others go on.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use bytes::Bytes;
+use store::backing::{Backing, Expected, Standing, Tracking};
+use store::remote::{Remote, RemoteSettings};
+use store::{FillId, SegmentId};
+use testkit::Redis;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::kit::{connected, follow, load, put, settings, until, write};
+
+const CONTROL: usize = 0;
+const BULK: usize = 1;
+const EXCLUSIVE: usize = 2;
+const NONE: usize = usize::MAX;
+/// A deadline that somebody has.
+const DEADLINE: Duration = Duration::from_millis(50);
+
+/// Passes connections on, but for what clients say on the one with this number.
+struct Proxy {
+    address: SocketAddr,
+    silent: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    async fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, silent) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(NONE)));
+        let known = Arc::clone(&silent);
+        tokio::spawn(async move {
+            for number in 0.. {
+                let (client, _) = listener.accept().await.unwrap();
+                let server = TcpStream::connect(target).await.unwrap();
+                let ((from, mut to_client), (mut answers, to)) = (client.into_split(), server.into_split());
+                tokio::spawn(pass_on(from, to, number, Arc::clone(&known)));
+                tokio::spawn(async move { copy(&mut answers, &mut to_client).await });
+            }
+        });
+        Self { address, silent }
+    }
+
+    async fn remote(&self, redis: &Redis) -> Arc<Remote> {
+        let direct = settings(redis);
+        let through = RemoteSettings::from_url(&format!("redis://{}", self.address)).unwrap();
+        let verification = direct.verification / 4;
+        connected(RemoteSettings { address: through.address, verification, ..direct }).await
+    }
+
+    fn silence(&self, number: usize) {
+        self.silent.store(number, SeqCst);
+    }
+}
+
+async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: usize, silent: Arc<AtomicUsize>) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        if silent.load(SeqCst) != number && to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn control_is_given_up_with_its_source() {
+    let redis = Redis::start("");
+    let proxy = Proxy::start(redis.address()).await;
+    let tier = proxy.remote(&redis).await;
+    put(&tier, b"key", b"one").await;
+    let copy = follow(&tier, b"key").await;
+    proxy.silence(CONTROL);
+    until("it is doubted", async || tier.standing(copy.source) == Standing::Unverified).await;
+    until("another one answers", async || tier.load(&[b"key"], Tracking::Off).await.is_ok()).await;
+    assert!(load(&tier, b"key").await.unwrap().source.generation > copy.source.generation);
+}
+
+#[tokio::test]
+async fn bulk_is_given_up_alone() {
+    let redis = Redis::start("");
+    let proxy = Proxy::start(redis.address()).await;
+    let tier = proxy.remote(&redis).await;
+    put(&tier, b"key", b"one").await;
+    let copy = follow(&tier, b"key").await;
+    proxy.silence(BULK);
+    let id = SegmentId { fill: FillId::next(), index: 0 };
+    let stored = tier.put_segment(id, Bytes::from_static(b"x"), Duration::from_secs(60));
+    assert!(stored.await.is_err(), "it waits until the connection is given up");
+    until("another one answers", async || tier.load_segments(id.fill, &[0]).await.is_ok()).await;
+    assert_eq!(tier.standing(copy.source), Standing::Verified);
+}
+
+#[tokio::test]
+async fn an_exclusive_connection_is_not_used_again_after_a_deadline() {
+    let redis = Redis::start("");
+    let proxy = Proxy::start(redis.address()).await;
+    let tier = proxy.remote(&redis).await;
+    put(&tier, b"key", b"one").await;
+    let known = load(&tier, b"key").await.unwrap();
+    proxy.silence(EXCLUSIVE);
+    let upon = || tier.put(b"key", write(b"two", Expected::Is(&known)));
+    assert!(timeout(DEADLINE, upon()).await.is_err());
+    let stored = timeout(DEADLINE * 20, upon()).await.expect("another one answers");
+    stored.unwrap();
+}
