@@ -1,7 +1,7 @@
 //! The connections of one generation.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use redis::{PushInfo, Value, pipe};
@@ -48,7 +48,8 @@ struct Exclusive {
 
 #[derive(Default)]
 struct Idle {
-    wires: Mutex<Vec<Wire>>,
+    /// With the times since when they are.
+    wires: Mutex<Vec<(Instant, Wire)>>,
     /// Of all that were opened, so that the end of the generation ends them while they are lent.
     closers: Mutex<Closers>,
 }
@@ -179,13 +180,15 @@ impl Exclusive {
 impl Idle {
     fn take(&self) -> Option<Wire> {
         let mut wires = self.wires.lock();
-        std::iter::from_fn(|| wires.pop()).find(|wire| !wire.is_closed())
+        let is_good =
+            |(since, wire): &(Instant, Wire)| !wire.is_closed() && since.elapsed() < EXCLUSIVE_IDLE_MAX;
+        std::iter::from_fn(|| wires.pop()).find(is_good).map(|(_, wire)| wire)
     }
 
     fn put(&self, wire: Wire) {
         let mut wires = self.wires.lock();
         if !wire.is_closed() && wires.len() < EXCLUSIVE_MAX {
-            wires.push(wire);
+            wires.push((Instant::now(), wire));
         }
     }
 
@@ -241,5 +244,7 @@ fn ignore(_: PushInfo) -> Result<(), ()> {
 
 /// One for each of those who may compare and set at the same time; the others wait.
 const EXCLUSIVE_MAX: usize = 4;
+/// Then it may be that the server, or somebody between, has just forgotten it; nobody there waits for less.
+const EXCLUSIVE_IDLE_MAX: Duration = Duration::from_secs(30);
 /// What may be on its way to and from the server at a time, of segments.
 pub(super) const BULK_ROOM_KIB: usize = 16 << 10;

@@ -8,7 +8,7 @@ use super::connections::Connections;
 use super::log_bytes::{self, HEADER_BYTES, Header, READ_BYTES};
 use super::names::Names;
 use super::random;
-use super::reply::{self, Executed};
+use super::reply::{self, Executed, Written};
 use super::transaction::{ATTEMPTS, contended};
 use super::wire::Wire;
 use crate::Refusal;
@@ -51,15 +51,33 @@ pub(super) async fn state(connections: &Connections, names: &Names) -> Result<Lo
         let [header, length, again] = connections.control.ask_for(&question).await?;
         match found_twice(header, length, &again)? {
             Some(Found::Log(state)) => return Ok(state),
-            Some(Found::NoLog) => match begin_anew(connections, names, &[]).await? {
-                Tried::Done(state) => return Ok(state),
-                Tried::NoRoom => return Err(BackingError::Full),
-                Tried::NoLog => {}
-            },
-            None => {}
+            Some(Found::NoLog) => {}
+            None => continue,
+        }
+        let begun = match begin(connections, names).await? {
+            Tried::NoLog => begin_anew(connections, names, &[]).await?,
+            done => done,
+        };
+        match begun {
+            Tried::Done(state) => return Ok(state),
+            Tried::NoRoom => return Err(BackingError::Full),
+            Tried::NoLog => {}
         }
     }
     Err(contended())
+}
+
+/// Puts a new log where there is nothing. [`Tried::NoLog`]: there is something.
+async fn begin(connections: &Connections, names: &Names) -> Result<Tried, BackingError> {
+    let header = Header::new(random::id());
+    let mut beginning = pipe();
+    beginning.cmd("SET").arg(names.log()).arg(&header.encode()[..]).arg("NX");
+    let [set] = connections.control.ask_for(&beginning).await?;
+    Ok(match reply::written(set)? {
+        Written::Yes => Tried::Done(header.state(HEADER_BYTES as u64)),
+        Written::NoRoom => Tried::NoRoom,
+        Written::No => Tried::NoLog,
+    })
 }
 
 pub(super) async fn append(

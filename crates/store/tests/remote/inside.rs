@@ -32,6 +32,7 @@ async fn names_hide_keys_and_all_but_the_log_ends() {
     lease(&tier, b"https://example.org/{secret}").await;
     let id = SegmentId { fill: FillId { process: 1, sequence: 2 }, index: 3 };
     tier.put_segment(id, Bytes::from_static(b"segment"), MINUTE).await.unwrap();
+    tier.log_state().await.unwrap();
     let mut all = names(&redis, "*");
     all.sort();
     assert_eq!(all.len(), 4, "{all:?}");

@@ -1,11 +1,12 @@
 //! A single connection that stands still, as some networks let them, while the others go on.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use store::backing::{Backing, Expected, Standing, Tracking};
 use store::remote::{Remote, RemoteSettings};
 use store::{FillId, SegmentId};
@@ -17,23 +18,22 @@ use tokio::time::timeout;
 
 use crate::kit::{connected, follow, load, put, settings, until, write};
 
-const CONTROL: usize = 0;
-const BULK: usize = 1;
-const EXCLUSIVE: usize = 2;
-const NONE: usize = usize::MAX;
+const CONTROL: Range<usize> = 0..1;
+const BULK: Range<usize> = 1..2;
+const EXCLUSIVE: Range<usize> = 2..3;
 /// A deadline that somebody has.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Passes connections on, but for what clients say on the one with this number.
+/// Passes connections on, but for what clients say on those with these numbers.
 struct Proxy {
     address: SocketAddr,
-    silent: Arc<AtomicUsize>,
+    silent: Arc<Mutex<Range<usize>>>,
 }
 
 impl Proxy {
     async fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, silent) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(NONE)));
+        let (address, silent) = (listener.local_addr().unwrap(), Arc::<Mutex<Range<usize>>>::default());
         let known = Arc::clone(&silent);
         tokio::spawn(async move {
             for number in 0.. {
@@ -54,15 +54,20 @@ impl Proxy {
         connected(RemoteSettings { address: through.address, verification, ..direct }).await
     }
 
-    fn silence(&self, number: usize) {
-        self.silent.store(number, SeqCst);
+    fn silence(&self, numbers: Range<usize>) {
+        *self.silent.lock() = numbers;
     }
 }
 
-async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: usize, silent: Arc<AtomicUsize>) {
+async fn pass_on(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    number: usize,
+    silent: Arc<Mutex<Range<usize>>>,
+) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes).await {
-        if silent.load(SeqCst) != number && to.write_all(&bytes[..count]).await.is_err() {
+        if !silent.lock().contains(&number) && to.write_all(&bytes[..count]).await.is_err() {
             return;
         }
     }
@@ -103,8 +108,9 @@ async fn an_exclusive_connection_is_not_used_again_after_a_deadline() {
     let tier = proxy.remote(&redis).await;
     put(&tier, b"key", b"one").await;
     let known = load(&tier, b"key").await.unwrap();
+    let upon = || tier.put(b"key", write(b"one", Expected::Is(&known)));
+    upon().await.unwrap();
     proxy.silence(EXCLUSIVE);
-    let upon = || tier.put(b"key", write(b"two", Expected::Is(&known)));
     assert!(timeout(DEADLINE, upon()).await.is_err());
     let stored = timeout(DEADLINE * 20, upon()).await.expect("another one answers");
     stored.unwrap();
