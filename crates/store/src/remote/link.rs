@@ -16,7 +16,7 @@ use super::heartbeat::{self, Role};
 use super::log;
 use super::names::Names;
 use super::random;
-use super::settings::RemoteSettings;
+use super::settings::{Address, RemoteSettings};
 use super::standing::Reliance;
 use super::wire::{OpenError, Opening};
 use crate::backing::BackingError;
@@ -26,6 +26,7 @@ pub(super) struct Link {
     pub(super) names: Names,
     pub(super) reliance: Reliance,
     pub(super) watchers: Arc<Watchers>,
+    address: Address,
     opening: Opening,
     verification: Duration,
     followed_bytes_max: usize,
@@ -57,6 +58,7 @@ impl Link {
             names: Names::new(&settings.prefix),
             reliance: Reliance::new(Instant::now()),
             watchers: Arc::default(),
+            address: settings.address.clone(),
             opening: Opening::new(settings),
             // Beats need a time between them.
             verification: settings.verification.max(Duration::from_millis(u64::from(BEATS))),
@@ -95,7 +97,7 @@ impl Link {
                     // What did not hold long has failed too.
                     failures = if begun.elapsed() > self.verification { 0 } else { failures };
                 }
-                Err(error) => *self.state.write() = State::Down(told(&error)),
+                Err(error) => self.is_down(&told(&error)),
             }
             sleep(backoff::pause(failures, random::number())).await;
         }
@@ -114,7 +116,16 @@ impl Link {
             Err(error) => return Err(OpenError::SetUp(error)),
         }
         *self.state.write() = State::Up(Arc::clone(&generation.connections));
+        tracing::info!(address = %self.address, generation = source.generation, "remote tier connected");
         Ok(generation)
+    }
+
+    /// Said once for each reason, however often it is tried again.
+    fn is_down(&self, why: &Arc<str>) {
+        let before = std::mem::replace(&mut *self.state.write(), State::Down(Arc::clone(why)));
+        if !matches!(before, State::Down(known) if known == *why) {
+            tracing::warn!(address = %self.address, %why, "remote tier not connected");
+        }
     }
 
     /// Until something says that it is over.
@@ -184,7 +195,7 @@ impl Link {
 
     fn end(&self, connections: &Connections, ending: &Ending) {
         self.reliance.end();
-        *self.state.write() = State::Down(told(ending));
+        self.is_down(&told(ending));
         connections.close();
         connections.followed.all_changed();
     }

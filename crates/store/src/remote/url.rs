@@ -120,7 +120,7 @@ fn database(text: &str) -> Result<u32, UrlError> {
     if text.is_empty() { Ok(0) } else { text.parse().map_err(|_| UrlError::Database) }
 }
 
-//= RFC 3986 section 2.1: percent-encoding
+/// RFC 3986, section 2.1.
 fn unescape(text: &str) -> Result<Box<str>, UrlError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
