@@ -359,6 +359,15 @@ impl Service {
         self.mapped_bytes() + self.anonymous_file_bytes()
     }
 
+    /// What it holds in memory but its code: pages that no file has, and anonymous files.
+    ///
+    /// # Panics
+    /// When the process is gone.
+    #[track_caller]
+    pub fn data_bytes(&self) -> u64 {
+        self.status_bytes("RssAnon:") + self.anonymous_file_bytes()
+    }
+
     fn anonymous_file_bytes(&self) -> u64 {
         let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the process runs");
         let paths = open.filter_map(|entry| Some(entry.ok()?.path()));
