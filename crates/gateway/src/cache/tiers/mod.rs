@@ -64,9 +64,9 @@ pub(crate) struct Tiers {
 
 /// Writes that are under way at the same time: a slow one delays few others.
 pub(crate) const TIER_WRITERS: usize = 8;
-/// Of so many keys at most something waits to be written. Where more comes, all that the tier has is outdated.
 /// How long an operator waits for the tier to know of a purge.
 const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Of so many keys at most something waits to be written. Where more comes, all that the tier has is outdated.
 const PENDING_KEYS_MAX: usize = 10_000;
 
 impl Tiers {
