@@ -1,5 +1,6 @@
 //! Large values that are kept compressed, where that is wanted and makes them smaller.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A large value, as it lies in memory, which all who have it share.
@@ -11,22 +12,62 @@ pub enum Stored {
     Packed(Arc<Packed>),
 }
 
-/// LZ4: the quickest to unpack of those that are worth it, and that is what a GET waits for.
+/// LZ4: the quickest to unpack of those that are worth it, and that is what a GET waits for. Blocks are packed each for itself: who wants a part
+/// of a value unpacks no more than the blocks that it lies in.
 #[derive(Debug)]
 pub struct Packed {
+    /// One block behind the other.
     bytes: Box<[u8]>,
+    /// Where each of them ends.
+    ends: Box<[usize]>,
     plain_bytes: usize,
 }
+
+/// Of a value, but for the last block: what is packed refers to 64 KiB before it at most, so that smaller ones would be packed worse.
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// What packing has to save, as a part of the value: less is not worth unpacking it with each GET.
 const SAVED_PART: usize = 8;
 
 impl Packed {
-    /// As it was set: all of it is put together anew, so that no lock should be held.
+    fn new(value: &[u8]) -> Self {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for block in value.chunks(BLOCK_BYTES) {
+            bytes.extend_from_slice(&lz4_flex::block::compress(block));
+            ends.push(bytes.len());
+        }
+        Self { bytes: bytes.into_boxed_slice(), ends: ends.into_boxed_slice(), plain_bytes: value.len() }
+    }
+
+    /// A part as it was set: it is put together anew, so that no lock should be held.
+    ///
+    /// # Panics
+    /// Where the value has no such part.
     #[must_use]
-    pub fn unpack(&self) -> Vec<u8> {
-        let plain = lz4_flex::block::decompress(&self.bytes, self.plain_bytes);
-        plain.expect("these bytes were packed here, and nobody has changed them")
+    pub fn unpack(&self, part: Range<usize>) -> Vec<u8> {
+        if part.is_empty() {
+            return Vec::new();
+        }
+        let blocks = part.start / BLOCK_BYTES..part.end.div_ceil(BLOCK_BYTES);
+        let before_bytes = blocks.start * BLOCK_BYTES;
+        let mut plain = vec![0; self.plain_bytes.min(blocks.end * BLOCK_BYTES) - before_bytes];
+        for (number, plain) in blocks.zip(plain.chunks_mut(BLOCK_BYTES)) {
+            let unpacked = lz4_flex::block::decompress_into(self.block(number), plain);
+            unpacked.expect("these bytes were packed here, and nobody has changed them");
+        }
+        plain.truncate(part.end - before_bytes);
+        plain.drain(..part.start - before_bytes);
+        plain
+    }
+
+    fn block(&self, number: usize) -> &[u8] {
+        let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[begin..self.ends[number]]
+    }
+
+    /// That it takes.
+    fn bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.ends)
     }
 }
 
@@ -36,11 +77,11 @@ impl Stored {
         if value.len() < pack_from_bytes {
             return Self::Plain(value);
         }
-        let bytes = lz4_flex::block::compress(&value);
-        if bytes.len() > value.len() - value.len() / SAVED_PART {
+        let packed = Packed::new(&value);
+        if packed.bytes() > value.len() - value.len() / SAVED_PART {
             return Self::Plain(value);
         }
-        Self::Packed(Arc::new(Packed { bytes: bytes.into_boxed_slice(), plain_bytes: value.len() }))
+        Self::Packed(Arc::new(packed))
     }
 
     /// That it takes.
@@ -48,7 +89,7 @@ impl Stored {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Plain(value) => value.capacity(),
-            Self::Packed(packed) => packed.bytes.len(),
+            Self::Packed(packed) => packed.bytes(),
         }
     }
 
@@ -76,7 +117,7 @@ impl Stored {
     pub fn plain(&self) -> Arc<Vec<u8>> {
         match self {
             Self::Plain(value) => Arc::clone(value),
-            Self::Packed(packed) => Arc::new(packed.unpack()),
+            Self::Packed(packed) => Arc::new(packed.unpack(0..packed.plain_bytes)),
         }
     }
 }
@@ -93,13 +134,22 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_packed_comes_out(pattern in prop::collection::vec(any::<u8>(), 1..300), bytes in 0..100_000_usize) {
+        fn what_is_packed_comes_out(
+            pattern in prop::collection::vec(any::<u8>(), 1..300),
+            bytes in prop_oneof![0..100_000_usize, 0..1_000_000_usize],
+            [one, other] in any::<[prop::sample::Index; 2]>(),
+        ) {
             let value: Vec<u8> = pattern.iter().copied().cycle().take(bytes).collect();
             let stored = Stored::new(value.clone().into(), 0);
             prop_assert!(*stored.plain() == value);
             prop_assert!(stored.bytes() <= value.len());
             let is_packed = matches!(stored, Stored::Packed(_));
             prop_assert!(bytes < 1000 || is_packed);
+            if let Stored::Packed(packed) = &stored {
+                let [one, other] = [one, other].map(|index| index.index(bytes + 1));
+                let part = one.min(other)..one.max(other);
+                prop_assert!(packed.unpack(part.clone()) == value[part]);
+            }
         }
     }
 

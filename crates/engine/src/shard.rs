@@ -578,8 +578,7 @@ impl Value<'_> {
     pub fn to_vec(&self) -> Vec<u8> {
         match self {
             Self::Inline(bytes) => bytes.to_vec(),
-            Self::Large(Stored::Plain(value)) => value.to_vec(),
-            Self::Large(Stored::Packed(packed)) => packed.unpack(),
+            Self::Large(stored) => Arc::unwrap_or_clone(stored.plain()),
         }
     }
 }

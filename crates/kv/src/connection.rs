@@ -32,6 +32,8 @@ pub(crate) struct Connection {
     pub(crate) is_in_line: bool,
     /// Whether something was sent to it, which it may not have read.
     was_told: bool,
+    /// The socket may take more of what is unsent.
+    is_cut_short: bool,
     /// Of its buffers, as the server knows them.
     accounted_bytes: usize,
 }
@@ -80,6 +82,9 @@ impl Buffers {
 pub(crate) const INPUT_BYTES: usize = 128 << 10;
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 
+/// Each with up to 1 MiB of a value that is unpacked for it.
+const WRITES_AT_ONCE: usize = 8;
+
 impl Connection {
     pub(crate) fn new(transport: Transport, session: Session) -> Self {
         let conversation = Conversation::new(session);
@@ -91,6 +96,7 @@ impl Connection {
             standing: Standing::Guest,
             is_in_line: false,
             was_told: false,
+            is_cut_short: false,
             accounted_bytes: 0,
         }
     }
@@ -131,6 +137,7 @@ impl Connection {
             self.account(bytes, context);
         }
         match self.excess(unread_bytes, context, limits) {
+            None if then == Then::Wait && self.is_cut_short => Then::Again,
             None => then,
             Some(ending) => {
                 context.shared.endings.add(ending);
@@ -284,7 +291,7 @@ impl Connection {
             context.statistics.writes.add(1);
         }
         if self.unsent.is_empty() {
-            write(&mut self.transport, output, &mut sent)?;
+            self.is_cut_short = write(&mut self.transport, output, &mut sent)? == Written::Some;
             if output.is_all(sent) {
                 return Ok(());
             }
@@ -301,7 +308,10 @@ impl Connection {
 
     /// Writes what was kept, as far as the socket takes it.
     fn flush(&mut self) -> io::Result<()> {
-        if self.is_flushed() { Ok(()) } else { self.unsent.write(&mut self.transport) }
+        if !self.is_flushed() {
+            self.is_cut_short = self.unsent.write(&mut self.transport)? == Written::Some;
+        }
+        Ok(())
     }
 
     /// Read, but not executed, or not even understood.
@@ -352,9 +362,21 @@ impl Connection {
     }
 }
 
-/// Writes until the socket takes no more.
-pub(crate) fn write(transport: &mut Transport, output: &mut Output, sent: &mut Sent) -> io::Result<()> {
-    while !output.is_all(*sent) {
+/// How much of an output was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// All, or what the socket takes.
+    Possible,
+    /// The socket may take more, when others had their turn.
+    Some,
+}
+
+/// Writes until the socket takes no more; but a client that reads as fast as it is sent to does not keep the worker.
+pub(crate) fn write(transport: &mut Transport, output: &mut Output, sent: &mut Sent) -> io::Result<Written> {
+    for _ in 0..WRITES_AT_ONCE {
+        if output.is_all(*sent) {
+            break;
+        }
         let written = if output.has_values() {
             transport.write_vectored(&output.next_slices(*sent))
         } else {
@@ -363,10 +385,14 @@ pub(crate) fn write(transport: &mut Transport, output: &mut Output, sent: &mut S
         match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(more) => output.advance(sent, more),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                transport.flush()?;
+                return Ok(Written::Possible);
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    transport.flush()
+    transport.flush()?;
+    Ok(if output.is_all(*sent) { Written::Possible } else { Written::Some })
 }

@@ -179,7 +179,7 @@ impl Conversation {
             if self.session.is_over {
                 break Pause::Over;
             }
-            if output.len() >= context.output_bytes_max || std::mem::take(&mut self.session.has_taken_long) {
+            if output.len() >= context.output_bytes_max || self.session.has_taken_long.take() {
                 break Pause::Full;
             }
             at += self.run_plain(&input[at..], context, output);
@@ -200,6 +200,7 @@ impl Conversation {
                     Done::Yes => at += message.len() + 1,
                     Done::NotAlone => break Pause::Alone,
                     Done::NotNow => break Pause::Waiting,
+                    Done::NotYet => break Pause::Full,
                 }
                 continue;
             }
@@ -245,6 +246,7 @@ impl Conversation {
             Done::Yes => Ok(bytes),
             Done::NotAlone => Err(self.wait(input, Pause::Alone)),
             Done::NotNow => Err(self.wait(input, Pause::Waiting)),
+            Done::NotYet => Err(self.wait(input, Pause::Full)),
         }
     }
 

@@ -28,8 +28,12 @@ impl Default for Cells {
 }
 
 impl Cells {
-    /// Takes those of values of these lengths; the memory that comparing them takes beside them.
+    /// Takes those of values of these lengths; the memory that comparing them takes beside them. A value without bytes has nothing in common with
+    /// any.
     pub(crate) fn take(&mut self, first: usize, second: usize) -> Result<usize, TooLong> {
+        if first == 0 || second == 0 {
+            return Ok(0);
+        }
         let cells = first.saturating_mul(second);
         if cells > CELLS_MAX {
             return Err(TooLong::Alone);
@@ -123,7 +127,7 @@ mod tests {
         assert_eq!(cells.take(4096, 4096), Err(TooLong::Together));
         assert!(cells.take(2048, 4096).is_ok(), "what was refused takes none");
         assert_eq!(cells.take(1, 1), Err(TooLong::Together));
-        assert_eq!(cells.take(0, 1 << 30), Ok(((1 << 30) + 1) * 4));
+        assert_eq!([cells.take(0, 1 << 30), cells.take(1 << 30, 0)], [Ok(0), Ok(0)]);
         assert_eq!(cells.take(usize::MAX, 2), Err(TooLong::Alone));
     }
 

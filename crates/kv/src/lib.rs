@@ -18,6 +18,7 @@ mod command;
 mod connection;
 mod conversation;
 mod databases;
+mod effort;
 mod endings;
 mod fixed_limits;
 mod glob;

@@ -119,7 +119,7 @@ impl OfflineClient {
 
 impl Drop for OfflineClient {
     fn drop(&mut self) {
-        self.conversation.session.leave(&self.shared);
+        self.conversation.session.leave_for_good(&self.shared);
         self.shared.forget(&self.conversation.session.client);
     }
 }

@@ -1,5 +1,6 @@
 //! Replies as they are written: bytes, and long values among them, which are shared with the engine instead of copied.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -8,7 +9,7 @@ use std::sync::{Arc, Weak};
 use arrayvec::ArrayVec;
 use engine::Stored;
 
-use crate::connection;
+use crate::connection::{self, Written};
 use crate::pins::{Pin, Pins};
 use crate::posted::Posted;
 use crate::shared::Shared as Server;
@@ -22,7 +23,7 @@ pub(crate) struct Output {
     values: VecDeque<Placed>,
     /// Of all `values`, as far as they are to be sent.
     values_bytes: usize,
-    /// What the longest of the packed values takes that were placed since it was empty: one is unpacked at a time.
+    /// What the longest of the packed parts takes that were placed since it was empty: one is unpacked at a time.
     unpacked_bytes: usize,
     meter: Meter,
 }
@@ -47,6 +48,9 @@ impl Default for Meter {
 /// Growth that is always possible, and steps in which more is looked at.
 const STEP_BYTES: usize = 256 << 10;
 
+/// Of a packed value, so much is unpacked at a time: as much as a socket takes at once, if its client reads.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// A part of a value among the bytes. None is empty.
 #[derive(Debug)]
 struct Placed {
@@ -64,7 +68,7 @@ enum Shared {
         /// While it waits for its client.
         pin: Option<Pin>,
         stored: Stored,
-        /// As it is sent. One that is packed is unpacked when its turn comes, when nothing is locked.
+        /// As it is sent. Of one that is packed, the part alone, unpacked when its turn comes, when nothing is locked.
         plain: Option<Arc<Vec<u8>>>,
     },
     /// With other clients.
@@ -100,8 +104,9 @@ impl Output {
         bytes < self.meter.looks_at_bytes || self.grow(bytes)
     }
 
-    /// Whether a packed value of so many bytes may be unpacked for what is there.
+    /// Whether a part of a packed value, of so many bytes, may be unpacked for what is there.
     pub(crate) fn has_room_to_unpack(&mut self, bytes: usize) -> bool {
+        let bytes = bytes.min(PIECE_BYTES);
         if bytes <= self.unpacked_bytes {
             return true;
         }
@@ -195,8 +200,16 @@ impl Output {
         if range.is_empty() {
             return;
         }
-        let plain = if let Stored::Plain(value) = &stored { Some(Arc::clone(value)) } else { None };
-        self.place(range, Shared::Value { pin: None, stored, plain });
+        if let Stored::Plain(value) = &stored {
+            let plain = Some(Arc::clone(value));
+            return self.place(range, Shared::Value { pin: None, stored, plain });
+        }
+        let mut begin = range.start;
+        while begin < range.end {
+            let end = range.end.min((begin / PIECE_BYTES + 1) * PIECE_BYTES);
+            self.place(begin..end, Shared::Value { pin: None, stored: stored.clone(), plain: None });
+            begin = end;
+        }
     }
 
     /// Places a message that others get too behind what is there.
@@ -231,21 +244,17 @@ impl Output {
             .extend(other.values.into_iter().map(|placed| Placed { at: before + placed.at, ..placed }));
     }
 
-    /// The value that stands there, if one does and it is the last.
-    pub(crate) fn value_at(&mut self, at: usize) -> Option<Arc<Vec<u8>>> {
-        let last = self.values.back_mut().filter(|placed| placed.at == at)?;
-        last.unpack();
-        match &last.shared {
-            Shared::Value { plain, .. } => plain.clone(),
-            Shared::Message(_) => None,
-        }
+    /// Whether the value that stands there has such a byte; nothing where none stands there.
+    pub(crate) fn value_at_has(&self, at: usize, byte: u8) -> Option<bool> {
+        let parts = self.values.iter().rev().take_while(|placed| placed.at >= at);
+        let mut parts = parts.filter(|placed| placed.at == at).peekable();
+        parts.peek()?;
+        Some(parts.any(|placed| memchr::memchr(byte, &placed.plain()).is_some()))
     }
 
-    /// The last value moves to where bytes begin that are of no use, and they go.
-    pub(crate) fn pull_value(&mut self, to: usize) {
-        if let Some(last) = self.values.back_mut() {
-            last.at = to;
-        }
+    /// The value that stands there moves to where bytes begin that are of no use, and they go.
+    pub(crate) fn pull_value(&mut self, at: usize, to: usize) {
+        self.values.iter_mut().rev().take_while(|placed| placed.at == at).for_each(|placed| placed.at = to);
         self.bytes.truncate(to);
     }
 
@@ -263,6 +272,8 @@ impl Output {
     /// Puts bytes before what was written since there were so many.
     pub(crate) fn insert(&mut self, at: usize, bytes: &[u8]) {
         self.values.iter_mut().filter(|placed| placed.at > at).for_each(|placed| placed.at += bytes.len());
+        // No more than that: a list that grows would take twice what it needs.
+        self.bytes.reserve_exact(bytes.len());
         self.bytes.splice(at..at, bytes.iter().copied());
     }
 
@@ -401,7 +412,9 @@ impl Placed {
     /// None, where it is not unpacked yet.
     fn bytes(&self) -> &[u8] {
         match &self.shared {
-            Shared::Value { plain, .. } => plain.as_ref().map_or(&[], |plain| &plain[self.range.clone()]),
+            Shared::Value { plain: None, .. } => &[],
+            Shared::Value { plain: Some(plain), stored: Stored::Plain(_), .. } => &plain[self.range.clone()],
+            Shared::Value { plain: Some(plain), stored: Stored::Packed(_), .. } => plain,
             Shared::Message(message) => &message.bytes()[self.range.clone()],
         }
     }
@@ -411,8 +424,18 @@ impl Placed {
     }
 
     fn unpack(&mut self) {
-        if let Shared::Value { stored, plain, .. } = &mut self.shared {
-            plain.get_or_insert_with(|| stored.plain());
+        if let Shared::Value { stored: Stored::Packed(packed), plain, .. } = &mut self.shared {
+            plain.get_or_insert_with(|| Arc::new(packed.unpack(self.range.clone())));
+        }
+    }
+
+    /// As it is sent, unpacked for whoever looks at it.
+    fn plain(&self) -> Cow<'_, [u8]> {
+        match &self.shared {
+            Shared::Value { stored: Stored::Packed(packed), plain: None, .. } => {
+                Cow::Owned(packed.unpack(self.range.clone()))
+            }
+            _ => Cow::Borrowed(self.bytes()),
         }
     }
 
@@ -465,10 +488,10 @@ impl Unsent {
     }
 
     /// Writes as much as the socket takes.
-    pub(crate) fn write(&mut self, transport: &mut Transport) -> io::Result<()> {
-        connection::write(transport, &mut self.output, &mut self.sent)?;
+    pub(crate) fn write(&mut self, transport: &mut Transport) -> io::Result<Written> {
+        let written = connection::write(transport, &mut self.output, &mut self.sent)?;
         self.settle();
-        Ok(())
+        Ok(written)
     }
 
     fn settle(&mut self) {

@@ -96,14 +96,13 @@ impl Reply<'_> {
         }
     }
 
-    /// A part of a large value as a bulk string. One that is large too is not copied.
+    /// A part of a large value as a bulk string. One that is large too is not copied, and one that is packed is unpacked when it is sent: no
+    /// transaction waits for that.
     pub(crate) fn part(&mut self, stored: &Stored, range: Range<usize>) {
-        if matches!(stored, Stored::Packed(_)) && !self.out.has_room_to_unpack(stored.value_bytes()) {
-            return;
-        }
-        if range.len() < SHARED_FROM {
-            self.short_bulk(&stored.plain()[range]);
-            return;
+        match stored {
+            Stored::Plain(value) if range.len() < SHARED_FROM => return self.short_bulk(&value[range]),
+            Stored::Packed(_) if !self.out.has_room_to_unpack(range.len()) => return,
+            _ => {}
         }
         self.length(b'$', range.len());
         self.out.share(stored.clone(), range);

@@ -134,7 +134,7 @@ impl Talk {
     }
 
     fn leave(mut self) {
-        self.conversation.session.leave(&self.shared);
+        self.conversation.session.leave_for_good(&self.shared);
         self.shared.forget(&self.conversation.session.client);
     }
 }

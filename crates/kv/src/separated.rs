@@ -172,15 +172,15 @@ const LINE_END_BYTES: usize = 2;
 /// The value moves to where its length stood. One that has a separator would be taken for two replies.
 fn to_text_of_bulk(out: &mut Output, begin: usize, value_begin: usize) {
     let value_end = out.len() - LINE_END_BYTES;
-    let shared = out.value_at(value_begin);
-    let value = shared.as_deref().map_or_else(|| &out.bytes()[value_begin..value_end], Vec::as_slice);
-    if memchr::memchr(SEPARATOR, value).is_some() {
+    let shared = out.value_at_has(value_begin, SEPARATOR);
+    let has_separator = || memchr::memchr(SEPARATOR, &out.bytes()[value_begin..value_end]).is_some();
+    if shared.unwrap_or_else(has_separator) {
         out.truncate(begin);
         reply_error(out, NOT_POSSIBLE);
         return;
     }
     if shared.is_some() {
-        out.pull_value(begin);
+        out.pull_value(value_begin, begin);
     } else {
         out.bytes_mut().copy_within(value_begin..value_end, begin);
         out.truncate(begin + value_end - value_begin);

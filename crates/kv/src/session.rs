@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use engine::Database;
 
 use crate::clients::Client;
-use crate::command::Command;
+use crate::command::{Command, Walk};
 use crate::databases::Databases;
 use crate::interest::Flags;
 use crate::reply::Version;
@@ -45,7 +46,13 @@ pub(crate) struct Session {
     /// What its prefixes take.
     pub(crate) prefixes_bytes: usize,
     /// The command that was executed last took so long that others are to have their turn.
-    pub(crate) has_taken_long: bool,
+    pub(crate) has_taken_long: Cell<bool>,
+    /// The command that looks at all keys, as far as it has come.
+    pub(crate) walk: Option<Box<Walk>>,
+    /// Of the command that subscribes or unsubscribes, so many names are done.
+    pub(crate) names_done: usize,
+    /// What the command has taken in earlier turns.
+    pub(crate) took_before: Duration,
     /// MONITOR.
     pub(crate) is_monitor: bool,
     pub(crate) caching: Caching,
@@ -163,7 +170,10 @@ impl Session {
             subscribed: None,
             tracking: None,
             prefixes_bytes: 0,
-            has_taken_long: false,
+            has_taken_long: Cell::new(false),
+            walk: None,
+            names_done: 0,
+            took_before: Duration::ZERO,
             is_monitor: false,
             caching: Caching::default(),
             missing: RefCell::default(),
@@ -184,12 +194,20 @@ impl Session {
         self.leave(shared);
     }
 
-    /// What others know of its wishes is forgotten: at the end of the connection, and with RESET.
+    /// A part of what it has subscribed to is forgotten; whether that was all.
+    pub(crate) fn unsubscribe_some(&mut self, shared: &Shared) -> bool {
+        let Some(own) = &mut self.subscribed else { return true };
+        let is_all = shared.interests.subscriptions.remove_some(self.client.id, own);
+        if is_all {
+            self.subscribed = None;
+        }
+        self.account_kept(shared);
+        is_all
+    }
+
+    /// What others know of its other wishes is forgotten: at the end of the connection, and with RESET.
     pub(crate) fn leave(&mut self, shared: &Shared) {
         let interests = &shared.interests;
-        if let Some(own) = self.subscribed.take() {
-            interests.subscriptions.remove_all(self.client.id, *own);
-        }
         if self.tracking.take().is_some() {
             interests.tracking.stop(self.client.id);
             self.prefixes_bytes = 0;
@@ -289,6 +307,19 @@ impl Session {
             Replies::OffNext => Replies::Off,
             replies => replies,
         };
+    }
+
+    /// A command that took several turns is over: it may have been refused after it had begun.
+    pub(crate) fn end_turns(&mut self) {
+        (self.walk, self.names_done) = (None, 0);
+    }
+
+    /// An empty request, which counts for CLIENT REPLY SKIP as in Redis.
+    pub(crate) fn skip_nothing(&mut self) {
+        if self.gates.is_closed(Gates::REPLIES) {
+            self.begin();
+            self.end();
+        }
     }
 
     /// A command ends: whether its reply is sent.

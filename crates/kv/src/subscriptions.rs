@@ -85,9 +85,9 @@ pub(crate) const PATTERNS_MAX: usize = 1_000;
 pub(crate) const NAMES_BYTES_MAX: usize = 16 << 20;
 /// What the tables need beside each name.
 const NAME_BYTES: usize = 200;
-/// Names of a client that is gone which are forgotten at once: some tenths of a millisecond. All of them would keep a worker from everybody else for some
+/// Names that are remembered or forgotten at once: some tenths of a millisecond. All of a client's would keep a worker from everybody else for some
 /// tenths of a second.
-const LEAVING_AT_ONCE: usize = 1000;
+pub(crate) const NAMES_AT_ONCE: usize = 1000;
 
 impl<R> Default for Subscriptions<R> {
     fn default() -> Self {
@@ -127,15 +127,16 @@ impl<R: Receiver> Subscriptions<R> {
         true
     }
 
-    /// A client that stays wants nothing any more.
-    pub(crate) fn remove_all(&self, receiver: u64, own: Own) {
-        self.leave_some(&mut Left { receiver, own }, usize::MAX);
+    /// A client that stays wants nothing any more: a part of what it had. Whether that was all.
+    pub(crate) fn remove_some(&self, receiver: u64, own: &mut Own) -> bool {
+        self.leave_some(receiver, own, NAMES_AT_ONCE);
+        own.is_empty()
     }
 
     /// The end of a connection. What are many names goes little by little, in [`Self::tidy`]: nobody takes messages for them any more.
     pub(crate) fn end(&self, receiver: u64, own: Own) {
         let mut left = Left { receiver, own };
-        self.leave_some(&mut left, LEAVING_AT_ONCE);
+        self.leave_some(receiver, &mut left.own, NAMES_AT_ONCE);
         if !left.own.is_empty() {
             self.leaving_count.fetch_add(1, SeqCst);
             self.leaving.lock().push(left);
@@ -150,7 +151,7 @@ impl<R: Receiver> Subscriptions<R> {
     /// Forgets a part of what clients had subscribed to that are gone.
     pub(crate) fn tidy(&self) {
         let Some(mut left) = self.leaving.lock().pop() else { return };
-        self.leave_some(&mut left, LEAVING_AT_ONCE);
+        self.leave_some(left.receiver, &mut left.own, NAMES_AT_ONCE);
         if left.own.is_empty() {
             self.leaving_count.fetch_sub(1, SeqCst);
         } else {
@@ -158,10 +159,11 @@ impl<R: Receiver> Subscriptions<R> {
         }
     }
 
-    fn leave_some(&self, left: &mut Left, at_most: usize) {
+    fn leave_some(&self, receiver: u64, own: &mut Own, at_most: usize) {
         for _ in 0..at_most {
-            let Some((kind, name)) = left.own.pop() else { return };
-            self.leave(kind, &name, left.receiver);
+            let Some((kind, name)) = own.pop() else { return };
+            own.bytes -= name.len();
+            self.leave(kind, &name, receiver);
         }
     }
 
@@ -273,9 +275,9 @@ impl Own {
         [&self.channels, &self.patterns, &self.shards].iter().all(|names| names.len() == 0)
     }
 
-    /// All in the order in which they came.
-    pub(crate) fn names(&self, kind: Kind) -> Vec<Name> {
-        self.of(kind).order.values().cloned().collect()
+    /// The first in the order in which they came.
+    pub(crate) fn first_names(&self, kind: Kind, at_most: usize) -> Vec<Name> {
+        self.of(kind).order.values().take(at_most).cloned().collect()
     }
 
     /// Takes one out, whichever.
@@ -380,7 +382,7 @@ mod tests {
         assert!(all.remove(Kind::Channel, b"news", 1, &mut own));
         assert!(!all.remove(Kind::Channel, b"news", 1, &mut own));
         assert_eq!(received(&all, "news"), names(&[("", 2), ("n*", 1)]));
-        all.remove_all(1, own);
+        assert!(all.remove_some(1, &mut own), "they are few");
         all.end(2, others);
         assert!(!all.is_untidy(), "they are few");
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
@@ -393,7 +395,7 @@ mod tests {
     fn what_was_subscribed_to_goes_in_parts() {
         let (all, one, two) = (Subscriptions::default(), Arc::new(Client(1)), Arc::new(Client(2)));
         let (mut own, mut others) = (Own::default(), Own::default());
-        for number in 0..2 * LEAVING_AT_ONCE {
+        for number in 0..2 * NAMES_AT_ONCE {
             for kind in [Kind::Channel, Kind::Shard] {
                 all.add(kind, number.to_string().as_bytes(), &one, &mut own);
             }
@@ -402,7 +404,7 @@ mod tests {
         let left = || all.count(Kind::Channel) + all.count(Kind::Shard);
         all.end(1, own);
         for parts in (1..4).rev() {
-            assert_eq!((left(), all.is_untidy()), (parts * LEAVING_AT_ONCE + 1, true));
+            assert_eq!((left(), all.is_untidy()), (parts * NAMES_AT_ONCE + 1, true));
             all.tidy();
         }
         assert!(!all.is_untidy());
@@ -429,7 +431,7 @@ mod tests {
         let text = |names: Vec<Name>| {
             names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(text(own.names(Kind::Channel)), ["c", "a1", "b", "a2"]);
+        assert_eq!(text(own.first_names(Kind::Channel, 3)), ["c", "a1", "b"]);
         let mut listed = text(all.names(Kind::Channel, Some(b"a*")).expect("it is short"));
         listed.sort();
         assert_eq!(listed, ["a1", "a2"]);

@@ -304,6 +304,86 @@ fn unsubscribing_from_many_channels_stops_nobody() {
     }
 }
 
+/// How long the slowest PING takes while a request is executed, and how long that takes, where one worker has both.
+fn turns(kv: &Kv, client: &mut Client, request: &[u8]) -> (Duration, Duration) {
+    let mut whole = Duration::ZERO;
+    let slowest = slowest_ping(kv, || {
+        let begin = Instant::now();
+        client.send(request);
+        client.finish();
+        whole = begin.elapsed();
+    });
+    (slowest, whole)
+}
+
+/// Whoever asks for much at once waits for it, and others have their turns.
+#[test]
+fn what_goes_through_many_names_stops_nobody() {
+    const NAMES: usize = 90_000;
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
+    let mut client = Client::connect(&kv);
+    let all = names(0, NAMES, 1);
+    let sets: Vec<u8> = all.iter().flat_map(|name| request(&[b"SET", name, b"v"])).collect();
+    client.converse(&sets);
+    // Its PING is answered as others are, also while it listens.
+    client.send(b"HELLO 3\r\n");
+    client.finish();
+    let subscribe = with_names(&["SUBSCRIBE"], None, &all);
+    let requests: [(&str, Vec<u8>); 7] = [
+        ("KEYS that finds nothing", request(&[b"KEYS", b"none*"])),
+        ("KEYS", request(&[b"KEYS", b"*"])),
+        ("SUBSCRIBE", subscribe.clone()),
+        ("UNSUBSCRIBE", with_names(&["UNSUBSCRIBE"], None, &all)),
+        ("SUBSCRIBE again", subscribe.clone()),
+        ("UNSUBSCRIBE from all", request(&[b"UNSUBSCRIBE"])),
+        ("RESET", [subscribe, request(&[b"RESET"])].concat()),
+    ];
+    for (name, request) in requests {
+        let (slowest, whole) = turns(&kv, &mut client, &request);
+        eprintln!("{name}: {whole:?}, and others waited for {slowest:?}");
+        assert!(slowest < whole / 3, "{name}: a client waited {slowest:?} of {whole:?}");
+    }
+    assert_eq!(kv.ask(&["PUBSUB CHANNELS", "SCAN 0 COUNT 100000000 MATCH none*"]).matches("*0").count(), 2);
+    let in_transaction = kv.ask(&["MULTI", "KEYS none*", "KEYS 0-1-*", "EXEC"]);
+    assert!(in_transaction.ends_with("*2\r\n*0\r\n*1\r\n$5\r\n0-1-n\r\n"), "{in_transaction}");
+    let many = "SCAN 0 COUNT 100000\r\n".repeat(100);
+    let told = kv.ask(&["MULTI", many.trim_end(), "EXEC"]);
+    assert!(told.ends_with(
+        "-ERR the commands of a transaction look at no more than 1048576 keys together to find some\r\n"
+    ));
+    // As many keys as there are, none of them twice.
+    let told = kv.ask(&["KEYS *"]);
+    assert!(told.starts_with(&format!("*{NAMES}\r\n")));
+    let told: std::collections::BTreeSet<&str> = told.lines().filter(|line| line.ends_with("-n")).collect();
+    assert_eq!(told.len(), NAMES);
+}
+
+/// Clients that ask for all keys and do not read.
+#[test]
+fn all_keys_are_told_within_the_limit() {
+    const KEYS: usize = 200_000;
+    const BYTES_MAX: usize = 64 * MIB;
+    for workers in ["1", "4"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", workers]);
+        let mut client = Client::connect(&kv);
+        let name = |number: usize| format!("{number:0100}").into_bytes();
+        let sets: Vec<u8> =
+            (0..KEYS).flat_map(|number| request(&[b"SET", &name(number), &[b'v'; 300]])).collect();
+        client.converse(&sets);
+        let before = kv.service.peak_bytes();
+        let mut clients: Vec<_> = (0..6).map(|_| Client::connect(&kv)).collect();
+        clients.iter_mut().for_each(|client| client.send(b"KEYS *\r\n"));
+        let heads: Vec<_> = clients.iter_mut().map(Client::line).collect();
+        eprintln!("{workers} workers: {heads:?}");
+        assert!(heads.iter().any(|head| head.starts_with('*')), "{heads:?}");
+        wait::until_true("keys have made room", || memory_fact(&kv, "used_memory") <= BYTES_MAX);
+        let grown = kv.service.peak_bytes().saturating_sub(before);
+        assert!(grown < (BYTES_MAX / 10) as u64, "{workers} workers: {grown} bytes more than keys took");
+        drop(clients);
+        wait::until_true("it is given back", || memory_fact(&kv, "mem_clients_normal") == 0);
+    }
+}
+
 /// Many watch the same keys, and leave at the same time.
 #[test]
 fn watchers_that_leave_stop_nobody() {
@@ -365,9 +445,9 @@ fn a_transaction_whose_replies_have_no_room_is_executed() {
     assert_eq!(kv.ask(&["GET keep", "GET there"]), "$2\r\nme\r\n$3\r\nyes\r\n");
 }
 
-/// Values that take little as they are kept, and much as they are sent, to clients that do not read.
+/// Values that take little as they are kept, and much as they are sent, to clients that do not read: a part of each is unpacked.
 #[test]
-fn unpacked_values_have_room_or_are_refused() {
+fn unpacked_values_take_little_at_a_time() {
     const VALUE: usize = 30 * MIB;
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("larder.toml");
@@ -381,25 +461,64 @@ fn unpacked_values_have_room_or_are_refused() {
     let before = kv.service.peak_bytes();
     let mut clients: Vec<_> = (0..8).map(|_| Client::connect(&kv)).collect();
     let asked = ["GET", "GETSET", "GETDEL", "GETEX"];
-    let mut refused = 0;
     for (number, client) in clients.iter_mut().enumerate() {
         let more = if asked[number % 4] == "GETSET" { " v" } else { "" };
         let told = client.ask(format!("{} zeros-{number}{more}\r\n", asked[number % 4]).as_bytes());
-        if told.starts_with("-OOM the reply needs more memory") {
-            refused += 1;
-            assert_eq!(kv.ask(&[&format!("STRLEN zeros-{number}")]), format!(":{VALUE}\r\n"), "it stays");
-        } else {
-            assert_eq!(told, format!("${VALUE}"));
-        }
-        wait::until_true("it is counted", || {
-            memory_fact(&kv, "mem_clients_normal") >= (number + 1 - refused).min(1) * VALUE
-        });
+        assert_eq!(told, format!("${VALUE}"));
     }
-    assert!((3..8).contains(&refused), "{refused} of 8 are refused");
+    wait::until_true("it is counted", || memory_fact(&kv, "mem_clients_normal") >= 8 * MIB);
     let grown = kv.service.peak_bytes().saturating_sub(before);
-    assert!(grown < 150 * MIB as u64, "{grown} bytes");
-    drop(clients);
+    assert!(grown < 24 * MIB as u64, "{grown} bytes");
+    for client in &mut clients {
+        let mut value = vec![0; VALUE + 2];
+        client.0.read_exact(&mut value).expect("it answers");
+        assert!(value.ends_with(b"\0x\r\n") && value[..VALUE - 1].iter().all(|byte| *byte == 0));
+    }
     assert_eq!(kv.ask(&["STRLEN zeros-0"]), format!(":{VALUE}\r\n"));
+}
+
+/// What a transaction unpacks is done while everybody waits.
+#[test]
+fn transactions_do_not_unpack_without_end() {
+    const VALUE: usize = 20 * MIB;
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("larder.toml");
+    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\n").expect("a file");
+    let arguments =
+        ["--config", config.to_str().expect("a path in UTF-8"), "--maxmemory", "128MiB", "--workers", "1"];
+    let kv = Kv::start(LARDER, &arguments);
+    assert_eq!(kv.ask(&[&format!("SETRANGE big {} x", VALUE - 1)]), format!(":{VALUE}\r\n"));
+    let begin = Instant::now();
+    kv.ask(&["DIGEST big"]);
+    let once = begin.elapsed();
+    let refused =
+        "-ERR the commands of a transaction unpack or compare at most 134217728 bytes of values together";
+    let (free, bounded) = (
+        ["LCS none big LEN", "LCS big none", "GETRANGE big 100 200"],
+        ["DIGEST big", "APPEND big x", "DELEX big IFDEQ 0000000000000000"],
+    );
+    for (command, is_refused) in
+        free.map(|command| (command, false)).into_iter().chain(bounded.map(|command| (command, true)))
+    {
+        let mut client = Client::connect(&kv);
+        assert_eq!(client.ask(b"MULTI\r\n"), "+OK");
+        client.send(format!("{command}\r\n").repeat(30).as_bytes());
+        client.send(b"PING\r\n");
+        (0..31).for_each(|_| assert_eq!(client.line(), "+QUEUED"));
+        let mut replies = String::new();
+        let slowest = slowest_ping(&kv, || {
+            assert_eq!(client.ask(b"EXEC\r\n"), "*31");
+            while !replies.ends_with("+PONG\n") {
+                replies += &client.line();
+                replies.push('\n');
+            }
+        });
+        assert_eq!(replies.contains(refused), is_refused, "{command}: {replies}");
+        assert!(
+            slowest < once * 16,
+            "{command}: a client waited {slowest:?}, and one is unpacked in {once:?}"
+        );
+    }
 }
 
 /// Patterns that take too long to compare are refused; whatever is slow is done once in a turn.

@@ -273,6 +273,20 @@ fn a_subscriber_that_does_not_read_for_too_long_is_closed() {
     wait::until_true("its memory is free", || fact(&kv, "memory", "mem_clients_normal") == 0);
 }
 
+/// As in Redis, where an empty request counts as one.
+#[test]
+fn what_is_skipped_may_be_empty() {
+    let kv = Kv::start(LARDER, &["--workers", "1"]);
+    for empty in ["\r\n", "   \r\n", "*0\r\n", "*-1\r\n"] {
+        let asked = format!("CLIENT REPLY SKIP\r\n{empty}PING\r\nECHO end\r\n");
+        let told = testkit::converse(kv.address(), asked.as_bytes(), usize::MAX);
+        assert_eq!(text(&told), "+PONG\r\n$3\r\nend\r\n", "{empty:?}");
+    }
+    let told =
+        testkit::converse(kv.address(), b"CLIENT REPLY OFF\r\n\r\nPING\r\nCLIENT REPLY ON\r\n", usize::MAX);
+    assert_eq!(text(&told), "+OK\r\n");
+}
+
 #[test]
 fn replies_have_a_limit_where_it_is_set() {
     for limit in ["normal 2mb 0 0", "normal 0 1mb 1"] {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use resp::{SLOTS, hash_slot};
 
+use super::walk::walk;
 use super::{Call, Command, Outcome, Refusal};
 use crate::cluster::{Cluster, ClusterNode, Place};
 use crate::reply::Reply;
@@ -48,16 +49,6 @@ impl Call<'_> {
     fn slot(&self, index: usize, refusal: &'static str) -> Result<u16, Refusal> {
         let slot = u16::try_from(self.integer(index)?).ok();
         slot.filter(|slot| *slot < SLOTS).ok_or(Refusal::Other(refusal))
-    }
-
-    /// Goes through all keys.
-    fn keys_in_slot(&self, slot: u16, mut tell: impl FnMut(&[u8])) {
-        let whole = engine::Step { keys_max: usize::MAX, buckets_max: usize::MAX };
-        self.engine().scan(self.database(), 0, whole, self.now_ms, |key| {
-            if hash_slot(key) == slot {
-                tell(key);
-            }
-        });
     }
 }
 
@@ -201,9 +192,8 @@ pub(super) fn replicas(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn countkeysinslot(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.cluster()?;
     let slot = call.slot(2, "ERR Invalid slot")?;
-    let mut count = 0;
-    call.keys_in_slot(slot, |_| count += 1);
-    reply.count(count);
+    let walk = walk(call, |walk, key| walk.found += usize::from(hash_slot(key) == slot))?;
+    reply.count(walk.found);
     Ok(())
 }
 
@@ -213,13 +203,12 @@ pub(super) fn getkeysinslot(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outco
     call.cluster()?;
     let slot = call.slot(2, REFUSAL)?;
     let count = usize::try_from(call.integer(3)?).map_err(|_| Refusal::Other(REFUSAL))?;
-    let mut keys: Vec<Vec<u8>> = Vec::new();
-    call.keys_in_slot(slot, |key| {
-        if keys.len() < count {
-            keys.push(key.to_vec());
+    let shared = call.shared;
+    let walk = walk(call, |walk, key| {
+        if walk.found < count && hash_slot(key) == slot {
+            walk.tell(key, shared);
         }
-    });
-    reply.array(keys.len());
-    keys.iter().for_each(|key| reply.bulk(key));
+    })?;
+    walk.reply(reply);
     Ok(())
 }

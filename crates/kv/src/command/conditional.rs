@@ -63,6 +63,7 @@ pub(super) fn digest_of(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             let stored = stored.clone();
             // It may have to be unpacked.
             drop(shard);
+            call.look_through(&stored)?;
             digest(&stored.plain())
         }
     };

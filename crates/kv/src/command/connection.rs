@@ -35,6 +35,9 @@ pub(super) fn quit(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if !call.session.unsubscribe_some(call.shared) {
+        return Err(Refusal::NotYet);
+    }
     call.session.leave(call.shared);
     call.flush_mail(reply);
     call.session.reset(call.shared.first_gates());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use engine::{Access, Edited, Expiry, Key, OutOfMemory, Stored, Value};
 
 use super::{Call, Change, Outcome, Refusal};
+use crate::effort;
 use crate::reply::Reply;
 
 /// Of a value that commands put together.
@@ -30,6 +31,12 @@ enum Before {
     None,
     Small(Vec<u8>),
     Large(Stored),
+}
+
+impl Before {
+    fn unpacked_bytes(&self) -> usize {
+        if let Self::Large(stored) = self { effort::bytes_of(stored) } else { 0 }
+    }
 }
 
 /// How far an attempt came.
@@ -67,6 +74,9 @@ fn edit(call: &Call<'_>, what: Change, edit: Edit<'_>) -> Result<usize, Refusal>
                 Ok(Attempt::Outside(before, length)) => (before, length),
                 Err(refusal) => return Ok(Err(refusal)),
             };
+            if let Err(refusal) = call.go_through(before.unpacked_bytes().saturating_add(length)) {
+                return Ok(Err(refusal));
+            }
             if store_if_unchanged(call, &key, &before, edit.applied_outside(call, &before, length))? {
                 return Ok(Ok(length));
             }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use engine::{Access, Database, Expiry, Key, Locked, OutOfMemory, Step, Stored, Value};
 
 use super::room::Watch;
+use super::walk::walk;
 use super::{Call, Change, Outcome, Refusal};
 use crate::glob::Matcher;
 use crate::reply::Reply;
 
 /// Keys that SCAN visits if nothing else is said.
 const COUNT: usize = 10;
+/// SCAN visits no more keys at once, whatever is asked for: some milliseconds.
+const COUNT_MAX: usize = 16 << 10;
 /// SCAN visits so many buckets for each key that is wanted, where they are empty or belong to other databases.
 const BUCKETS_PER_KEY: usize = 10;
 
@@ -49,6 +52,9 @@ pub(super) fn scan(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let position = cursor(call.argument(1))?;
     let options = scan_options(call)?;
     let step = Step { keys_max: options.count, buckets_max: options.count.saturating_mul(BUCKETS_PER_KEY) };
+    if options.count > COUNT {
+        call.effort.look_at_keys(options.count)?;
+    }
     let begin = reply.out.len();
     let mut found = Found::new(call);
     let next = call.engine().scan(call.database(), position, step, call.now_ms, |key| {
@@ -75,9 +81,8 @@ impl<'a> Found<'a> {
         Self { watch: Watch::new(call), told: Ok(0), matcher: Matcher::default() }
     }
 
-    /// A single star stands for all keys, also for the empty one, which no pattern matches.
     fn is_match(&mut self, pattern: &[u8], key: &[u8]) -> bool {
-        pattern == b"*" || self.matcher.matches(pattern, key)
+        is_match(&mut self.matcher, pattern, key)
     }
 
     /// How many there were.
@@ -91,10 +96,15 @@ impl<'a> Found<'a> {
         let Ok(count) = &mut self.told else { return };
         *count += 1;
         reply.bulk(key);
-        if let Err(refusal) = self.watch.look(reply.out.own_bytes()) {
+        if let Err(refusal) = self.watch.look(reply.out.held_bytes()) {
             self.told = Err(refusal);
         }
     }
+}
+
+/// A single star stands for all keys, also for the empty one, which no pattern matches.
+pub(super) fn is_match(matcher: &mut Matcher, pattern: &[u8], key: &[u8]) -> bool {
+    pattern == b"*" || matcher.matches(pattern, key)
 }
 
 fn scan_options<'a>(call: &Call<'a>) -> Result<ScanOptions<'a>, Refusal> {
@@ -105,8 +115,8 @@ fn scan_options<'a>(call: &Call<'a>) -> Result<ScanOptions<'a>, Refusal> {
         match () {
             () if has_value && call.is_word(at, "count") => {
                 let count = call.integer(at + 1)?;
-                options.count =
-                    usize::try_from(count).ok().filter(|count| *count > 0).ok_or(Refusal::Syntax)?;
+                let count = usize::try_from(count).ok().filter(|count| *count > 0);
+                options.count = count.ok_or(Refusal::Syntax)?.min(COUNT_MAX);
             }
             () if has_value && call.is_word(at, "match") => options.pattern = Some(call.argument(at + 1)),
             () if has_value && call.is_word(at, "type") => {
@@ -135,16 +145,13 @@ fn cursor(bytes: &[u8]) -> Result<u64, Refusal> {
 
 /// KEYS pattern
 pub(super) fn keys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let pattern = call.argument(1);
-    let begin = reply.out.len();
-    let mut found = Found::new(call);
-    let whole = Step { keys_max: usize::MAX, buckets_max: usize::MAX };
-    call.engine().scan(call.database(), 0, whole, call.now_ms, |key| {
-        if found.is_match(pattern, key) {
-            found.tell(key, reply);
+    let (pattern, shared) = (call.argument(1), call.shared);
+    let walk = walk(call, |walk, key| {
+        if walk.is_match(pattern, key) {
+            walk.tell(key, shared);
         }
-    });
-    reply.array_since(begin, found.end(call.now_ms)?);
+    })?;
+    walk.reply(reply);
     Ok(())
 }
 

@@ -14,6 +14,7 @@ impl Call<'_> {
         let begin = self.statistics.command(number).is_due(is_quick).then(Instant::now);
         let outcome = (command.run)(self, reply);
         if is_put_off(&outcome) {
+            self.session.took_before += begin.map_or(Duration::ZERO, |begin| begin.elapsed());
             return outcome;
         }
         // A part of a command counts for itself.
@@ -23,9 +24,11 @@ impl Call<'_> {
         counted.calls.add(1);
         counted.failed.add(u64::from(outcome.is_err()));
         if let Some(begin) = begin {
-            let took = begin.elapsed();
+            let took = begin.elapsed() + std::mem::take(&mut self.session.took_before);
             counted.took(took, 1);
-            self.session.has_taken_long |= took >= LONG;
+            if took >= LONG {
+                self.session.has_taken_long.set(true);
+            }
             self.look_at_time(performed, took);
         }
         outcome
@@ -67,5 +70,5 @@ const LONG: Duration = Duration::from_millis(5);
 
 /// Whether it was not executed, and will be.
 pub(super) fn is_put_off(outcome: &Outcome) -> bool {
-    matches!(outcome, Err(Refusal::NotAlone | Refusal::NotNow))
+    matches!(outcome, Err(Refusal::NotAlone | Refusal::NotNow | Refusal::NotYet))
 }

@@ -35,6 +35,7 @@ mod table;
 mod tracking;
 mod transaction_room;
 mod transactions;
+mod walk;
 
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -48,8 +49,10 @@ pub(crate) use editing::VALUE_BYTES_MAX;
 pub(crate) use plain::{Executed, Form, PLAIN_COMMANDS, Plain};
 pub use reference::commands_markdown;
 pub(crate) use table::{Command, Table};
+pub(crate) use walk::Walk;
 
 use crate::conversation::Context;
+use crate::effort::{self, Effort, Scope, TooMuch};
 use crate::lcs::Cells;
 pub(crate) use crate::notify::Change;
 use crate::reply::Reply;
@@ -74,6 +77,8 @@ pub(crate) enum Done {
     NotAlone,
     /// It has to wait for the end of a pause, and has done nothing.
     NotNow,
+    /// It goes on when others had their turn, behind what it has told already.
+    NotYet,
 }
 
 /// One command under way.
@@ -88,6 +93,7 @@ pub(crate) struct Call<'a> {
     body: Option<&'a Arc<Vec<u8>>>,
     /// What LCS may still compare.
     cells: &'a mut Cells,
+    effort: &'a Effort,
     now_ms: u64,
 }
 
@@ -156,6 +162,8 @@ pub(crate) enum Refusal {
     Pattern(#[from] crate::glob::TooLong),
     #[error(transparent)]
     Lcs(#[from] crate::lcs::TooLong),
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
     #[error("OOM the message needs more memory")]
     MessageOverLimit,
     #[error("NOAUTH Authentication required.")]
@@ -178,6 +186,9 @@ pub(crate) enum Refusal {
     /// Not told: the command is executed when a pause is over.
     #[error("the command has to wait")]
     NotNow,
+    /// Not told: the command goes on in the next turn.
+    #[error("the command takes several turns")]
+    NotYet,
 }
 
 pub(crate) type Outcome = Result<(), Refusal>;
@@ -189,15 +200,21 @@ pub(crate) fn execute(
     context: &Context<'_>,
     reply: &mut Reply<'_>,
 ) -> Done {
-    let Some(name) = arguments.at(0) else { return Done::Yes };
+    let Some(name) = arguments.at(0) else {
+        session.skip_nothing();
+        return Done::Yes;
+    };
     let begin = reply.out.len();
     let Context { shared, statistics, isolation, body, now_ms, .. } = *context;
-    let cells = &mut Cells::default();
+    let (cells, effort) = (&mut Cells::default(), &Effort::new(Scope::Command));
     let mut call =
-        Call { arguments: *arguments, session, shared, statistics, isolation, body, cells, now_ms };
+        Call { arguments: *arguments, session, shared, statistics, isolation, body, cells, effort, now_ms };
     let are_gates_open = call.session.gates.are_open();
     let outcome = if are_gates_open { call.run_openly(name, reply) } else { call.run_gated(name, reply) };
     let outcome = if reply.out.take_refusal() { outcome.and(Err(Refusal::ReplyOverLimit)) } else { outcome };
+    if outcome == Err(Refusal::NotYet) {
+        return Done::NotYet;
+    }
     if let Err(refusal) = outcome {
         // What was replied so far would be taken for the reply.
         reply.out.truncate(begin);
@@ -210,6 +227,7 @@ pub(crate) fn execute(
         shared.errors.add(&text);
         reply.error(&text);
     }
+    call.session.end_turns();
     if call.session.gates.is_closed(Gates::REPLIES) && !call.session.end() {
         reply.out.truncate(begin);
     }
@@ -306,13 +324,33 @@ impl<'a> Call<'a> {
     fn value(&self, index: usize) -> NewValue<'a> {
         let value = self.argument(index);
         if let Some(body) = self.body.filter(|body| std::ptr::eq(body.as_slice(), value)) {
-            return NewValue::Large(self.engine().pack(Arc::clone(body)));
+            return NewValue::Large(self.pack(Arc::clone(body)));
         }
         // What could not be held is refused by whoever stores it, and need not be copied for that.
         if self.engine().is_to_be_packed(value.len()) && self.engine().could_hold(value.len()) {
-            return NewValue::Large(self.engine().pack(Arc::new(value.to_vec())));
+            return NewValue::Large(self.pack(Arc::new(value.to_vec())));
         }
         NewValue::Small(value)
+    }
+
+    /// What the client has sent itself is no more than it has sent.
+    fn pack(&self, value: Arc<Vec<u8>>) -> Stored {
+        let is_long = self.engine().is_to_be_packed(value.len()) && effort::is_long(value.len());
+        self.session.has_taken_long.set(self.session.has_taken_long.get() || is_long);
+        self.engine().pack(value)
+    }
+
+    /// Before so many bytes of values are unpacked, packed or compared.
+    fn go_through(&self, bytes: usize) -> Outcome {
+        if self.effort.go_through(bytes)? {
+            self.session.has_taken_long.set(true);
+        }
+        Ok(())
+    }
+
+    /// Before a look at all of a value.
+    fn look_through(&self, stored: &Stored) -> Outcome {
+        self.go_through(effort::bytes_of(stored))
     }
 
     /// Refuses what could not be held even if all else were evicted for it.

@@ -268,7 +268,7 @@ impl<'a> Call<'a> {
                 Err(refusal) => return (located, Err(refusal)),
             };
             drop(located);
-            match condition.is_met_by(&stored) {
+            match self.look_through(&stored).and_then(|()| condition.is_met_by(&stored)) {
                 Ok(is_met) => judged = Some(Judged { stored, is_met }),
                 Err(refusal) => return (self.engine().lock(key), Err(refusal)),
             }

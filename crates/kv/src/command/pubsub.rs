@@ -1,11 +1,12 @@
 //! SUBSCRIBE and its kind, PUBLISH, PUBSUB.
 
 use super::{Call, Outcome, Refusal};
+use crate::effort::Scope;
 use crate::output::Output;
 use crate::pubsub;
 use crate::reply::{Reply, SHARED_FROM};
 use crate::session::Gates;
-use crate::subscriptions::Kind;
+use crate::subscriptions::{Kind, NAMES_AT_ONCE};
 
 pub(super) fn subscribe(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     begin(call, reply, Kind::Channel, "subscribe")
@@ -33,21 +34,40 @@ pub(super) fn sunsubscribe(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcom
 
 fn begin(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Outcome {
     let subscriptions = &call.shared.interests.subscriptions;
-    let own = call.session.subscribed.get_or_insert_default();
-    let names = call.arguments.iter().skip(1);
-    let more = own.check_more(kind, names).map_err(|error| Refusal::Told(error.to_string()));
-    let more_bytes = more?;
-    call.check_kept(more_bytes)?;
+    if call.session.names_done == 0 {
+        let own = call.session.subscribed.get_or_insert_default();
+        let names = call.arguments.iter().skip(1);
+        let more = own.check_more(kind, names).map_err(|error| Refusal::Told(error.to_string()));
+        let more_bytes = more?;
+        call.check_kept(more_bytes)?;
+    }
+    let names = next_names(call);
     let own = call.session.subscribed.get_or_insert_default();
     let mut told = Output::default();
     let mut confirmation = Reply { out: &mut told, version: reply.version };
-    for name in call.arguments.iter().skip(1) {
+    for name in &names {
         subscriptions.add(kind, name, &call.session.client, own);
         confirm(&mut confirmation, word, Some(name), own.count_told(kind));
     }
     settle(call);
     say(call, reply, &told);
-    Ok(())
+    go_on(call, names.len(), call.length() - 1)
+}
+
+/// Those of the arguments whose turn it is.
+fn next_names<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
+    call.from(1).skip(call.session.names_done).take(names_at_once(call)).collect()
+}
+
+/// Others have their turn between, unless it is a part of a transaction. A request is read anew each time.
+fn names_at_once(call: &Call<'_>) -> usize {
+    if call.effort.scope() == Scope::Command { 4 * NAMES_AT_ONCE } else { usize::MAX }
+}
+
+/// So many more names are done, of so many.
+fn go_on(call: &mut Call<'_>, more: usize, all: usize) -> Outcome {
+    call.session.names_done += more;
+    if call.session.names_done < all { Err(Refusal::NotYet) } else { Ok(()) }
 }
 
 fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Outcome {
@@ -56,16 +76,17 @@ fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Ou
     let id = call.session.client.id;
     let mut told = Output::default();
     let mut confirmation = Reply { out: &mut told, version: reply.version };
-    let all = own.names(kind);
+    let (is_begin, count) = (call.session.names_done == 0, own.count(kind));
+    let own_names = if call.length() == 1 { own.first_names(kind, names_at_once(call)) } else { Vec::new() };
     let given: Vec<&[u8]> = match call.length() {
-        1 => all.iter().map(|name| &**name).collect(),
-        _ => call.from(1).collect(),
+        1 => own_names.iter().map(|name| &**name).collect(),
+        _ => next_names(call),
     };
     for name in &given {
         subscriptions.remove(kind, name, id, &mut own);
         confirm(&mut confirmation, word, Some(name), own.count_told(kind));
     }
-    if given.is_empty() {
+    if given.is_empty() && is_begin {
         confirm(&mut confirmation, word, None, own.count_told(kind));
     }
     call.session.subscribed = Some(own).filter(|own| !own.is_empty());
@@ -73,7 +94,9 @@ fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Ou
     // What was sent before must not come behind the confirmation: the client may take it for a reply then.
     call.flush_mail(reply);
     say(call, reply, &told);
-    Ok(())
+    // Of its own, those that are left are the first again.
+    let all = if call.length() == 1 { call.session.names_done + count } else { call.length() - 1 };
+    go_on(call, given.len(), all)
 }
 
 fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize) {

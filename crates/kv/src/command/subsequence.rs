@@ -21,7 +21,11 @@ struct Options {
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]
 pub(super) fn lcs(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = options(call)?;
-    let values = [1, 2].map(|index| value(call, index));
+    let mut values = [1, 2].map(|index| value(call, index));
+    if values.iter().any(|value| value.value_bytes() == 0) {
+        // They have nothing in common, and need not be unpacked for that.
+        values = [1, 2].map(|_| Stored::Plain(Arc::default()));
+    }
     let [first, second] = values.each_ref().map(|value| value.value_bytes());
     let own_bytes = call.cells.take(first, second)?;
     let unpacked_bytes: usize = values
@@ -31,6 +35,7 @@ pub(super) fn lcs(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         .sum();
     let mut room = Room::new(call);
     room.make(own_bytes + unpacked_bytes)?;
+    call.go_through(unpacked_bytes)?;
     let [first, second] = values.map(|value| value.plain());
     if options.is_length {
         reply.count(lcs::length(&first, &second));

@@ -4,6 +4,7 @@ use resp::{Limits, RequestScanner};
 
 use super::room::Room;
 use super::{Call, Outcome, Refusal};
+use crate::effort::{Effort, Scope};
 use crate::endings::Ending;
 use crate::reply::Reply;
 use crate::session::Gates;
@@ -108,6 +109,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
     let begin = reply.out.len();
     reply.array(queue.len());
     call.leave_out_if_mute(begin, reply);
+    let effort = &Effort::new(Scope::Transaction);
     let mut scanner = RequestScanner::new(Limits::default());
     let mut rest = queue.requests();
     while let Ok(Some(arguments)) = scanner.scan(rest) {
@@ -120,6 +122,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
             isolation: call.isolation,
             body: None,
             cells: &mut *call.cells,
+            effort,
             now_ms: call.now_ms,
         };
         one.perform_queued(reply);

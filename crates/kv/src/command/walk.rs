@@ -1,0 +1,150 @@
+//! Commands that look at all keys: a part of them in each turn, so that nobody waits for the whole. What they tell takes memory as it comes, and gives
+//! it back as it is read.
+
+use std::sync::Arc;
+
+use engine::{Database, Step};
+
+use super::keyspace::is_match;
+use super::{Call, Refusal};
+use crate::effort::Scope;
+use crate::glob::Matcher;
+use crate::pins::Buffered;
+use crate::posted::Posted;
+use crate::reply::Reply;
+use crate::shared::Shared;
+
+/// What is looked at in one turn: about 1 ms.
+const SLICE: Step = Step { keys_max: 4096, buckets_max: 8192 };
+/// Memory is taken by so much at a time.
+const PIECE_BYTES: usize = 256 << 10;
+/// What a key has around it in a reply.
+const BULK_BYTES: usize = 16;
+
+/// How far a command has come.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// The one of the engine that was chosen when it began.
+    database: Database,
+    position: u64,
+    matcher: Matcher,
+    /// How many it has told, or counted.
+    pub(super) found: usize,
+    told: Told,
+}
+
+/// Keys as they will be replied.
+#[derive(Debug)]
+struct Told {
+    pieces: Vec<Arc<Posted>>,
+    pieces_bytes: usize,
+    last: Vec<u8>,
+    /// Of `last`, as the server knows it.
+    counted_bytes: usize,
+    buffered: Arc<Buffered>,
+    is_refused: bool,
+}
+
+impl Walk {
+    fn new(call: &Call<'_>) -> Self {
+        let told = Told {
+            pieces: Vec::new(),
+            pieces_bytes: 0,
+            last: Vec::new(),
+            counted_bytes: 0,
+            buffered: Arc::clone(call.shared.buffered()),
+            is_refused: false,
+        };
+        Self { database: call.database(), position: 0, matcher: Matcher::default(), found: 0, told }
+    }
+
+    pub(super) fn is_match(&mut self, pattern: &[u8], key: &[u8]) -> bool {
+        is_match(&mut self.matcher, pattern, key)
+    }
+
+    pub(super) fn tell(&mut self, key: &[u8], shared: &Shared) {
+        self.found += 1;
+        self.told.add(key, shared);
+    }
+
+    /// An array of the keys that it has told.
+    pub(super) fn reply(mut self, reply: &mut Reply<'_>) {
+        reply.array(self.found);
+        if self.told.pieces.is_empty() {
+            reply.out.extend_from_slice(&self.told.last);
+            return;
+        }
+        self.told.close_last();
+        self.told.pieces.iter().for_each(|piece| reply.out.share_message(piece));
+    }
+}
+
+impl Told {
+    fn add(&mut self, key: &[u8], shared: &Shared) {
+        let bytes = key.len() + BULK_BYTES;
+        if !self.last.is_empty() && self.last.len() + bytes > PIECE_BYTES {
+            self.close_last();
+        }
+        if self.last.is_empty() {
+            self.is_refused |= !self.has_room(bytes.max(PIECE_BYTES), shared);
+        }
+        if self.is_refused {
+            return;
+        }
+        if self.last.is_empty() && self.pieces_bytes > 0 {
+            self.last.reserve_exact(bytes.max(PIECE_BYTES));
+        }
+        resp::append_bulk(&mut self.last, key);
+    }
+
+    /// One piece is always possible.
+    fn has_room(&self, bytes: usize, shared: &Shared) -> bool {
+        let all_bytes = self.pieces_bytes.saturating_add(bytes);
+        all_bytes <= PIECE_BYTES || shared.could_reply(self.pieces_bytes, all_bytes)
+    }
+
+    fn close_last(&mut self) {
+        let last = std::mem::take(&mut self.last);
+        self.pieces_bytes += last.capacity();
+        self.count();
+        self.pieces.push(Posted::new(last, &self.buffered));
+    }
+
+    /// Others are to know of its memory.
+    fn count(&mut self) {
+        let bytes = self.last.capacity();
+        self.buffered.account(self.counted_bytes, bytes);
+        self.counted_bytes = bytes;
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.buffered.account(self.counted_bytes, 0);
+    }
+}
+
+/// Looks at more keys, and ends when it has seen all. What is there from begin to end is seen.
+pub(super) fn walk(call: &mut Call<'_>, mut see: impl FnMut(&mut Walk, &[u8])) -> Result<Box<Walk>, Refusal> {
+    let mut walk = call.session.walk.take().unwrap_or_else(|| Box::new(Walk::new(call)));
+    loop {
+        let (database, position) = (walk.database, walk.position);
+        walk.position = call.engine().scan(database, position, SLICE, call.now_ms, |key| see(&mut walk, key));
+        walk.matcher.check()?;
+        if walk.told.is_refused {
+            return Err(Refusal::ReplyOverLimit);
+        }
+        walk.told.count();
+        if walk.told.counted_bytes > 0 {
+            call.shared.make_room_for_reply(call.now_ms);
+        }
+        if walk.position == 0 {
+            return Ok(walk);
+        }
+        if call.effort.scope() == Scope::Command {
+            call.session.walk = Some(walk);
+            return Err(Refusal::NotYet);
+        }
+        call.effort.look_at_keys(SLICE.keys_max)?;
+    }
+}

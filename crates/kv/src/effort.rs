@@ -1,0 +1,113 @@
+//! What commands do that takes long, and of which a transaction may do no more than one command: nobody else has a turn meanwhile.
+
+use std::cell::Cell;
+
+use engine::Stored;
+use thiserror::Error;
+
+/// Bytes of values that the commands of a transaction go through together, unless one command needs more: a tenth of a second to unpack them.
+const VALUE_BYTES_MAX: usize = 128 << 20;
+/// Of a value that is not packed, so many bytes are looked at in the time of one.
+const PLAIN_BYTES: usize = 8;
+/// After so many, others have their turn: some hundredths of a second.
+const LONG_BYTES: usize = 4 << 20;
+/// Keys that the commands of a transaction look at together to find some: some tenths of a second.
+const KEYS_MAX: usize = 1 << 20;
+
+/// A transaction asks for too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum TooMuch {
+    #[error(
+        "ERR the commands of a transaction unpack or compare at most {VALUE_BYTES_MAX} bytes of values together"
+    )]
+    Values,
+    #[error("ERR the commands of a transaction look at no more than {KEYS_MAX} keys together to find some")]
+    Keys,
+}
+
+/// Done since the request began.
+#[derive(Debug)]
+pub(crate) struct Effort {
+    scope: Scope,
+    value_bytes: Cell<usize>,
+    keys: Cell<usize>,
+}
+
+/// Who may go on when others had their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Command,
+    Transaction,
+}
+
+impl Effort {
+    pub(crate) fn new(scope: Scope) -> Self {
+        Self { scope, value_bytes: Cell::new(0), keys: Cell::new(0) }
+    }
+
+    pub(crate) fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Goes through so much more of values, of which the first may be as long as it likes; whether others are to have their turn after that.
+    pub(crate) fn go_through(&self, bytes: usize) -> Result<bool, TooMuch> {
+        let before = self.value_bytes.get();
+        let all = before.saturating_add(bytes);
+        if self.scope == Scope::Transaction && before > 0 && all > VALUE_BYTES_MAX {
+            return Err(TooMuch::Values);
+        }
+        self.value_bytes.set(all);
+        Ok(is_long(all))
+    }
+
+    pub(crate) fn look_at_keys(&self, keys: usize) -> Result<(), TooMuch> {
+        self.keys.set(self.keys.get().saturating_add(keys));
+        if self.scope == Scope::Transaction && self.keys.get() > KEYS_MAX {
+            Err(TooMuch::Keys)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Whether others are to have their turn after so many bytes were packed, or unpacked.
+pub(crate) fn is_long(bytes: usize) -> bool {
+    bytes >= LONG_BYTES
+}
+
+/// To look at all of a value.
+pub(crate) fn bytes_of(stored: &Stored) -> usize {
+    match stored {
+        Stored::Plain(value) => value.len() / PLAIN_BYTES,
+        Stored::Packed(_) => stored.value_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_goes_through_no_more_than_one_command() {
+        let command = Effort::new(Scope::Command);
+        for _ in 0..2 {
+            assert_eq!(command.go_through(VALUE_BYTES_MAX), Ok(true));
+            assert_eq!(command.look_at_keys(KEYS_MAX), Ok(()));
+        }
+        let transaction = Effort::new(Scope::Transaction);
+        assert_eq!(transaction.go_through(LONG_BYTES - 1), Ok(false));
+        assert_eq!(transaction.go_through(VALUE_BYTES_MAX), Err(TooMuch::Values));
+        assert_eq!(
+            transaction.go_through(VALUE_BYTES_MAX - LONG_BYTES),
+            Ok(true),
+            "what was refused takes none"
+        );
+        assert_eq!(
+            Effort::new(Scope::Transaction).go_through(VALUE_BYTES_MAX * 2),
+            Ok(true),
+            "a value may be longer"
+        );
+        assert_eq!(transaction.look_at_keys(KEYS_MAX), Ok(()));
+        assert_eq!(transaction.look_at_keys(1), Err(TooMuch::Keys));
+    }
+}
