@@ -14,8 +14,6 @@ use crate::shared::Shared;
 use crate::strangers;
 use crate::transport::{self, Transport};
 
-/// Growth of what is unread for which keys make room at once: that of a long value. What is less can wait for the next write, which is nearer.
-const MADE_UP_FROM: usize = 64 << 10;
 /// A request that takes more than one in so many bytes of the limit may be refused for its size: nothing is to be evicted for it then.
 const MADE_UP_SHARE: u64 = 128;
 
@@ -332,21 +330,18 @@ impl Connection {
             context.shared.account_stranger(before_bytes, bytes);
             return;
         }
-        context.shared.account(before_bytes, bytes);
-        context.shared.account_request(lent_before_bytes, lent_bytes);
-        let has_grown = unread_bytes >= unread_before_bytes + MADE_UP_FROM;
-        if has_grown && unread_bytes as u64 > context.shared.engine.bytes_max() / MADE_UP_SHARE {
-            self.make_room_for_large(context);
-        } else if has_grown || self.unsent.held_bytes() >= before_bytes + MADE_UP_FROM {
-            context.shared.make_up(context.now_ms);
+        if unread_bytes > unread_before_bytes && !self.is_worth_room(unread_bytes, context) {
+            context.shared.account_without_room(before_bytes, bytes);
+        } else {
+            context.shared.account(before_bytes, bytes);
         }
+        context.shared.account_request(lent_before_bytes, lent_bytes);
     }
 
     /// Where the request may be refused for its size, nothing is evicted for it before it is whole.
-    fn make_room_for_large(&self, context: &Context<'_>) {
-        if !self.client().is_killed() && self.conversation.is_worth_room(context.shared) {
-            context.shared.make_room_for_request(context.now_ms);
-        }
+    fn is_worth_room(&self, unread_bytes: usize, context: &Context<'_>) -> bool {
+        unread_bytes as u64 <= context.shared.engine.bytes_max() / MADE_UP_SHARE
+            || !self.client().is_killed() && self.conversation.is_worth_room(context.shared)
     }
 
     /// The connection ends: its memory is free again.

@@ -14,21 +14,31 @@ use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) struct Buffered {
     engine: Option<Arc<Engine>>,
     bytes: AtomicUsize,
+    /// Grown by so much since keys made room for it the last time.
+    owed_bytes: AtomicUsize,
 }
 
 impl Buffered {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine: Some(engine), bytes: AtomicUsize::new(0) }
+        Self { engine: Some(engine), bytes: AtomicUsize::new(0), owed_bytes: AtomicUsize::new(0) }
     }
 
     /// Without an engine.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn of_nothing() -> Self {
-        Self { engine: None, bytes: AtomicUsize::new(0) }
+        Self { engine: None, bytes: AtomicUsize::new(0), owed_bytes: AtomicUsize::new(0) }
     }
 
-    /// A buffer has grown or shrunk.
+    /// A buffer has grown or shrunk. Keys are to make room for it.
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
+        if now_bytes > before_bytes {
+            self.owed_bytes.fetch_add(now_bytes - before_bytes, Relaxed);
+        }
+        self.account_without_room(before_bytes, now_bytes);
+    }
+
+    /// A buffer has grown or shrunk, and no key is to go for it.
+    pub(crate) fn account_without_room(&self, before_bytes: usize, now_bytes: usize) {
         if before_bytes == now_bytes {
             return;
         }
@@ -40,6 +50,16 @@ impl Buffered {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn owed_bytes(&self) -> usize {
+        self.owed_bytes.load(Relaxed)
+    }
+
+    /// Keys make room for all of it now.
+    pub(crate) fn settle(&self) {
+        self.owed_bytes.store(0, Relaxed);
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     tracking_bytes: AtomicUsize,
     /// What the slow log takes, as the engine knows it.
     slow_bytes: AtomicUsize,
-    /// Keys have not made all the room yet that requests take.
+    /// Keys have not made all the room yet that buffers take.
     is_room_owed: AtomicBool,
     /// Values that clients have not read.
     pub(crate) pins: Arc<Pins>,
@@ -251,6 +251,11 @@ impl Shared {
         self.buffered.account(before_bytes, now_bytes);
     }
 
+    /// As [`Self::account`], of a request that may be refused for its size: no key goes for it.
+    pub(crate) fn account_without_room(&self, before_bytes: usize, now_bytes: usize) {
+        self.buffered.account_without_room(before_bytes, now_bytes);
+    }
+
     /// Evicts for buffers that have grown by much, without waiting for the next write; but for CLIENT PAUSE, during which no key goes.
     pub(crate) fn make_up(&self, now_ms: u64) {
         if self.interests.pauses.now(now_ms).is_none() {
@@ -380,7 +385,14 @@ impl Shared {
 
     /// The slow log has changed.
     pub(crate) fn account_slow(&self) {
-        follow(&self.slow_bytes, || self.slow.bytes(), |before, now| self.engine.lend(before, now));
+        follow(
+            &self.slow_bytes,
+            || self.slow.bytes(),
+            |before, now| {
+                self.engine.lend(before, now);
+                self.is_room_owed.store(true, Relaxed);
+            },
+        );
     }
 
     /// How many clients wait for the end of CLIENT PAUSE.
@@ -468,8 +480,8 @@ impl Shared {
         self.account_tracking();
         self.account_slow();
         self.follow_limit(now_ms);
-        if self.is_room_owed.swap(false, Relaxed) {
-            self.make_room_for_request(now_ms);
+        if self.is_room_owed.swap(false, Relaxed) || self.buffered.owed_bytes() > 0 {
+            self.make_room_for_buffers(now_ms);
         }
     }
 
@@ -490,8 +502,21 @@ impl Shared {
         self.make_room(now_ms, REPLY_ROOM_WITHIN);
     }
 
-    /// Evicts for a request that is coming, now and in the next ticks.
-    pub(crate) fn make_room_for_request(&self, now_ms: u64) {
+    /// Evicts for buffers that have grown by much, each maybe by little, without waiting for the next write.
+    #[inline]
+    pub(crate) fn make_room_owed(&self, now_ms: u64) {
+        if self.buffered.owed_bytes() >= MADE_UP_FROM {
+            self.make_room_for_buffers(now_ms);
+        }
+    }
+
+    /// Evicts now and in the next ticks; but for CLIENT PAUSE, at whose end it is owed still.
+    fn make_room_for_buffers(&self, now_ms: u64) {
+        if self.interests.pauses.now(now_ms).is_some() {
+            self.is_room_owed.store(true, Relaxed);
+            return;
+        }
+        self.buffered.settle();
         self.make_room(now_ms, ROOM_WITHIN);
         if self.engine.used_bytes() > self.engine.bytes_max() {
             self.is_room_owed.store(true, Relaxed);
@@ -533,5 +558,7 @@ const HTTP_WARNED_EVERY_MS: u64 = 60_000;
 const FORGOTTEN_AT_ONCE: usize = 10_000;
 /// How long a command may evict for its reply.
 const REPLY_ROOM_WITHIN: Duration = Duration::from_millis(100);
+/// Growth of all buffers for which keys make room at once. What is less can wait for the next tick, or the next write.
+const MADE_UP_FROM: usize = 64 << 10;
 /// How long a worker may evict in a tick.
 const ROOM_WITHIN: Duration = Duration::from_millis(5);

@@ -310,6 +310,7 @@ impl Worker {
             }
             Then::Close => drop(self.close(number, now_ms)),
         }
+        self.shared.make_room_owed(now_ms);
         self.shared.trimming.look(&self.shared.engine);
         if is_scarce {
             self.shared.keep_buffers_to(buffers_bytes_max);
