@@ -5,10 +5,10 @@
 use std::fs::{self, File, FileType, OpenOptions};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,10 @@ const VERIFIERS_MAX: usize = 8;
 const MODE: u32 = 0o600;
 /// What is added to the name of the file for the one that is locked.
 const LOCK: &str = ".lock";
+/// How often is looked whether that is still there.
+const LOCK_SEEN_EVERY_MS: u64 = 1_000;
+/// How long not, after the log has said that it is gone for good.
+const LOCK_LOST_TOLD_MS: u64 = 60_000;
 /// For the one that is written, until it is whole.
 const PART: &str = ".part";
 /// More than the small records between items take.
@@ -44,7 +48,9 @@ const BUFFER_BYTES: usize = 32 << 10;
 pub struct SaveFile {
     path: PathBuf,
     /// Locked as long as it is open.
-    _lock: File,
+    lock: Mutex<File>,
+    /// When was looked last whether it is still there.
+    lock_seen_ms: AtomicU64,
     /// Somebody writes it.
     is_busy: AtomicBool,
     /// Whoever writes it shall stop.
@@ -204,7 +210,8 @@ impl SaveFile {
         };
         Ok(Self {
             path,
-            _lock: lock,
+            lock: Mutex::new(lock),
+            lock_seen_ms: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
             is_cancelled: AtomicBool::new(false),
             background: Mutex::new(None),
@@ -381,10 +388,42 @@ impl SaveFile {
         {
             return Err(io::Error::other(format!("there is {kind} now, and no file")));
         }
+        self.keep_lock()?;
         fs::rename(part_path, &self.path)?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
         Ok(exported)
+    }
+
+    /// Takes the lock anew where somebody has removed its file, as clearing up does: another server would find none.
+    pub(crate) fn look_after_lock(&self, now_ms: u64) {
+        if now_ms < self.lock_seen_ms.load(Relaxed).saturating_add(LOCK_SEEN_EVERY_MS) {
+            return;
+        }
+        self.lock_seen_ms.store(now_ms, Relaxed);
+        if let Err(error) = self.keep_lock() {
+            self.lock_seen_ms.store(now_ms.saturating_add(LOCK_LOST_TOLD_MS), Relaxed);
+            tracing::error!(path = %self.path.display(), %error, "the save file is not locked any more");
+        }
+    }
+
+    /// # Errors
+    /// Another server has it by now, and its file is not to be replaced.
+    fn keep_lock(&self) -> io::Result<()> {
+        let path = beside(&self.path, LOCK);
+        let mut held = self.lock.lock();
+        let id = |found: fs::Metadata| (found.dev(), found.ino());
+        if fs::symlink_metadata(&path).ok().map(id) == held.metadata().ok().map(id) {
+            return Ok(());
+        }
+        *held = lock(&path).map_err(|source| match Errno::from_io_error(&source) {
+            Some(Errno::WOULDBLOCK) => {
+                io::Error::other(format!("another process has locked {}", path.display()))
+            }
+            _ => source,
+        })?;
+        tracing::warn!(path = %path.display(), "somebody has removed this file, with which the save file is locked: it is there again");
+        Ok(())
     }
 
     /// As [`SaveFile::write`], while no worker executes commands but the one that asks. What is being written in the background is older, and

@@ -479,6 +479,9 @@ impl Shared {
         invalidation::tell_of_forgotten(self, &forgotten);
         self.account_tracking();
         self.account_slow();
+        if let Some(file) = &self.save_file {
+            file.look_after_lock(now_ms);
+        }
         self.follow_limit(now_ms);
         if self.is_room_owed.swap(false, Relaxed) || self.buffered.owed_bytes() > 0 {
             self.make_room_for_buffers(now_ms);

@@ -467,8 +467,15 @@ fn a_file_belongs_to_one_server() {
     let mut kv = place.start(&[]);
     fill(&kv);
     let file = place.file().display().to_string();
-    let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &file]);
-    assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
+    let is_refused = || {
+        let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &file]);
+        assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
+    };
+    is_refused();
+    let lock = place.folder.path().join("saved.lock");
+    fs::remove_file(&lock).expect("it is locked by it");
+    wait::until_true("it is locked again", || lock.exists());
+    is_refused();
     kv.service.signal(Signal::TERM);
     assert!(kv.service.end().success());
     assert_filled(&place.start(&[]));
