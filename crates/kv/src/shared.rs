@@ -256,6 +256,11 @@ impl Shared {
         self.buffered.account_without_room(before_bytes, now_bytes);
     }
 
+    /// Evicts for a part of a reply, behind which others have their turn.
+    pub(crate) fn make_room_for_part(&self, now_ms: u64) {
+        self.make_room(now_ms, ROOM_WITHIN);
+    }
+
     /// Evicts for buffers that have grown by much, without waiting for the next write; but for CLIENT PAUSE, during which no key goes.
     pub(crate) fn make_up(&self, now_ms: u64) {
         if self.interests.pauses.now(now_ms).is_none() {

@@ -136,7 +136,7 @@ pub(super) fn walk(call: &mut Call<'_>, mut see: impl FnMut(&mut Walk, &[u8])) -
         }
         walk.told.count();
         if walk.told.counted_bytes > 0 {
-            call.shared.make_room_for_reply(call.now_ms);
+            call.shared.make_room_for_part(call.now_ms);
         }
         if walk.position == 0 {
             return Ok(walk);
