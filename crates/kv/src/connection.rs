@@ -126,6 +126,10 @@ impl Connection {
             // There is nothing that a reset could keep it from reading.
             true => Then::Close,
         };
+        if then == Then::Close {
+            // What it was to be sent would stay until the next reply of this worker.
+            buffers.output.clear();
+        }
         buffers.output.shrink(OUTPUT_BYTES);
         self.see_standing(context);
         let unread_bytes = self.unread_bytes();
