@@ -98,6 +98,7 @@ pub(crate) fn begin(
         request,
         facts: &facts,
         now: worker.now(),
+        stamp: worker.shared.cache.stamp(),
         content: None,
         tier: Tier::Unasked,
     };

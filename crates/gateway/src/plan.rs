@@ -7,6 +7,7 @@ use caching::RequestFacts;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
+use crate::cache::epochs::LookUp;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::record::stored::{CacheEntry, Hit};
@@ -44,7 +45,7 @@ pub(crate) struct Plan {
 /// How a request gets its response from the origin.
 pub(crate) enum ForwardMode {
     /// Forwarded as it is; the answer is for this client alone. A stored response may stand in for a failure.
-    Alone { reason: ForwardReason, stale: Option<Hit> },
+    Alone { reason: ForwardReason, stale: Option<StandIn> },
     /// Forwarded so that the answer can be stored and shared.
     Fetch(Arc<Fetch>),
     /// Answered with a stored response, once bytes of it are loaded.
@@ -53,6 +54,14 @@ pub(crate) enum ForwardMode {
     Query,
     /// Looked up again once the tier behind memory has said what it has under this key.
     Load(Box<[u8]>),
+}
+
+/// A stored response that may stand in for a failure of the origin.
+#[derive(Debug)]
+pub(crate) struct StandIn {
+    pub(crate) hit: Hit,
+    /// What found it.
+    pub(crate) look_up: LookUp,
 }
 
 /// A stored response that answers, and of which memory lacks bytes that the tier behind it may have.

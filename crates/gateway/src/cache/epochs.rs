@@ -51,6 +51,13 @@ impl Stamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name(u64);
 
+/// A look-up: under the key of which URL, and when. What was taken away since is to be as if it had not been found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LookUp {
+    url: Name,
+    stamp: Stamp,
+}
+
 /// What a stored response belongs to, and when it was asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
@@ -132,6 +139,21 @@ impl Epochs {
         Membership { key: Some(self.key(key)), ..membership.unwrap_or_else(of_none) }
     }
 
+    /// A look-up under the cache key of a URL, or under one that has this one as a part. The stamp is one from before it.
+    pub(crate) fn look_up(&self, url_key: &[u8], stamp: Stamp) -> LookUp {
+        LookUp { url: self.key(url_key), stamp }
+    }
+
+    /// Whether what the look-up found is to be as if it had never been stored.
+    pub(crate) fn is_taken_away(&self, look_up: LookUp) -> bool {
+        self.removed.last(look_up.url) > look_up.stamp.0
+    }
+
+    /// Whether what the look-up found was invalidated by its key, and what was asked for then is.
+    pub(crate) fn is_overtaken(&self, look_up: LookUp) -> bool {
+        self.keys.last(look_up.url) > look_up.stamp.0 || self.is_taken_away(look_up)
+    }
+
     /// To be called before the stamp of the first response that depends on a key.
     pub(crate) fn watch_keys(&self) {
         self.keys_watched.store(true, Ordering::Release);
@@ -140,12 +162,12 @@ impl Epochs {
     /// Invalidates what depends on a cache key; whether there can be anything that does.
     pub(crate) fn invalidate_key(&self, key: &[u8], taken: Taken) -> bool {
         let is_watched = self.keys_watched.load(Ordering::Acquire);
+        let (name, number) = (self.key(key), self.next());
         if is_watched {
-            let (name, number) = (self.key(key), self.next());
             self.keys.mark(name, number);
-            if taken == Taken::Away {
-                self.removed.mark(name, number);
-            }
+        }
+        if taken == Taken::Away {
+            self.removed.mark(name, number);
         }
         is_watched
     }
@@ -188,6 +210,13 @@ impl Epochs {
 
     fn mark(&self, name: Name) {
         self.groups.mark(name, self.next());
+    }
+}
+
+impl LookUp {
+    /// The same, at another time.
+    pub(crate) fn at(self, stamp: Stamp) -> Self {
+        Self { stamp, ..self }
     }
 }
 

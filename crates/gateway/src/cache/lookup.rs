@@ -11,15 +11,16 @@ use caching::{
 
 use crate::active::ActiveConfig;
 use crate::cache::decide::{AskedFor, Asking, Decision, Question, Standing};
+use crate::cache::epochs::{LookUp, Stamp};
 use crate::cache::findings;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
-use crate::cache::key::{Keyed, write_site_key};
+use crate::cache::key::{Keyed, key_of, write_site_key};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::message::head::{Content, RequestHead};
-use crate::plan::{Assemble, ForwardMode, ForwardReason};
+use crate::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
 use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
 use crate::trace::{Record, note};
@@ -35,6 +36,8 @@ pub(crate) struct Lookup<'a> {
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) facts: &'a RequestFacts,
     pub(crate) now: Timestamp,
+    /// Taken before anything is looked up.
+    pub(crate) stamp: Stamp,
     /// Of a QUERY, once it is read.
     pub(crate) content: Option<&'a Bytes>,
     pub(crate) tier: Tier,
@@ -43,7 +46,7 @@ pub(crate) struct Lookup<'a> {
 /// What a look-up comes to.
 pub(crate) enum Found {
     /// The answer of the origin is for this client alone; what is stored may stand in for it.
-    Forward(ForwardReason, Option<Hit>),
+    Forward(ForwardReason, Option<StandIn>),
     /// The content must be read first: it is part of the cache key.
     NeedContent,
     /// A stored response answers.
@@ -101,7 +104,10 @@ impl Lookup<'_> {
         match question.decide(reuse, selected) {
             Decision::Use(hit, used) => Found::Use(hit, used),
             Decision::Unavailable(reason) => Found::Unavailable(reason),
-            Decision::Forward(reason, stale) => self.forward(reason, stale, entry),
+            Decision::Forward(reason, stale) => {
+                let stale = stale.map(|hit| StandIn { hit, look_up: self.look_up(key) });
+                self.forward(reason, stale, entry)
+            }
             Decision::Fetch(asking) => self.fetch(asking, entry, key),
         }
     }
@@ -156,7 +162,12 @@ impl Lookup<'_> {
         record.note(explain::reuse(decision, facts, self.now));
     }
 
-    fn forward(&self, reason: ForwardReason, stale: Option<Hit>, entry: Option<&Arc<CacheEntry>>) -> Found {
+    fn forward(
+        &self,
+        reason: ForwardReason,
+        stale: Option<StandIn>,
+        entry: Option<&Arc<CacheEntry>>,
+    ) -> Found {
         if reason.detail == Reason::KnownUncacheable.into() {
             let known = entry.and_then(|entry| entry.uncacheable());
             known.into_iter().for_each(|known| {
@@ -183,11 +194,13 @@ impl Lookup<'_> {
                 self.arrived_bytes(key, &variant)
             }),
         };
+        let look_up = self.look_up(key);
         let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
         let in_use = self.worker.shared.cache.kept_in_use(entry);
         Found::Fetch(Arc::new(Fetch {
             key,
             variant,
+            look_up,
             stale,
             candidates,
             reason,
@@ -197,6 +210,17 @@ impl Lookup<'_> {
             tier: Tier::Unasked,
             in_use,
         }))
+    }
+
+    /// This look-up, to be kept.
+    fn look_up(&self, key: &[u8]) -> LookUp {
+        let RequestHead { scheme, authority, path_and_query, keyed, .. } = *self.request;
+        let epochs = self.worker.shared.cache.epochs();
+        if self.facts.method != MethodClass::Query && keyed.is_empty() {
+            return epochs.look_up(key, self.stamp);
+        }
+        // What lies under such a key is taken away by the key of its URL alone.
+        epochs.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
     }
 
     /// Whether a validation may name a stored response that this request did not select.
@@ -267,6 +291,7 @@ impl Lookup<'_> {
         Fetch {
             key: key.into(),
             variant: self.variant_key(entry.as_ref()),
+            look_up: self.look_up(key),
             stale: None,
             candidates: Vec::new(),
             reason: NotReused::Partial,
@@ -286,6 +311,7 @@ impl Lookup<'_> {
         Fetch {
             key: key.into(),
             variant: self.variant_key(entry.as_ref()),
+            look_up: self.look_up(key),
             stale: Some(hit.clone()),
             candidates: hit.with_candidates(tags_max, |head| self.may_name(head)),
             reason: NotReused::Expired,

@@ -23,7 +23,7 @@ use caching::groups::Groups;
 use caching::invalidation::Target;
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage};
 
-use self::epochs::{Epochs, Membership, Stamp, Taken};
+use self::epochs::{Epochs, LookUp, Membership, Stamp, Taken};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
 use self::inflight::table::{FetchTable, Waiter};
 use self::record::inputs::KeepInputs;
@@ -151,6 +151,10 @@ impl Cache {
         let may_have_keyed = self.epochs.invalidate_key(key, taken);
         let applied = self.update(key, |current| current.map_or(Change::Keep, change));
         debug_assert!(applied != Applied::Absent);
+        if taken == Taken::Away {
+            // Once more, for look-ups that began after the first time and found what was not gone yet.
+            self.epochs.invalidate_key(key, taken);
+        }
         self.remove_unknown(key);
         OutOfUse { fetches, may_have_keyed }
     }
@@ -177,7 +181,17 @@ impl Cache {
         head.is_invalidated(&self.epochs)
     }
 
-    /// The time by which invalidations are ordered: to be taken before an origin is asked.
+    /// Whether what a look-up found was taken away since: it is not to be used, and not to be validated.
+    pub(crate) fn is_taken_away(&self, look_up: LookUp) -> bool {
+        self.epochs.is_taken_away(look_up)
+    }
+
+    /// Whether what was asked for then is older than an invalidation of its URL.
+    pub(crate) fn is_overtaken(&self, look_up: LookUp) -> bool {
+        self.epochs.is_overtaken(look_up)
+    }
+
+    /// The time by which invalidations are ordered: to be taken before an origin is asked, and before a look-up.
     pub(crate) fn stamp(&self) -> Stamp {
         self.epochs.stamp()
     }

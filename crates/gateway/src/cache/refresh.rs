@@ -22,8 +22,12 @@ pub(crate) fn if_stale(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
 
 /// Unless one is under way.
 fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
-    let fetch_table = lookup.worker.shared.cache.fetches();
-    if let Join::Lead(waiter) = fetch_table.join(&fetch.key, &fetch.variant, usize::MAX) {
+    let cache = &lookup.worker.shared.cache;
+    let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
+    let place = (&*fetch.key, &*fetch.variant);
+    let joined =
+        fetch_table.join(place, usize::MAX, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
+    if let Join::Lead(waiter) = joined {
         let job = Job {
             worker: Arc::clone(lookup.worker),
             live: Arc::clone(lookup.live),
@@ -33,7 +37,7 @@ fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             noting: lookup.request.record.map(Record::open),
             facts: *lookup.facts,
             fetch,
-            stamp: lookup.worker.shared.cache.stamp(),
+            stamp,
         };
         tokio::spawn(job.run(LeaderGuard::new(&waiter, fetch_table)));
     }

@@ -14,9 +14,9 @@ use telemetry::CacheResult;
 use tokio::time::Instant;
 
 use crate::cache::findings;
+use crate::cache::inflight::answer::Filling;
 use crate::cache::inflight::fill::FillReader;
 use crate::cache::inflight::fill::ranges::FillRanges;
-use crate::cache::inflight::table::Filling;
 use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::cache::using::{Extent, Use};
 use crate::failure::FailureCause;

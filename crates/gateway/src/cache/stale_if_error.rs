@@ -11,7 +11,7 @@ use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::failure::FailureCause;
 use crate::message::reply::Reply;
-use crate::plan::{ForwardMode, Plan};
+use crate::plan::{ForwardMode, Plan, StandIn};
 use crate::trace::note;
 use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
@@ -19,7 +19,7 @@ use crate::worker::Worker;
 /// What is stored for a request that is passed on.
 pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
     match &plan.mode {
-        ForwardMode::Alone { stale, .. } => stale.as_ref(),
+        ForwardMode::Alone { stale, .. } => stale.as_ref().map(|stale| &stale.hit),
         ForwardMode::Fetch(_) | ForwardMode::Assemble(_) | ForwardMode::Query | ForwardMode::Load(_) => None,
     }
 }
@@ -38,11 +38,14 @@ pub(crate) fn for_error(worker: &Arc<Worker>, plan: &Plan, error: &OriginError) 
 }
 
 fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply> {
-    let ForwardMode::Alone { reason, stale: Some(stale) } = &plan.mode else { return None };
-    let (now, facts) = (worker.now(), &stale.head.facts);
+    let ForwardMode::Alone { reason, stale: Some(StandIn { hit: stale, look_up }) } = &plan.mode else {
+        return None;
+    };
+    let (cache, now, facts) = (&worker.shared.cache, worker.now(), &stale.head.facts);
     let rules = &plan.site.rule_at(plan.rule).caching;
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)
-        || worker.shared.cache.is_invalidated(&stale.head)
+        || cache.is_invalidated(&stale.head)
+        || cache.is_taken_away(*look_up)
     {
         return None;
     }

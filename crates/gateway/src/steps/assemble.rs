@@ -31,10 +31,12 @@ struct Assembling<'a> {
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, asked: &Assemble) -> Next {
     let assembling = Assembling { worker, plan, asked };
     let extent = assembling.with_serving(|serving| serving.extent(&asked.hit));
-    match assembling.may_ask_for_rest(extent) {
+    let next = match assembling.may_ask_for_rest(extent) {
         true => assembling.begin(extent).await,
         false => assembling.load_all().await,
-    }
+    };
+    // A purge may have come while the tier was asked.
+    if assembling.is_taken_away() { assembling.without() } else { next }
 }
 
 impl Assembling<'_> {
@@ -108,11 +110,20 @@ impl Assembling<'_> {
             ));
         }
         let rule = self.plan.site.rule_at(self.plan.rule);
-        let scope = self.with_serving(|serving| FetchScope::for_rest(serving, &self.asked.hit, rule));
+        let scope = self.with_serving(|serving| match self.is_taken_away() {
+            true => {
+                Some(FetchScope::on_miss(serving.facts, serving.request.fields, rule.range_miss, || None))
+            }
+            false => FetchScope::for_rest(serving, &self.asked.hit, rule),
+        });
         match scope.filter(|_| self.plan.facts.method == MethodClass::Get) {
             Some(scope) => self.ask(scope),
             None => self.forward(NotReused::Partial.into()),
         }
+    }
+
+    fn is_taken_away(&self) -> bool {
+        self.worker.shared.cache.is_taken_away(self.asked.fetch.look_up)
     }
 
     fn ask(&self, scope: FetchScope) -> Next {

@@ -9,13 +9,14 @@ use caching::{NotReused, Outcome};
 use tokio::time::{Instant, sleep_until};
 
 use crate::cache::findings;
+use crate::cache::inflight::answer::{Answer, Failed};
 use crate::cache::inflight::driven::Driven;
 use crate::cache::inflight::joining::{Role, join_or_lead};
 use crate::cache::inflight::next_move::{self, Ask, Attempts, Move};
 use crate::cache::inflight::places::{Place, Places};
 use crate::cache::inflight::relief::{self, Happened, Waiting};
 use crate::cache::inflight::scope::FetchScope;
-use crate::cache::inflight::table::{Answer, Failed, Join, LeaderGuard, News, Waiter};
+use crate::cache::inflight::table::{Join, LeaderGuard, News, Waiter};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
@@ -121,25 +122,28 @@ impl CollapsedRequest<'_> {
                 late_at = None;
             }
             match (waiting.learns(happened), failed) {
-                (relief::Next::Relieve, _) => {
-                    match self.worker.shared.cache.fetches().relieve(&places.first.waiter) {
-                        Join::Lead(relief) => {
-                            self.tell(
-                                "that failed, or takes too long: this request is forwarded, for all who wait",
-                            );
-                            drop(gauge);
-                            return self.lead(relief).await;
-                        }
-                        Join::Wait(relief) => places.relief = Some(Place::of(relief)),
-                        Join::Full => unreachable!("those who wait are not counted again"),
+                (relief::Next::Relieve, _) => match self.relieve(&places.first.waiter) {
+                    Join::Lead(relief) => {
+                        self.tell(
+                            "that failed, or takes too long: this request is forwarded, for all who wait",
+                        );
+                        drop(gauge);
+                        return self.lead(relief).await;
                     }
-                }
+                    Join::Wait(relief) => places.relief = Some(Place::of(relief)),
+                    Join::Full => unreachable!("those who wait are not counted again"),
+                },
                 (relief::Next::WaitOn, _) | (relief::Next::SeeFailure, None) => {}
                 (relief::Next::SeeFailure, Some(failed)) => {
                     return Ok(Next::Reply(self.failure(&failed, Role::Waiter)));
                 }
             }
         }
+    }
+
+    fn relieve(&self, waiter: &Waiter) -> Join {
+        let cache = &self.worker.shared.cache;
+        cache.fetches().relieve(waiter, self.fetch.look_up.at(cache.stamp()))
     }
 
     fn limits(&self) -> Option<CollapseLimits> {

@@ -77,6 +77,7 @@ pub(crate) fn again(
         request: &RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) },
         facts: &plan.facts,
         now: worker.now(),
+        stamp: worker.shared.cache.stamp(),
         content,
         tier,
     };

@@ -20,10 +20,12 @@ use std::sync::Arc;
 use caching::{ByteRange, ContentRange};
 use store::{Segment, Slice};
 
+use crate::cache::inflight::answer::{Answer, Filling};
 use crate::cache::inflight::fill::FillReader;
 use crate::cache::inflight::joining::{Role, join_or_lead};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
-use crate::cache::inflight::table::{Answer, Filling, LeaderGuard, News, Waiter};
+use crate::cache::inflight::table::{LeaderGuard, News, Waiter};
+use crate::cache::inflight::wanted::Fetch;
 use crate::cache::publish::job::Job;
 use crate::cache::record::segmented::{Absent, Segmented};
 use crate::cache::record::stored::Hit;
@@ -204,10 +206,10 @@ impl Assembly {
     /// Joins the forward for a missing part, or starts it.
     fn ask(&self, range: ByteRange) -> Waiter {
         let hole = MissingRange { hit: self.hit.clone(), range };
-        let job = Job {
-            fetch: Arc::new(self.job.fetch.with_scope(FetchScope::MissingRange(hole))),
-            ..self.job.clone()
-        };
+        let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
+        // What this reply has begun with it ends with, whatever is taken away meanwhile.
+        let look_up = fetch.look_up.at(self.job.worker.shared.cache.stamp());
+        let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
         let (waiter, role) = join_or_lead(&job, &job.fetch.variant);
         if role == Role::Leader {
             let leader = LeaderGuard::new(&waiter, job.worker.shared.cache.fetches());

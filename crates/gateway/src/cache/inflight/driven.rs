@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-use crate::cache::inflight::table::{Answer, InFlight, LeaderGuard, News, Waiter};
+use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
 use crate::cache::publish::job::Job;
 use crate::client::Client;
 use crate::upstream::Upstream;

@@ -13,11 +13,15 @@ pub(crate) enum Role {
 
 /// Takes part in the forward that `job` wants, or is the one to start it.
 pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> (Waiter, Role) {
-    let fetch_table = job.worker.shared.cache.fetches();
+    let cache = &job.worker.shared.cache;
+    let (fetch_table, now) = (cache.fetches(), job.fetch.look_up.at(job.stamp));
     let variant_and_scope = [variant, &job.fetch.scope.scope_suffix()].concat();
     let joined = match job.site.config.collapse {
         Collapse::Off => Join::Full,
-        Collapse::Process(limits) => fetch_table.join(&job.fetch.key, &variant_and_scope, limits.waiters_max),
+        Collapse::Process(limits) => {
+            let place = (&*job.fetch.key, &*variant_and_scope);
+            fetch_table.join(place, limits.waiters_max, now, |began| cache.is_overtaken(began))
+        }
     };
     match joined {
         Join::Wait(waiter) => (waiter, Role::Waiter),

@@ -1,6 +1,7 @@
 //! Fetches in progress: what is asked for, who leads, who waits, and the bodies on their way.
 
 pub(crate) mod ahead;
+pub(crate) mod answer;
 pub(crate) mod assemble;
 pub(crate) mod driven;
 pub(crate) mod fill;

@@ -9,73 +9,18 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use caching::{ContentRange, RefusalScope};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::cache::inflight::fill::Fill;
+use crate::cache::epochs::LookUp;
+use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::relief::Order;
-use crate::cache::record::stored::{Hit, StoredHead};
-use crate::failure::FailureCause;
-use crate::message::fields::PackedFields;
-use crate::reason::Detail;
-use crate::upstream::{Interim, OriginError, OriginResponse};
+use crate::cache::record::stored::StoredHead;
+use crate::upstream::Interim;
 
 /// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
 /// them without end.
 const INTERIMS_KEPT_MAX: usize = 32;
-
-/// What a forward came to, as everybody who waits for it sees it.
-#[derive(Clone)]
-pub(crate) enum Answer {
-    /// A response that may be shared; its body is on its way.
-    Filling(Filling),
-    /// A stored response, freshened by the origin's 304.
-    Freshened(Hit),
-    /// Somebody else stored a fresh response just before this forward would have begun.
-    Found(Hit),
-    /// A stored response that may be used stale because the origin failed, and the failure for those who must not use it.
-    Stale(Hit, FailureCause, Failed),
-    /// A response that isn't stored: it belongs to the request that caused the forward.
-    Private(Arc<PrivateAnswer>),
-    /// What the rest of a stored response was asked for turned out to be no part of it; it is stored no longer.
-    Discarded,
-    /// No response.
-    Failed(Failed),
-    /// The forward was given up (the process stops).
-    GivenUp,
-}
-
-/// A response whose body is on its way, for everybody whom it answers.
-#[derive(Clone)]
-pub(crate) struct Filling {
-    pub(crate) head: Arc<StoredHead>,
-    /// What the origin answered: 206 for a part, while the head is that of the whole.
-    pub(crate) status: u16,
-    pub(crate) fill: Arc<Fill>,
-    /// Fields that are not stored and only go to the request that caused the forward (RFC 9111 section 3.1).
-    pub(crate) unshared: Arc<PackedFields>,
-    /// Which part of the response the fill brings; absent: all of it.
-    pub(crate) part: Option<ContentRange>,
-}
-
-/// How the origin failed.
-#[derive(Clone)]
-pub(crate) enum Failed {
-    /// It gave no response.
-    Error(Arc<OriginError>),
-    /// It answered with this server error.
-    Status(u16),
-}
-
-/// A response that only one request may have.
-pub(crate) struct PrivateAnswer {
-    pub(crate) reason: Detail,
-    /// The requests that would hardly get anything else.
-    pub(crate) scope: RefusalScope,
-    pub(crate) status: u16,
-    pub(crate) response: Mutex<Option<Box<OriginResponse>>>,
-}
 
 /// Fetches in progress, by cache key, variant and scope.
 pub(crate) struct FetchTable {
@@ -99,6 +44,8 @@ pub(crate) struct InFlight {
     key: Box<[u8]>,
     primary_bytes: usize,
     began: Turn,
+    /// For those who want to join it: what is looked up from then on, this one answers. `None` where nobody can join.
+    open_since: Option<LookUp>,
     order: Order,
     /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
     relief: OnceLock<Arc<Self>>,
@@ -146,11 +93,18 @@ impl FetchTable {
         Turn(self.turns.fetch_add(1, Ordering::AcqRel))
     }
 
-    /// Joins the forward for `primary` + `variant`, or becomes the one that starts it.
-    pub(crate) fn join(&self, primary: &[u8], variant: &[u8], waiters_max: usize) -> Join {
+    /// Joins the forward for `primary` + `variant`, or becomes the one that starts it. One that was overtaken by an
+    /// invalidation of its URL, which is more than [`Self::invalidate`] knows the keys of, makes room.
+    pub(crate) fn join(
+        &self,
+        (primary, variant): (&[u8], &[u8]),
+        waiters_max: usize,
+        now: LookUp,
+        is_overtaken: impl Fn(LookUp) -> bool,
+    ) -> Join {
         let key = [primary, variant].concat();
         let mut shard = self.shard(primary).lock();
-        if let Some(listed) = shard.get(key.as_slice()) {
+        if let Some(listed) = shard.get(key.as_slice()).filter(|listed| !listed.makes_room(&is_overtaken)) {
             let relief = listed.relief.get().filter(|relief| is_listed(&shard, relief));
             let in_flight = relief.unwrap_or(listed);
             if in_flight.waiters.load(Ordering::Relaxed) > waiters_max {
@@ -158,15 +112,15 @@ impl FetchTable {
             }
             return Join::Wait(Waiter::new(in_flight));
         }
-        let in_flight =
-            Arc::new(InFlight::new(key.into_boxed_slice(), primary.len(), self.turn(), Order::First));
+        let in_flight = InFlight::new(key.into_boxed_slice(), primary.len(), self.turn(), Order::First);
+        let in_flight = Arc::new(InFlight { open_since: Some(now), ..in_flight });
         shard.insert(in_flight.key.clone(), Arc::clone(&in_flight));
         Join::Lead(Waiter::new(&in_flight))
     }
 
     /// Takes part in the forward that relieves the one of `waiter`: starts it, unless another has. There is one
     /// relief, whoever asks for it and when: it may have failed before some of those who wait learn that it began.
-    pub(crate) fn relieve(&self, waiter: &Waiter) -> Join {
+    pub(crate) fn relieve(&self, waiter: &Waiter, now: LookUp) -> Join {
         let late = &waiter.in_flight;
         let mut shard = self.shard(late.primary()).lock();
         if let Some(relief) = late.relief.get() {
@@ -181,7 +135,8 @@ impl FetchTable {
         };
         let is_begun = joined.is_some();
         let relief = joined.unwrap_or_else(|| {
-            let relief = Arc::new(InFlight::new(key, late.primary_bytes, self.turn(), Order::Relief));
+            let relief = InFlight::new(key, late.primary_bytes, self.turn(), Order::Relief);
+            let relief = Arc::new(InFlight { open_since: Some(now), ..relief });
             shard.insert(relief.key.clone(), Arc::clone(&relief));
             relief
         });
@@ -297,6 +252,7 @@ impl InFlight {
             key,
             primary_bytes,
             began,
+            open_since: None,
             order,
             relief: OnceLock::new(),
             progress: Mutex::default(),
@@ -309,6 +265,15 @@ impl InFlight {
 
     fn primary(&self) -> &[u8] {
         &self.key[..self.primary_bytes]
+    }
+
+    /// Whether who wants to join it begins anew in its place. What it brings is not stored then: it is listed no longer.
+    fn makes_room(&self, is_overtaken: impl Fn(LookUp) -> bool) -> bool {
+        let makes_room = self.open_since.is_some_and(is_overtaken);
+        if makes_room {
+            self.invalidated.store(true, Ordering::Release);
+        }
+        makes_room
     }
 
     fn was_answered_before(&self, turn: Turn, is_such: impl Fn(&Arc<StoredHead>) -> bool) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::NotReused;
 
+use crate::cache::epochs::LookUp;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::upstream::RequestBody;
@@ -15,6 +16,9 @@ pub(crate) struct Fetch {
     pub(crate) key: Box<[u8]>,
     /// Distinguishes forwards for different variants of one key, once it is known what they depend on.
     pub(crate) variant: Vec<u8>,
+    /// Where all that this has of stored responses comes from. It is kept while others are waited for, and asked: nothing of it
+    /// is used without a look whether it was taken away meanwhile.
+    pub(crate) look_up: LookUp,
     /// The stored response that the request selected, to fall back on.
     pub(crate) stale: Option<Hit>,
     /// What a validation names: that response, and others under the key that the origin may turn out to select.
@@ -53,6 +57,7 @@ impl Fetch {
         Self {
             key: self.key.clone(),
             variant: self.variant.clone(),
+            look_up: self.look_up,
             stale: None,
             candidates: Vec::new(),
             reason: self.reason,

@@ -11,9 +11,10 @@ use caching::{
 };
 
 use crate::cache::findings;
+use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
 use crate::cache::inflight::scope::FetchScope;
-use crate::cache::inflight::table::{Answer, Failed, Filling, LeaderGuard, PrivateAnswer};
+use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::job::Job;
 use crate::cache::publish::part::Brought;
 use crate::cache::publish::publication::{self, Publication};
@@ -44,6 +45,9 @@ enum Validation {
 impl Job {
     /// Runs to the end of the body.
     pub(crate) async fn run(self, leader: LeaderGuard) {
+        if self.lacks_what_it_completes() {
+            return leader.land(Answer::Discarded);
+        }
         match self.ask(Validation::With, &leader).await {
             Err(error) => self.failed(error, leader),
             Ok((response, times)) => match &self.fetch.scope {
@@ -65,7 +69,7 @@ impl Job {
         let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
         let mut fields = call.fields(Purpose::Store);
-        if validation == Validation::With {
+        if validation == Validation::With && !self.is_taken_away() {
             for (name, value) in validation::conditional_fields(&self.candidates(), self.first()) {
                 fields.set(name, &value);
             }
@@ -97,6 +101,7 @@ impl Job {
         let is_usable = |stale: &&Hit| {
             may_serve_stale(&self.facts, &stale.head.facts, rules, now, cause.failure)
                 && !self.worker.shared.cache.is_invalidated(&stale.head)
+                && !self.is_taken_away()
         };
         let usable = stored.filter(is_usable);
         self.note(|| findings::failure(usable, stored.is_some(), cause, now));
@@ -133,6 +138,8 @@ impl Job {
         if self.fetch.stale.is_some() { First::Selected } else { First::Other }
     }
 
+    /// The freshened response for the request that asked; `None` where only a full response helps. What is taken away while
+    /// the origin is asked is not there any more, whatever it answers.
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
     fn freshen(
         &self,
@@ -143,11 +150,15 @@ impl Job {
     ) -> Option<Hit> {
         let hits = identified.iter().map(|index| &self.fetch.candidates[*index]);
         let hit = self.publication(leader).freshen_all(hits, response, times)?;
+        if self.is_taken_away() {
+            return None;
+        }
         self.note(|| findings::freshened(&hit, times.response));
         Some(hit)
     }
 
-    /// A 304 that is not about the stored response, or has made its head too large: only a full response helps.
+    /// A 304 that is not about the stored response, or about one that is gone, or has made its head too large: only a full
+    /// response helps.
     async fn ask_again(&self, leader: LeaderGuard) {
         let says = "the origin's 304 can't be used with the stored response: asked again without validators";
         self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));

@@ -56,6 +56,11 @@ impl Job {
         note(self.request.record.as_ref(), finding);
     }
 
+    /// Whether what the look-up found is to be as if it had never been stored.
+    pub(crate) fn is_taken_away(&self) -> bool {
+        self.worker.shared.cache.is_taken_away(self.fetch.look_up)
+    }
+
     pub(crate) fn rule(&self) -> &CacheRule {
         self.site.rule_at(self.rule)
     }

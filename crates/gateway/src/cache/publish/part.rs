@@ -12,9 +12,10 @@ use caching::{ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, 
 use store::{Applied, Change, Segment};
 
 use crate::cache::findings;
+use crate::cache::inflight::answer::{Answer, Filling};
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
-use crate::cache::inflight::table::{Answer, Filling, LeaderGuard};
+use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::freshen::{reason, split};
 use crate::cache::publish::job::Job;
 use crate::cache::publish::publication::{NotTaken, Publication, Replaced};
@@ -56,6 +57,9 @@ impl Job {
         times: ExchangeTimes,
         leader: LeaderGuard,
     ) {
+        if self.lacks_what_it_completes() {
+            return leader.land(Answer::Discarded);
+        }
         let lines = response.fields.to_lines();
         let (status, length) = (response.status.as_u16(), response.body.content_length());
         let stored = hole.hit.head.fields.to_lines();
@@ -79,6 +83,11 @@ impl Job {
             HoleAnswer::Failed => self.keep_private(response, NotStored::Status.into(), leader),
             HoleAnswer::Discard => self.discard(&hole.hit, leader),
         }
+    }
+
+    /// Whether it asks for a part of what was taken away meanwhile.
+    pub(crate) fn lacks_what_it_completes(&self) -> bool {
+        matches!(self.fetch.scope, FetchScope::MissingRange(_)) && self.is_taken_away()
     }
 
     /// What is stored can't be completed: it goes, and the whole is fetched.
@@ -321,7 +330,7 @@ impl Publication<'_> {
     /// Stores `response`, unless the record is no longer the one that was seen (`None`).
     fn put_if_unchanged(&self, seen: Option<&Arc<CacheEntry>>, response: StoredResponse) -> Option<Applied> {
         let mut is_unchanged = true;
-        let applied = self.update_with(|current| {
+        let applied = self.update(|current| {
             is_unchanged = is_same(current, seen);
             if !is_unchanged {
                 return Change::Keep;

@@ -70,7 +70,9 @@ impl PostStore {
 }
 
 fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
+    let cache = &worker.shared.cache;
     let fetch = Fetch {
+        look_up: cache.epochs().look_up(&key, cache.stamp()),
         key: key.into(),
         variant: Vec::new(),
         stale: None,

@@ -7,8 +7,9 @@ use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
 use store::{Applied, Change, OverBudget, SegmentPut};
 
+use crate::cache::inflight::answer::Filling;
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
-use crate::cache::inflight::table::{Filling, InFlight};
+use crate::cache::inflight::table::InFlight;
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
@@ -80,9 +81,14 @@ impl Publication<'_> {
     fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {
         let mut stored = None;
         let applied = self.update(|current| {
-            let entry = Arc::new(self.with_variant(current, response, replaced)?);
+            // Under the key's turn, too: what was there once and is taken away does not come back.
+            if matches!(replaced, Replaced::Former(_)) && self.job.is_taken_away() {
+                return Change::Keep;
+            }
+            let Ok(entry) = self.with_variant(current, response, replaced) else { return Change::Keep };
+            let entry = Arc::new(entry);
             stored = Hit::newest(Arc::clone(&entry));
-            Ok(entry)
+            Change::Put(entry)
         });
         match (applied, stored) {
             (Applied::Stored, Some(hit)) => Ok(hit),
@@ -122,14 +128,7 @@ impl Publication<'_> {
         CacheEntry::new(self.job.worker.shared.cache.budget(), variants, note)
     }
 
-    fn update(
-        &self,
-        make: impl FnOnce(Option<&Arc<CacheEntry>>) -> Result<Arc<CacheEntry>, OverBudget>,
-    ) -> Applied {
-        self.update_with(|current| make(current).map_or(Change::Keep, Change::Put))
-    }
-
-    pub(crate) fn update_with(
+    pub(crate) fn update(
         &self,
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
@@ -194,7 +193,7 @@ impl Publication<'_> {
     /// Removes the stored responses under the key that are not `kept`.
     pub(crate) fn keep_only(&self, kept: impl Fn(&StoredResponse) -> bool) {
         let mut is_known = true;
-        self.update_with(|current| {
+        self.update(|current| {
             is_known = current.is_some();
             let Some(entry) = current else { return Change::Keep };
             let others: Vec<_> = entry.variants().iter().filter(|variant| kept(variant)).cloned().collect();

@@ -9,11 +9,11 @@ use caching::{
 };
 use telemetry::CacheResult;
 
+use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::joining::Role;
 use crate::cache::inflight::next_move::{Came, Fact, MoveOf, Status, Trial, next_move};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
-use crate::cache::inflight::table::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{Hit, StoredHead};
@@ -255,6 +255,9 @@ impl Arrived<'_> {
         part: &ContentRange,
         used: Use,
     ) -> Option<Reply> {
+        if self.seeking.worker.shared.cache.is_taken_away(self.seeking.fetch.look_up) {
+            return None;
+        }
         let extent = serving.extent(&hole.hit);
         let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
         let assembly = Assembly::new(self.seeking.job(), hole.hit.clone(), extent, Some(first))?;

@@ -1,0 +1,65 @@
+//! What a forward came to.
+
+use std::sync::Arc;
+
+use caching::{ContentRange, RefusalScope};
+use parking_lot::Mutex;
+
+use crate::cache::inflight::fill::Fill;
+use crate::cache::record::stored::{Hit, StoredHead};
+use crate::failure::FailureCause;
+use crate::message::fields::PackedFields;
+use crate::reason::Detail;
+use crate::upstream::{OriginError, OriginResponse};
+
+/// What a forward came to, as everybody who waits for it sees it.
+#[derive(Clone)]
+pub(crate) enum Answer {
+    /// A response that may be shared; its body is on its way.
+    Filling(Filling),
+    /// A stored response, freshened by the origin's 304.
+    Freshened(Hit),
+    /// Somebody else stored a fresh response just before this forward would have begun.
+    Found(Hit),
+    /// A stored response that may be used stale because the origin failed, and the failure for those who must not use it.
+    Stale(Hit, FailureCause, Failed),
+    /// A response that isn't stored: it belongs to the request that caused the forward.
+    Private(Arc<PrivateAnswer>),
+    /// What the rest of a stored response was asked for turned out to be no part of it; it is stored no longer.
+    Discarded,
+    /// No response.
+    Failed(Failed),
+    /// The forward was given up (the process stops).
+    GivenUp,
+}
+
+/// A response whose body is on its way, for everybody whom it answers.
+#[derive(Clone)]
+pub(crate) struct Filling {
+    pub(crate) head: Arc<StoredHead>,
+    /// What the origin answered: 206 for a part, while the head is that of the whole.
+    pub(crate) status: u16,
+    pub(crate) fill: Arc<Fill>,
+    /// Fields that are not stored and only go to the request that caused the forward (RFC 9111 section 3.1).
+    pub(crate) unshared: Arc<PackedFields>,
+    /// Which part of the response the fill brings; absent: all of it.
+    pub(crate) part: Option<ContentRange>,
+}
+
+/// How the origin failed.
+#[derive(Clone)]
+pub(crate) enum Failed {
+    /// It gave no response.
+    Error(Arc<OriginError>),
+    /// It answered with this server error.
+    Status(u16),
+}
+
+/// A response that only one request may have.
+pub(crate) struct PrivateAnswer {
+    pub(crate) reason: Detail,
+    /// The requests that would hardly get anything else.
+    pub(crate) scope: RefusalScope,
+    pub(crate) status: u16,
+    pub(crate) response: Mutex<Option<Box<OriginResponse>>>,
+}
