@@ -46,6 +46,7 @@
 #![deny(missing_docs)]
 
 pub mod age;
+pub mod asked;
 pub mod authority;
 pub mod cache_status;
 mod codes;
@@ -86,6 +87,7 @@ pub mod validation;
 pub mod validators;
 pub mod vary;
 
+pub use asked::Asked;
 pub use cache_status::{CacheName, CacheStatus, FwdReason, Outcome};
 pub use conditional::Precondition;
 pub use content_range::ContentRange;

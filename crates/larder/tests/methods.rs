@@ -160,3 +160,70 @@ fn a_purge_reaches_what_query_has_stored() {
     assert!(ask().contains("fwd=uri-miss"));
     assert!(ask().contains("hit"));
 }
+
+/// An origin that says "not modified" to a request without conditions, or sends a part to one without a range, has failed,
+/// whatever the method; the client could make nothing of it. What was asked for passes.
+//= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
+#[test]
+fn what_nobody_asked_for_is_a_failure() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        match exchange.request.target() {
+            "/304" => exchange.head("304 Not Modified", "ETag: \"a\"\r\n"),
+            "/206" => exchange.respond("206 Partial Content", "Content-Range: bytes 0-2/10\r\n", "abc"),
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "whole"),
+        };
+    });
+    let larder = Setup::config(LARDER, &STORES_POST.replace("@origin@", &origin.url())).start();
+    let status = |method: &str, target: &str, fields: &str| {
+        larder.ask(method, target, &format!("{fields}{EMPTY}")).status()
+    };
+    let (condition, date) =
+        ("If-None-Match: \"a\"\r\n", "If-Modified-Since: Sat, 21 Nov 2026 12:00:00 GMT\r\n");
+    let range = "Range: bytes=0-2\r\n";
+    let mut wrong = Vec::new();
+    let methods = ["GET", "HEAD", "QUERY", "OPTIONS", "TRACE-LIKE", "POST", "PUT", "DELETE", "PATCH"];
+    for method in methods {
+        for (target, fields) in [
+            ("/304", ""),
+            ("/304", range),
+            ("/206", ""),
+            ("/206", condition),
+            ("/206", "Content-Range: bytes 0-2/3\r\n"),
+        ] {
+            let got = status(method, target, fields);
+            if got != 502 {
+                wrong.push(format!("{method} {target} {fields:?}: {got}"));
+            }
+        }
+    }
+    // A GET without anything stored is sent without its conditions.
+    for method in ["HEAD", "OPTIONS"] {
+        for (target, fields, expected) in
+            [("/304", condition, 304), ("/304", date, 304), ("/206", range, 206)]
+        {
+            let got = status(method, target, fields);
+            if got != expected {
+                wrong.push(format!("{method} {target} {fields:?}: {got}"));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// The answer was none, but the origin has said with it that it did what it was asked.
+//= RFC 9111 section 4.4: invalidating stored responses
+#[test]
+fn an_unasked_answer_to_an_unsafe_request_invalidates() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        match exchange.request.method() {
+            "PUT" => exchange.head("304 Not Modified", ""),
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "body"),
+        };
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.get("/");
+    assert!(larder.get("/").is_hit());
+    assert_eq!(larder.ask("PUT", "/", EMPTY).status(), 502);
+    assert!(!larder.get("/").is_hit());
+}

@@ -433,6 +433,44 @@ fn a_part_of_another_length_than_it_says_breaks_off() {
     }
 }
 
+/// The same where nothing is stored: the client must see that it has not got the part that the head tells of, whatever
+/// the origin's framing says.
+//= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
+#[test]
+fn a_part_that_is_passed_on_breaks_off_where_it_is_not_what_it_says() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let target = exchange.request.target().to_owned();
+        let (_, how) = target.rsplit_once('/').expect("a path");
+        let (framing, body) = how.split_once('-').expect("framing and body");
+        let fields = "Cache-Control: no-store\r\nContent-Range: bytes 10-19/100\r\n";
+        match framing {
+            "length" => exchange.respond("206 Partial Content", fields, body),
+            "chunked" => {
+                let fields = format!("Transfer-Encoding: chunked\r\n{fields}");
+                exchange.head("206 Partial Content", &fields).chunk(body).last_chunk("")
+            }
+            _ => exchange.head("206 Partial Content", fields).send(body).close(),
+        };
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    // The last is never looked up.
+    for (version, method) in [("1.1", "GET"), ("1.0", "GET"), ("1.1", "POST")] {
+        for framing in ["length", "chunked", "close"] {
+            for body in ["1234567890", "123456789", "12345678901", ""] {
+                let target = format!("/{method}{version}/{framing}-{body}");
+                let mut client = larder.client();
+                let fields = "Host: test.example\r\nRange: bytes=10-19\r\nContent-Length: 0\r\n";
+                client.send(format!("{method} {target} HTTP/{version}\r\n{fields}\r\n"));
+                let response = client.response();
+                let is_whole = matches!(response.end, End::Complete | End::Closed);
+                assert_eq!(response.status(), 206, "{target}: {:?}", response.head);
+                assert_eq!(is_whole, body.len() == 10, "{target}: {:?} {:?}", response.head, response.text());
+                assert!(response.body.len() <= 10, "{target}: {:?}", response.text());
+            }
+        }
+    }
+}
+
 #[test]
 fn an_origin_that_ignores_ranges_or_answers_with_less() {
     let ignoring = Content { on_range: OnRange::Ignore, ..Content::new(hundred()) };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use caching::partial::received_part;
 use caching::{CacheStatus, FwdReason, Outcome};
 use telemetry::CacheResult;
 
@@ -31,6 +32,7 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
     //= RFC 9110 section 9.3.2: HEAD says what GET would
     let declared =
         if plan.request.is_head() { response.fields.value("content-length").and_then(number) } else { None };
+    let part_bytes = part_bytes(&response);
     let (fields, received) = (std::mem::take(&mut response.fields), Version::received(response.version));
     let fields = transform::response_fields(fields, site, received, server_name, now);
     let status = response.status.as_u16();
@@ -43,7 +45,7 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
     let outcome =
         Outcome::Forwarded { reason: reason.fwd, status: Some(status), stored: false, collapsed: false };
     let phrase = response.reason.take();
-    let (length, body) = content(response, declared, plan);
+    let (length, body) = content(response, (declared, part_bytes), plan);
     let detail = Some(reason.detail.as_str()).filter(|detail| *detail != reason.fwd.as_str());
     Reply {
         status,
@@ -58,7 +60,18 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
     }
 }
 
-fn content(mut response: Box<OriginResponse>, declared: Option<u64>, plan: &Plan) -> (Length, Body) {
+/// How many bytes a part says that it has.
+fn part_bytes(response: &OriginResponse) -> Option<u64> {
+    let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
+    let part = is_part.then(|| received_part(&response.fields.to_lines(), None)).flatten();
+    part.map(|part| part.range.len_bytes())
+}
+
+fn content(
+    mut response: Box<OriginResponse>,
+    (declared, part_bytes): (Option<u64>, Option<u64>),
+    plan: &Plan,
+) -> (Length, Body) {
     if let Some(upgraded) = response.upgraded.take() {
         return (Length::None, Body::Tunnel(Box::new(upgraded)));
     }
@@ -67,6 +80,16 @@ fn content(mut response: Box<OriginResponse>, declared: Option<u64>, plan: &Plan
     }
     if plan.request.is_head() {
         return (declared.map_or(Length::Unknown, Length::Known), Body::Empty);
+    }
+    if let Some(bytes) = part_bytes {
+        response.body.expect(bytes);
+        // The client's framing has room for the longer of the two, so that what breaks off is seen to.
+        let length = match response.body.framing() {
+            BodyFraming::None => Length::Known(bytes),
+            BodyFraming::Length(declared) => Length::Known(bytes.max(declared)),
+            BodyFraming::Chunked | BodyFraming::CloseDelimited => Length::Unknown,
+        };
+        return (length, Body::Origin(response));
     }
     match response.body.framing() {
         BodyFraming::Length(bytes) => (Length::Known(bytes), Body::Origin(response)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caching::ExchangeTimes;
+use caching::{Asked, ExchangeTimes};
 
 use crate::cache::publish::head_update;
 use crate::cache::publish::post::PostStore;
@@ -10,11 +10,12 @@ use crate::cache::{invalidate, stale_if_error};
 use crate::clock::now;
 use crate::message::interims::Interims;
 use crate::message::private;
+use crate::message::reply::Reply;
 use crate::message::respond::Problem;
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::transform::Purpose;
 use crate::upstream::call::OriginCall;
-use crate::upstream::{Interim, RequestBody};
+use crate::upstream::{Interim, OriginError, RequestBody};
 use crate::worker::Worker;
 
 /// Forwards a request as it is; the answer goes to its client alone.
@@ -37,15 +38,19 @@ pub(crate) async fn run(
         }
     };
     let written = PostStore::begin(worker, plan);
-    let asked = head_update::Asked::begin(worker, plan);
-    let sent = now();
+    let updating = head_update::Asked::begin(worker, plan);
+    let (asked, sent) = (Asked::by(&fields.to_lines()), now());
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
             let times = ExchangeTimes { request: sent, response: now() };
             let spared = written.as_ref().map(PostStore::waiter);
             invalidate::apply(worker, plan, &response, spared).await;
-            if let Some(asked) = asked {
-                asked.apply(worker, plan, &response, times);
+            // What it has done is done, but nobody can use the answer.
+            if let Some(lie) = asked.unasked(response.status.as_u16()) {
+                return Next::Reply(failed(worker, plan, &OriginError::protocol(lie), reason));
+            }
+            if let Some(updating) = updating {
+                updating.apply(worker, plan, &response, times);
             }
             if let Some(reply) = stale_if_error::for_response(worker, plan, &response) {
                 return Next::Reply(reply);
@@ -55,8 +60,12 @@ pub(crate) async fn run(
                 None => Next::Reply(private::reply(plan, response, reason)),
             }
         }
-        Err(error) => Next::Reply(stale_if_error::for_error(worker, plan, &error).unwrap_or_else(|| {
-            private::failed(worker, plan, &Problem::origin(&error, stale_if_error::candidate(plan)), reason)
-        })),
+        Err(error) => Next::Reply(failed(worker, plan, &error, reason)),
     }
+}
+
+fn failed(worker: &Arc<Worker>, plan: &Plan, error: &OriginError, reason: ForwardReason) -> Reply {
+    stale_if_error::for_error(worker, plan, error).unwrap_or_else(|| {
+        private::failed(worker, plan, &Problem::origin(error, stale_if_error::candidate(plan)), reason)
+    })
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use caching::{ExchangeTimes, ResponseFacts, may_store_by_directives};
+use caching::{Asked, ExchangeTimes, ResponseFacts, may_store_by_directives};
 
 use crate::cache::findings;
 use crate::cache::inflight::scope::FetchScope;
@@ -52,14 +52,15 @@ impl<'a> HitForMiss<'a> {
         let call = OriginCall { worker, site, request };
         let fields = call.fields(Purpose::Store);
         let mut interim = |interim| interims.push(Arc::new(interim));
-        let asked = now();
+        let (asked, asked_at) = (Asked::by(&fields.to_lines()), now());
         match call.send(fields, fetch.body(), &mut interim).await {
             Err(error) => Next::Reply(self.failed(&error)),
             Ok(response) => {
-                if let Some(error) = self.job.unasked(&response) {
-                    return Next::Reply(self.failed(&error));
+                // It is no answer to anybody.
+                if let Some(lie) = asked.unasked(response.status.as_u16()) {
+                    return Next::Reply(self.failed(&OriginError::protocol(lie)));
                 }
-                let times = ExchangeTimes { request: asked, response: now() };
+                let times = ExchangeTimes { request: asked_at, response: now() };
                 match self.judge(&response, times) {
                     Err(reason) => Next::Reply(self.refused(response, reason, times)),
                     Ok(()) => self.stored(response, times),

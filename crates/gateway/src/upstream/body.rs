@@ -17,6 +17,8 @@ pub struct OriginBody {
     source: Source,
     framing: BodyFraming,
     received_bytes: u64,
+    /// What the head says beside the framing.
+    expected_bytes: Option<u64>,
     exchange: Option<Exchange>,
     failed: Option<OriginError>,
 }
@@ -34,6 +36,7 @@ impl OriginBody {
             source: Source::Ended,
             framing: BodyFraming::None,
             received_bytes: 0,
+            expected_bytes: None,
             exchange: None,
             failed: None,
         }
@@ -48,11 +51,20 @@ impl OriginBody {
     }
 
     fn started(source: Source, framing: BodyFraming, exchange: Exchange) -> Self {
-        let mut body = Self { source, framing, received_bytes: 0, exchange: Some(exchange), failed: None };
+        let exchange = Some(exchange);
+        let mut body = Self { source, framing, exchange, ..Self::empty() };
         if body.is_at_end() {
             body.finish();
         }
         body
+    }
+
+    /// A body of another length than this is an error, whatever its framing says. To be called before it is read.
+    pub(crate) fn expect(&mut self, bytes: u64) {
+        self.expected_bytes = Some(bytes);
+        if self.is_over() && bytes > 0 {
+            self.failed = Some(OriginError::BodyTruncated);
+        }
     }
 
     /// How the end of the body is told.
@@ -116,11 +128,16 @@ impl OriginBody {
         match &frame {
             BodyFrame::Data(data) => {
                 self.received_bytes += data.len() as u64;
+                if self.expected_bytes.is_some_and(|bytes| self.received_bytes > bytes) {
+                    let error = OriginError::protocol("a part that is longer than its Content-Range");
+                    return Some(Err(self.fail(error)));
+                }
                 if self.is_at_end() {
                     self.finish();
                 }
             }
-            BodyFrame::Trailers(_) => self.finish(),
+            BodyFrame::Trailers(_) if self.is_complete() => self.finish(),
+            BodyFrame::Trailers(_) => return Some(Err(self.fail(OriginError::BodyTruncated))),
         }
         Some(Ok(frame))
     }
@@ -139,10 +156,12 @@ impl OriginBody {
     //= RFC 9112 section 8: an incomplete response is recorded as incomplete
     //= RFC 9112 section 8: what the close ends is complete if its header section is
     fn is_complete(&self) -> bool {
-        match self.framing {
+        let is_as_expected = self.expected_bytes.is_none_or(|bytes| self.received_bytes == bytes);
+        let is_framed = match self.framing {
             BodyFraming::Length(length) => self.received_bytes == length,
             BodyFraming::None | BodyFraming::Chunked | BodyFraming::CloseDelimited => true,
-        }
+        };
+        is_framed && is_as_expected
     }
 
     fn finish(&mut self) {

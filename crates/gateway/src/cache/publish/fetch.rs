@@ -6,8 +6,8 @@ use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, may_serve_stale, may_store,
-    sharing,
+    Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, may_serve_stale,
+    may_store, sharing,
 };
 
 use crate::cache::findings;
@@ -80,7 +80,12 @@ impl Job {
         }
         let request = now();
         let mut interim = |interim| leader.in_flight().push_interim(interim);
+        let asked = Asked::by(&fields.to_lines());
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
+        // What bytes were asked for that a stored response lacks has a judgement of its own.
+        if let Some(lie) = asked.unasked(response.status.as_u16()).filter(|_| !self.is_for_hole()) {
+            return Err(OriginError::protocol(lie));
+        }
         Ok((response, ExchangeTimes { request, response: now() }))
     }
 
@@ -185,27 +190,12 @@ impl Job {
         times: ExchangeTimes,
         leader: LeaderGuard,
     ) {
-        if let Some(error) = self.unasked(&response) {
-            return self.failed(error, leader);
-        }
         if let Some(part) = self.received_part(&response) {
             return Box::pin(self.take_part(part, response, times, leader)).await;
         }
         match self.filling(&response, times, &leader) {
             Ok(filling) => self.fill(response, filling, leader).await,
             Err(reason) => self.refuse(reason, response, times, leader),
-        }
-    }
-
-    /// The failure of an origin that answers what nobody asked. It is no answer to anybody who waits, and each of them would
-    /// ask again for himself.
-    pub(crate) fn unasked(&self, response: &OriginResponse) -> Option<OriginError> {
-        match (&self.fetch.scope, response.status.as_u16()) {
-            (FetchScope::Whole | FetchScope::Range(_), 304) => {
-                Some(OriginError::protocol("304 to a request without conditions"))
-            }
-            (FetchScope::Whole, 206) => Some(OriginError::protocol("206 to a request without a range")),
-            _ => None,
         }
     }
 

@@ -87,7 +87,11 @@ impl Job {
 
     /// Whether it asks for a part of what was taken away meanwhile.
     pub(crate) fn lacks_what_it_completes(&self) -> bool {
-        matches!(self.fetch.scope, FetchScope::MissingRange(_)) && self.is_taken_away()
+        self.is_for_hole() && self.is_taken_away()
+    }
+
+    pub(crate) fn is_for_hole(&self) -> bool {
+        matches!(self.fetch.scope, FetchScope::MissingRange(_))
     }
 
     /// What is stored can't be completed: it goes, and the whole is fetched.
@@ -171,10 +175,9 @@ impl Job {
     /// window where it is too large.
     fn has_room_for(&self, range: &ContentRange) -> bool {
         let cache = &self.worker.shared.cache;
-        let is_for_hole = matches!(self.fetch.scope, FetchScope::MissingRange(_));
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
-            && (is_for_hole || range.range.len_bytes() <= self.limits().body_bytes_max)
+            && (self.is_for_hole() || range.range.len_bytes() <= self.limits().body_bytes_max)
             && range.range.last / (cache.segment_bytes_max().max(1) as u64) < CELLS_MAX
     }
 }
