@@ -26,14 +26,15 @@ pub struct Stored<'a> {
     pub content_bytes: Option<u64>,
 }
 
-/// Judges the response to a forwarded HEAD, which came at `times`. A response that was stored after the HEAD was
-/// sent is newer than what the HEAD is about, or may be: it is kept.
+/// Judges the response to a forwarded HEAD, which came at `times`. A response that came while the HEAD was under way may be
+/// older than the answer to it, or newer: where both tell of the same it is kept as it is, and otherwise it is out of use, as no
+/// client that has seen the newer one is to get the older one again.
 //= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
 pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: ExchangeTimes) -> HeadUpdate {
-    if stored.facts.response_time > times.request {
-        return HeadUpdate::Keep;
-    }
+    // One that came while the HEAD was under way may be the newer one, of which nothing is to be taken back.
+    let may_be_newer = stored.facts.response_time > times.request;
     match (status, stored.facts.status) {
+        (200, 200) if is_same(answer, stored, times.response) && may_be_newer => HeadUpdate::Keep,
         (200, 200) if is_same(answer, stored, times.response) => HeadUpdate::Freshen,
         //= RFC 9111 section 4.3.5: anything else makes stale
         (200, _) => HeadUpdate::Invalidate,
@@ -126,8 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_after_the_head_was_sent_is_kept() {
-        assert_eq!(judged(200, &[("ETag", b"\"b\"")], STORED, -1), HeadUpdate::Keep);
+    fn what_was_stored_after_the_head_was_sent_is_not_freshened() {
+        assert_eq!(judged(200, &[("ETag", b"\"a\"")], STORED, -1), HeadUpdate::Keep);
+        assert_eq!(judged(200, &[("ETag", b"\"b\"")], STORED, -1), HeadUpdate::Invalidate);
         assert_eq!(judged(200, &[("ETag", b"\"b\"")], STORED, 0), HeadUpdate::Invalidate);
     }
 }

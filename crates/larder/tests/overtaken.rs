@@ -235,3 +235,70 @@ fn what_was_purged_is_no_part_of_an_answer() {
     let answer = purged_meanwhile(&origin, &validating, ("", "GET", ""));
     assert_eq!(answer.text(), "v1", "it was answered before");
 }
+
+/// An answer of the origin server to the request with this number, which waits for a step of the gate.
+#[derive(Clone, Copy)]
+struct Numbered {
+    version: usize,
+    etag: &'static str,
+    waits_for: usize,
+}
+
+const fn numbered(version: usize, etag: &'static str, waits_for: usize) -> Numbered {
+    Numbered { version, etag, waits_for }
+}
+
+/// Two requests that are under way side by side, the first of which is answered last. The one that was answered first has
+/// brought the second version. Gives what a hit brings, or what the origin is asked for, afterwards.
+fn nested((second, collapse): (&str, &str), answers: [Numbered; 3]) -> (bool, String) {
+    let gate = Gate::new();
+    let steps = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let answer = answers[exchange.request.earlier.min(2)];
+        steps.pass_step(answer.waits_for);
+        let fields = format!("Cache-Control: max-age=60\r\n{}", answer.etag);
+        exchange.respond("200 OK", &fields, format!("version {}", answer.version));
+    });
+    let settings = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\ncollapse = \"@collapse@\"\n";
+    let settings = settings.replace("@origin@", &origin.url()).replace("@collapse@", collapse);
+    let larder = Setup::config(LARDER, &settings).start();
+    let send = |method: &str| {
+        let mut client = larder.client();
+        let fields = "Host: test.example\r\nCache-Control: no-cache\r\n";
+        client.send(format!("{method} / HTTP/1.1\r\n{fields}\r\n"));
+        client
+    };
+    let mut first = send("GET");
+    origin.wait_for("/", 1);
+    assert_eq!(send(second).response_to(second).status(), 200);
+    gate.reach(1);
+    assert_eq!(first.response().text(), format!("version {}", answers[0].version));
+    gate.open();
+    let next = larder.get("/");
+    (next.is_hit(), next.text())
+}
+
+/// Whoever got a version from the origin's answer gets none from before it by a hit later, whichever order the origin made them
+/// in. What is of one representation stays stored.
+//= RFC 9111 section 4: the most recent of several
+#[test]
+fn no_hit_is_older_than_an_answer_before_it() {
+    let (one, two) = ("ETag: \"1\"\r\n", "ETag: \"2\"\r\n");
+    for (second, collapse) in [("GET", "off"), ("HEAD", "process")] {
+        // The origin looks when a request comes, or when it answers: nobody here can tell.
+        for versions in [[1, 2], [2, 1]] {
+            for tags in [[one, two], ["", ""]] {
+                let [first, nested_one] = [0, 1].map(|place| (versions[place], tags[place]));
+                let answers = [
+                    numbered(first.0, first.1, 1),
+                    numbered(nested_one.0, nested_one.1, 0),
+                    numbered(3, "", 0),
+                ];
+                let seen = nested((second, collapse), answers);
+                assert_eq!(seen, (false, "version 3".to_owned()), "{second} {versions:?} {tags:?}");
+            }
+        }
+        let same = [numbered(1, one, 1), numbered(1, one, 0), numbered(3, "", 0)];
+        assert_eq!(nested((second, collapse), same), (true, "version 1".to_owned()), "{second}");
+    }
+}

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use caching::{Asked, ExchangeTimes, ResponseFacts, may_store_by_directives};
 
 use crate::cache::findings;
+use crate::cache::inflight::order::Turn;
 use crate::cache::inflight::scope::FetchScope;
-use crate::cache::inflight::table::{Invalidations, LeaderGuard, Turn};
+use crate::cache::inflight::table::{Invalidations, LeaderGuard};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Uncacheable;

@@ -7,6 +7,7 @@ pub(crate) mod driven;
 pub(crate) mod fill;
 pub(crate) mod joining;
 pub(crate) mod next_move;
+pub(crate) mod order;
 pub(crate) mod places;
 pub(crate) mod relief;
 pub(crate) mod scope;

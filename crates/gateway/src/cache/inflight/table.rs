@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 
 use crate::cache::epochs::LookUp;
 use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::relief::Order;
+use crate::cache::inflight::order::{Exchanged, Order, Turn};
+use crate::cache::inflight::relief;
 use crate::cache::record::stored::StoredHead;
 use crate::upstream::Interim;
 
@@ -32,10 +33,6 @@ pub(crate) struct FetchTable {
     turns: AtomicU64,
 }
 
-/// The order in which forwards begin and are answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn(u64);
-
 type Shard = Mutex<Listed>;
 type Listed = HashMap<Box<[u8]>, Arc<InFlight>>;
 
@@ -46,7 +43,7 @@ pub(crate) struct InFlight {
     began: Turn,
     /// For those who want to join it: what is looked up from then on, this one answers. `None` where nobody can join.
     open_since: Option<LookUp>,
-    order: Order,
+    order: relief::Order,
     /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
     relief: OnceLock<Arc<Self>>,
     progress: Mutex<Progress>,
@@ -61,6 +58,7 @@ struct Progress {
     interims: Vec<Arc<Interim>>,
     answer: Option<Answer>,
     answered: Turn,
+    rival: Option<Arc<StoredHead>>,
 }
 
 /// How a request takes part in a forward.
@@ -90,7 +88,7 @@ impl FetchTable {
 
     /// The next turn. To be taken before a request is sent for a forward that is listed only once its response is there.
     pub(crate) fn turn(&self) -> Turn {
-        Turn(self.turns.fetch_add(1, Ordering::AcqRel))
+        Turn::new(self.turns.fetch_add(1, Ordering::AcqRel))
     }
 
     /// Joins the forward for `primary` + `variant`, or becomes the one that starts it. One that was overtaken by an
@@ -112,7 +110,8 @@ impl FetchTable {
             }
             return Join::Wait(Waiter::new(in_flight));
         }
-        let in_flight = InFlight::new(key.into_boxed_slice(), primary.len(), self.turn(), Order::First);
+        let in_flight =
+            InFlight::new(key.into_boxed_slice(), primary.len(), self.turn(), relief::Order::First);
         let in_flight = Arc::new(InFlight { open_since: Some(now), ..in_flight });
         shard.insert(in_flight.key.clone(), Arc::clone(&in_flight));
         Join::Lead(Waiter::new(&in_flight))
@@ -135,7 +134,7 @@ impl FetchTable {
         };
         let is_begun = joined.is_some();
         let relief = joined.unwrap_or_else(|| {
-            let relief = InFlight::new(key, late.primary_bytes, self.turn(), Order::Relief);
+            let relief = InFlight::new(key, late.primary_bytes, self.turn(), relief::Order::Relief);
             let relief = Arc::new(InFlight { open_since: Some(now), ..relief });
             shard.insert(relief.key.clone(), Arc::clone(&relief));
             relief
@@ -163,7 +162,8 @@ impl FetchTable {
     }
 
     fn list_alone(&self, primary: &[u8], began: Turn) -> Waiter {
-        let in_flight = Arc::new(InFlight::new(self.lone_key(primary), primary.len(), began, Order::First));
+        let in_flight =
+            Arc::new(InFlight::new(self.lone_key(primary), primary.len(), began, relief::Order::First));
         self.shard(primary).lock().insert(in_flight.key.clone(), Arc::clone(&in_flight));
         Waiter::new(&in_flight)
     }
@@ -206,18 +206,33 @@ impl FetchTable {
         before - shard.len()
     }
 
-    /// The same for those that a newer response replaces: they were answered before the request was sent that brought it, and their
-    /// bodies are still on the way. A client that has read from both has seen the newer one last, and must not get the older one again.
+    /// The same for those that a newer response replaces, whose bodies are still on the way. A client that has read from both has
+    /// seen the newer one last, and must not get the older one again. Those that may be older or newer get it as their rival.
     //= RFC 9111 section 4: the most recent of several
-    pub(crate) fn supersede(&self, by: &InFlight, is_replaced: impl Fn(&Arc<StoredHead>) -> bool) {
-        let mut shard = self.shard(by.primary()).lock();
+    pub(crate) fn supersede(
+        &self,
+        (primary, by): (&[u8], Exchanged),
+        rival: &Arc<StoredHead>,
+        is_replaced: impl Fn(&Arc<StoredHead>) -> bool,
+    ) {
+        let mut shard = self.shard(primary).lock();
         shard.retain(|_, in_flight| {
-            let is_other = in_flight.primary() == by.primary() && !std::ptr::eq(&raw const **in_flight, by);
-            let is_superseded = is_other && in_flight.was_answered_before(by.began, &is_replaced);
-            if is_superseded {
-                in_flight.invalidated.store(true, Ordering::Release);
+            // The one that brings it is in no order with itself.
+            if in_flight.primary() != primary || in_flight.began == by.began {
+                return true;
             }
-            !is_superseded
+            let mut progress = in_flight.progress.lock();
+            let answered = match &progress.answer {
+                Some(Answer::Filling(filling)) if is_replaced(&filling.head) => Some(progress.answered),
+                Some(_) => return true,
+                None => None,
+            };
+            match (Exchanged { began: in_flight.began, answered }).order(by) {
+                Order::Before => in_flight.invalidated.store(true, Ordering::Release),
+                Order::Unknown => progress.rival = Some(Arc::clone(rival)),
+                Order::After => {}
+            }
+            !in_flight.is_invalidated()
         });
     }
 
@@ -247,7 +262,7 @@ fn is_listed(shard: &Listed, in_flight: &Arc<InFlight>) -> bool {
 }
 
 impl InFlight {
-    fn new(key: Box<[u8]>, primary_bytes: usize, began: Turn, order: Order) -> Self {
+    fn new(key: Box<[u8]>, primary_bytes: usize, began: Turn, order: relief::Order) -> Self {
         Self {
             key,
             primary_bytes,
@@ -276,10 +291,15 @@ impl InFlight {
         makes_room
     }
 
-    fn was_answered_before(&self, turn: Turn, is_such: impl Fn(&Arc<StoredHead>) -> bool) -> bool {
+    /// Between which turns the origin has answered it.
+    pub(crate) fn exchanged(&self) -> Exchanged {
         let progress = self.progress.lock();
-        let Some(Answer::Filling(filling)) = &progress.answer else { return false };
-        progress.answered < turn && is_such(&filling.head)
+        Exchanged { began: self.began, answered: progress.answer.as_ref().map(|_| progress.answered) }
+    }
+
+    /// What others got meanwhile, and may be newer.
+    pub(crate) fn rival(&self) -> Option<Arc<StoredHead>> {
+        self.progress.lock().rival.clone()
     }
 
     /// Whether a purge, an invalidation or a newer response came since the forward began.
@@ -406,7 +426,7 @@ impl Waiter {
     }
 
     /// Whether its forward is a relief.
-    pub(crate) fn order(&self) -> Order {
+    pub(crate) fn order(&self) -> relief::Order {
         self.in_flight.order
     }
 

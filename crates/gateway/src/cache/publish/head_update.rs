@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use caching::head_update::{self, Stored};
-use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, sharing};
+use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, StoredFacts, sharing};
 use store::Change;
 
-use crate::cache::epochs::Epochs;
+use crate::cache::epochs::{Epochs, Stamp};
+use crate::cache::inflight::order::{Exchanged, Turn};
 use crate::cache::key::{Keyed, write_site_key};
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::record::inputs::KeepInputs;
@@ -20,6 +21,7 @@ use crate::worker::Worker;
 /// makes stale meanwhile is newer than the origin's answer may be, and is not freshened by it.
 pub(crate) struct Asked {
     key: Vec<u8>,
+    began: Turn,
     heads: Vec<Arc<StoredHead>>,
 }
 
@@ -40,10 +42,11 @@ impl Asked {
             fields: &request.keyed,
         };
         write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
+        let began = worker.shared.cache.fetches().turn();
         let entry = worker.shared.cache.look_up(&key);
         let variants = entry.iter().flat_map(|entry| entry.variants());
         let heads = variants.map(|variant| Arc::clone(&variant.head)).collect();
-        Some(Self { key, heads })
+        Some(Self { key, began, heads })
     }
 
     /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD
@@ -65,6 +68,9 @@ impl Asked {
         let (epochs, inputs) = (worker.shared.cache.epochs(), worker.shared.cache.keeps_inputs());
         let update = Update { epochs, inputs, asked: self, plan, facts: &facts, response, times };
         let cache = &worker.shared.cache;
+        if response.status == http::StatusCode::OK {
+            update.supersede(worker, &news);
+        }
         let mut is_known = true;
         cache.update(&self.key, |current| {
             is_known = current.is_some();
@@ -99,6 +105,37 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
+    /// What is on its way, and is older than this answer and another representation, is not stored.
+    fn supersede(&self, worker: &Worker, news: &ResponseFacts) {
+        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        let freshening = self.freshening(self.epochs.stamp());
+        let fields = freshening.end_to_end(self.response, self.times.response);
+        let facts = StoredFacts::new(self.facts, news, rules);
+        let Ok(head) = freshening.head(facts, fields, None, None) else { return };
+        let head = Arc::new(head);
+        let request = self.plan.request.sent().to_lines();
+        let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
+        let fetches = worker.shared.cache.fetches();
+        let exchanged = Exchanged { began: self.asked.began, answered: Some(fetches.turn()) };
+        fetches.supersede((&self.asked.key, exchanged), &head, |other| {
+            other.is_selected_by(selecting) && !other.is_same_representation(&head)
+        });
+    }
+
+    fn freshening(&self, stamp: Stamp) -> Freshening<'_> {
+        let plan = self.plan;
+        Freshening {
+            live: &plan.live,
+            site: &plan.site,
+            rule: plan.rule,
+            request: &plan.request,
+            facts: self.facts,
+            epochs: self.epochs,
+            stamp,
+            inputs: self.inputs,
+        }
+    }
+
     /// All variants under the key, updated; `None` when nothing changes.
     fn variants(&self, entry: &CacheEntry) -> Option<Vec<StoredResponse>> {
         let request = self.plan.request.sent().to_lines();
@@ -140,19 +177,8 @@ impl Update<'_> {
     }
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
-        let plan = self.plan;
         // A HEAD without validators says little: what was invalidated stays so until a GET is answered.
-        let stamp = stored.asked_at(self.epochs);
-        let freshening = Freshening {
-            live: &plan.live,
-            site: &plan.site,
-            rule: plan.rule,
-            request: &plan.request,
-            facts: self.facts,
-            epochs: self.epochs,
-            stamp,
-            inputs: self.inputs,
-        };
+        let freshening = self.freshening(stored.asked_at(self.epochs));
         let freshened = freshening.freshen(stored, self.response, self.times);
         match freshened.storable {
             Ok(_) => Changed::To(Arc::new(freshened.head)),

@@ -13,6 +13,7 @@ use crate::cache::inflight::table::InFlight;
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
+use crate::clock::now;
 use crate::upstream::OriginResponse;
 
 /// The right to change what lies under one key, on behalf of one forward.
@@ -85,6 +86,11 @@ impl Publication<'_> {
             if matches!(replaced, Replaced::Former(_)) && self.job.is_taken_away() {
                 return Change::Keep;
             }
+            if let Some(rival) =
+                self.in_flight.rival().filter(|rival| self.rivals(rival, &response.head, replaced))
+            {
+                return self.contested(current, &response.head, &rival, replaced);
+            }
             let Ok(entry) = self.with_variant(current, response, replaced) else { return Change::Keep };
             let entry = Arc::new(entry);
             stored = Hit::newest(Arc::clone(&entry));
@@ -96,6 +102,46 @@ impl Publication<'_> {
         }
     }
 
+    /// Whether another response, which may be newer, is in the place of this one, and not of the same representation.
+    fn rivals(&self, rival: &Arc<StoredHead>, head: &Arc<StoredHead>, replaced: Replaced<'_>) -> bool {
+        self.is_replaced(rival, head, replaced) && !rival.is_same_representation(head)
+    }
+
+    /// Of two responses whose order is unknown the origin's clock decides. Where that does not tell them apart, neither may be
+    /// taken for the newer one: the next request is for the origin.
+    //= RFC 9111 section 4: the most recent of several
+    fn contested(
+        &self,
+        current: Option<&Arc<CacheEntry>>,
+        head: &Arc<StoredHead>,
+        rival: &StoredHead,
+        replaced: Replaced<'_>,
+    ) -> Change<CacheEntry> {
+        let Some(entry) = current.filter(|_| rival.date() <= head.date()) else { return Change::Keep };
+        let now = now();
+        let of_unknown_age = |variant: &StoredResponse| match self.is_replaced(&variant.head, head, replaced)
+        {
+            true => StoredResponse { head: Arc::new(variant.head.expired(now)), body: variant.body.clone() },
+            false => variant.clone(),
+        };
+        let variants = entry.variants().iter().map(of_unknown_age).collect();
+        let expired = CacheEntry::new(self.job.worker.shared.cache.budget(), variants, entry.uncacheable());
+        expired.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
+    }
+
+    /// Whether a response that becomes stored takes the place of another.
+    fn is_replaced(&self, other: &Arc<StoredHead>, head: &StoredHead, replaced: Replaced<'_>) -> bool {
+        let request = self.job.request.sent().to_lines();
+        let selecting = self.job.rule().selecting(&request);
+        let is_in_place = match replaced {
+            Replaced::Variant => false,
+            // Another request's stored response stays for those that select it: it got one more that it answers.
+            Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
+            Replaced::Selected => other.is_selected_by(selecting) || other.is_covered_by(head, selecting),
+        };
+        other.is_same_variant(head) || is_in_place
+    }
+
     /// The record with a response as its newest variant.
     pub(crate) fn with_variant(
         &self,
@@ -104,18 +150,9 @@ impl Publication<'_> {
         replaced: Replaced<'_>,
     ) -> Result<CacheEntry, OverBudget> {
         let new_head = Arc::clone(&response.head);
-        let request = self.job.request.sent().to_lines();
-        let selecting = self.job.rule().selecting(&request);
-        let is_in_place = |other: &Arc<StoredHead>| match replaced {
-            Replaced::Variant => false,
-            // Another request's stored response stays for those that select it: it got one more that it answers.
-            Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
-            Replaced::Selected => {
-                other.is_selected_by(selecting) || other.is_covered_by(&new_head, selecting)
-            }
-        };
-        let is_replaced = |other: &Arc<StoredHead>| other.is_same_variant(&new_head) || is_in_place(other);
-        self.job.worker.shared.cache.fetches().supersede(self.in_flight, |other| {
+        let is_replaced = |other: &Arc<StoredHead>| self.is_replaced(other, &new_head, replaced);
+        let place = (&*self.job.fetch.key, self.in_flight.exchanged());
+        self.job.worker.shared.cache.fetches().supersede(place, &new_head, |other| {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
         let kept = current.map(|entry| entry.variants()).unwrap_or_default();

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use caching::partial::may_combine;
 use caching::validation::{self, Known};
 use caching::{
     Matching, NominatedFields, NominatedValues, RefusalScope, RequestFacts, Selecting, StoredFacts,
@@ -142,6 +143,18 @@ impl StoredHead {
     /// What tells this response from others.
     pub(crate) fn validators(&self) -> Validators<'_> {
         self.validators.view(|name| self.fields.value(name))
+    }
+
+    /// When the origin says that it made it.
+    pub(crate) fn date(&self) -> Option<Timestamp> {
+        self.fields.value("date").and_then(|date| caching::date::parse(date, self.facts.response_time))
+    }
+
+    /// Whether the origin's words prove that both are of one representation: equal tags, weak or strong, or strong dates.
+    pub(crate) fn is_same_representation(&self, other: &Self) -> bool {
+        let (own, others) = (self.validators(), other.validators());
+        let is_tag_equal = own.entity_tag().is_some_and(|tag| others.entity_tag() == Some(tag));
+        is_tag_equal || may_combine(&own, &others)
     }
 
     fn heap_bytes(&self) -> usize {

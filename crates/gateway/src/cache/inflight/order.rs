@@ -1,0 +1,69 @@
+//! Which of two responses to requests for the same is newer.
+
+/// The order in which forwards begin and are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn(u64);
+
+/// When a request was sent, and when its answer came, if it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exchanged {
+    pub(crate) began: Turn,
+    pub(crate) answered: Option<Turn>,
+}
+
+/// How the origin has made two responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Before,
+    After,
+    /// One was asked for first, and answered last. Whether the origin looks when a request comes or when it answers, nobody here knows.
+    Unknown,
+}
+
+impl Turn {
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl Exchanged {
+    /// What was asked for first and answered first was made first, as far as an origin does one thing after the other.
+    pub(crate) fn order(self, other: Self) -> Order {
+        let is_answered_first = match (self.answered, other.answered) {
+            (Some(own), Some(others)) => own < others,
+            (own, _) => own.is_some(),
+        };
+        match (self.began < other.began, is_answered_first) {
+            (true, true) => Order::Before,
+            (false, false) => Order::After,
+            (true, false) | (false, true) => Order::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_order_of_two_exchanges() {
+        #[track_caller]
+        fn check(own: (u64, Option<u64>), other: (u64, Option<u64>), expected: Order) {
+            let exchanged = |(began, answered): (u64, Option<u64>)| Exchanged {
+                began: Turn::new(began),
+                answered: answered.map(Turn::new),
+            };
+            assert_eq!(exchanged(own).order(exchanged(other)), expected, "{own:?} {other:?}");
+        }
+        check((1, Some(2)), (3, Some(4)), Order::Before);
+        check((1, Some(2)), (3, None), Order::Before);
+        check((1, Some(3)), (2, Some(4)), Order::Before);
+        check((3, Some(4)), (1, Some(2)), Order::After);
+        check((2, Some(4)), (1, Some(3)), Order::After);
+        check((2, None), (1, Some(3)), Order::After);
+        check((1, None), (2, Some(3)), Order::Unknown);
+        check((1, Some(4)), (2, Some(3)), Order::Unknown);
+        check((2, Some(3)), (1, Some(4)), Order::Unknown);
+        check((2, Some(3)), (1, None), Order::Unknown);
+    }
+}
