@@ -69,6 +69,13 @@ struct Shared {
     begun: Instant,
 }
 
+/// What a put depends on that takes effect late.
+enum Before {
+    Any,
+    Absent,
+    Is(Loaded),
+}
+
 /// One instance's connection. A handle: clones share it.
 #[derive(Clone)]
 pub struct Double {
@@ -130,6 +137,11 @@ impl Double {
         Guarded::new(Box::new(self.clone()), Deadlines::default(), settings)
     }
 
+    /// How many operations it was asked for.
+    pub fn operations(&self) -> u64 {
+        self.link.operations()
+    }
+
     /// Breaks the connection off, and connects again.
     pub fn reconnect(&self) {
         reconnect(&self.shared, &self.link);
@@ -154,6 +166,39 @@ impl Double {
             Some((trouble, _)) => suffer(trouble).await,
             None => Ok(answer),
         }
+    }
+
+    /// The same for changes of a record.
+    async fn change<T>(
+        &self,
+        key: &[u8],
+        effect: impl FnOnce(&mut State, u64) -> T,
+    ) -> Result<T, BackingError> {
+        if self.link.behaviour().is_contended(key) {
+            return Err(BackingError::Contended { attempts: 1 });
+        }
+        self.ask(effect).await
+    }
+
+    /// Lets a put take effect when nobody waits for it any more.
+    async fn put_late(&self, key: &[u8], write: &Write<'_>, late: Duration) -> Result<Put, BackingError> {
+        let (double, key, bytes, ttl) = (self.clone(), key.to_vec(), write.bytes.clone(), write.ttl);
+        let expected = match write.expected {
+            Expected::Any => Before::Any,
+            Expected::Absent => Before::Absent,
+            Expected::Is(known) => Before::Is(known.clone()),
+        };
+        tokio::spawn(async move {
+            sleep(late).await;
+            let expected = match &expected {
+                Before::Any => Expected::Any,
+                Before::Absent => Expected::Absent,
+                Before::Is(known) => Expected::Is(known),
+            };
+            let write = Write { bytes, expected, ttl, lease: None };
+            double.shared.act(|state, now_ms| double.put_one(state, &key, &write, now_ms));
+        });
+        std::future::pending().await
     }
 
     fn loaded(&self, state: &State, key: &[u8], tracking: Tracking) -> Option<Loaded> {
@@ -284,11 +329,18 @@ impl Backing for Double {
     }
 
     fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
-        Box::pin(self.ask(move |state, now_ms| self.put_one(state, key, &write, now_ms)))
+        Box::pin(async move {
+            match self.link.behaviour().late_puts {
+                Duration::ZERO => {
+                    self.change(key, |state, now_ms| self.put_one(state, key, &write, now_ms)).await
+                }
+                late => self.put_late(key, &write, late).await,
+            }
+        })
     }
 
     fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool> {
-        Box::pin(self.ask(move |state, _| state.remove(key)))
+        Box::pin(self.change(key, move |state, _| state.remove(key)))
     }
 
     fn load_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, Vec<Option<Bytes>>> {

@@ -190,6 +190,8 @@ mod tests {
         doubled_permille: 0,
         late_permille: 0,
         late_max: Duration::ZERO,
+        contended_keys: "",
+        late_puts: Duration::ZERO,
     };
 
     /// The double, to make it misbehave, behind a guard that opens after four results.

@@ -25,6 +25,17 @@ pub struct Behaviour {
     pub late_permille: u16,
     /// How late at most; never later than verification lasts.
     pub late_max: Duration,
+    /// Puts and removals of records under keys with these bytes are overtaken each time. Empty: none.
+    pub contended_keys: &'static str,
+    /// Puts of records never answer, and take effect after this time. Zero: they do as the rest.
+    pub late_puts: Duration,
+}
+
+impl Behaviour {
+    pub(super) fn is_contended(&self, key: &[u8]) -> bool {
+        let part = self.contended_keys.as_bytes();
+        !part.is_empty() && key.windows(part.len()).any(|window| window == part)
+    }
 }
 
 /// What becomes of one operation.

@@ -1,5 +1,6 @@
 //! One instance's connection to the double: what it is told, and how far that can be relied upon.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub(super) struct Link {
     chance: Mutex<Chance>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     connection: Mutex<Connection>,
+    operations: AtomicU64,
 }
 
 struct Connection {
@@ -43,6 +45,7 @@ impl Link {
             chance: Mutex::new(Chance::new(behaviour.seed)),
             watchers: Mutex::default(),
             connection: Mutex::new(Connection { generation: 1, broken_since: None }),
+            operations: AtomicU64::new(0),
         })
     }
 
@@ -54,7 +57,12 @@ impl Link {
         *self.behaviour.lock() = behaviour;
     }
 
+    pub(super) fn operations(&self) -> u64 {
+        self.operations.load(Relaxed)
+    }
+
     pub(super) fn fate(&self) -> Fate {
+        self.operations.fetch_add(1, Relaxed);
         self.chance.lock().fate(&self.behaviour())
     }
 

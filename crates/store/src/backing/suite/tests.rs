@@ -60,6 +60,7 @@ fn faulty(seed: u64) -> Behaviour {
         doubled_permille: 100,
         late_permille: 300,
         late_max: VERIFICATION,
+        ..Behaviour::default()
     }
 }
 

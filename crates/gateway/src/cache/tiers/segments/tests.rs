@@ -18,6 +18,8 @@ const GOOD: Behaviour = Behaviour {
     doubled_permille: 0,
     late_permille: 0,
     late_max: Duration::ZERO,
+    contended_keys: "",
+    late_puts: Duration::ZERO,
 };
 const HOUR: Duration = Duration::from_secs(3600);
 const ALL: ByteRange = ByteRange { first: 0, last: COMPLETE_BYTES - 1 };
