@@ -27,7 +27,7 @@ pub enum RangeSpec {
 pub type RangeSet = SmallVec<[RangeSpec; RANGES_INLINE]>;
 
 /// A range of a body, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     /// The first byte.
     pub first: u64,

@@ -31,7 +31,7 @@ enum Data {
 }
 
 /// For whom a segment is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
     /// For readers in this process, such as encryption: on the heap.
     Heap,

@@ -225,8 +225,10 @@ impl Assembly {
     }
 }
 
-/// Asks the tier.
+/// Asks the tier. A task of its own: others may wait for the same, and this client may pause.
 fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
     let (worker, place) = (Arc::clone(&job.worker), job.place());
-    async move { worker.shared.cache.segments()?.load(&absent, place).await.ok() }
+    let load =
+        tokio::spawn(async move { worker.shared.cache.segments()?.load_together(&absent, place).await });
+    async move { load.await.ok().flatten() }
 }

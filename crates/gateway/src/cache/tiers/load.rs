@@ -1,15 +1,12 @@
 //! Asking the tier: once for all who want the same at the same time.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
 use store::backing::{BackingError, Loaded, Tracking};
 use store::format::{FormatError, Meaning};
 use store::{Change, FillId, Memory, Place};
-use tokio::sync::OnceCell;
 
 use super::counts::Event;
 use super::working::{Asking, Known};
@@ -36,45 +33,13 @@ pub(crate) struct Home<'a> {
     pub(crate) epochs: &'a Epochs,
 }
 
-type Found = OnceCell<Option<Arc<CacheEntry>>>;
-
-/// Keys that the tier is being asked for.
-#[derive(Default)]
-pub(super) struct Loads {
-    by_key: Mutex<HashMap<Box<[u8]>, Weak<Found>>>,
-}
-
 /// How often the tier is asked again because something has changed meanwhile.
 const ATTEMPTS: usize = 3;
-
-impl Loads {
-    /// The place where all who want this key wait. Whoever comes first asks; if it goes away before, the next one does.
-    fn join(&self, key: &[u8]) -> Arc<Found> {
-        let mut by_key = self.by_key.lock();
-        if let Some(found) = by_key.get(key).and_then(Weak::upgrade) {
-            return found;
-        }
-        let found = Arc::new(Found::new());
-        by_key.insert(key.into(), Arc::downgrade(&found));
-        found
-    }
-
-    fn leave(&self, key: &[u8], found: Arc<Found>) {
-        drop(found);
-        let mut by_key = self.by_key.lock();
-        if by_key.get(key).is_some_and(|waiting| waiting.strong_count() == 0) {
-            by_key.remove(key);
-        }
-    }
-}
 
 impl Tiers {
     /// What lies under a key, in memory or in the tier.
     pub(crate) async fn load(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
-        let found = self.loads.join(key);
-        let entry = found.get_or_init(|| self.ask(home, key, asker)).await.clone();
-        self.loads.leave(key, found);
-        entry
+        self.loads.get(key.into(), self.ask(home, key, asker)).await
     }
 
     fn reader<'a>(&self, home: Home<'a>, asker: Asker<'a>) -> Reader<'a> {

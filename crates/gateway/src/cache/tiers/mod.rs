@@ -9,6 +9,7 @@ pub(crate) mod counts;
 pub(crate) mod load;
 mod names;
 pub(crate) mod segments;
+mod together;
 mod working;
 
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use store::{Applied, Budget, Change, FillId, Memory};
 use tokio::sync::Notify;
 
 use self::counts::{Counts, Event, TierCounts};
-use self::load::Loads;
 use self::segments::TierSegments;
+use self::together::Together;
 use self::working::{Known, Limits, Noted, Pending, Theirs, Working};
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
@@ -51,7 +52,8 @@ pub(crate) struct Tiers {
     memory_use: MemoryUse,
     working: Working,
     limits: Limits,
-    loads: Loads,
+    /// Keys that the tier is being asked for.
+    loads: Together<Box<[u8]>, Option<Arc<CacheEntry>>>,
     counts: Arc<Counts>,
     /// Tells that something has been written.
     settled: Notify,
@@ -79,7 +81,7 @@ impl Tiers {
             memory_use,
             working: Working::default(),
             limits: Limits { keys_max: PENDING_KEYS_MAX, bytes_max: pending_bytes_max(budget) },
-            loads: Loads::default(),
+            loads: Together::default(),
             counts,
             settled: Notify::new(),
             wanted: Notify::new(),

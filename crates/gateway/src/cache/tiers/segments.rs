@@ -16,6 +16,7 @@ use store::format::{Fragment, Layout, Meaning, Run, SegmentFrame, TagKeys, decod
 use store::{Budget, FillId, OverBudget, Place, Segment, SegmentId, SegmentPut};
 
 use super::counts::{Counts, Event};
+use super::together::Together;
 use crate::cache::record::segmented::{Absent, Segmented};
 
 /// Asked for at once, if a segment is not larger: it must come within the deadline of one operation.
@@ -36,6 +37,7 @@ pub(crate) struct TierSegments {
     budget: Arc<Budget>,
     keys: Option<TagKeys>,
     counts: Arc<Counts>,
+    loads: Together<(Absent, Place), Option<Vec<Option<Segment>>>>,
 }
 
 /// Why nothing was loaded or given, whatever the tier has.
@@ -55,7 +57,13 @@ impl TierSegments {
         keys: Option<TagKeys>,
         counts: Arc<Counts>,
     ) -> Self {
-        Self { backing, budget, keys, counts }
+        Self { backing, budget, keys, counts, loads: Together::default() }
+    }
+
+    /// What the tier has of what a body lacks, asked for once for all who lack the same at the same time. `None` without an answer. To be
+    /// polled without long pauses.
+    pub(crate) async fn load_together(&self, absent: &Absent, place: Place) -> Option<Vec<Option<Segment>>> {
+        self.loads.get((absent.clone(), place), async { self.load(absent, place).await.ok() }).await
     }
 
     /// What the tier has of what a body lacks, in its order. It is counted in the budget, and in no group.
@@ -136,7 +144,7 @@ impl TierSegments {
             while let Some(position) = body.first_not_held(range.first, end) {
                 let absent = body.absent_at(position, end, LOAD_BYTES_MAX.min(left_bytes))?;
                 left_bytes = left_bytes.checked_sub(absent.bytes())?;
-                let loaded = self.load(&absent, place).await.ok()?;
+                let loaded = self.load_together(&absent, place).await?;
                 body = with_all(body, &absent, loaded)?;
             }
         }

@@ -18,7 +18,7 @@ pub(super) struct Known {
 pub(crate) struct KnownFrom(pub(crate) u64);
 
 /// Segments of one fill that are known and not held.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Absent {
     pub(crate) fill: FillId,
     /// Their indexes, and which bytes of the representation each of them is. One behind the other; never empty.

@@ -2,6 +2,7 @@
 
 use store::SegmentGroup;
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::counts::TierCounts;
@@ -142,6 +143,32 @@ async fn a_small_body_is_one_segment() {
     let loaded = segments.load_indexes(fill, &[0, 1], 64 << 10, Place::Heap).await.unwrap();
     assert_eq!(loaded[0].as_ref().unwrap().to_bytes().unwrap(), data);
     assert!(loaded[1].is_none());
+}
+
+/// Clients who read the same body at the same time.
+#[tokio::test]
+async fn many_who_lack_the_same_ask_once() {
+    let (server, memory) = (server(), memory());
+    let double = server.connect(Behaviour { latency: Duration::from_millis(1), ..GOOD });
+    let segments = Arc::new(tier(&double, memory.budget(), None));
+    let body = read(&memory, "hhhhhhhh", Vec::new());
+    let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
+    drop(body);
+    let body = Segmented::restored(&memory, &layout, Some(COMPLETE_BYTES)).unwrap();
+    let absent = body.absent_at(0, COMPLETE_BYTES, LOAD_BYTES_MAX).unwrap();
+    let before = double.operations();
+    let mut clients = JoinSet::new();
+    for _ in 0..100 {
+        let (segments, absent) = (Arc::clone(&segments), absent.clone());
+        clients.spawn(async move { segments.load_together(&absent, Place::Heap).await });
+    }
+    let loaded = clients.join_all().await;
+    let of_one = |loaded: Option<Vec<Option<Segment>>>| {
+        let segments = loaded.unwrap().into_iter();
+        segments.flat_map(|segment| segment.unwrap().to_bytes().unwrap()).collect::<Vec<_>>()
+    };
+    assert!(loaded.into_iter().all(|loaded| of_one(loaded) == whole()));
+    assert_eq!(double.operations() - before, 1);
 }
 
 /// Nothing waits longer than the tier's deadline, and no trouble is more than a hole.

@@ -1,0 +1,59 @@
+//! One question for all who want the same at the same time.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+
+/// What is being asked for, each with the place where all who want it wait.
+pub(super) struct Together<K: Eq + Hash, V> {
+    by_key: Mutex<HashMap<K, Weak<OnceCell<V>>>>,
+}
+
+/// Somebody waits for an answer. However that ends, nothing is left of a question that nobody waits for.
+struct Waiting<'a, K: Eq + Hash, V> {
+    together: &'a Together<K, V>,
+    key: K,
+    answer: Option<Arc<OnceCell<V>>>,
+}
+
+impl<K: Eq + Hash, V> Default for Together<K, V> {
+    fn default() -> Self {
+        Self { by_key: Mutex::default() }
+    }
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> Together<K, V> {
+    /// Whoever comes first asks; if it goes away before there is an answer, the next one does. To be polled without long
+    /// pauses: others may wait for it.
+    pub(super) async fn get(&self, key: K, ask: impl Future<Output = V>) -> V {
+        let waiting = self.join(key);
+        let answer = waiting.answer.as_ref().expect("it is taken on the way out alone");
+        answer.get_or_init(|| ask).await.clone()
+    }
+
+    fn join(&self, key: K) -> Waiting<'_, K, V> {
+        let mut by_key = self.by_key.lock();
+        let answer = by_key.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let answer = Arc::new(OnceCell::new());
+            by_key.insert(key.clone(), Arc::downgrade(&answer));
+            answer
+        });
+        Waiting { together: self, key, answer: Some(answer) }
+    }
+}
+
+impl<K: Eq + Hash, V> Drop for Waiting<'_, K, V> {
+    fn drop(&mut self) {
+        self.answer = None;
+        let mut by_key = self.together.by_key.lock();
+        if by_key.get(&self.key).is_some_and(|answer| answer.strong_count() == 0) {
+            by_key.remove(&self.key);
+        }
+    }
+}
