@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use caching::CacheName;
@@ -82,7 +82,12 @@ pub struct Gateway {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
+    background: Handle,
+    drain_limit: Duration,
 }
+
+/// For what the tier behind memory is told at the end, where clients have used up the drain limit.
+const TIER_DRAIN_MIN: Duration = Duration::from_secs(1);
 
 /// A setting that a reload can't change; the running one stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +142,7 @@ impl Gateway {
             })
             .collect::<io::Result<_>>()
             .map_err(StartError::Worker)?;
-        Ok(Self { shared, addresses, threads })
+        Ok(Self { shared, addresses, threads, background, drain_limit })
     }
 
     /// The addresses that accept connections, in the order of the configuration.
@@ -150,13 +155,17 @@ impl Gateway {
         GatewayControl { shared: Arc::clone(&self.shared) }
     }
 
-    /// Waits until all workers have finished; see [`GatewayControl::drain`].
+    /// Waits until all workers have finished, see [`GatewayControl::drain`], and the tier behind memory knows what they have stored.
+    /// To be called from a thread that may block.
     pub fn join(self) {
+        let begun = Instant::now();
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a worker panicked");
             }
         }
+        let left = self.drain_limit.saturating_sub(begun.elapsed());
+        self.background.block_on(self.shared.cache.drain(left.max(TIER_DRAIN_MIN)));
     }
 }
 

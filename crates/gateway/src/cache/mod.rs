@@ -32,7 +32,7 @@ use self::record::stored::{CacheEntry, StoredHead};
 use self::tiers::counts::TierCounts;
 use self::tiers::load::{Asker, Home};
 use self::tiers::segments::TierSegments;
-use self::tiers::{StartTier, Tiers};
+use self::tiers::{Left, StartTier, Tiers};
 use crate::clock::now;
 use crate::config::Config;
 
@@ -253,6 +253,18 @@ impl Cache {
     pub(crate) async fn write_behind(&self) {
         if let Some(tiers) = &self.tiers {
             tiers.write_behind().await;
+        }
+    }
+
+    /// Waits at the end of the process until the tier behind memory knows what is stored, no longer than `limit`.
+    pub(crate) async fn drain(&self, limit: Duration) {
+        let Some(tiers) = &self.tiers else { return };
+        let waiting = tiers.pending_keys();
+        let Left { keys, removals } = tiers.drained(limit).await;
+        if keys > 0 {
+            tracing::warn!(keys, removals, "the tier behind memory was not told of all changes");
+        } else if waiting > 0 {
+            tracing::info!(keys = waiting, "the tier behind memory has all that was stored");
         }
     }
 

@@ -1,13 +1,19 @@
 //! Writes what is stored to the tier, behind the exchange: segments first, then the record that names them.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
+use bytes::Bytes;
 use store::Record as _;
-use store::backing::{Expected, Loaded, Put, Write};
-use store::format::Meaning;
-use tokio::time::sleep;
+use store::backing::{BackingError, Expected, Loaded, Put, Write};
+use store::format::{Layout, Meaning};
+use tokio::time::{Instant, sleep_until};
 
 use super::counts::Event;
+use super::doubt::LATE_MAX;
+use super::queue::Turn;
 use super::segments::Unavailable;
 use super::working::{Numbered, Pending, Theirs};
 use super::{Tiers, names};
@@ -23,14 +29,16 @@ enum End {
     Failed,
     /// It can't be told: what it has is removed instead.
     Unfit,
+    /// It was not asked, and is not to be asked before that has passed.
+    NotAsked(Duration),
 }
 
 /// Of one response that should be written; what the tier has for it goes afterwards.
 const ATTEMPTS_TO_PUT: u32 = 5;
 /// Of one record that others change at the same time.
 const ATTEMPTS_AT_ONCE: usize = 3;
-const PAUSE_MIN: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// What has failed waits so long, and then until its turn comes again.
+const PAUSE: Duration = Duration::from_millis(250);
 /// How long a record stays that says of no response how long that is of use.
 const TTL_OF_ANY: Duration = Duration::from_secs(24 * 3600);
 /// Segments outlive the record that names them.
@@ -40,40 +48,55 @@ impl Tiers {
     /// Takes part in the writing, for ever. Several do, so that one slow write delays few others.
     pub(crate) async fn write_behind(&self) {
         loop {
-            match self.working.next() {
-                Some(key) => self.settle(&key).await,
-                None => self.wanted.notified().await,
+            self.rest.ended().await;
+            match self.working.next(Instant::now()) {
+                Turn::Key(key) => self.settle(key).await,
+                Turn::At(time) => tokio::select! {
+                    () = self.wanted.notified() => {}
+                    () = sleep_until(time) => {}
+                },
+                Turn::Nobody => self.wanted.notified().await,
             }
         }
     }
 
-    /// Does what is to happen to a key until nothing is left.
-    async fn settle(&self, key: &[u8]) {
-        let mut failures = 0;
-        while let Some(Numbered { pending, number }) = self.working.pending(key) {
-            match self.carry_out(key, &pending).await {
-                End::Done => {
-                    failures = 0;
-                    self.counts.add(match pending {
-                        Pending::Put { .. } => Event::Written,
-                        Pending::Removed => Event::Removed,
-                    });
-                    if self.working.done(key, number) {
-                        self.settled.notify_waiters();
-                        return;
-                    }
-                }
-                End::Unfit => self.give_up(key, number),
-                End::Failed => {
-                    failures += 1;
-                    self.counts.add(Event::WriteFailed);
-                    if failures >= ATTEMPTS_TO_PUT && matches!(pending, Pending::Put { .. }) {
-                        self.give_up(key, number);
-                    }
-                    sleep((PAUSE_MIN * 2_u32.saturating_pow(failures.min(10))).min(PAUSE_MAX)).await;
+    /// Does what is to happen to a key, once; what then remains to be done waits for its next turn, and holds no writer.
+    async fn settle(&self, key: Box<[u8]>) {
+        let Some(Numbered { pending, number }) = self.working.pending(&key) else { return };
+        match self.carry_out(&key, &pending).await {
+            End::Done => {
+                self.answered(&pending);
+                match self.working.done(&key, number) {
+                    true => self.settled.notify_waiters(),
+                    false => self.working.again(key),
                 }
             }
+            End::Unfit => {
+                self.give_up(&key, number);
+                self.working.again(key);
+            }
+            End::Failed => {
+                self.counts.add(Event::WriteFailed);
+                let failures = self.working.failed(&key, number);
+                if failures >= ATTEMPTS_TO_PUT && matches!(pending, Pending::Put { .. }) {
+                    self.give_up(&key, number);
+                }
+                self.working.pause(key, Instant::now() + PAUSE);
+            }
+            End::NotAsked(retry) => {
+                self.working.again(key);
+                self.rest(retry);
+            }
         }
+    }
+
+    fn answered(&self, pending: &Pending) {
+        self.rest.end();
+        self.doubt.answered(Instant::now());
+        self.counts.add(match pending {
+            Pending::Put { .. } => Event::Written,
+            Pending::Removed => Event::Removed,
+        });
     }
 
     fn give_up(&self, key: &[u8], number: u64) {
@@ -81,65 +104,106 @@ impl Tiers {
         self.working.give_up(key, number);
     }
 
+    /// Nobody asks for a while: time to find what has become useless.
+    fn rest(&self, retry: Duration) {
+        if self.rest.begin(retry, Instant::now()) {
+            let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+            (0..self.working.give_up_expired(now_ms)).for_each(|_| self.counts.add(Event::GivenUp));
+            self.settled.notify_waiters();
+        }
+    }
+
     async fn carry_out(&self, key: &[u8], pending: &Pending) -> End {
         let Some(name) = names::of_record(key) else { return End::Done };
-        match pending {
-            Pending::Removed => match self.backing.remove(&name).await {
-                Ok(_) => End::Done,
-                Err(_) => End::Failed,
-            },
+        let end = match pending {
+            Pending::Removed => self.remove(key, &name).await,
             Pending::Put { entry, theirs } => self.put((key, &name), entry, theirs).await,
+        };
+        end.unwrap_or_else(|unavailable| match unavailable {
+            Unavailable::Tier(BackingError::Open { retry }) => End::NotAsked(retry),
+            Unavailable::Tier(_) | Unavailable::NoRoom(_) => End::Failed,
+        })
+    }
+}
+
+impl Tiers {
+    async fn remove(&self, key: &[u8], name: &[u8]) -> Result<End, Unavailable> {
+        if !self.doubt.holds(Instant::now()) || !self.bury(key, name).await? {
+            self.backing.remove(name).await?;
         }
+        Ok(End::Done)
+    }
+
+    /// Lets nothing lie under a key, in such a way that no put of before takes effect. Whether it does.
+    async fn bury(&self, key: &[u8], name: &[u8]) -> Result<bool, Unavailable> {
+        let Some(bytes) = portable::nothing(key, None) else { return Ok(false) };
+        let write = Write { bytes: bytes.into(), expected: Expected::Any, ttl: LATE_MAX, lease: None };
+        Ok(matches!(self.backing.put(name, write).await?, Put::Stored(_)))
     }
 }
 
 impl Tiers {
     /// Writes a record, with what others have written beside it.
-    async fn put(&self, (key, name): (&[u8], &[u8]), entry: &CacheEntry, theirs: &Theirs) -> End {
-        let Some(ttl) = ttl(entry) else { return End::Unfit };
-        if self.put_segments(entry, ttl + MARGIN).await.is_err() {
-            return End::Failed;
-        }
+    async fn put(
+        &self,
+        (key, name): (&[u8], &[u8]),
+        entry: &CacheEntry,
+        theirs: &Theirs,
+    ) -> Result<End, Unavailable> {
+        let Some(ttl) = ttl(entry) else { return Ok(End::Unfit) };
+        let ttl = self.doubt.outlasted(ttl, Instant::now());
+        let given = self.put_segments(entry, ttl + MARGIN).await?;
         for _ in 0..ATTEMPTS_AT_ONCE {
-            let Ok(there) = self.record(name).await else { return End::Failed };
+            let there = self.record(name).await?;
             if there.as_ref().is_some_and(|there| is_of_newer(there, key)) {
-                return End::Done;
+                return Ok(End::Done);
             }
-            let writing = Writing { key, keys: None, now: now(), clock_ahead_ms: self.clock_ahead_ms() };
+            let clock_ahead_ms = self.clock_ahead_ms();
+            let writing = Writing { key, keys: None, given: &given, now: now(), clock_ahead_ms };
             let Some(encoded) = portable::encode(&writing, entry, theirs.beside(there.as_ref())) else {
-                return End::Unfit;
+                return Ok(End::Unfit);
             };
-            match self.put_record(name, encoded, there.as_ref(), ttl).await {
-                Ok(Put::Stored(_)) => return End::Done,
-                Ok(Put::Conflict(_)) => {}
-                Ok(Put::NotStored(_) | Put::LeaseLost) => return End::Unfit,
-                Err(_) => return End::Failed,
+            if !self.put_beside(&encoded, ttl + MARGIN).await? {
+                return Ok(End::Unfit);
+            }
+            match self.put_record(name, encoded.primary, there.as_ref(), ttl).await? {
+                Put::Stored(_) => return Ok(End::Done),
+                Put::Conflict(_) => {}
+                Put::NotStored(_) | Put::LeaseLost => return Ok(End::Unfit),
             }
         }
-        End::Failed
+        Ok(End::Failed)
     }
 
-    /// What lies apart goes first: whoever finds the record finds what it names.
+    /// What lies apart goes first: whoever finds the record finds what it names. Whether the tier has it.
+    async fn put_beside(&self, encoded: &Encoded, ttl: Duration) -> Result<bool, Unavailable> {
+        for SegmentBytes { id, cell_bytes, data } in &encoded.segments {
+            if !self.segments.store_small(id.fill, *cell_bytes, data, ttl).await? {
+                return Ok(false);
+            }
+        }
+        for (id, bytes) in &encoded.apart {
+            let bytes = Bytes::copy_from_slice(bytes);
+            let write = Write { bytes, expected: Expected::Any, ttl, lease: None };
+            self.backing.put(&names::of_response(*id), write).await?;
+        }
+        Ok(true)
+    }
+
     async fn put_record(
         &self,
         name: &[u8],
-        encoded: Encoded,
+        primary: Vec<u8>,
         there: Option<&Loaded>,
         ttl: Duration,
-    ) -> Result<Put, Unavailable> {
-        for SegmentBytes { id, cell_bytes, data } in &encoded.segments {
-            self.segments.store_small(id.fill, *cell_bytes, data, ttl + MARGIN).await?;
-        }
-        for (id, bytes) in encoded.apart {
-            let write =
-                Write { bytes: bytes.into(), expected: Expected::Any, ttl: ttl + MARGIN, lease: None };
-            self.backing.put(&names::of_response(id), write).await?;
-        }
+    ) -> Result<Put, BackingError> {
         let expected = there.map_or(Expected::Absent, Expected::Is);
-        Ok(self
-            .backing
-            .put(name, Write { bytes: encoded.primary.into(), expected, ttl, lease: None })
-            .await?)
+        let write = Write { bytes: primary.into(), expected, ttl, lease: None };
+        let put = self.backing.put(name, write).await;
+        if !matches!(put, Ok(_) | Err(BackingError::Open { .. })) {
+            self.doubt.begin();
+        }
+        put
     }
 }
 
@@ -166,11 +230,12 @@ fn ttl(entry: &CacheEntry) -> Option<Duration> {
 }
 
 impl Tiers {
-    /// Gives the tier the segments of all bodies of a record. Whether it has them.
-    async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<(), Unavailable> {
+    /// Gives the tier the segments of all bodies of a record. What it has of them then.
+    async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<Vec<Layout>, Unavailable> {
+        let mut given = Vec::new();
         for body in entry.variants().iter().filter_map(|variant| variant.body.segmented()) {
-            self.segments.store(body, ttl).await?;
+            given.extend(self.segments.store(body, ttl).await?);
         }
-        Ok(())
+        Ok(given)
     }
 }

@@ -6,8 +6,11 @@
 
 mod behind;
 pub(crate) mod counts;
+mod doubt;
 pub(crate) mod load;
 mod names;
+mod queue;
+mod rest;
 pub(crate) mod segments;
 mod together;
 mod working;
@@ -20,8 +23,11 @@ use caching::Timestamp;
 use store::backing::Backing;
 use store::{Applied, Budget, Change, FillId, Memory};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use self::counts::{Counts, Event, TierCounts};
+use self::doubt::Doubt;
+use self::rest::Rest;
 use self::segments::TierSegments;
 use self::together::Together;
 use self::working::{Known, Limits, Noted, Pending, Theirs, Working};
@@ -54,6 +60,8 @@ pub(crate) struct Tiers {
     limits: Limits,
     /// Keys that the tier is being asked for.
     loads: Together<Box<[u8]>, Option<Arc<CacheEntry>>>,
+    rest: Rest,
+    doubt: Doubt,
     counts: Arc<Counts>,
     /// Tells that something has been written.
     settled: Notify,
@@ -82,6 +90,8 @@ impl Tiers {
             working: Working::default(),
             limits: Limits { keys_max: PENDING_KEYS_MAX, bytes_max: pending_bytes_max(budget) },
             loads: Together::default(),
+            rest: Rest::default(),
+            doubt: Doubt::default(),
             counts,
             settled: Notify::new(),
             wanted: Notify::new(),
@@ -115,6 +125,31 @@ impl Tiers {
         let _ = tokio::time::timeout(WRITTEN_WAIT_MAX, is_over).await;
     }
 
+    /// Waits until the tier knows all that has happened, as long as there is hope, and no longer than `limit`. Removals come first.
+    pub(crate) async fn drained(&self, limit: Duration) -> Left {
+        let end = Instant::now() + limit;
+        self.working.removals_first();
+        self.wanted.notify_waiters();
+        let is_over = async {
+            loop {
+                let settled = self.settled.notified();
+                tokio::pin!(settled);
+                settled.as_mut().enable();
+                if self.working.pending_keys() == 0 || self.rest.lasts_until(end) {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        let _ = tokio::time::timeout_at(end, is_over).await;
+        Left { keys: self.working.pending_keys(), removals: self.working.removals() }
+    }
+
+    /// How many keys the tier does not know the last change of.
+    pub(crate) fn pending_keys(&self) -> usize {
+        self.working.pending_keys()
+    }
+
     /// What was asked of the tier.
     pub(crate) fn counts(&self) -> TierCounts {
         self.counts.read(self.working.pending_keys())
@@ -133,16 +168,27 @@ impl Tiers {
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
         let mut applied = Applied::Kept;
+        self.change(memory, key, |current| {
+            let change = decide(current);
+            applied = self.note_change(key, current, &change);
+            change
+        });
+        applied
+    }
+
+    fn change(
+        &self,
+        memory: &Memory<CacheEntry>,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
+    ) {
         memory.update(key, |current| {
             let current = current.cloned().or_else(|| self.working.entry(key));
-            let change = decide(current.as_ref());
-            applied = self.note_change(key, current.as_ref(), &change);
-            match (self.memory_use, change) {
+            match (self.memory_use, decide(current.as_ref())) {
                 (MemoryUse::Forgotten, Change::Put(_)) => Change::Keep,
                 (_, change) => change,
             }
         });
-        applied
     }
 
     /// What is under a key is out of use, though nobody here knows what it is: it goes.
@@ -190,6 +236,13 @@ impl Tiers {
     fn tier_ms(&self, at: Timestamp) -> u64 {
         u64::try_from(at.plus_ms(self.clock_ahead_ms()).as_ms()).unwrap_or(0)
     }
+}
+
+/// What the tier was not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) keys: usize,
+    pub(crate) removals: usize,
 }
 
 /// Little enough that what can't be written leaves room for what arrives.

@@ -7,14 +7,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use store::{FillId, Record as _};
+use tokio::time::Instant;
 
+use super::queue::{Queue, Turn};
 use crate::cache::record::stored::CacheEntry;
 
 /// What is to happen to a record of the tier.
@@ -73,6 +75,8 @@ struct Slot {
     in_use: Weak<CacheEntry>,
     /// The number of the last operation: a record that was asked for before it is outdated.
     number: u64,
+    /// How often it has failed.
+    failures: u32,
     /// Who asks the tier now. The slot stays for them, and with it the number.
     asking: usize,
 }
@@ -85,14 +89,12 @@ pub(crate) struct Working {
     pending: AtomicUsize,
     /// What the records take in memory that are to be written.
     pending_bytes: AtomicUsize,
-    /// From where on the next key is looked for, so that each has its turn.
-    next: AtomicUsize,
+    /// The keys that something is to happen to, as far as no writer has them.
+    queue: Queue,
 }
 
 #[derive(Default)]
 struct Slots {
-    /// Keys that something is to happen to and that no writer has taken yet, each once.
-    waiting: VecDeque<Box<[u8]>>,
     by_key: HashMap<Box<[u8]>, Slot>,
     /// How many there are when those that are idle go: nobody says when a record is no longer in use.
     sweep_at: usize,
@@ -117,7 +119,7 @@ impl Default for Working {
             hasher: RandomState::new(),
             pending: AtomicUsize::new(0),
             pending_bytes: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
+            queue: Queue::default(),
         }
     }
 }
@@ -159,9 +161,10 @@ impl Working {
         self.pending_bytes.fetch_sub(before.as_ref().map_or(0, Pending::bytes), Ordering::Relaxed);
         let is_first = before.is_none();
         slot.pending = Some(next.after(before));
+        slot.failures = 0;
         if is_first {
             self.pending.fetch_add(1, Ordering::Relaxed);
-            shard.waiting.push_back(key.into());
+            self.queue.push(key.into());
         }
         Noted::Taken
     }
@@ -171,11 +174,36 @@ impl Working {
         if waiting.saturating_add(next.bytes()) > limits.bytes_max { Pending::Removed } else { next }
     }
 
-    /// A key that something is to happen to, for one writer.
-    pub(crate) fn next(&self) -> Option<Box<[u8]>> {
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
-        (0..SHARDS)
-            .find_map(|step| self.shards[(first.wrapping_add(step)) % SHARDS].lock().waiting.pop_front())
+    /// A key that something is to happen to, for one writer. It gives it back, unless nothing is to happen any more.
+    pub(crate) fn next(&self, now: Instant) -> Turn {
+        self.queue.next(now)
+    }
+
+    /// More is to happen to a key that a writer has: when its turn comes again.
+    pub(crate) fn again(&self, key: Box<[u8]>) {
+        self.queue.push(key);
+    }
+
+    /// The same, but not before this time.
+    pub(crate) fn pause(&self, key: Box<[u8]>, until: Instant) {
+        self.queue.pause(key, until);
+    }
+
+    /// From now on removals come first, and nobody pauses.
+    pub(crate) fn removals_first(&self) {
+        let keys = self.queue.take().into_iter();
+        let (removals, others): (Vec<_>, Vec<_>) = keys.partition(|key| self.is_removal(key));
+        removals.into_iter().chain(others).for_each(|key| self.queue.push(key));
+    }
+
+    fn is_removal(&self, key: &[u8]) -> bool {
+        matches!(self.pending(key), Some(Numbered { pending: Pending::Removed, .. }))
+    }
+
+    /// How many records are to be removed.
+    pub(crate) fn removals(&self) -> usize {
+        let is_removal = |slot: &&Slot| matches!(slot.pending, Some(Pending::Removed));
+        self.shards.iter().map(|shard| shard.lock().by_key.values().filter(is_removal).count()).sum()
     }
 
     /// What is to happen to a key.
@@ -200,15 +228,34 @@ impl Working {
         true
     }
 
+    /// An operation failed; how often it has.
+    pub(crate) fn failed(&self, key: &[u8], number: u64) -> u32 {
+        let mut shard = self.shard(key).lock();
+        let slot = shard.by_key.get_mut(key).filter(|slot| slot.number == number);
+        slot.map_or(0, |slot| {
+            slot.failures += 1;
+            slot.failures
+        })
+    }
+
     /// An operation can't take place: what the tier has for its key is removed instead, because it is older.
     pub(crate) fn give_up(&self, key: &[u8], number: u64) {
         let mut shard = self.shard(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key).filter(|slot| slot.number == number) {
-            slot.number += 1;
-            slot.in_use = Weak::new();
-            let given_up = slot.pending.replace(Pending::Removed);
-            self.pending_bytes.fetch_sub(given_up.as_ref().map_or(0, Pending::bytes), Ordering::Relaxed);
+            let bytes = slot.give_up();
+            self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// Gives up what is of no use any more; how many.
+    pub(crate) fn give_up_expired(&self, now_ms: u64) -> usize {
+        let of_shard = |shard: &Mutex<Slots>| {
+            let mut shard = shard.lock();
+            let expired = shard.by_key.values_mut().filter(|slot| slot.has_expired(now_ms));
+            let bytes = expired.map(Slot::give_up);
+            bytes.map(|bytes| _ = self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed)).count()
+        };
+        self.shards.iter().map(of_shard).sum()
     }
 
     /// To be held while the tier is asked for a key.
@@ -279,6 +326,20 @@ impl Slot {
             Some(Pending::Removed) => Known::Nothing,
             None => self.in_use.upgrade().map_or(Known::Unknown, Known::Entry),
         }
+    }
+
+    /// The bytes that do not wait any more.
+    fn give_up(&mut self) -> usize {
+        self.number += 1;
+        self.failures = 0;
+        self.in_use = Weak::new();
+        let given_up = self.pending.replace(Pending::Removed);
+        given_up.as_ref().map_or(0, Pending::bytes)
+    }
+
+    fn has_expired(&self, now_ms: u64) -> bool {
+        let Some(Pending::Put { entry, .. }) = &self.pending else { return false };
+        entry.expires_at_ms().is_some_and(|end_ms| end_ms <= now_ms)
     }
 
     fn is_idle(&self) -> bool {

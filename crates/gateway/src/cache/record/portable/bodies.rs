@@ -15,9 +15,9 @@ pub(super) const SMALL_CELL_BYTES: u32 = 64 << 10;
 
 const _: () = assert!(INLINE_BODY_BYTES_MAX <= SMALL_CELL_BYTES as usize);
 
-/// What a record says of a body, which is called `fill` if it has no name of its own. `None` where nobody knows what of it
-/// a tier may have.
-pub(super) fn written(body: &StoredBody, fill: FillId) -> Option<Body<'_>> {
+/// What a record says of a body, which is called `fill` if it has no name of its own. `given` is what the tier has acknowledged: memory
+/// may have lost the rest before it was given. `None` where that is not said.
+pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) -> Option<Body<'a>> {
     let content = match body {
         StoredBody::Inline(data) if data.len() <= INLINE_BYTES_MAX => Content::Inline(data),
         StoredBody::Inline(_) => Content::Segments(Layout {
@@ -26,7 +26,10 @@ pub(super) fn written(body: &StoredBody, fill: FillId) -> Option<Body<'_>> {
             runs: vec![Run { first: 0, count: 1 }],
             fragments: Vec::new(),
         }),
-        StoredBody::Segments(body) => Content::Segments(body.layout()?),
+        StoredBody::Segments(body) => {
+            let own = body.group.fill();
+            Content::Segments(given.iter().find(|given| given.fill == own)?.clone())
+        }
     };
     let complete_bytes = body.complete_bytes();
     let is_complete = match &content {

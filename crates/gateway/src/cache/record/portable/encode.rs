@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use caching::{RefusalScope, Timestamp};
 use store::format::{
-    Body, FieldLine, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record,
+    Body, FieldLine, Layout, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record,
     encode_record,
 };
 use store::{FillId, SegmentId};
@@ -19,6 +19,8 @@ pub(crate) struct Writing<'a> {
     pub(crate) key: &'a [u8],
     /// With which to seal them, and by which to read what the tier has.
     pub(crate) keys: Option<&'a TagKeys>,
+    /// What the tier has of the bodies in segments. A response of whose body nothing stands here is left out.
+    pub(crate) given: &'a [Layout],
     /// By the clock of this process.
     pub(crate) now: Timestamp,
     /// How far the clock of the tier is ahead of it.
@@ -66,7 +68,8 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
     let theirs = merge
         .theirs
         .and_then(|bytes| decode_record(bytes, RecordKind::Primary, writing.key, writing.keys).ok());
-    let known: Vec<Known<'_>> = entry.variants().iter().filter_map(Known::of).collect();
+    let known: Vec<Known<'_>> =
+        entry.variants().iter().filter_map(|stored| Known::of(stored, writing.given)).collect();
     let mut variants: Vec<Variant<'_>> = known.iter().map(|known| known.variant(writing)).collect();
     let theirs = theirs.iter().flat_map(|record| &record.variants);
     let kept: Vec<_> = theirs.filter(|their| merge.keeps(their, &variants)).cloned().collect();
@@ -80,6 +83,14 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
     let segments = known.iter().filter(|known| ids.contains(&known.inputs.id)).filter_map(Known::segment);
     let segments = segments.collect();
     Some(Encoded { primary, apart, segments })
+}
+
+/// The bytes of a record of nothing: a place that is not empty. `None` where the key fits in no record.
+pub(crate) fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let record = Record { key, note: None, variants: Vec::new() };
+    encode_record(&record, RecordKind::Primary, keys, &mut bytes).ok()?;
+    Some(bytes)
 }
 
 impl Merge<'_> {
@@ -116,10 +127,11 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn of(stored: &'a StoredResponse) -> Option<Self> {
+    fn of(stored: &'a StoredResponse, given: &[Layout]) -> Option<Self> {
         let inputs = stored.head.inputs()?;
         let content_length = stored.head.declared_bytes().map(|bytes| bytes.to_string());
-        Some(Self { stored, inputs, content_length, body: bodies::written(&stored.body, inputs.body)? })
+        let body = bodies::written(&stored.body, inputs.body, given)?;
+        Some(Self { stored, inputs, content_length, body })
     }
 
     fn variant(&self, writing: &Writing<'_>) -> Variant<'_> {

@@ -1,4 +1,4 @@
 mod merging;
 mod round_trip;
 mod trust;
-mod world;
+pub(crate) mod world;

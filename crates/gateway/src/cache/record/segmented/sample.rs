@@ -39,7 +39,7 @@ pub(crate) fn content(range: ByteRange) -> Vec<u8> {
 }
 
 /// A body of a record that knows the cells of `cells` that are `h` or `k`, and memory holds those that are `h`.
-pub(crate) fn read(memory: &Memory<NoRecord>, cells: &str, fragments: Vec<Fragment>) -> Segmented {
+pub(crate) fn read(memory: &Memory<impl Record>, cells: &str, fragments: Vec<Fragment>) -> Segmented {
     let known = cells.bytes().enumerate().filter(|(_, cell)| *cell != b'-');
     let mut runs = Known::default();
     known.for_each(|(index, _)| runs.insert(index as u32));

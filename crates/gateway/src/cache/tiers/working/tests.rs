@@ -1,6 +1,9 @@
+use caching::{RefusalScope, Timestamp};
 use store::{Memory, MemoryConfig};
 
 use super::*;
+use crate::cache::record::stored::Uncacheable;
+use crate::reason::Reason;
 
 /// Something that happens to one key.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +40,13 @@ impl Bench {
     fn put(&self, index: usize, theirs: Theirs) {
         let put = Pending::Put { entry: Arc::clone(&self.entries[index]), theirs };
         assert_eq!(self.working.note(KEY, put, LIMITS), Noted::Taken);
+    }
+
+    fn next(&self) -> Option<Box<[u8]>> {
+        match self.working.next(Instant::now()) {
+            Turn::Key(key) => Some(key),
+            Turn::At(_) | Turn::Nobody => None,
+        }
     }
 
     fn remove(&self) {
@@ -126,13 +136,73 @@ fn each_key_is_one_writers() {
     let bench = Bench::new();
     bench.put(0, Theirs::Gone);
     bench.put(1, Theirs::Gone);
-    assert_eq!(bench.working.next().as_deref(), Some(KEY));
-    assert_eq!(bench.working.next(), None);
+    assert_eq!(bench.next().as_deref(), Some(KEY));
+    assert_eq!(bench.next(), None);
     bench.remove();
-    assert_eq!(bench.working.next(), None, "who has it will see what is to happen now");
+    assert_eq!(bench.next(), None, "who has it will see what is to happen now");
     bench.take(Done);
     bench.remove();
-    assert_eq!(bench.working.next().as_deref(), Some(KEY));
+    assert_eq!(bench.next().as_deref(), Some(KEY));
+}
+
+#[test]
+fn what_failed_waits_behind_the_others() {
+    let bench = Bench::new();
+    let limits = Limits { keys_max: 10, ..LIMITS };
+    let note = |key: &[u8]| assert_eq!(bench.working.note(key, Pending::Removed, limits), Noted::Taken);
+    let (now, pause) = (Instant::now(), std::time::Duration::from_secs(1));
+    let next = |now| bench.working.next(now);
+    let key = |key: &[u8]| Turn::Key(key.into());
+    note(b"fails");
+    note(b"other");
+    assert_eq!(next(now), key(b"fails"));
+    let number = bench.working.pending(b"fails").unwrap().number;
+    assert_eq!([(); 2].map(|()| bench.working.failed(b"fails", number)), [1, 2]);
+    assert_eq!(bench.working.failed(b"fails", number - 1), 0, "that is nothing new");
+    bench.working.pause(b"fails"[..].into(), now + pause);
+    assert_eq!(next(now), key(b"other"));
+    assert_eq!(next(now), Turn::At(now + pause));
+    note(b"third");
+    assert_eq!((next(now + pause), next(now + pause)), (key(b"third"), key(b"fails")));
+    note(b"fails");
+    assert_eq!(next(now + pause), Turn::Nobody, "who has it will see what is to happen now");
+    let number = bench.working.pending(b"fails").unwrap().number;
+    assert_eq!(bench.working.failed(b"fails", number), 1, "it is another operation");
+}
+
+#[test]
+fn removals_come_first_at_the_end() {
+    let bench = Bench::new();
+    let limits = Limits { keys_max: 10, ..LIMITS };
+    let now = Instant::now();
+    for key in [b"1", b"2", b"3", b"4"] {
+        let put = Pending::Put { entry: Arc::clone(&bench.entries[0]), theirs: Theirs::Gone };
+        let next = if key[0] % 2 == 0 { Pending::Removed } else { put };
+        assert_eq!(bench.working.note(key, next, limits), Noted::Taken);
+    }
+    let first = bench.next().unwrap();
+    bench.working.pause(first, now + std::time::Duration::from_secs(9));
+    bench.working.removals_first();
+    let turns: Vec<_> = std::iter::from_fn(|| bench.next()).flatten().collect();
+    assert_eq!((&turns[..], bench.working.removals()), (&b"2431"[..], 2));
+}
+
+#[test]
+fn what_has_expired_is_given_up() {
+    let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(1 << 20));
+    let note = Uncacheable {
+        until: Timestamp::from_ms(1000),
+        because: Reason::TooLarge.into(),
+        scope: RefusalScope::All,
+    };
+    let entry = Arc::new(CacheEntry::new(memory.budget(), Vec::new(), Some(note)).unwrap());
+    let bench = Bench::new();
+    let put = Pending::Put { entry, theirs: Theirs::Gone };
+    assert_eq!(bench.working.note(KEY, put, LIMITS), Noted::Taken);
+    assert_eq!((bench.working.give_up_expired(999), bench.left()), (0, "put alone".into()));
+    assert_eq!((bench.working.give_up_expired(1000), bench.left()), (1, "removed".into()));
+    assert_eq!(bench.working.pending_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(bench.working.give_up_expired(1000), 0, "what is removed does not expire");
 }
 
 #[test]
@@ -187,7 +257,7 @@ fn nothing_is_left_of_keys_that_nobody_needs() {
         bench.working.note(&key, Pending::Put { entry, theirs: Theirs::Gone }, LIMITS);
         // The entry stays in use here, so that its slot would.
         bench.working.note(&key, Pending::Removed, LIMITS);
-        assert_eq!(bench.working.next().as_deref(), Some(&key[..]));
+        assert_eq!(bench.next().as_deref(), Some(&key[..]));
         let number = bench.working.pending(&key).map(|numbered| numbered.number);
         assert!(bench.working.done(&key, number.unwrap()));
         bench.working.ask(&key);

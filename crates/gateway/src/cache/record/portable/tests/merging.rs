@@ -6,8 +6,8 @@ use caching::{NotStored, RefusalScope, Rules};
 use store::FillId;
 use store::format::{RecordKind, decode_record};
 
-use super::super::{Encoded, Merge, Writing, encode};
-use super::world::{Asked, KEY, NOW, WRITING, World, at, gathered, inline, written};
+use super::super::{Encoded, Merge, Writing};
+use super::world::{Asked, KEY, NOW, WRITING, World, at, encode_given, gathered, inline, written};
 use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse, Uncacheable};
 use crate::reason::{Detail, Reason};
 
@@ -43,11 +43,11 @@ fn listed(primary: &[u8], ids: &HashMap<FillId, char>) -> String {
 fn check(ours: &str, theirs: &str, dropped: &str, expected: Option<&str>) {
     let (world, mut ids) = (World::new(Rules::default()), HashMap::new());
     let [ours, theirs] = [ours, theirs].map(|letters| entry(&world, letters, &mut ids));
-    let theirs = encode(&WRITING, &theirs, Merge::default());
+    let theirs = encode_given(&WRITING, &theirs, Merge::default());
     let dropped: Vec<FillId> =
         ids.iter().filter(|(_, letter)| dropped.contains(**letter)).map(|(id, _)| *id).collect();
     let merge = Merge { theirs: theirs.as_ref().map(|theirs| &theirs.primary[..]), dropped: &dropped };
-    let merged = encode(&WRITING, &ours, merge);
+    let merged = encode_given(&WRITING, &ours, merge);
     assert_eq!(merged.as_ref().map(|merged| listed(&merged.primary, &ids)).as_deref(), expected);
     let Some(mut merged) = merged else { return };
     merged.apart.extend(theirs.into_iter().flat_map(|theirs| theirs.apart));
@@ -93,15 +93,15 @@ fn what_was_written_is_not_listed_twice() {
     let (world, mut ids) = (World::new(Rules::default()), HashMap::new());
     let ours = entry(&world, "abc", &mut ids);
     let before = written(&ours);
-    let again = encode(&WRITING, &ours, Merge { theirs: Some(&before.primary), dropped: &[] }).unwrap();
+    let again = encode_given(&WRITING, &ours, Merge { theirs: Some(&before.primary), dropped: &[] }).unwrap();
     assert_eq!((again.primary, again.apart), (before.primary, before.apart));
     for garbage in [&b""[..], b"LAR", &[0; 100]] {
-        let merged = encode(&WRITING, &ours, Merge { theirs: Some(garbage), dropped: &[] }).unwrap();
+        let merged = encode_given(&WRITING, &ours, Merge { theirs: Some(garbage), dropped: &[] }).unwrap();
         assert_eq!(listed(&merged.primary, &ids), "a+bc");
     }
     let elsewhere = Writing { key: b"another", ..WRITING };
-    let theirs = encode(&elsewhere, &entry(&world, "D", &mut ids), Merge::default()).unwrap().primary;
-    let merged = encode(&WRITING, &ours, Merge { theirs: Some(&theirs), dropped: &[] }).unwrap();
+    let theirs = encode_given(&elsewhere, &entry(&world, "D", &mut ids), Merge::default()).unwrap().primary;
+    let merged = encode_given(&WRITING, &ours, Merge { theirs: Some(&theirs), dropped: &[] }).unwrap();
     assert_eq!(listed(&merged.primary, &ids), "a+bc", "what lies under another key is nothing");
 }
 
@@ -114,7 +114,8 @@ fn a_record_lists_32_at_most() {
     };
     let theirs = written(&many(32, "their"));
     let merged =
-        encode(&WRITING, &many(3, "our"), Merge { theirs: Some(&theirs.primary), dropped: &[] }).unwrap();
+        encode_given(&WRITING, &many(3, "our"), Merge { theirs: Some(&theirs.primary), dropped: &[] })
+            .unwrap();
     let record = decode_record(&merged.primary, RecordKind::Primary, KEY, None).unwrap();
     assert_eq!(record.variants.len(), 32);
     assert!(record.variants.iter().all(|variant| variant.nominated[0].1 != Some(b"their29")));
@@ -131,7 +132,7 @@ fn check_sizes(sizes: &[(usize, usize)], expected: &str) {
         ids.insert(head.inputs().unwrap().id, letter);
         responses.push(inline(head, b"body"));
     }
-    let encoded = encode(&WRITING, &world.entry(responses), Merge::default());
+    let encoded = encode_given(&WRITING, &world.entry(responses), Merge::default());
     assert_eq!(encoded.as_ref().map_or(String::new(), |encoded| listed(&encoded.primary, &ids)), expected);
     let read = encoded.map_or(String::new(), |encoded| gathered_of(&encoded, &ids));
     assert_eq!(read, expected.replace('+', ""));
@@ -174,5 +175,5 @@ fn notes_go_with_what_is_stored() {
         "its time is over"
     );
     let alone = CacheEntry::new(world.memory.budget(), Vec::new(), Some(over)).unwrap();
-    assert!(encode(&WRITING, &alone, Merge::default()).is_none());
+    assert!(encode_given(&WRITING, &alone, Merge::default()).is_none());
 }

@@ -20,6 +20,7 @@ use crate::cache::epochs::{Epochs, Stamp};
 use crate::cache::key::key_of;
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::record::inputs::KeepInputs;
+use crate::cache::record::segmented::Segmented;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse};
 use crate::config::{CacheRule, Site, sample};
 use crate::message::fields::PackedFields;
@@ -28,32 +29,32 @@ use crate::route::{LiveSite, Routes, RuleIndex};
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::upstream::{OriginBody, OriginResponse, Upstreams};
 
-pub(super) const KEY: &[u8] = b"site\0http\0a.example\0/x?y=1";
-pub(super) const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_123);
+pub(crate) const KEY: &[u8] = b"site\0http\0a.example\0/x?y=1";
+pub(crate) const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_123);
 const URL: (&str, &str) = ("a.example", "/x?y=1");
 
-pub(super) struct World {
+pub(crate) struct World {
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
     rule: RuleIndex,
-    pub(super) epochs: Epochs,
-    pub(super) memory: Memory<CacheEntry>,
+    pub(crate) epochs: Epochs,
+    pub(crate) memory: Memory<CacheEntry>,
     _runtime: Runtime,
 }
 
 /// A request of a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
-    pub(super) method: &'a str,
-    pub(super) lines: &'a [FieldLine<'a>],
+pub(crate) struct Asked<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) lines: &'a [FieldLine<'a>],
 }
 
 impl World {
-    pub(super) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: Rules) -> Self {
         Self::with_site(rules, |_| {})
     }
 
-    pub(super) fn with_site(rules: Rules, change: impl FnOnce(&mut Site)) -> Self {
+    pub(crate) fn with_site(rules: Rules, change: impl FnOnce(&mut Site)) -> Self {
         let runtime = Builder::new_current_thread().build().unwrap();
         let mut site = sample::site(SocketAddr::from(([127, 0, 0, 1], 1)));
         site.rules = vec![CacheRule { caching: rules, ..CacheRule::built_in(site.profile) }];
@@ -115,7 +116,7 @@ impl World {
     }
 
     /// What is stored of a response.
-    pub(super) fn stored(
+    pub(crate) fn stored(
         &self,
         asked: Asked<'_>,
         (status, lines): (u16, &[FieldLine<'_>]),
@@ -137,7 +138,7 @@ impl World {
     }
 
     /// What becomes of it after a 304; what it was where that is nothing to store.
-    pub(super) fn freshened(
+    pub(crate) fn freshened(
         &self,
         stored: &StoredHead,
         asked: Asked<'_>,
@@ -158,7 +159,7 @@ impl World {
     }
 
     /// After another part of it.
-    pub(super) fn combined(
+    pub(crate) fn combined(
         &self,
         stored: &StoredHead,
         asked: Asked<'_>,
@@ -171,15 +172,15 @@ impl World {
         Some(head.with_fields(fields, Some(100_000)).for_requests_of(stored))
     }
 
-    pub(super) fn rule(&self) -> &CacheRule {
+    pub(crate) fn rule(&self) -> &CacheRule {
         self.site.rule_at(self.rule)
     }
 
-    pub(super) fn entry(&self, variants: Vec<StoredResponse>) -> CacheEntry {
+    pub(crate) fn entry(&self, variants: Vec<StoredResponse>) -> CacheEntry {
         CacheEntry::new(self.memory.budget(), variants, None).unwrap()
     }
 
-    pub(super) fn reader(&self) -> Reader<'_> {
+    pub(crate) fn reader(&self) -> Reader<'_> {
         Reader {
             memory: &self.memory,
             epochs: &self.epochs,
@@ -192,26 +193,34 @@ impl World {
     }
 
     /// What a tier with all of it gives this reader.
-    pub(super) fn read(&self, encoded: &Encoded) -> Option<CacheEntry> {
+    pub(crate) fn read(&self, encoded: &Encoded) -> Option<CacheEntry> {
         gathered(encoded).entry(&small_bodies(encoded), &self.reader())
     }
 
     /// The same for what lies under the key of requests with this method.
-    pub(super) fn read_as(&self, method: &str, encoded: &Encoded) -> Option<CacheEntry> {
+    pub(crate) fn read_as(&self, method: &str, encoded: &Encoded) -> Option<CacheEntry> {
         let site_key = key_of(&self.site, Scheme::Http, URL.0, URL.1);
         let site_key = (method == "QUERY").then_some(&site_key[..]);
         gathered(encoded).entry(&small_bodies(encoded), &Reader { site_key, ..self.reader() })
     }
 }
 
-pub(super) const WRITING: Writing<'_> = Writing { key: KEY, keys: None, now: NOW, clock_ahead_ms: 5_000 };
+pub(crate) const WRITING: Writing<'_> =
+    Writing { key: KEY, keys: None, given: &[], now: NOW, clock_ahead_ms: 5_000 };
 
-pub(super) fn written(entry: &CacheEntry) -> Encoded {
-    encode(&WRITING, entry, Merge::default()).expect("there is something")
+/// For a tier that has been given all of all bodies.
+pub(crate) fn encode_given(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
+    let bodies = entry.variants().iter().filter_map(|variant| variant.body.segmented());
+    let given: Vec<_> = bodies.filter_map(Segmented::layout).collect();
+    encode(&Writing { given: &given, ..*writing }, entry, merge)
+}
+
+pub(crate) fn written(entry: &CacheEntry) -> Encoded {
+    encode_given(&WRITING, entry, Merge::default()).expect("there is something")
 }
 
 /// With all responses that lie apart.
-pub(super) fn gathered(encoded: &Encoded) -> Decoded<'_> {
+pub(crate) fn gathered(encoded: &Encoded) -> Decoded<'_> {
     let mut decoded = decode(&encoded.primary, KEY, None).unwrap();
     for (id, bytes) in &encoded.apart {
         decoded.add_apart(*id, bytes).unwrap();
@@ -220,15 +229,15 @@ pub(super) fn gathered(encoded: &Encoded) -> Decoded<'_> {
     decoded
 }
 
-pub(super) fn small_bodies(encoded: &Encoded) -> Vec<(store::FillId, Bytes)> {
+pub(crate) fn small_bodies(encoded: &Encoded) -> Vec<(store::FillId, Bytes)> {
     encoded.segments.iter().map(|segment| (segment.id.fill, segment.data.clone())).collect()
 }
 
-pub(super) fn inline(head: StoredHead, body: &[u8]) -> StoredResponse {
+pub(crate) fn inline(head: StoredHead, body: &[u8]) -> StoredResponse {
     StoredResponse { head: Arc::new(head), body: StoredBody::Inline(Bytes::copy_from_slice(body)) }
 }
 
-pub(super) fn at(time: Timestamp) -> ExchangeTimes {
+pub(crate) fn at(time: Timestamp) -> ExchangeTimes {
     ExchangeTimes { request: time.plus_ms(-77), response: time }
 }
 

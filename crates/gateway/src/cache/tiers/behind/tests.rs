@@ -1,0 +1,146 @@
+//! What lies in the tier in the end, whatever it does meanwhile.
+
+use std::sync::Arc;
+
+use caching::{Rules, Timestamp};
+use store::Change;
+use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
+use store::backing::{Backing, Tracking};
+use store::format::{Content, RecordKind, Run, decode_record};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
+
+use super::*;
+use crate::cache::record::portable::tests::world::{Asked, KEY, NOW, World, at, inline};
+use crate::cache::record::segmented::sample;
+use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse};
+use crate::cache::tiers::counts::TierCounts;
+use crate::cache::tiers::{MemoryUse, StartTier, TIER_WRITERS};
+
+/// One instance, of which the writers run. Time passes where nobody has anything to do.
+struct Bench {
+    world: World,
+    double: Double,
+    tiers: Arc<Tiers>,
+    runtime: Runtime,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let world = World::new(Rules::default());
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let entered = runtime.enter();
+        let double = DoubleServer::new(DoubleLimits::default(), 1).connect(Behaviour::default());
+        let backing = Arc::new(double.guarded());
+        let tier = StartTier { backing, memory_use: MemoryUse::Kept };
+        let tiers = Arc::new(Tiers::new(tier, world.memory.budget()));
+        for _ in 0..TIER_WRITERS {
+            let tiers = Arc::clone(&tiers);
+            runtime.spawn(async move { tiers.write_behind().await });
+        }
+        drop(entered);
+        Self { world, double, tiers, runtime }
+    }
+
+    fn head(&self) -> StoredHead {
+        self.head_at(NOW)
+    }
+
+    fn head_at(&self, time: Timestamp) -> StoredHead {
+        let asked = Asked { method: "GET", lines: &[] };
+        self.world.stored(asked, (200, &[("cache-control", b"max-age=3600")]), at(time)).unwrap()
+    }
+
+    fn put(&self, response: StoredResponse) {
+        let entry = Arc::new(self.world.entry(vec![response]));
+        self.tiers.update(&self.world.memory, KEY, |_| Change::Put(entry));
+    }
+
+    fn remove(&self) {
+        self.tiers.update(&self.world.memory, KEY, |_| Change::Remove);
+    }
+
+    /// What lies under the key, to another instance.
+    async fn there(&self) -> Option<Vec<u8>> {
+        let name = names::of_record(KEY).unwrap();
+        let mut loaded = self.double.load(&[&name], Tracking::Off).await.unwrap();
+        loaded.remove(0).map(|loaded| loaded.bytes.to_vec())
+    }
+
+    async fn failed(&self) {
+        while self.tiers.counts().writes_failed == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn variants(record: &[u8]) -> usize {
+    decode_record(record, RecordKind::Primary, KEY, None).unwrap().variants.len()
+}
+
+/// A put gets no answer, and takes effect after what it wrote has been removed.
+#[test]
+fn what_was_removed_does_not_come_back_by_a_put_of_before() {
+    let late = Duration::from_secs(60);
+    for is_tried_again in [false, true] {
+        let bench = Bench::new();
+        bench.runtime.block_on(async {
+            bench.double.behave(Behaviour { late_puts: late, ..Behaviour::default() });
+            bench.put(inline(bench.head(), b"old"));
+            bench.failed().await;
+            if is_tried_again {
+                bench.double.behave(Behaviour::default());
+                bench.tiers.written(KEY).await;
+                assert_eq!(bench.there().await.map(|record| variants(&record)), Some(1));
+            }
+            bench.remove();
+            bench.double.behave(Behaviour::default());
+            bench.tiers.written(KEY).await;
+            assert_eq!(bench.tiers.counts().pending, 0);
+            sleep(late).await;
+            let there = bench.there().await;
+            assert_eq!(there.map_or(0, |record| variants(&record)), 0, "{is_tried_again}");
+            sleep(LATE_MAX).await;
+            assert_eq!(bench.there().await, None, "nothing is left of it");
+            bench.put(inline(bench.head(), b"new"));
+            bench.tiers.written(KEY).await;
+            bench.remove();
+            bench.tiers.written(KEY).await;
+            assert_eq!(bench.there().await, None, "there is no doubt any more");
+        });
+    }
+}
+
+/// What the tier may have of before goes all the same.
+#[test]
+fn what_is_of_no_use_any_more_is_not_written() {
+    let bench = Bench::new();
+    bench.runtime.block_on(async {
+        let long_ago = now().plus_ms(-10 * 86_400_000);
+        bench.put(inline(bench.head_at(long_ago), b"expired"));
+        bench.tiers.written(KEY).await;
+    });
+    let TierCounts { written, removed, given_up, pending, .. } = bench.tiers.counts();
+    assert_eq!((written, removed, given_up, pending), (0, 1, 1, 0));
+}
+
+/// Memory has lost some cells before their turn came.
+#[test]
+fn a_record_names_what_the_tier_was_given() {
+    let bench = Bench::new();
+    let body = sample::read(&bench.world.memory, "hkhhkkkk", Vec::new());
+    let fill = body.group.fill();
+    bench.runtime.block_on(async {
+        let head = Arc::new(bench.head());
+        bench.put(StoredResponse { head, body: StoredBody::Segments(Box::new(body)) });
+        bench.tiers.written(KEY).await;
+        let record = bench.there().await.unwrap();
+        let record = decode_record(&record, RecordKind::Primary, KEY, None).unwrap();
+        let body = &record.variants[0].response.as_ref().unwrap().body;
+        let Content::Segments(layout) = &body.content else { panic!("it lies in segments") };
+        let run = |first, count| Run { first, count };
+        assert_eq!((layout.fill, &layout.runs[..]), (fill, &[run(0, 1), run(2, 2)][..]));
+        let has = bench.double.load_segments(fill, &[0, 1, 2, 3]).await.unwrap();
+        assert_eq!(has.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true, true]);
+    });
+}
