@@ -85,6 +85,18 @@ fn keys_that_fail_keep_no_others_waiting() {
     assert_eq!(bench.pending(), 20.0, "what fails is tried again");
 }
 
+/// What is refused says nothing about what is stored, and is worth no place in the queue.
+#[test]
+fn notes_never_wait_for_the_tier() {
+    let bench = Bench::start("dead_while=@dead@,memory=kept", "", Tier::Dead);
+    bench.get_all("/private", 100);
+    assert_eq!((bench.pending(), bench.writes("refused")), (0.0, 0.0));
+    assert_eq!(bench.larder.metric("larder_store_entries", &[]), 100.0, "memory has them");
+    let seen = bench.origin.total();
+    bench.get_all("/private", 100);
+    assert_eq!(bench.origin.total(), seen + 100);
+}
+
 #[test]
 fn what_waits_is_written_soon_after_the_tier_is_back() {
     let bench = Bench::start("dead_while=@dead@,reset_ms=300", "", Tier::Dead);

@@ -137,6 +137,18 @@ impl Cache {
         }
     }
 
+    /// Puts a record under a key that says of responses what the one there says, and has another note: for memory alone.
+    pub(crate) fn annotate(
+        &self,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>>,
+    ) {
+        match &self.tiers {
+            None => _ = self.memory.update(key, |current| decide(current).map_or(Change::Keep, Change::Put)),
+            Some(tiers) => tiers.annotate(&self.memory, key, decide),
+        }
+    }
+
     /// Takes what lies under a key, or is on its way there, out of use; of the record stays what `change` says, and what lies under keys
     /// that have this one as a part is `taken`. `spared` is
     /// a forward that may still store what it brings. Fetches come first: what they bring is delivered, but not stored.

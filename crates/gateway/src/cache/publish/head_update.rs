@@ -73,7 +73,7 @@ impl Asked {
         }
         let mut is_known = true;
         cache.update(&self.key, |current| {
-            is_known = current.is_some();
+            is_known = current.is_some_and(|entry| !entry.variants().is_empty());
             let Some(entry) = current else { return Change::Keep };
             let Some(variants) = update.variants(entry) else { return Change::Keep };
             if variants.is_empty() && entry.uncacheable().is_none() {

@@ -269,16 +269,15 @@ pub(crate) fn mark_uncacheable(
     is_outdated: impl FnOnce() -> bool,
 ) {
     let cache = &job.worker.shared.cache;
-    cache.update(&job.fetch.key, |current| {
+    cache.annotate(&job.fetch.key, |current| {
         let known = current.and_then(|entry| entry.uncacheable());
         // Looked at under the key's turn: a purge that comes afterwards removes what is put now.
         let is_known =
             |known: Uncacheable| known.is_renewed_enough(&note, now) || known.says_more_than(&note, now);
         if is_outdated() || known.is_some_and(is_known) {
-            return Change::Keep;
+            return None;
         }
         let variants = current.map(|entry| entry.variants().to_vec()).unwrap_or_default();
-        let entry = CacheEntry::new(cache.budget(), variants, Some(note));
-        entry.map_or(Change::Keep, |entry| Change::Put(Arc::new(entry)))
+        CacheEntry::new(cache.budget(), variants, Some(note)).ok().map(Arc::new)
     });
 }

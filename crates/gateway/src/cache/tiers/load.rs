@@ -85,6 +85,8 @@ impl Tiers {
             is_current = asking.found(entry);
             match self.memory_use {
                 MemoryUse::Kept if is_current => Change::Put(Arc::clone(entry)),
+                // A note is not to hide it.
+                MemoryUse::Forgotten if is_current => Change::Remove,
                 MemoryUse::Kept | MemoryUse::Forgotten => Change::Keep,
             }
         });

@@ -39,7 +39,7 @@ use crate::clock::now;
 pub enum MemoryUse {
     /// They stay until they are evicted.
     Kept,
-    /// None stays longer than it is in use.
+    /// None stays longer than it is in use, but notes, which the tier does not get.
     Forgotten,
 }
 
@@ -176,6 +176,23 @@ impl Tiers {
         applied
     }
 
+    /// Puts a record under a key that says nothing new of responses: a note of what is not stored. The tier is not to know it, for
+    /// it is of use for a short time, and of none to who has something stored.
+    pub(crate) fn annotate(
+        &self,
+        memory: &Memory<CacheEntry>,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>>,
+    ) {
+        self.change(memory, key, |current| {
+            let Some(entry) = decide(current) else { return Change::Keep };
+            if let Some(current) = current {
+                self.working.replace(key, current, &entry);
+            }
+            Change::Put(entry)
+        });
+    }
+
     fn change(
         &self,
         memory: &Memory<CacheEntry>,
@@ -185,7 +202,8 @@ impl Tiers {
         memory.update(key, |current| {
             let current = current.cloned().or_else(|| self.working.entry(key));
             match (self.memory_use, decide(current.as_ref())) {
-                (MemoryUse::Forgotten, Change::Put(_)) => Change::Keep,
+                // Only a note can be there.
+                (MemoryUse::Forgotten, Change::Put(entry)) if !entry.variants().is_empty() => Change::Remove,
                 (_, change) => change,
             }
         });

@@ -174,6 +174,23 @@ impl Working {
         if waiting.saturating_add(next.bytes()) > limits.bytes_max { Pending::Removed } else { next }
     }
 
+    /// Puts a record in the place of one that says the same of responses. What waits to be written goes on waiting, and nothing
+    /// is outdated.
+    pub(crate) fn replace(&self, key: &[u8], before: &Arc<CacheEntry>, after: &Arc<CacheEntry>) {
+        let mut shard = self.shard(key).lock();
+        let Some(slot) = shard.by_key.get_mut(key) else { return };
+        if let Some(Pending::Put { entry, .. }) = slot.pending.as_mut()
+            && Arc::ptr_eq(entry, before)
+        {
+            self.pending_bytes.fetch_add(after.charge().bytes(), Ordering::Relaxed);
+            self.pending_bytes.fetch_sub(entry.charge().bytes(), Ordering::Relaxed);
+            *entry = Arc::clone(after);
+        }
+        if slot.in_use.upgrade().is_some_and(|in_use| Arc::ptr_eq(&in_use, before)) {
+            slot.in_use = Arc::downgrade(after);
+        }
+    }
+
     /// A key that something is to happen to, for one writer. It gives it back, unless nothing is to happen any more.
     pub(crate) fn next(&self, now: Instant) -> Turn {
         self.queue.next(now)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caching::{Rules, Timestamp};
+use caching::{RefusalScope, Rules, Timestamp};
 use store::Change;
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::backing::{Backing, Tracking};
@@ -13,9 +13,10 @@ use tokio::time::sleep;
 use super::*;
 use crate::cache::record::portable::tests::world::{Asked, KEY, NOW, World, at, inline};
 use crate::cache::record::segmented::sample;
-use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse};
+use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{MemoryUse, StartTier, TIER_WRITERS};
+use crate::reason::Reason;
 
 /// One instance, of which the writers run. Time passes where nobody has anything to do.
 struct Bench {
@@ -27,12 +28,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::with_memory(MemoryUse::Kept)
+    }
+
+    fn with_memory(memory_use: MemoryUse) -> Self {
         let world = World::new(Rules::default());
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let entered = runtime.enter();
         let double = DoubleServer::new(DoubleLimits::default(), 1).connect(Behaviour::default());
         let backing = Arc::new(double.guarded());
-        let tier = StartTier { backing, memory_use: MemoryUse::Kept };
+        let tier = StartTier { backing, memory_use };
         let tiers = Arc::new(Tiers::new(tier, world.memory.budget()));
         for _ in 0..TIER_WRITERS {
             let tiers = Arc::clone(&tiers);
@@ -122,6 +127,29 @@ fn what_is_of_no_use_any_more_is_not_written() {
     });
     let TierCounts { written, removed, given_up, pending, .. } = bench.tiers.counts();
     assert_eq!((written, removed, given_up, pending), (0, 1, 1, 0));
+}
+
+/// Memory that is to forget keeps what the tier does not get, and no more.
+#[test]
+fn a_memory_that_forgets_keeps_notes_alone() {
+    let bench = Bench::with_memory(MemoryUse::Forgotten);
+    let memory = &bench.world.memory;
+    let note = || {
+        let until = now().plus_ms(60_000);
+        let note = Uncacheable { until, because: Reason::TooLarge.into(), scope: RefusalScope::All };
+        Some(Arc::new(CacheEntry::new(memory.budget(), Vec::new(), Some(note)).unwrap()))
+    };
+    bench.runtime.block_on(async {
+        bench.tiers.annotate(memory, KEY, |_| note());
+        assert!(memory.get(KEY).is_some_and(|entry| entry.uncacheable().is_some()));
+        assert_eq!(bench.tiers.counts().pending, 0);
+        bench.put(inline(bench.head(), b"stored"));
+        assert!(memory.get(KEY).is_none());
+        assert!(bench.tiers.known(KEY).is_some());
+        bench.tiers.written(KEY).await;
+        bench.tiers.annotate(memory, KEY, |_| note());
+        assert_eq!(bench.there().await.map(|record| variants(&record)), Some(1), "it says nothing of it");
+    });
 }
 
 /// Memory has lost some cells before their turn came.

@@ -187,6 +187,24 @@ fn removals_come_first_at_the_end() {
     assert_eq!((&turns[..], bench.working.removals()), (&b"2431"[..], 2));
 }
 
+/// A note makes another record of the same responses.
+#[test]
+fn what_waits_to_be_written_is_written_with_its_note() {
+    let bench = Bench::new();
+    let [before, after] = &bench.entries;
+    bench.take(Put(0));
+    let waiting = || bench.working.pending_bytes.load(Ordering::Relaxed);
+    let bytes = waiting();
+    let number = bench.working.pending(KEY).unwrap().number;
+    bench.working.replace(KEY, before, after);
+    assert_eq!((bench.seen(), bench.left(), waiting()), ("entry 1".into(), "put, without 1".into(), bytes));
+    assert!(bench.working.done(KEY, number), "who writes it has not to begin again");
+    assert_eq!((bench.seen(), waiting()), ("entry 1".into(), 0));
+    bench.working.replace(KEY, before, after);
+    bench.working.replace(b"another", before, after);
+    assert_eq!(bench.working.pending_keys(), 0);
+}
+
 #[test]
 fn what_has_expired_is_given_up() {
     let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(1 << 20));
