@@ -28,6 +28,7 @@
 //!
 //! - [`Memory`]: the memory tier, synchronous, shared by all cores.
 //! - [`Budget`], [`Charge`]: accounting. [`Segment`], [`SegmentGroup`]: bodies.
+//! - [`purge::PurgeRecord`], [`purge::PurgeIndex`]: what is taken out of use without being looked for.
 //! - [`backing::Backing`]: the contract of tiers behind memory, which other processes use too. [`remote::Remote`]: such a tier.
 //!
 //! # Locks
@@ -68,6 +69,7 @@ mod budget;
 mod files;
 pub mod format;
 mod memory;
+pub mod purge;
 mod record;
 pub mod remote;
 #[cfg(any(test, feature = "sample-record"))]

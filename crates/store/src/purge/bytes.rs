@@ -1,0 +1,170 @@
+//! The bytes of a purge in a log: `docs/design/purge-log.md`.
+
+use super::record::{
+    PurgeId, PurgeInvalid, PurgeMode, PurgeRecord, Selection, TAG_BYTES_MAX, TAGS_MAX, TagsMatch, UrlScheme,
+    What,
+};
+
+/// More than the longest one has: all tags with their lengths, and the rest.
+pub const PURGE_RECORD_BYTES_MAX: usize = TAGS_MAX * (TAG_BYTES_MAX + 2) + (16 << 10);
+
+/// Why bytes are no purge that this version reads.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PurgeBytesError {
+    /// Another version of Larder wrote them.
+    #[error("version {0} is not known")]
+    UnknownVersion(u8),
+    /// They end before they should, or go on behind it.
+    #[error("the length is another than what is declared")]
+    Length,
+    /// A number stands for nothing.
+    #[error("{what} {value} is not known")]
+    Unknown {
+        /// Which number.
+        what: &'static str,
+        /// It.
+        value: u8,
+    },
+    /// Text is not UTF-8.
+    #[error("not text")]
+    NotText,
+    /// What they say is no purge.
+    #[error(transparent)]
+    Invalid(#[from] PurgeInvalid),
+}
+
+const VERSION: u8 = 1;
+const FORM_URL: u8 = 1;
+const FORM_SELECTED: u8 = 2;
+const FORM_EVERYTHING: u8 = 3;
+
+const ALL_TAGS: u8 = 1;
+const HAS_SITE: u8 = 2;
+const HAS_HOST: u8 = 4;
+const HAS_HTTP: u8 = 8;
+const HAS_HTTPS: u8 = 16;
+const HAS_PREFIX: u8 = 32;
+const FLAGS_KNOWN: u8 = 63;
+
+impl PurgeRecord {
+    /// # Errors
+    /// When it is beyond a limit.
+    pub fn encode(&self) -> Result<Vec<u8>, PurgeInvalid> {
+        self.what.check()?;
+        let mode = match self.mode {
+            PurgeMode::Hard => 1,
+            PurgeMode::Soft => 2,
+            PurgeMode::Refresh => 3,
+        };
+        let (form, flags) = match &self.what {
+            What::Url(_) => (FORM_URL, 0),
+            What::Selected(selection) => (FORM_SELECTED, flags(selection)),
+            What::Everything => (FORM_EVERYTHING, 0),
+        };
+        let mut out = vec![VERSION, form, mode, flags];
+        out.extend_from_slice(&self.at_ms.to_le_bytes());
+        out.extend_from_slice(&self.id.0);
+        match &self.what {
+            What::Url(url) => write_text(url, &mut out),
+            What::Selected(selection) => write_selection(selection, &mut out),
+            What::Everything => {}
+        }
+        debug_assert!(out.len() <= PURGE_RECORD_BYTES_MAX);
+        Ok(out)
+    }
+
+    /// # Errors
+    /// When the bytes are anything but what [`Self::encode`] writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, PurgeBytesError> {
+        let mut rest = bytes;
+        let [version] = take(&mut rest)?;
+        if version != VERSION {
+            return Err(PurgeBytesError::UnknownVersion(version));
+        }
+        let [form, mode, flags] = take(&mut rest)?;
+        let at_ms = u64::from_le_bytes(take(&mut rest)?);
+        let id = PurgeId(take(&mut rest)?);
+        let what = match (form, flags) {
+            (FORM_URL, 0) => What::Url(read_text(&mut rest)?),
+            (FORM_SELECTED, _) => What::Selected(read_selection(flags, &mut rest)?),
+            (FORM_EVERYTHING, 0) => What::Everything,
+            (FORM_URL | FORM_EVERYTHING, value) => {
+                return Err(PurgeBytesError::Unknown { what: "the flag", value });
+            }
+            (value, _) => return Err(PurgeBytesError::Unknown { what: "the form", value }),
+        };
+        if !rest.is_empty() {
+            return Err(PurgeBytesError::Length);
+        }
+        what.check()?;
+        Ok(Self { id, at_ms, mode: read_mode(mode)?, what })
+    }
+}
+
+fn flags(selection: &Selection) -> u8 {
+    let Selection { tags: _, tags_match, site, host, scheme, prefix } = selection;
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    flag(*tags_match == TagsMatch::All, ALL_TAGS)
+        | flag(site.is_some(), HAS_SITE)
+        | flag(host.is_some(), HAS_HOST)
+        | flag(*scheme == Some(UrlScheme::Http), HAS_HTTP)
+        | flag(*scheme == Some(UrlScheme::Https), HAS_HTTPS)
+        | flag(prefix.is_some(), HAS_PREFIX)
+}
+
+fn write_selection(selection: &Selection, out: &mut Vec<u8>) {
+    // Checked: there are no more than fit.
+    out.push(selection.tags.len() as u8);
+    let Selection { tags, site, host, prefix, .. } = selection;
+    tags.iter().chain(site).chain(host).chain(prefix).for_each(|text| write_text(text, out));
+}
+
+fn read_selection(flags: u8, rest: &mut &[u8]) -> Result<Selection, PurgeBytesError> {
+    let unknown = PurgeBytesError::Unknown { what: "the flag", value: flags };
+    let has = |flag: u8| flags & flag != 0;
+    if flags & !FLAGS_KNOWN != 0 {
+        return Err(unknown);
+    }
+    let scheme = match (has(HAS_HTTP), has(HAS_HTTPS)) {
+        (false, false) => None,
+        (true, false) => Some(UrlScheme::Http),
+        (false, true) => Some(UrlScheme::Https),
+        (true, true) => return Err(unknown),
+    };
+    let [count] = take(rest)?;
+    let tags = (0..count).map(|_| read_text(rest)).collect::<Result<_, _>>()?;
+    let mut text_if = |flag: u8| has(flag).then(|| read_text(rest)).transpose();
+    Ok(Selection {
+        tags,
+        tags_match: if has(ALL_TAGS) { TagsMatch::All } else { TagsMatch::Any },
+        site: text_if(HAS_SITE)?,
+        host: text_if(HAS_HOST)?,
+        scheme,
+        prefix: text_if(HAS_PREFIX)?,
+    })
+}
+
+fn read_mode(value: u8) -> Result<PurgeMode, PurgeBytesError> {
+    let unknown = PurgeBytesError::Unknown { what: "the mode", value };
+    PurgeMode::ALL.get(usize::from(value).wrapping_sub(1)).copied().ok_or(unknown)
+}
+
+/// Checked: no text is longer than two bytes can say.
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn read_text(rest: &mut &[u8]) -> Result<String, PurgeBytesError> {
+    let length = usize::from(u16::from_le_bytes(take(rest)?));
+    let (text, after) = rest.split_at_checked(length).ok_or(PurgeBytesError::Length)?;
+    *rest = after;
+    std::str::from_utf8(text).map(str::to_owned).map_err(|_| PurgeBytesError::NotText)
+}
+
+fn take<const COUNT: usize>(rest: &mut &[u8]) -> Result<[u8; COUNT], PurgeBytesError> {
+    let (taken, after) = rest.split_first_chunk::<COUNT>().ok_or(PurgeBytesError::Length)?;
+    *rest = after;
+    Ok(*taken)
+}
