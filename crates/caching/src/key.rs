@@ -120,13 +120,39 @@ pub fn write_key(parts: &KeyParts<'_>, rules: &KeyRules, out: &mut Vec<u8>) {
     }
 }
 
+/// Where a key is: its parts as they were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPlace<'a> {
+    /// The name of the site.
+    pub site: &'a [u8],
+    /// In lower case.
+    pub scheme: &'a [u8],
+    /// In lower case, without a default port.
+    pub authority: &'a [u8],
+    /// The path as sent.
+    pub path: &'a [u8],
+}
+
+/// Where a key is; `None` for bytes that [`write_key`] did not write.
+pub fn place(key: &[u8]) -> Option<KeyPlace<'_>> {
+    let mut rest = key.strip_prefix(&[FORMAT])?;
+    read_place(&mut rest)
+}
+
+fn read_place<'a>(rest: &mut &'a [u8]) -> Option<KeyPlace<'a>> {
+    Some(KeyPlace {
+        site: read_part(rest)?,
+        scheme: read_part(rest)?,
+        authority: read_part(rest)?,
+        path: read_part(rest)?,
+    })
+}
+
 /// A key for people, such as `GET http://a/b?c of site shop`; `None` for bytes that [`write_key`] did not write.
 pub fn describe(key: &[u8]) -> Option<String> {
     let mut rest = key.strip_prefix(&[FORMAT])?;
-    let mut parts = Vec::new();
-    for _ in 0..4 {
-        parts.push(read_part(&mut rest)?.escape_ascii().to_string());
-    }
+    let KeyPlace { site, scheme, authority, path } = read_place(&mut rest)?;
+    let [site, scheme, authority, path] = [site, scheme, authority, path].map(<[u8]>::escape_ascii);
     let (present, after) = rest.split_first()?;
     rest = after;
     let query = match *present {
@@ -134,7 +160,6 @@ pub fn describe(key: &[u8]) -> Option<String> {
         _ => String::new(),
     };
     let method = read_part(&mut rest)?.escape_ascii();
-    let [site, scheme, authority, path] = parts.try_into().ok()?;
     Some(format!("{method} {scheme}://{authority}{path}{query} of site {site}"))
 }
 
@@ -262,6 +287,23 @@ mod tests {
             assert_eq!((read_part(&mut rest), rest), (Some(&part[..]), &b"next"[..]));
         }
         assert_eq!(read_length(&mut &[0xff; 20][..]), None, "no end");
+    }
+
+    #[test]
+    fn a_place_is_what_was_written() {
+        let parts = KeyParts {
+            site: b"s",
+            scheme: b"HTTP",
+            authority: b"A.example:80",
+            path: b"/p",
+            query: Some(b"q"),
+            method: "GET",
+            extra: &[b"x"],
+        };
+        let key = CacheKey::new(&parts, &KeyRules::default());
+        let expected = KeyPlace { site: b"s", scheme: b"http", authority: b"a.example", path: b"/p" };
+        assert_eq!(place(key.as_bytes()), Some(expected));
+        assert_eq!(place(b"else"), None);
     }
 
     #[test]

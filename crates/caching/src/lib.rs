@@ -82,6 +82,7 @@ pub mod sharing;
 pub mod status;
 pub mod stored;
 pub mod storing;
+pub mod tags;
 pub mod unkeyed;
 pub mod validation;
 pub mod validators;
