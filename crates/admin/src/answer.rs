@@ -57,7 +57,11 @@ impl Refusal {
         let mut body = json!({ "error": code, "message": message });
         match &self {
             Self::ConfigurationRefused { problems } => body["problems"] = json!(problems),
-            Self::Purge(PurgeError::SiteUnknown { sites }) => body["sites"] = json!(sites),
+            Self::Purge(
+                PurgeError::SiteUnknown { sites }
+                | PurgeError::SiteNameUnknown { sites, .. }
+                | PurgeError::SiteMissing { sites },
+            ) => body["sites"] = json!(sites),
             _ => {}
         }
         let mut answer = json(status, &body);
@@ -140,7 +144,11 @@ fn explain_parts(error: ExplainError) -> (StatusCode, &'static str, String) {
 fn purge_parts(error: &PurgeError) -> (StatusCode, &'static str, String) {
     let (status, code) = match error {
         PurgeError::UrlInvalid { .. } => (StatusCode::BAD_REQUEST, "url_invalid"),
-        PurgeError::SiteUnknown { .. } => (StatusCode::NOT_FOUND, "site_unknown"),
+        PurgeError::OrderInvalid(_) => (StatusCode::BAD_REQUEST, "purge_invalid"),
+        PurgeError::SiteMissing { .. } => (StatusCode::BAD_REQUEST, "site_missing"),
+        PurgeError::SiteUnknown { .. } | PurgeError::SiteNameUnknown { .. } => {
+            (StatusCode::NOT_FOUND, "site_unknown")
+        }
     };
     (status, code, error.to_string())
 }

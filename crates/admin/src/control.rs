@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use gateway::{ExplainError, Explanation, PurgeError, PurgeMode, PurgeOutcome, Question};
+use gateway::{ExplainError, Explanation, PurgeError, PurgeOrder, PurgeOutcome, Question};
 
 /// A future that a [`Control`] returns.
 pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -12,13 +12,9 @@ pub trait Control: Send + Sync {
     /// Whether new requests are welcome. Called at each probe; must be quick.
     fn readiness(&self) -> Readiness;
 
-    /// Purges everything stored for this URL, all variants and fills in progress included.
+    /// Purges what an order says, all variants and fills in progress included.
     /// The listener counts `larder_purges_total`.
-    fn purge<'a>(
-        &'a self,
-        url: &'a str,
-        mode: PurgeMode,
-    ) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>>;
+    fn purge<'a>(&'a self, order: &'a PurgeOrder) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>>;
 
     /// Makes a request as a client would, and tells what was decided about it.
     fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>>;

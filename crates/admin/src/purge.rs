@@ -1,60 +1,136 @@
 //! The parameters of a purge, from a JSON body or from the query.
 
-use gateway::PurgeMode;
+use gateway::{PurgeMode, PurgeOrder, TagsMatch};
 use serde::Deserialize;
 
 use crate::answer::Refusal;
 
-/// What to purge.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
+/// As a body has it.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PurgeRequest {
-    pub(crate) url: String,
+struct Body {
+    url: Option<String>,
     #[serde(default)]
-    pub(crate) mode: PurgeMode,
+    tags: Vec<String>,
+    #[serde(rename = "match", default)]
+    tags_match: Match,
+    site: Option<String>,
+    host: Option<String>,
+    prefix: Option<String>,
+    #[serde(default)]
+    everything: bool,
+    #[serde(default)]
+    mode: Mode,
+    #[serde(default)]
+    dry_run: bool,
 }
 
-impl PurgeRequest {
-    pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<Self, Refusal> {
-        match query {
-            None | Some("") => Self::from_json(body),
-            Some(_) if !body.is_empty() => {
-                Err(bad("give the parameters in the body or in the query, not in both"))
-            }
-            Some(query) => Self::from_query(query),
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Match {
+    #[default]
+    Any,
+    All,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Hard,
+    Soft,
+    Refresh,
+}
+
+/// What to purge.
+pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<PurgeOrder, Refusal> {
+    match query {
+        None | Some("") => from_json(body),
+        Some(_) if !body.is_empty() => {
+            Err(bad("give the parameters in the body or in the query, not in both"))
+        }
+        Some(query) => from_query(query),
+    }
+}
+
+fn from_json(body: &[u8]) -> Result<PurgeOrder, Refusal> {
+    if body.is_empty() {
+        let says = "it is not said what to purge: send {\"url\": \"http://..\"} or ?url=http://.., or other parameters";
+        return Err(bad(says));
+    }
+    let body = serde_json::from_slice(body);
+    body.map(Body::order).map_err(|error| bad(&format!("the body cannot be used: {error}")))
+}
+
+impl Body {
+    fn order(self) -> PurgeOrder {
+        PurgeOrder {
+            url: self.url,
+            tags: self.tags,
+            tags_match: match self.tags_match {
+                Match::Any => TagsMatch::Any,
+                Match::All => TagsMatch::All,
+            },
+            site: self.site,
+            host: self.host,
+            prefix: self.prefix,
+            everything: self.everything,
+            mode: match self.mode {
+                Mode::Hard => PurgeMode::Hard,
+                Mode::Soft => PurgeMode::Soft,
+                Mode::Refresh => PurgeMode::Refresh,
+            },
+            dry_run: self.dry_run,
         }
     }
+}
 
-    fn from_json(body: &[u8]) -> Result<Self, Refusal> {
-        if body.is_empty() {
-            return Err(bad("`url` is missing: send {\"url\": \"http://..\"} or ?url=http://.."));
+fn from_query(query: &str) -> Result<PurgeOrder, Refusal> {
+    let mut order = PurgeOrder::default();
+    let mut seen: Vec<&str> = Vec::new();
+    for parameter in query.split('&') {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let value = percent_decoded(value)
+            .ok_or_else(|| bad(&format!("the value of `{name}` is not percent-encoded UTF-8")))?;
+        if name != "tag" && seen.contains(&name) {
+            return Err(bad(&format!("`{name}` is there twice")));
         }
-        serde_json::from_slice(body).map_err(|error| bad(&format!("the body cannot be used: {error}")))
+        seen.push(name);
+        set(&mut order, name, value)?;
     }
+    Ok(order)
+}
 
-    fn from_query(query: &str) -> Result<Self, Refusal> {
-        let (mut url, mut mode) = (None, None);
-        for parameter in query.split('&') {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let value = percent_decoded(value)
-                .ok_or_else(|| bad(&format!("the value of `{name}` is not percent-encoded UTF-8")))?;
-            let previous = match name {
-                "url" => url.replace(value),
-                "mode" => mode.replace(value),
-                _ => return Err(unknown(name)),
-            };
-            if previous.is_some() {
-                return Err(bad(&format!("`{name}` is there twice")));
+fn set(order: &mut PurgeOrder, name: &str, value: String) -> Result<(), Refusal> {
+    match name {
+        "url" => order.url = Some(value),
+        "tag" => order.tags.push(value),
+        "site" => order.site = Some(value),
+        "host" => order.host = Some(value),
+        "prefix" => order.prefix = Some(value),
+        "match" => {
+            order.tags_match = match value.as_str() {
+                "any" => TagsMatch::Any,
+                "all" => TagsMatch::All,
+                _ => return Err(bad("`match` is neither `any` nor `all`")),
             }
         }
-        let url = url.ok_or_else(|| bad("`url` is missing"))?;
-        let mode = match mode {
-            None => PurgeMode::default(),
-            Some(word) => {
-                PurgeMode::from_word(&word).ok_or_else(|| bad("`mode` is neither `hard` nor `soft`"))?
-            }
-        };
-        Ok(Self { url, mode })
+        "everything" => order.everything = flag(name, &value)?,
+        "dry_run" => order.dry_run = flag(name, &value)?,
+        "mode" => {
+            let mode = PurgeMode::from_word(&value);
+            order.mode = mode.ok_or_else(|| bad("`mode` is neither `hard` nor `soft` nor `refresh`"))?;
+        }
+        _ => return Err(unknown(name)),
+    }
+    Ok(())
+}
+
+fn flag(name: &str, value: &str) -> Result<bool, Refusal> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(bad(&format!("`{name}` is neither `true` nor `false`"))),
     }
 }
 
@@ -63,7 +139,10 @@ fn bad(message: &str) -> Refusal {
 }
 
 fn unknown(name: &str) -> Refusal {
-    bad(&format!("`{name}` is no parameter: there are `url` and `mode`; write & inside the URL as %26"))
+    bad(&format!(
+        "`{name}` is no parameter: there are `url`, `tag`, `match`, `site`, `host`, `prefix`, `everything`, `mode` and \
+         `dry_run`; write & inside the URL as %26"
+    ))
 }
 
 /// Plus signs stay: this is the query of RFC 3986, and URLs to purge do contain them.
@@ -87,10 +166,9 @@ fn hex_digit(byte: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn check(query: Option<&str>, body: &str, want: Result<(&str, PurgeMode), &str>) {
-        let read = PurgeRequest::read(query, body.as_bytes());
-        match (read, want) {
-            (Ok(request), Ok((url, mode))) => assert_eq!((&*request.url, request.mode), (url, mode)),
+    fn check(query: Option<&str>, body: &str, want: Result<PurgeOrder, &str>) {
+        match (read(query, body.as_bytes()), want) {
+            (Ok(order), Ok(want)) => assert_eq!(order, want),
             (Err(Refusal::ParametersUnusable { message }), Err(part)) => {
                 assert!(message.contains(part), "{message} lacks {part}");
             }
@@ -98,27 +176,51 @@ mod tests {
         }
     }
 
+    fn of_url(url: &str, mode: PurgeMode) -> PurgeOrder {
+        PurgeOrder { url: Some(url.to_owned()), mode, ..PurgeOrder::default() }
+    }
+
     #[test]
     fn parameters() {
-        use PurgeMode::{Hard, Soft};
-        check(None, r#"{"url":"http://h/"}"#, Ok(("http://h/", Hard)));
-        check(Some(""), r#"{"url":"http://h/","mode":"soft"}"#, Ok(("http://h/", Soft)));
-        check(Some("url=http://h/?a=1"), "", Ok(("http://h/?a=1", Hard)));
-        check(Some("mode=soft&url=http%3A%2f%2Fh/a+b%26c"), "", Ok(("http://h/a+b&c", Soft)));
-        check(None, "", Err("`url` is missing"));
+        use PurgeMode::{Hard, Refresh, Soft};
+        check(None, r#"{"url":"http://h/"}"#, Ok(of_url("http://h/", Hard)));
+        check(Some(""), r#"{"url":"http://h/","mode":"soft"}"#, Ok(of_url("http://h/", Soft)));
+        check(Some("url=http://h/?a=1"), "", Ok(of_url("http://h/?a=1", Hard)));
+        check(Some("mode=refresh&url=http%3A%2f%2Fh/a+b%26c"), "", Ok(of_url("http://h/a+b&c", Refresh)));
+        check(None, "", Err("not said what to purge"));
         check(None, "{", Err("EOF"));
-        check(None, "{}", Err("missing field `url`"));
         check(None, r#"{"url":"http://h/"} x"#, Err("trailing"));
         check(None, r#"{"url":"http://h/","url":"http://i/"}"#, Err("duplicate field `url`"));
         check(None, r#"{"url":"http://h/","tag":"x"}"#, Err("unknown field `tag`"));
         check(None, r#"{"url":"http://h/","mode":"Hard"}"#, Err("unknown variant"));
         check(None, r#"{"url":7}"#, Err("invalid type"));
         check(Some("url=http://h/?a=1&b=2"), "", Err("`b` is no parameter"));
-        check(Some("mode=hard"), "", Err("`url` is missing"));
         check(Some("url=a&url=b"), "", Err("twice"));
         check(Some("url=a&mode=no"), "", Err("neither"));
         check(Some("url=%f"), "", Err("percent-encoded"));
         check(Some("url=%ff"), "", Err("percent-encoded"));
         check(Some("url=a"), "{}", Err("not in both"));
+        check(Some("tag=a&match=most"), "", Err("neither `any`"));
+        check(Some("everything"), "", Err("neither `true`"));
+    }
+
+    #[test]
+    fn whatever_can_be_selected() {
+        let order = PurgeOrder {
+            tags: vec!["a".to_owned(), "b c".to_owned()],
+            tags_match: TagsMatch::All,
+            site: Some("s".to_owned()),
+            host: Some("h".to_owned()),
+            prefix: Some("/p".to_owned()),
+            dry_run: true,
+            ..PurgeOrder::default()
+        };
+        let body = r#"{"tags":["a","b c"],"match":"all","site":"s","host":"h","prefix":"/p","dry_run":true}"#;
+        check(None, body, Ok(order.clone()));
+        check(Some("tag=a&tag=b%20c&match=all&site=s&host=h&prefix=/p&dry_run=true"), "", Ok(order));
+        let all = PurgeOrder { everything: true, ..PurgeOrder::default() };
+        check(None, r#"{"everything":true}"#, Ok(all.clone()));
+        check(Some("everything=true"), "", Ok(all));
+        check(None, "{}", Ok(PurgeOrder::default()));
     }
 }

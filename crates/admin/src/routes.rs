@@ -117,28 +117,52 @@ pub static ROUTES: &[Route] = &[
         method: Method::POST,
         path: "/purge",
         reach: Reach::Admin,
-        summary: "Purges one URL with all its variants; fills in progress for it will not be reused.",
+        summary: "Purges one URL with all its variants, everything, or all that fits what is said otherwise: tags, a site, a host, a \
+                  prefix. Fills in progress will not be reused. See the page on purging.",
         parameters: &[
             Parameter {
                 name: "url",
-                values: "absolute URL as clients request it, with http or https; required",
+                values: "absolute URL as clients request it, with http or https; alone",
             },
             Parameter {
-                name: "mode",
-                values: "`hard` (stored responses are removed; the default) or `soft` (they are stale from now)",
+                name: "tags",
+                values: "list of tags, each within a site or a host; in the query `tag`, as often as there are tags",
             },
+            Parameter { name: "match", values: "`any` of the tags (the default), or `all`" },
+            Parameter {
+                name: "site",
+                values: "name of a site; may be left out with tags where there is only one",
+            },
+            Parameter { name: "host", values: "host name; with a port to mean that port alone" },
+            Parameter {
+                name: "prefix",
+                values: "with what URLs begin: `https://host/path`, `host/path` or a path; compared byte by byte",
+            },
+            Parameter { name: "everything", values: "`true`: all there is; alone" },
+            Parameter {
+                name: "mode",
+                values: "`hard` (nothing stays; the default), `soft` (what is stored is stale from now) or `refresh` (the same, and a \
+                         URL is fetched anew at once)",
+            },
+            Parameter { name: "dry_run", values: "`true`: nothing is purged, only counted" },
         ],
         answers: &[
             (
                 200,
-                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0}`; with `\"keyed_uncounted\":true` where responses may be out of \
+                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0,\"form\":\"url\",\"id\":\"..\"}`; `\"uncounted\":true` where responses are found out as they are \
+                 looked up, and zeros say nothing; `\"refreshes\":1` where a fetch was begun; with `\"dry_run\":true` what would go, and \
+                 `\"cut\":true` where memory has more than was looked at; with `\"keyed_uncounted\":true` where responses may be out of \
                  use too that were stored for the URL under keys with the content (QUERY) or fields of their requests, which \
                  nobody counts; when nothing was stored, zeros with similar URLs \
                  that have something, `\"elsewhere\":[\"http://..\"]`, and the \
                  `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),
-            (400, "the parameters cannot be read, one is unknown or missing, or the URL cannot be used"),
-            (404, "`site_unknown`: no site serves this URL; there are these `sites`"),
+            (
+                400,
+                "the parameters cannot be read, one is unknown or missing, the URL cannot be used, or `site_missing`: a tag wants one \
+                 of these `sites`",
+            ),
+            (404, "`site_unknown`: no site serves this URL, or has this name; there are these `sites`"),
         ],
         action: Action::Purge,
     },

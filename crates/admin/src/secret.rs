@@ -30,7 +30,7 @@ impl Secret {
     }
 
     /// Whether the text is the token. The time taken tells its length at most.
-    pub(crate) fn matches(&self, text: &[u8]) -> bool {
+    pub fn matches(&self, text: &[u8]) -> bool {
         self.0.ct_eq(text).into()
     }
 }

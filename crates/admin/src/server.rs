@@ -29,7 +29,7 @@ use crate::control::{Control, Readiness};
 use crate::error::AdminError;
 use crate::explain;
 use crate::guard::Guard;
-use crate::purge::PurgeRequest;
+use crate::purge;
 use crate::routes::{self, Action, Lookup, ROUTES, Reach};
 use crate::secret::Secret;
 
@@ -355,15 +355,24 @@ impl Context {
     }
 
     async fn purge(&self, query: Option<&str>, body: &[u8]) -> Result<Answer, Refusal> {
-        let request = PurgeRequest::read(query, body)?;
-        let outcome = self.control.purge(&request.url, request.mode).await.map_err(Refusal::Purge)?;
-        self.telemetry.background().purge(request.mode.as_str());
+        let order = purge::read(query, body)?;
+        let outcome = self.control.purge(&order).await.map_err(Refusal::Purge)?;
+        if outcome.dry_run {
+            return Ok(answer::json(StatusCode::OK, &outcome));
+        }
+        self.telemetry.background().purge(outcome.form, order.mode.as_str());
         // Queries may hold secrets, and this log has no redaction.
-        let url = request.url.split('?').next();
-        let PurgeOutcome { keys_matched, responses_purged, fills_doomed, .. } = outcome;
+        let url = order.url.as_deref().and_then(|url| url.split('?').next());
+        let PurgeOutcome { keys_matched, responses_purged, fills_doomed, ref id, .. } = outcome;
         tracing::info!(
             url,
-            mode = request.mode.as_str(),
+            tags = ?order.tags,
+            site = order.site,
+            host = order.host,
+            prefix = order.prefix,
+            everything = order.everything,
+            mode = order.mode.as_str(),
+            id,
             keys_matched,
             responses_purged,
             fills_doomed,

@@ -11,7 +11,8 @@ use admin::{
 };
 use caching::explain::Finding;
 use gateway::{
-    ExplainError, Explanation, PurgeError, PurgeHints, PurgeMode, PurgeOutcome, Question, SiteUrls,
+    ExplainError, Explanation, PurgeError, PurgeHints, PurgeMode, PurgeOrder, PurgeOutcome, Question,
+    SiteUrls,
 };
 use serde_json::{Value, json};
 use telemetry::{BuildInfo, Metric, Number, Telemetry};
@@ -38,13 +39,11 @@ impl Control for Scripted {
         *self.readiness.lock().expect("not poisoned")
     }
 
-    fn purge<'a>(
-        &'a self,
-        url: &'a str,
-        mode: PurgeMode,
-    ) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>> {
+    fn purge<'a>(&'a self, order: &'a PurgeOrder) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>> {
         Box::pin(async move {
+            let (url, mode) = (order.url.as_deref().unwrap_or_default(), order.mode);
             match url {
+                "" => Err(PurgeError::SiteMissing { sites: vec![shop()] }),
                 "nonsense" => Err(PurgeError::UrlInvalid { url: url.to_owned() }),
                 "http://unknown/" => Err(PurgeError::SiteUnknown { sites: vec![shop()] }),
                 "http://nothing/" => {
@@ -184,7 +183,8 @@ async fn routes_and_their_answers() {
         ("POST /live", "", 405, "method_not_allowed"),
         ("GET /purge", "", 405, "method_not_allowed"),
         ("OPTIONS /purge", "", 405, "method_not_allowed"),
-        ("POST /purge", "", 400, "`url` is missing"),
+        ("POST /purge", "", 400, "not said what to purge"),
+        ("POST /purge", r#"{"tags":["a"]}"#, 400, r#""sites":[{"hosts":["a"],"name":"shop""#),
         ("POST /purge", "{", 400, "parameters_unusable"),
         ("POST /purge", "\u{7f}", 400, "parameters_unusable"),
         ("POST /purge", r#"{"url":"http://h/","tag":"a"}"#, 400, "unknown field `tag`"),

@@ -16,6 +16,7 @@
 //! | load from a tier | [`crate::steps::load`] |
 //! | collapse, validate, store | [`crate::steps::collapse`], [`crate::steps::hit_for_miss`] |
 //! | forward | [`crate::steps::forward`] |
+//! | purge | [`crate::steps::purge`] |
 //! | serve what lies in the tier behind memory | [`crate::steps::assemble`] |
 //! | account | [`crate::account`] |
 
@@ -35,7 +36,7 @@ use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardMode, Next, Plan, Step};
 use crate::steps::hit_for_miss::HitForMiss;
-use crate::steps::{assemble, collapse, forward, load, look_up, query};
+use crate::steps::{assemble, collapse, forward, load, look_up, purge, query};
 use crate::trace::note;
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::upstream::RequestBody;
@@ -114,6 +115,9 @@ pub(crate) async fn finish(
 ) -> Reply {
     if worker.shared.instance.goes_in_circles(&plan.request, &plan.live.config.server_name) {
         return circle(worker, plan);
+    }
+    if let Some(method) = purge::method(plan) {
+        return Box::pin(purge::answer(worker, plan, method)).await;
     }
     let mut next = plan.first(body);
     let mut anew: Option<Box<Plan>> = None;

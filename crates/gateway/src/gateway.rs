@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
-use crate::cache::purge::{PurgeError, PurgeMode, PurgeOutcome, purge_url};
+use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
@@ -189,12 +189,12 @@ impl GatewayControl {
         Ok(fixed)
     }
 
-    /// Takes a URL's stored responses, all variants, out of use; fetches in flight for it won't be stored.
+    /// Takes stored responses out of use, with their variants; fetches in flight for them won't be stored.
     ///
     /// # Errors
-    /// The URL is invalid or no site serves it.
-    pub async fn purge(&self, url: &str, mode: PurgeMode) -> Result<PurgeOutcome, PurgeError> {
-        purge_url(&self.shared, url, mode).await
+    /// What is asked for is no purge, or no site serves it.
+    pub async fn purge(&self, order: &PurgeOrder) -> Result<PurgeOutcome, PurgeError> {
+        purge::purge(&self.shared, order).await
     }
 
     /// Makes a request as a client would, and tells what was decided about it and from which values. The request is a

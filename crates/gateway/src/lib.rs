@@ -41,7 +41,7 @@ pub mod upstream;
 mod warnings;
 mod worker;
 
-pub use cache::purge::{PurgeError, PurgeHints, PurgeMode, PurgeOutcome, SiteUrls};
+pub use cache::purge::{PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, SiteUrls};
 pub use cache::tiers::counts::TierCounts;
 pub use cache::tiers::{MemoryUse, StartTier};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
@@ -49,3 +49,4 @@ pub use http1::{BodyError, RequestError};
 pub use question::{ExplainError, Explanation, Question};
 pub use reason::{Reason, Refused};
 pub use route::route_of;
+pub use store::purge::{PurgeMode, TagsMatch};

@@ -7,7 +7,7 @@ use caching::RequestFacts;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
-use crate::cache::epochs::LookUp;
+use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::record::stored::{CacheEntry, Hit};

@@ -79,6 +79,7 @@ fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeS
 fn all_rules(site: &Site) -> Vec<CacheRule> {
     let mut rules = site.rules.clone();
     rules.push(CacheRule::built_in(site.profile));
+    rules.iter_mut().for_each(|rule| rule.tags = site.tags.clone());
     rules
 }
 

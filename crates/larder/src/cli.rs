@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Doctor(crate::doctor::DoctorArguments),
     /// Tell why a response was, or was not, stored and reused
     Explain(ExplainArguments),
-    /// Purge a URL, with all its variants, from a running cache
+    /// Purge URLs, tags, sites, hosts or all there is from a running cache
     Purge(PurgeArguments),
     /// Make a running cache read its configuration again
     Reload(AdminArguments),
@@ -178,14 +178,60 @@ pub(crate) struct AdminArguments {
     pub(crate) token_file: Option<PathBuf>,
 }
 
+/// URLs, with all their variants; or everything; or what fits all that is said otherwise.
 #[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("what").required(true).multiple(true)
+    .args(["url", "tag", "site", "host", "prefix", "everything"])))]
+#[command(group(clap::ArgGroup::new("selection").multiple(true).args(["tag", "site", "host", "prefix"])))]
+#[command(group(clap::ArgGroup::new("mode").args(["hard", "soft", "refresh"])))]
 pub(crate) struct PurgeArguments {
-    /// URL as clients ask for it
-    pub(crate) url: String,
+    /// URL as clients ask for it; may be given more than once
+    #[arg(conflicts_with_all = ["selection", "everything"])]
+    pub(crate) url: Vec<String>,
+
+    /// Tag of responses, within a site or a host; may be given more than once
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Vec<String>,
+
+    /// Only what has all of the tags, instead of any
+    #[arg(long, requires = "tag")]
+    pub(crate) all_tags: bool,
+
+    /// What has any of the tags, which is the default
+    #[arg(long, requires = "tag", conflicts_with = "all_tags")]
+    pub(crate) any: bool,
+
+    /// Site, by its name in the configuration
+    #[arg(long, value_name = "NAME")]
+    pub(crate) site: Option<String>,
+
+    /// Host; with a port, that port alone
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+
+    /// With what URLs begin: https://host/path, host/path, or a path
+    #[arg(long, value_name = "URL")]
+    pub(crate) prefix: Option<String>,
+
+    /// All there is
+    #[arg(long, conflicts_with = "selection")]
+    pub(crate) everything: bool,
+
+    /// Remove what is stored, which is the default
+    #[arg(long)]
+    pub(crate) hard: bool,
 
     /// Make it stale instead of removing it: the next request validates it
     #[arg(long)]
     pub(crate) soft: bool,
+
+    /// Make it stale, and fetch URLs anew at once
+    #[arg(long)]
+    pub(crate) refresh: bool,
+
+    /// Only count what would go
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 
     #[command(flatten)]
     pub(crate) admin: AdminArguments,

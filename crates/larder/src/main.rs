@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Purge(arguments) => {
-            return operate::purge(&arguments).unwrap_or_else(|error| failed(&error));
+            return operate::purge::run(&arguments).unwrap_or_else(|error| failed(&error));
         }
         Command::Reload(arguments) => operate::reload(&arguments),
         Command::Bench { command } => bench::run(command),

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,36 +10,14 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::cli::{AdminArguments, PurgeArguments};
+use crate::cli::AdminArguments;
 use crate::{lifecycle, output};
 
-/// Purges a URL and says what was purged; with a status of its own where nothing was.
-pub(crate) fn purge(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
-    let mode = if arguments.soft { "soft" } else { "hard" };
-    let answer = post(&arguments.admin, "/purge", &json!({ "url": arguments.url, "mode": mode }))?;
-    let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or_default();
-    if answer.get("keyed_uncounted").and_then(Value::as_bool) == Some(true) {
-        output::hint(KEYED_UNCOUNTED);
-    }
-    if number("keys_matched") == 0 {
-        output::result(&format!("nothing was stored under {}", arguments.url));
-        texts(&answer, "elsewhere").for_each(|url| output::hint(&format!("stored is {url}")));
-        sites(&answer).for_each(|site| output::hint(&site));
-        return Ok(ExitCode::from(NOTHING_STORED));
-    }
-    output::result(&format!(
-        "purged {} ({mode}): stored responses {}, fills in progress {}, cache keys {}",
-        arguments.url,
-        number("responses_purged"),
-        number("fills_doomed"),
-        number("keys_matched"),
-    ));
-    Ok(ExitCode::SUCCESS)
-}
+pub(crate) mod purge;
 
 /// The texts in a list of the answer.
 fn texts<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
@@ -138,9 +115,5 @@ fn refusal(status: StatusCode, answer: &Value) -> String {
     format!("refused ({status}): {message}{lines}")
 }
 
-const KEYED_UNCOUNTED: &str = "responses that were stored for this URL under keys with the content or fields of requests are out of \
-                               use too; they are not counted";
-/// Exit status of a purge that found nothing.
-const NOTHING_STORED: u8 = 3;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 1 << 20;

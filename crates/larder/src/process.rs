@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 use admin::{ControlFuture, Readiness};
-use gateway::{ExplainError, Explanation, GatewayControl, PurgeError, PurgeMode, PurgeOutcome, Question};
+use gateway::{ExplainError, Explanation, GatewayControl, PurgeError, PurgeOrder, PurgeOutcome, Question};
 use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
 use telemetry::{AccessLog, Telemetry};
@@ -166,15 +166,11 @@ impl admin::Control for Process {
         READINESS[usize::from(self.readiness.load(Ordering::Acquire))]
     }
 
-    fn purge<'a>(
-        &'a self,
-        url: &'a str,
-        mode: PurgeMode,
-    ) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>> {
+    fn purge<'a>(&'a self, order: &'a PurgeOrder) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>> {
         Box::pin(async move {
             let gateway = self.controls.gateway.as_ref();
             let gateway = gateway.ok_or_else(|| PurgeError::SiteUnknown { sites: Vec::new() })?;
-            gateway.purge(url, mode).await
+            gateway.purge(order).await
         })
     }
 

@@ -6,6 +6,7 @@ mod room;
 mod shared;
 mod sweep;
 mod table;
+mod walk;
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 pub use self::group::SegmentGroup;
 pub use self::sweep::{Sweep, SweepStep};
 pub use self::table::ENTRY_OVERHEAD_BYTES;
+pub use self::walk::Walk;
 
 use self::groups::Groups;
 use self::room::Ballast;
@@ -202,6 +204,11 @@ impl<R: Record> Memory<R> {
     /// A walk over all entries that removes expired records in bounded steps.
     pub fn sweep(&self) -> Sweep<'_, R> {
         Sweep::new(&self.shared)
+    }
+
+    /// A walk over all records in bounded steps.
+    pub fn walk(&self) -> Walk<'_, R> {
+        Walk::new(&self.shared)
     }
 
     /// The largest segment that this tier takes: [`SEGMENT_BYTES_MAX`], or less if the tier is small.

@@ -184,6 +184,8 @@ metrics! {
         "Requests sent again on a new connection, because a pooled one turned out dead.";
     PartsStoredTotal "larder_parts_stored_total" Counter Count [],
         "Parts of representations (206) that were stored.";
+    PurgeFormsTotal "larder_purge_forms_total" Counter Count ["form"],
+        "Purges that operators asked for, by what they said.";
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
         "Purges that operators asked for.";
     ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
@@ -247,8 +249,9 @@ static LABELS: &[(&str, &str)] = &[
     ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
     ("command", "command of Redis in small letters; parts of a command as `client|list`"),
     ("commit", "the commit of the build"),
+    ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     ("method", "request method; `other` for every method that the gateway has no name for"),
-    ("mode", "`hard` (removed) or `soft` (stale from now)"),
+    ("mode", "`hard` (removed), `soft` (stale from now) or `refresh` (the same, and fetched anew)"),
     ("origin", "name of the origin in the configuration"),
     (
         "outcome",

@@ -161,9 +161,10 @@ impl WorkerRecorder {
         self.event(Metric::ExplanationsTotal, "");
     }
 
-    /// An operator purged.
-    pub fn purge(&self, mode: &'static str) {
+    /// An operator purged a `url`, a `tag`, ...
+    pub fn purge(&self, form: &'static str, mode: &'static str) {
         self.event(Metric::PurgesTotal, mode);
+        self.event(Metric::PurgeFormsTotal, form);
     }
 
     /// An unsafe request invalidated a `url` or a `group`.

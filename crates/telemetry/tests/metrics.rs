@@ -142,7 +142,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     recorder.origin_request(origin, OriginOutcome::from_status(304), 2_000_000_000);
     recorder.origin_error(origin, "connect");
     recorder.origin_retry(origin);
-    telemetry.background().purge("hard");
+    telemetry.background().purge("url", "hard");
     telemetry.background().reload("applied");
     telemetry.collect_from(Box::new(|sample| {
         sample.add(Metric::OriginConnections, &["back", "idle"], 2);

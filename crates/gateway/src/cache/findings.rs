@@ -1,8 +1,11 @@
 //! What the cache's steps have decided, in words, for `larder explain`. Nothing is decided here.
 
+use caching::date;
 use caching::explain::{self, Finding};
 use caching::partial::HoleAnswer;
 use caching::{NotStored, Rules, Selecting, Storable, Timestamp};
+
+use store::purge::{PurgeMode, PurgeRecord};
 
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::using::Use;
@@ -52,6 +55,21 @@ pub(crate) fn selection(
     let says = format!("one of {} stored {which}", variants.len());
     let finding = Finding::new("select", says, section);
     vec![explain::mismatch(finding, hit.head.nominated(), hit.head.nominated_values(), request, rules)]
+}
+
+/// An operator has taken what was stored out of use.
+pub(crate) fn purged(purge: &PurgeRecord) -> Finding {
+    let at = Timestamp::from_ms(i64::try_from(purge.at_ms).unwrap_or(i64::MAX));
+    let at = String::from_utf8_lossy(&date::format(at)).into_owned();
+    let says = match purge.mode {
+        PurgeMode::Hard => "purged: nothing that was stored before is used",
+        PurgeMode::Soft | PurgeMode::Refresh => "purged softly: what was stored before is stale",
+    };
+    Finding::new("purge", says, "")
+        .with("by", purge.what.to_string(), "")
+        .with("mode", purge.mode.as_str(), "")
+        .with("at", at, "")
+        .with("id", purge.id.to_string(), "")
 }
 
 /// Why the cache has no part in a request, or why it ended.

@@ -6,7 +6,7 @@ use caching::{GroupsInvalidated, MethodClass, groups};
 
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
-use crate::cache::purge::{PurgeMode, purge_key};
+use crate::cache::purge::invalidate_key;
 use crate::cache::tiers::load::Asker;
 use crate::plan::Plan;
 use crate::upstream::OriginResponse;
@@ -55,7 +55,7 @@ async fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: 
         let _loaded = worker.shared.cache.load(&key, asker).await;
         invalidate_shared_groups(worker, plan, &key);
     }
-    purge_key(&worker.shared, &key, PurgeMode::Hard, spared);
+    invalidate_key(&worker.shared, &key, spared);
     worker.recorder.invalidation("url");
 }
 

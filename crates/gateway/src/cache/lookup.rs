@@ -11,7 +11,7 @@ use caching::{
 
 use crate::active::ActiveConfig;
 use crate::cache::decide::{AskedFor, Asking, Decision, Question, Standing};
-use crate::cache::epochs::{LookUp, Stamp};
+use crate::cache::epochs::membership::{LookUp, Stamp};
 use crate::cache::findings;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
@@ -70,6 +70,10 @@ impl Lookup<'_> {
             (MethodClass::Query, None) if rule.caching.enabled => return Found::NeedContent,
             _ => self.write_key(key),
         }
+        if let Some(record) = self.request.record {
+            let purge = self.worker.shared.cache.purge_behind(key);
+            purge.iter().for_each(|purge| record.note(findings::purged(&purge.record)));
+        }
         let entry = self.worker.shared.cache.look_up(key);
         if entry.is_none() && self.may_load(key) {
             return Found::Load;
@@ -97,7 +101,7 @@ impl Lookup<'_> {
     fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
         let question = self.question(entry);
-        let reuse = question.reuse(selected.as_ref().map(|hit| (hit, self.standing(hit))));
+        let reuse = question.reuse(selected.as_ref().map(|hit| (hit, self.standing(hit, key))));
         if let Some(record) = self.request.record {
             self.tell(record, key, entry.map(Arc::as_ref), selected.as_ref(), reuse);
         }
@@ -118,8 +122,8 @@ impl Lookup<'_> {
         Question { facts: self.facts, rule, entry, lately_ms, now: self.now }
     }
 
-    fn standing(&self, hit: &Hit) -> Standing {
-        match self.worker.shared.cache.is_invalidated(&hit.head) {
+    fn standing(&self, hit: &Hit, key: &[u8]) -> Standing {
+        match self.worker.shared.cache.is_invalidated(key, &hit.head) {
             true => Standing::Invalidated,
             false => Standing::Valid,
         }

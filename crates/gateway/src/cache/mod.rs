@@ -9,6 +9,7 @@ pub(crate) mod key;
 pub(crate) mod lookup;
 pub(crate) mod publish;
 pub(crate) mod purge;
+pub(crate) mod purged;
 pub(crate) mod record;
 pub(crate) mod refresh;
 pub(crate) mod serve;
@@ -21,9 +22,11 @@ use std::time::Duration;
 
 use caching::groups::Groups;
 use caching::invalidation::Target;
-use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage};
+use store::purge::PurgeRecord;
+use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
 
-use self::epochs::{Epochs, LookUp, Membership, Stamp, Taken};
+use self::epochs::membership::{LookUp, Membership, Stamp};
+use self::epochs::{Epochs, Kept, Verdict};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
 use self::inflight::table::{FetchTable, Waiter};
 use self::record::inputs::KeepInputs;
@@ -48,15 +51,6 @@ pub(crate) struct Cache {
     fetches: Arc<FetchTable>,
 }
 
-/// What was taken out of use beside the record under a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OutOfUse {
-    /// Forwards in progress whose responses won't be stored.
-    pub(crate) fetches: usize,
-    /// Whether there may be responses under keys that have this one as a part.
-    pub(crate) may_have_keyed: bool,
-}
-
 /// From here on a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
 const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
 /// Records looked at per step when expired ones are removed.
@@ -74,26 +68,14 @@ impl Cache {
 
     /// What lies under a key, as far as nobody has to be asked.
     pub(crate) fn look_up(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
-        let entry = self.memory.get(key).or_else(|| self.tiers.as_ref()?.known(key))?;
-        if entry.variants().iter().any(|variant| self.is_removed(&variant.head)) {
-            return self.without_removed(key);
+        let entry = self.at_hand(key)?;
+        if entry.variants().iter().all(|variant| self.epochs.is_checked(&variant.head)) {
+            return Some(entry);
         }
-        Some(entry)
+        purged::look_up(self, key, entry)
     }
 
-    /// A purge of a URL takes what lies under keys with more than the URL away, of which there is no list: whoever finds it
-    /// removes it.
-    fn without_removed(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
-        self.update(key, |current| {
-            let Some(entry) = current else { return Change::Keep };
-            let kept: Vec<_> =
-                entry.variants().iter().filter(|variant| !self.is_removed(&variant.head)).cloned().collect();
-            if kept.is_empty() {
-                return Change::Remove;
-            }
-            let rest = CacheEntry::new(self.budget(), kept, entry.uncacheable());
-            rest.map_or(Change::Remove, |rest| Change::Put(Arc::new(rest)))
-        });
+    fn at_hand(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         self.memory.get(key).or_else(|| self.tiers.as_ref()?.known(key))
     }
 
@@ -121,10 +103,6 @@ impl Cache {
         }
     }
 
-    fn is_removed(&self, head: &StoredHead) -> bool {
-        head.membership().is_some_and(|membership| self.epochs.is_removed(membership))
-    }
-
     /// Changes what lies under a key as `decide` says, who sees it as it is now: nobody else changes it meanwhile.
     pub(crate) fn update(
         &self,
@@ -149,26 +127,21 @@ impl Cache {
         }
     }
 
-    /// Takes what lies under a key, or is on its way there, out of use; of the record stays what `change` says, and what lies under keys
-    /// that have this one as a part is `taken`. `spared` is
-    /// a forward that may still store what it brings. Fetches come first: what they bring is delivered, but not stored.
+    /// Takes what lies under a key, or is on its way there, out of use; of the record stays what `change` says. `spared` is
+    /// a forward that may still store what it brings. Fetches come first: what they bring is delivered, but not stored. Returns how
+    /// many there were.
     //= RFC 9111 section 4.4: invalidating stored responses
     pub(crate) fn invalidate(
         &self,
         key: &[u8],
-        (taken, spared): (Taken, Option<&Waiter>),
+        spared: Option<&Waiter>,
         change: impl FnOnce(&Arc<CacheEntry>) -> Change<CacheEntry>,
-    ) -> OutOfUse {
+    ) -> usize {
         let fetches = self.fetches.invalidate(key, spared);
-        let may_have_keyed = self.epochs.invalidate_key(key, taken);
         let applied = self.update(key, |current| current.map_or(Change::Keep, change));
         debug_assert!(applied != Applied::Absent);
-        if taken == Taken::Away {
-            // Once more, for look-ups that began after the first time and found what was not gone yet.
-            self.epochs.invalidate_key(key, taken);
-        }
         self.remove_unknown(key);
-        OutOfUse { fetches, may_have_keyed }
+        fetches
     }
 
     /// Of what the tier behind memory has under a key, something is out of use; what nobody here knows goes as a whole.
@@ -176,6 +149,23 @@ impl Cache {
         if let Some(tiers) = &self.tiers {
             tiers.remove_unknown(key);
         }
+    }
+
+    /// Notes a purge: what it takes is out of use for whoever looks it up. `key` is that of a URL; what lies under it is
+    /// changed by [`Self::invalidate`].
+    pub(crate) fn note_purge(&self, record: PurgeRecord, key: Option<&[u8]>) -> Arc<Kept> {
+        self.epochs.purge(record, key)
+    }
+
+    /// The purge that took what was under a key, as far as anybody knows. Before it is looked up: what is found out is not found
+    /// again.
+    pub(crate) fn purge_behind(&self, key: &[u8]) -> Option<Arc<Kept>> {
+        purged::purge_behind(self, key)
+    }
+
+    /// A walk over all that is in memory.
+    pub(crate) fn walk(&self) -> Walk<'_, CacheEntry> {
+        self.memory.walk()
     }
 
     /// Takes the responses of groups out of use.
@@ -188,9 +178,24 @@ impl Cache {
         self.epochs.invalidate_groups_of(membership, target);
     }
 
-    /// Whether a stored response was invalidated by other than its key.
-    pub(crate) fn is_invalidated(&self, head: &StoredHead) -> bool {
-        head.is_invalidated(&self.epochs)
+    /// Whether the stored response under a key was taken out of use, by other than its key, since it was found.
+    pub(crate) fn is_invalidated(&self, key: &[u8], head: &StoredHead) -> bool {
+        self.epochs.judge(key, head) != Verdict::Current
+    }
+
+    /// What was done to it.
+    pub(crate) fn verdict(&self, key: &[u8], head: &StoredHead) -> Verdict {
+        self.epochs.judge(key, head)
+    }
+
+    /// Whether it is to be as if it had never been stored.
+    pub(crate) fn is_removed(&self, key: &[u8], head: &StoredHead) -> bool {
+        matches!(self.epochs.judge(key, head), Verdict::Removed(_))
+    }
+
+    /// Whether it may still stand in, stale, for an origin that fails.
+    pub(crate) fn may_stand_in(&self, key: &[u8], head: &StoredHead) -> bool {
+        matches!(self.epochs.judge(key, head), Verdict::Current | Verdict::Stale(_))
     }
 
     /// Whether what a look-up found was taken away since: it is not to be used, and not to be validated.

@@ -6,6 +6,7 @@ use caching::{Outcome, may_serve_stale};
 use telemetry::CacheResult;
 
 use crate::cache::findings;
+use crate::cache::key::key_of;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
@@ -37,6 +38,11 @@ pub(crate) fn for_error(worker: &Arc<Worker>, plan: &Plan, error: &OriginError) 
     reply(worker, plan, FailureCause::of_error(error))
 }
 
+fn key(plan: &Plan) -> Vec<u8> {
+    let request = &plan.request;
+    key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query)
+}
+
 fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply> {
     let ForwardMode::Alone { reason, stale: Some(StandIn { hit: stale, look_up }) } = &plan.mode else {
         return None;
@@ -44,7 +50,7 @@ fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply
     let (cache, now, facts) = (&worker.shared.cache, worker.now(), &stale.head.facts);
     let rules = &plan.site.rule_at(plan.rule).caching;
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)
-        || cache.is_invalidated(&stale.head)
+        || !cache.may_stand_in(&key(plan), &stale.head)
         || cache.is_taken_away(*look_up)
     {
         return None;

@@ -9,6 +9,7 @@ mod rule;
 #[cfg(test)]
 pub(crate) mod sample;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub struct Config {
     pub validation_tags_max: usize,
     /// Groups of a stored response, and groups that one response invalidates, that are told apart.
     pub groups_max: usize,
+    /// Whether the method PURGE purges; else it is forwarded.
+    pub purge_method: Option<PurgeMethod>,
     /// Sites in the order of the file. The most specific host, then the longest path prefix wins.
     pub sites: Vec<Arc<Site>>,
     /// Name in `Via` and `Cache-Status`.
@@ -51,6 +54,31 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// How long requests in flight may go on after a stop was asked for.
     pub drain_limit: Duration,
+}
+
+type IsToken = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+/// Who may purge with the method PURGE.
+#[derive(Clone)]
+pub struct PurgeMethod {
+    is_token: Arc<IsToken>,
+}
+
+impl PurgeMethod {
+    /// `is_token` tells whether bytes are the bearer token, in a time that tells nothing else.
+    pub fn new(is_token: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        Self { is_token: Arc::new(is_token) }
+    }
+
+    pub(crate) fn is_token(&self, text: &[u8]) -> bool {
+        (self.is_token)(text)
+    }
+}
+
+impl fmt::Debug for PurgeMethod {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("PurgeMethod(..)")
+    }
 }
 
 /// One address that accepts client connections.
@@ -200,6 +228,8 @@ pub struct Site {
     pub request_fields_keyed: Vec<http::HeaderName>,
     /// What becomes of request fields with `_` in their names.
     pub underscore_fields: UnderscoreFields,
+    /// By which tags responses can be purged.
+    pub tags: caching::tags::TagRules,
     /// Header fields that are taken out of responses before they're stored and delivered.
     pub response_fields_hidden: Vec<http::HeaderName>,
     /// Whether response bodies may say what went wrong.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use caching::tags::TagRules;
 use caching::{Codings, FieldLine, KeyRules, Profile, Selecting};
 use regex::Regex;
 
@@ -30,6 +31,8 @@ pub struct CacheRule {
     pub close_delimited: CloseDelimited,
     /// What `Accept-Encoding` is reduced to.
     pub codings: Codings,
+    /// Which tags of responses count; those of the site, in all its rules.
+    pub tags: TagRules,
     /// Whether, and how, responses are stored and reused.
     pub caching: caching::Rules,
 }
@@ -121,6 +124,7 @@ impl CacheRule {
             override_fields: OverrideFields::for_profile(profile),
             close_delimited: CloseDelimited::for_profile(profile),
             codings: codings_of(profile),
+            tags: TagRules::default(),
             caching: caching::Rules::for_profile(profile),
         }
     }

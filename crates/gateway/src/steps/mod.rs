@@ -6,4 +6,5 @@ pub(crate) mod forward;
 pub(crate) mod hit_for_miss;
 pub(crate) mod load;
 pub(crate) mod look_up;
+pub(crate) mod purge;
 pub(crate) mod query;

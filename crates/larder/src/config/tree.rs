@@ -143,10 +143,11 @@ impl Table {
 }
 
 impl Node {
-    /// The text of an element that the option table declares as text.
+    /// The text of an element that the option table declares as text, or as one of some.
     pub(crate) fn as_text(&self) -> &str {
         match &self.value {
             Value::Text(text) => text,
+            Value::Choice(text) => text,
             other => other.mismatch(&self.path),
         }
     }

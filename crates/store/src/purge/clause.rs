@@ -30,7 +30,7 @@ pub struct Limits {
     pub site: Option<Box<str>>,
     /// A scheme.
     pub scheme: Option<UrlScheme>,
-    /// A host; with a port, that port alone.
+    /// A host; with a port, or with a scheme and its port, that port alone.
     pub host: Option<Box<str>>,
     /// With what the path begins.
     pub prefix: Option<Box<str>>,
@@ -47,7 +47,8 @@ impl Limits {
 
     fn is_host_of(&self, place: &Place<'_>) -> bool {
         let Some(host) = self.host.as_deref().map(str::as_bytes) else { return true };
-        host == place.authority || (host_of(host).len() == host.len() && host == place.host())
+        let is_any_port = self.scheme.is_none() && host_of(host).len() == host.len();
+        host == place.authority || (is_any_port && host == place.host())
     }
 
     /// What fits the one or the other fits this.

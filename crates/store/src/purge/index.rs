@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 
 use super::clause::{CLAUSES_MAX, Clause, Clauses, Limits, Place};
 use super::names::{Name, NameTable, SETS};
+use super::record::{Selection, TagsMatch, What};
 
 /// What one process remembers of the purges that it knows.
 ///
@@ -83,6 +84,31 @@ impl PurgeIndex {
     /// Notes a purge of what is stored with a cache key as a part of its own.
     pub fn mark_key(&self, key: Name, force: Force, number: u64) {
         self.mark(key, force, number);
+    }
+
+    /// What a purge takes that is not of one URL: what one of these takes.
+    pub fn clauses(&self, what: &What) -> Vec<Clause> {
+        let Selection { tags, tags_match, site, host, scheme, prefix } = match what {
+            What::Url(_) => return Vec::new(),
+            What::Everything => return vec![Clause::default()],
+            What::Selected(selection) => selection,
+        };
+        let text = |text: &Option<String>| text.as_deref().map(Into::into);
+        let limits = Limits { site: text(site), scheme: *scheme, host: text(host), prefix: text(prefix) };
+        let clause = |tags: &[String]| Clause {
+            tags: tags.iter().map(|tag| self.tag(tag)).collect(),
+            limits: limits.clone(),
+        };
+        match tags_match {
+            TagsMatch::Any if tags.len() > 1 => tags.chunks(1).map(clause).collect(),
+            TagsMatch::Any | TagsMatch::All => vec![clause(tags)],
+        }
+    }
+
+    /// The last purges of a cache key.
+    pub fn last_of_key(&self, key: Name) -> Judgement {
+        let hard = self.hard_names.last(key);
+        Judgement { last: self.names.last(key).max(hard), hard }
     }
 
     /// Notes a purge. Numbers never fall.

@@ -81,7 +81,7 @@ pub struct Selection {
     pub tags_match: TagsMatch,
     /// The name of a site.
     pub site: Option<String>,
-    /// A host in lower case, with a port to mean that port alone.
+    /// A host in lower case. With a port, or with a scheme, that port alone.
     pub host: Option<String>,
     /// Only where there is a host.
     pub scheme: Option<UrlScheme>,

@@ -73,9 +73,10 @@ impl Purge {
         has_tags
             && self.site.is_none_or(|site| site == response.site)
             && self.scheme.is_none_or(|is_https| is_https == response.is_https)
-            && self
-                .host
-                .is_none_or(|(host, has_port)| host == response.host.0 && (!has_port || response.host.1))
+            && self.host.is_none_or(|(host, has_port)| {
+                let is_any_port = self.scheme.is_none() && !has_port;
+                host == response.host.0 && (is_any_port || has_port == response.host.1)
+            })
             && self.prefix.as_ref().is_none_or(|prefix| response.path.starts_with(prefix))
     }
 

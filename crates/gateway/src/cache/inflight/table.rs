@@ -4,6 +4,8 @@
 //! nobody with it. Those who wait are woken when the response head arrives and then follow the fill; nothing
 //! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone.
 
+mod purge;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +14,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::cache::epochs::LookUp;
+pub(crate) use self::purge::Doom;
+
+use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::order::{Exchanged, Order, Turn};
 use crate::cache::inflight::relief;
@@ -44,6 +48,8 @@ pub(crate) struct InFlight {
     /// For those who want to join it: what is looked up from then on, this one answers. `None` where nobody can join.
     open_since: Option<LookUp>,
     order: relief::Order,
+    /// Where it is listed, once that is another place.
+    moved: OnceLock<Box<[u8]>>,
     /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
     relief: OnceLock<Arc<Self>>,
     progress: Mutex<Progress>,
@@ -244,7 +250,7 @@ impl FetchTable {
     fn remove(&self, in_flight: &Arc<InFlight>) {
         let mut shard = self.shard(in_flight.primary()).lock();
         if is_listed(&shard, in_flight) {
-            shard.remove(&in_flight.key);
+            shard.remove(in_flight.listed_as());
         }
     }
 
@@ -258,7 +264,7 @@ impl FetchTable {
 }
 
 fn is_listed(shard: &Listed, in_flight: &Arc<InFlight>) -> bool {
-    shard.get(&in_flight.key).is_some_and(|listed| Arc::ptr_eq(listed, in_flight))
+    shard.get(in_flight.listed_as()).is_some_and(|listed| Arc::ptr_eq(listed, in_flight))
 }
 
 impl InFlight {
@@ -269,6 +275,7 @@ impl InFlight {
             began,
             open_since: None,
             order,
+            moved: OnceLock::new(),
             relief: OnceLock::new(),
             progress: Mutex::default(),
             changed: Notify::new(),
@@ -280,6 +287,10 @@ impl InFlight {
 
     fn primary(&self) -> &[u8] {
         &self.key[..self.primary_bytes]
+    }
+
+    fn listed_as(&self) -> &[u8] {
+        self.moved.get().unwrap_or(&self.key)
     }
 
     /// Whether who wants to join it begins anew in its place. What it brings is not stored then: it is listed no longer.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::NotReused;
 
-use crate::cache::epochs::LookUp;
+use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::upstream::RequestBody;

@@ -105,7 +105,7 @@ impl Job {
         let rules = &self.rule().caching;
         let is_usable = |stale: &&Hit| {
             may_serve_stale(&self.facts, &stale.head.facts, rules, now, cause.failure)
-                && !self.worker.shared.cache.is_invalidated(&stale.head)
+                && self.worker.shared.cache.may_stand_in(&self.fetch.key, &stale.head)
                 && !self.is_taken_away()
         };
         let usable = stored.filter(is_usable);

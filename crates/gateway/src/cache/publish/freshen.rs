@@ -5,14 +5,15 @@ use std::sync::Arc;
 use caching::validation::HeadLimits;
 use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, NotStored, RequestFacts, Rules,
-    Storable, StorageFilter, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing,
+    Storable, StorageFilter, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, tags,
     validation,
 };
 
 use smallvec::SmallVec;
 
 use crate::active::ActiveConfig;
-use crate::cache::epochs::{Epochs, Membership, Stamp};
+use crate::cache::epochs::Epochs;
+use crate::cache::epochs::membership::{Membership, Stamp};
 use crate::cache::key::key_of;
 use crate::cache::record::inputs::{self, Inputs, KeepInputs, SeenRequest};
 use crate::cache::record::particulars::Particulars;
@@ -70,27 +71,38 @@ impl Freshening<'_> {
         let is_for_one = storable.is_err_and(|reason| reason != NotStored::RequestNoStore);
         let facts = if is_for_one { facts.for_one_request() } else { facts };
         let fields = PackedFields::from_lines(freshened.fields);
-        let membership = match fields::contains(&received, "cache-groups") {
-            true => self.membership(&received),
-            false => stored.membership().map(|membership| membership.asked_at(self.stamp)),
+        let membership = match received.iter().any(|(name, _)| tags::names_tags(name)) {
+            true => self.membership_after(&received, stored),
+            false => stored.membership().cloned(),
         };
         // Where no later request could match, `storable` forbids to store it.
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
         let particulars = self.particulars(nominated, stored.reason()).with_membership(membership);
-        let head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars);
+        let head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars, self.stamp);
         Freshened { head: self.remember_news(head, stored, (&received, &news), times.request), storable }
     }
 
     /// What a response with these fields belongs to.
     pub(crate) fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
         let groups = groups::of_response(received, self.live.config.groups_max);
-        let membership = self.epochs.membership(&groups, &self.request.target(), self.stamp);
+        let tags = tags::of_response(received, &self.site.rule_at(self.rule).tags);
+        let membership = self.epochs.membership(&groups, &tags, &self.request.target());
         if self.facts.method != MethodClass::Query && self.request.keyed.is_empty() {
             return membership;
         }
         let request = self.request;
         let key = key_of(self.site, request.scheme, &request.authority, &request.path_and_query);
-        Some(self.epochs.with_key(membership, &key, self.stamp))
+        Some(self.epochs.with_key(membership, &key))
+    }
+
+    /// The same after news that have some of the fields that say so. What the others have said is not known any more, and holds still.
+    fn membership_after(&self, received: &[FieldLine<'_>], stored: &StoredHead) -> Option<Membership> {
+        let news = self.membership(received);
+        let Some(before) = stored.membership() else { return news };
+        let tags_max = self.site.rule_at(self.rule).tags.tags_max;
+        let news = news.unwrap_or_default().with_tags_of(before, tags_max);
+        let has_groups = fields::contains(received, "cache-groups");
+        Some(if has_groups { news } else { news.with_groups_of(before) })
     }
 
     pub(crate) fn end_to_end(&self, response: &OriginResponse, arrived: Timestamp) -> PackedFields {
@@ -123,7 +135,8 @@ impl Freshening<'_> {
         declared_bytes: Option<u64>,
     ) -> Result<StoredHead, VaryUnusable> {
         let nominated = NominatedFields::parse(&fields.to_lines())?;
-        Ok(StoredHead::new(facts, fields, declared_bytes, self.particulars(nominated, reason)))
+        let particulars = self.particulars(nominated, reason);
+        Ok(StoredHead::new(facts, fields, declared_bytes, particulars, self.stamp))
     }
 
     /// A head of a response that came with these fields, with what else was seen, where that is kept.

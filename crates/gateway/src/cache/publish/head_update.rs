@@ -6,7 +6,8 @@ use caching::head_update::{self, Stored};
 use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, StoredFacts, sharing};
 use store::Change;
 
-use crate::cache::epochs::{Epochs, Stamp};
+use crate::cache::epochs::Epochs;
+use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::order::{Exchanged, Turn};
 use crate::cache::key::{Keyed, write_site_key};
 use crate::cache::publish::freshen::Freshening;
@@ -178,7 +179,7 @@ impl Update<'_> {
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
         // A HEAD without validators says little: what was invalidated stays so until a GET is answered.
-        let freshening = self.freshening(stored.asked_at(self.epochs));
+        let freshening = self.freshening(stored.checked().stamp());
         let freshened = freshening.freshen(stored, self.response, self.times);
         match freshened.storable {
             Ok(_) => Changed::To(Arc::new(freshened.head)),

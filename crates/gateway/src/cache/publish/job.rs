@@ -7,7 +7,7 @@ use caching::{RefusalScope, RequestFacts};
 use store::Place;
 
 use crate::active::ActiveConfig;
-use crate::cache::epochs::Stamp;
+use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::fill::FillLimits;
 use crate::cache::inflight::wanted::Fetch;
 use crate::config::CacheRule;

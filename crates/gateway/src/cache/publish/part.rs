@@ -237,6 +237,9 @@ impl Publication<'_> {
     //= RFC 9111 section 3.4: fields of the newer part
     //= RFC 9110 section 15.3.7.3: header fields of the most recent part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
+        if self.job.worker.shared.cache.is_removed(&self.job.fetch.key, &base.head) {
+            return Err(Reason::Outdated.into());
+        }
         let freshened = self.freshening().freshen(&base.head, part.response, part.times);
         freshened.storable?;
         let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);

@@ -33,7 +33,7 @@ pub(crate) enum Replaced<'a> {
     Selected,
 }
 
-/// A stored response is gone, because updates have made its head too large.
+/// A stored response is gone: updates have made its head too large, or it was purged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Outgrown;
 
@@ -210,9 +210,13 @@ impl Publication<'_> {
         response: &OriginResponse,
         times: ExchangeTimes,
     ) -> Result<Option<Hit>, Outgrown> {
+        let cache = &self.job.worker.shared.cache;
+        // Purged while the origin was asked: its 304 is about what is not there any more.
+        if cache.is_removed(&self.job.fetch.key, &stale.head) {
+            return Err(Outgrown);
+        }
         let freshened = self.freshening().freshen(&stale.head, response, times);
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
-        let cache = &self.job.worker.shared.cache;
         match freshened.storable {
             Ok(_) => return Ok(self.put(response, Replaced::Former(stale)).ok()),
             // The stored response is none of this request's business: it stays as it was.

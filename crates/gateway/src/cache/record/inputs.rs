@@ -2,6 +2,7 @@
 //! their own: `docs/design/record-format.md`. Kept only where a tier behind memory is to hold it.
 
 use caching::invalidation::Target;
+use caching::tags::names_tags;
 use caching::{FieldLine, RequestFacts, Rules, Timestamp, fields};
 use store::backing::LogCursor;
 use store::format::RequestMarks;
@@ -99,6 +100,11 @@ impl Inputs {
         Self { id: FillId::next(), stale_since: Some(since), ..self.clone() }
     }
 
+    /// Of the same response, whose invalidations up to a place are accounted for.
+    pub(super) fn good_up_to(self, place: LogCursor) -> Self {
+        Self { asked_at: Some(place), ..self }
+    }
+
     pub(super) fn method(&self) -> &str {
         self.request_line.split_once(' ').map_or("", |(method, _)| method)
     }
@@ -171,9 +177,9 @@ pub(crate) fn judged_after(
     let stored = stored.to_lines();
     let mut judged = PackedFields::default();
     let ages = news.iter().filter(|(name, _)| name.eq_ignore_ascii_case("age"));
-    let groups = received.iter().filter(|(name, _)| names_groups(name) && !is_same(received, &stored, name));
+    let groups = received.iter().filter(|(name, _)| names_tags(name) && !is_same(received, &stored, name));
     ages.chain(groups).for_each(|(name, value)| judged.push(name, value));
-    let is_of_others = |name: &str| names_groups(name) || (is_targeted(name) && !is_one_of(rules, name));
+    let is_of_others = |name: &str| names_tags(name) || (is_targeted(name) && !is_one_of(rules, name));
     for (name, value) in before.into_iter().flat_map(Inputs::judged) {
         if is_of_others(name) && !fields::contains(received, name) {
             judged.push(name, value);
@@ -197,11 +203,7 @@ fn decides(name: &str, rules: &Rules) -> bool {
         "vary",
     ];
     let is = |known: &str| name.eq_ignore_ascii_case(known);
-    NAMES.into_iter().any(is) || names_groups(name) || is_targeted(name) || is_one_of(rules, name)
-}
-
-fn names_groups(name: &str) -> bool {
-    name.eq_ignore_ascii_case("cache-groups") || name.eq_ignore_ascii_case("cache-tag")
+    NAMES.into_iter().any(is) || names_tags(name) || is_targeted(name) || is_one_of(rules, name)
 }
 
 /// Whether it is a targeted field by its name, as RFC 9213 wants them.

@@ -3,7 +3,7 @@
 use caching::{NominatedFields, NominatedValues};
 use store::allocated_bytes;
 
-use crate::cache::epochs::Membership;
+use crate::cache::epochs::membership::Membership;
 use crate::cache::record::inputs::Inputs;
 
 /// What many stored responses have nothing of.

@@ -11,9 +11,10 @@ use caching::{
     Matching, NominatedFields, NominatedValues, RefusalScope, RequestFacts, Selecting, StoredFacts,
     StoredValidators, Timestamp, Validators,
 };
+use store::backing::LogCursor;
 use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
-use crate::cache::epochs::{Epochs, Membership, Stamp};
+use crate::cache::epochs::membership::{Checked, Membership, Stamp};
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::segmented::Segmented;
@@ -31,6 +32,8 @@ pub(crate) struct StoredHead {
     pub(crate) fields: KeptFields,
     /// [`UNDECLARED`] where the origin did not declare it.
     declared_bytes: u64,
+    /// When it was asked for, or later: up to when nothing has taken it out of use.
+    checked: Checked,
     /// `None` where there are none.
     particulars: Option<Box<Particulars>>,
 }
@@ -43,6 +46,7 @@ impl StoredHead {
         fields: PackedFields,
         declared_bytes: Option<u64>,
         particulars: Particulars,
+        asked_at: Stamp,
     ) -> Self {
         let validators = Validators::parse(&fields.to_lines(), facts.response_time).into();
         Self {
@@ -50,6 +54,7 @@ impl StoredHead {
             validators,
             fields: fields.into(),
             declared_bytes: declared_bytes.unwrap_or(UNDECLARED),
+            checked: Checked::at(asked_at),
             particulars: particulars.boxed(),
         }
     }
@@ -87,7 +92,7 @@ impl StoredHead {
     /// With other fields and another length.
     pub(crate) fn with_fields(self, fields: PackedFields, declared_bytes: Option<u64>) -> Self {
         let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
-        Self::new(self.facts, fields, declared_bytes, particulars)
+        Self::new(self.facts, fields, declared_bytes, particulars, self.checked.stamp())
     }
 
     /// The same, stale from `now` on.
@@ -97,6 +102,14 @@ impl StoredHead {
             None => expired,
             Some(inputs) => expired.with_inputs(Some(inputs.expired(now))),
         }
+    }
+
+    /// The same, stale since a purge that counts among those up to `place`.
+    pub(crate) fn purged(&self, since: Timestamp, (stamp, place): (Stamp, LogCursor)) -> Self {
+        let expired = self.expired(since);
+        let inputs = expired.inputs().map(|inputs| inputs.clone().good_up_to(place));
+        let expired = if inputs.is_some() { expired.with_inputs(inputs) } else { expired };
+        Self { checked: Checked::at(stamp), ..expired }
     }
 
     pub(crate) fn nominated(&self) -> &NominatedFields {
@@ -129,10 +142,9 @@ impl StoredHead {
         self.particulars.as_ref()?.inputs()
     }
 
-    /// When it was asked for, as far as anybody knows.
-    pub(crate) fn asked_at(&self, epochs: &Epochs) -> Stamp {
-        let of_inputs = || epochs.stamp_at(self.inputs().and_then(|inputs| inputs.asked_at));
-        self.membership().map_or_else(of_inputs, Membership::stamp)
+    /// When it was asked for, or later: up to when nothing has taken it out of use.
+    pub(crate) fn checked(&self) -> &Checked {
+        &self.checked
     }
 
     /// Body length where the origin declared it.
@@ -161,11 +173,6 @@ impl StoredHead {
         allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
             + self.fields.heap_bytes()
             + self.particulars.as_deref().map_or(0, Particulars::heap_bytes)
-    }
-
-    /// Whether it was invalidated since it was asked for. Costs a response without groups one comparison.
-    pub(crate) fn is_invalidated(&self, epochs: &Epochs) -> bool {
-        self.membership().is_some_and(|membership| epochs.is_outdated(membership))
     }
 
     /// Whether the request's nominated fields select this response.
@@ -490,10 +497,10 @@ mod tests {
 
     use super::*;
 
-    /// With the header of their `Arc`, both fill a size class of the allocator.
+    /// With the header of its `Arc`, the record fills a size class of the allocator, and the head one of 128 but for a word.
     #[test]
     fn what_each_response_has_stays_small() {
-        assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 112);
+        assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 120);
         assert_eq!(size_of::<CacheEntry>() + ARC_HEADER_BYTES, 96);
     }
 
@@ -507,7 +514,7 @@ mod tests {
         let nominated = NominatedFields::parse(lines).unwrap();
         let particulars = Particulars::new(nominated, NominatedValues::default(), None);
         let fields = PackedFields::from_lines(lines.iter().copied());
-        let head = Arc::new(StoredHead::new(facts, fields, Some(1024), particulars));
+        let head = Arc::new(StoredHead::new(facts, fields, Some(1024), particulars, Stamp::OLDEST));
         let body = StoredBody::Inline(Bytes::copy_from_slice(&[0; 1024]));
         let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(64 << 20));
         let record = CacheEntry::new(memory.budget(), vec![StoredResponse { head, body }], None).unwrap();
@@ -524,9 +531,9 @@ mod tests {
             ("ETag", b"\"one\""),
             ("Via", b"1.1 larder"),
         ];
-        assert_eq!(overhead_bytes(&lines), 560);
+        assert_eq!(overhead_bytes(&lines), 576);
         let with_vary = [&lines[..], &[("Vary", b"Accept-Encoding")]].concat();
         // Its line takes the fields into the next size class; particulars and the name are allocated.
-        assert_eq!(overhead_bytes(&with_vary), 560 + 32 + 80 + 16);
+        assert_eq!(overhead_bytes(&with_vary), 576 + 32 + 80 + 16);
     }
 }

@@ -87,7 +87,7 @@ impl CollapsedRequest<'_> {
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
         reuse(&self.plan.facts, &head.facts, rules, self.worker.now()) == Reuse::Fresh
-            && !self.worker.shared.cache.is_invalidated(head)
+            && !self.worker.shared.cache.is_invalidated(&self.fetch.key, head)
     }
 
     /// The reply that a stored response makes, or how what memory lacks of it is loaded for that. `cause` is the failure that it

@@ -76,6 +76,7 @@ fn gateway(
         variants_max: tree.table("store").number("variants_max"),
         validation_tags_max: tree.table("store").number("validation_tags_max"),
         groups_max: tree.table("store").number("groups_max"),
+        purge_method: server::purge_method(scope, tree.table("purge")),
         sites: site::sites(scope, tree, &origins, log.level),
         server_name: server::server_name(scope, tree),
         trusted_proxies: server::networks(scope, tree, "trusted_proxies"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use caching::tags::TagRules;
 use caching::{
     Codings, GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder,
     QueryParameters, Rules, StaleLimit, StatusMatch, StoredCredentialed, StoredErrors, TtlTable,
@@ -60,6 +61,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         override_fields: override_fields(table, profile),
         close_delimited: close_delimited(table, profile),
         codings: codings(scope, table, profile),
+        tags: TagRules::default(),
         caching: caching_rules(scope, table, profile),
     })
 }

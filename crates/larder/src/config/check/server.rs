@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use admin::{AdminConfig, AdminLimits, Reach};
-use gateway::config::{ClientLimits, IpNet};
+use gateway::config::{ClientLimits, IpNet, PurgeMethod};
 use telemetry::logging::LogFormat;
 use telemetry::{AccessFormat, AccessTarget};
 
@@ -125,6 +125,15 @@ pub(super) fn admin(scope: &mut Scope<'_>, table: &Table, asked: AskedFor) -> Op
         scope.error(node, OPEN_ADMIN);
     }
     Some(AdminConfig { listen: listen?, reach: Reach::Admin, probes_listen, token, limits })
+}
+
+/// Without a token nobody may purge from the outside. One that can't be used is a problem of its own.
+pub(super) fn purge_method(scope: &mut Scope<'_>, table: &Table) -> Option<PurgeMethod> {
+    let node = table.node("token_file")?;
+    let secret = scope.secret(table, "token_file")?;
+    let token = admin::Secret::new(secret.reveal()).map_err(|error| error.to_string());
+    let token = scope.take(node, token)?;
+    Some(PurgeMethod::new(move |text| token.matches(text)))
 }
 
 pub(super) fn log(scope: &mut Scope<'_>, table: &Table) -> LogSettings {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use caching::Profile;
 use caching::hop_by_hop;
+use caching::tags::{TagField, TagRules};
 use caching::unkeyed::{FieldClass, class_of};
 use gateway::config::{
     Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, Site,
@@ -35,6 +36,7 @@ pub(super) fn sites(
     let process = OfProcess {
         log_level,
         memory_bytes: tree.table("store").number("memory"),
+        tags_max: tree.table("store").number("tags_max"),
         profile: tree.text("profile").and_then(Profile::from_name).unwrap_or_default(),
     };
     let site = |table| site(scope, table, origins, &process).map(Arc::new);
@@ -46,6 +48,7 @@ struct OfProcess {
     log_level: tracing::Level,
     memory_bytes: u64,
     profile: Profile,
+    tags_max: usize,
 }
 
 fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfProcess) -> Option<Site> {
@@ -57,7 +60,12 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
     let request_fields_hidden = field_names(scope, table, "request_fields_hidden");
     let request_fields_forwarded = field_names(scope, table, "request_fields_forwarded");
     let request_fields_keyed = field_names(scope, table, "request_fields_keyed");
-    let response_fields_hidden = field_names(scope, table, "response_fields_hidden");
+    let tags: Vec<_> =
+        table.list("tags").iter().filter_map(|node| TagField::from_name(node.as_text())).collect();
+    let mut response_fields_hidden = field_names(scope, table, "response_fields_hidden");
+    if !table.flag("tags_delivered") {
+        response_fields_hidden.extend(tags.iter().map(|field| HeaderName::from_static(field.name())));
+    }
     check_fields(scope, table);
     Some(Site {
         name: name?,
@@ -76,6 +84,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
             Some("forward") => UnderscoreFields::Forward,
             _ => UnderscoreFields::Drop,
         },
+        tags: TagRules { fields: tags, tags_max: process.tags_max },
         response_fields_hidden,
         expose_errors: if table.flag("expose_errors") { ErrorExposure::Expose } else { ErrorExposure::Hide },
         log_level: level(table, "log_level").unwrap_or(process.log_level),

@@ -76,6 +76,14 @@ pub(crate) static ROOT: Section = Section {
             "The admin API: probes, metrics, purge, reload.",
             "",
         ),
+        row(
+            "purge",
+            Kind::Table(&PURGE),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "The method PURGE on the addresses of clients.",
+            "",
+        ),
         row("limits", Kind::Table(&LIMITS), Preset::Is("{}"), Reload::Yes, "What clients may use.", ""),
         row(
             "store",
@@ -228,6 +236,19 @@ static ADMIN: Section = Section {
             "At least 16 characters. A file and not a value, so that configuration files can be shown and committed.",
         ),
     ],
+};
+
+static PURGE: Section = Section {
+    name: "purge",
+    about: "The method PURGE on the addresses of clients. The admin API purges without it.",
+    options: &[row(
+        "token_file",
+        Kind::SecretFile,
+        Preset::Absent("PURGE is forwarded like any method that nobody knows"),
+        Reload::Yes,
+        "File whose first line is the bearer token that a request with PURGE must have.",
+        "At least 16 characters. With it no PURGE is forwarded: one without the token gets 401, one with another 403.",
+    )],
 };
 
 static LIMITS: Section = Section {
@@ -408,6 +429,14 @@ static STORE: Section = Section {
             Reload::Yes,
             "Groups of one response in `Cache-Groups`, or in `Cache-Group-Invalidation`, that are told apart (RFC 9875).",
             "A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its origin.",
+        ),
+        row(
+            "tags_max",
+            Kind::Integer { min: 1, max: 10_000 },
+            Preset::Is("256"),
+            Reload::Yes,
+            "Tags of one response that are told apart: groups, and those of the fields in `site.tags`.",
+            "A response with more is purged with any tag of its site or host. Each tag costs eight bytes of memory.",
         ),
     ],
 };

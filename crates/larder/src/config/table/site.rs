@@ -137,6 +137,22 @@ pub(super) static SITE: Section = Section {
             "",
         ),
         row(
+            "tags",
+            Kind::List(&Kind::Choice(&["cache-tag", "cache-tags", "surrogate-key", "xkey"])),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Response fields that name tags by which operators purge, beside `Cache-Groups` (RFC 9875), which always does.",
+            "`Cache-Tag` and `Cache-Tags` are lists with commas, `Surrogate-Key` has blanks between tags, and `xkey` both. What is stored already has the tags that counted when it was stored.",
+        ),
+        row(
+            "tags_delivered",
+            Kind::Flag,
+            Preset::Is("true"),
+            Reload::Yes,
+            "Whether clients get the fields in `tags`.",
+            "Tags tell how a site is made. Leave it where another cache stands before this one and is purged by them.",
+        ),
+        row(
             "rule",
             Kind::List(&Kind::Table(&RULE)),
             Preset::Is("[]"),

@@ -4,14 +4,14 @@ use caching::invalidation::Target;
 use caching::post::may_store_for_get;
 use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, RequestFacts, ResponseFacts,
-    StorageFilter, StoredFacts, fields, groups, may_store,
+    StorageFilter, StoredFacts, fields, groups, may_store, tags,
 };
 use store::FillId;
 use store::format::{Content, FieldLine as RawLine, NamedValue, Response, Variant};
 
 use super::decode::Reader;
 use super::encode::CONTENT_LENGTH;
-use crate::cache::epochs::Membership;
+use crate::cache::epochs::membership::Membership;
 use crate::cache::record::inputs::{Inputs, ReadInputs, has_public_value};
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::stored::StoredHead;
@@ -32,7 +32,8 @@ pub(super) fn head(
     let particulars = Particulars::new(nominated, values, reason)
         .with_membership(seen.membership(reader))
         .with_inputs(Some(seen.inputs(variant.id, reader)));
-    Some(StoredHead::new(facts, fields, seen.declared_bytes(), particulars))
+    let asked_at = reader.epochs.stamp_at(response.log);
+    Some(StoredHead::new(facts, fields, seen.declared_bytes(), particulars, asked_at))
 }
 
 /// A response and its request as a record has them, found to be text where text must be.
@@ -109,12 +110,12 @@ impl<'a> Seen<'a> {
     }
 
     fn membership(&self, reader: &Reader<'_>) -> Option<Membership> {
-        let stamp = reader.epochs.stamp_at(self.response.log);
+        let tags = tags::of_response(&self.received, &reader.rule.tags);
         let groups = groups::of_response(&self.received, reader.groups_max);
-        let of_groups = self.target().and_then(|target| reader.epochs.membership(&groups, &target, stamp));
+        let of_groups = self.target().and_then(|target| reader.epochs.membership(&groups, &tags, &target));
         match reader.site_key {
             None => of_groups,
-            Some(key) => Some(reader.epochs.with_key(of_groups, key, stamp)),
+            Some(key) => Some(reader.epochs.with_key(of_groups, key)),
         }
     }
 

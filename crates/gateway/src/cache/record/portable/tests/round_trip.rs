@@ -206,7 +206,7 @@ fn what_inputs_cost() {
     let head = world.stored(Asked { method: "GET", lines: &request }, (200, &response), at(NOW)).unwrap();
     let bytes = |head| world.entry(vec![inline(head, b"body")]).charge().bytes();
     let without = bytes(head.clone().with_inputs(None));
-    assert_eq!(bytes(head) - without, 400);
+    assert_eq!(bytes(head) - without, 416);
 }
 
 proptest! {
@@ -235,7 +235,7 @@ proptest! {
         let Some(mut head) = world.stored(asked, (status, &borrowed(&response)), at(NOW)) else { return Ok(()) };
         let later = if method == "QUERY" { method } else { "GET" };
         for (number, event) in events.iter().enumerate() {
-            world.epochs.invalidate_key(b"other", crate::cache::epochs::Taken::OutOfUse);
+            world.epochs.invalidate_key(b"other", store::purge::Force::Soft);
             head = after(&world, (head, later), event, NOW.plus_ms(1_500 * (number as i64 + 1)));
         }
         let entry = world.entry(vec![inline(head, &vec![b'x'; body_bytes])]);

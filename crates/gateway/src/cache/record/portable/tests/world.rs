@@ -16,7 +16,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::super::{Decoded, Encoded, Merge, Reader, Writing, decode, encode};
 use crate::active::ActiveConfig;
-use crate::cache::epochs::{Epochs, Stamp};
+use crate::cache::epochs::Epochs;
+use crate::cache::epochs::membership::Stamp;
 use crate::cache::key::key_of;
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::record::inputs::KeepInputs;
@@ -148,7 +149,7 @@ impl World {
         let (request, facts) = self.inbound(asked);
         let (facts, stamp) = match facts.method {
             MethodClass::Head => {
-                (RequestFacts { method: MethodClass::Get, ..facts }, stored.asked_at(&self.epochs))
+                (RequestFacts { method: MethodClass::Get, ..facts }, stored.checked().stamp())
             }
             _ => (facts, self.epochs.stamp()),
         };

@@ -1,0 +1,113 @@
+//! The last purges, for those who ask what became of a response.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use store::purge::{Clause, Name, Place, PurgeIndex, PurgeRecord, What};
+
+/// A purge that was noted.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// Its place in the log.
+    pub(crate) number: u64,
+    pub(crate) record: PurgeRecord,
+    pub(crate) reach: Reach,
+}
+
+/// What a purge takes, by what this process has at hand.
+#[derive(Debug)]
+pub(crate) enum Reach {
+    /// What lies under this cache key.
+    Key(Box<[u8]>),
+    /// What one of these takes.
+    Clauses(Vec<Clause>),
+}
+
+impl Reach {
+    /// `key` is that of the URL.
+    pub(super) fn of(what: &What, key: Option<&[u8]>, index: &PurgeIndex) -> Self {
+        match what {
+            What::Url(_) => Self::Key(key.unwrap_or_default().into()),
+            What::Selected(_) | What::Everything => Self::Clauses(index.clauses(what)),
+        }
+    }
+
+    /// Whether it takes a response with these tags under this key; `None`: those that any purge wants.
+    pub(crate) fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
+        match self {
+            Self::Key(own) => **own == *key || key.starts_with(of_any_request(own)),
+            Self::Clauses(clauses) => {
+                let place = place_of_key(key);
+                clauses.iter().any(|clause| clause.takes(&place, tags))
+            }
+        }
+    }
+}
+
+/// What the key of a URL has in common with the keys that have more than the URL: all but method and the rest, which end it.
+fn of_any_request(key: &[u8]) -> &[u8] {
+    key.strip_suffix(b"\x03GET\0").unwrap_or(key)
+}
+
+/// What a key says. Bytes that are none have no place, and only a purge of everything takes them.
+pub(super) fn place_of_key(key: &[u8]) -> Place<'_> {
+    let place = caching::key::place(key);
+    place.map_or(Place { site: b"", scheme: b"", authority: b"", path: b"" }, |place| Place {
+        site: place.site,
+        scheme: place.scheme,
+        authority: place.authority,
+        path: place.path,
+    })
+}
+
+/// The last purges, the newest last.
+#[derive(Default)]
+pub(super) struct Recent {
+    kept: Mutex<VecDeque<Arc<Kept>>>,
+}
+
+/// So that memory for it stays small: a purge has 16 KiB for the longest URL, and usually a hundred bytes.
+const KEPT_MAX: usize = 256;
+const KEPT_BYTES_MAX: usize = 256 << 10;
+
+impl Recent {
+    pub(super) fn keep(&self, kept: Kept) -> Arc<Kept> {
+        let kept = Arc::new(kept);
+        let mut list = self.kept.lock();
+        list.push_back(Arc::clone(&kept));
+        while list.len() > KEPT_MAX || bytes(&list) > KEPT_BYTES_MAX {
+            list.pop_front();
+        }
+        kept
+    }
+
+    pub(super) fn numbered(&self, number: u64) -> Option<Arc<Kept>> {
+        let list = self.kept.lock();
+        let index = list.binary_search_by_key(&number, |kept| kept.number).ok()?;
+        list.get(index).cloned()
+    }
+
+    pub(super) fn last(&self, is_it: impl Fn(&Kept) -> bool) -> Option<Arc<Kept>> {
+        self.kept.lock().iter().rev().find(|kept| is_it(kept)).cloned()
+    }
+}
+
+fn bytes(list: &VecDeque<Arc<Kept>>) -> usize {
+    list.iter().map(|kept| kept.bytes()).sum()
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        let of_what = match &self.record.what {
+            What::Url(url) => 2 * url.len(),
+            What::Everything => 0,
+            What::Selected(selection) => {
+                let texts = selection.site.iter().chain(&selection.host).chain(&selection.prefix);
+                let tags = selection.tags.iter();
+                2 * tags.chain(texts).map(|text| text.len() + size_of::<String>()).sum::<usize>()
+            }
+        };
+        size_of::<Self>() + of_what
+    }
+}

@@ -1,0 +1,164 @@
+//! Groups, keys and purges against what a stored response belongs to.
+
+use caching::{
+    ExchangeTimes, NominatedFields, NominatedValues, RequestFacts, ResponseFacts, Rules, StoredFacts,
+};
+use store::purge::{PurgeId, Selection, What};
+
+use super::*;
+use crate::cache::record::particulars::Particulars;
+use crate::message::fields::PackedFields;
+
+const TARGET: Target<'_> = Target { scheme: b"http", authority: b"a.example", path: b"/", query: None };
+const OTHER: Target<'_> = Target { scheme: b"http", authority: b"b.example", path: b"/", query: None };
+const KEY: &[u8] = b"a key of nobody";
+
+fn named(names: &[&str]) -> Groups {
+    Groups::Named(names.iter().map(|&name| name.to_owned()).collect())
+}
+
+fn head(membership: Option<Membership>, asked_at: Stamp) -> StoredHead {
+    let at = Timestamp::from_seconds(1_800_000_000);
+    let times = ExchangeTimes { request: at, response: at };
+    let rules = Rules::default();
+    let response = ResponseFacts::parse(200, &[], times, &rules);
+    let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
+    let particulars = Particulars::new(NominatedFields::default(), NominatedValues::default(), None);
+    StoredHead::new(facts, PackedFields::default(), None, particulars.with_membership(membership), asked_at)
+}
+
+impl Epochs {
+    fn asked(&self, groups: &Groups, tags: &Groups) -> StoredHead {
+        head(self.membership(groups, tags, &TARGET), self.stamp())
+    }
+
+    fn of_groups(&self, names: &[&str]) -> StoredHead {
+        self.asked(&named(names), &named(&[]))
+    }
+
+    fn is_outdated(&self, head: &StoredHead) -> bool {
+        self.judge(KEY, head) == Verdict::Invalidated
+    }
+}
+
+fn check(member_of: &Groups, invalidated: &Groups, target: &Target<'_>, expected: bool) {
+    let epochs = Epochs::new();
+    let before = epochs.asked(member_of, &named(&[]));
+    assert!(!epochs.is_outdated(&before));
+    epochs.invalidate(invalidated, target);
+    assert_eq!(epochs.is_outdated(&before), expected, "{member_of:?} {invalidated:?}");
+    let after = epochs.asked(member_of, &named(&[]));
+    assert!(!epochs.is_outdated(&after), "what is asked for later is new");
+}
+
+//= RFC 9875 section 2.1: the same String and the same origin
+#[test]
+fn what_was_asked_for_before_is_outdated() {
+    check(&named(&["x", "y"]), &named(&["y"]), &TARGET, true);
+    check(&named(&["x", "y"]), &named(&["z"]), &TARGET, false);
+    check(&named(&["x"]), &named(&["x"]), &OTHER, false);
+    check(&named(&["x"]), &named(&[]), &TARGET, false);
+    check(&named(&["x"]), &Groups::TooMany, &TARGET, true);
+    check(&Groups::TooMany, &named(&["x"]), &TARGET, true);
+    check(&Groups::TooMany, &Groups::TooMany, &TARGET, true);
+    check(&Groups::TooMany, &Groups::TooMany, &OTHER, false);
+}
+
+#[test]
+fn groups_of_a_response_are_invalidated_and_no_others() {
+    let epochs = Epochs::new();
+    let [cause, shares, apart] = [&["x"][..], &["x", "y"], &["y"]].map(|names| epochs.of_groups(names));
+    let any = epochs.asked(&Groups::TooMany, &named(&[]));
+    epochs.invalidate_groups_of(cause.membership().unwrap(), &TARGET);
+    assert_eq!([&cause, &shares, &apart, &any].map(|one| epochs.is_outdated(one)), [true, true, false, true]);
+}
+
+#[test]
+fn keys_count_once_they_are_watched() {
+    let epochs = Epochs::new();
+    epochs.watch_keys();
+    let of_key = |key: &[u8]| head(Some(epochs.with_key(None, key)), epochs.stamp());
+    let [own, other] = [b"a", b"b"].map(|key| of_key(key));
+    epochs.invalidate_key(b"a", Force::Soft);
+    assert_eq!(epochs.judge(KEY, &own), Verdict::Stale(1));
+    assert_eq!(epochs.judge(KEY, &other), Verdict::Current);
+    assert_eq!(epochs.judge(KEY, &of_key(b"a")), Verdict::Current);
+    epochs.invalidate_key(b"a", Force::Hard);
+    assert_eq!(epochs.judge(KEY, &own), Verdict::Removed(2));
+}
+
+fn purge(epochs: &Epochs, mode: PurgeMode, what: What) -> u64 {
+    epochs.purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, None).number
+}
+
+fn tag(tag: &str) -> What {
+    What::Selected(Selection {
+        tags: vec![tag.to_owned()],
+        site: Some("s".to_owned()),
+        ..Selection::default()
+    })
+}
+
+fn key_of_site(site: &[u8]) -> Vec<u8> {
+    let parts = caching::KeyParts {
+        site,
+        scheme: b"http",
+        authority: b"a.example",
+        path: b"/",
+        query: None,
+        method: "GET",
+        extra: &[],
+    };
+    let mut key = Vec::new();
+    caching::key::write_key(&parts, &caching::KeyRules::default(), &mut key);
+    key
+}
+
+#[test]
+fn a_response_is_looked_at_once_after_a_purge_that_does_not_take_it() {
+    let (epochs, key) = (Epochs::new(), key_of_site(b"s"));
+    let [own, other] = [&["x"], &["y"]].map(|tags| epochs.asked(&named(&[]), &named(tags)));
+    let of_other_site = epochs.asked(&named(&[]), &named(&["x"]));
+    assert!(epochs.is_checked(&other), "nothing was purged yet");
+    let number = purge(&epochs, PurgeMode::Hard, tag("x"));
+    assert!(!epochs.is_checked(&own) && !epochs.is_checked(&other));
+    assert_eq!(epochs.judge(&key, &own), Verdict::Removed(number));
+    assert_eq!(epochs.judge(&key, &other), Verdict::Current);
+    assert_eq!(epochs.judge(&key_of_site(b"t"), &of_other_site), Verdict::Current);
+    assert!(epochs.is_checked(&other) && !epochs.is_checked(&own));
+    let copy = other.clone();
+    assert!(epochs.is_checked(&copy) && epochs.is_checked(&other), "a copy knows it");
+    assert_eq!(epochs.judge(&key, &own), Verdict::Removed(number), "for ever");
+}
+
+#[test]
+fn the_hardest_of_several_counts() {
+    let (epochs, key) = (Epochs::new(), key_of_site(b"s"));
+    let response = epochs.asked(&named(&["g"]), &named(&["x"]));
+    let soft = purge(&epochs, PurgeMode::Soft, tag("x"));
+    assert_eq!(epochs.judge(&key, &response), Verdict::Stale(soft));
+    epochs.invalidate(&named(&["g"]), &TARGET);
+    assert_eq!(epochs.judge(&key, &response), Verdict::Invalidated);
+    let hard = purge(&epochs, PurgeMode::Hard, What::Everything);
+    purge(&epochs, PurgeMode::Refresh, tag("x"));
+    assert_eq!(epochs.judge(&key, &response), Verdict::Removed(hard));
+}
+
+#[test]
+fn purges_are_remembered_for_a_while() {
+    let (epochs, key) = (Epochs::new(), key_of_site(b"s"));
+    assert!(epochs.last_purge_of(&key).is_none());
+    let first = purge(&epochs, PurgeMode::Hard, What::Everything);
+    assert_eq!(epochs.last_purge_of(&key).unwrap().number, first);
+    for number in 0..300 {
+        purge(&epochs, PurgeMode::Hard, tag(&number.to_string()));
+    }
+    assert!(epochs.purge_of(first).is_none());
+    assert_eq!(epochs.purge_of(first + 300).unwrap().record.what, tag("299"));
+    assert!(epochs.last_purge_of(&key).is_none(), "of tags nobody can tell by the key");
+    let long = What::Url(format!("http://a/{}", "x".repeat(16_000)));
+    for _ in 0..100 {
+        purge(&epochs, PurgeMode::Hard, long.clone());
+    }
+    assert!(epochs.purge_of(first + 300).is_none(), "their texts have a limit too");
+}

@@ -1,0 +1,59 @@
+//! What a purge by other than a key does to forwards in progress.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Answer, FetchTable, InFlight, Listed};
+use crate::cache::record::stored::StoredHead;
+
+/// What a purge makes of a forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doom {
+    Spared,
+    /// Its response will tell.
+    Undecided,
+    Doomed,
+}
+
+impl FetchTable {
+    /// Forbids the forwards in progress that a purge takes to store what they bring, and hides them from new requests, whatever their keys. Those of which nobody can tell yet stay, but nobody
+    /// joins them any more. Returns how many of both there were.
+    pub(crate) fn purge(&self, doom: impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
+        self.shards.iter().map(|shard| self.purge_shard(&mut shard.lock(), &doom)).sum()
+    }
+
+    fn purge_shard(&self, shard: &mut Listed, doom: &impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
+        let (before, mut undecided) = (shard.len(), Vec::new());
+        shard.retain(|_, in_flight| {
+            let doom = in_flight.judged_by(doom);
+            match doom {
+                Doom::Spared => {}
+                Doom::Undecided => undecided.push(Arc::clone(in_flight)),
+                Doom::Doomed => in_flight.invalidated.store(true, Ordering::Release),
+            }
+            doom == Doom::Spared
+        });
+        let purged = before - shard.len();
+        for in_flight in undecided {
+            // Moved once, it is where nobody looks for it already.
+            let key = in_flight.moved.get_or_init(|| self.lone_key(in_flight.primary())).clone();
+            shard.insert(key, in_flight);
+        }
+        purged
+    }
+
+    /// How many forwards a purge would take.
+    pub(crate) fn count(&self, doom: impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
+        let is_taken = |in_flight: &&Arc<InFlight>| in_flight.judged_by(&doom) != Doom::Spared;
+        self.shards.iter().map(|shard| shard.lock().values().filter(is_taken).count()).sum()
+    }
+}
+
+impl InFlight {
+    fn judged_by(&self, doom: &impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> Doom {
+        match &self.progress.lock().answer {
+            Some(Answer::Filling(filling)) => doom(self.primary(), Some(&filling.head)),
+            _ => doom(self.primary(), None),
+        }
+    }
+}

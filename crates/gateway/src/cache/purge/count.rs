@@ -1,0 +1,71 @@
+//! What a purge would take, counted by a walk over memory.
+
+use std::time::Duration;
+
+use crate::cache::epochs::membership::Membership;
+use crate::cache::epochs::{Reach, Verdict};
+use crate::cache::inflight::table::Doom;
+use crate::cache::record::stored::{CacheEntry, StoredHead};
+use crate::worker::Shared;
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) keys: usize,
+    pub(super) responses: usize,
+    /// Whether there is more than was looked at.
+    pub(super) is_cut: bool,
+}
+
+/// Entries looked at in one step: a fraction of a millisecond.
+const STEP_ENTRIES: usize = 500;
+/// So that requests have the processor meanwhile.
+const STEP_PAUSE: Duration = Duration::from_millis(1);
+/// Some seconds: as long as somebody waits for an answer.
+const STEPS_MAX: usize = 4_000;
+
+/// Counts what is in memory. Away from what answers requests.
+pub(super) async fn count(shared: &Shared, reach: &Reach) -> Counted {
+    let mut counted = Counted::default();
+    let mut walk = shared.cache.walk();
+    for _ in 0..STEPS_MAX {
+        let goes_on = walk.step(STEP_ENTRIES, |key, entry| counted.add(responses(shared, reach, key, entry)));
+        if !goes_on {
+            return counted;
+        }
+        tokio::time::sleep(STEP_PAUSE).await;
+    }
+    Counted { is_cut: true, ..counted }
+}
+
+impl Counted {
+    fn add(&mut self, responses: usize) {
+        self.responses += responses;
+        self.keys += usize::from(responses > 0);
+    }
+}
+
+fn responses(shared: &Shared, reach: &Reach, key: &[u8], entry: &CacheEntry) -> usize {
+    let is_there = |head: &StoredHead| !matches!(shared.cache.verdict(key, head), Verdict::Removed(_));
+    let taken = |head: &StoredHead| is_there(head) && reach.takes(key, tags_of(head));
+    entry.variants().iter().filter(|variant| taken(&variant.head)).count()
+}
+
+/// What a purge makes of a forward in progress.
+pub(super) fn doom(reach: &Reach, key: &[u8], head: Option<&StoredHead>) -> Doom {
+    let is_taken = match head {
+        Some(head) => reach.takes(key, tags_of(head)),
+        None => reach.takes(key, Some(&[])),
+    };
+    if is_taken {
+        Doom::Doomed
+    } else if head.is_none() && reach.takes(key, None) {
+        Doom::Undecided
+    } else {
+        Doom::Spared
+    }
+}
+
+fn tags_of(head: &StoredHead) -> Option<&[store::purge::Name]> {
+    head.membership().map_or(Some(&[]), Membership::tags)
+}

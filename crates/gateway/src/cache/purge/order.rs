@@ -1,0 +1,197 @@
+//! What operators ask for, and what can be made of it.
+
+use caching::authority;
+use serde::Serialize;
+use store::purge::{PurgeInvalid, PurgeMode, Selection, TagsMatch, UrlScheme, What};
+
+use super::url::split_url;
+use crate::active::ActiveConfig;
+use crate::message::head::Scheme;
+
+/// What to purge: one URL, everything, or what fits all that is said otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PurgeOrder {
+    /// A URL as clients ask for it.
+    pub url: Option<String>,
+    /// Tags, within a site or a host.
+    pub tags: Vec<String>,
+    /// Which of them.
+    pub tags_match: TagsMatch,
+    /// The name of a site.
+    pub site: Option<String>,
+    /// A host, with a port to mean that port alone.
+    pub host: Option<String>,
+    /// With what URLs begin: `https://host/path`, `host/path`, or a path.
+    pub prefix: Option<String>,
+    /// Whether all there is.
+    pub everything: bool,
+    /// What stays.
+    pub mode: PurgeMode,
+    /// Whether it is only counted what would go.
+    pub dry_run: bool,
+}
+
+/// Why nothing can be purged. Not `#[non_exhaustive]`: the admin API has a status for each.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PurgeError {
+    /// Not an absolute http or https URL without user information and fragment. The caller corrects it.
+    #[error("the URL cannot be used: {url:?} is not an absolute http or https URL")]
+    UrlInvalid {
+        /// What was given.
+        url: String,
+    },
+    /// What is asked for is no purge. The caller corrects it.
+    #[error("{0}")]
+    OrderInvalid(String),
+    /// No site takes requests for this URL.
+    #[error("no site serves this URL")]
+    SiteUnknown {
+        /// The sites there are, up to [`SITES_SHOWN_MAX`].
+        sites: Vec<SiteUrls>,
+    },
+    /// No site has this name.
+    #[error("no site is named {name:?}")]
+    SiteNameUnknown {
+        /// What was given.
+        name: String,
+        /// As above.
+        sites: Vec<SiteUrls>,
+    },
+    /// A tag is one of a site, and there are several.
+    #[error("a tag is one of a site or a host: give the site, for there are several")]
+    SiteMissing {
+        /// As above.
+        sites: Vec<SiteUrls>,
+    },
+}
+
+impl From<PurgeInvalid> for PurgeError {
+    fn from(invalid: PurgeInvalid) -> Self {
+        Self::OrderInvalid(invalid.to_string())
+    }
+}
+
+/// Which URLs belong to a site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SiteUrls {
+    /// Its name.
+    pub name: String,
+    /// None where it takes what no other site wants.
+    pub hosts: Vec<String>,
+    /// `/` for all paths.
+    pub path_prefix: String,
+}
+
+/// So that an answer stays readable.
+const SITES_SHOWN_MAX: usize = 50;
+
+pub(super) fn sites(live: &ActiveConfig) -> Vec<SiteUrls> {
+    let sites = live.config.sites.iter().take(SITES_SHOWN_MAX).map(|site| SiteUrls {
+        name: site.name.clone(),
+        hosts: site.hosts.clone(),
+        path_prefix: site.path_prefix.clone(),
+    });
+    sites.collect()
+}
+
+/// What goes by an order.
+pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<What, PurgeError> {
+    let PurgeOrder { url, tags, site, host, prefix, everything, .. } = order;
+    let has_selection = !tags.is_empty() || site.is_some() || host.is_some() || prefix.is_some();
+    let what = match (url, *everything, has_selection) {
+        (Some(url), false, false) => What::Url(url.clone()),
+        (None, true, false) => What::Everything,
+        (None, false, _) => What::Selected(selection(order, live)?),
+        _ => {
+            let says = "a URL and everything go with nothing else: what goes is what fits all that is said";
+            return Err(PurgeError::OrderInvalid(says.to_owned()));
+        }
+    };
+    match what.check() {
+        // Told as before there was anything but URLs.
+        Err(_) if url.is_some() => Err(PurgeError::UrlInvalid { url: url.clone().unwrap_or_default() }),
+        checked => checked.map(|()| what).map_err(PurgeError::from),
+    }
+}
+
+fn selection(order: &PurgeOrder, live: &ActiveConfig) -> Result<Selection, PurgeError> {
+    let prefix = order.prefix.as_deref().map(prefix).transpose()?.unwrap_or_default();
+    let host = order.host.as_deref().map(str::to_ascii_lowercase);
+    if host.is_some() && prefix.host.is_some() {
+        return Err(PurgeError::OrderInvalid("the host stands in the prefix already".to_owned()));
+    }
+    let host = host.or(prefix.host);
+    Ok(Selection {
+        tags: order.tags.clone(),
+        tags_match: order.tags_match,
+        site: site(order, host.is_some(), live)?,
+        host,
+        scheme: prefix.scheme,
+        prefix: prefix.path,
+    })
+}
+
+/// That of a tag where it is not said and there is only one. A site is told from others by name: it must be one.
+fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Option<String>, PurgeError> {
+    let sites_there = &live.config.sites;
+    match (&order.site, &sites_there[..]) {
+        (Some(name), _) if sites_there.iter().any(|site| site.name == *name) => Ok(Some(name.clone())),
+        (Some(name), _) => Err(PurgeError::SiteNameUnknown { name: name.clone(), sites: sites(live) }),
+        (None, _) if order.tags.is_empty() || has_host => Ok(None),
+        (None, [only]) => Ok(Some(only.name.clone())),
+        (None, _) => Err(PurgeError::SiteMissing { sites: sites(live) }),
+    }
+}
+
+/// With what URLs begin.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Prefix {
+    scheme: Option<UrlScheme>,
+    host: Option<String>,
+    path: Option<String>,
+}
+
+fn prefix(text: &str) -> Result<Prefix, PurgeError> {
+    if text.contains("://") {
+        let (scheme, authority, path) =
+            split_url(text).ok_or_else(|| PurgeError::UrlInvalid { url: text.to_owned() })?;
+        let host = authority::normalised(scheme.as_str(), authority);
+        let scheme = match scheme {
+            Scheme::Http => UrlScheme::Http,
+            Scheme::Https => UrlScheme::Https,
+        };
+        return Ok(Prefix { scheme: Some(scheme), host: Some(host), path: below(path) });
+    }
+    if text.starts_with('/') {
+        return Ok(Prefix { path: Some(text.to_owned()), ..Prefix::default() });
+    }
+    let (host, path) = text.split_at(text.find('/').unwrap_or(text.len()));
+    Ok(Prefix { scheme: None, host: Some(host.to_ascii_lowercase()), path: below(path) })
+}
+
+/// All of a host is below `/`.
+fn below(path: &str) -> Option<String> {
+    (!matches!(path, "" | "/")).then(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, scheme: Option<UrlScheme>, host: Option<&str>, path: Option<&str>) {
+        let expected = Prefix { scheme, host: host.map(str::to_owned), path: path.map(str::to_owned) };
+        assert_eq!(prefix(text), Ok(expected), "{text}");
+    }
+
+    #[test]
+    fn prefixes_are_urls_hosts_or_paths() {
+        check("https://A.example/x/", Some(UrlScheme::Https), Some("a.example"), Some("/x/"));
+        check("http://a.example:80", Some(UrlScheme::Http), Some("a.example"), None);
+        check("http://a.example:8080/", Some(UrlScheme::Http), Some("a.example:8080"), None);
+        check("A.example/x", None, Some("a.example"), Some("/x"));
+        check("a.example:8080", None, Some("a.example:8080"), None);
+        check("/x", None, None, Some("/x"));
+        check("/", None, None, Some("/"));
+        assert!(prefix("ftp://a/").is_err() && prefix("http:///x").is_err());
+    }
+}
