@@ -39,6 +39,10 @@ reason_codes! {
         NoSite = "no-site", "RFC 9110 section 15.5.20", "No site serves the host and path of the request.";
         OnlyIfCached = "only-if-cached", "RFC 9111 section 5.2.1.7", "The request wants a stored response, and none can be used.";
         ProxyLoopDetected = "proxy-loop-detected", "RFC 9209 section 2.3", "The request goes in circles: `CDN-Loop` has the number of this process (`instance`), or `Via` its `server_name` eight times.";
+        PurgeInvalid = "purge-invalid", "", "The URL of a PURGE cannot be purged.";
+        PurgeTokenMissing = "purge-token-missing", "RFC 9110 section 15.5.2", "PURGE is for those with the token (`purge.token_file`).";
+        PurgeTokenWrong = "purge-token-wrong", "RFC 9110 section 15.5.4", "The token of a PURGE is not that of `purge.token_file`.";
+        Purged = "purged", "", "The URL was purged by the method PURGE.";
         RequestBodyTimeout = "request-body-timeout", "RFC 9110 section 15.5.9", "The request body did not arrive in time.";
         RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `body_bytes_max`.";
         RequestContentIncomplete = "request-content-incomplete", "", "The content of a QUERY broke off.";
