@@ -16,7 +16,9 @@ pub struct Source {
 pub enum Standing {
     /// What has changed was told, up to the time of verification.
     Verified,
-    /// Nobody knows what has changed.
+    /// Something may have changed unheard, and whoever loads again knows: the node is heard in a later generation.
+    Ended,
+    /// Nobody knows what has changed: the node is not heard now.
     Unverified,
 }
 

@@ -54,7 +54,11 @@ impl Reliance {
     pub(super) fn standing(&self, source: Source, now: Instant) -> Standing {
         let until_ms = self.until_ms.load(SeqCst);
         let is_in_time = now.saturating_duration_since(self.begun).as_millis() < u128::from(until_ms);
-        if is_in_time && source == self.source() { Standing::Verified } else { Standing::Unverified }
+        match is_in_time {
+            true if source == self.source() => Standing::Verified,
+            true => Standing::Ended,
+            false => Standing::Unverified,
+        }
     }
 
     pub(super) fn clock_is_ahead(&self, by_ms: i64) {
@@ -94,7 +98,7 @@ mod tests {
         assert_eq!(reliance.standing(first, at(11)), Standing::Unverified, "it has ended");
         let second = reliance.begin();
         reliance.verify(at(20), Duration::from_secs(2));
-        assert_eq!(reliance.standing(first, at(30)), Standing::Unverified, "never again");
+        assert_eq!(reliance.standing(first, at(30)), Standing::Ended, "never again");
         assert_eq!(reliance.standing(second, at(30)), Standing::Verified);
     }
 

@@ -80,7 +80,11 @@ impl Link {
         let connection = self.connection.lock();
         let is_heard = connection.broken_since.is_none_or(|since| since.elapsed() < self.verification);
         let is_current = source.node == 0 && source.generation == connection.generation;
-        if is_current && is_heard { Standing::Verified } else { Standing::Unverified }
+        match is_heard {
+            true if is_current => Standing::Verified,
+            true => Standing::Ended,
+            false => Standing::Unverified,
+        }
     }
 
     /// Says that nothing arrives from now on. `true` for the first who says it.

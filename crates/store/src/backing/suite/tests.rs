@@ -130,10 +130,10 @@ async fn a_lost_push_ends_the_source_when_verification_ends() {
     sleep(VERIFICATION - Duration::from_millis(1)).await;
     assert_eq!((own.standing(copy.source), told.0.lock().len()), (Standing::Verified, 0), "nobody knows yet");
     sleep(Duration::from_millis(2)).await;
-    assert_eq!(own.standing(copy.source), Standing::Unverified);
+    assert_eq!(own.standing(copy.source), Standing::Ended);
     assert_eq!(*told.0.lock(), [Some(copy.source)]);
     let again = found(&own, b"key").await.unwrap();
     assert_eq!((again.bytes, own.standing(again.source)), (Bytes::from_static(b"two"), Standing::Verified));
     own.reconnect();
-    assert_eq!(own.standing(again.source), Standing::Unverified);
+    assert_eq!(own.standing(again.source), Standing::Ended);
 }
