@@ -129,6 +129,10 @@ impl Backing for Remote {
         self.link.watchers.add(watcher);
     }
 
+    fn source(&self) -> Source {
+        self.link.reliance.source()
+    }
+
     fn standing(&self, source: Source) -> Standing {
         self.link.reliance.standing(source, Instant::now())
     }

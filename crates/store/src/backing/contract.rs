@@ -45,7 +45,8 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackingError>> +
 /// Coherence
 ///
 /// 8. After a load that tracks, the next change of the record, be it a put of anybody (one's own included, also one that has timed
-///    out), a removal, expiry or eviction, is told to each watcher, or that all of the source is suspect. It may be told twice,
+///    out), a removal, expiry or eviction, is told to each watcher, or that all of the source is suspect; where there was none, the
+///    next put, unless the key is not followed for want of room. It may be told twice,
 ///    in any order, and before the load has answered: who keeps a copy leaves a mark before the load, and looks for it
 ///    afterwards.
 /// 9. As long as a source is verified, all changes are told that are older than the time of verification. A source that
@@ -99,6 +100,9 @@ pub trait Backing: Send + Sync {
 
     /// From now on, `watcher` is told what changes, as long as somebody else holds it.
     fn watch(&self, watcher: Weak<dyn Watcher>);
+
+    /// The source that is asked now, or was last: what the absence of a record is to be judged by that is looked for from now on.
+    fn source(&self) -> Source;
 
     /// Whether copies from this source can be relied upon now. Cheap: for every hit.
     fn standing(&self, source: Source) -> Standing;

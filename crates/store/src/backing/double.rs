@@ -207,9 +207,8 @@ impl Double {
     }
 
     fn load_one(&self, state: &mut State, key: &[u8], tracking: Tracking) -> Option<Loaded> {
-        let found = self.loaded(state, key, tracking)?;
         let tracked = tracking == Tracking::UntilChanged && state.track(key, self.link.id);
-        Some(Loaded { tracking: if tracked { Tracking::UntilChanged } else { Tracking::Off }, ..found })
+        self.loaded(state, key, if tracked { Tracking::UntilChanged } else { Tracking::Off })
     }
 
     fn put_one(&self, state: &mut State, key: &[u8], write: &Write<'_>, now_ms: u64) -> Put {
@@ -369,6 +368,10 @@ impl Backing for Double {
 
     fn watch(&self, watcher: Weak<dyn Watcher>) {
         self.link.watch(watcher);
+    }
+
+    fn source(&self) -> Source {
+        self.link.source()
     }
 
     fn standing(&self, source: Source) -> Standing {

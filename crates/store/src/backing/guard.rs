@@ -121,6 +121,10 @@ impl Backing for Guarded {
         self.inner.watch(watcher);
     }
 
+    fn source(&self) -> Source {
+        self.inner.source()
+    }
+
     fn standing(&self, source: Source) -> Standing {
         self.inner.standing(source)
     }

@@ -55,7 +55,11 @@ async fn track(tier: &dyn Backing, key: &[u8]) -> Result<(), Violation> {
 
 async fn changes_are_told(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let notes = Notes::of(&**own);
-    let [replaced, removed, expired] = ["replaced", "removed", "expired"].map(new_key);
+    let [replaced, removed, expired, absent] = ["replaced", "removed", "expired", "absent"].map(new_key);
+    let source = own.source();
+    let nothing = own.load(&[&absent], Tracking::UntilChanged).await?;
+    ensure(nothing == [None], 1, "nothing was put there")?;
+    ensure(own.standing(source) == Standing::Verified, 9, "a source that works is verified")?;
     for key in [&replaced, &removed] {
         put(&**other, key, b"one").await?;
         track(&**own, key).await?;
@@ -64,10 +68,11 @@ async fn changes_are_told(Bench { own, other, .. }: &Bench) -> Result<(), Violat
     track(&**own, &expired).await?;
     put(&**other, &replaced, b"two").await?;
     other.remove(&removed).await?;
+    put(&**other, &absent, b"one").await?;
     eventually(8, "a change is told", async || {
         // Some tiers notice that something has ended when it is asked for.
         other.load(&[&expired], Tracking::Off).await?;
-        Ok([&replaced, &removed, &expired].iter().all(|key| notes.count(key) > 0))
+        Ok([&replaced, &removed, &expired, &absent].iter().all(|key| notes.count(key) > 0))
     })
     .await
 }

@@ -1,0 +1,160 @@
+//! What is known of the record in the tier that an entry in memory is a copy of.
+//!
+//! A copy is *own* until the tier has acknowledged it; *followed* when the tier will tell its next change; *alone* when the tier has
+//! nothing for its key any more. Who reads the record anew notes what it found before anybody else can tell of a later change, so a mark
+//! of suspicion that comes afterwards stays: see `cache/tiers/copies.rs`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use store::backing::{Source, Standing, Version};
+
+/// Part of an entry, and changed while it is shared: 16 bytes.
+#[derive(Debug, Default)]
+pub(crate) struct TierCopy {
+    /// Generation (32 bits), flush (24), suspicion (1), state (7).
+    word: AtomicU64,
+    /// Of the record that it is a copy of, if it is followed.
+    version: AtomicU64,
+}
+
+/// Whether a copy can be relied upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reliance {
+    /// It is what the tier has, or the tier has nothing to say about it.
+    Trusted,
+    /// The tier may have something else, and can be asked.
+    Suspect,
+    /// The tier may have something else, and says nothing.
+    Unverified,
+}
+
+/// How often the tier has said that everything may have changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flush(u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Own,
+    Followed,
+    Alone,
+}
+
+const SUSPECT: u64 = 0x80;
+const STATE: u64 = 0x7f;
+const FLUSH_BITS: u32 = 24;
+
+impl Flush {
+    pub(crate) fn of_count(count: u32) -> Self {
+        Self(count & ((1 << FLUSH_BITS) - 1))
+    }
+}
+
+impl TierCopy {
+    /// What the hit path asks. `standing` is only asked about a source.
+    pub(crate) fn reliance(&self, flush: Flush, standing: impl FnOnce(Source) -> Standing) -> Reliance {
+        let word = self.word.load(Ordering::Acquire);
+        let is_marked = word & SUSPECT != 0 || flush_of(word) != flush;
+        match state_of(word) {
+            State::Own => Reliance::Trusted,
+            State::Alone if !is_marked => Reliance::Trusted,
+            State::Followed | State::Alone => match standing(source_of(word)) {
+                Standing::Verified if !is_marked => Reliance::Trusted,
+                Standing::Verified | Standing::Ended => Reliance::Suspect,
+                Standing::Unverified => Reliance::Unverified,
+            },
+        }
+    }
+
+    /// The tier has this record, and will tell its next change.
+    pub(crate) fn follow(&self, source: Source, flush: Flush, version: Version) {
+        self.version.store(version.0, Ordering::Release);
+        self.set(State::Followed, source, flush);
+    }
+
+    /// The tier has nothing for the key.
+    pub(crate) fn leave_alone(&self, source: Source, flush: Flush) {
+        self.set(State::Alone, source, flush);
+    }
+
+    /// The tier has said that something has changed.
+    pub(crate) fn suspect(&self) {
+        self.word.fetch_or(SUSPECT, Ordering::AcqRel);
+    }
+
+    /// Which record it is a copy of.
+    pub(crate) fn version(&self) -> Option<Version> {
+        let is_followed = state_of(self.word.load(Ordering::Acquire)) == State::Followed;
+        is_followed.then(|| Version(self.version.load(Ordering::Acquire)))
+    }
+
+    fn set(&self, state: State, source: Source, flush: Flush) {
+        let word = u64::from(source.generation) << 32 | u64::from(flush.0) << 8 | state as u64;
+        self.word.store(word, Ordering::Release);
+    }
+}
+
+fn state_of(word: u64) -> State {
+    match word & STATE {
+        0 => State::Own,
+        1 => State::Followed,
+        _ => State::Alone,
+    }
+}
+
+fn flush_of(word: u64) -> Flush {
+    Flush::of_count((word >> 8) as u32)
+}
+
+/// Tiers have one node.
+fn source_of(word: u64) -> Source {
+    Source { node: 0, generation: (word >> 32) as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: Source = Source { node: 0, generation: 7 };
+
+    fn check(copy: &TierCopy, flush: u32, expected: [Reliance; 3]) {
+        let standings = [Standing::Verified, Standing::Ended, Standing::Unverified];
+        let found = standings.map(|standing| {
+            copy.reliance(Flush::of_count(flush), |source| {
+                assert_eq!(source, SOURCE);
+                standing
+            })
+        });
+        assert_eq!(found, expected, "{copy:?} at flush {flush}");
+    }
+
+    #[test]
+    fn copies_are_relied_upon_as_far_as_the_tier_vouches_for_them() {
+        use Reliance::{Suspect, Trusted, Unverified};
+        let flush = Flush::of_count(1);
+        let own = TierCopy::default();
+        check(&own, 1, [Trusted; 3]);
+        own.suspect();
+        check(&own, 1, [Trusted; 3]);
+        let followed = TierCopy::default();
+        followed.follow(SOURCE, flush, Version(9));
+        check(&followed, 1, [Trusted, Suspect, Unverified]);
+        check(&followed, 2, [Suspect, Suspect, Unverified]);
+        assert_eq!(followed.version(), Some(Version(9)));
+        followed.suspect();
+        check(&followed, 1, [Suspect, Suspect, Unverified]);
+        followed.follow(SOURCE, flush, Version(10));
+        check(&followed, 1, [Trusted, Suspect, Unverified]);
+        let alone = TierCopy::default();
+        alone.leave_alone(SOURCE, flush);
+        assert_eq!(alone.version(), None);
+        check(&alone, 1, [Trusted; 3]);
+        check(&alone, 2, [Suspect, Suspect, Unverified]);
+        alone.suspect();
+        check(&alone, 1, [Suspect, Suspect, Unverified]);
+    }
+
+    #[test]
+    fn flushes_wrap() {
+        assert_eq!(Flush::of_count(1 << FLUSH_BITS), Flush::of_count(0));
+    }
+}
