@@ -67,6 +67,7 @@ mod address;
 pub mod backing;
 mod budget;
 mod files;
+pub mod fleet;
 pub mod format;
 mod memory;
 pub mod purge;

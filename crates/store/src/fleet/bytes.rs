@@ -1,0 +1,131 @@
+//! The bytes of the records of a fleet.
+
+use super::{InstanceId, ListId};
+use crate::backing::{LogCursor, LogId, LogOffset};
+
+/// So many instances share a tier at most: their list fits into a record.
+pub const MEMBERS_MAX: usize = 1_000;
+/// The longest name of an instance.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// What an instance says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Which one.
+    pub id: InstanceId,
+    /// How far it has read the log.
+    pub read: LogCursor,
+    /// What its operator calls it.
+    pub name: Box<str>,
+}
+
+/// These are no bytes of a fleet, or of a version that is not known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no record of a fleet in this version of Larder")]
+pub struct FormatError;
+
+impl Member {
+    /// Its record.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = MEMBER.to_vec();
+        bytes.extend_from_slice(&self.id.0);
+        bytes.extend_from_slice(&self.read.id.0);
+        bytes.extend_from_slice(&self.read.offset.0.to_le_bytes());
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// For anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let rest = bytes.strip_prefix(MEMBER).ok_or(FormatError)?;
+        let (id, rest) = rest.split_first_chunk().ok_or(FormatError)?;
+        let (log, rest) = rest.split_first_chunk().ok_or(FormatError)?;
+        let (offset, rest) = rest.split_first_chunk().ok_or(FormatError)?;
+        let text = std::str::from_utf8(rest).map_err(|_| FormatError)?;
+        let is_name = text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
+        let read = LogCursor { id: LogId(*log), offset: LogOffset(u64::from_le_bytes(*offset)) };
+        if is_name { Ok(Self { id: InstanceId(*id), read, name: text.into() }) } else { Err(FormatError) }
+    }
+}
+
+/// A name as it may stand in a record.
+pub(super) fn name(text: &str) -> Box<str> {
+    let mut name = String::new();
+    for character in text.chars().filter(|character| !character.is_control()) {
+        if name.len() + character.len_utf8() > NAME_BYTES_MAX {
+            break;
+        }
+        name.push(character);
+    }
+    name.into()
+}
+
+/// The list of all instances.
+pub(super) fn encode_list(id: ListId, ids: &[InstanceId]) -> Vec<u8> {
+    let mut bytes = LIST.to_vec();
+    bytes.extend_from_slice(&id.begun_by.0);
+    bytes.extend_from_slice(&id.count.to_le_bytes());
+    ids.iter().for_each(|id| bytes.extend_from_slice(&id.0));
+    bytes
+}
+
+pub(super) fn decode_list(bytes: &[u8]) -> Result<(ListId, Vec<InstanceId>), FormatError> {
+    let rest = bytes.strip_prefix(LIST).ok_or(FormatError)?;
+    let (begun_by, rest) = rest.split_first_chunk().ok_or(FormatError)?;
+    let (count, rest) = rest.split_first_chunk().ok_or(FormatError)?;
+    let id = ListId { begun_by: InstanceId(*begun_by), count: u32::from_le_bytes(*count) };
+    let (ids, rest) = rest.as_chunks();
+    if !rest.is_empty() || ids.len() > MEMBERS_MAX {
+        return Err(FormatError);
+    }
+    let ids: Vec<InstanceId> = ids.iter().copied().map(InstanceId).collect();
+    Ok((id, ids))
+}
+
+/// "LAR", version 1, kind.
+const MEMBER: &[u8] = b"LAR\x01I\0\0\0";
+const LIST: &[u8] = b"LAR\x01M\0\0\0";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_member_comes_back(id: [u8; 16], log: [u8; 16], offset: u64, text in "\\PC{0,80}", noise: Vec<u8>) {
+            let read = LogCursor { id: LogId(log), offset: LogOffset(offset) };
+            let member = Member { id: InstanceId(id), read, name: name(&text) };
+            prop_assert_eq!(Member::decode(&member.encode()), Ok(member));
+            // Whatever is given, nothing panics.
+            let _ = (Member::decode(&noise), decode_list(&noise));
+        }
+
+        #[test]
+        fn a_list_comes_back(begun_by: [u8; 16], count: u32, ids: Vec<[u8; 16]>) {
+            let id = ListId { begun_by: InstanceId(begun_by), count };
+            let ids: Vec<_> = ids.into_iter().map(InstanceId).collect();
+            prop_assert_eq!(decode_list(&encode_list(id, &ids)), Ok((id, ids)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let long = [LIST, &[0; 20 + 16 * (MEMBERS_MAX + 1)]].concat();
+        for bytes in [
+            &b""[..],
+            b"LAR\x02M\0\0\0",
+            b"LAR\x01M\0\0\0xyz",
+            b"LAR\x01M\0\0\0sixteen bytes and",
+            b"LAR\x01M\0\0\0sixteen bytes at counts",
+            &long,
+        ] {
+            assert_eq!(decode_list(bytes), Err(FormatError));
+        }
+        assert_eq!(Member::decode(b"LAR\x01I\0\0\0short"), Err(FormatError));
+    }
+}
