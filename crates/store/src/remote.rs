@@ -19,6 +19,7 @@
 mod backoff;
 mod connections;
 mod dial;
+mod examine;
 mod follow_table;
 mod followed;
 mod heartbeat;
@@ -43,6 +44,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::AbortHandle;
 
+pub use self::examine::{ExamineError, Examined, examine};
 pub use self::settings::{Address, Host, NotAWord, RemoteSettings, Secret, Word};
 pub use self::url::UrlError;
 

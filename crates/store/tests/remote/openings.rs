@@ -6,10 +6,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use store::backing::{Backing, Tracking};
-use store::remote::{Remote, RemoteSettings, Secret, Word};
+use store::remote::{Remote, RemoteSettings, Secret, Word, examine};
 use testkit::{Authority, Port, Redis};
 
-use crate::kit::{VERIFICATION, connected, load, put, remote, settings, told, until};
+use crate::kit::{VERIFICATION, connected, load, names, put, remote, settings, told, until};
 
 const PASSWORD: &str = "quiet/place@night";
 
@@ -19,6 +19,29 @@ async fn works(settings: RemoteSettings) {
     assert_eq!(load(&tier, b"key").await.unwrap().bytes, b"one"[..]);
     let ahead = tier.clock_ahead_ms().expect("heartbeats have told it");
     assert!(ahead.abs() < 1000, "the clock of the same machine is {ahead} ms ahead");
+}
+
+#[tokio::test]
+async fn a_server_is_examined_before_use() {
+    let redis = Redis::start(&format!(
+        "maxmemory 100mb\nmaxmemory-policy volatile-lfu\nuser less on >{PASSWORD} ~larder:* +@all -append -role -config -info"
+    ));
+    let all = examine(&settings(&redis)).await.unwrap();
+    assert!(all.version.as_deref().is_some_and(|version| version.starts_with("redis 7.")), "{all:?}");
+    assert_eq!(
+        (all.memory_bytes_max, all.eviction_policy.as_deref()),
+        (Some(100 << 20), Some("volatile-lfu"))
+    );
+    assert_eq!((all.tracked_keys_max, all.is_master, all.tracks), (Some(1_000_000), Some(true), true));
+    assert!(all.refused.is_empty() && all.clock_ahead_ms.is_some_and(|ahead| ahead.abs() < 1000), "{all:?}");
+    assert!(names(&redis, "larder:*").is_empty(), "nothing is left of it");
+    let (username, password) = (Some("less".into()), Some(Secret::new(PASSWORD)));
+    let less = examine(&RemoteSettings { username, password, ..settings(&redis) }).await.unwrap();
+    assert_eq!(less.refused, ["APPEND", "ROLE"]);
+    assert_eq!((less.version, less.is_master, less.eviction_policy), (None, None, None));
+    let nobody = settings(&redis);
+    drop(redis);
+    examine(&nobody).await.unwrap_err();
 }
 
 /// Never let in; what is told holds `why`, and nothing secret.

@@ -1,0 +1,193 @@
+//! Looks at a server before anything depends on it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use redis::{Cmd, Pipeline, Value, pipe};
+use tokio::sync::Notify;
+
+use super::heartbeat::{self, Role};
+use super::names::Names;
+use super::reply::{self, Refused};
+use super::settings::RemoteSettings;
+use super::wire::{OpenError, Opening, Wire};
+use crate::backing::BackingError;
+
+/// What a server says of itself. What it does not tell, as some services don't, is absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Examined {
+    /// Its name and version, such as `redis 7.0.15`.
+    pub version: Option<String>,
+    /// Whether it is in charge of its data: no replica.
+    pub is_master: Option<bool>,
+    /// The median of some round trips.
+    pub round_trip: Duration,
+    /// How far its clock is ahead of the one here.
+    pub clock_ahead_ms: Option<i64>,
+    /// What it may use; 0 is no limit.
+    pub memory_bytes_max: Option<u64>,
+    /// What it does when that is used up.
+    pub eviction_policy: Option<String>,
+    /// How many keys it follows for all clients together; 0 is no limit.
+    pub tracked_keys_max: Option<u64>,
+    /// Whether it tells its clients what has changed.
+    pub tracks: bool,
+    /// What this user may not do, or the server does not know, of what is needed.
+    pub refused: Vec<&'static str>,
+}
+
+/// A server could not be examined.
+#[derive(Debug, thiserror::Error)]
+#[error("no server could be examined")]
+pub struct ExamineError(#[from] Cause);
+
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+enum Cause {
+    Open(#[from] OpenError),
+    Broken(#[from] BackingError),
+}
+
+/// Connects as an instance would, and asks. Writes nothing but one key, which it removes. To be called inside a runtime of tokio.
+///
+/// # Errors
+/// When there is no connection, or it breaks off.
+pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
+    let opening = Opening::new(settings);
+    let ignore = |_| Ok::<(), ()>(());
+    let (wire, _driving) = opening.open(ignore, Arc::new(Notify::new())).await.map_err(Cause::from)?;
+    let examined = ask(&wire, &Names::new(&settings.prefix)).await.map_err(Cause::from)?;
+    Ok(examined)
+}
+
+async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
+    let refused = refused(wire, names).await?;
+    let [info, memory, policy, tracked] = wire.ask_for(&settings()).await?;
+    let (sent, asked) = (SystemTime::now(), Instant::now());
+    let pulse = heartbeat::pulse(wire.ask(&heartbeat::question()).await?)?;
+    let round_trip = asked.elapsed();
+    Ok(Examined {
+        version: text(info).as_deref().and_then(version),
+        is_master: match pulse.role {
+            Role::Master => Some(true),
+            Role::Other => Some(false),
+            Role::Unknown => None,
+        },
+        clock_ahead_ms: pulse.clock_us.map(|clock_us| heartbeat::ahead_ms(clock_us, sent, round_trip)),
+        round_trip: median_round_trip(wire).await?,
+        memory_bytes_max: setting(memory).and_then(|text| text.parse().ok()),
+        eviction_policy: setting(policy),
+        tracked_keys_max: setting(tracked).and_then(|text| text.parse().ok()),
+        tracks: !refused.iter().any(|command| command.starts_with("CLIENT")),
+        refused,
+    })
+}
+
+fn settings() -> Pipeline {
+    let mut question = pipe();
+    question.cmd("INFO").arg("server");
+    for name in ["maxmemory", "maxmemory-policy", "tracking-table-max-keys"] {
+        question.cmd("CONFIG").arg("GET").arg(name);
+    }
+    question
+}
+
+/// Each command that is needed, on a key of its own.
+async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, BackingError> {
+    let probe = &*names.probe();
+    let commands: [(&'static str, &[&str]); 17] = [
+        ("CLIENT TRACKING", &["ON", "OPTIN"]),
+        ("CLIENT CACHING", &["YES"]),
+        ("SET", &[probe, "0", "PX", "1000"]),
+        ("GETRANGE", &[probe, "0", "0"]),
+        ("STRLEN", &[probe]),
+        ("APPEND", &[probe, "1"]),
+        ("PTTL", &[probe]),
+        ("PEXPIRE", &[probe, "1000"]),
+        ("WATCH", &[probe]),
+        ("UNWATCH", &[]),
+        ("MULTI", &[]),
+        ("EXEC", &[]),
+        ("DEL", &[probe]),
+        ("UNLINK", &[probe]),
+        ("PING", &[]),
+        ("ROLE", &[]),
+        ("TIME", &[]),
+    ];
+    let mut question = pipe();
+    for (command, arguments) in commands {
+        let mut asked = Cmd::new();
+        command.split(' ').chain(arguments.iter().copied()).for_each(|word| _ = asked.arg(word));
+        question.add_command(asked);
+    }
+    let answers = wire.ask(&question).await?;
+    let is_refused =
+        |answer: Value| matches!(reply::of(answer), Err(Refused::Forbidden(_) | Refused::Unknown(_)));
+    let refused = commands.iter().zip(answers).filter(|(_, answer)| is_refused(answer.clone()));
+    Ok(refused.map(|((command, _), _)| *command).collect())
+}
+
+async fn median_round_trip(wire: &Wire) -> Result<Duration, BackingError> {
+    let mut ping = pipe();
+    ping.cmd("PING");
+    let mut times = Vec::with_capacity(PINGS);
+    for _ in 0..PINGS {
+        let asked = Instant::now();
+        wire.ask(&ping).await?;
+        times.push(asked.elapsed());
+    }
+    times.sort();
+    Ok(times[PINGS / 2])
+}
+
+fn text(value: Value) -> Option<String> {
+    match reply::of(value).ok()? {
+        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        Value::VerbatimString { text, .. } => Some(text),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The value in an answer to CONFIG GET.
+fn setting(value: Value) -> Option<String> {
+    let value = match reply::of(value).ok()? {
+        Value::Map(pairs) => pairs.into_iter().next()?.1,
+        Value::Array(values) => values.into_iter().nth(1)?,
+        _ => return None,
+    };
+    text(value)
+}
+
+fn version(info: &str) -> Option<String> {
+    let of = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+    let name = of("server_name").unwrap_or("redis");
+    let version = of("valkey_version").or_else(|| of("redis_version"))?;
+    Some(format!("{name} {version}"))
+}
+
+const PINGS: usize = 21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        for (info, expected) in [
+            ("# Server\r\nredis_version:7.0.15\r\n", Some("redis 7.0.15")),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0\r\n", Some("valkey 8.1.0")),
+            ("# Server\r\n", None),
+        ] {
+            assert_eq!(version(info).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn settings_are_read_from_both_protocols() {
+        let bulk = |text: &str| Value::BulkString(text.into());
+        assert_eq!(setting(Value::Array(vec![bulk("maxmemory"), bulk("5")])).as_deref(), Some("5"));
+        assert_eq!(setting(Value::Map(vec![(bulk("maxmemory"), bulk("5"))])).as_deref(), Some("5"));
+        assert_eq!(setting(Value::Array(Vec::new())), None);
+    }
+}
