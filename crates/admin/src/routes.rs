@@ -153,7 +153,8 @@ pub static ROUTES: &[Route] = &[
                  looked up, and zeros say nothing; `\"refreshes\":1` where a fetch was begun; with `\"dry_run\":true` what would go, and \
                  `\"cut\":true` where memory has more than was looked at; with `\"keyed_uncounted\":true` where responses may be out of \
                  use too that were stored for the URL under keys with the content (QUERY) or fields of their requests, which \
-                 nobody counts; when nothing was stored, zeros with similar URLs \
+                 nobody counts; with a shared store `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all \
+                 instances have reached the purge, and after how long each, without `reached_ms` where it has not; when nothing was stored, zeros with similar URLs \
                  that have something, `\"elsewhere\":[\"http://..\"]`, and the \
                  `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),

@@ -23,6 +23,7 @@ use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
 use crate::config::{Config, ListenerConfig};
 use crate::explain;
+use crate::fleet;
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
@@ -123,6 +124,7 @@ impl Gateway {
         });
         let swept = Arc::clone(&shared);
         background.spawn(async move { swept.cache.sweep().await });
+        background.spawn(fleet::keep_in_step(Arc::clone(&shared)));
         for _ in 0..TIER_WRITERS {
             let written = Arc::clone(&shared);
             background.spawn(async move { written.cache.write_behind().await });

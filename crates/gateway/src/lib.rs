@@ -27,6 +27,7 @@ pub mod events;
 mod exchange;
 mod explain;
 mod failure;
+mod fleet;
 mod gateway;
 mod message;
 mod plan;
@@ -41,7 +42,9 @@ pub mod upstream;
 mod warnings;
 mod worker;
 
-pub use cache::purge::{PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, SiteUrls};
+pub use cache::purge::{
+    InstanceReach, PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, PurgeReach, SiteUrls,
+};
 pub use cache::tiers::counts::TierCounts;
 pub use cache::tiers::{MemoryUse, StartTier};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};

@@ -16,6 +16,7 @@ use crate::kv::{self, KvControl};
 use crate::lifecycle::{self, Asker, Event, Signals};
 use crate::output;
 use crate::process::{Controls, Process, Running};
+use crate::tier;
 
 /// Runs the cache until a signal stops it.
 ///
@@ -110,18 +111,9 @@ fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> 
     http.chain(redis).collect()
 }
 
-/// What is behind memory: nothing yet, but in tests.
-#[cfg(not(feature = "test-store"))]
-fn tier() -> anyhow::Result<Option<gateway::StartTier>> {
-    Ok(None)
-}
-
-#[cfg(feature = "test-store")]
-use crate::test_store::tier;
-
 impl Planes {
     fn start(settings: &Settings, telemetry: &Arc<Telemetry>, access: &AccessLog) -> anyhow::Result<Self> {
-        let tier = tier()?;
+        let tier = tier::start(settings.remote.as_ref())?;
         let start = |config| {
             Gateway::start(Start {
                 config,

@@ -132,6 +132,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
 
+    /// Server of the Redis protocol that several instances share, such as redis://cache.internal/0 [default: none]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
@@ -303,6 +307,7 @@ impl ServeArguments {
             listen: self.listen.clone(),
             admin: self.admin.clone(),
             memory: self.memory.clone(),
+            store: self.store.clone(),
             workers: self.workers,
             profile: self.profile.clone(),
             log_level: self.log_level.clone(),

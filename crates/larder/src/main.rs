@@ -21,6 +21,7 @@ mod process;
 mod reference;
 #[cfg(feature = "test-store")]
 mod test_store;
+mod tier;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -85,6 +85,12 @@ fn report_tier(sample: &mut Sample, counts: &TierCounts) {
     for (result, count) in writes {
         sample.add(Metric::TierWritesTotal, &[result], count);
     }
+    let doubts = [("changed", counts.pushes), ("all", counts.flushes), ("unverified", counts.unverified)];
+    for (reason, count) in doubts {
+        sample.add(Metric::TierDoubtsTotal, &[reason], count);
+    }
+    sample.add(Metric::TierInstances, &[], counts.instances);
+    sample.add(Metric::TierPurgesHeardTotal, &[], counts.purges_heard);
     sample.add(Metric::TierPendingKeys, &[], counts.pending);
     sample.add(Metric::TierUnusableTotal, &["corrupt"], counts.corrupt);
     sample.add(Metric::TierUnusableTotal, &["forged"], counts.forged);

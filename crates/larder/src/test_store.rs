@@ -36,7 +36,8 @@ pub(crate) fn tier() -> anyhow::Result<Option<StartTier>> {
     let options = BreakerOptions { reset_ms, ..BreakerOptions::default() };
     let settings = BreakerSettings::new(options)?;
     let backing = Guarded::new(Box::new(double), deadlines, settings);
-    Ok(Some(StartTier { backing: Arc::new(backing), memory_use }))
+    let (name, verification) = ("test".to_owned(), DoubleLimits::default().verification);
+    Ok(Some(StartTier { backing: Arc::new(backing), memory_use, name, verification }))
 }
 
 async fn die_while(file: PathBuf, double: Double, otherwise: Behaviour) {

@@ -206,7 +206,7 @@ fn gateways(groups: &[Group], origin: &str, behind: Behind) -> BTreeMap<Profile,
 
 /// Of a record that says what is not stored, with its key, in the mean of all conversations. Close enough that there is no room for a single
 /// stored response among them, which takes 250 bytes more and its body.
-const NOTE_BYTES_MAX: f64 = 306.0;
+const NOTE_BYTES_MAX: f64 = 324.0;
 
 impl Behind {
     fn set(self, setup: Setup) -> Setup {

@@ -214,10 +214,16 @@ metrics! {
         "Large segments kept on the heap because an anonymous file could not take them.";
     StoreMaxBytes "larder_store_max_bytes" Gauge Bytes [],
         "The limit for the memory tier.";
+    TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["reason"],
+        "What the tier behind memory has told, or not told, about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
+    TierInstances "larder_tier_instances" Gauge Count [],
+        "Instances that share the tier behind memory, this one among them, as far as is known here.";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
     TierPendingKeys "larder_tier_pending_keys" Gauge Count [],
         "Cache keys whose last change the tier behind memory does not know yet.";
+    TierPurgesHeardTotal "larder_tier_purges_heard_total" Counter Count [],
+        "Purges, and invalidations by unsafe requests, that other instances have made and that took effect here.";
     TierUnusableTotal "larder_tier_unusable_total" Counter Count ["reason"],
         "Records and segments that the tier behind memory had, and that were not what was written there: `corrupt`, or `forged` (without a valid tag where one is required).";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["result"],

@@ -151,6 +151,9 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::StoreMaxBytes, &[], 1);
         sample.add(Metric::StoreEntries, &[], 1);
         sample.add(Metric::StoreFileBytes, &[], 1);
+        sample.add(Metric::TierDoubtsTotal, &["changed"], 1);
+        sample.add(Metric::TierInstances, &[], 1);
+        sample.add(Metric::TierPurgesHeardTotal, &[], 1);
         sample.add(Metric::TierLoadsTotal, &["hit"], 1);
         sample.add(Metric::TierPendingKeys, &[], 1);
         sample.add(Metric::TierUnusableTotal, &["corrupt"], 1);

@@ -7,6 +7,8 @@
 
 mod log;
 pub(crate) mod membership;
+mod places;
+mod shared;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use caching::groups::{Group, Groups, write_identity};
 use caching::invalidation::Target;
 use parking_lot::Mutex;
 use store::backing::{LogCursor, LogId, LogOffset};
-use store::purge::{Force, Name, NameTable, PurgeIndex, PurgeMode, PurgeRecord, Subject};
+use store::purge::{Force, Name, NameTable, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, Subject};
 
 pub(crate) use self::log::{Kept, Reach};
 
@@ -38,7 +40,18 @@ pub(crate) struct Epochs {
     /// Whether anything depends on keys.
     keys_watched: AtomicBool,
     recent: Recent,
+    purgers: Purgers,
+    shared: shared::Shared,
     hasher: RandomState,
+}
+
+/// Who purges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purgers {
+    /// This instance alone. What lies under the key of a URL is changed when the URL is purged.
+    This,
+    /// Others too, and the tier has what was stored before. What lies under a key is judged by purges of its URL.
+    Several,
 }
 
 /// What was done to a stored response since it was last looked at. The numbers are those of purges.
@@ -55,7 +68,7 @@ pub(crate) enum Verdict {
 }
 
 impl Epochs {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(purgers: Purgers) -> Self {
         let drawn = || u128::from(RandomState::new().hash_one(0));
         Self {
             log: LogId((drawn() << 64 | drawn()).to_le_bytes()),
@@ -65,6 +78,8 @@ impl Epochs {
             groups: NameTable::default(),
             keys_watched: AtomicBool::new(false),
             recent: Recent::default(),
+            purgers,
+            shared: shared::Shared::default(),
             hasher: RandomState::new(),
         }
     }
@@ -74,15 +89,26 @@ impl Epochs {
         Stamp(self.count.load(Ordering::Acquire))
     }
 
-    /// A stamp as others keep it.
+    /// A stamp as it is kept with a response.
     pub(crate) fn place_of(&self, stamp: Stamp) -> LogCursor {
         LogCursor { id: self.log, offset: LogOffset(stamp.0) }
     }
 
-    /// The stamp of a response that was asked for at this place. Of a place in the list of another process nobody here
-    /// knows more than that all of this one's invalidations may have come since.
-    pub(crate) fn stamp_at(&self, place: Option<LogCursor>) -> Stamp {
-        place.filter(|place| place.id == self.log).map_or(Stamp::OLDEST, |place| Stamp(place.offset.0))
+    /// The same in the log that several share, as soon as that was read.
+    pub(crate) fn shared_place(&self, place: LogCursor) -> LogCursor {
+        let shared = if place.id == self.log { self.shared.place_of(place.offset.0) } else { None };
+        shared.unwrap_or(place)
+    }
+
+    /// The stamp of a response that was asked for at this place; all invalidations that came since have greater ones. `None` where nobody
+    /// here knows what came since: the place is in the list of another process, or in a part of the log that is gone.
+    pub(crate) fn stamp_at(&self, place: LogCursor) -> Option<Stamp> {
+        match self.purgers {
+            _ if place.id == self.log => Some(Stamp(place.offset.0)),
+            Purgers::Several => self.shared.number_at(place).map(Stamp),
+            // What was written by an earlier run of this process; it is older than all that is known here.
+            Purgers::This => Some(Stamp::OLDEST),
+        }
     }
 
     /// Whether nothing at all came since a response was last looked at.
@@ -109,7 +135,7 @@ impl Epochs {
     }
 
     fn judge_since(&self, key: &[u8], membership: Option<&Membership>, since: Stamp) -> Verdict {
-        let judged = self.purges.judge(&subject(key, membership), since.0);
+        let judged = self.purges.judge(&self.subject(key, membership), since.0);
         let is_outdated = |groups: &[Name]| groups.iter().any(|name| self.groups.last(*name) > since.0);
         if judged.hard > 0 {
             Verdict::Removed(judged.hard)
@@ -177,18 +203,32 @@ impl Epochs {
         self.keys_watched.load(Ordering::Acquire)
     }
 
-    /// Invalidates what depends on a cache key; whether there can be anything that does.
-    pub(crate) fn invalidate_key(&self, key: &[u8], force: Force) -> bool {
-        let is_watched = self.watches_keys();
-        if is_watched || force == Force::Hard {
+    /// Invalidates what depends on a cache key. With an id, others are to be told.
+    pub(crate) fn invalidate_key(&self, key: &[u8], force: Force, id: Option<PurgeId>) {
+        if self.watches_keys() || force == Force::Hard {
             let name = self.purges.key(key);
-            self.note(|number| self.purges.mark_key(name, force, number));
+            self.note(|number| {
+                self.begin_own(id, number);
+                self.purges.mark_key(name, force, number);
+            });
         }
-        is_watched
+    }
+
+    /// What lay under a key that was invalidated is gone now. Look-ups that began after that was noted may have found it, unless they judge what
+    /// they find by its key.
+    pub(crate) fn key_is_removed(&self, key: &[u8]) {
+        if self.purgers == Purgers::This {
+            self.invalidate_key(key, Force::Hard, None);
+        }
     }
 
     /// Notes a purge. `key` is that of a URL: what lies under it is the caller's to change.
     pub(crate) fn purge(&self, record: PurgeRecord, key: Option<&[u8]>) -> Arc<Kept> {
+        self.purge_at(record, key, None)
+    }
+
+    /// The same, where its record ends at a place in the log that several share.
+    fn purge_at(&self, record: PurgeRecord, key: Option<&[u8]>, end: Option<LogOffset>) -> Arc<Kept> {
         let force = if record.mode == PurgeMode::Hard { Force::Hard } else { Force::Soft };
         let reach = Reach::of(&record.what, key, &self.purges);
         self.note(|number| {
@@ -197,6 +237,10 @@ impl Epochs {
                 Reach::Clauses(clauses) => {
                     clauses.iter().for_each(|clause| self.purges.add(clause.clone(), force, number));
                 }
+            }
+            match end {
+                Some(_) => self.note_place(end, number),
+                None => self.begin_own(Some(record.id), number),
             }
             self.recent.keep(Kept { number, record, reach })
         })
@@ -223,14 +267,14 @@ impl Epochs {
         purged.map_or(head.facts.response_time, Timestamp::from_ms).min(now).max(head.facts.response_time)
     }
 
-    /// Invalidates these groups of the target's origin.
-    pub(crate) fn invalidate(&self, groups: &Groups, target: &Target<'_>) {
+    /// Invalidates these groups of the target's origin. With an id, others are to be told.
+    pub(crate) fn invalidate(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
         let names: Vec<Name> = match groups {
             Groups::Named(names) if names.is_empty() => return,
             Groups::Named(names) => names.iter().map(|name| self.group(target, Group::Named(name))).collect(),
             Groups::TooMany => vec![self.group(target, Group::All)],
         };
-        self.mark_groups(&names, target);
+        self.mark_groups(&names, target, id);
     }
 
     /// Invalidates the groups that a stored response belongs to, of `target`'s origin.
@@ -238,19 +282,30 @@ impl Epochs {
     pub(crate) fn invalidate_groups_of(&self, membership: &Membership, target: &Target<'_>) {
         let [_, named @ ..] = &membership.groups[..] else { return };
         if !named.is_empty() {
-            self.mark_groups(named, target);
+            self.mark_groups(named, target, None);
         }
     }
 
-    fn mark_groups(&self, names: &[Name], target: &Target<'_>) {
+    fn mark_groups(&self, names: &[Name], target: &Target<'_>, id: Option<PurgeId>) {
         let any = self.group(target, Group::Any);
-        self.note(|number| names.iter().chain([&any]).for_each(|name| self.groups.mark(*name, number)));
+        self.note(|number| {
+            self.begin_own(id, number);
+            names.iter().chain([&any]).for_each(|name| self.groups.mark(*name, number));
+        });
     }
 
     fn group(&self, target: &Target<'_>, group: Group<'_>) -> Name {
         let mut identity = Vec::new();
         write_identity(target, group, &mut identity);
         Name(self.hasher.hash_one(identity))
+    }
+
+    /// A stored response as purges see it.
+    fn subject<'a>(&self, key: &'a [u8], membership: Option<&'a Membership>) -> Subject<'a> {
+        let tags = membership.map_or(Some(&[][..]), Membership::tags);
+        let of_url = membership.and_then(|membership| membership.key);
+        let own = || (self.purgers == Purgers::Several).then(|| self.purges.key(key));
+        Subject { place: place_of_key(key), tags, key: of_url.or_else(own) }
     }
 
     /// Gives the next number away. It counts once all that it stands for can be found: a response that is looked at
@@ -262,15 +317,6 @@ impl Epochs {
         self.count.store(number, Ordering::Release);
         marked
     }
-}
-
-/// A stored response as purges see it.
-fn subject<'a>(key: &'a [u8], membership: Option<&'a Membership>) -> Subject<'a> {
-    let (tags, key_name) = match membership {
-        None => (Some(&[][..]), None),
-        Some(membership) => (membership.tags.as_deref(), membership.key),
-    };
-    Subject { place: place_of_key(key), tags, key: key_name }
 }
 
 #[cfg(test)]

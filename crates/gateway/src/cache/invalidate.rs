@@ -6,7 +6,7 @@ use caching::{GroupsInvalidated, MethodClass, groups};
 
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
-use crate::cache::purge::invalidate_key;
+use crate::cache::purge::{heard, invalidate_key};
 use crate::cache::tiers::load::Asker;
 use crate::plan::Plan;
 use crate::upstream::OriginResponse;
@@ -27,12 +27,28 @@ pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginRespons
     }
     //= RFC 9875 section 3: invalidation of the listed groups
     let groups = groups::invalidated(method, status, &lines, plan.live.config.groups_max);
-    worker.shared.cache.invalidate_groups(&groups, &target);
+    invalidate_groups(worker, plan, &groups);
     let named = match &groups {
         Groups::Named(names) => names.len(),
         Groups::TooMany => plan.live.config.groups_max,
     };
     (0..named).for_each(|_| worker.recorder.invalidation("group"));
+    heard::tell_briefly(&worker.shared).await;
+}
+
+/// Takes the responses of groups out of use, here and elsewhere.
+fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups) {
+    let cache = &worker.shared.cache;
+    let tags = match groups {
+        Groups::Named(names) if names.is_empty() => return,
+        Groups::Named(names) => names.clone(),
+        // The whole origin has them.
+        Groups::TooMany => Vec::new(),
+    };
+    let request = plan.request();
+    let record = heard::of_origin(tags, request.scheme, &request.authority);
+    cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
+    heard::post(&worker.shared, &record);
 }
 
 /// Whatever lies under the URI, by the site and the rule that a GET for it would have.
@@ -55,7 +71,9 @@ async fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: 
         let _loaded = worker.shared.cache.load(&key, asker).await;
         invalidate_shared_groups(worker, plan, &key);
     }
-    invalidate_key(&worker.shared, &key, spared);
+    let record = heard::of_url(request.scheme, &request.authority, &path_and_query);
+    invalidate_key(&worker.shared, &key, record.id, spared);
+    heard::post(&worker.shared, &record);
     worker.recorder.invalidation("url");
 }
 

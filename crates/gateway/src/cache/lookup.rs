@@ -75,7 +75,7 @@ impl Lookup<'_> {
             purge.iter().for_each(|purge| record.note(findings::purged(&purge.record)));
         }
         let entry = self.worker.shared.cache.look_up(key);
-        if entry.is_none() && self.may_load(key) {
+        if self.may_load(entry.as_ref(), key) {
             return Found::Load;
         }
         let (site, request) = (&self.site.config, self.request);
@@ -89,12 +89,12 @@ impl Lookup<'_> {
         }
     }
 
-    /// Whether the tier is worth asking for what memory lacks.
-    fn may_load(&self, key: &[u8]) -> bool {
+    /// Whether the tier is worth asking for what memory lacks, or may have otherwise than the tier.
+    fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tier == Tier::Unasked
+            && self.worker.shared.cache.may_load(entry, key)
             && self.facts.method.is_reusing()
             && self.site.rule_at(self.rule).caching.enabled
-            && self.worker.shared.cache.may_load(key)
     }
 
     /// What is at hand, what is decided about it, and what that comes to.

@@ -17,22 +17,24 @@ pub(crate) mod stale_if_error;
 pub(crate) mod tiers;
 pub(crate) mod using;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use caching::groups::Groups;
 use caching::invalidation::Target;
-use store::purge::PurgeRecord;
+use store::backing::Watcher;
+use store::purge::{PurgeId, PurgeRecord};
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
 
 use self::epochs::membership::{LookUp, Membership, Stamp};
-use self::epochs::{Epochs, Kept, Verdict};
+use self::epochs::{Epochs, Kept, Purgers, Verdict};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
 use self::inflight::table::{FetchTable, Waiter};
 use self::record::inputs::KeepInputs;
 use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
 use self::tiers::counts::TierCounts;
+use self::tiers::fleet::{FleetLog, Posted};
 use self::tiers::load::{Asker, Home};
 use self::tiers::segments::TierSegments;
 use self::tiers::{Left, StartTier, Tiers};
@@ -47,7 +49,7 @@ pub(crate) struct Cache {
     memory: Memory<CacheEntry>,
     /// What is behind memory, if anything.
     tiers: Option<Tiers>,
-    epochs: Epochs,
+    epochs: Arc<Epochs>,
     fetches: Arc<FetchTable>,
 }
 
@@ -62,8 +64,10 @@ impl Cache {
     /// An empty one, of the size that the configuration says.
     pub(crate) fn new(config: &Config, tier: Option<StartTier>) -> Self {
         let memory = memory(config);
-        let tiers = tier.map(|tier| Tiers::new(tier, memory.budget()));
-        Self { memory, tiers, epochs: Epochs::new(), fetches: Arc::new(FetchTable::new()) }
+        let purgers = if tier.is_some() { Purgers::Several } else { Purgers::This };
+        let epochs = Arc::new(Epochs::new(purgers));
+        let tiers = tier.map(|tier| Tiers::new(tier, memory.budget(), Arc::clone(&epochs)));
+        Self { memory, tiers, epochs, fetches: Arc::new(FetchTable::new()) }
     }
 
     /// What lies under a key, as far as nobody has to be asked.
@@ -79,9 +83,46 @@ impl Cache {
         self.memory.get(key).or_else(|| self.tiers.as_ref()?.known(key))
     }
 
-    /// Whether the tier behind memory may have what memory has not.
-    pub(crate) fn may_load(&self, key: &[u8]) -> bool {
-        self.tiers.as_ref().is_some_and(|tiers| tiers.may_have(key))
+    /// Whether the tier behind memory may have what memory has not, or something else than `entry`, which memory has.
+    pub(crate) fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
+        self.tiers.as_ref().is_some_and(|tiers| match entry {
+            None => tiers.may_have(key),
+            Some(entry) => tiers.is_suspect(entry),
+        })
+    }
+
+    /// The purges of all that share the tier behind memory.
+    pub(crate) fn fleet_log(&self) -> Option<&FleetLog> {
+        self.tiers.as_ref().map(Tiers::log)
+    }
+
+    /// All purges of this instance that were posted up to there were read in the log.
+    pub(crate) fn own_purges_are_read(&self, upto: Posted) {
+        self.epochs.own_are_read(upto);
+    }
+
+    /// Another instance has purged something.
+    pub(crate) fn heard_purge(&self) {
+        self.tiers.iter().for_each(Tiers::heard_purge);
+    }
+
+    /// From now on `watcher` is told what the tier behind memory tells unasked.
+    pub(crate) fn watch(&self, watcher: Weak<dyn Watcher>) {
+        if let Some(tiers) = &self.tiers {
+            tiers.watch(watcher);
+        }
+    }
+
+    /// The tier behind memory says that records with these names have changed.
+    pub(crate) fn suspect(&self, names: &[&[u8]]) {
+        if let Some(tiers) = &self.tiers {
+            tiers.suspect(&self.memory, names);
+        }
+    }
+
+    /// It says that everything may have changed.
+    pub(crate) fn all_suspect(&self) {
+        self.tiers.iter().for_each(Tiers::all_suspect);
     }
 
     /// What lies under a key, to be held by who may change it, where memory may forget it meanwhile.
@@ -112,6 +153,14 @@ impl Cache {
         match &self.tiers {
             None => self.memory.update(key, decide),
             Some(tiers) => tiers.update(&self.memory, key, decide),
+        }
+    }
+
+    /// Changes what lies under a key as a purge says that is noted already.
+    fn purged(&self, key: &[u8], decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>) {
+        match &self.tiers {
+            None => _ = self.memory.update(key, decide),
+            Some(tiers) => tiers.purged(&self.memory, key, decide),
         }
     }
 
@@ -169,8 +218,8 @@ impl Cache {
     }
 
     /// Takes the responses of groups out of use.
-    pub(crate) fn invalidate_groups(&self, groups: &Groups, target: &Target<'_>) {
-        self.epochs.invalidate(groups, target);
+    pub(crate) fn invalidate_groups(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
+        self.epochs.invalidate(groups, target, id);
     }
 
     /// Those of the groups that a stored response belongs to.
@@ -283,6 +332,8 @@ impl Cache {
         } else if waiting > 0 {
             tracing::info!(keys = waiting, "the tier behind memory has all that was stored");
         }
+        // So that no purge waits for this instance; if nobody is told, its record ends by itself.
+        let _ = tiers.log().leave().await;
     }
 
     /// What was asked of the tier behind memory.

@@ -4,6 +4,7 @@
 //! up. A purge wins against fetches in flight: what they bring is delivered but not used for others.
 
 mod count;
+pub(crate) mod heard;
 mod order;
 mod url;
 
@@ -15,6 +16,7 @@ use store::purge::{Force, PurgeId, PurgeMode, PurgeRecord, What};
 use store::{Change, FillId};
 use tokio::sync::oneshot;
 
+pub use self::heard::{InstanceReach, PurgeReach};
 pub use self::order::{PurgeError, PurgeOrder, SiteUrls};
 
 use self::order::{sites, what_of};
@@ -56,6 +58,9 @@ pub struct PurgeOutcome {
     /// What decides most of it: `url`, `tag`, ...
     #[serde(skip_serializing_if = "str::is_empty")]
     pub form: &'static str,
+    /// How far the purge came among the instances that share a tier; none without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<PurgeReach>,
     /// Names the purge; none where nothing was purged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -89,17 +94,19 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
             of_url.purge().await?
         }
         (_, true) => count_selected(shared, &what).await,
-        (_, false) => purge_selected(shared, what, order.mode),
+        (_, false) => purge_selected(shared, what, order.mode).await,
     };
     Ok(PurgeOutcome { form, dry_run: order.dry_run, ..outcome })
 }
 
 /// Costs the same whatever is stored.
-fn purge_selected(shared: &Shared, what: What, mode: PurgeMode) -> PurgeOutcome {
-    let kept = shared.cache.note_purge(record(what, mode), None);
+async fn purge_selected(shared: &Shared, what: What, mode: PurgeMode) -> PurgeOutcome {
+    let record = record(what, mode);
+    let kept = shared.cache.note_purge(record, None);
     let fills_doomed = shared.cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
+    let fleet = heard::tell(shared, &kept.record).await;
     let id = Some(kept.record.id.to_string());
-    PurgeOutcome { id, fills_doomed, uncounted: true, ..PurgeOutcome::default() }
+    PurgeOutcome { id, fills_doomed, fleet, uncounted: true, ..PurgeOutcome::default() }
 }
 
 async fn count_selected(shared: &Shared, what: &What) -> PurgeOutcome {
@@ -144,22 +151,25 @@ impl OfUrl<'_> {
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let asker = Asker { rule, groups_max: live.config.groups_max, site_key: None };
         let _loaded = shared.cache.load(&key, asker).await;
-        let outcome = if order.dry_run { self.count(&key) } else { self.apply(&key) };
+        let outcome = if order.dry_run { self.count(&key) } else { self.apply(&key).await };
         shared.cache.written(&key).await;
         let hints = (outcome.keys_matched == 0)
             .then(|| PurgeHints { elsewhere: elsewhere(shared, live, url), sites: sites(live) });
         Ok(PurgeOutcome { hints, ..outcome })
     }
 
-    fn apply(&self, key: &[u8]) -> PurgeOutcome {
+    async fn apply(&self, key: &[u8]) -> PurgeOutcome {
         let Self { shared, order, .. } = *self;
-        let kept = shared.cache.note_purge(record(What::Url(self.url.to_owned()), order.mode), Some(key));
+        let record = record(What::Url(self.url.to_owned()), order.mode);
+        let kept = shared.cache.note_purge(record, Some(key));
         let outcome = purge_key(shared, key, order.mode, None);
         // Those under keys that have this one as a part.
         let keyed = shared.cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
+        let fleet = heard::tell(shared, &kept.record).await;
         let is_refreshed = order.mode == PurgeMode::Refresh && outcome.responses_purged > 0;
         PurgeOutcome {
             id: Some(kept.record.id.to_string()),
+            fleet,
             fills_doomed: outcome.fills_doomed + keyed,
             refreshes: usize::from(is_refreshed && self.refresh()),
             ..outcome
@@ -223,8 +233,7 @@ pub(super) fn purge_key(
         }
     });
     if mode == PurgeMode::Hard {
-        // Once more, for look-ups that began after it was noted and found what was not gone yet.
-        shared.cache.epochs().invalidate_key(key, Force::Hard);
+        shared.cache.epochs().key_is_removed(key);
     }
     let keyed_uncounted = shared.cache.epochs().watches_keys();
     // A URL has one cache key here; a key counts as matched when anything was found under it.
@@ -232,9 +241,9 @@ pub(super) fn purge_key(
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }
 
-/// The same for an unsafe request, which is no purge of an operator: it is not in the log.
-pub(super) fn invalidate_key(shared: &Shared, key: &[u8], spared: Option<&Waiter>) {
-    shared.cache.epochs().invalidate_key(key, Force::Hard);
+/// The same for an unsafe request, which is no purge of an operator. Others know it by its id.
+pub(super) fn invalidate_key(shared: &Shared, key: &[u8], id: PurgeId, spared: Option<&Waiter>) {
+    shared.cache.epochs().invalidate_key(key, Force::Hard, Some(id));
     purge_key(shared, key, PurgeMode::Hard, spared);
 }
 

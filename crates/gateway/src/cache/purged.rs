@@ -16,7 +16,7 @@ pub(super) fn look_up(cache: &Cache, key: &[u8], found: Arc<CacheEntry>) -> Opti
         return Some(found);
     }
     let mut left = None;
-    cache.update(key, |current| {
+    cache.purged(key, |current| {
         let Some(entry) = current else { return Change::Keep };
         if !has_purged(cache, key, entry) {
             left = Some(Arc::clone(entry));

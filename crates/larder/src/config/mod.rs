@@ -26,7 +26,7 @@ mod tests;
 use std::path::Path;
 
 pub(crate) use address::{parse_address, parse_listen_address};
-pub(crate) use check::{KvSettings, LogSettings, Settings};
+pub(crate) use check::{KvSettings, LogSettings, RemoteTier, Settings};
 pub(crate) use environment::Environment;
 pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};

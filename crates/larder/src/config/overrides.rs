@@ -52,6 +52,7 @@ pub(crate) struct Overrides {
     pub(crate) listen: Vec<String>,
     pub(crate) admin: Option<String>,
     pub(crate) memory: Option<String>,
+    pub(crate) store: Option<String>,
     pub(crate) workers: Option<u32>,
     pub(crate) profile: Option<String>,
     pub(crate) log_level: Option<String>,
@@ -72,6 +73,9 @@ impl Overrides {
         }
         if let Some(workers) = self.workers {
             override_number(tree, "workers", "--workers", workers, problems);
+        }
+        if let (Some(url), Some(store)) = (&self.store, inner_table(tree, "store")) {
+            override_key(store, "remote", "--store", text(url), problems);
         }
         if self.program == Program::Kv {
             self.environment.apply(tree, problems);

@@ -13,15 +13,28 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     if arguments.url.is_empty() {
         return selected(arguments);
     }
-    let mut matched = 0;
+    let mut ends = Vec::with_capacity(arguments.url.len());
     for url in &arguments.url {
-        matched += of_url(arguments, url)?;
+        ends.push(of_url(arguments, url)?);
     }
-    Ok(if matched == 0 { ExitCode::from(NOTHING_STORED) } else { ExitCode::SUCCESS })
+    let has = |end: &End| ends.contains(end);
+    Ok(match () {
+        () if has(&End::NotEverywhere) => ExitCode::from(NOT_EVERYWHERE),
+        () if has(&End::Purged) => ExitCode::SUCCESS,
+        () => ExitCode::from(NOTHING_STORED),
+    })
 }
 
-/// How many keys of the URL had something.
-fn of_url(arguments: &PurgeArguments, url: &str) -> anyhow::Result<u64> {
+/// How the purge of a URL ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Purged,
+    NothingStored,
+    /// Not all instances that share a store have reached it.
+    NotEverywhere,
+}
+
+fn of_url(arguments: &PurgeArguments, url: &str) -> anyhow::Result<End> {
     let mode = mode(arguments);
     let order = json!({ "url": url, "mode": mode, "dry_run": arguments.dry_run });
     let answer = post(&arguments.admin, "/purge", &order)?;
@@ -39,7 +52,33 @@ fn of_url(arguments: &PurgeArguments, url: &str) -> anyhow::Result<u64> {
     if number(&answer, "refreshes") > 0 {
         output::hint("it is being fetched anew");
     }
-    Ok(matched)
+    Ok(match (reached(&answer), matched) {
+        (false, _) => End::NotEverywhere,
+        (true, 0) => End::NothingStored,
+        (true, _) => End::Purged,
+    })
+}
+
+/// Says how far a purge came among the instances that share a store; whether that is as far as it should.
+fn reached(answer: &Value) -> bool {
+    let Some(fleet) = answer.get("fleet") else { return true };
+    let instances = fleet.get("instances").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let after = |instance: &Value| instance.get("reached_ms").and_then(Value::as_u64);
+    let late = instances.iter().filter(|instance| after(instance).is_none());
+    for instance in late {
+        let text = |key| instance.get(key).and_then(Value::as_str).unwrap_or_default();
+        output::hint(&format!("{} ({}) has not reached it in time", text("name"), text("id")));
+    }
+    let is_complete = flag(fleet, "complete");
+    if is_complete {
+        let last = instances.iter().filter_map(after).max().unwrap_or_default();
+        output::hint(&format!("all {} instances have reached it, the last after {last} ms", instances.len()));
+    } else if instances.is_empty() {
+        output::hint("the shared store does not answer: other instances are told when it does");
+    } else {
+        output::hint("it is not certain that these are all instances, and that they have reached it");
+    }
+    is_complete
 }
 
 fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
@@ -66,7 +105,8 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
         output::hint(
             "stored responses are found out as they are looked up, and not counted; --dry-run counts them",
         );
-        return Ok(ExitCode::SUCCESS);
+        let is_everywhere = reached(&answer);
+        return Ok(if is_everywhere { ExitCode::SUCCESS } else { ExitCode::from(NOT_EVERYWHERE) });
     }
     output::result(&format!("{} by {form} ({mode}): {}", done(arguments), counts(&answer)));
     if flag(&answer, "cut") {
@@ -109,3 +149,5 @@ const KEYED_UNCOUNTED: &str = "responses that were stored for this URL under key
                                use too; they are not counted";
 /// Exit status of a purge that found nothing.
 const NOTHING_STORED: u8 = 3;
+/// Exit status of a purge that not all instances have reached in time.
+const NOT_EVERYWHERE: u8 = 4;

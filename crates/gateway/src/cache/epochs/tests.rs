@@ -3,6 +3,7 @@
 use caching::{
     ExchangeTimes, NominatedFields, NominatedValues, RequestFacts, ResponseFacts, Rules, StoredFacts,
 };
+use store::backing::LogOffset;
 use store::purge::{PurgeId, Selection, What};
 
 use super::*;
@@ -42,10 +43,10 @@ impl Epochs {
 }
 
 fn check(member_of: &Groups, invalidated: &Groups, target: &Target<'_>, expected: bool) {
-    let epochs = Epochs::new();
+    let epochs = Epochs::new(Purgers::This);
     let before = epochs.asked(member_of, &named(&[]));
     assert!(!epochs.is_outdated(&before));
-    epochs.invalidate(invalidated, target);
+    epochs.invalidate(invalidated, target, None);
     assert_eq!(epochs.is_outdated(&before), expected, "{member_of:?} {invalidated:?}");
     let after = epochs.asked(member_of, &named(&[]));
     assert!(!epochs.is_outdated(&after), "what is asked for later is new");
@@ -66,7 +67,7 @@ fn what_was_asked_for_before_is_outdated() {
 
 #[test]
 fn groups_of_a_response_are_invalidated_and_no_others() {
-    let epochs = Epochs::new();
+    let epochs = Epochs::new(Purgers::This);
     let [cause, shares, apart] = [&["x"][..], &["x", "y"], &["y"]].map(|names| epochs.of_groups(names));
     let any = epochs.asked(&Groups::TooMany, &named(&[]));
     epochs.invalidate_groups_of(cause.membership().unwrap(), &TARGET);
@@ -75,15 +76,15 @@ fn groups_of_a_response_are_invalidated_and_no_others() {
 
 #[test]
 fn keys_count_once_they_are_watched() {
-    let epochs = Epochs::new();
+    let epochs = Epochs::new(Purgers::This);
     epochs.watch_keys();
     let of_key = |key: &[u8]| head(Some(epochs.with_key(None, key)), epochs.stamp());
     let [own, other] = [b"a", b"b"].map(|key| of_key(key));
-    epochs.invalidate_key(b"a", Force::Soft);
+    epochs.invalidate_key(b"a", Force::Soft, None);
     assert_eq!(epochs.judge(KEY, &own), Verdict::Stale(1));
     assert_eq!(epochs.judge(KEY, &other), Verdict::Current);
     assert_eq!(epochs.judge(KEY, &of_key(b"a")), Verdict::Current);
-    epochs.invalidate_key(b"a", Force::Hard);
+    epochs.invalidate_key(b"a", Force::Hard, None);
     assert_eq!(epochs.judge(KEY, &own), Verdict::Removed(2));
 }
 
@@ -116,7 +117,7 @@ fn key_of_site(site: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_response_is_looked_at_once_after_a_purge_that_does_not_take_it() {
-    let (epochs, key) = (Epochs::new(), key_of_site(b"s"));
+    let (epochs, key) = (Epochs::new(Purgers::This), key_of_site(b"s"));
     let [own, other] = [&["x"], &["y"]].map(|tags| epochs.asked(&named(&[]), &named(tags)));
     let of_other_site = epochs.asked(&named(&[]), &named(&["x"]));
     assert!(epochs.is_checked(&other), "nothing was purged yet");
@@ -133,11 +134,11 @@ fn a_response_is_looked_at_once_after_a_purge_that_does_not_take_it() {
 
 #[test]
 fn the_hardest_of_several_counts() {
-    let (epochs, key) = (Epochs::new(), key_of_site(b"s"));
+    let (epochs, key) = (Epochs::new(Purgers::This), key_of_site(b"s"));
     let response = epochs.asked(&named(&["g"]), &named(&["x"]));
     let soft = purge(&epochs, PurgeMode::Soft, tag("x"));
     assert_eq!(epochs.judge(&key, &response), Verdict::Stale(soft));
-    epochs.invalidate(&named(&["g"]), &TARGET);
+    epochs.invalidate(&named(&["g"]), &TARGET, None);
     assert_eq!(epochs.judge(&key, &response), Verdict::Invalidated);
     let hard = purge(&epochs, PurgeMode::Hard, What::Everything);
     purge(&epochs, PurgeMode::Refresh, tag("x"));
@@ -146,7 +147,7 @@ fn the_hardest_of_several_counts() {
 
 #[test]
 fn purges_are_remembered_for_a_while() {
-    let (epochs, key) = (Epochs::new(), key_of_site(b"s"));
+    let (epochs, key) = (Epochs::new(Purgers::This), key_of_site(b"s"));
     assert!(epochs.last_purge_of(&key).is_none());
     let first = purge(&epochs, PurgeMode::Hard, What::Everything);
     assert_eq!(epochs.last_purge_of(&key).unwrap().number, first);
@@ -161,4 +162,68 @@ fn purges_are_remembered_for_a_while() {
         purge(&epochs, PurgeMode::Hard, long.clone());
     }
     assert!(epochs.purge_of(first + 300).is_none(), "their texts have a limit too");
+}
+
+fn in_log(offset: u64) -> LogCursor {
+    LogCursor { id: LogId([9; 16]), offset: LogOffset(offset) }
+}
+
+fn of_everything(id: u8) -> PurgeRecord {
+    PurgeRecord { id: PurgeId([id; 16]), at_ms: 0, mode: PurgeMode::Hard, what: What::Everything }
+}
+
+fn shared() -> Epochs {
+    let epochs = Epochs::new(Purgers::Several);
+    epochs.log_begins(in_log(100));
+    epochs
+}
+
+#[test]
+fn purges_of_others_take_what_was_asked_for_before() {
+    let (epochs, key) = (shared(), key_of_site(b"s"));
+    let stored = |epochs: &Epochs| epochs.asked(&named(&[]), &named(&[]));
+    let before = stored(&epochs);
+    let url = PurgeRecord { what: What::Url("http://a/".to_owned()), ..of_everything(1) };
+    assert!(epochs.hear(url.clone(), Some(&key_of_site(b"t")), LogOffset(110)).is_some());
+    assert_eq!(epochs.judge(&key, &before), Verdict::Current, "that was another key");
+    let kept = epochs.hear(url, Some(&key), LogOffset(120)).unwrap();
+    assert_eq!(epochs.judge(&key, &before), Verdict::Removed(kept.number));
+    assert_eq!(epochs.judge(&key, &stored(&epochs)), Verdict::Current);
+    // What the tier has is judged by where in the log it was asked for.
+    let loaded = |offset| head(None, epochs.stamp_at(in_log(offset)).unwrap());
+    assert_eq!(epochs.judge(&key, &loaded(119)), Verdict::Removed(kept.number));
+    assert_eq!(epochs.judge(&key, &loaded(120)), Verdict::Current);
+    assert_eq!(epochs.log_read(), Some(in_log(120)));
+}
+
+#[test]
+fn a_purge_of_this_instance_counts_once() {
+    let (epochs, key) = (shared(), key_of_site(b"s"));
+    let before = epochs.asked(&named(&[]), &named(&[]));
+    epochs.purge(of_everything(1), None);
+    let after = epochs.asked(&named(&[]), &named(&[]));
+    assert!(epochs.hear(of_everything(1), None, LogOffset(110)).is_none());
+    assert!(matches!(epochs.judge(&key, &before), Verdict::Removed(_)));
+    assert_eq!(epochs.judge(&key, &after), Verdict::Current);
+    // Something of another instance came in between, and stands before it in the log: what was asked for there is taken by both.
+    epochs.purge(of_everything(2), None);
+    epochs.hear(of_everything(3), None, LogOffset(120)).unwrap();
+    assert!(epochs.hear(of_everything(2), None, LogOffset(130)).is_none());
+    let stamp = epochs.stamp_at(in_log(129)).unwrap();
+    assert!(matches!(epochs.judge(&key, &head(None, stamp)), Verdict::Removed(_)));
+}
+
+#[test]
+fn what_was_asked_for_in_another_log_is_unknown() {
+    let epochs = shared();
+    let own = epochs.place_of(epochs.stamp());
+    assert_eq!(epochs.stamp_at(own), Some(epochs.stamp()));
+    assert_eq!(epochs.shared_place(own), in_log(100));
+    let other = LogCursor { id: LogId([8; 16]), offset: LogOffset(100) };
+    assert_eq!([other, in_log(99)].map(|place| epochs.stamp_at(place)), [None, None]);
+    let before = epochs.asked(&named(&[]), &named(&[]));
+    epochs.log_was_lost(other);
+    assert!(matches!(epochs.judge(KEY, &before), Verdict::Stale(_)), "nobody knows what was purged");
+    assert_eq!(epochs.stamp_at(in_log(100)), None);
+    assert_eq!(epochs.judge(KEY, &head(None, epochs.stamp_at(other).unwrap())), Verdict::Current);
 }

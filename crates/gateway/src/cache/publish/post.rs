@@ -60,10 +60,14 @@ impl PostStore {
             && job.storable(&facts, response, times).is_ok()
     }
 
-    /// Stores the response; the client that posted follows.
+    /// Stores the response; the client that posted follows. To be called when what the POST itself invalidates is out of use: its
+    /// response is newer. What others have invalidated since it began is known to the forward.
     pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { waiter, leader, job } = self;
-        let fetch = Arc::clone(&job.fetch);
+        let stamp = job.worker.shared.cache.stamp();
+        let look_up = job.fetch.look_up.at(stamp);
+        let fetch = Arc::new(Fetch { look_up, ..job.fetch.with_scope(FetchScope::Whole) });
+        let job = Job { stamp, fetch: Arc::clone(&fetch), ..job };
         drop(tokio::spawn(async move { job.take(response, times, leader).await }));
         Next::Follow { fetch, waiter }
     }

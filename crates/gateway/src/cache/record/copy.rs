@@ -81,6 +81,12 @@ impl TierCopy {
         self.word.fetch_or(SUSPECT, Ordering::AcqRel);
     }
 
+    /// A record that says the same of responses is a copy of the same.
+    pub(crate) fn take_over(&self, before: &Self) {
+        self.version.store(before.version.load(Ordering::Acquire), Ordering::Release);
+        self.word.store(before.word.load(Ordering::Acquire), Ordering::Release);
+    }
+
     /// Which record it is a copy of.
     pub(crate) fn version(&self) -> Option<Version> {
         let is_followed = state_of(self.word.load(Ordering::Acquire)) == State::Followed;

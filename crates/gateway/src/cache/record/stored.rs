@@ -15,6 +15,7 @@ use store::backing::LogCursor;
 use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
 use crate::cache::epochs::membership::{Checked, Membership, Stamp};
+use crate::cache::record::copy::TierCopy;
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::segmented::Segmented;
@@ -312,6 +313,7 @@ pub(crate) struct CacheEntry {
     uncacheable: Option<Box<Uncacheable>>,
     /// [`NEVER`] where nothing says so.
     expires_at_ms: u64,
+    copy: TierCopy,
     /// Last, so that what it counts is gone before it is.
     charge: Charge,
 }
@@ -368,7 +370,18 @@ impl CacheEntry {
             + uncacheable.map_or(0, |_| allocated_bytes(size_of::<Uncacheable>()))
             + variants.heap_bytes();
         let charge = budget.reserve_record(bytes)?;
-        Ok(Self { variants, uncacheable: uncacheable.map(Box::new), expires_at_ms, charge })
+        Ok(Self {
+            variants,
+            uncacheable: uncacheable.map(Box::new),
+            expires_at_ms,
+            copy: TierCopy::default(),
+            charge,
+        })
+    }
+
+    /// What is known of the record in the tier that this one is a copy of.
+    pub(crate) fn copy(&self) -> &TierCopy {
+        &self.copy
     }
 
     pub(crate) fn variants(&self) -> &[StoredResponse] {
@@ -501,7 +514,7 @@ mod tests {
     #[test]
     fn what_each_response_has_stays_small() {
         assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 120);
-        assert_eq!(size_of::<CacheEntry>() + ARC_HEADER_BYTES, 96);
+        assert_eq!(size_of::<CacheEntry>() + ARC_HEADER_BYTES, 112);
     }
 
     /// What is counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
@@ -531,9 +544,9 @@ mod tests {
             ("ETag", b"\"one\""),
             ("Via", b"1.1 larder"),
         ];
-        assert_eq!(overhead_bytes(&lines), 576);
+        assert_eq!(overhead_bytes(&lines), 592);
         let with_vary = [&lines[..], &[("Vary", b"Accept-Encoding")]].concat();
         // Its line takes the fields into the next size class; particulars and the name are allocated.
-        assert_eq!(overhead_bytes(&with_vary), 576 + 32 + 80 + 16);
+        assert_eq!(overhead_bytes(&with_vary), 592 + 32 + 80 + 16);
     }
 }

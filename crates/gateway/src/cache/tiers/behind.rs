@@ -3,11 +3,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use store::Record as _;
-use store::backing::{BackingError, Expected, Loaded, Put, Write};
+use store::backing::{BackingError, Expected, Loaded, Put, Tracking, Version, Write};
 use store::format::{Layout, Meaning};
 use tokio::time::{Instant, sleep_until};
 
@@ -25,10 +26,14 @@ use crate::clock::now;
 enum End {
     /// The tier knows.
     Done,
+    /// It has this record now.
+    Stored(Version),
     /// It does not, or nobody knows: once more.
     Failed,
     /// It can't be told: what it has is removed instead.
     Unfit,
+    /// Others are to know of a purge first.
+    Early,
     /// It was not asked, and is not to be asked before that has passed.
     NotAsked(Duration),
 }
@@ -39,6 +44,8 @@ const ATTEMPTS_TO_PUT: u32 = 5;
 const ATTEMPTS_AT_ONCE: usize = 3;
 /// What has failed waits so long, and then until its turn comes again.
 const PAUSE: Duration = Duration::from_millis(250);
+/// The log has a purge a round trip later.
+const EARLY: Duration = Duration::from_millis(2);
 /// How long a record stays that says of no response how long that is of use.
 const TTL_OF_ANY: Duration = Duration::from_secs(24 * 3600);
 /// Segments outlive the record that names them.
@@ -64,11 +71,15 @@ impl Tiers {
     async fn settle(&self, key: Box<[u8]>) {
         let Some(Numbered { pending, number }) = self.working.pending(&key) else { return };
         match self.carry_out(&key, &pending).await {
-            End::Done => {
-                self.answered(&pending);
-                match self.working.done(&key, number) {
-                    true => self.settled.notify_waiters(),
-                    false => self.working.again(key),
+            End::Done => self.done(key, (&pending, number)),
+            End::Stored(version) => {
+                let written = match &pending {
+                    Pending::Put { entry, .. } => Some((key.clone(), Arc::clone(entry))),
+                    Pending::Removed => None,
+                };
+                self.done(key, (&pending, number));
+                if let Some((key, entry)) = written {
+                    self.follow_written(&key, &entry, version).await;
                 }
             }
             End::Unfit => {
@@ -83,10 +94,19 @@ impl Tiers {
                 }
                 self.working.pause(key, Instant::now() + PAUSE);
             }
+            End::Early => self.working.pause(key, Instant::now() + EARLY),
             End::NotAsked(retry) => {
                 self.working.again(key);
                 self.rest(retry);
             }
+        }
+    }
+
+    fn done(&self, key: Box<[u8]>, (pending, number): (&Pending, u64)) {
+        self.answered(pending);
+        match self.working.done(&key, number) {
+            true => self.settled.notify_waiters(),
+            false => self.working.again(key),
         }
     }
 
@@ -151,15 +171,26 @@ impl Tiers {
         theirs: &Theirs,
     ) -> Result<End, Unavailable> {
         let Some(ttl) = ttl(entry) else { return Ok(End::Unfit) };
+        let mut asked_at = entry.variants().iter().filter_map(|variant| variant.head.inputs()?.asked_at);
+        if !asked_at.all(|place| self.epochs.is_settled(place)) {
+            return Ok(End::Early);
+        }
         let ttl = self.doubt.outlasted(ttl, Instant::now());
         let given = self.put_segments(entry, ttl + MARGIN).await?;
         for _ in 0..ATTEMPTS_AT_ONCE {
-            let there = self.record(name).await?;
+            let there = self.record(name, Tracking::Off).await?;
             if there.as_ref().is_some_and(|there| is_of_newer(there, key)) {
                 return Ok(End::Done);
             }
             let clock_ahead_ms = self.clock_ahead_ms();
-            let writing = Writing { key, keys: None, given: &given, now: now(), clock_ahead_ms };
+            let writing = Writing {
+                key,
+                keys: None,
+                given: &given,
+                epochs: Some(&self.epochs),
+                now: now(),
+                clock_ahead_ms,
+            };
             let Some(encoded) = portable::encode(&writing, entry, theirs.beside(there.as_ref())) else {
                 return Ok(End::Unfit);
             };
@@ -167,7 +198,7 @@ impl Tiers {
                 return Ok(End::Unfit);
             }
             match self.put_record(name, encoded.primary, there.as_ref(), ttl).await? {
-                Put::Stored(_) => return Ok(End::Done),
+                Put::Stored(version) => return Ok(End::Stored(version)),
                 Put::Conflict(_) => {}
                 Put::NotStored(_) | Put::LeaseLost => return Ok(End::Unfit),
             }

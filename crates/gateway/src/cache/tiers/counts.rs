@@ -25,6 +25,16 @@ pub struct TierCounts {
     pub corrupt: u64,
     /// Records and segments without the tag that is required, or with a wrong one.
     pub forged: u64,
+    /// Records in memory that it has said to have changed.
+    pub pushes: u64,
+    /// How often it has said that all may have changed: after `FLUSHALL`, and when its connection was lost.
+    pub flushes: u64,
+    /// Uses of copies in memory of which nobody knows whether it has something newer, because it can't be asked.
+    pub unverified: u64,
+    /// Purges of other instances that took effect here.
+    pub purges_heard: u64,
+    /// Instances that share it, as far as is known here.
+    pub instances: u64,
     /// Keys whose change it does not know yet.
     pub pending: u64,
 }
@@ -42,9 +52,13 @@ pub(crate) enum Event {
     Refused,
     Corrupt,
     Forged,
+    Pushed,
+    Flushed,
+    Unverified,
+    PurgeHeard,
 }
 
-const EVENTS: usize = Event::Forged as usize + 1;
+const EVENTS: usize = Event::PurgeHeard as usize + 1;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts([AtomicU64; EVENTS]);
@@ -54,7 +68,7 @@ impl Counts {
         self.0[event as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self, pending_keys: usize) -> TierCounts {
+    pub(crate) fn read(&self, pending_keys: usize, instances: usize) -> TierCounts {
         let of = |event: Event| self.0[event as usize].load(Ordering::Relaxed);
         TierCounts {
             loads_hit: of(Event::LoadHit),
@@ -67,6 +81,11 @@ impl Counts {
             refused: of(Event::Refused),
             corrupt: of(Event::Corrupt),
             forged: of(Event::Forged),
+            pushes: of(Event::Pushed),
+            flushes: of(Event::Flushed),
+            unverified: of(Event::Unverified),
+            purges_heard: of(Event::PurgeHeard),
+            instances: instances as u64,
             pending: pending_keys as u64,
         }
     }

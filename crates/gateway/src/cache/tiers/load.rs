@@ -8,8 +8,9 @@ use store::backing::{BackingError, Loaded, Tracking};
 use store::format::{FormatError, Meaning};
 use store::{Change, FillId, Memory, Place};
 
+use super::copies::{Held, Moment};
 use super::counts::Event;
-use super::working::{Asking, Known};
+use super::working::Asking;
 use super::{MemoryUse, Tiers, names};
 use crate::cache::epochs::Epochs;
 use crate::cache::record::portable::{self, Decoded, Reader};
@@ -31,6 +32,18 @@ pub(crate) struct Asker<'a> {
 pub(crate) struct Home<'a> {
     pub(crate) memory: &'a Memory<CacheEntry>,
     pub(crate) epochs: &'a Epochs,
+}
+
+/// What the tier has for a key.
+enum Read {
+    /// It did not answer.
+    Failed,
+    Nothing,
+    /// What the copy is of that is held.
+    Same(Loaded),
+    /// Something that these rules don't let be stored, or that is damaged.
+    Unusable,
+    Found(Arc<CacheEntry>, Loaded),
 }
 
 /// How often the tier is asked again because something has changed meanwhile.
@@ -57,32 +70,57 @@ impl Tiers {
     async fn ask(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
         for _ in 0..ATTEMPTS {
             let asking = self.working.ask(key);
-            match self.working.known(key) {
-                Known::Entry(entry) => return Some(entry),
-                Known::Nothing => return None,
-                Known::Unknown => {}
+            let held = match self.held(home.memory, key) {
+                Held::Sure(entry) => return entry,
+                Held::Doubtful(entry) => Some(entry),
+                Held::Nothing => None,
+            };
+            let moment = self.moment();
+            let read = self.read(key, held.as_deref(), &self.reader(home, asker)).await;
+            if let Some(answer) = self.answer(home.memory, (&asking, moment), held, read) {
+                return answer;
             }
-            match self.read(key, &self.reader(home, asker)).await.map(Arc::new) {
-                Some(entry) if self.take(home.memory, key, &asking, &entry) => return Some(entry),
-                None if asking.is_current() => return None,
-                // Whatever that was is outdated.
-                _ => {}
-            }
+            // Whatever that was is outdated.
         }
         None
     }
 
-    /// Makes it known, and gives it to memory where that keeps records. Whether it is still what the tier has.
+    /// What lies under a key by what was read of the tier; `None` if that is outdated.
+    fn answer(
+        &self,
+        memory: &Memory<CacheEntry>,
+        (asking, moment): (&Asking<'_>, Moment),
+        held: Option<Arc<CacheEntry>>,
+        read: Read,
+    ) -> Option<Option<Arc<CacheEntry>>> {
+        let is_current = match (&read, &held) {
+            (Read::Failed, _) => true,
+            (Read::Nothing, None) => asking.is_current(),
+            (Read::Nothing, Some(held)) => moment.leave_alone(asking, held),
+            (Read::Same(record), Some(held)) => moment.follow(asking, held, record),
+            (Read::Found(entry, record), _) => {
+                self.take(memory, asking, entry, || moment.follow(asking, entry, record))
+            }
+            (Read::Same(_) | Read::Unusable, _) => self.drop_copy(memory, asking),
+        };
+        is_current.then(|| match read {
+            Read::Found(entry, _) => Some(entry),
+            Read::Unusable => None,
+            Read::Failed | Read::Nothing | Read::Same(_) => held,
+        })
+    }
+
+    /// Gives it to memory where that keeps records. Whether it is still what the tier has.
     fn take(
         &self,
         memory: &Memory<CacheEntry>,
-        key: &[u8],
         asking: &Asking<'_>,
         entry: &Arc<CacheEntry>,
+        found: impl FnOnce() -> bool,
     ) -> bool {
         let mut is_current = false;
-        memory.update(key, |_| {
-            is_current = asking.found(entry);
+        memory.update(asking.key(), |_| {
+            is_current = found();
             match self.memory_use {
                 MemoryUse::Kept if is_current => Change::Put(Arc::clone(entry)),
                 // A note is not to hide it.
@@ -93,17 +131,40 @@ impl Tiers {
         is_current
     }
 
-    async fn read(&self, key: &[u8], reader: &Reader<'_>) -> Option<CacheEntry> {
-        let Ok(record) = self.record(&names::of_record(key)?).await else {
+    /// What the tier has is of no use here, and the copy in memory is of something older.
+    fn drop_copy(&self, memory: &Memory<CacheEntry>, asking: &Asking<'_>) -> bool {
+        let mut is_current = false;
+        memory.update(asking.key(), |_| {
+            is_current = asking.gone();
+            if is_current { Change::Remove } else { Change::Keep }
+        });
+        is_current
+    }
+
+    async fn read(&self, key: &[u8], held: Option<&CacheEntry>, reader: &Reader<'_>) -> Read {
+        let Some(name) = names::of_record(key) else { return Read::Nothing };
+        if !self.log.is_read() {
+            // What of the tier was purged, nobody here knows yet.
             self.counts.add(Event::LoadFailed);
-            return None;
+            return Read::Failed;
+        }
+        let read = match self.record(&name, Tracking::UntilChanged).await {
+            Err(_) => Read::Failed,
+            Ok(None) => Read::Nothing,
+            Ok(Some(record)) if held.and_then(|held| held.copy().version()) == Some(record.version) => {
+                Read::Same(record)
+            }
+            Ok(Some(record)) => match self.entry(&record, key, reader).await {
+                Some(entry) => Read::Found(Arc::new(entry), record),
+                None => Read::Unusable,
+            },
         };
-        let entry = match record {
-            Some(record) => self.entry(&record, key, reader).await,
-            None => None,
-        };
-        self.counts.add(if entry.is_some() { Event::LoadHit } else { Event::LoadMissed });
-        entry
+        self.counts.add(match read {
+            Read::Failed => Event::LoadFailed,
+            Read::Nothing | Read::Unusable => Event::LoadMissed,
+            Read::Same(_) | Read::Found(..) => Event::LoadHit,
+        });
+        read
     }
 
     async fn entry(&self, record: &Loaded, key: &[u8], reader: &Reader<'_>) -> Option<CacheEntry> {
@@ -136,8 +197,12 @@ impl Tiers {
         }
     }
 
-    pub(super) async fn record(&self, name: &[u8]) -> Result<Option<Loaded>, BackingError> {
-        let loaded = self.backing.load(&[name], Tracking::Off).await?;
+    pub(super) async fn record(
+        &self,
+        name: &[u8],
+        tracking: Tracking,
+    ) -> Result<Option<Loaded>, BackingError> {
+        let loaded = self.backing.load(&[name], tracking).await?;
         Ok(loaded.into_iter().next().flatten())
     }
 

@@ -5,8 +5,10 @@
 //! not written yet is seen all the same: `working.rs`. A tier that fails is a miss.
 
 mod behind;
+mod copies;
 pub(crate) mod counts;
 mod doubt;
+pub(crate) mod fleet;
 pub(crate) mod load;
 mod names;
 mod queue;
@@ -25,12 +27,15 @@ use store::{Applied, Budget, Change, FillId, Memory};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::copies::Flushes;
 use self::counts::{Counts, Event, TierCounts};
 use self::doubt::Doubt;
+use self::fleet::FleetLog;
 use self::rest::Rest;
 use self::segments::TierSegments;
 use self::together::Together;
 use self::working::{Known, Limits, Noted, Pending, Theirs, Working};
+use crate::cache::epochs::Epochs;
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 
@@ -49,6 +54,10 @@ pub struct StartTier {
     pub backing: Arc<dyn Backing>,
     /// What stays in memory of what it has.
     pub memory_use: MemoryUse,
+    /// What the operator calls this instance among those that share the tier; up to 64 bytes.
+    pub name: String,
+    /// How long copies are relied upon after the last sign of life of the tier.
+    pub verification: Duration,
 }
 
 /// See the module.
@@ -62,6 +71,9 @@ pub(crate) struct Tiers {
     loads: Together<Box<[u8]>, Option<Arc<CacheEntry>>>,
     rest: Rest,
     doubt: Doubt,
+    flushes: Flushes,
+    log: FleetLog,
+    epochs: Arc<Epochs>,
     counts: Arc<Counts>,
     /// Tells that something has been written.
     settled: Notify,
@@ -80,18 +92,21 @@ const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);
 const PENDING_KEYS_MAX: usize = 10_000;
 
 impl Tiers {
-    pub(crate) fn new(tier: StartTier, budget: &Arc<Budget>) -> Self {
-        let StartTier { backing, memory_use } = tier;
+    pub(crate) fn new(tier: StartTier, budget: &Arc<Budget>, epochs: Arc<Epochs>) -> Self {
+        let StartTier { backing, memory_use, name, verification } = tier;
         let counts = Arc::new(Counts::default());
         Self {
+            log: FleetLog::new(Arc::clone(&backing), &name, verification),
             segments: TierSegments::new(Arc::clone(&backing), Arc::clone(budget), None, Arc::clone(&counts)),
             backing,
             memory_use,
+            epochs,
             working: Working::default(),
             limits: Limits { keys_max: PENDING_KEYS_MAX, bytes_max: pending_bytes_max(budget) },
             loads: Together::default(),
             rest: Rest::default(),
             doubt: Doubt::default(),
+            flushes: Flushes::default(),
             counts,
             settled: Notify::new(),
             wanted: Notify::new(),
@@ -101,6 +116,16 @@ impl Tiers {
 
     pub(crate) fn segments(&self) -> &TierSegments {
         &self.segments
+    }
+
+    /// The purges of all that share the tier.
+    pub(crate) fn log(&self) -> &FleetLog {
+        &self.log
+    }
+
+    /// Somebody else has purged something.
+    pub(crate) fn heard_purge(&self) {
+        self.counts.add(Event::PurgeHeard);
     }
 
     /// What lies under a key, as far as that is known without asking.
@@ -152,7 +177,7 @@ impl Tiers {
 
     /// What was asked of the tier.
     pub(crate) fn counts(&self) -> TierCounts {
-        self.counts.read(self.working.pending_keys())
+        self.counts.read(self.working.pending_keys(), self.log.instances())
     }
 
     /// Whether the tier may have something under a key.
@@ -187,9 +212,32 @@ impl Tiers {
         self.change(memory, key, |current| {
             let Some(entry) = decide(current) else { return Change::Keep };
             if let Some(current) = current {
+                entry.copy().take_over(current.copy());
                 self.working.replace(key, current, &entry);
             }
             Change::Put(entry)
+        });
+    }
+
+    /// Changes what memory has of what the tier has, because a purge says so: whoever reads the tier finds that out by itself, and somebody
+    /// may have stored something newer there.
+    pub(crate) fn purged(
+        &self,
+        memory: &Memory<CacheEntry>,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
+    ) {
+        self.change(memory, key, |current| {
+            let change = decide(current);
+            match (&change, current) {
+                (Change::Put(entry), Some(current)) => {
+                    entry.copy().take_over(current.copy());
+                    self.working.replace(key, current, entry);
+                }
+                (Change::Remove, _) => self.working.out_of_use(key),
+                (Change::Keep | Change::Put(_), _) => {}
+            }
+            change
         });
     }
 

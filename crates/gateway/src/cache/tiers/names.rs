@@ -11,6 +11,11 @@ pub(super) fn of_record(key: &[u8]) -> Option<Vec<u8>> {
     (key.len() < KEY_BYTES_MAX).then(|| [&[RECORD], key].concat())
 }
 
+/// The cache key of a record with this name; `None` for what is no record.
+pub(super) fn key_of(name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(&[RECORD])
+}
+
 /// Of a response that lies apart from the record.
 pub(super) fn of_response(id: FillId) -> Vec<u8> {
     [&[APART][..], &id.process.to_be_bytes(), &id.sequence.to_be_bytes()].concat()

@@ -17,6 +17,7 @@ use store::{FillId, Record as _};
 use tokio::time::Instant;
 
 use super::queue::{Queue, Turn};
+use crate::cache::record::copy::TierCopy;
 use crate::cache::record::stored::CacheEntry;
 
 /// What is to happen to a record of the tier.
@@ -77,6 +78,8 @@ struct Slot {
     number: u64,
     /// How often it has failed.
     failures: u32,
+    /// How often the tier has said that the record has changed, while somebody asked.
+    doubts: u64,
     /// Who asks the tier now. The slot stays for them, and with it the number.
     asking: usize,
 }
@@ -105,6 +108,7 @@ pub(crate) struct Asking<'a> {
     working: &'a Working,
     key: &'a [u8],
     number: u64,
+    doubts: u64,
 }
 
 /// Enough that workers rarely wait for each other.
@@ -189,6 +193,15 @@ impl Working {
         if slot.in_use.upgrade().is_some_and(|in_use| Arc::ptr_eq(&in_use, before)) {
             slot.in_use = Arc::downgrade(after);
         }
+    }
+
+    /// What was in use of a key is so no longer.
+    pub(crate) fn out_of_use(&self, key: &[u8]) {
+        let mut shard = self.shard(key).lock();
+        if let Some(slot) = shard.by_key.get_mut(key) {
+            slot.in_use = Weak::new();
+        }
+        shard.let_go(key);
     }
 
     /// A key that something is to happen to, for one writer. It gives it back, unless nothing is to happen any more.
@@ -280,7 +293,15 @@ impl Working {
         let mut shard = self.shard(key).lock();
         let slot = shard.slot(key);
         slot.asking += 1;
-        Asking { working: self, key, number: slot.number }
+        Asking { working: self, key, number: slot.number, doubts: slot.doubts }
+    }
+
+    /// The tier says that it has something else for a key now. What is in use of it, if anything.
+    pub(crate) fn doubt(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        let mut shard = self.shard(key).lock();
+        let slot = shard.by_key.get_mut(key)?;
+        slot.doubts += 1;
+        slot.in_use.upgrade()
     }
 
     /// How many keys something is to happen to.
@@ -294,19 +315,40 @@ impl Working {
 }
 
 impl Asking<'_> {
-    /// Makes what the tier has told known to others, unless it is outdated by now.
-    pub(crate) fn found(&self, entry: &Arc<CacheEntry>) -> bool {
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    /// Makes what the tier has told known to others, unless it is outdated by now. `mark` notes beside it what it is a copy of, before
+    /// anybody can tell of a later change.
+    pub(crate) fn found(&self, entry: &Arc<CacheEntry>, mark: impl FnOnce(&TierCopy)) -> bool {
         let mut shard = self.working.shard(self.key).lock();
-        let slot = shard.by_key.get_mut(self.key).filter(|slot| slot.number == self.number);
-        let is_current = slot.is_some();
-        slot.into_iter().for_each(|slot| slot.in_use = Arc::downgrade(entry));
-        is_current
+        let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
+            return false;
+        };
+        slot.in_use = Arc::downgrade(entry);
+        mark(entry.copy());
+        true
+    }
+
+    /// What was in use is not what the tier has, and that is of no use here.
+    pub(crate) fn gone(&self) -> bool {
+        let mut shard = self.working.shard(self.key).lock();
+        let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
+            return false;
+        };
+        slot.in_use = Weak::new();
+        true
+    }
+
+    fn is_about(&self, slot: &Slot) -> bool {
+        slot.number == self.number && slot.doubts == self.doubts
     }
 
     /// Whether nothing has changed meanwhile.
     pub(crate) fn is_current(&self) -> bool {
         let shard = self.working.shard(self.key).lock();
-        shard.by_key.get(self.key).is_some_and(|slot| slot.number == self.number)
+        shard.by_key.get(self.key).is_some_and(|slot| self.is_about(slot))
     }
 }
 

@@ -12,11 +12,13 @@ mod save_file;
 mod scope;
 mod server;
 mod site;
+mod store;
 
 pub(crate) use kv::KvSettings;
 use scope::Scope;
 pub(crate) use server::LogSettings;
 use server::{AskedFor, has_gateway};
+pub(crate) use store::RemoteTier;
 
 use super::address::Names;
 use super::locate::Sources;
@@ -34,6 +36,8 @@ pub(crate) struct Settings {
     /// Absent in `larder kv` where nobody asked for it.
     pub(crate) admin: Option<admin::AdminConfig>,
     pub(crate) log: LogSettings,
+    /// What is behind the memory of the gateway, if anything.
+    pub(crate) remote: Option<RemoteTier>,
     /// What the settings were made of; a reload compares with it.
     pub(super) tree: Table,
     pub(super) names: Names,
@@ -56,9 +60,10 @@ pub(super) fn build(
     server::check_addresses(&mut scope, &tree, asked);
     let gateway = gateway(&mut scope, &tree, &log, admin.as_ref().filter(|_| has_admin));
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
+    let remote = store::remote(&mut scope, tree.table("store"));
     let gateway = (program == Program::Serve && has_gateway(&tree)).then_some(gateway);
     let admin = if has_admin { Some(admin?) } else { None };
-    Some(Settings { gateway, kv, admin, log, tree, names })
+    Some(Settings { gateway, kv, admin, log, remote, tree, names })
 }
 
 fn gateway(

@@ -225,24 +225,9 @@ fn tls(scope: &mut Scope<'_>, table: &Table, url_node: &Node, protocol: OriginPr
 }
 
 fn tls_options(scope: &mut Scope<'_>, table: &Table, protocol: OriginProtocol) -> Option<TlsOptions> {
-    for (key, other) in [("client_certificate", "client_key"), ("client_key", "client_certificate")] {
-        if let (Some(node), None) = (table.node(key), table.node(other)) {
-            scope.error(node, format!("needs `{other}` beside it"));
-        }
-    }
-    let [ca_file, chain, key] = ["ca_file", "client_certificate", "client_key"].map(|key| {
-        let given = table.node(key).is_some();
-        (given, scope.bytes(table, key))
-    });
-    // A file that is named and can't be read is a problem already; going on without it would be another meaning.
-    let is_complete = [&ca_file, &chain, &key].iter().all(|(given, bytes)| *given == bytes.is_some());
+    let [ca_file, chain, key] = scope.tls_files(table)?;
     let verification = if table.flag("verify") { Verification::On } else { Verification::Off };
-    is_complete.then(|| TlsOptions {
-        ca_file: ca_file.1,
-        client_certificate: chain.1.zip(key.1),
-        verification,
-        protocol,
-    })
+    Some(TlsOptions { ca_file, client_certificate: chain.zip(key), verification, protocol })
 }
 
 fn refuse_tls_keys(scope: &mut Scope<'_>, table: &Table) {

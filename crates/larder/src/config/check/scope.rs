@@ -85,6 +85,21 @@ impl Scope<'_> {
         self.bytes_at(table.node(key)?)
     }
 
+    /// What stands in `ca_file`, `client_certificate` and `client_key`, as far as they are given; a certificate and its key go together. Nothing
+    /// where a file can't be read: going on without it would be another meaning.
+    pub(super) fn tls_files(&mut self, table: &Table) -> Option<[Option<Vec<u8>>; 3]> {
+        for (key, other) in [("client_certificate", "client_key"), ("client_key", "client_certificate")] {
+            if let (Some(node), None) = (table.node(key), table.node(other)) {
+                self.error(node, format!("needs `{other}` beside it"));
+            }
+        }
+        let keys = ["ca_file", "client_certificate", "client_key"];
+        let files = keys.map(|key| self.bytes(table, key));
+        let is_complete =
+            keys.iter().zip(&files).all(|(key, file)| table.node(key).is_some() == file.is_some());
+        is_complete.then_some(files)
+    }
+
     /// The first line of the file that a value names, which is a secret.
     pub(super) fn secret_at(&mut self, node: &Node) -> Option<Secret> {
         let bytes = self.bytes_at(node)?;

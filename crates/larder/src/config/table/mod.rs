@@ -8,6 +8,7 @@ mod origin;
 mod section;
 mod server;
 mod site;
+mod store;
 
 pub(crate) use kv::KV;
 pub(crate) use origin::ORIGIN;

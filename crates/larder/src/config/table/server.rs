@@ -87,7 +87,7 @@ pub(crate) static ROOT: Section = Section {
         row("limits", Kind::Table(&LIMITS), Preset::Is("{}"), Reload::Yes, "What clients may use.", ""),
         row(
             "store",
-            Kind::Table(&STORE),
+            Kind::Table(&super::store::STORE),
             Preset::Is("{}"),
             Reload::Inside,
             "Where responses are stored.",
@@ -390,53 +390,6 @@ static LIMITS: Section = Section {
             Reload::Yes,
             "HTTP/2: bytes of responses that a connection holds for all its streams together, before the sender is held back.",
             "",
-        ),
-    ],
-};
-
-static STORE: Section = Section {
-    name: "store",
-    about: "Where responses are stored.",
-    options: &[
-        row(
-            "memory",
-            Kind::Size { min: 2 * MIB, max: 16 * TIB },
-            Preset::Is("\"256MiB\""),
-            Reload::No,
-            "Bytes that stored responses may use in memory, metadata and responses being filled included.",
-            "The process needs some 64 MiB beside it for connections and buffers. A body travels in segments of up to 1 MiB, so less than two of them make no cache. Segments of 64 KiB and more that are sent without TLS are in anonymous files: memory of the control group (`shmem`), which the resident size of the process leaves out.",
-        ),
-        row(
-            "variants_max",
-            Kind::Integer { min: 1, max: 1000 },
-            Preset::Is("32"),
-            Reload::Yes,
-            "Stored responses kept per cache key that differ only by nominated fields (`Vary`).",
-            "The oldest goes when one more is stored. A response that varies by `User-Agent` would otherwise fill the store alone.",
-        ),
-        row(
-            "validation_tags_max",
-            Kind::Integer { min: 1, max: 100 },
-            Preset::Is("8"),
-            Reload::Yes,
-            "Stored responses of one cache key that a validation request names in `If-None-Match`.",
-            "The origin's 304 then says which of them answers, also for a request whose nominated fields (`Vary`) matched none. Beside the response that the request selected only those with a strong tag and without `Content-Encoding` are named. `1` names the selected response alone, for origins whose 304 has no `ETag`.",
-        ),
-        row(
-            "groups_max",
-            Kind::Integer { min: 32, max: 10_000 },
-            Preset::Is("128"),
-            Reload::Yes,
-            "Groups of one response in `Cache-Groups`, or in `Cache-Group-Invalidation`, that are told apart (RFC 9875).",
-            "A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its origin.",
-        ),
-        row(
-            "tags_max",
-            Kind::Integer { min: 1, max: 10_000 },
-            Preset::Is("256"),
-            Reload::Yes,
-            "Tags of one response that are told apart: groups, and those of the fields in `site.tags`.",
-            "A response with more is purged with any tag of its site or host. Each tag costs eight bytes of memory.",
         ),
     ],
 };

@@ -9,6 +9,7 @@ use store::format::{
 use store::{FillId, SegmentId};
 
 use super::bodies;
+use crate::cache::epochs::Epochs;
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
 
@@ -21,6 +22,8 @@ pub(crate) struct Writing<'a> {
     pub(crate) keys: Option<&'a TagKeys>,
     /// What the tier has of the bodies in segments. A response of whose body nothing stands here is left out.
     pub(crate) given: &'a [Layout],
+    /// What knows which places in the log that all share the places here stand for; `None`: they are what they are.
+    pub(crate) epochs: Option<&'a Epochs>,
     /// By the clock of this process.
     pub(crate) now: Timestamp,
     /// How far the clock of the tier is ahead of it.
@@ -155,7 +158,9 @@ impl<'a> Known<'a> {
             response_time_ms: writing.tier_ms(head.facts.response_time),
             store_time_ms: writing.tier_ms(writing.now),
             stale_since_ms: inputs.stale_since.map(|since| writing.tier_ms(since)),
-            log: inputs.asked_at,
+            log: inputs
+                .asked_at
+                .map(|place| writing.epochs.map_or(place, |epochs| epochs.shared_place(place))),
             method: inputs.method().as_bytes(),
             target: inputs.target().as_bytes(),
             reason: head.reason(),

@@ -11,7 +11,7 @@ use store::format::{Content, FieldLine as RawLine, NamedValue, Response, Variant
 
 use super::decode::Reader;
 use super::encode::CONTENT_LENGTH;
-use crate::cache::epochs::membership::Membership;
+use crate::cache::epochs::membership::{Membership, Stamp};
 use crate::cache::record::inputs::{Inputs, ReadInputs, has_public_value};
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::stored::StoredHead;
@@ -32,8 +32,11 @@ pub(super) fn head(
     let particulars = Particulars::new(nominated, values, reason)
         .with_membership(seen.membership(reader))
         .with_inputs(Some(seen.inputs(variant.id, reader)));
-    let asked_at = reader.epochs.stamp_at(response.log);
-    Some(StoredHead::new(facts, fields, seen.declared_bytes(), particulars, asked_at))
+    let asked_at = response.log.and_then(|place| reader.epochs.stamp_at(place));
+    let stamp = asked_at.unwrap_or(Stamp::OLDEST);
+    let head = StoredHead::new(facts, fields, seen.declared_bytes(), particulars, stamp);
+    // What was purged since, nobody here knows.
+    Some(if asked_at.is_some() { head } else { head.expired(facts.response_time) })
 }
 
 /// A response and its request as a record has them, found to be text where text must be.

@@ -18,6 +18,8 @@ use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{MemoryUse, StartTier, TIER_WRITERS};
 use crate::reason::Reason;
 
+const VERIFICATION: Duration = Duration::from_secs(2);
+
 /// One instance, of which the writers run. Time passes where nobody has anything to do.
 struct Bench {
     world: World,
@@ -37,8 +39,9 @@ impl Bench {
         let entered = runtime.enter();
         let double = DoubleServer::new(DoubleLimits::default(), 1).connect(Behaviour::default());
         let backing = Arc::new(double.guarded());
-        let tier = StartTier { backing, memory_use };
-        let tiers = Arc::new(Tiers::new(tier, world.memory.budget()));
+        let tier = StartTier { backing, memory_use, name: String::new(), verification: VERIFICATION };
+        let tiers = Arc::new(Tiers::new(tier, world.memory.budget(), Arc::clone(&world.epochs)));
+        tiers.log().has_read();
         for _ in 0..TIER_WRITERS {
             let tiers = Arc::clone(&tiers);
             runtime.spawn(async move { tiers.write_behind().await });

@@ -235,7 +235,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
         let segments = tier(&double, memory.budget(), keys(b"one"));
         let loaded = segments.load_indexes(id(0).fill, &[0], 8, Place::Heap).await.unwrap();
         let stays = double.load_segments(id(0).fill, &[0]).await.unwrap()[0].is_some();
-        let TierCounts { corrupt, forged, .. } = segments.counts.read(0);
+        let TierCounts { corrupt, forged, .. } = segments.counts.read(0, 0);
         let found = (loaded[0].is_some(), stays, corrupt, forged);
         assert_eq!(found, expected, "{what}");
     }

@@ -258,11 +258,11 @@ fn what_the_tier_tells_late_is_not_believed() {
     bench.take(Put(0));
     bench.take(Done);
     assert!(!asking.is_current());
-    assert!(!asking.found(&bench.entries[1]));
+    assert!(!asking.found(&bench.entries[1], |_| ()));
     assert_eq!(bench.seen(), "entry 0");
     drop(asking);
     let asking = bench.working.ask(KEY);
-    assert!(asking.found(&bench.entries[1]));
+    assert!(asking.found(&bench.entries[1], |_| ()));
     assert_eq!(bench.seen(), "entry 1");
 }
 

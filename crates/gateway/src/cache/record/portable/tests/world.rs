@@ -16,8 +16,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::super::{Decoded, Encoded, Merge, Reader, Writing, decode, encode};
 use crate::active::ActiveConfig;
-use crate::cache::epochs::Epochs;
 use crate::cache::epochs::membership::Stamp;
+use crate::cache::epochs::{Epochs, Purgers};
 use crate::cache::key::key_of;
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::record::inputs::KeepInputs;
@@ -38,7 +38,7 @@ pub(crate) struct World {
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
     rule: RuleIndex,
-    pub(crate) epochs: Epochs,
+    pub(crate) epochs: Arc<Epochs>,
     pub(crate) memory: Memory<CacheEntry>,
     _runtime: Runtime,
 }
@@ -70,7 +70,7 @@ impl World {
             cache_name: CacheName::new("larder").unwrap(),
             tls: Vec::new(),
         };
-        let epochs = Epochs::new();
+        let epochs = Arc::new(Epochs::new(Purgers::This));
         epochs.watch_keys();
         Self {
             live: Arc::new(live),
@@ -207,7 +207,7 @@ impl World {
 }
 
 pub(crate) const WRITING: Writing<'_> =
-    Writing { key: KEY, keys: None, given: &[], now: NOW, clock_ahead_ms: 5_000 };
+    Writing { key: KEY, keys: None, given: &[], epochs: None, now: NOW, clock_ahead_ms: 5_000 };
 
 /// For a tier that has been given all of all bodies.
 pub(crate) fn encode_given(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {

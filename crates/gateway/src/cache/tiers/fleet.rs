@@ -1,0 +1,244 @@
+//! The log of purges that instances share, as far as one of them writes it and is asked how far it has read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use store::FillId;
+use store::backing::{Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogPart, LogState};
+use store::fleet::{Fleet, InstanceId, Reached};
+use store::purge::{PurgeMode, PurgeRecord, What};
+use tokio::sync::Notify;
+
+/// See the module.
+pub(crate) struct FleetLog {
+    backing: Arc<dyn Backing>,
+    fleet: Fleet,
+    verification: Duration,
+    /// Whether the log was read: before, nobody knows what of the tier was purged.
+    is_read: AtomicBool,
+    /// What is to be written.
+    outbox: Mutex<Outbox>,
+    /// Held by whoever writes, so that all is written in order.
+    turn: tokio::sync::Mutex<()>,
+    /// Tells that something is to be written.
+    waiting: Notify,
+}
+
+#[derive(Default)]
+struct Outbox {
+    records: VecDeque<Bytes>,
+    bytes: usize,
+    /// So many were taken out so far, and put in.
+    taken: u64,
+    put: u64,
+}
+
+/// A purge that others are to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Posted(u64);
+
+/// More is not kept while the tier is away: one purge of everything stands for what was to be written then.
+const OUTBOX_BYTES_MAX: usize = 256 << 10;
+/// The log is made shorter when it is longer, and to half of it.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+
+impl FleetLog {
+    pub(super) fn new(backing: Arc<dyn Backing>, name: &str, verification: Duration) -> Self {
+        let FillId { process, sequence } = FillId::next();
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&process.to_be_bytes());
+        id[8..].copy_from_slice(&sequence.to_be_bytes());
+        Self {
+            fleet: Fleet::new(Arc::clone(&backing), InstanceId(id), name, verification),
+            backing,
+            verification,
+            is_read: AtomicBool::new(false),
+            outbox: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            waiting: Notify::new(),
+        }
+    }
+
+    pub(crate) fn verification(&self) -> Duration {
+        self.verification
+    }
+
+    /// How many instances are known to share the tier.
+    pub(crate) fn instances(&self) -> usize {
+        self.fleet.known()
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        self.is_read.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_read(&self) {
+        self.is_read.store(true, Ordering::Release);
+    }
+
+    /// Puts a purge on its way to the others.
+    pub(crate) fn post(&self, record: &PurgeRecord) -> Posted {
+        let posted = self.outbox.lock().post(record);
+        self.waiting.notify_one();
+        posted
+    }
+
+    /// Waits until there may be something to write.
+    pub(crate) async fn posted(&self) {
+        self.waiting.notified().await;
+    }
+
+    /// Writes what is to be written. Where that is: behind it.
+    ///
+    /// # Errors
+    /// What the tier answered; what was not written is kept.
+    pub(crate) async fn send(&self) -> Result<Option<LogCursor>, BackingError> {
+        let _turn = self.turn.lock().await;
+        let mut end = None;
+        loop {
+            let records = self.outbox.lock().next();
+            if records.is_empty() {
+                return Ok(end);
+            }
+            let Appended::Taken { state, .. } = self.backing.append_log(&records).await? else {
+                // A server without memory: what is not written is told to nobody.
+                return Err(BackingError::Full);
+            };
+            end = Some(state.cursor());
+            self.outbox.lock().sent(records.len());
+            self.trim(state).await;
+        }
+    }
+
+    /// Up to which one all were written.
+    pub(crate) fn sent(&self) -> Posted {
+        Posted(self.outbox.lock().taken)
+    }
+
+    /// Whether a purge was written.
+    pub(crate) fn is_sent(&self, posted: Posted) -> bool {
+        self.sent() >= posted
+    }
+
+    /// What is shorter than before is none of the caller's business.
+    async fn trim(&self, state: LogState) {
+        let length = state.end.0.saturating_sub(state.floor.0);
+        if length > LOG_BYTES_MAX {
+            let floor = store::backing::LogOffset(state.end.0 - LOG_BYTES_MAX / 2);
+            let _ = self.backing.trim_log(LogCursor { id: state.id, offset: floor }).await;
+        }
+    }
+
+    /// As the tier has it.
+    pub(crate) async fn state(&self) -> Result<LogState, BackingError> {
+        self.backing.log_state().await
+    }
+
+    pub(crate) async fn read(&self, from: LogCursor) -> Result<LogPart, BackingError> {
+        self.backing.read_log(from).await
+    }
+
+    /// Tells the others how far this instance has read.
+    pub(crate) async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
+        self.fleet.beat(read).await
+    }
+
+    pub(crate) async fn enlist(&self) -> Result<(), BackingError> {
+        self.fleet.enlist().await
+    }
+
+    pub(crate) async fn leave(&self) -> Result<(), BackingError> {
+        self.fleet.leave().await
+    }
+
+    /// Waits until all instances have read up to a place.
+    pub(crate) async fn reach(&self, place: LogCursor) -> Reached {
+        self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
+    }
+}
+
+impl Outbox {
+    fn post(&mut self, record: &PurgeRecord) -> Posted {
+        self.put += 1;
+        // What is beyond a limit of the log takes more than it says.
+        let bytes = record.encode().or_else(|_| everything(record).encode()).unwrap_or_default();
+        self.push(bytes.into());
+        if self.bytes > OUTBOX_BYTES_MAX {
+            let count = self.records.len() as u64;
+            self.records.clear();
+            self.bytes = 0;
+            self.taken += count - 1;
+            self.push(everything(record).encode().unwrap_or_default().into());
+        }
+        Posted(self.put)
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.bytes += bytes.len();
+        self.records.push_back(bytes);
+    }
+
+    /// As many as one append takes.
+    fn next(&self) -> Vec<Bytes> {
+        let mut bytes = 0;
+        let fits = |record: &&Bytes| {
+            bytes += record.len();
+            bytes <= LOG_APPEND_BYTES_MAX
+        };
+        self.records.iter().take_while(fits).cloned().collect()
+    }
+
+    fn sent(&mut self, count: usize) {
+        for record in self.records.drain(..count.min(self.records.len())) {
+            self.bytes -= record.len();
+            self.taken += 1;
+        }
+    }
+}
+
+fn everything(record: &PurgeRecord) -> PurgeRecord {
+    PurgeRecord { what: What::Everything, mode: PurgeMode::Soft, ..record.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::purge::PurgeId;
+
+    use super::*;
+
+    fn record(url: &str) -> PurgeRecord {
+        PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Url(url.to_owned()) }
+    }
+
+    #[test]
+    fn what_was_posted_is_sent_in_order() {
+        let mut outbox = Outbox::default();
+        let first = outbox.post(&record("http://a/1"));
+        let second = outbox.post(&record("http://a/2"));
+        let next = outbox.next();
+        let decoded: Vec<_> = next.iter().map(|bytes| PurgeRecord::decode(bytes).unwrap()).collect();
+        assert_eq!(decoded, [record("http://a/1"), record("http://a/2")]);
+        outbox.sent(1);
+        assert!(outbox.taken >= first.0 && outbox.taken < second.0);
+        outbox.sent(1);
+        assert!(outbox.taken >= second.0 && outbox.bytes == 0 && outbox.next().is_empty());
+    }
+
+    #[test]
+    fn what_is_too_much_becomes_one_purge_of_everything() {
+        let mut outbox = Outbox::default();
+        let long = format!("http://a/{}", "x".repeat(10_000));
+        let last = (0..100).map(|_| outbox.post(&record(&long))).max().unwrap();
+        assert!(outbox.bytes <= OUTBOX_BYTES_MAX + 10_100);
+        let first = PurgeRecord::decode(&outbox.records[0]).unwrap();
+        assert_eq!((first.what, first.mode), (What::Everything, PurgeMode::Soft));
+        while !outbox.next().is_empty() {
+            outbox.sent(outbox.next().len());
+        }
+        assert_eq!(Posted(outbox.taken), last);
+    }
+}

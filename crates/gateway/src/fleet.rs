@@ -1,0 +1,80 @@
+//! What the tier behind memory tells unasked, and the log of purges: what keeps this instance in step with those that share the tier.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use store::backing::{BackingError, LogCursor, LogState, Source, Watcher};
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::cache::purge::heard;
+use crate::cache::tiers::fleet::FleetLog;
+use crate::worker::Shared;
+
+/// Is told by the tier, on whatever thread reads its connection.
+struct Hearing {
+    shared: Weak<Shared>,
+    log_changed: Notify,
+}
+
+impl Watcher for Hearing {
+    fn suspect(&self, names: &[&[u8]]) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.cache.suspect(names);
+        }
+    }
+
+    fn all_suspect(&self, _source: Option<Source>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.cache.all_suspect();
+        }
+    }
+
+    fn log_changed(&self, _state: LogState) {
+        self.log_changed.notify_one();
+    }
+}
+
+/// After something has failed; nobody waits for it.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Keeps in step with those that share the tier, for ever; ends at once where there is none.
+pub(crate) async fn keep_in_step(shared: Arc<Shared>) {
+    let Some(log) = shared.cache.fleet_log() else { return };
+    let hearing = Arc::new(Hearing { shared: Arc::downgrade(&shared), log_changed: Notify::new() });
+    let watcher: Weak<Hearing> = Arc::downgrade(&hearing);
+    shared.cache.watch(watcher);
+    // Twice in the time of verification, as a list of members wants.
+    let mut ticks = interval(log.verification() / 2);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = None;
+    loop {
+        let is_tick = tokio::select! {
+            _ = ticks.tick() => true,
+            () = hearing.log_changed.notified() => false,
+            () = log.posted() => false,
+        };
+        if step(&shared, log, &mut told).await.is_err() {
+            // It is told when there is a connection again.
+            let _ = timeout(RETRY, hearing.log_changed.notified()).await;
+            hearing.log_changed.notify_one();
+        } else if is_tick {
+            // Of those that share the tier, one that is not listed is found by nobody; the next tick tries again.
+            let _ = log.enlist().await;
+            told = None;
+        }
+    }
+}
+
+/// Writes what is to be written, reads what is new, and tells the others how far that went.
+async fn step(shared: &Shared, log: &FleetLog, told: &mut Option<LogCursor>) -> Result<(), BackingError> {
+    log.send().await?;
+    let sent = log.sent();
+    let read = heard::read_on(shared, log).await?;
+    shared.cache.own_purges_are_read(sent);
+    if *told != Some(read) {
+        log.beat(read).await?;
+        *told = Some(read);
+    }
+    Ok(())
+}

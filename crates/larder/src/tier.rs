@@ -1,0 +1,46 @@
+//! What is behind the memory of the gateway: the server that the configuration names, or nothing.
+
+use std::sync::Arc;
+
+use gateway::{MemoryUse, StartTier};
+use store::backing::Guarded;
+use store::remote::Remote;
+
+use crate::config::RemoteTier;
+
+/// Connects to the server; it need not be there yet. To be called inside the background runtime.
+///
+/// # Errors
+/// In tests alone: when what they ask for is not understood.
+pub(crate) fn start(remote: Option<&RemoteTier>) -> anyhow::Result<Option<StartTier>> {
+    match remote {
+        Some(remote) => Ok(Some(connect(remote))),
+        None => instead(),
+    }
+}
+
+fn connect(tier: &RemoteTier) -> StartTier {
+    let remote = Remote::connect(&tier.server);
+    let backing = Guarded::new(Box::new(remote), tier.deadlines, tier.breaker);
+    StartTier {
+        backing: Arc::new(backing),
+        memory_use: MemoryUse::Kept,
+        name: tier.instance.clone().unwrap_or_else(of_machine),
+        verification: tier.server.verification,
+    }
+}
+
+/// The name of the machine, with the process: several may run on one.
+fn of_machine() -> String {
+    let uname = rustix::system::uname();
+    format!("{}:{}", uname.nodename().to_string_lossy(), std::process::id())
+}
+
+#[cfg(not(feature = "test-store"))]
+#[expect(clippy::unnecessary_wraps, reason = "as in tests")]
+fn instead() -> anyhow::Result<Option<StartTier>> {
+    Ok(None)
+}
+
+#[cfg(feature = "test-store")]
+use crate::test_store::tier as instead;

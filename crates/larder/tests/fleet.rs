@@ -1,0 +1,326 @@
+//! Several gateways over one server of the Redis protocol, seen from outside: they behave as one cache.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use testkit::{Kv, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// Gateways that share a store, and an origin that numbers its versions.
+struct Fleet {
+    gateways: Vec<Larder>,
+    origin: ScriptedOrigin,
+    version: Arc<AtomicUsize>,
+}
+
+impl Fleet {
+    fn start(count: usize, store: SocketAddr) -> Self {
+        let version = Arc::new(AtomicUsize::new(1));
+        let current = Arc::clone(&version);
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let version = current.load(Ordering::SeqCst);
+            let fields = format!("Cache-Control: max-age=3600\r\nETag: \"{version}\"\r\n");
+            let has_it = exchange.request.field("if-none-match") == format!("\"{version}\"");
+            match has_it {
+                true => exchange.respond("304 Not Modified", &fields, ""),
+                false => exchange.respond("200 OK", &fields, format!("version {version}")),
+            };
+        });
+        let store = format!("redis://{store}/0");
+        let gateway = |_| Setup::origin(LARDER, &origin.url()).arguments(&["--store", &store]).start();
+        let fleet = Self { gateways: (0..count).map(gateway).collect(), origin, version };
+        for gateway in &fleet.gateways {
+            wait::until_true("all know each other", || {
+                gateway.metric("larder_tier_instances", &[]) == count as f64
+            });
+        }
+        fleet
+    }
+
+    /// Stores what the origin has at the first gateway, and in the store.
+    fn store_at_first(&self, target: &str) -> Response {
+        let response = self.gateways[0].get(target);
+        self.is_written(0);
+        response
+    }
+
+    fn is_written(&self, gateway: usize) {
+        let pending = || self.gateways[gateway].metric("larder_tier_pending_keys", &[]);
+        wait::until_true("the store knows", || pending() == 0.0);
+    }
+
+    /// Waits until a gateway has what the origin has now, without asking it.
+    fn has_current(&self, gateway: usize, target: &str) {
+        let expected = format!("version {}", self.version.load(Ordering::SeqCst));
+        let asked = self.origin.total();
+        let mut last = String::new();
+        wait::until_true("it has the current version", || {
+            let response = self.gateways[gateway].get(target);
+            status(&response).clone_into(&mut last);
+            response.body == expected.as_bytes()
+        });
+        assert_eq!(self.origin.total(), asked, "{last}");
+    }
+
+    /// Purges by the first gateway, and expects all to have reached it.
+    fn purge(&self, query: &str) {
+        let answer = self.gateways[0].ask_admin("POST", &format!("/purge?{query}"), "");
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(answer.status() == 200 && text.contains("\"complete\":true"), "{query}: {text}");
+    }
+
+    fn doubts(&self, gateway: usize, reason: &str) -> f64 {
+        self.gateways[gateway].metric("larder_tier_doubts_total", &[&format!("reason=\"{reason}\"")])
+    }
+}
+
+fn status(response: &Response) -> &str {
+    response.field("cache-status")
+}
+
+fn on_each_store(check: impl Fn(SocketAddr)) {
+    let redis = Redis::start("");
+    check(redis.address());
+    let kv = Kv::start(LARDER, &[]);
+    check(kv.address());
+}
+
+#[test]
+fn what_one_has_fetched_all_have() {
+    on_each_store(|store| {
+        let fleet = Fleet::start(3, store);
+        let first = fleet.store_at_first("/page");
+        assert!(status(&first).contains("; stored"), "{}", status(&first));
+        for gateway in &fleet.gateways {
+            let response = gateway.get("/page");
+            assert_eq!((response.status(), &response.body[..]), (200, &b"version 1"[..]));
+            assert!(status(&response).contains("; hit"), "{}", status(&response));
+        }
+        assert_eq!(fleet.origin.total(), 1);
+    });
+}
+
+#[test]
+fn every_way_to_read_finds_what_another_one_has_fetched() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    for (target, method, fields, expected) in [
+        ("/head", "HEAD", "", 200),
+        ("/conditional", "GET", "If-None-Match: \"1\"\r\n", 304),
+        ("/range", "GET", "Range: bytes=0-3\r\n", 206),
+        ("/only", "GET", "Cache-Control: only-if-cached\r\n", 200),
+        ("/authorized", "GET", "Authorization: Basic eA==\r\nCache-Control: only-if-cached\r\n", 200),
+    ] {
+        fleet.store_at_first(target);
+        let asked = fleet.origin.total();
+        let response = fleet.gateways[1].ask(method, target, fields);
+        assert_eq!(response.status(), expected, "{target}: {}", status(&response));
+        assert!(status(&response).contains("; hit"), "{target}: {}", status(&response));
+        assert_eq!(fleet.origin.total(), asked, "{target}");
+    }
+    let nowhere = fleet.gateways[1].ask("GET", "/nowhere", "Cache-Control: only-if-cached\r\n");
+    assert_eq!(nowhere.status(), 504);
+}
+
+#[test]
+fn hits_ask_nobody() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.store_at_first("/page");
+    let gateway = &fleet.gateways[1];
+    assert!(status(&gateway.get("/page")).contains("; hit"));
+    let reads = || {
+        let stats = redis.command("INFO commandstats");
+        stats.lines().find(|line| line.starts_with("cmdstat_getrange")).map(str::to_owned)
+    };
+    let before = reads();
+    let mut client = gateway.client();
+    (0..100).for_each(|_| assert!(status(&client.get("/page")).contains("; hit")));
+    let calls =
+        |line: &Option<String>| line.as_deref().and_then(|line| line.split(',').next()).map(str::to_owned);
+    assert_eq!(calls(&reads()), calls(&before));
+}
+
+#[test]
+fn a_change_is_seen_by_all() {
+    on_each_store(|store| {
+        let fleet = Fleet::start(3, store);
+        fleet.store_at_first("/page");
+        (1..3).for_each(|gateway| fleet.has_current(gateway, "/page"));
+        for _ in 0..3 {
+            fleet.version.fetch_add(1, Ordering::SeqCst);
+            let reload = fleet.gateways[0].ask("GET", "/page", "Cache-Control: no-cache\r\n");
+            assert!(status(&reload).contains("fwd=request"), "{}", status(&reload));
+            (0..3).for_each(|gateway| fleet.has_current(gateway, "/page"));
+        }
+        assert_eq!(fleet.origin.total(), 4);
+        assert!(fleet.doubts(1, "changed") >= 3.0);
+    });
+}
+
+#[test]
+fn a_store_that_is_away_fails_no_request_and_is_asked_again_when_it_is_back() {
+    let mut redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.store_at_first("/page");
+    fleet.has_current(1, "/page");
+    redis.kill();
+    wait::until_true("it is told", || fleet.doubts(1, "all") >= 1.0);
+    for gateway in &fleet.gateways {
+        assert!(status(&gateway.get("/page")).contains("; hit"), "copies are used while they are fresh");
+        let other = gateway.get("/other");
+        assert_eq!(other.status(), 200);
+    }
+    assert!(fleet.doubts(1, "unverified") >= 1.0);
+    assert_eq!(fleet.origin.count("/other"), 2, "each is on its own");
+    redis.start_again();
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    // With its data it has lost the log, so that nobody knows what was purged: what is older is validated.
+    wait::until_true("what is older is validated", || fleet.gateways[1].get("/page").body == b"version 2");
+    fleet.is_written(1);
+    fleet.has_current(0, "/page");
+}
+
+#[test]
+fn what_the_store_forgets_is_still_served() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.store_at_first("/page");
+    fleet.has_current(1, "/page");
+    let changed = |gateway: usize| fleet.doubts(gateway, "changed");
+    let before = [0, 1].map(changed);
+    let records = testkit::converse(redis.address(), b"KEYS larder:r:*\r\nQUIT\r\n", usize::MAX);
+    let records = String::from_utf8_lossy(&records);
+    records.split_whitespace().filter(|word| word.starts_with("larder:r:")).for_each(|name| {
+        redis.command(&format!("DEL {name}"));
+    });
+    wait::until_true("it is told", || {
+        [0, 1].map(changed).iter().zip(before).all(|(now, before)| *now > before)
+    });
+    for gateway in &fleet.gateways {
+        assert!(status(&gateway.get("/page")).contains("; hit"));
+    }
+    assert_eq!(fleet.origin.total(), 1);
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    fleet.gateways[0].ask("GET", "/page", "Cache-Control: no-cache\r\n");
+    fleet.has_current(1, "/page");
+}
+
+#[test]
+fn a_purge_is_seen_by_all() {
+    on_each_store(|store| {
+        let fleet = Fleet::start(3, store);
+        let [url, prefix] = ["http%3A%2F%2Ftest.example%2Fpage", "http%3A%2F%2Ftest.example%2Fpa"];
+        let ask = |gateway: usize| fleet.gateways[gateway].get("/page");
+        for query in [
+            format!("url={url}"),
+            format!("url={url}&mode=soft"),
+            format!("url={url}&mode=refresh"),
+            format!("prefix={prefix}"),
+            format!("prefix={prefix}&mode=soft"),
+            "site=default".to_owned(),
+            "everything=true".to_owned(),
+            "everything=true&mode=soft".to_owned(),
+        ] {
+            ask(0);
+            fleet.is_written(0);
+            (0..3).for_each(|gateway| assert!(status(&ask(gateway)).contains("; hit"), "{query}"));
+            let version = fleet.version.fetch_add(1, Ordering::SeqCst) + 1;
+            fleet.purge(&query);
+            for gateway in [2, 1, 0] {
+                let response = ask(gateway);
+                assert_eq!(response.body, format!("version {version}").as_bytes(), "{query} at {gateway}");
+            }
+        }
+        assert!(fleet.gateways[1].metric("larder_tier_purges_heard_total", &[]) >= 8.0);
+    });
+}
+
+/// A server that has no memory takes no purge: nobody is to believe that it did.
+#[test]
+fn a_purge_that_the_store_does_not_take_is_not_complete() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.store_at_first("/page");
+    fleet.has_current(1, "/page");
+    redis.command("CONFIG SET maxmemory 1mb");
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    let answer = fleet.gateways[0].ask_admin("POST", "/purge?everything=true", "");
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    assert!(text.contains("\"complete\":false"), "{text}");
+    redis.command("CONFIG SET maxmemory 0");
+    wait::until_true("the other hears it", || {
+        fleet.gateways[1].metric("larder_tier_purges_heard_total", &[]) >= 1.0
+    });
+    assert_eq!(fleet.gateways[1].get("/page").body, b"version 2");
+}
+
+/// What instances say that they have read is of the log before it was set back.
+#[test]
+fn a_log_that_is_shorter_than_before_makes_no_purge_complete() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.purge("everything=true");
+    redis.command("COPY larder:log saved");
+    (0..4).for_each(|_| fleet.purge("everything=true"));
+    fleet.gateways[1].signal(Signal::STOP);
+    redis.command("COPY saved larder:log REPLACE");
+    let answer = fleet.gateways[0].ask_admin("POST", "/purge?everything=true", "");
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    fleet.gateways[1].signal(Signal::CONT);
+    assert!(text.contains("\"complete\":false"), "{text}");
+}
+
+#[test]
+fn an_unsafe_request_is_seen_by_all() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    let ask = |gateway: usize, method: &str| fleet.gateways[gateway].ask(method, "/page", "");
+    ask(0, "GET");
+    fleet.is_written(0);
+    assert!(status(&ask(1, "GET")).contains("; hit"));
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(ask(1, "DELETE").status(), 200);
+    wait::until_true("the other hears it", || {
+        fleet.gateways[0].metric("larder_tier_purges_heard_total", &[]) >= 1.0
+    });
+    assert_eq!(ask(0, "GET").body, b"version 2");
+}
+
+#[test]
+fn an_instance_that_is_new_or_comes_back_knows_what_was_purged() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.gateways[0].get("/page");
+    fleet.is_written(0);
+    fleet.gateways[1].get("/page");
+    fleet.gateways[1].signal(Signal::STOP);
+    let answer = fleet.gateways[0].ask_admin("POST", "/purge?everything=true", "");
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    assert!(text.contains("\"complete\":false"), "who stands still has reached nothing: {text}");
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    let store = format!("redis://{}/0", redis.address());
+    let late = Setup::origin(LARDER, &fleet.origin.url()).arguments(&["--store", &store]).start();
+    assert_eq!(late.get("/page").body, b"version 2");
+    fleet.gateways[1].signal(Signal::CONT);
+    wait::until_true("it has heard", || {
+        fleet.gateways[1].metric("larder_tier_purges_heard_total", &[]) >= 1.0
+    });
+    assert_eq!(fleet.gateways[1].get("/page").body, b"version 2");
+}
+
+#[test]
+fn a_log_that_is_lost_leaves_nothing_unvalidated() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.gateways[0].get("/page");
+    fleet.is_written(0);
+    assert!(status(&fleet.gateways[1].get("/page")).contains("; hit"));
+    redis.command("DEL larder:log");
+    wait::until_true("what is older is validated", || {
+        let response = fleet.gateways[1].get("/page");
+        status(&response).contains("fwd-status=304")
+    });
+}
