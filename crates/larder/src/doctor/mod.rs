@@ -4,6 +4,7 @@
 
 mod checks;
 mod facts;
+mod store;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,10 +18,10 @@ use crate::output;
 use checks::Finding;
 use facts::Facts;
 
-/// Tell which settings of this system hold the server for Redis clients back
+/// Tell which settings of this system hold the server for Redis clients back, and how fit the shared store is
 ///
-/// Prints each setting with what is there and, where it should be another, what to set and why. Changes nothing. Exit status 1 if there
-/// is anything to set.
+/// Prints each setting with what is there and, where it should be another, what to set and why. With [store.remote] in the file, or --store,
+/// it connects to that server and looks at it too. Changes nothing. Exit status 1 if there is anything to set.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DoctorArguments {
@@ -31,15 +32,23 @@ pub(crate) struct DoctorArguments {
     /// Which node of [kv.cluster] this machine is [default: that of the file, or any]
     #[arg(long, value_name = "NAME", requires = "config")]
     cluster_node: Option<String>,
+
+    /// Server of the Redis protocol to look at, instead of that of [store.remote]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
 }
 
 /// Prints what is found.
 pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
-    let overrides = Overrides::to_look(Program::Kv, arguments.cluster_node.clone());
+    let overrides = Overrides {
+        store: arguments.store.clone(),
+        ..Overrides::to_look(Program::Kv, arguments.cluster_node.clone())
+    };
     let checked = config::check(arguments.config.as_deref(), &overrides);
     output::problems(&checked);
-    let Some(kv) = checked.settings.and_then(|settings| settings.kv) else { return ExitCode::FAILURE };
-    let findings = findings(&kv);
+    let Some(settings) = checked.settings else { return ExitCode::FAILURE };
+    let mut findings = settings.kv.as_ref().map(findings).unwrap_or_default();
+    findings.extend(settings.remote.as_ref().map(store::findings).unwrap_or_default());
     findings.iter().for_each(|finding| output::result(&finding.to_string()));
     if findings.iter().any(|finding| finding.advice.is_some()) {
         return ExitCode::FAILURE;

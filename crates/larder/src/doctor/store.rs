@@ -1,0 +1,203 @@
+//! How fit the server is that is to be the tier behind memory.
+
+use std::time::Duration;
+
+use store::remote::{Examined, examine};
+
+use super::checks::{Advice, Finding};
+use crate::config::{RemoteTier, format_size};
+
+/// Connects and looks.
+pub(super) fn findings(tier: &RemoteTier) -> Vec<Finding> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let examined = match runtime {
+        Ok(runtime) => runtime.block_on(examine(&tier.server)).map_err(|error| told(&error)),
+        Err(error) => Err(told(&error)),
+    };
+    match examined {
+        Ok(examined) => judge(&examined, tier.deadlines.record),
+        Err(error) => vec![Finding {
+            setting: "store.remote.url",
+            found: format!("{}, which can't be used ({error})", tier.server.address),
+            advice: Some(Advice { set: "the URL of a server that answers".to_owned(), why: ALONE }),
+        }],
+    }
+}
+
+/// Of an error, all that led to it.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn judge(examined: &Examined, record_timeout: Duration) -> Vec<Finding> {
+    let findings = [
+        examined.version.as_ref().map(|version| good("version of the store", version.clone())),
+        examined.is_master.map(role),
+        Some(round_trip(examined.round_trip, record_timeout)),
+        examined.clock_ahead_ms.map(clock),
+        examined.memory_bytes_max.map(memory),
+        examined.eviction_policy.as_deref().map(|policy| eviction(policy, examined.memory_bytes_max)),
+        examined.tracked_keys_max.map(tracked),
+        Some(tracking(examined.tracks)),
+        Some(permissions(&examined.refused)),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+fn good(setting: &'static str, found: String) -> Finding {
+    Finding { setting, found, advice: None }
+}
+
+fn advised(setting: &'static str, found: String, advice: Option<(&str, &'static str)>) -> Finding {
+    Finding { setting, found, advice: advice.map(|(set, why)| Advice { set: set.to_owned(), why }) }
+}
+
+fn role(is_master: bool) -> Finding {
+    let found = if is_master { "master" } else { "replica" }.to_owned();
+    advised("role of the store", found, (!is_master).then_some(("the URL of the master", REPLICA)))
+}
+
+fn round_trip(time: Duration, record_timeout: Duration) -> Finding {
+    let found =
+        format!("{:.2} ms (record_timeout {} ms)", time.as_secs_f64() * 1e3, record_timeout.as_millis());
+    let is_far = time * 5 > record_timeout;
+    advised(
+        "round trip to the store",
+        found,
+        is_far.then_some(("a nearer server, or a longer record_timeout", FAR)),
+    )
+}
+
+fn clock(ahead_ms: i64) -> Finding {
+    let is_off = ahead_ms.unsigned_abs() > CLOCK_MS_MAX;
+    let found = format!("{ahead_ms} ms ahead of this machine");
+    advised("clock of the store", found, is_off.then_some(("both clocks by NTP", CLOCK)))
+}
+
+fn memory(bytes: u64) -> Finding {
+    let found = if bytes == 0 { "0 (no limit)".to_owned() } else { format_size(bytes) };
+    advised(
+        "maxmemory of the store",
+        found,
+        (bytes == 0).then_some(("a limit below the memory of its machine", BOUNDLESS)),
+    )
+}
+
+fn eviction(policy: &str, memory_bytes: Option<u64>) -> Finding {
+    let advice = match policy {
+        "noeviction" if memory_bytes != Some(0) => Some((VOLATILE, FULL)),
+        policy if policy.starts_with("allkeys") => Some((VOLATILE, LOG_EVICTED)),
+        _ => None,
+    };
+    advised("maxmemory-policy of the store", policy.to_owned(), advice)
+}
+
+fn tracked(keys: u64) -> Finding {
+    let is_few = keys != 0 && keys < TRACKED_MIN;
+    advised(
+        "tracking-table-max-keys of the store",
+        keys.to_string(),
+        is_few.then_some(("at least 100000", TABLE)),
+    )
+}
+
+fn tracking(tracks: bool) -> Finding {
+    let found = if tracks { "yes" } else { "no" }.to_owned();
+    let set = "a server with RESP3 and CLIENT TRACKING: Redis 6, Valkey, larder kv";
+    advised("CLIENT TRACKING of the store", found, (!tracks).then_some((set, DEAF)))
+}
+
+fn permissions(refused: &[&str]) -> Finding {
+    let found = if refused.is_empty() {
+        "all that is needed".to_owned()
+    } else {
+        format!("not {}", refused.join(", "))
+    };
+    let needed = refused.iter().any(|command| !OPTIONAL.contains(command));
+    advised(
+        "what the user of the store may do",
+        found,
+        needed.then_some(("these commands (ACL SETUSER)", NEEDED)),
+    )
+}
+
+/// Without them some things are not known, and all works.
+const OPTIONAL: [&str; 2] = ["ROLE", "TIME"];
+const CLOCK_MS_MAX: u64 = 1_000;
+const TRACKED_MIN: u64 = 100_000;
+const VOLATILE: &str = "volatile-lfu or volatile-lru";
+
+const ALONE: &str =
+    "without it each instance is a cache of its own, and the origin is asked once for each of them";
+const REPLICA: &str = "a replica takes no writes, and it is not used";
+const FAR: &str =
+    "a miss that waits longer than record_timeout goes to the origin at once, as if the store had nothing";
+const CLOCK: &str = "responses are taken to be older, or younger, than they are";
+const BOUNDLESS: &str = "a cache grows until the machine has no memory left";
+const FULL: &str = "a server that is full and evicts nothing refuses every write, those of purges too";
+const LOG_EVICTED: &str = "the log of purges, which has no time to live, can be evicted; all that was stored before is then validated";
+const TABLE: &str = "copies in memory beyond it are read again before their next use";
+const DEAF: &str = "instances don't hear what the others change";
+const NEEDED: &str = "what is missing fails, and the store is as good as not there";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fit() -> Examined {
+        Examined {
+            version: Some("redis 7.0.15".to_owned()),
+            is_master: Some(true),
+            round_trip: Duration::from_micros(200),
+            clock_ahead_ms: Some(3),
+            memory_bytes_max: Some(1 << 30),
+            eviction_policy: Some("volatile-lfu".to_owned()),
+            tracked_keys_max: Some(1_000_000),
+            tracks: true,
+            refused: Vec::new(),
+        }
+    }
+
+    fn advised(examined: &Examined) -> Vec<&'static str> {
+        let findings = judge(examined, Duration::from_millis(50));
+        findings.iter().filter(|finding| finding.advice.is_some()).map(|finding| finding.setting).collect()
+    }
+
+    #[test]
+    fn a_fit_server_needs_no_advice() {
+        assert_eq!(advised(&fit()), Vec::<&str>::new());
+        assert_eq!(judge(&fit(), Duration::from_millis(50)).len(), 9);
+        let silent = Examined {
+            version: None,
+            is_master: None,
+            clock_ahead_ms: None,
+            memory_bytes_max: None,
+            eviction_policy: None,
+            tracked_keys_max: None,
+            refused: vec!["ROLE", "TIME"],
+            ..fit()
+        };
+        assert_eq!(advised(&silent), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn each_weakness_is_told_alone() {
+        #[track_caller]
+        fn check(change: impl Fn(&mut Examined), setting: &str) {
+            let mut examined = fit();
+            change(&mut examined);
+            let advised = advised(&examined);
+            assert!(advised.len() == 1 && advised[0].contains(setting), "{setting}: {advised:?}");
+        }
+        check(|server| server.is_master = Some(false), "role");
+        check(|server| server.round_trip = Duration::from_millis(11), "round trip");
+        check(|server| server.clock_ahead_ms = Some(-1500), "clock");
+        check(|server| server.memory_bytes_max = Some(0), "maxmemory of");
+        check(|server| server.eviction_policy = Some("noeviction".to_owned()), "policy");
+        check(|server| server.eviction_policy = Some("allkeys-lru".to_owned()), "policy");
+        check(|server| server.tracked_keys_max = Some(1000), "tracking-table");
+        check(|server| server.tracks = false, "TRACKING");
+        check(|server| server.refused = vec!["ROLE", "APPEND"], "may do");
+    }
+}
