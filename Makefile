@@ -10,7 +10,7 @@ PIPELINE ?= 100
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help run run-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
+.PHONY: help run run-check fleet fleet-check test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,14 @@ run: ## mock origin, gateway and admin on this machine, and three curl lines to 
 run-check: ## the same on free ports: runs the three lines, checks the answers, stops
 	@scripts/install-dependencies --run
 	@scripts/run --check
+
+fleet: ## three gateways as one cache over a redis-server, and four lines to try
+	@scripts/install-dependencies
+	@scripts/fleet
+
+fleet-check: ## the same on free ports: runs the four lines, checks the answers, stops
+	@scripts/install-dependencies
+	@scripts/fleet --check
 
 test: ## everything that must be green before a commit
 	@scripts/test
