@@ -77,11 +77,7 @@ fn clock(ahead_ms: i64) -> Finding {
 
 fn memory(bytes: u64) -> Finding {
     let found = if bytes == 0 { "0 (no limit)".to_owned() } else { format_size(bytes) };
-    advised(
-        "maxmemory of the store",
-        found,
-        (bytes == 0).then_some(("a limit below the memory of its machine", BOUNDLESS)),
-    )
+    advised("maxmemory of the store", found, (bytes == 0).then_some((LIMIT, BOUNDLESS)))
 }
 
 fn eviction(policy: &str, memory_bytes: Option<u64>) -> Finding {
@@ -126,6 +122,7 @@ fn permissions(refused: &[&str]) -> Finding {
 const OPTIONAL: [&str; 2] = ["ROLE", "TIME"];
 const CLOCK_MS_MAX: u64 = 1_000;
 const TRACKED_MIN: u64 = 100_000;
+const LIMIT: &str = "a limit below the memory of its machine, and `maxmemory-policy volatile-lfu` with it";
 const VOLATILE: &str = "volatile-lfu or volatile-lru";
 
 const ALONE: &str =
