@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     conversation: Conversation,
     /// What the socket did not take.
     unsent: Unsent,
+    /// What it takes for a request that may be refused for its size, so that no key goes for it.
+    roomless_bytes: usize,
     /// An event told that the client sends no more: no other will, so what was read is not all until the end is read too.
     is_ending: bool,
     standing: Standing,
@@ -90,6 +92,7 @@ impl Connection {
             transport,
             conversation,
             unsent: Unsent::default(),
+            roomless_bytes: 0,
             is_ending: false,
             standing: Standing::Guest,
             is_in_line: false,
@@ -334,12 +337,20 @@ impl Connection {
             context.shared.account_stranger(before_bytes, bytes);
             return;
         }
-        if unread_bytes > unread_before_bytes && !self.is_worth_room(unread_bytes, context) {
+        let has_grown = unread_bytes > unread_before_bytes;
+        if has_grown && !self.is_worth_room(unread_bytes, context) {
             context.shared.account_without_room(before_bytes, bytes);
+            self.keep_roomless(lent_bytes, context);
         } else {
             context.shared.account(before_bytes, bytes);
+            self.keep_roomless(if has_grown { 0 } else { self.roomless_bytes.min(lent_bytes) }, context);
         }
         context.shared.account_request(lent_before_bytes, lent_bytes);
+    }
+
+    fn keep_roomless(&mut self, bytes: usize, context: &Context<'_>) {
+        let before_bytes = std::mem::replace(&mut self.roomless_bytes, bytes);
+        context.shared.account_roomless(before_bytes, bytes);
     }
 
     /// Where the request may be refused for its size, nothing is evicted for it before it is whole.

@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     slow_bytes: AtomicUsize,
     /// Keys have not made all the room yet that buffers take.
     is_room_owed: AtomicBool,
+    /// What requests take that may be refused for their size.
+    roomless_bytes: AtomicUsize,
     /// Values that clients have not read.
     pub(crate) pins: Arc<Pins>,
     pub(crate) strangers: Strangers,
@@ -124,6 +126,7 @@ impl Shared {
             refused: AtomicU64::new(0),
             requests_bytes: AtomicUsize::new(0),
             is_room_owed: AtomicBool::new(false),
+            roomless_bytes: AtomicUsize::new(0),
             tracking_bytes: AtomicUsize::new(0),
             slow_bytes: AtomicUsize::new(0),
             pins: Arc::new(Pins::new(Arc::clone(&buffered))),
@@ -259,6 +262,11 @@ impl Shared {
     /// Evicts for a part of a reply, behind which others have their turn.
     pub(crate) fn make_room_for_part(&self, now_ms: u64) {
         self.make_room(now_ms, ROOM_WITHIN);
+    }
+
+    /// Such a request has grown or shrunk.
+    pub(crate) fn account_roomless(&self, before_bytes: usize, now_bytes: usize) {
+        self.roomless_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
     }
 
     /// Evicts for buffers that have grown by much, without waiting for the next write; but for CLIENT PAUSE, during which no key goes.
@@ -522,6 +530,11 @@ impl Shared {
     fn make_room_for_buffers(&self, now_ms: u64) {
         if self.interests.pauses.now(now_ms).is_some() {
             self.is_room_owed.store(true, Relaxed);
+            return;
+        }
+        let roomless_bytes = self.roomless_bytes.load(Relaxed) as u64;
+        if roomless_bytes > 0 && self.engine.used_bytes() <= self.engine.bytes_max() + roomless_bytes {
+            // All that is above the limit is theirs. What the others owe, they owe still.
             return;
         }
         self.buffered.settle();
