@@ -2,7 +2,7 @@
 
 use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, invalidated};
-use caching::{GroupsInvalidated, MethodClass, groups};
+use caching::{GroupsInvalidated, groups};
 
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
@@ -12,14 +12,11 @@ use crate::plan::Plan;
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
-/// Invalidates what the request has changed, as far as its response tells. `spared` is the forward of the request itself,
+/// Invalidates what an unsafe request has changed, as far as its response tells. `spared` is the forward of the request itself,
 /// whose response is newer than what it invalidates.
 //= RFC 9111 section 4.4: invalidating stored responses
 pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
     let method = plan.facts.method;
-    if method != MethodClass::Unsafe {
-        return;
-    }
     let lines = response.fields.to_lines();
     let (status, target) = (response.status.as_u16(), plan.request.target());
     for uri in invalidated(method, status, &target, &lines) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caching::{Asked, ExchangeTimes};
+use caching::{Asked, ExchangeTimes, MethodClass};
 
 use crate::cache::publish::head_update;
 use crate::cache::publish::post::PostStore;
@@ -39,12 +39,15 @@ pub(crate) async fn run(
     };
     let written = PostStore::begin(worker, plan);
     let updating = head_update::Asked::begin(worker, plan);
-    let (asked, sent) = (Asked::by(&fields.to_lines()), now());
+    let (asked, sent) = (Asked::by(|name| fields.value(name).is_some()), now());
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
             let times = ExchangeTimes { request: sent, response: now() };
             let spared = written.as_ref().map(PostStore::waiter);
-            invalidate::apply(worker, plan, &response, spared).await;
+            if plan.facts.method == MethodClass::Unsafe {
+                // Boxed: all others would carry its room along.
+                Box::pin(invalidate::apply(worker, plan, &response, spared)).await;
+            }
             // What it has done is done, but nobody can use the answer.
             if let Some(lie) = asked.unasked(response.status.as_u16()) {
                 return Next::Reply(failed(worker, plan, &OriginError::protocol(lie), reason));

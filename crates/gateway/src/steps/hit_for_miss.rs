@@ -53,7 +53,7 @@ impl<'a> HitForMiss<'a> {
         let call = OriginCall { worker, site, request };
         let fields = call.fields(Purpose::Store);
         let mut interim = |interim| interims.push(Arc::new(interim));
-        let (asked, asked_at) = (Asked::by(&fields.to_lines()), now());
+        let (asked, asked_at) = (Asked::by(|name| fields.value(name).is_some()), now());
         match call.send(fields, fetch.body(), &mut interim).await {
             Err(error) => Next::Reply(self.failed(&error)),
             Ok(response) => {

@@ -80,7 +80,7 @@ impl Job {
         }
         let request = now();
         let mut interim = |interim| leader.in_flight().push_interim(interim);
-        let asked = Asked::by(&fields.to_lines());
+        let asked = Asked::by(|name| fields.value(name).is_some());
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
         // What bytes were asked for that a stored response lacks has a judgement of its own.
         if let Some(lie) = asked.unasked(response.status.as_u16()).filter(|_| !self.is_for_hole()) {
