@@ -103,6 +103,30 @@ fn what_one_has_fetched_all_have() {
 }
 
 #[test]
+fn a_response_tells_which_tier_it_came_from() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.store_at_first("/page");
+    let is_from_store = |gateway: usize| {
+        let response = fleet.gateways[gateway].get("/page");
+        assert!(status(&response).contains("; hit"), "{}", status(&response));
+        status(&response).contains("; detail=shared-store")
+    };
+    assert_eq!([0, 1, 1].map(is_from_store), [false, true, false]);
+
+    let explained = |target: &str| {
+        let question = format!("{{\"url\":\"http://test.example{target}\"}}");
+        let answer = fleet.gateways[1].ask_admin("POST", "/explain", &question);
+        String::from_utf8_lossy(&answer.body).into_owned()
+    };
+    fleet.store_at_first("/explained");
+    let found = explained("/explained");
+    assert!(found.contains("the shared store has a record for the key"), "{found}");
+    let missed = explained("/new");
+    assert!(missed.contains("the shared store has nothing under the key"), "{missed}");
+}
+
+#[test]
 fn every_way_to_read_finds_what_another_one_has_fetched() {
     let redis = Redis::start("");
     let fleet = Fleet::start(2, redis.address());

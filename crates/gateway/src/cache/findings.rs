@@ -1,5 +1,7 @@
 //! What the cache's steps have decided, in words, for `larder explain`. Nothing is decided here.
 
+use std::time::Duration;
+
 use caching::date;
 use caching::explain::{self, Finding};
 use caching::partial::HoleAnswer;
@@ -8,6 +10,7 @@ use caching::{NotStored, Rules, Selecting, Storable, Timestamp};
 use store::purge::{PurgeMode, PurgeRecord};
 
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
+use crate::cache::tiers::answer::Said;
 use crate::cache::using::Use;
 use crate::failure::FailureCause;
 use crate::message::reply::Reply;
@@ -55,6 +58,20 @@ pub(crate) fn selection(
     let says = format!("one of {} stored {which}", variants.len());
     let finding = Finding::new("select", says, section);
     vec![explain::mismatch(finding, hit.head.nominated(), hit.head.nominated_values(), request, rules)]
+}
+
+/// What the tier behind memory had to say about the key.
+pub(crate) fn tier(said: Said, since_start: Duration) -> Finding {
+    let says = match said {
+        Said::Unasked => "what the shared store has is known already",
+        Said::Failed => "the shared store does not answer in time, or cannot be used: a miss",
+        Said::Nothing => "the shared store has nothing under the key",
+        Said::Unchanged => "the shared store still has what memory has",
+        Said::Unusable => "what the shared store has cannot be used by the rules here, or is damaged",
+        Said::Found => "the shared store has a record for the key",
+        Said::Changing => "the shared store changes the record again and again: a miss",
+    };
+    Finding::new("tier", says, "").with("answered after", format!("{} ms", since_start.as_millis()), "")
 }
 
 /// An operator has taken what was stored out of use.

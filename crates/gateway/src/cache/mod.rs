@@ -33,6 +33,7 @@ use self::inflight::table::{FetchTable, Waiter};
 use self::record::inputs::KeepInputs;
 use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
+use self::tiers::answer::Answer;
 use self::tiers::counts::TierCounts;
 use self::tiers::fleet::{FleetLog, Posted};
 use self::tiers::load::{Asker, Home};
@@ -132,9 +133,12 @@ impl Cache {
 
     /// Asks the tier behind memory for what lies under a key, to be used by this rule. What comes is found by look-ups
     /// as long as somebody holds it.
-    pub(crate) async fn load(&self, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
+    pub(crate) async fn load(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         let home = Home { memory: &self.memory, epochs: &self.epochs };
-        self.tiers.as_ref()?.load(home, key, asker).await
+        match &self.tiers {
+            Some(tiers) => tiers.load(home, key, asker).await,
+            None => Answer::UNASKED,
+        }
     }
 
     /// Waits until the tier behind memory knows what has happened to a key, but not for long.

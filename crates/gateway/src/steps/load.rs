@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use caching::MethodClass;
+use caching::{MethodClass, Outcome};
 
+use crate::cache::findings;
 use crate::cache::inflight::wanted::Tier;
 use crate::cache::key::key_of;
+use crate::cache::tiers::answer::{Answer, Said};
 use crate::cache::tiers::load::Asker;
 use crate::plan::{Content, ForwardMode, Next, Plan};
+use crate::reason::Reason;
 use crate::steps::look_up;
+use crate::trace::note;
 use crate::worker::Worker;
 
 /// What is to be done once the tier has been asked, and the plan for it.
@@ -24,22 +28,34 @@ pub(crate) async fn run(
         groups_max: plan.live.config.groups_max,
         site_key: site_key.as_deref(),
     };
-    let loaded = worker.shared.cache.load(key, asker).await;
-    match content {
+    let Answer { entry, said } = worker.shared.cache.load(key, asker).await;
+    note(plan.request.record.as_ref(), || findings::tier(said, plan.started.elapsed()));
+    let (plan, next) = match content {
         Content::Read(content) => {
-            let plan = plan.with(ForwardMode::Query, loaded);
+            let plan = plan.with(ForwardMode::Query, entry);
             let next = look_up::by_content(worker, &plan, content, Tier::Asked);
             (plan, next)
         }
         Content::Unread(body) => match look_up::again(worker, plan, None, Tier::Asked) {
-            Ok(reply) => (plan.with(ForwardMode::Query, loaded), Next::Reply(reply)),
+            Ok(reply) => (plan.with(ForwardMode::Query, entry), Next::Reply(reply)),
             Err(mode) => {
-                let plan = plan.with(mode, loaded);
+                let plan = plan.with(mode, entry);
                 let next = plan.first(body);
                 (plan, next)
             }
         },
+    };
+    (plan, named(next, said))
+}
+
+/// Tells in `Cache-Status` where a hit came from. A reason for its use says more, and stays.
+fn named(mut next: Next, said: Said) -> Next {
+    if let (Next::Reply(reply), Said::Found) = (&mut next, said)
+        && reply.cache_status.outcome == Outcome::Hit
+    {
+        reply.cache_status.detail.get_or_insert(Reason::SharedStore.as_str());
     }
+    next
 }
 
 /// The key of the URL alone, for requests whose own key has more.

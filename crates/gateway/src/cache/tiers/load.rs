@@ -8,6 +8,7 @@ use store::backing::{BackingError, Loaded, Tracking};
 use store::format::{FormatError, Meaning};
 use store::{Change, FillId, Memory, Place};
 
+use super::answer::{Answer, Said};
 use super::copies::{Held, Moment};
 use super::counts::Event;
 use super::working::Asking;
@@ -49,9 +50,21 @@ enum Read {
 /// How often the tier is asked again because something has changed meanwhile.
 const ATTEMPTS: usize = 3;
 
+impl Read {
+    fn said(&self) -> Said {
+        match self {
+            Self::Failed => Said::Failed,
+            Self::Nothing => Said::Nothing,
+            Self::Same(_) => Said::Unchanged,
+            Self::Unusable => Said::Unusable,
+            Self::Found(..) => Said::Found,
+        }
+    }
+}
+
 impl Tiers {
     /// What lies under a key, in memory or in the tier.
-    pub(crate) async fn load(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
+    pub(crate) async fn load(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Answer {
         self.loads.get(key.into(), self.ask(home, key, asker)).await
     }
 
@@ -67,11 +80,11 @@ impl Tiers {
         self.backing.clock_ahead_ms().unwrap_or(0)
     }
 
-    async fn ask(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
+    async fn ask(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Answer {
         for _ in 0..ATTEMPTS {
             let asking = self.working.ask(key);
             let held = match self.held(home.memory, key) {
-                Held::Sure(entry) => return entry,
+                Held::Sure(entry) => return Answer { entry, said: Said::Unasked },
                 Held::Doubtful(entry) => Some(entry),
                 Held::Nothing => None,
             };
@@ -82,7 +95,7 @@ impl Tiers {
             }
             // Whatever that was is outdated.
         }
-        None
+        Answer { entry: None, said: Said::Changing }
     }
 
     /// What lies under a key by what was read of the tier; `None` if that is outdated.
@@ -92,7 +105,8 @@ impl Tiers {
         (asking, moment): (&Asking<'_>, Moment),
         held: Option<Arc<CacheEntry>>,
         read: Read,
-    ) -> Option<Option<Arc<CacheEntry>>> {
+    ) -> Option<Answer> {
+        let said = read.said();
         let is_current = match (&read, &held) {
             (Read::Failed, _) => true,
             (Read::Nothing, None) => asking.is_current(),
@@ -103,10 +117,13 @@ impl Tiers {
             }
             (Read::Same(_) | Read::Unusable, _) => self.drop_copy(memory, asking),
         };
-        is_current.then(|| match read {
-            Read::Found(entry, _) => Some(entry),
-            Read::Unusable => None,
-            Read::Failed | Read::Nothing | Read::Same(_) => held,
+        is_current.then(|| {
+            let entry = match read {
+                Read::Found(entry, _) => Some(entry),
+                Read::Unusable => None,
+                Read::Failed | Read::Nothing | Read::Same(_) => held,
+            };
+            Answer { entry, said }
         })
     }
 

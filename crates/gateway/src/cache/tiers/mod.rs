@@ -4,6 +4,7 @@
 //! Clients wait for it once at most, for what they ask for and memory has not; nobody waits until something is written. What is
 //! not written yet is seen all the same: `working.rs`. A tier that fails is a miss.
 
+pub(crate) mod answer;
 mod behind;
 mod copies;
 pub(crate) mod counts;
@@ -27,6 +28,7 @@ use store::{Applied, Budget, Change, FillId, Memory};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::answer::Answer;
 use self::copies::Flushes;
 use self::counts::{Counts, Event, TierCounts};
 use self::doubt::Doubt;
@@ -68,7 +70,7 @@ pub(crate) struct Tiers {
     working: Working,
     limits: Limits,
     /// Keys that the tier is being asked for.
-    loads: Together<Box<[u8]>, Option<Arc<CacheEntry>>>,
+    loads: Together<Box<[u8]>, Answer>,
     rest: Rest,
     doubt: Doubt,
     flushes: Flushes,

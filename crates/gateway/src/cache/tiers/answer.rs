@@ -1,0 +1,32 @@
+//! What the tier answers to those who want a record.
+
+use std::sync::Arc;
+
+use crate::cache::record::stored::CacheEntry;
+
+/// What lies under a key, and what the tier had to say about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) entry: Option<Arc<CacheEntry>>,
+    pub(crate) said: Said,
+}
+
+/// What the tier has said about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// It had no need to be asked.
+    Unasked,
+    Failed,
+    Nothing,
+    /// What memory has is still what lies there.
+    Unchanged,
+    /// Something lies there that is of no use here.
+    Unusable,
+    Found,
+    /// Others changed it while it was read, time and again.
+    Changing,
+}
+
+impl Answer {
+    pub(crate) const UNASKED: Self = Self { entry: None, said: Said::Unasked };
+}
