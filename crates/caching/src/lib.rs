@@ -106,9 +106,7 @@ pub use max_forwards::MaxForwards;
 pub use negotiation::{Codings, Negotiation};
 pub use range::{ByteRange, Ranges};
 pub use refusal::{RefusalScope, was_shared_lately};
-pub use reuse::{
-    Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse, reuse_invalidated,
-};
+pub use reuse::{Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse, reuse_in_doubt};
 pub use rules::{
     GroupsInvalidated, Heuristic, HeuristicFor, Profile, Rules, StaleLimit, StatusMatch, StoredCredentialed,
     StoredErrors, TtlTable,

@@ -37,6 +37,7 @@ reason_codes! {
         RequestMaxAge = "request-max-age", "RFC 9111 section 5.2.1.1", "The stored response is older than the request's `max-age`.";
         RequestMinFresh = "request-min-fresh", "RFC 9111 section 5.2.1.3", "The stored response isn't fresh for as long as the request's `min-fresh`.";
         ResponseNoCache = "no-cache", "RFC 9111 section 5.2.2.4", "The stored response says `no-cache`: it is validated each time.";
+        Unverified = "unverified", "", "Nobody can say whether another instance has changed what is stored, and `store.remote.coherence` is `strict`: it is validated.";
         Invalidated = "invalidated", "RFC 9111 section 4.4", "What the stored response belongs to was invalidated since it was stored (RFC 9875): it is validated.";
         Expired = "expired", "RFC 9111 section 4.2", "The stored response is stale.";
     }
@@ -57,7 +58,7 @@ impl NotReused {
             Self::OriginConditions | Self::RequestNoCache | Self::RequestMaxAge | Self::RequestMinFresh => {
                 FwdReason::Request
             }
-            Self::ResponseNoCache | Self::Invalidated | Self::Expired => FwdReason::Stale,
+            Self::ResponseNoCache | Self::Unverified | Self::Invalidated | Self::Expired => FwdReason::Stale,
         }
     }
 }
@@ -109,12 +110,18 @@ pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
     without_lookup(request, rules).unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::None))
 }
 
-/// What to do with a stored response that was invalidated since it was stored: it is never used as it is.
+/// What to do with a stored response that is not used as it is, whatever its lifetime: it was invalidated since it was stored
+/// ([`NotReused::Invalidated`]), or may have been ([`NotReused::Unverified`]).
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
-pub fn reuse_invalidated(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> Reuse {
+pub fn reuse_in_doubt(
+    request: &RequestFacts,
+    stored: &StoredFacts,
+    rules: &Rules,
+    reason: NotReused,
+) -> Reuse {
     without_lookup(request, rules)
         .or_else(|| made_for_others(request, stored, rules))
-        .unwrap_or_else(|| ask_origin(request, rules, NotReused::Invalidated, Candidate::of(stored)))
+        .unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::of(stored)))
 }
 
 /// What to do with a stored response whose key and nominated fields match the request.

@@ -25,6 +25,7 @@ fn connect(tier: &RemoteTier) -> StartTier {
     StartTier {
         backing: Arc::new(backing),
         memory_use: MemoryUse::Kept,
+        coherence: tier.coherence,
         name: tier.instance.clone().unwrap_or_else(of_machine),
         verification: tier.server.verification,
     }

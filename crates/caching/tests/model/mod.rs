@@ -17,7 +17,7 @@ use caching::{
     MethodClass, Miss, Negotiation, NominatedFields, NominatedValues, NotReused, Outcome, RequestFacts,
     ResponseFacts, Reuse, Rules, Selecting, Storable, StorageFilter, StoredFacts, StoredValidators,
     Timestamp, Validators, conditional, date, fields, invalidation, may_serve_stale, may_store, on_miss,
-    query, reuse, reuse_invalidated, sharing,
+    query, reuse, reuse_in_doubt, sharing,
 };
 
 /// Fields and content.
@@ -153,7 +153,7 @@ impl Cache {
         let selected = self.select(&exchange);
         let decision = match &selected {
             Some(stored) if stored.standing == Standing::Invalidated => {
-                reuse_invalidated(&facts, &stored.facts, &self.rules)
+                reuse_in_doubt(&facts, &stored.facts, &self.rules, NotReused::Invalidated)
             }
             Some(stored) => reuse(&facts, &stored.facts, &self.rules, now),
             None => on_miss(&facts, &self.rules, self.miss(&exchange)),

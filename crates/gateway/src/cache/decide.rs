@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use caching::{
-    FwdReason, MethodClass, Miss, NotReused, RequestFacts, Reuse, Timestamp, on_miss, reuse,
-    reuse_invalidated, was_shared_lately,
+    FwdReason, MethodClass, Miss, NotReused, RequestFacts, Reuse, Timestamp, on_miss, reuse, reuse_in_doubt,
+    was_shared_lately,
 };
 
 use crate::cache::inflight::wanted::Sharing;
@@ -28,11 +28,13 @@ pub(crate) struct Question<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Whether a stored response was invalidated since it was stored.
+/// Whether a stored response still is what it was when it was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Valid,
     Invalidated,
+    /// Others may have changed it, and whoever could tell does not answer.
+    Unverified,
 }
 
 /// What is done. `H` is the stored response that the request selected.
@@ -104,9 +106,11 @@ impl Question<'_> {
     /// What the policy has for the stored response that the request selected.
     pub(crate) fn reuse(&self, selected: Option<(&Hit, Standing)>) -> Reuse {
         let rules = &self.rule.caching;
+        let in_doubt = |hit: &Hit, reason| reuse_in_doubt(self.facts, &hit.head.facts, rules, reason);
         match selected {
-            Some((hit, Standing::Invalidated)) => reuse_invalidated(self.facts, &hit.head.facts, rules),
             Some((hit, Standing::Valid)) => reuse(self.facts, &hit.head.facts, rules, self.now),
+            Some((hit, Standing::Invalidated)) => in_doubt(hit, NotReused::Invalidated),
+            Some((hit, Standing::Unverified)) => in_doubt(hit, NotReused::Unverified),
             None => on_miss(self.facts, rules, self.miss()),
         }
     }

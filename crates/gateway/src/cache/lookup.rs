@@ -101,7 +101,8 @@ impl Lookup<'_> {
     fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
         let question = self.question(entry);
-        let reuse = question.reuse(selected.as_ref().map(|hit| (hit, self.standing(hit, key))));
+        let reuse = question
+            .reuse(selected.as_ref().zip(entry).map(|(hit, entry)| (hit, self.standing(entry, hit, key))));
         if let Some(record) = self.request.record {
             self.tell(record, key, entry.map(Arc::as_ref), selected.as_ref(), reuse);
         }
@@ -122,9 +123,11 @@ impl Lookup<'_> {
         Question { facts: self.facts, rule, entry, lately_ms, now: self.now }
     }
 
-    fn standing(&self, hit: &Hit, key: &[u8]) -> Standing {
-        match self.worker.shared.cache.is_invalidated(key, &hit.head) {
+    fn standing(&self, entry: &CacheEntry, hit: &Hit, key: &[u8]) -> Standing {
+        let cache = &self.worker.shared.cache;
+        match cache.is_invalidated(key, &hit.head) {
             true => Standing::Invalidated,
+            false if cache.needs_verification(entry) => Standing::Unverified,
             false => Standing::Valid,
         }
     }

@@ -92,6 +92,11 @@ impl Cache {
         })
     }
 
+    /// Whether the origin is to be asked about what memory has, since nobody can say if another instance has changed it.
+    pub(crate) fn needs_verification(&self, entry: &CacheEntry) -> bool {
+        self.tiers.as_ref().is_some_and(|tiers| tiers.needs_verification(entry))
+    }
+
     /// The purges of all that share the tier behind memory.
     pub(crate) fn fleet_log(&self) -> Option<&FleetLog> {
         self.tiers.as_ref().map(Tiers::log)

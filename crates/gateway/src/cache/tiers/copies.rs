@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use store::Memory;
-use store::backing::{Loaded, Source, Tracking, Version, Watcher};
+use store::backing::{Loaded, Source, Standing, Tracking, Version, Watcher};
 
 use super::counts::Event;
 use super::working::{Asking, Known};
-use super::{Tiers, names};
+use super::{Coherence, Tiers, names};
 use crate::cache::record::copy::{Flush, Reliance};
 use crate::cache::record::stored::CacheEntry;
 
@@ -57,6 +57,15 @@ impl Tiers {
                 false
             }
         }
+    }
+
+    /// Whether a copy that the tier cannot vouch for, even if it was asked, may not be used as it is. Own ones too, while the tier
+    /// is not heard: others may have changed the same.
+    pub(crate) fn needs_verification(&self, entry: &CacheEntry) -> bool {
+        let standing = |source| self.backing.standing(source);
+        self.coherence == Coherence::Strict
+            && (standing(self.backing.source()) != Standing::Verified
+                || entry.copy().reliance(self.flushes.now(), standing) != Reliance::Trusted)
     }
 
     /// From now on `watcher` is told what the tier tells unasked.

@@ -50,12 +50,23 @@ pub enum MemoryUse {
     Forgotten,
 }
 
+/// What is done with fresh copies that the tier cannot vouch for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coherence {
+    /// They are used.
+    Available,
+    /// They are validated at the origin before each use.
+    Strict,
+}
+
 /// A tier behind memory. It keeps its own deadlines, as [`store::backing::Guarded`] does.
 pub struct StartTier {
     /// The tier.
     pub backing: Arc<dyn Backing>,
     /// What stays in memory of what it has.
     pub memory_use: MemoryUse,
+    /// What is done with copies while it is away.
+    pub coherence: Coherence,
     /// What the operator calls this instance among those that share the tier; up to 64 bytes.
     pub name: String,
     /// How long copies are relied upon after the last sign of life of the tier.
@@ -67,6 +78,7 @@ pub(crate) struct Tiers {
     backing: Arc<dyn Backing>,
     segments: TierSegments,
     memory_use: MemoryUse,
+    coherence: Coherence,
     working: Working,
     limits: Limits,
     /// Keys that the tier is being asked for.
@@ -95,13 +107,14 @@ const PENDING_KEYS_MAX: usize = 10_000;
 
 impl Tiers {
     pub(crate) fn new(tier: StartTier, budget: &Arc<Budget>, epochs: Arc<Epochs>) -> Self {
-        let StartTier { backing, memory_use, name, verification } = tier;
+        let StartTier { backing, memory_use, coherence, name, verification } = tier;
         let counts = Arc::new(Counts::default());
         Self {
             log: FleetLog::new(Arc::clone(&backing), &name, verification),
             segments: TierSegments::new(Arc::clone(&backing), Arc::clone(budget), None, Arc::clone(&counts)),
             backing,
             memory_use,
+            coherence,
             epochs,
             working: Working::default(),
             limits: Limits { keys_max: PENDING_KEYS_MAX, bytes_max: pending_bytes_max(budget) },

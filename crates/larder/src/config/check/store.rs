@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gateway::Coherence;
 use gateway::config::OriginProtocol;
 use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use rustls::ClientConfig;
@@ -19,6 +20,8 @@ pub(crate) struct RemoteTier {
     pub(crate) server: RemoteSettings,
     pub(crate) deadlines: Deadlines,
     pub(crate) breaker: BreakerSettings,
+    /// What is done with copies while the server is away.
+    pub(crate) coherence: Coherence,
     /// What this instance is called among those that share the server.
     pub(crate) instance: Option<String>,
 }
@@ -33,7 +36,11 @@ pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier>
         log: table.duration("log_timeout"),
     };
     let instance = scope.parsed(table, "instance", instance_name);
-    Some(RemoteTier { server: server?, deadlines, breaker: breaker?, instance })
+    let coherence = match table.text("coherence") {
+        Some("strict") => Coherence::Strict,
+        _ => Coherence::Available,
+    };
+    Some(RemoteTier { server: server?, deadlines, breaker: breaker?, coherence, instance })
 }
 
 fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {

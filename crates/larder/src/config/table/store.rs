@@ -174,6 +174,14 @@ static REMOTE: Section = Section {
             "Four heartbeats are sent in it. It is also how late an instance may notice that a connection has died without a sign.",
         ),
         row(
+            "coherence",
+            Kind::Choice(&["available", "strict"]),
+            Preset::Is("\"available\""),
+            Reload::No,
+            "What becomes of fresh copies in memory while the server does not answer: `available` uses them, `strict` validates them at the origin before each use.",
+            "With `strict` no instance serves what another one has changed, at the price of a request to the origin for each request while the server is away; where the origin is away too, responses are stale.",
+        ),
+        row(
             "tracked_bytes_max",
             Kind::Size { min: 64 * KIB, max: TIB },
             Preset::Is("\"16MiB\""),

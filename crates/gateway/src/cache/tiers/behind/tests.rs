@@ -15,7 +15,7 @@ use crate::cache::record::portable::tests::world::{Asked, KEY, NOW, World, at, i
 use crate::cache::record::segmented::sample;
 use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::cache::tiers::counts::TierCounts;
-use crate::cache::tiers::{MemoryUse, StartTier, TIER_WRITERS};
+use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
 use crate::reason::Reason;
 
 const VERIFICATION: Duration = Duration::from_secs(2);
@@ -39,7 +39,13 @@ impl Bench {
         let entered = runtime.enter();
         let double = DoubleServer::new(DoubleLimits::default(), 1).connect(Behaviour::default());
         let backing = Arc::new(double.guarded());
-        let tier = StartTier { backing, memory_use, name: String::new(), verification: VERIFICATION };
+        let tier = StartTier {
+            backing,
+            memory_use,
+            coherence: Coherence::Available,
+            name: String::new(),
+            verification: VERIFICATION,
+        };
         let tiers = Arc::new(Tiers::new(tier, world.memory.budget(), Arc::clone(&world.epochs)));
         tiers.log().has_read();
         for _ in 0..TIER_WRITERS {
