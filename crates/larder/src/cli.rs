@@ -182,12 +182,21 @@ pub(crate) struct AdminArguments {
     pub(crate) token_file: Option<PathBuf>,
 }
 
+const PURGE_STATUSES: &str = "\
+Exit status:
+  0  something was purged, or the purge does not count
+  1  the admin API did not answer, or refused the purge
+  2  the command line is wrong
+  3  nothing was found, for none of the URLs
+  4  in a fleet, an instance has not reached the purge in time, or nobody knows whether all have";
+
 /// URLs, with all their variants; or everything; or what fits all that is said otherwise.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)
     .args(["url", "tag", "site", "host", "prefix", "everything"])))]
 #[command(group(clap::ArgGroup::new("selection").multiple(true).args(["tag", "site", "host", "prefix"])))]
 #[command(group(clap::ArgGroup::new("mode").args(["hard", "soft", "refresh"])))]
+#[command(after_help = PURGE_STATUSES)]
 pub(crate) struct PurgeArguments {
     /// URL as clients ask for it; may be given more than once
     #[arg(conflicts_with_all = ["selection", "everything"])]

@@ -63,11 +63,13 @@ fn problem(error: &PurgeError) -> Problem {
     Problem::new(400, "purge-invalid", error.to_string())
 }
 
-/// As the admin API tells it.
+/// The counts, named as in the answer of the admin API; in a fleet, whether all instances have reached it.
 fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
-    let PurgeOutcome { keys_matched, responses_purged, fills_doomed, .. } = outcome;
+    let PurgeOutcome { keys_matched, responses_purged, fills_doomed, fleet, .. } = outcome;
+    let complete =
+        fleet.as_ref().map(|reach| format!("\"complete\":{},", reach.complete)).unwrap_or_default();
     let body = Bytes::from(format!(
-        "{{\"keys_matched\":{keys_matched},\"responses_purged\":{responses_purged},\"fills_doomed\":{fills_doomed},\"id\":\"{}\"}}\n",
+        "{{\"keys_matched\":{keys_matched},\"responses_purged\":{responses_purged},\"fills_doomed\":{fills_doomed},{complete}\"id\":\"{}\"}}\n",
         outcome.id.as_deref().unwrap_or_default()
     ));
     let mut fields = PackedFields::with_capacity(3);

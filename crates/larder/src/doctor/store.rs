@@ -18,8 +18,8 @@ pub(super) fn findings(tier: &RemoteTier) -> Vec<Finding> {
         Ok(examined) => judge(&examined, tier.deadlines.record),
         Err(error) => vec![Finding {
             setting: "store.remote.url",
-            found: format!("{}, which can't be used ({error})", tier.server.address),
-            advice: Some(Advice { set: "the URL of a server that answers".to_owned(), why: ALONE }),
+            found: format!("{}, which can't be used: {error}", tier.server.address),
+            advice: Some(Advice { set: REACHABLE.to_owned(), why: ALONE }),
         }],
     }
 }
@@ -27,7 +27,10 @@ pub(super) fn findings(tier: &RemoteTier) -> Vec<Finding> {
 /// Of an error, all that led to it.
 fn told(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut told: Vec<String> = causes.map(ToString::to_string).collect();
+    // Some errors repeat what led to them.
+    told.dedup_by(|cause, error| error.ends_with(cause.as_str()));
+    told.join(": ")
 }
 
 fn judge(examined: &Examined, record_timeout: Duration) -> Vec<Finding> {
@@ -125,6 +128,7 @@ const TRACKED_MIN: u64 = 100_000;
 const LIMIT: &str = "a limit below the memory of its machine, and `maxmemory-policy volatile-lfu` with it";
 const VOLATILE: &str = "volatile-lfu or volatile-lru";
 
+const REACHABLE: &str = "the URL of a server that answers, with a user and a password that it accepts";
 const ALONE: &str =
     "without it each instance is a cache of its own, and the origin is asked once for each of them";
 const REPLICA: &str = "a replica takes no writes, and it is not used";

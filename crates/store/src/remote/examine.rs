@@ -38,7 +38,7 @@ pub struct Examined {
 
 /// A server could not be examined.
 #[derive(Debug, thiserror::Error)]
-#[error("no server could be examined")]
+#[error(transparent)]
 pub struct ExamineError(#[from] Cause);
 
 #[derive(Debug, thiserror::Error)]

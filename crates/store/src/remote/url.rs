@@ -15,16 +15,18 @@ pub enum UrlError {
     #[error("names no host")]
     Host,
     /// The port is none.
-    #[error("has a port that is no number from 1 to 65535")]
+    #[error("has a port that is not a number from 1 to 65535")]
     Port,
     /// There is no path to a socket, or a relative one.
     #[error("names no absolute path of a socket")]
     Path,
     /// The database is none.
-    #[error("has a database that is no number")]
+    #[error("has a path that is not a number; it names the database: redis://host:6379/0")]
     Database,
     /// There is more than is understood.
-    #[error("has parts that mean nothing here: of a query only `db` of unix:// is known")]
+    #[error(
+        "has a query or a fragment, which means nothing here; only unix:// takes one, for the database: unix:///path?db=0"
+    )]
     More,
     /// User or password can't be read.
     #[error(
