@@ -45,6 +45,8 @@ pub(crate) struct Session {
     pub(crate) tracking: Option<Mode>,
     /// What its prefixes take.
     pub(crate) prefixes_bytes: usize,
+    /// What the server will remember for the client when the command is done: it counts from its begin.
+    promised_bytes: usize,
     /// The command that was executed last took so long that others are to have their turn.
     pub(crate) has_taken_long: Cell<bool>,
     /// The command that looks at all keys, as far as it has come.
@@ -170,6 +172,7 @@ impl Session {
             subscribed: None,
             tracking: None,
             prefixes_bytes: 0,
+            promised_bytes: 0,
             has_taken_long: Cell::new(false),
             walk: None,
             names_done: 0,
@@ -221,15 +224,35 @@ impl Session {
         }
         self.discard(shared);
         self.client.set_subscribed([0; 3]);
+        self.promised_bytes = 0;
         self.account(shared, 0);
     }
 
-    /// What the server remembers for the client.
+    /// What the server remembers for the client, or is about to.
     fn kept_bytes(&self) -> usize {
+        self.remembered_bytes().max(self.promised_bytes)
+    }
+
+    fn remembered_bytes(&self) -> usize {
         self.watching.as_ref().map_or(0, |watching| watching.bytes())
             + self.subscribed.as_ref().map_or(0, |own| own.bytes())
             + self.prefixes_bytes
             + self.client.names.lock().bytes()
+    }
+
+    /// Counts so much more before it is remembered, where there is room for it; whether there is. Those who ask at the same time get no more than
+    /// all may have.
+    pub(crate) fn promise(&mut self, more_bytes: usize, shared: &Shared) -> bool {
+        let facts = &self.client.facts;
+        let (now_bytes, known_bytes) = (self.remembered_bytes(), facts.kept_bytes.load(Relaxed));
+        let promised_bytes = now_bytes.saturating_add(more_bytes).max(known_bytes);
+        // The request itself is gone when it is done.
+        if !shared.keep(promised_bytes - known_bytes, facts.unread_bytes.load(Relaxed)) {
+            return false;
+        }
+        facts.kept_bytes.store(promised_bytes, Relaxed);
+        self.promised_bytes = promised_bytes;
+        true
     }
 
     /// Counts what is remembered for it as its buffers are counted; how much more it is than before.
@@ -310,8 +333,11 @@ impl Session {
     }
 
     /// A command that took several turns is over: it may have been refused after it had begun.
-    pub(crate) fn end_turns(&mut self) {
+    pub(crate) fn end_turns(&mut self, shared: &Shared) {
         (self.walk, self.names_done) = (None, 0);
+        if std::mem::take(&mut self.promised_bytes) > 0 {
+            self.account_kept(shared);
+        }
     }
 
     /// An empty request, which counts for CLIENT REPLY SKIP as in Redis.

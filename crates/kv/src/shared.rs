@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     refused: AtomicU64,
     /// Of requests and replies of all connections.
     buffered: Arc<Buffered>,
+    /// Held from the look whether there is room for what is lent to the moment when it counts: two workers must not find the same room.
+    promising: Mutex<()>,
     /// Of those, requests that have not been executed.
     requests_bytes: AtomicUsize,
     /// Of those, what the table of keys that clients have takes.
@@ -124,6 +126,7 @@ impl Shared {
             turns: (0..workers).map(|_| Turn::default()).collect(),
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            promising: Mutex::default(),
             requests_bytes: AtomicUsize::new(0),
             is_room_owed: AtomicBool::new(false),
             roomless_bytes: AtomicUsize::new(0),
@@ -373,11 +376,16 @@ impl Shared {
         }
     }
 
-    /// Whether so much more may be remembered for clients, beside what is gone then.
-    pub(crate) fn could_keep(&self, bytes: usize, gone_bytes: usize) -> bool {
+    /// Counts so much more for what clients want to be remembered, if it may be, beside what is gone then.
+    pub(crate) fn keep(&self, bytes: usize, gone_bytes: usize) -> bool {
+        let _alone = self.promising.lock();
         let taken_bytes = self.buffers_bytes().saturating_sub(gone_bytes);
-        taken_bytes.saturating_add(bytes) <= self.kept_bytes_max(&self.limits())
-            && self.engine.could_hold(bytes)
+        let may_be = taken_bytes.saturating_add(bytes) <= self.kept_bytes_max(&self.limits())
+            && self.engine.could_hold(bytes);
+        if may_be {
+            self.account(0, bytes);
+        }
+        may_be
     }
 
     /// The table of keys that clients have has changed.

@@ -275,9 +275,9 @@ impl Own {
         [&self.channels, &self.patterns, &self.shards].iter().all(|names| names.len() == 0)
     }
 
-    /// The first in the order in which they came.
-    pub(crate) fn first_names(&self, kind: Kind, at_most: usize) -> Vec<Name> {
-        self.of(kind).order.values().take(at_most).cloned().collect()
+    /// In the order in which they came.
+    pub(crate) fn names(&self, kind: Kind) -> impl Iterator<Item = Name> {
+        self.of(kind).order.values().cloned()
     }
 
     /// Takes one out, whichever.
@@ -431,7 +431,7 @@ mod tests {
         let text = |names: Vec<Name>| {
             names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(text(own.first_names(Kind::Channel, 3)), ["c", "a1", "b"]);
+        assert_eq!(text(own.names(Kind::Channel).take(3).collect()), ["c", "a1", "b"]);
         let mut listed = text(all.names(Kind::Channel, Some(b"a*")).expect("it is short"));
         listed.sort();
         assert_eq!(listed, ["a1", "a2"]);

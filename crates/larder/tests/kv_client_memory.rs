@@ -249,6 +249,52 @@ fn what_clients_want_to_be_remembered_is_within_the_limit() {
     }
 }
 
+/// Each worker looked for itself whether there was room, and counted a subscription only when it was remembered: all of them found the same room,
+/// and all keys went.
+#[test]
+fn those_who_subscribe_at_the_same_time_share_the_room() {
+    const CLIENTS: usize = 8;
+    const KEYS: usize = 20_000;
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "4"]);
+    let sets: Vec<u8> =
+        (0..KEYS).flat_map(|key| request(&[b"SET", key.to_string().as_bytes(), &[b'v'; 200]])).collect();
+    Client::connect(&kv).converse(&sets);
+    let requests: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let kind = ["SUBSCRIBE", "SSUBSCRIBE"][client % 2];
+            with_names(&[kind], None, &names(client, 100_000, 1))
+        })
+        .collect();
+    let is_done = AtomicBool::new(false);
+    let most = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut most = 0;
+            while !is_done.load(Relaxed) {
+                most = most.max(memory_fact(&kv, "used_memory"));
+            }
+            most
+        });
+        let subscribing = requests.iter().map(|request| {
+            scope.spawn(|| {
+                let mut client = Client::connect(&kv);
+                client.ask(b"HELLO 3\r\n");
+                client.converse(request);
+                client
+            })
+        });
+        let subscribing: Vec<_> = subscribing.collect();
+        let clients: Vec<_> =
+            subscribing.into_iter().map(|thread| thread.join().expect("it is answered")).collect();
+        is_done.store(true, Relaxed);
+        wait::until_true("requests are forgotten", || memory_fact(&kv, "mem_clients_normal") <= 32 * MIB);
+        assert!(memory_fact(&kv, "mem_clients_normal") > 16 * MIB, "one of them has room");
+        drop(clients);
+        looks.join().expect("it is told")
+    });
+    assert!(most < 64 * MIB, "{most} bytes");
+    assert_eq!(kv.ask(&["DBSIZE"]), format!(":{KEYS}\r\n"));
+}
+
 #[test]
 fn names_of_clients_are_short() {
     let kv = start("64MiB");

@@ -227,7 +227,7 @@ pub(crate) fn execute(
         shared.errors.add(&text);
         reply.error(&text);
     }
-    call.session.end_turns();
+    call.session.end_turns(shared);
     if call.session.gates.is_closed(Gates::REPLIES) && !call.session.end() {
         reply.out.truncate(begin);
     }

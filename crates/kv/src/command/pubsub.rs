@@ -39,7 +39,8 @@ fn begin(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> 
         let names = call.arguments.iter().skip(1);
         let more = own.check_more(kind, names).map_err(|error| Refusal::Told(error.to_string()));
         let more_bytes = more?;
-        call.check_kept(more_bytes)?;
+        let told_bytes = next_names(call).iter().map(|name| name.len() + CONFIRMATION_BYTES).sum::<usize>();
+        call.keep(more_bytes + told_bytes)?;
     }
     let names = next_names(call);
     let own = call.session.subscribed.get_or_insert_default();
@@ -56,13 +57,28 @@ fn begin(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> 
 
 /// Those of the arguments whose turn it is.
 fn next_names<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
-    call.from(1).skip(call.session.names_done).take(names_at_once(call)).collect()
+    let names = call.from(1).skip(call.session.names_done);
+    some_of(call, names, |name| name.len())
 }
 
-/// Others have their turn between, unless it is a part of a transaction. A request is read anew each time.
-fn names_at_once(call: &Call<'_>) -> usize {
-    if call.effort.scope() == Scope::Command { 4 * NAMES_AT_ONCE } else { usize::MAX }
+/// Others have their turn between, and the client reads what it is told, unless it is a part of a transaction. A request is read anew each time.
+fn some_of<T>(call: &Call<'_>, names: impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
+    if call.effort.scope() == Scope::Transaction {
+        return names.collect();
+    }
+    let mut bytes = 0;
+    let is_next = |name: &T| {
+        let before_bytes = bytes;
+        bytes += bytes_of(name);
+        before_bytes < NAMES_BYTES_AT_ONCE
+    };
+    names.take(4 * NAMES_AT_ONCE).take_while(is_next).collect()
 }
+
+/// Of the names that are confirmed at once.
+const NAMES_BYTES_AT_ONCE: usize = 256 << 10;
+/// What a confirmation has beside the name.
+const CONFIRMATION_BYTES: usize = 48;
 
 /// So many more names are done, of so many.
 fn go_on(call: &mut Call<'_>, more: usize, all: usize) -> Outcome {
@@ -77,7 +93,8 @@ fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Ou
     let mut told = Output::default();
     let mut confirmation = Reply { out: &mut told, version: reply.version };
     let (is_begin, count) = (call.session.names_done == 0, own.count(kind));
-    let own_names = if call.length() == 1 { own.first_names(kind, names_at_once(call)) } else { Vec::new() };
+    let own_names =
+        if call.length() == 1 { some_of(call, own.names(kind), |name| name.len()) } else { Vec::new() };
     let given: Vec<&[u8]> = match call.length() {
         1 => own_names.iter().map(|name| &**name).collect(),
         _ => next_names(call),

@@ -2,8 +2,6 @@
 //!
 //! Large values are shared with the engine, and need none.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::{Call, Outcome, Refusal};
 use crate::shared::Shared;
 
@@ -45,11 +43,16 @@ impl Drop for Room<'_> {
 }
 
 impl Call<'_> {
-    /// Refuses what the server would have to remember for the client in so many bytes, where there is no room for it. The request itself is
-    /// gone then.
-    pub(super) fn check_kept(&self, bytes: usize) -> Outcome {
-        let own_bytes = self.session.client.facts.unread_bytes.load(Relaxed);
-        if self.shared.could_keep(bytes, own_bytes) { Ok(()) } else { Err(Refusal::TablesOverLimit) }
+    /// Refuses what the server would have to remember for the client in so many bytes, where there is no room for it. Otherwise that counts from
+    /// now on, and keys make room for it.
+    pub(super) fn keep(&mut self, bytes: usize) -> Outcome {
+        if !self.session.promise(bytes, self.shared) {
+            return Err(Refusal::TablesOverLimit);
+        }
+        if bytes >= STEP_BYTES {
+            self.shared.make_room_for_reply(self.now_ms);
+        }
+        Ok(())
     }
 
     /// What is remembered for the client has changed. Keys make room for it.

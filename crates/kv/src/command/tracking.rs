@@ -19,7 +19,7 @@ pub(super) fn tracking(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
                 ..Tracker::default()
             };
             let more_bytes = prefixes_bytes(&options.prefixes);
-            call.check_kept(more_bytes)?;
+            call.keep(more_bytes)?;
             let started = interests.tracking.start(id, tracker, options.prefixes);
             started.map_err(|error| Refusal::Told(format!("ERR {error}")))?;
             call.session.tracking = Some(mode);

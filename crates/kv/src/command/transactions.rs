@@ -34,7 +34,7 @@ pub(super) fn watch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Err(Refusal::Other("ERR WATCH inside MULTI is not allowed"));
     }
     let keys = call.arguments.iter().skip(1);
-    call.check_kept(Watching::bytes_of(keys))?;
+    call.keep(Watching::bytes_of(keys))?;
     let interests = &call.shared.interests;
     let watching = call.session.watching.get_or_insert_with(|| Box::new(interests.watches.begin()));
     let watched = call.arguments.iter().skip(1).try_for_each(|key| {
