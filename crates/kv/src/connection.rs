@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     roomless_bytes: usize,
     /// An event told that the client sends no more: no other will, so what was read is not all until the end is read too.
     is_ending: bool,
+    /// Nobody reads what it is sent.
+    is_gone: bool,
     standing: Standing,
     /// Whether it is in the line of those that have not been let in.
     pub(crate) is_in_line: bool,
@@ -94,6 +96,7 @@ impl Connection {
             unsent: Unsent::default(),
             roomless_bytes: 0,
             is_ending: false,
+            is_gone: false,
             standing: Standing::Guest,
             is_in_line: false,
             was_told: false,
@@ -106,9 +109,14 @@ impl Connection {
         &self.conversation.session.client
     }
 
-    /// The client has said its last, or is gone.
+    /// The client has said its last.
     pub(crate) fn expect_end(&mut self) {
         self.is_ending = true;
+    }
+
+    /// The client is gone. What it has asked for before is done, but for what takes long.
+    pub(crate) fn expect_nobody(&mut self) {
+        self.is_gone = true;
     }
 
     /// Whether its turn can wait for those of others: it has not been let in, and is not only to be closed.
@@ -215,12 +223,15 @@ impl Connection {
         if self.conversation.session.is_over {
             return Then::Leave;
         }
-        if self.client().has_mail() {
+        if self.conversation.session.has_mail() {
             buffers.output.clear();
             context.shared.take_mail(self.client(), &mut buffers.output);
             if self.send(&mut buffers.output, context).is_err() {
                 return Then::Close;
             }
+        }
+        if self.conversation.session.is_walking() && self.is_vain(context, &mut buffers.output) {
+            return Then::Close;
         }
         if !self.is_quiet() {
             let then = self.say(&[], context, &mut buffers.output);
@@ -228,6 +239,19 @@ impl Connection {
             return if then == Then::Wait && self.is_quiet() { Then::Again } else { then };
         }
         self.read(context, buffers)
+    }
+
+    /// Whether what it goes through is for nobody. A client that sends no more may wait for its reply, or be gone: the kernel knows once it has sent
+    /// something there.
+    fn is_vain(&mut self, context: &Context<'_>, output: &mut Output) -> bool {
+        if !self.is_gone && self.is_ending && self.conversation.session.may_begin_reply() {
+            output.clear();
+            output.push(b'*');
+            self.conversation.session.is_reply_begun = true;
+            context.statistics.output_bytes.add(output.sent_bytes() as u64);
+            self.is_gone = self.send(output, context).is_err();
+        }
+        self.is_gone
     }
 
     fn read(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {

@@ -399,7 +399,7 @@ impl Conversation {
 
     /// What others have sent, or the command to its own client.
     fn take_mail(&self, context: &Context<'_>, output: &mut Output) {
-        if self.session.client.has_mail() {
+        if self.session.has_mail() {
             context.shared.take_mail(&self.session.client, output);
         }
     }

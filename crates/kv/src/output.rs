@@ -269,6 +269,11 @@ impl Output {
         }
     }
 
+    /// Takes back a byte that was sent already. No value may stand behind it.
+    pub(crate) fn remove_first(&mut self, at: usize) {
+        self.bytes.remove(at);
+    }
+
     /// Puts bytes before what was written since there were so many.
     pub(crate) fn insert(&mut self, at: usize, bytes: &[u8]) {
         self.values.iter_mut().filter(|placed| placed.at > at).for_each(|placed| placed.at += bytes.len());

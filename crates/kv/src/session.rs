@@ -51,6 +51,8 @@ pub(crate) struct Session {
     pub(crate) has_taken_long: Cell<bool>,
     /// The command that looks at all keys, as far as it has come.
     pub(crate) walk: Option<Box<Walk>>,
+    /// The first byte of its reply is sent: it tells a client that only sends no more from one that is gone.
+    pub(crate) is_reply_begun: bool,
     /// Of the command that subscribes or unsubscribes, so many names are done.
     pub(crate) names_done: usize,
     /// What the command has taken in earlier turns.
@@ -175,6 +177,7 @@ impl Session {
             promised_bytes: 0,
             has_taken_long: Cell::new(false),
             walk: None,
+            is_reply_begun: false,
             names_done: 0,
             took_before: Duration::ZERO,
             is_monitor: false,
@@ -332,9 +335,26 @@ impl Session {
         };
     }
 
+    /// Whether it goes through all keys.
+    pub(crate) fn is_walking(&self) -> bool {
+        self.walk.is_some()
+    }
+
+    /// Whether the reply of the command under way is an array for sure, of which nothing is sent yet.
+    pub(crate) fn may_begin_reply(&self) -> bool {
+        let is_array = self.walk.as_ref().is_some_and(|walk| walk.tells());
+        is_array && !self.is_reply_begun && !self.gates.is_closed(Gates::REPLIES)
+    }
+
+    /// Whether there is something from others to be sent, which does not belong into a reply.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.client.has_mail() && !self.is_reply_begun
+    }
+
     /// A command that took several turns is over: it may have been refused after it had begun.
     pub(crate) fn end_turns(&mut self, shared: &Shared) {
-        (self.walk, self.names_done) = (None, 0);
+        (self.walk, self.names_done, self.is_reply_begun) = (None, 0, false);
         if std::mem::take(&mut self.promised_bytes) > 0 {
             self.account_kept(shared);
         }

@@ -178,9 +178,8 @@ impl Worker {
             }
             Token(number) if number >= FIRST_LEAVING => self.see_off(number - FIRST_LEAVING),
             Token(number) => {
-                let is_end = event.is_read_closed() || event.is_error();
-                if let Some(connection) = self.connections.get_mut(number).filter(|_| is_end) {
-                    connection.expect_end();
+                if let Some(connection) = self.connections.get_mut(number) {
+                    expect(connection, event);
                 }
                 self.turn(number, Isolation::Turn, now_ms);
             }
@@ -449,6 +448,16 @@ impl Worker {
         let quiet = others.filter(|(_, connection)| connection.is_quiet());
         let quiet: Vec<_> = quiet.map(|(number, _)| number).collect();
         quiet.into_iter().for_each(|number| drop(self.close(number, now_ms)));
+    }
+}
+
+/// What an event tells of the end of a connection.
+fn expect(connection: &mut Connection, event: &Event) {
+    if event.is_read_closed() || event.is_error() {
+        connection.expect_end();
+    }
+    if event.is_write_closed() || event.is_error() {
+        connection.expect_nobody();
     }
 }
 

@@ -432,6 +432,37 @@ fn all_keys_are_told_within_the_limit() {
     }
 }
 
+/// What goes through all keys for a client that is gone ends, whether the kernel was told so or only that the client sends no more.
+#[test]
+fn nobody_goes_through_all_keys_for_those_who_have_left() {
+    const KEYS: usize = 200_000;
+    const CLIENTS: usize = 40;
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
+    let sets: Vec<u8> =
+        (0..KEYS).flat_map(|key| request(&[b"SET", key.to_string().as_bytes(), b"v"])).collect();
+    Client::connect(&kv).converse(&sets);
+    for ending in ["end", "reset"] {
+        assert_eq!(kv.ask(&["CONFIG RESETSTAT"]), "+OK\r\n");
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&kv)).collect();
+        for client in &mut clients {
+            if ending == "reset" {
+                // What is unread when a socket is closed resets the connection.
+                client.send(b"PING\r\n");
+            }
+            client.send(b"KEYS *\r\n");
+        }
+        wait::until_true("they have begun", || memory_fact(&kv, "mem_clients_normal") > 0);
+        drop(clients);
+        wait::until_true("all is given back", || memory_fact(&kv, "mem_clients_normal") == 0);
+        let told = kv.ask(&["INFO commandstats"]);
+        let calls = told.lines().find_map(|line| line.strip_prefix("cmdstat_keys:calls=")).unwrap_or("0,");
+        let calls: usize = calls.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number");
+        assert!(calls < CLIENTS / 2, "{calls} of {CLIENTS} went on to the end after {ending}");
+    }
+    let told = kv.ask(&["KEYS *", "PING"]);
+    assert!(told.starts_with(&format!("*{KEYS}\r\n$")) && told.ends_with("\r\n+PONG\r\n"));
+}
+
 /// Many watch the same keys, and leave at the same time.
 #[test]
 fn watchers_that_leave_stop_nobody() {

@@ -209,6 +209,6 @@ pub(super) fn getkeysinslot(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outco
             walk.tell(key, shared);
         }
     })?;
-    walk.reply(reply);
+    walk.reply(call, reply);
     Ok(())
 }

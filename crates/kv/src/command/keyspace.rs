@@ -151,7 +151,7 @@ pub(super) fn keys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             walk.tell(key, shared);
         }
     })?;
-    walk.reply(reply);
+    walk.reply(call, reply);
     Ok(())
 }
 

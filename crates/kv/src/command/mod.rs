@@ -225,7 +225,12 @@ pub(crate) fn execute(
         }
         let text = refusal.to_string();
         shared.errors.add(&text);
-        reply.error(&text);
+        if call.session.is_reply_begun {
+            // What it is told now would be taken for the length of an array.
+            call.session.is_over = true;
+        } else {
+            reply.error(&text);
+        }
     }
     call.session.end_turns(shared);
     if call.session.gates.is_closed(Gates::REPLIES) && !call.session.end() {

@@ -67,9 +67,18 @@ impl Walk {
         self.told.add(key, shared);
     }
 
+    /// Whether it has told keys: they will be an array.
+    pub(crate) fn tells(&self) -> bool {
+        self.told.counted_bytes > 0 || !self.told.pieces.is_empty()
+    }
+
     /// An array of the keys that it has told.
-    pub(super) fn reply(mut self, reply: &mut Reply<'_>) {
+    pub(super) fn reply(mut self, call: &Call<'_>, reply: &mut Reply<'_>) {
+        let begin = reply.out.len();
         reply.array(self.found);
+        if call.session.is_reply_begun {
+            reply.out.remove_first(begin);
+        }
         if self.told.pieces.is_empty() {
             reply.out.extend_from_slice(&self.told.last);
             return;
