@@ -3,12 +3,14 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use crate::clients::{Backlog, Client};
 use crate::conversation::{Context, Conversation, Pause};
 use crate::endings::Ending;
 use crate::limits::{Limits, OutputLimit};
 use crate::output::{Output, Sent, Unsent};
+use crate::pass::{LONG_BYTES, Pass};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::strangers;
@@ -30,6 +32,8 @@ pub(crate) struct Connection {
     /// Nobody reads what it is sent.
     is_gone: bool,
     standing: Standing,
+    /// Whether it is in the line of those that have more of a long reply to send.
+    pub(crate) is_sending: bool,
     /// Whether it is in the line of those that have not been let in.
     pub(crate) is_in_line: bool,
     /// Whether something was sent to it, which it may not have read.
@@ -57,6 +61,8 @@ pub(crate) enum Then {
     Wait,
     /// There may be more: go on when others had their turn.
     Again,
+    /// There is more of a long reply to send: go on as far as there is time for it.
+    Send,
     /// Go on when no other worker executes commands.
     Alone,
     /// Go on when CLIENT PAUSE is over.
@@ -84,7 +90,7 @@ impl Buffers {
 pub(crate) const INPUT_BYTES: usize = 128 << 10;
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 
-/// Each with up to 1 MiB of a value that is unpacked for it.
+/// Each with up to 256 KiB of a value that is unpacked for it.
 const WRITES_AT_ONCE: usize = 8;
 
 impl Connection {
@@ -98,6 +104,7 @@ impl Connection {
             is_ending: false,
             is_gone: false,
             standing: Standing::Guest,
+            is_sending: false,
             is_in_line: false,
             was_told: false,
             is_cut_short: false,
@@ -150,7 +157,7 @@ impl Connection {
             self.account(bytes, context);
         }
         match self.excess(unread_bytes, context, limits) {
-            None if then == Then::Wait && self.is_cut_short => Then::Again,
+            None if then == Then::Wait && self.is_cut_short => Then::Send,
             None => then,
             Some(ending) => {
                 context.shared.endings.add(ending);
@@ -186,8 +193,12 @@ impl Connection {
             tracing::warn!(client = %self.client().ends.client, "closed: its request is above the limit of the query buffer");
             return Some(Ending::Request);
         }
-        // Most clients read what they are sent: that is seen at once.
-        if self.unsent.is_empty() { None } else { self.excess_of_unsent(context, limits) }
+        // Most clients read what they are sent: that is seen at once. What could not be sent yet is none of their doing.
+        if self.unsent.is_empty() || self.is_cut_short {
+            None
+        } else {
+            self.excess_of_unsent(context, limits)
+        }
     }
 
     fn excess_of_unsent(&self, context: &Context<'_>, limits: &Limits) -> Option<Ending> {
@@ -213,7 +224,7 @@ impl Connection {
     fn go_on(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Then {
         if !self.is_flushed() {
             context.statistics.writes.add(1);
-            if self.flush().is_err() {
+            if self.flush(context.pass).is_err() {
                 return Then::Close;
             }
             if !self.is_flushed() {
@@ -320,7 +331,7 @@ impl Connection {
             context.statistics.writes.add(1);
         }
         if self.unsent.is_empty() {
-            self.is_cut_short = write(&mut self.transport, output, &mut sent)? == Written::Some;
+            self.is_cut_short = write(&mut self.transport, output, &mut sent, context.pass)? == Written::Some;
             if output.is_all(sent) {
                 return Ok(());
             }
@@ -328,7 +339,7 @@ impl Connection {
             return Ok(());
         }
         self.unsent.keep(output, sent, &context.shared.pins);
-        self.flush()
+        self.flush(context.pass)
     }
 
     fn is_flushed(&self) -> bool {
@@ -336,9 +347,9 @@ impl Connection {
     }
 
     /// Writes what was kept, as far as the socket takes it.
-    fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self, pass: Pass) -> io::Result<()> {
         if !self.is_flushed() {
-            self.is_cut_short = self.unsent.write(&mut self.transport)? == Written::Some;
+            self.is_cut_short = self.unsent.write(&mut self.transport, pass)? == Written::Some;
         }
         Ok(())
     }
@@ -405,10 +416,18 @@ pub(crate) enum Written {
     Some,
 }
 
-/// Writes until the socket takes no more; but a client that reads as fast as it is sent to does not keep the worker.
-pub(crate) fn write(transport: &mut Transport, output: &mut Output, sent: &mut Sent) -> io::Result<Written> {
+/// Writes until the socket takes no more; but a client that reads as fast as it is sent to does not keep the worker, nor do many together.
+pub(crate) fn write(
+    transport: &mut Transport,
+    output: &mut Output,
+    sent: &mut Sent,
+    pass: Pass,
+) -> io::Result<Written> {
     for _ in 0..WRITES_AT_ONCE {
         if output.is_all(*sent) {
+            break;
+        }
+        if output.sent_bytes() >= LONG_BYTES && pass.is_over(Instant::now()) {
             break;
         }
         let written = if output.has_values() {

@@ -12,6 +12,7 @@ use crate::body::Body;
 use crate::command::{self, Done, Executed, Form, Isolation, Plain};
 use crate::endings::Ending;
 use crate::output::Output;
+use crate::pass::Pass;
 use crate::reply::Reply;
 use crate::separated::{self, MessageScanner, Text, TextProtocol};
 use crate::session::{Gates, Session};
@@ -65,6 +66,8 @@ pub(crate) struct Context<'a> {
     pub(crate) input_bytes_max: usize,
     /// An argument of the command that has memory of its own: it can stay there.
     pub(crate) body: Option<&'a Arc<Vec<u8>>>,
+    /// Until when something long may begin.
+    pub(crate) pass: Pass,
     pub(crate) now_ms: u64,
 }
 

@@ -33,6 +33,7 @@ mod monitor;
 mod notify;
 mod offline;
 mod output;
+mod pass;
 mod pause;
 mod pins;
 mod posted;

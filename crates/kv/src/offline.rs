@@ -11,6 +11,7 @@ use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
 use crate::output::Output;
+use crate::pass::Pass;
 use crate::separated::TextProtocol;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -85,9 +86,9 @@ impl OfflineClient {
         }
         let (shared, output_bytes_max) = (&self.shared, OUTPUT_BYTES_MAX);
         let (isolation, statistics) = (Isolation::Alone, &shared.statistics[0]);
-        let input_bytes_max = INPUT_BYTES_MAX;
+        let (input_bytes_max, body, pass) = (INPUT_BYTES_MAX, None, Pass::default());
         let context =
-            Context { shared, statistics, isolation, output_bytes_max, input_bytes_max, body: None, now_ms };
+            Context { shared, statistics, isolation, output_bytes_max, input_bytes_max, body, pass, now_ms };
         let mut bytes = bytes;
         // As a connection does: what was sent before comes before the replies.
         self.take_mail(replies);

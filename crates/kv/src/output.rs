@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use engine::Stored;
 
 use crate::connection::{self, Written};
+use crate::pass::Pass;
 use crate::pins::{Pin, Pins};
 use crate::posted::Posted;
 use crate::shared::Shared as Server;
@@ -48,8 +49,8 @@ impl Default for Meter {
 /// Growth that is always possible, and steps in which more is looked at.
 const STEP_BYTES: usize = 256 << 10;
 
-/// Of a packed value, so much is unpacked at a time: as much as a socket takes at once, if its client reads.
-const PIECE_BYTES: usize = 1 << 20;
+/// Of a packed value, so much is unpacked at a time: one of the blocks that are packed each for itself.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A part of a value among the bytes. None is empty.
 #[derive(Debug)]
@@ -493,8 +494,8 @@ impl Unsent {
     }
 
     /// Writes as much as the socket takes.
-    pub(crate) fn write(&mut self, transport: &mut Transport) -> io::Result<Written> {
-        let written = connection::write(transport, &mut self.output, &mut self.sent)?;
+    pub(crate) fn write(&mut self, transport: &mut Transport, pass: Pass) -> io::Result<Written> {
+        let written = connection::write(transport, &mut self.output, &mut self.sent, pass)?;
         self.settle();
         Ok(written)
     }

@@ -16,6 +16,7 @@ use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
 use crate::output::Output;
+use crate::pass::Pass;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sync::Waker;
@@ -99,6 +100,7 @@ impl Talk {
             output_bytes_max: 1 << 20,
             input_bytes_max: 1 << 20,
             body: None,
+            pass: Pass::default(),
             now_ms: NOW_MS,
         };
         let mut output = Output::default();

@@ -19,6 +19,7 @@ use crate::conversation::Context;
 use crate::endings::Ending;
 use crate::leaving::{self, Leaving};
 use crate::limits::Limits;
+use crate::pass::Pass;
 use crate::server::Security;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -59,6 +60,8 @@ pub(crate) struct Worker {
     line: VecDeque<usize>,
     /// Connections that have more to do.
     again: Vec<usize>,
+    /// Those that have more of a long reply to send.
+    sending: VecDeque<usize>,
     /// Those whose next command needs all turns.
     alone: Vec<usize>,
     /// Those whose next command waits for the end of CLIENT PAUSE.
@@ -70,6 +73,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     calls: Arc<Calls>,
     ticked_at_ms: u64,
+    pass: Pass,
     /// The shard in which to go on with what has expired.
     expire_from: Option<usize>,
 }
@@ -99,6 +103,7 @@ impl Worker {
             leaving: Slab::new(),
             line: VecDeque::new(),
             again,
+            sending: VecDeque::new(),
             alone,
             later,
             postponed: 0,
@@ -107,6 +112,7 @@ impl Worker {
             shared,
             calls,
             ticked_at_ms: 0,
+            pass: Pass::default(),
             expire_from: None,
         })
     }
@@ -121,10 +127,10 @@ impl Worker {
             self.end_pause(now_ms);
             {
                 let _turn = shared.turn(self.number);
+                self.pass = Pass::begin(Instant::now());
                 events.iter().for_each(|event| self.react(event, now_ms));
-                if !self.again.is_empty() {
-                    self.go_on(now_ms);
-                }
+                self.go_on(now_ms);
+                self.send(now_ms);
                 if self.doors.iter().any(|door| door.is_asked) {
                     self.accept(now_ms);
                 }
@@ -159,7 +165,11 @@ impl Worker {
         let at_most = if is_crowded { at_most.min(CROWD_STEP) } else { at_most };
         let interests = &self.shared.interests;
         let is_tidy = !interests.watches.is_untidy() && !interests.subscriptions.is_untidy();
-        let is_done = self.again.is_empty() && self.line.is_empty() && self.expire_from.is_none() && is_tidy;
+        let is_done = self.again.is_empty()
+            && self.sending.is_empty()
+            && self.line.is_empty()
+            && self.expire_from.is_none()
+            && is_tidy;
         let is_asked = !is_crowded && self.doors.iter().any(|door| door.is_asked);
         let may_sleep = is_done && !is_asked && self.calls.may_sleep();
         let waited = self.poll.poll(events, Some(if may_sleep { at_most } else { Duration::ZERO }));
@@ -186,11 +196,39 @@ impl Worker {
         }
     }
 
-    /// Connections that had more to do the last time.
+    /// Connections that had more to do the last time: one of them at least, and as many as there is time for.
     fn go_on(&mut self, now_ms: u64) {
-        // When many have something to be sent, others have their turn in between.
-        let more: Vec<_> = self.again.drain(..self.again.len().min(AGAIN_AT_ONCE)).collect();
-        more.into_iter().for_each(|number| self.turn(number, Isolation::Turn, now_ms));
+        if self.again.is_empty() {
+            return;
+        }
+        self.pass = Pass::begin(Instant::now());
+        let mut more: VecDeque<_> = self.again.drain(..self.again.len().min(AGAIN_AT_ONCE)).collect();
+        while let Some(number) = more.pop_front() {
+            self.turn(number, Isolation::Turn, now_ms);
+            if self.pass.is_over(Instant::now()) {
+                break;
+            }
+        }
+        self.again.splice(0..0, more);
+    }
+
+    /// Sends more of long replies, one after the other, as far as there is time for it.
+    fn send(&mut self, now_ms: u64) {
+        if self.sending.is_empty() {
+            return;
+        }
+        self.pass = Pass::begin(Instant::now());
+        for _ in 0..self.sending.len() {
+            let Some(number) = self.sending.pop_front() else { return };
+            // It may be gone, and its number that of another.
+            let connection = self.connections.get_mut(number);
+            if connection.is_some_and(|connection| std::mem::take(&mut connection.is_sending)) {
+                self.turn(number, Isolation::Turn, now_ms);
+            }
+            if self.pass.is_over(Instant::now()) {
+                return;
+            }
+        }
     }
 
     /// Connections whose command needs all turns; this worker must have given back its own.
@@ -295,12 +333,18 @@ impl Worker {
             isolation,
             output_bytes_max,
             input_bytes_max,
+            pass: self.pass,
             ..context(&self.shared, self.number, now_ms)
         };
         match connection.turn(&context, &mut self.buffers, &self.limits) {
             // Events come on edges: only an answer of the socket that there is no more ends a turn for good.
             Then::Wait => {}
             Then::Again => self.again.push(number),
+            Then::Send => {
+                if !std::mem::replace(&mut connection.is_sending, true) {
+                    self.sending.push_back(number);
+                }
+            }
             Then::Alone => self.alone.push(number),
             Then::Later => self.later.push(number),
             Then::Leave => {
@@ -431,6 +475,7 @@ impl Worker {
             {
                 let _turn = shared.turn(self.number);
                 self.go_on(now_ms);
+                self.send(now_ms);
                 self.hear_strangers(now_ms);
             }
             self.go_on_alone(now_ms);
@@ -470,6 +515,7 @@ fn context(shared: &Shared, worker: usize, now_ms: u64) -> Context<'_> {
         output_bytes_max: 0,
         input_bytes_max: 0,
         body: None,
+        pass: Pass::default(),
         now_ms,
     }
 }
