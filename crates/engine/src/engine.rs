@@ -314,6 +314,12 @@ impl Engine {
         self.budget.could_hold(value_bytes)
     }
 
+    /// Whether so many bytes more may be lent, where keys may have to stay: no more is in use than the limit and `beyond_bytes` then.
+    #[must_use]
+    pub fn could_lend(&self, bytes: usize, beyond_bytes: usize) -> bool {
+        !self.policy().keeps_keys() || self.budget.could_exceed_by(beyond_bytes, bytes)
+    }
+
     pub(crate) fn could_free(&self, bytes: usize) -> bool {
         self.budget.could_free(bytes)
     }

@@ -61,6 +61,12 @@ impl Policy {
         }
     }
 
+    /// Whether there are keys that are never evicted.
+    #[must_use]
+    pub fn keeps_keys(self) -> bool {
+        self == Self::NoEviction || self.is_volatile()
+    }
+
     /// Whether a key that does not expire is safe.
     pub(crate) fn is_volatile(self) -> bool {
         matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)

@@ -1,7 +1,6 @@
 //! Room for several writes, of which none may be refused after the first: that of a transaction.
 
 use crate::engine::Engine;
-use crate::policy::Policy;
 use crate::segment::SEGMENT_BYTES;
 
 /// Writes may take more than the limit for as long as this lives.
@@ -82,9 +81,7 @@ impl Engine {
 
     /// Whether there may be keys to evict.
     fn may_evict(&self) -> bool {
-        let policy = self.policy();
-        let keeps = policy == Policy::NoEviction || policy.is_volatile();
-        !keeps || self.counts().expiring.iter().any(|keys| *keys > 0)
+        !self.policy().keeps_keys() || self.counts().expiring.iter().any(|keys| *keys > 0)
     }
 
     /// A part of every shard, until there is room; whether there was any.

@@ -27,6 +27,7 @@ mod invalidation;
 mod lcs;
 mod leaving;
 mod limits;
+mod line;
 mod mail;
 mod measures;
 mod monitor;

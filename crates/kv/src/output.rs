@@ -38,11 +38,13 @@ struct Meter {
     is_refused: bool,
     /// What was there when it was refused: it is of no use any more.
     refused_at: usize,
+    /// Of what is written, so much counts already.
+    counted_bytes: usize,
 }
 
 impl Default for Meter {
     fn default() -> Self {
-        Self { server: None, looks_at_bytes: usize::MAX, is_refused: false, refused_at: 0 }
+        Self { server: None, looks_at_bytes: usize::MAX, is_refused: false, refused_at: 0, counted_bytes: 0 }
     }
 }
 
@@ -94,6 +96,7 @@ impl Output {
             looks_at_bytes: STEP_BYTES,
             is_refused: false,
             refused_at: 0,
+            counted_bytes: 0,
         };
         Self { bytes: Vec::with_capacity(bytes), meter, ..Self::default() }
     }
@@ -138,13 +141,18 @@ impl Output {
             self.bytes.truncate(self.meter.refused_at);
             return false;
         }
-        self.meter.is_refused = !server.could_reply(0, bytes);
+        self.meter.is_refused = !server.could_reply(self.meter.counted_bytes, bytes);
         if self.meter.is_refused {
             (self.meter.looks_at_bytes, self.meter.refused_at) = (0, self.bytes.len());
             return false;
         }
         self.meter.looks_at_bytes = bytes + (bytes / 8).max(STEP_BYTES);
         true
+    }
+
+    /// So many bytes of what is written, or about to be, count elsewhere.
+    pub(crate) fn set_counted(&mut self, bytes: usize) {
+        self.meter.counted_bytes = bytes;
     }
 
     /// Whether something that the command has replied had no room: it must not change anything for which that would have been told.
@@ -293,6 +301,7 @@ impl Output {
         self.unpacked_bytes = 0;
         if self.meter.server.is_some() {
             self.meter.looks_at_bytes = STEP_BYTES;
+            self.meter.counted_bytes = 0;
         }
     }
 

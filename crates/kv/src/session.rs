@@ -12,6 +12,7 @@ use crate::clients::Client;
 use crate::command::{Command, Walk};
 use crate::databases::Databases;
 use crate::interest::Flags;
+use crate::line::Waits;
 use crate::reply::Version;
 use crate::shared::Shared;
 use crate::statistics::Tally;
@@ -55,6 +56,8 @@ pub(crate) struct Session {
     pub(crate) is_reply_begun: bool,
     /// Of the command that subscribes or unsubscribes, so many names are done.
     pub(crate) names_done: usize,
+    /// The reply of the command had no room.
+    pub(crate) waits: Option<Waits>,
     /// What the command has taken in earlier turns.
     pub(crate) took_before: Duration,
     /// MONITOR.
@@ -179,6 +182,7 @@ impl Session {
             walk: None,
             is_reply_begun: false,
             names_done: 0,
+            waits: None,
             took_before: Duration::ZERO,
             is_monitor: false,
             caching: Caching::default(),
@@ -194,6 +198,7 @@ impl Session {
 
     /// The connection ends.
     pub(crate) fn leave_for_good(&mut self, shared: &Shared) {
+        self.leave_line(shared);
         if let Some(own) = self.subscribed.take() {
             shared.interests.subscriptions.end(self.client.id, *own);
         }
@@ -335,6 +340,13 @@ impl Session {
         };
     }
 
+    /// Its reply waits for memory no longer.
+    fn leave_line(&mut self, shared: &Shared) {
+        if self.waits.take().is_some() {
+            shared.line.leave(self.client.id);
+        }
+    }
+
     /// Whether it goes through all keys.
     pub(crate) fn is_walking(&self) -> bool {
         self.walk.is_some()
@@ -355,6 +367,7 @@ impl Session {
     /// A command that took several turns is over: it may have been refused after it had begun.
     pub(crate) fn end_turns(&mut self, shared: &Shared) {
         (self.walk, self.names_done, self.is_reply_begun) = (None, 0, false);
+        self.leave_line(shared);
         if std::mem::take(&mut self.promised_bytes) > 0 {
             self.account_kept(shared);
         }

@@ -15,6 +15,7 @@ use crate::endings::{Ending, Endings};
 use crate::interest::Interests;
 use crate::invalidation;
 use crate::limits::Limits;
+use crate::line::Line;
 use crate::output::Output;
 use crate::pins::{Buffered, Pins};
 use crate::rates::{Rates, Totals};
@@ -64,7 +65,9 @@ pub(crate) struct Shared {
     buffered: Arc<Buffered>,
     /// Held from the look whether there is room for what is lent to the moment when it counts: two workers must not find the same room.
     promising: Mutex<()>,
-    /// Of those, requests that have not been executed.
+    /// Those whose replies wait for memory.
+    pub(crate) line: Line,
+    /// Of the buffers, requests that have not been executed.
     requests_bytes: AtomicUsize,
     /// Of those, what the table of keys that clients have takes.
     tracking_bytes: AtomicUsize,
@@ -127,6 +130,7 @@ impl Shared {
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             promising: Mutex::default(),
+            line: Line::default(),
             requests_bytes: AtomicUsize::new(0),
             is_room_owed: AtomicBool::new(false),
             roomless_bytes: AtomicUsize::new(0),
@@ -347,8 +351,46 @@ impl Shared {
     /// taken by other buffers.
     pub(crate) fn could_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
         let buffers_bytes_max = self.limits().buffers_bytes_max(self.engine.bytes_max());
-        self.buffers_bytes().saturating_add(bytes - counted_bytes) <= buffers_bytes_max
-            && self.engine.could_hold(bytes.saturating_mul(2) - counted_bytes)
+        let more_bytes = bytes.saturating_sub(counted_bytes);
+        self.buffers_bytes().saturating_add(more_bytes) <= buffers_bytes_max
+            && self.engine.could_hold(bytes.saturating_add(more_bytes))
+            && self.engine.could_lend(more_bytes, self.reserve_bytes())
+    }
+
+    /// As [`Self::could_reply`]; if so, it counts from now on.
+    pub(crate) fn take_for_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
+        let _alone = self.promising.lock();
+        let may_be = self.could_reply(counted_bytes, bytes);
+        if may_be {
+            self.account(counted_bytes, bytes);
+        }
+        may_be
+    }
+
+    /// Evicts what expires, so that there is room for a reply although other keys stay. No shard may be locked.
+    pub(crate) fn make_room_among_keys_that_expire(&self, bytes: usize, now_ms: u64) {
+        if self.engine.policy().keeps_keys() && !self.engine.could_lend(bytes, 0) {
+            // Whether that was enough is seen when the reply takes it.
+            let _ = self.engine.make_room(bytes, now_ms);
+            self.end_batch();
+        }
+    }
+
+    /// What replies may take beyond `maxmemory` where keys are not evicted for them: reads go on when memory is full.
+    fn reserve_bytes(&self) -> usize {
+        let share = usize::try_from(self.engine.bytes_max() / RESERVE_SHARE).unwrap_or(usize::MAX);
+        share.max(RESERVE_BYTES_LEAST)
+    }
+
+    /// Whether replies have taken that, so that each client gets one at a time.
+    pub(crate) fn is_reserve_spent(&self) -> bool {
+        let beyond_bytes = self.engine.used_bytes().saturating_sub(self.engine.bytes_max());
+        beyond_bytes > self.reserve_bytes() as u64 && self.engine.policy().keeps_keys()
+    }
+
+    /// Whether others have buffers, beside so many bytes, that may be free soon.
+    pub(crate) fn may_have_room_soon(&self, own_bytes: usize) -> bool {
+        self.buffers_bytes().saturating_sub(own_bytes) > OTHERS_BYTES
     }
 
     /// Whether there could be room for a request of so many bytes when no other client had buffers.
@@ -381,7 +423,8 @@ impl Shared {
         let _alone = self.promising.lock();
         let taken_bytes = self.buffers_bytes().saturating_sub(gone_bytes);
         let may_be = taken_bytes.saturating_add(bytes) <= self.kept_bytes_max(&self.limits())
-            && self.engine.could_hold(bytes);
+            && self.engine.could_hold(bytes)
+            && self.engine.could_lend(bytes, self.reserve_bytes() / 2);
         if may_be {
             self.account(0, bytes);
         }
@@ -576,6 +619,11 @@ fn follow(known: &AtomicUsize, bytes: impl Fn() -> usize, account: impl Fn(usize
     }
 }
 
+/// What replies may take beyond `maxmemory` where keys stay, as a part of it, and at least; what clients want to be remembered may take half of that.
+const RESERVE_SHARE: u64 = 16;
+const RESERVE_BYTES_LEAST: usize = 1 << 20;
+/// What all buffers take is not worth waiting for.
+const OTHERS_BYTES: usize = 256 << 10;
 /// What the requests of others may take beside one that takes more than half of the memory, as a part of that half.
 const OTHER_REQUESTS_SHARE: u64 = 8;
 /// What the slow log may take, as a part of `maxmemory`, and at least and at most.

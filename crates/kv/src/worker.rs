@@ -64,8 +64,10 @@ pub(crate) struct Worker {
     sending: VecDeque<usize>,
     /// Those whose next command needs all turns.
     alone: Vec<usize>,
-    /// Those whose next command waits for the end of CLIENT PAUSE.
+    /// Those whose next command waits for the end of CLIENT PAUSE, or for memory for its reply.
     later: Vec<usize>,
+    /// When they are looked at again.
+    later_at_ms: u64,
     /// How many of them others know of.
     postponed: usize,
     buffers: Buffers,
@@ -106,6 +108,7 @@ impl Worker {
             sending: VecDeque::new(),
             alone,
             later,
+            later_at_ms: 0,
             postponed: 0,
             buffers: Buffers::new(&shared),
             limits,
@@ -147,9 +150,10 @@ impl Worker {
 
     /// Connections that have waited for the end of a pause go on.
     fn end_pause(&mut self, now_ms: u64) {
-        if self.later.is_empty() {
+        if self.later.is_empty() || now_ms < self.later_at_ms {
             return;
         }
+        self.later_at_ms = now_ms + PAUSE_STEP.as_millis() as u64;
         let interests = &self.shared.interests;
         if interests.pauses.now(now_ms).is_none() {
             self.again.append(&mut self.later);
@@ -325,7 +329,7 @@ impl Worker {
     fn take_turn(&mut self, number: usize, isolation: Isolation, now_ms: u64) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         let buffers_bytes_max = self.limits.buffers_bytes_max(self.shared.engine.bytes_max());
-        let is_scarce = self.shared.buffers_bytes() > buffers_bytes_max / 2;
+        let is_scarce = self.shared.buffers_bytes() > buffers_bytes_max / 2 || self.shared.is_reserve_spent();
         let (input_bytes_max, output_bytes_max) =
             if is_scarce { (INPUT_BYTES_SCARCE, OUTPUT_BYTES_SCARCE) } else { (INPUT_BYTES, OUTPUT_BYTES) };
         let isolation = if self.shared.is_single() { Isolation::Alone } else { isolation };

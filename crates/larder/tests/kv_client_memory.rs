@@ -195,6 +195,25 @@ fn memory_fact(kv: &Kv, name: &str) -> usize {
     number.and_then(|number| number.parse().ok()).expect("it is told")
 }
 
+/// The most that `used_memory` is until something is done.
+fn most_used(kv: &Kv, is_done: &AtomicBool) -> usize {
+    let mut most = 0;
+    while !is_done.load(Relaxed) {
+        most = most.max(memory_fact(kv, "used_memory"));
+        std::thread::yield_now();
+    }
+    most
+}
+
+/// What is waited for is over, also when a test fails.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// `count` names of so many bytes, all different.
 fn names(client: usize, count: usize, bytes: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| [format!("{client}-{number}-").as_bytes(), &vec![b'n'; bytes]].concat()).collect()
@@ -267,13 +286,8 @@ fn those_who_subscribe_at_the_same_time_share_the_room() {
         .collect();
     let is_done = AtomicBool::new(false);
     let most = std::thread::scope(|scope| {
-        let looks = scope.spawn(|| {
-            let mut most = 0;
-            while !is_done.load(Relaxed) {
-                most = most.max(memory_fact(&kv, "used_memory"));
-            }
-            most
-        });
+        let looks = scope.spawn(|| most_used(&kv, &is_done));
+        let _ended = Sets(&is_done);
         let subscribing = requests.iter().map(|request| {
             scope.spawn(|| {
                 let mut client = Client::connect(&kv);
@@ -429,6 +443,46 @@ fn all_keys_are_told_within_the_limit() {
         assert!(grown < (BYTES_MAX / 10) as u64, "{workers} workers: {grown} bytes more than keys took");
         drop(clients);
         wait::until_true("it is given back", || memory_fact(&kv, "mem_clients_normal") == 0);
+    }
+}
+
+/// Keys stay, so that replies have no more than a little beyond the limit: one after the other gets it, and all are answered.
+#[test]
+fn replies_take_turns_where_keys_are_not_evicted() {
+    const BYTES_MAX: usize = 64 * MIB;
+    const CLIENTS: usize = 20;
+    for policy in ["noeviction", "volatile-lru"] {
+        let arguments = ["--maxmemory", "64MiB", "--workers", "4", "--maxmemory-policy", policy];
+        let kv = Kv::start(LARDER, &arguments);
+        let name = |number: usize| format!("{number:040}").into_bytes();
+        let sets: Vec<u8> =
+            (0..65_000).flat_map(|number| request(&[b"SET", &name(number), &[b'v'; 1000]])).collect();
+        Client::connect(&kv).converse(&sets);
+        let used = memory_fact(&kv, "used_memory");
+        assert!(used > BYTES_MAX - MIB, "memory is full: {used}");
+        let keys = kv.ask(&["DBSIZE"]);
+        let is_done = AtomicBool::new(false);
+        let most = std::thread::scope(|scope| {
+            let looks = scope.spawn(|| most_used(&kv, &is_done));
+            let _ended = Sets(&is_done);
+            let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&kv)).collect();
+            clients.iter_mut().for_each(|client| client.send(b"KEYS *\r\n"));
+            for client in &mut clients {
+                assert_eq!(client.line(), keys.trim_end().replace(':', "*"), "{policy}");
+                assert_eq!(client.ask(b""), "$40");
+                client.finish();
+            }
+            // Nobody else has to be waited for: it is the reply that is too long.
+            let long: Vec<Vec<u8>> = (0..8_000).map(|_| name(7)).collect();
+            assert!(clients[0].ask(&with_names(&["MGET"], None, &long)).starts_with("-OOM the reply"));
+            assert_eq!(clients[0].ask(&request(&[b"GET", &name(7)])), "$1000");
+            is_done.store(true, Relaxed);
+            looks.join().expect("it is told")
+        });
+        eprintln!("{policy}: {most} bytes");
+        // A sixteenth, and what those in line and four workers have in hands.
+        assert!(most < BYTES_MAX + BYTES_MAX / 16 + 2 * MIB, "{policy}: {most} bytes");
+        assert_eq!(kv.ask(&["DBSIZE"]), keys);
     }
 }
 

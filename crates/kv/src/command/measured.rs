@@ -12,7 +12,10 @@ impl Call<'_> {
         let number = self.shared.table.number(command);
         let is_quick = command.has("fast") && !self.shared.slow.wants_all();
         let begin = self.statistics.command(number).is_due(is_quick).then(Instant::now);
-        let outcome = (command.run)(self, reply);
+        let outcome = self.await_room().and_then(|()| {
+            let outcome = (command.run)(self, reply);
+            self.settle_reply(outcome, reply)
+        });
         if is_put_off(&outcome) {
             self.session.took_before += begin.map_or(Duration::ZERO, |begin| begin.elapsed());
             return outcome;

@@ -3,6 +3,9 @@
 //! Large values are shared with the engine, and need none.
 
 use super::{Call, Outcome, Refusal};
+use crate::effort::Scope;
+use crate::line::{Next, Waits};
+use crate::reply::Reply;
 use crate::shared::Shared;
 
 /// A reply of this length is always possible, and others are looked at in such steps.
@@ -26,13 +29,20 @@ impl<'a> Room<'a> {
         if bytes <= self.bytes + STEP_BYTES {
             return Ok(());
         }
-        if !self.shared.could_reply(self.bytes, bytes) {
+        self.shared.make_room_among_keys_that_expire(bytes - self.bytes, self.now_ms);
+        if !self.shared.take_for_reply(self.bytes, bytes) {
             return Err(Refusal::ReplyOverLimit);
         }
-        self.shared.account(self.bytes, bytes);
         self.bytes = bytes;
         self.shared.make_room_for_reply(self.now_ms);
         Ok(())
+    }
+}
+
+impl Room<'_> {
+    /// What counts for it.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
@@ -53,6 +63,40 @@ impl Call<'_> {
             self.shared.make_room_for_reply(self.now_ms);
         }
         Ok(())
+    }
+
+    /// Whether the reply of this command may be tried now. One that had no room before waits for its turn.
+    pub(super) fn await_room(&mut self) -> Outcome {
+        let Some(waits) = self.session.waits.filter(|_| !self.session.is_walking()) else { return Ok(()) };
+        let used_bytes = self.shared.engine.used_bytes();
+        match self.shared.line.next(self.session.client.id, waits, used_bytes, self.now_ms) {
+            Next::Try => Ok(()),
+            Next::Wait => Err(Refusal::NotNow),
+            Next::Refuse => Err(Refusal::ReplyOverLimit),
+        }
+    }
+
+    /// What a command has come to: a reply that has no room waits, where others have some of it that they may read. The command has done nothing then.
+    pub(super) fn settle_reply(&mut self, outcome: Outcome, reply: &Reply<'_>) -> Outcome {
+        let has_room = outcome != Err(Refusal::ReplyOverLimit) && !reply.out.is_refused();
+        if has_room || self.effort.scope() == Scope::Transaction {
+            if self.session.waits.is_some() && outcome.is_ok() {
+                self.shared.line.moved(self.now_ms);
+            }
+            return outcome;
+        }
+        let (before, client) = (self.session.waits, &self.session.client);
+        if !self.shared.engine.policy().keeps_keys() {
+            return outcome;
+        }
+        let is_alone = !self.shared.may_have_room_soon(client.buffers_bytes());
+        let used_bytes = self.shared.engine.used_bytes();
+        let Some(waits) = Waits::again(before, used_bytes, is_alone, self.now_ms) else { return outcome };
+        if before.is_none() {
+            self.shared.line.join(client.id);
+        }
+        self.session.waits = Some(waits);
+        Err(Refusal::NotNow)
     }
 
     /// What is remembered for the client has changed. Keys make room for it.
@@ -86,10 +130,9 @@ impl<'a> Watch<'a> {
         if bytes < self.looks_at_bytes {
             return Ok(());
         }
-        if !self.shared.could_reply(self.counted_bytes, bytes) {
+        if !self.shared.take_for_reply(self.counted_bytes, bytes) {
             return Err(Refusal::ReplyOverLimit);
         }
-        self.shared.account(self.counted_bytes, bytes);
         self.counted_bytes = bytes;
         self.looks_at_bytes = bytes + STEP_BYTES;
         Ok(())

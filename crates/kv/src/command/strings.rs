@@ -21,6 +21,7 @@ pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if call.length() > FEW_KEYS {
         let bytes = copied_bytes(call);
         room.make(bytes)?;
+        reply.out.set_counted(bytes);
         // At once: a list that grows has twice and three times as much for a moment.
         reply.out.bytes_mut().reserve_exact(bytes);
     }

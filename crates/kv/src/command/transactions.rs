@@ -128,6 +128,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
         one.perform_queued(reply);
         // All is executed, as it must be, but nobody could hold the replies.
         is_over = reply.out.take_refusal() || is_over || room.make(reply.out.own_bytes()).is_err();
+        reply.out.set_counted(room.bytes());
         if is_over {
             reply.out.truncate(begin);
         }

@@ -106,10 +106,11 @@ impl Told {
         resp::append_bulk(&mut self.last, key);
     }
 
-    /// One piece is always possible.
+    /// One piece is always possible, where keys make room for it.
     fn has_room(&self, bytes: usize, shared: &Shared) -> bool {
         let all_bytes = self.pieces_bytes.saturating_add(bytes);
-        all_bytes <= PIECE_BYTES || shared.could_reply(self.pieces_bytes, all_bytes)
+        all_bytes <= PIECE_BYTES && !shared.is_reserve_spent()
+            || shared.could_reply(self.pieces_bytes, all_bytes)
     }
 
     fn close_last(&mut self) {
