@@ -14,6 +14,7 @@ mod certificates;
 mod client;
 pub mod conversation;
 mod crowd;
+mod delay_line;
 mod gate;
 mod kv;
 mod kv_service;

@@ -4,15 +4,19 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::SockRef;
+
+use crate::delay_line::DelayLine;
 
 /// What goes wrong. Counts of bytes are per connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Wait before each piece is passed on.
+    /// Wait before each piece is passed on: what comes meanwhile waits behind it.
     pub delay_ms: u64,
+    /// Every byte leaves so long after it came, in either direction: a long way, and no slow one.
+    pub latency_ms: u64,
     /// Close after so many bytes towards the server.
     pub cut_request_after: Option<usize>,
     /// Close after so many bytes towards the client.
@@ -75,9 +79,20 @@ struct State {
     faults: Faults,
     stopping: Option<Stopping>,
     open: Vec<TcpStream>,
+    /// So many connections were opened.
+    opened: u64,
+    /// Those with smaller numbers have lost their other side.
+    abandoned: u64,
 }
 
 struct Stopping;
+
+/// One way of one connection.
+struct Way {
+    connection: u64,
+    direction: Direction,
+    line: DelayLine,
+}
 
 #[derive(Clone, Copy)]
 enum Direction {
@@ -124,6 +139,15 @@ impl FaultProxy {
         open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 
+    /// Makes all connections half-open: to both ends the other one is gone without a word. Nothing is read or passed on any more, and
+    /// nothing closed. New connections are as usual.
+    pub fn abandon_connections(&self) {
+        let mut state = self.shared.state();
+        state.abandoned = state.opened;
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
     /// Replaces the faults; open connections see them at their next piece.
     pub fn set(&self, faults: Faults) {
         self.shared.state().faults = faults;
@@ -167,49 +191,84 @@ impl Shared {
     fn join(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
         let clones = || Ok::<_, std::io::Error>((client.try_clone()?, server.try_clone()?));
         let (Ok(mine), Ok(registered)) = (clones(), clones()) else { return };
-        self.state().open.extend([registered.0, registered.1]);
+        let connection = {
+            let mut state = self.state();
+            state.open.extend([registered.0, registered.1]);
+            state.opened += 1;
+            state.opened - 1
+        };
         for (from, to, direction) in
             [(client, server, Direction::Request), (mine.1, mine.0, Direction::Response)]
         {
+            let way = Arc::new(Way { connection, direction, line: DelayLine::default() });
+            let Ok(reading) = from.try_clone() else { return };
+            let (shared, other) = (Arc::clone(self), Arc::clone(&way));
+            thread::spawn(move || shared.take_in(reading, &other));
             let shared = Arc::clone(self);
-            thread::spawn(move || shared.pass_on(from, to, direction));
+            thread::spawn(move || {
+                shared.pass_on(&from, to, &way);
+                way.line.close();
+            });
         }
     }
 
-    fn pass_on(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction) {
-        let mut buffer = vec![0; 64 << 10];
+    fn take_in(&self, mut from: TcpStream, way: &Way) {
+        let mut buffer = vec![0; PIECE_BYTES];
+        loop {
+            // However it has ended, it has.
+            let count = from.read(&mut buffer).unwrap_or(0);
+            let room = if self.state().faults.latency_ms == 0 { PIECE_BYTES } else { LONG_LINE_BYTES };
+            if way.line.put(buffer[..count].to_vec(), room).is_err() || count == 0 {
+                return;
+            }
+        }
+    }
+
+    fn pass_on(&self, from: &TcpStream, mut to: TcpStream, way: &Way) {
         let mut passed = 0;
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
-            let mut rest = &buffer[..count];
+        while let Ok(piece) = way.line.take() {
+            let mut rest = &piece.bytes[..];
+            if rest.is_empty() && self.faults_when_moving(way, piece.came).is_some() {
+                // The other side has closed already: nothing is left to say.
+                let _ = to.shutdown(Shutdown::Write);
+                return;
+            }
             while !rest.is_empty() {
-                let Some(faults) = self.faults_when_moving() else { return };
-                let left = faults.limit(direction).map_or(usize::MAX, |limit| limit.saturating_sub(passed));
-                let piece = faults.piece(rest.len().min(left));
-                if to.write_all(&rest[..piece]).is_err() {
+                let Some(faults) = self.faults_when_moving(way, piece.came) else { return };
+                let left =
+                    faults.limit(way.direction).map_or(usize::MAX, |limit| limit.saturating_sub(passed));
+                let part = faults.piece(rest.len().min(left));
+                if to.write_all(&rest[..part]).is_err() {
                     return;
                 }
-                passed += piece;
-                rest = &rest[piece..];
-                if piece == left {
+                passed += part;
+                rest = &rest[part..];
+                if part == left {
                     cut(&to, faults.cut);
-                    return cut(&from, faults.cut);
+                    return cut(from, faults.cut);
                 }
             }
         }
-        // The other side has closed already: nothing is left to say.
-        let _ = to.shutdown(Shutdown::Write);
     }
 
-    /// Waits out a stall and the delay; none when the proxy stops.
-    fn faults_when_moving(&self) -> Option<Faults> {
+    /// Waits out a stall, the way and the delay; none when nothing moves any more.
+    fn faults_when_moving(&self, way: &Way, came: Instant) -> Option<Faults> {
         let mut state = self.state();
-        while state.faults.stall == Stall::Yes && state.stopping.is_none() {
-            state = self.changed.wait(state).expect("no holder of this lock panics");
-        }
-        if state.stopping.is_some() {
-            return None;
-        }
-        let faults = state.faults;
+        let faults = loop {
+            if state.stopping.is_some() || way.connection < state.abandoned {
+                return None;
+            }
+            let latency = Duration::from_millis(state.faults.latency_ms);
+            let left = latency.saturating_sub(came.elapsed());
+            match state.faults.stall {
+                Stall::Yes => state = self.changed.wait(state).expect("no holder of this lock panics"),
+                Stall::No if left.is_zero() => break state.faults,
+                Stall::No => {
+                    let waited = self.changed.wait_timeout(state, left);
+                    state = waited.expect("no holder of this lock panics").0;
+                }
+            }
+        };
         drop(state);
         if faults.delay_ms > 0 {
             thread::park_timeout(Duration::from_millis(faults.delay_ms));
@@ -237,4 +296,81 @@ fn cut(stream: &TcpStream, how: Cut) {
         let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
     }
     let _ = stream.shutdown(Shutdown::Both);
+}
+
+/// What is read at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// What may be on a long way at a time: more than any test sends.
+const LONG_LINE_BYTES: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that sends back what it gets, one connection after the other.
+    fn echo() -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                stream.write_all(&buffer[..count]).unwrap();
+            }
+        });
+        (address, serving)
+    }
+
+    #[test]
+    fn a_long_way_delays_each_byte_and_carries_as_many() {
+        let (server, serving) = echo();
+        let proxy = FaultProxy::start(server);
+        let latency = Duration::from_millis(100);
+        proxy.set(Faults { latency_ms: 100, ..Faults::default() });
+        let mut stream = TcpStream::connect(proxy.address()).unwrap();
+        let begun = Instant::now();
+        let sent: Vec<u8> = (0..50u8).collect();
+        for byte in &sent {
+            stream.write_all(&[*byte]).unwrap();
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        let mut came = vec![0; sent.len()];
+        stream.read_exact(&mut came[..1]).unwrap();
+        assert!(begun.elapsed() >= 2 * latency, "both ways: {:?}", begun.elapsed());
+        stream.read_exact(&mut came[1..]).unwrap();
+        assert_eq!(came, sent);
+        assert!(begun.elapsed() < 10 * latency, "no byte waits for another: {:?}", begun.elapsed());
+        proxy.set(Faults::default());
+        let now = Instant::now();
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut came[..1]).unwrap();
+        assert!(now.elapsed() < latency, "the way is short again: {:?}", now.elapsed());
+        drop(stream);
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn an_abandoned_connection_is_silent_at_both_ends() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let proxy = FaultProxy::start(listener.local_addr().unwrap());
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        client.write_all(b"a").unwrap();
+        server.read_exact(&mut byte).unwrap();
+        proxy.abandon_connections();
+        client.write_all(b"b").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        server.write_all(b"c").unwrap();
+        for stream in [&mut client, &mut server] {
+            stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            let silence = stream.read(&mut byte).unwrap_err();
+            assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock, "neither bytes nor an end");
+        }
+        let mut anew = TcpStream::connect(proxy.address()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        anew.write_all(b"d").unwrap();
+        server.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"d", "a new one is as usual");
+    }
 }

@@ -1,0 +1,66 @@
+//! Bytes on their way: each leaves so long after it came, however many there are.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+/// What has come and not left yet, in order. One end puts, the other takes.
+#[derive(Default)]
+pub(crate) struct DelayLine {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What came at once.
+pub(crate) struct Piece {
+    pub(crate) came: Instant,
+    /// Empty: the sender has closed.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// One end is gone: nothing leaves any more.
+pub(crate) struct Closed;
+
+#[derive(Default)]
+struct State {
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+    is_closed: bool,
+}
+
+impl DelayLine {
+    /// Puts what came now; waits while more than `room` bytes are on their way.
+    pub(crate) fn put(&self, bytes: Vec<u8>, room: usize) -> Result<(), Closed> {
+        let came = Instant::now();
+        let state = self.changed.wait_while(self.state(), |state| !state.is_closed && state.bytes >= room);
+        let mut state = state.expect("no holder of this lock panics");
+        if state.is_closed {
+            return Err(Closed);
+        }
+        state.bytes += bytes.len();
+        state.pieces.push_back(Piece { came, bytes });
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Takes the oldest piece, at once; when it leaves is the caller's business.
+    pub(crate) fn take(&self) -> Result<Piece, Closed> {
+        let state =
+            self.changed.wait_while(self.state(), |state| !state.is_closed && state.pieces.is_empty());
+        let mut state = state.expect("no holder of this lock panics");
+        let piece = state.pieces.pop_front().filter(|_| !state.is_closed).ok_or(Closed)?;
+        state.bytes -= piece.bytes.len();
+        self.changed.notify_all();
+        Ok(piece)
+    }
+
+    /// Nothing is put or taken any more.
+    pub(crate) fn close(&self) {
+        self.state().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+}
