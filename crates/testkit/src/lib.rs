@@ -1,12 +1,13 @@
 //! What the tests of the binary are made of: servers that misbehave on command, a client that sends any bytes, and
 //! the binary itself as a process.
 //!
-//! Decides nothing about HTTP caching and takes no code from the product, so that an error there can't hide here.
+//! Decides nothing about HTTP caching and takes no code from the product, so that an error there can't hide here; but for the parser
+//! of the Redis protocol (`resp`), which [`RespProxy`] needs and which real servers are tested against.
 //! Never waits a fixed time: everything waits for a condition ([`wait`], [`Gate`]) with a generous deadline, and
 //! panics with what it knows when the deadline passes. For tests only; threads and blocking sockets throughout.
 //!
 //! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses),
-//! [`FaultProxy`] (a bad network), [`Client`] (HTTP/1.x by hand), [`Nginx`] and [`RealServer`] (real origin
+//! [`FaultProxy`] (a bad network), [`RespProxy`] (one that knows the replies of a Redis), [`Client`] (HTTP/1.x by hand), [`Nginx`] and [`RealServer`] (real origin
 //! servers), [`Authority`] (certificates), [`conversation`] (case files of whole conversations).
 
 mod bytes;
@@ -28,6 +29,7 @@ mod process;
 mod proxy;
 mod real;
 mod redis;
+mod resp_proxy;
 mod tool;
 pub mod wait;
 
@@ -48,5 +50,7 @@ pub use process::{Larder, Service, Setup};
 pub use proxy::{Accept, Cut, FaultProxy, Faults, Stall};
 pub use real::RealServer;
 pub use redis::{Redis, RedisCluster};
+pub use resp::Value;
+pub use resp_proxy::{Fate, RespProxy, Seen};
 pub use rustix::process::Signal;
 pub use tool::{Output, run};
