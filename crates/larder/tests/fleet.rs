@@ -1,12 +1,13 @@
 //! Several gateways over one server of the Redis protocol, seen from outside: they behave as one cache.
 
+mod instances;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use testkit::{Kv, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
-
-const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+use instances::{LARDER, on_each_store, purge, status};
+use testkit::{Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
 
 /// Gateways that share a store, and an origin that numbers its versions.
 struct Fleet {
@@ -29,14 +30,8 @@ impl Fleet {
             };
         });
         let store = format!("redis://{store}/0");
-        let gateway = |_| Setup::origin(LARDER, &origin.url()).arguments(&["--store", &store]).start();
-        let fleet = Self { gateways: (0..count).map(gateway).collect(), origin, version };
-        for gateway in &fleet.gateways {
-            wait::until_true("all know each other", || {
-                gateway.metric("larder_tier_instances", &[]) == count as f64
-            });
-        }
-        fleet
+        let setup = |_| Setup::origin(LARDER, &origin.url()).arguments(&["--store", &store]);
+        Self { gateways: instances::start(count, setup), origin, version }
     }
 
     /// Stores what the origin has at the first gateway, and in the store.
@@ -47,8 +42,7 @@ impl Fleet {
     }
 
     fn is_written(&self, gateway: usize) {
-        let pending = || self.gateways[gateway].metric("larder_tier_pending_keys", &[]);
-        wait::until_true("the store knows", || pending() == 0.0);
+        instances::is_written(&self.gateways[gateway]);
     }
 
     /// Waits until a gateway has what the origin has now, without asking it.
@@ -66,25 +60,13 @@ impl Fleet {
 
     /// Purges by the first gateway, and expects all to have reached it.
     fn purge(&self, query: &str) {
-        let answer = self.gateways[0].ask_admin("POST", &format!("/purge?{query}"), "");
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
-        assert!(answer.status() == 200 && text.contains("\"complete\":true"), "{query}: {text}");
+        let purged = purge(&self.gateways[0], query);
+        assert!(purged.is_complete, "{query}: {}", purged.text);
     }
 
     fn doubts(&self, gateway: usize, reason: &str) -> f64 {
-        self.gateways[gateway].metric("larder_tier_doubts_total", &[&format!("reason=\"{reason}\"")])
+        instances::doubts(&self.gateways[gateway], reason)
     }
-}
-
-fn status(response: &Response) -> &str {
-    response.field("cache-status")
-}
-
-fn on_each_store(check: impl Fn(SocketAddr)) {
-    let redis = Redis::start("");
-    check(redis.address());
-    let kv = Kv::start(LARDER, &[]);
-    check(kv.address());
 }
 
 #[test]
@@ -271,9 +253,8 @@ fn a_purge_that_the_store_does_not_take_is_not_complete() {
     fleet.has_current(1, "/page");
     redis.command("CONFIG SET maxmemory 1mb");
     fleet.version.fetch_add(1, Ordering::SeqCst);
-    let answer = fleet.gateways[0].ask_admin("POST", "/purge?everything=true", "");
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
-    assert!(text.contains("\"complete\":false"), "{text}");
+    let purged = purge(&fleet.gateways[0], "everything=true");
+    assert!(!purged.is_complete, "{}", purged.text);
     redis.command("CONFIG SET maxmemory 0");
     wait::until_true("the other hears it", || {
         fleet.gateways[1].metric("larder_tier_purges_heard_total", &[]) >= 1.0
@@ -291,10 +272,9 @@ fn a_log_that_is_shorter_than_before_makes_no_purge_complete() {
     (0..4).for_each(|_| fleet.purge("everything=true"));
     fleet.gateways[1].signal(Signal::STOP);
     redis.command("COPY saved larder:log REPLACE");
-    let answer = fleet.gateways[0].ask_admin("POST", "/purge?everything=true", "");
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let purged = purge(&fleet.gateways[0], "everything=true");
     fleet.gateways[1].signal(Signal::CONT);
-    assert!(text.contains("\"complete\":false"), "{text}");
+    assert!(!purged.is_complete, "{}", purged.text);
 }
 
 #[test]
@@ -321,9 +301,8 @@ fn an_instance_that_is_new_or_comes_back_knows_what_was_purged() {
     fleet.is_written(0);
     fleet.gateways[1].get("/page");
     fleet.gateways[1].signal(Signal::STOP);
-    let answer = fleet.gateways[0].ask_admin("POST", "/purge?everything=true", "");
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
-    assert!(text.contains("\"complete\":false"), "who stands still has reached nothing: {text}");
+    let purged = purge(&fleet.gateways[0], "everything=true");
+    assert!(!purged.is_complete, "who stands still has reached nothing: {}", purged.text);
     fleet.version.fetch_add(1, Ordering::SeqCst);
     let store = format!("redis://{}/0", redis.address());
     let late = Setup::origin(LARDER, &fleet.origin.url()).arguments(&["--store", &store]).start();

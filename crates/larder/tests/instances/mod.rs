@@ -1,0 +1,57 @@
+//! Gateways that share a store.
+
+use std::net::SocketAddr;
+
+use testkit::{Kv, Larder, Redis, Response, Setup, wait};
+
+pub(crate) const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// Starts as many as are asked for, and waits until all know each other.
+#[track_caller]
+pub(crate) fn start(count: usize, setup: impl Fn(usize) -> Setup) -> Vec<Larder> {
+    let gateways: Vec<Larder> = (0..count).map(|index| setup(index).start()).collect();
+    for gateway in &gateways {
+        wait::until_true("all know each other", || {
+            gateway.metric("larder_tier_instances", &[]) == count as f64
+        });
+    }
+    gateways
+}
+
+/// Waits until the store has what a gateway has to write.
+#[track_caller]
+pub(crate) fn is_written(gateway: &Larder) {
+    let pending = || gateway.metric("larder_tier_pending_keys", &[]);
+    wait::until_true("the store knows", || pending() == 0.0);
+}
+
+pub(crate) fn doubts(gateway: &Larder, reason: &str) -> f64 {
+    gateway.metric("larder_tier_doubts_total", &[&format!("reason=\"{reason}\"")])
+}
+
+/// What a purge was answered with.
+pub(crate) struct Purged {
+    pub(crate) is_complete: bool,
+    pub(crate) text: String,
+}
+
+/// Asks a gateway for a purge.
+#[track_caller]
+pub(crate) fn purge(gateway: &Larder, query: &str) -> Purged {
+    let answer = gateway.ask_admin("POST", &format!("/purge?{query}"), "");
+    let text = answer.text();
+    assert_eq!(answer.status(), 200, "{query}: {text}");
+    Purged { is_complete: text.contains("\"complete\":true"), text }
+}
+
+pub(crate) fn status(response: &Response) -> &str {
+    response.field("cache-status")
+}
+
+/// The same on redis-server and on `larder kv`.
+pub(crate) fn on_each_store(check: impl Fn(SocketAddr)) {
+    let redis = Redis::start("");
+    check(redis.address());
+    let kv = Kv::start(LARDER, &[]);
+    check(kv.address());
+}
