@@ -69,13 +69,12 @@ pub struct FaultProxy {
 }
 
 struct Shared {
-    target: SocketAddr,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
+    target: SocketAddr,
     faults: Faults,
     stopping: Option<Stopping>,
     open: Vec<TcpStream>,
@@ -108,7 +107,15 @@ impl FaultProxy {
     pub fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let shared = Arc::new(Shared { target, state: Mutex::default(), changed: Condvar::new() });
+        let state = State {
+            target,
+            faults: Faults::default(),
+            stopping: None,
+            open: Vec::new(),
+            opened: 0,
+            abandoned: 0,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let acceptor = thread::spawn({
             let shared = Arc::clone(&shared);
             move || shared.accept(&listener)
@@ -148,6 +155,11 @@ impl FaultProxy {
         self.shared.changed.notify_all();
     }
 
+    /// New connections go to this server: it has come back elsewhere.
+    pub fn aim(&self, target: SocketAddr) {
+        self.shared.state().target = target;
+    }
+
     /// Replaces the faults; open connections see them at their next piece.
     pub fn set(&self, faults: Faults) {
         self.shared.state().faults = faults;
@@ -174,14 +186,14 @@ impl Shared {
 
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
         while let Ok((client, _)) = listener.accept() {
-            let (stopping, accept) = {
+            let (stopping, accept, target) = {
                 let state = self.state();
-                (state.stopping.is_some(), state.faults.accept)
+                (state.stopping.is_some(), state.faults.accept, state.target)
             };
             if stopping {
                 return;
             }
-            match (accept, TcpStream::connect(self.target)) {
+            match (accept, TcpStream::connect(target)) {
                 (Accept::Forward, Ok(server)) => self.join(client, server),
                 _ => cut(&client, Cut::Reset),
             }

@@ -1,0 +1,72 @@
+//! A client of a server of the Redis protocol whose keys and values are any bytes.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use resp::{Limits, Scanner, Value};
+
+use crate::wait::DEADLINE;
+
+/// One connection; one question at a time.
+pub struct RespClient {
+    stream: TcpStream,
+}
+
+impl RespClient {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nobody listens.
+    #[track_caller]
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(DEADLINE)).expect("the deadline is not zero");
+        stream.set_nodelay(true).expect("a TCP socket has this option");
+        Self { stream }
+    }
+
+    /// Sends a command, and gives the bytes of its reply.
+    ///
+    /// # Panics
+    /// When no reply comes.
+    #[track_caller]
+    pub fn ask(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        resp::encode_command(&mut bytes, words);
+        self.stream.write_all(&bytes).expect("it reads");
+        let (mut scanner, mut reply) = (Scanner::new(Limits::default()), Vec::new());
+        let mut piece = [0; 16 << 10];
+        while scanner.scan(&reply).expect("a reply").is_none() {
+            let count = self.stream.read(&mut piece).expect("it answers");
+            assert!(count > 0, "it closed within {}", reply.escape_ascii());
+            reply.extend_from_slice(&piece[..count]);
+        }
+        reply
+    }
+
+    /// The string under a key; nothing if there is none.
+    #[track_caller]
+    pub fn value(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        strings(&self.ask(&[b"GET", key])).pop()
+    }
+
+    /// The names that have this pattern.
+    #[track_caller]
+    pub fn names(&mut self, pattern: &str) -> Vec<Vec<u8>> {
+        strings(&self.ask(&[b"KEYS", pattern.as_bytes()]))
+    }
+}
+
+/// All strings in a reply, or in an array that it is.
+fn strings(reply: &[u8]) -> Vec<Vec<u8>> {
+    let value = Value::parse(reply, &Limits::default()).expect("the scanner found its end");
+    let parts = match value {
+        Value::Array(parts) => parts,
+        value => vec![value],
+    };
+    let string = |part| match part {
+        Value::Bulk(bytes) => Some(bytes.to_vec()),
+        _ => None,
+    };
+    parts.into_iter().filter_map(string).collect()
+}
