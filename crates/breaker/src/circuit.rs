@@ -125,6 +125,12 @@ impl Breaker {
         }
     }
 
+    /// What it guards is another one from now on, such as a server to which there is a new connection: what was known says nothing of it.
+    pub fn begin_anew(&mut self) {
+        self.reset_ms = self.settings.options().reset_ms;
+        self.become_next(Phase::Closed);
+    }
+
     /// What it lets through now. Open stays Open until somebody asks, however late it is.
     #[must_use]
     pub fn state(&self) -> State {

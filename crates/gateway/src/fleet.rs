@@ -58,7 +58,10 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>) {
             // It is told when there is a connection again.
             let _ = timeout(RETRY, hearing.log_changed.notified()).await;
             hearing.log_changed.notify_one();
-        } else if is_tick {
+            continue;
+        }
+        shared.cache.tier_answers();
+        if is_tick {
             // Of those that share the tier, one that is not listed is found by nobody; the next tick tries again.
             let _ = log.enlist().await;
             told = None;

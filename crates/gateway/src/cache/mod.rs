@@ -107,6 +107,11 @@ impl Cache {
         self.epochs.own_are_read(upto);
     }
 
+    /// The tier behind memory can be asked: whoever rests because it could not goes on.
+    pub(crate) fn tier_answers(&self) {
+        self.tiers.iter().for_each(Tiers::answers);
+    }
+
     /// Another instance has purged something.
     pub(crate) fn heard_purge(&self) {
         self.tiers.iter().for_each(Tiers::heard_purge);

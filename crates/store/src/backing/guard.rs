@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use breaker::{Breaker, Outcome, Permit, Settings, State};
+use breaker::{Breaker, Effect, Outcome, Permit, Refusal, Settings, State};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
@@ -36,23 +36,31 @@ impl Default for Deadlines {
 
 /// A tier whose operations end in time, and which is not asked when it has failed too often lately.
 ///
-/// Failures are those of the tier ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is an answer.
+/// Failures are those of the tier ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is an answer. A source that is verified
+/// and was not when the tier failed is asked at once: it is back.
 pub struct Guarded {
     inner: Box<dyn Backing>,
     deadlines: Deadlines,
-    breaker: Mutex<Breaker>,
+    circuit: Mutex<Circuit>,
     begun: Instant,
+}
+
+struct Circuit {
+    breaker: Breaker,
+    /// Which source failed when it opened, if one was verified then.
+    failed: Option<Source>,
 }
 
 impl Guarded {
     /// Around a tier that has no deadlines of its own.
     pub fn new(inner: Box<dyn Backing>, deadlines: Deadlines, settings: Settings) -> Self {
-        Self { inner, deadlines, breaker: Mutex::new(Breaker::new(settings)), begun: Instant::now() }
+        let circuit = Circuit { breaker: Breaker::new(settings), failed: None };
+        Self { inner, deadlines, circuit: Mutex::new(circuit), begun: Instant::now() }
     }
 
     /// Whether the tier is asked.
     pub fn state(&self) -> State {
-        self.breaker.lock().state()
+        self.circuit.lock().breaker.state()
     }
 
     fn now_ms(&self) -> u64 {
@@ -60,14 +68,32 @@ impl Guarded {
     }
 
     fn admit(&self) -> Result<Permit, BackingError> {
-        let admitted = self.breaker.lock().admit(self.now_ms());
-        admitted.map_err(|refusal| BackingError::Open { retry: Duration::from_millis(refusal.retry_ms) })
+        let now_ms = self.now_ms();
+        let mut circuit = self.circuit.lock();
+        let admitted = circuit.breaker.admit(now_ms).or_else(|refusal| match self.verified() {
+            Some(source) if circuit.failed != Some(source) => {
+                circuit.failed = Some(source);
+                circuit.breaker.begin_anew();
+                circuit.breaker.admit(now_ms)
+            }
+            _ => Err(refusal),
+        });
+        admitted.map_err(|Refusal { retry_ms }| BackingError::Open { retry: Duration::from_millis(retry_ms) })
+    }
+
+    /// The source that is asked now, if it can be relied upon.
+    fn verified(&self) -> Option<Source> {
+        let source = self.inner.source();
+        (self.inner.standing(source) == Standing::Verified).then_some(source)
     }
 
     fn report<T>(&self, permit: Permit, answer: &Result<T, BackingError>) {
         let failed = answer.as_ref().is_err_and(BackingError::is_of_tier);
         let outcome = if failed { Outcome::Failure } else { Outcome::Success };
-        self.breaker.lock().report(permit, outcome, self.now_ms());
+        let mut circuit = self.circuit.lock();
+        if let Effect::Opened { .. } = circuit.breaker.report(permit, outcome, self.now_ms()) {
+            circuit.failed = self.verified();
+        }
     }
 
     fn ask<'a, T: Send + 'a>(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use breaker::Settings;
+use breaker::{Options, Settings};
 use bytes::Bytes;
 use store::backing::{
     Backing, BackingError, Continuity, Deadlines, Guarded, LogState, Standing, Taken, Tracking,
@@ -104,6 +104,29 @@ async fn a_server_that_stopped_costs_a_deadline() {
     assert!(begun.elapsed() < VERIFICATION / 2, "{:?}", begun.elapsed());
     until("the breaker opens", async || matches!(tier.remove(b"key").await, Err(BackingError::Open { .. })))
         .await;
+    redis.signal(Signal::CONT);
+}
+
+/// The breaker of a server that was gone, and is there again, has nothing to wait for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_back_is_asked_at_once() {
+    let mut redis = Redis::start("");
+    let hour_ms = 3_600_000;
+    let options = Options { reset_ms: hour_ms, reset_ms_max: hour_ms, ..Options::default() };
+    let breaker = Settings::new(options).unwrap();
+    let remote = Box::new(Remote::connect(&settings(&redis)));
+    let tier = Guarded::new(remote, Deadlines::default(), breaker);
+    until("it is connected", async || tier.remove(b"key").await.is_ok()).await;
+    let is_open = async || matches!(tier.remove(b"key").await, Err(BackingError::Open { .. }));
+    for _ in 0..2 {
+        redis.kill();
+        until("the breaker opens", is_open).await;
+        redis.start_again();
+        until("it is asked again", async || tier.remove(b"key").await.is_ok()).await;
+    }
+    redis.signal(Signal::STOP);
+    until("the breaker opens", is_open).await;
+    assert!(is_open().await, "it has failed as the one that it is");
     redis.signal(Signal::CONT);
 }
 

@@ -138,6 +138,11 @@ impl Tiers {
         &self.log
     }
 
+    /// It can be asked.
+    pub(crate) fn answers(&self) {
+        self.rest.end();
+    }
+
     /// Somebody else has purged something.
     pub(crate) fn heard_purge(&self) {
         self.counts.add(Event::PurgeHeard);
