@@ -119,8 +119,11 @@ impl Tiers {
         });
     }
 
+    /// Others may have what it was to replace, and would keep it if they found nothing: nobody would have said that it has changed. So its
+    /// place is not left empty, as after a put of which nobody knows whether it took place.
     fn give_up(&self, key: &[u8], number: u64) {
         self.counts.add(Event::GivenUp);
+        self.doubt.begin();
         self.working.give_up(key, number);
     }
 
