@@ -17,6 +17,7 @@
 //! None is held while another is taken, while a watcher is told, or over an `.await`.
 
 mod backoff;
+mod bounded;
 mod connections;
 mod dial;
 mod examine;

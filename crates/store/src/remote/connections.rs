@@ -14,7 +14,7 @@ use super::followed::Followed;
 use super::names::Names;
 use super::reply;
 use super::wire::{OpenError, Opening, Wire};
-use crate::backing::{BackingError, Source};
+use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
 
 /// Records, leases and the log go over *control*, which is told of changes; segments over *bulk*, so that nothing told waits behind a
 /// megabyte; what needs WATCH over an *exclusive* one, which one borrows at a time.
@@ -81,7 +81,7 @@ impl Connections {
             hearing.hear(push);
             Ok::<(), ()>(())
         };
-        let (control, driving) = opening.open(hear, Arc::clone(&doubt)).await?;
+        let (control, driving) = opening.open(CONTROL_REPLY_BYTES_MAX, hear, Arc::clone(&doubt)).await?;
         track(&control).await.map_err(OpenError::Tracking)?;
         let comparison = comparison(&control, names).await.map_err(OpenError::SetUp)?;
         let connections = Self {
@@ -100,7 +100,8 @@ impl Connections {
 
     /// Opens *bulk*; what is given ends with it.
     pub(super) async fn open_bulk(&self) -> Result<JoinHandle<()>, OpenError> {
-        let (wire, driving) = self.opening.open(ignore, Arc::clone(&self.doubt)).await?;
+        let (wire, driving) =
+            self.opening.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&self.doubt)).await?;
         *self.bulk.write() = Some(Arc::new(wire));
         Ok(driving)
     }
@@ -164,7 +165,10 @@ impl Exclusive {
         let (opened, wanted) = oneshot::channel();
         let (idle, opening, doubt) = (Arc::clone(&self.shared), opening.clone(), Arc::clone(doubt));
         self.runtime.spawn(async move {
-            let wire = opening.open(ignore, doubt).await.map(|(wire, _)| idle.register(wire));
+            let wire = opening
+                .open(EXCLUSIVE_REPLY_BYTES_MAX, ignore, doubt)
+                .await
+                .map(|(wire, _)| idle.register(wire));
             if let Err(Ok(Some(wire))) = opened.send(wire) {
                 idle.put(wire);
             }
@@ -246,5 +250,11 @@ fn ignore(_: PushInfo) -> Result<(), ()> {
 const EXCLUSIVE_MAX: usize = 4;
 /// Then it may be that the server, or somebody between, has just forgotten it; nobody there waits for less.
 const EXCLUSIVE_IDLE_MAX: Duration = Duration::from_secs(30);
+/// A record, or what is read of the log at once, with what else an answer has: four times as much.
+const CONTROL_REPLY_BYTES_MAX: usize = 256 << 10;
+/// A segment.
+const BULK_REPLY_BYTES_MAX: usize = SEGMENT_FRAME_BYTES_MAX + (4 << 10);
+/// What is left of the log when it is trimmed: half of a megabyte, and what was written meanwhile.
+const EXCLUSIVE_REPLY_BYTES_MAX: usize = 2 << 20;
 /// What may be on its way to and from the server at a time, of segments.
 pub(super) const BULK_ROOM_KIB: usize = 16 << 10;

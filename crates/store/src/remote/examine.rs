@@ -55,7 +55,8 @@ enum Cause {
 pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
     let opening = Opening::new(settings);
     let ignore = |_| Ok::<(), ()>(());
-    let (wire, _driving) = opening.open(ignore, Arc::new(Notify::new())).await.map_err(Cause::from)?;
+    let (wire, _driving) =
+        opening.open(REPLY_BYTES_MAX, ignore, Arc::new(Notify::new())).await.map_err(Cause::from)?;
     let examined = ask(&wire, &Names::new(&settings.prefix)).await.map_err(Cause::from)?;
     Ok(examined)
 }
@@ -167,6 +168,9 @@ fn version(info: &str) -> Option<String> {
 }
 
 const PINGS: usize = 21;
+
+/// Answers are short: the longest is one section of INFO.
+const REPLY_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 
+use super::bounded::Bounded;
 use super::dial::Target;
 use super::reply::{self, Refused};
 use super::settings::{RemoteSettings, Secret};
@@ -76,10 +77,11 @@ impl Opening {
         self.timeout
     }
 
-    /// Opens a connection; its task lives on this runtime, and ends when the connection does. `doubt` is told when an answer says that
-    /// the server is not in charge.
+    /// Opens a connection on which no reply is longer than `reply_bytes_max`; its task lives on this runtime, and ends when the connection
+    /// does. `doubt` is told when an answer says that the server is not in charge.
     pub(super) async fn open(
         &self,
+        reply_bytes_max: usize,
         pushes: impl AsyncPushSender,
         doubt: Arc<Notify>,
     ) -> Result<(Wire, JoinHandle<()>), OpenError> {
@@ -88,17 +90,18 @@ impl Opening {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUED_MAX)
             .set_push_sender(pushes);
-        timeout(self.timeout, self.begin(config, doubt))
+        timeout(self.timeout, self.begin(reply_bytes_max, config, doubt))
             .await
             .unwrap_or(Err(OpenError::TimedOut(self.timeout)))
     }
 
     async fn begin(
         &self,
+        reply_bytes_max: usize,
         config: AsyncConnectionConfig,
         doubt: Arc<Notify>,
     ) -> Result<(Wire, JoinHandle<()>), OpenError> {
-        let stream = self.target.dial().await?;
+        let stream = Bounded::new(self.target.dial().await?, reply_bytes_max);
         let (connection, driver) =
             MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
         let driving = tokio::spawn(driver);
