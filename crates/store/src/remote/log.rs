@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use redis::{Pipeline, Value, pipe};
 
 use super::connections::Connections;
-use super::log_bytes::{self, HEADER_BYTES, Header, READ_BYTES};
+use super::log_bytes::{self, HEADER_BYTES, Header, LogError, READ_BYTES};
 use super::names::Names;
 use super::random;
 use super::reply::{self, Executed, Written};
@@ -13,7 +13,8 @@ use super::transaction::{ATTEMPTS, contended};
 use super::wire::Wire;
 use crate::Refusal;
 use crate::backing::{
-    Appended, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPart, LogState, Safety,
+    Appended, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPart, LogRecord, LogState,
+    Safety,
 };
 
 /// Where the log was seen to begin last; a guess, so that reading needs one question.
@@ -146,10 +147,54 @@ pub(super) async fn read(
         }
         if state.floor == guess.floor {
             let read = reply::part(records, READ_BYTES)?.unwrap_or_default();
-            let start = from.offset.max(state.floor);
-            let records = log_bytes::decode(&read, start, LOG_APPEND_BYTES_MAX)
-                .map_err(|error| BackingError::Corrupt(Box::new(error)))?;
-            return Ok(LogPart { state, records });
+            return match readable(state, from, &read) {
+                Ok(records) => Ok(LogPart { state, records }),
+                Err(damage) => {
+                    let state = seen.note(replace_damaged(connections, names, from, damage).await?);
+                    Ok(LogPart { state, records: Vec::new() })
+                }
+            };
+        }
+    }
+    Err(contended())
+}
+
+/// The records behind a place, by what was read there.
+fn readable(state: LogState, from: LogCursor, read: &Bytes) -> Result<Vec<LogRecord>, LogError> {
+    if state.end < from.offset {
+        return Err(LogError::SetBack);
+    }
+    log_bytes::decode(read, from.offset.max(state.floor), LOG_APPEND_BYTES_MAX)
+}
+
+/// Begins a new log in the place of one that can't be read on from a place, or that ends before it. Nobody can say what was lost: its new
+/// id tells all who have read of it. It is looked at once more, so that nothing but what lies there counts, and only one of many
+/// replaces it.
+async fn replace_damaged(
+    connections: &Connections,
+    names: &Names,
+    from: LogCursor,
+    damage: LogError,
+) -> Result<LogState, BackingError> {
+    let wire = connections.exclusive().await?;
+    for _ in 0..ATTEMPTS {
+        let Some(Found::Log(there)) = watch(&wire, names).await? else { continue };
+        let first = Header { id: there.id, floor: there.floor }.place(from.offset);
+        let mut reading = pipe();
+        reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
+        let [read] = wire.ask_for(&reading).await?;
+        let read = reply::part(read, READ_BYTES)?.unwrap_or_default();
+        if there.id != from.id || readable(there, from, &read).is_ok() {
+            return Ok(there);
+        }
+        let header = Header::new(random::id());
+        match replace(&wire, names, &header.encode()).await? {
+            Executed::Done(_) => {
+                tracing::warn!(%damage, "the purge log is replaced by a new one: whatever is older is validated before its next use");
+                return Ok(header.state(HEADER_BYTES as u64));
+            }
+            Executed::NoRoom => return Err(BackingError::Full),
+            Executed::Overtaken => {}
         }
     }
     Err(contended())
@@ -167,16 +212,16 @@ pub(super) async fn trim(
             Some(Found::NoLog) => return state(connections, names).await,
             None => continue,
         };
-        let target = LogCursor { id: floor.id, offset: floor.offset.min(state.end) };
-        if state.id != target.id || target.offset <= state.floor {
+        if state.id != floor.id || floor.offset <= state.floor {
             return Ok(state);
         }
+        let target = boundary(&wire, names, state, floor.offset.min(state.end)).await?;
         let now = Header { id: state.id, floor: state.floor };
         let mut reading = pipe();
-        reading.cmd("GETRANGE").arg(names.log()).arg(now.place(target.offset)).arg(-1);
+        reading.cmd("GETRANGE").arg(names.log()).arg(now.place(target)).arg(-1);
         let [rest] = wire.ask_for(&reading).await?;
         let rest = reply::part(rest, usize::MAX)?.unwrap_or_default();
-        let header = Header { id: state.id, floor: target.offset };
+        let header = Header { id: state.id, floor: target };
         let mut value = header.encode().to_vec();
         value.extend_from_slice(&rest);
         match replace(&wire, names, &value).await? {
@@ -186,6 +231,30 @@ pub(super) async fn trim(
         }
     }
     Err(contended())
+}
+
+/// Where the last record ends that ends at or before `upto`: whoever reads from the floor has to find a record there.
+async fn boundary(
+    wire: &Wire,
+    names: &Names,
+    state: LogState,
+    upto: LogOffset,
+) -> Result<LogOffset, BackingError> {
+    let header = Header { id: state.id, floor: state.floor };
+    let mut at = state.floor;
+    loop {
+        let first = header.place(at);
+        let mut reading = pipe();
+        reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + WALKED_BYTES as u64 - 1);
+        let [read] = wire.ask_for(&reading).await?;
+        let read = reply::part(read, WALKED_BYTES)?.unwrap_or_default();
+        let next = log_bytes::last_boundary(&read, at, upto)
+            .map_err(|error| BackingError::Corrupt(Box::new(error)))?;
+        if next == at {
+            return Ok(at);
+        }
+        at = next;
+    }
 }
 
 /// Puts a new log, with these records, in the place of what is none. [`Tried::NoLog`]: that is something else by now.
@@ -216,6 +285,9 @@ async fn replace(wire: &Wire, names: &Names, value: &[u8]) -> Result<Executed, B
     replacing.cmd("MULTI").cmd("SET").arg(names.log()).arg(value).cmd("EXEC");
     reply::executed(wire.ask(&replacing).await?)
 }
+
+/// Read at once where records are only counted: several of the longest.
+const WALKED_BYTES: usize = 4 * READ_BYTES;
 
 /// What lies under the name of the log.
 enum Found {

@@ -27,6 +27,8 @@ pub(super) enum LogError {
     Checksum,
     #[error("a record of the log is longer than one can be, or longer than the log")]
     Length,
+    #[error("the log ends before what was read of it: it was set back")]
+    SetBack,
 }
 
 impl Header {
@@ -103,6 +105,24 @@ pub(super) fn decode(read: &Bytes, start: LogOffset, limit: usize) -> Result<Vec
     // As much was read as the longest record has, so the log ends in the middle of this one.
     let is_torn = records.is_empty() && !read.is_empty() && read.len() < READ_BYTES;
     if is_torn { Err(LogError::Length) } else { Ok(records) }
+}
+
+/// Where the last record ends of those that were read as a whole, begin at `start`, and end at `upto` or before.
+pub(super) fn last_boundary(read: &[u8], start: LogOffset, upto: LogOffset) -> Result<LogOffset, LogError> {
+    let mut at = start;
+    let mut rest = read;
+    while let Some((length, behind)) = rest.split_at_checked(4) {
+        let length = number(length) as usize;
+        if length > LOG_APPEND_BYTES_MAX {
+            return Err(LogError::Length);
+        }
+        let end = LogOffset(at.0.saturating_add((RECORD_HEADER_BYTES + length) as u64));
+        match behind.get(RECORD_HEADER_BYTES - 4 + length..) {
+            Some(next) if end <= upto => (at, rest) = (end, next),
+            _ => break,
+        }
+    }
+    Ok(at)
 }
 
 fn number(bytes: &[u8]) -> u32 {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use store::backing::{
-    Appended, Backing, BackingError, Expected, LeaseMode, LeaseRequest, LogId, Put, RECORD_BYTES_MAX,
-    Renewed, Taken, Waited,
+    Appended, Backing, BackingError, Continuity, Expected, LeaseMode, LeaseRequest, LogCursor, LogId,
+    LogOffset, LogPart, Put, RECORD_BYTES_MAX, Renewed, Taken, Waited,
 };
 use store::remote::Remote;
 use store::{FillId, Refusal, SegmentId, SegmentPut};
@@ -22,6 +22,17 @@ pub(crate) const LEASE: LeaseRequest<'static> =
 /// Held by the caller or somebody else.
 pub(crate) async fn lease(tier: &Remote, key: &[u8]) -> Taken {
     tier.take_lease(key, LEASE).await.unwrap()
+}
+
+/// Everything in the log from a place on.
+async fn read_all(tier: &Remote, mut from: LogCursor) -> Vec<Bytes> {
+    let mut all = Vec::new();
+    loop {
+        let part = tier.read_log(from).await.unwrap();
+        let Some(last) = part.records.last() else { return all };
+        from.offset = last.end;
+        all.extend(part.records.into_iter().map(|record| record.bytes));
+    }
 }
 
 #[tokio::test]
@@ -124,23 +135,72 @@ async fn what_is_no_log_is_begun_anew() {
             }
             let part = tier.read_log(before.cursor()).await.unwrap();
             assert!(part.records.is_empty() && !ids.contains(&part.state.id), "{garbage}");
-            let all =
-                tier.read_log(store::backing::LogCursor { offset: part.state.floor, ..part.state.cursor() });
+            let all = tier.read_log(LogCursor { offset: part.state.floor, ..part.state.cursor() });
             let all = all.await.unwrap();
             assert_eq!(all.records.len(), usize::from(is_appended), "{garbage}");
         }
     }
 }
 
+/// Whoever comes to the damage first begins a new log, once for all; it goes on.
 #[tokio::test]
-async fn a_damaged_log_is_told() {
+async fn a_damaged_log_is_replaced() {
+    let redis = Redis::start("");
+    let (tier, other) = (remote(&redis).await, remote(&redis).await);
+    let texts = |log: LogPart| log.records.into_iter().map(|record| record.bytes).collect::<Vec<_>>();
+    let one = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
+    for damage in ["SETRANGE larder:log 51 x", "SETRANGE larder:log 32 xxxx", "APPEND larder:log x"] {
+        let from = tier.log_state().await.unwrap().cursor();
+        tier.append_log(&one).await.unwrap();
+        redis.command(damage);
+        let torn = damage.starts_with("APPEND").then_some(other.log_state().await.unwrap().end);
+        // Who reads in parts comes to a torn end with the last one.
+        let at = torn.map_or(from, |end| LogCursor { offset: LogOffset(end.0 - 1), ..from });
+        let parts = tokio::join!(tier.read_log(at), other.read_log(at));
+        let [part, same] = [parts.0.unwrap(), parts.1.unwrap()];
+        assert_eq!(part.state.id, same.state.id, "{damage}");
+        assert_eq!(part.state.continues(&from), Continuity::Lost, "{damage}");
+        assert!(part.records.is_empty(), "{damage}");
+        other.append_log(&one).await.unwrap();
+        assert_eq!(texts(tier.read_log(part.state.cursor()).await.unwrap()), one, "{damage}: it goes on");
+        redis.command("DEL larder:log");
+    }
+}
+
+/// A log that ends before what was read of it would give the same places to other records.
+#[tokio::test]
+async fn a_log_that_was_set_back_is_replaced() {
     let redis = Redis::start("");
     let tier = remote(&redis).await;
-    let from = tier.log_state().await.unwrap().cursor();
-    tier.append_log(&[Bytes::from_static(b"one"), Bytes::from_static(b"two")]).await.unwrap();
-    redis.command("SETRANGE larder:log 51 x");
-    let read = tier.read_log(from).await;
-    assert!(matches!(read, Err(BackingError::Corrupt(_))), "{read:?}");
+    let begun = tier.log_state().await.unwrap();
+    redis.command("COPY larder:log saved");
+    tier.append_log(&[Bytes::from_static(b"one")]).await.unwrap();
+    let read = tier.log_state().await.unwrap().cursor();
+    redis.command("COPY saved larder:log REPLACE");
+    let part = tier.read_log(read).await.unwrap();
+    assert!(part.state.id != begun.id && part.records.is_empty(), "{part:?}");
+    assert_eq!(tier.log_state().await.unwrap(), part.state);
+}
+
+/// Whatever the floor is to be, a record begins there.
+#[tokio::test]
+async fn a_log_is_trimmed_between_records() {
+    let redis = Redis::start("");
+    let tier = remote(&redis).await;
+    let begun = tier.log_state().await.unwrap();
+    let records: Vec<Bytes> = (0..100u8).map(|number| Bytes::from(vec![number; 7_000])).collect();
+    for records in records.chunks(9) {
+        tier.append_log(records).await.unwrap();
+    }
+    let mut ends = vec![begun.end];
+    ends.extend((1..=100u64).map(|count| LogOffset(begun.end.0 + count * 7_008)));
+    for (wanted, first) in [(7_007, 0), (7_008, 1), (50_000, 7), (50_001, 7), (650_000, 92), (700_800, 100)] {
+        let floor = LogCursor { id: begun.id, offset: LogOffset(begun.end.0 + wanted) };
+        let trimmed = tier.trim_log(floor).await.unwrap();
+        assert_eq!((trimmed.floor, trimmed.end), (ends[first], ends[100]), "{wanted}");
+        let all = read_all(&tier, begun.cursor()).await;
+        assert!(all == records[first..], "{wanted}: {} records", all.len());
+    }
 }
 
 /// A server without memory refuses to store, and nothing else.
