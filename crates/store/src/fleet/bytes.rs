@@ -1,5 +1,7 @@
 //! The bytes of the records of a fleet.
 
+use twox_hash::XxHash3_64;
+
 use super::{InstanceId, ListId};
 use crate::backing::{LogCursor, LogId, LogOffset};
 
@@ -32,7 +34,7 @@ impl Member {
         bytes.extend_from_slice(&self.read.id.0);
         bytes.extend_from_slice(&self.read.offset.0.to_le_bytes());
         bytes.extend_from_slice(self.name.as_bytes());
-        bytes
+        sealed(bytes)
     }
 
     /// Reads a record.
@@ -40,7 +42,7 @@ impl Member {
     /// # Errors
     /// For anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let rest = bytes.strip_prefix(MEMBER).ok_or(FormatError)?;
+        let rest = unsealed(bytes)?.strip_prefix(MEMBER).ok_or(FormatError)?;
         let (id, rest) = rest.split_first_chunk().ok_or(FormatError)?;
         let (log, rest) = rest.split_first_chunk().ok_or(FormatError)?;
         let (offset, rest) = rest.split_first_chunk().ok_or(FormatError)?;
@@ -69,11 +71,11 @@ pub(super) fn encode_list(id: ListId, ids: &[InstanceId]) -> Vec<u8> {
     bytes.extend_from_slice(&id.begun_by.0);
     bytes.extend_from_slice(&id.count.to_le_bytes());
     ids.iter().for_each(|id| bytes.extend_from_slice(&id.0));
-    bytes
+    sealed(bytes)
 }
 
 pub(super) fn decode_list(bytes: &[u8]) -> Result<(ListId, Vec<InstanceId>), FormatError> {
-    let rest = bytes.strip_prefix(LIST).ok_or(FormatError)?;
+    let rest = unsealed(bytes)?.strip_prefix(LIST).ok_or(FormatError)?;
     let (begun_by, rest) = rest.split_first_chunk().ok_or(FormatError)?;
     let (count, rest) = rest.split_first_chunk().ok_or(FormatError)?;
     let id = ListId { begun_by: InstanceId(*begun_by), count: u32::from_le_bytes(*count) };
@@ -83,6 +85,19 @@ pub(super) fn decode_list(bytes: &[u8]) -> Result<(ListId, Vec<InstanceId>), For
     }
     let ids: Vec<InstanceId> = ids.iter().copied().map(InstanceId).collect();
     Ok((id, ids))
+}
+
+/// With a checksum behind them: a bit that was flipped would let an instance say that it has read what it has not.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let checksum = XxHash3_64::oneshot(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+fn unsealed(bytes: &[u8]) -> Result<&[u8], FormatError> {
+    let (content, checksum) = bytes.split_last_chunk().ok_or(FormatError)?;
+    let is_whole = XxHash3_64::oneshot(content) == u64::from_le_bytes(*checksum);
+    is_whole.then_some(content).ok_or(FormatError)
 }
 
 /// "LAR", version 1, kind.
@@ -125,7 +140,23 @@ mod tests {
             &long,
         ] {
             assert_eq!(decode_list(bytes), Err(FormatError));
+            assert_eq!(decode_list(&sealed(bytes.to_vec())), Err(FormatError));
         }
-        assert_eq!(Member::decode(b"LAR\x01I\0\0\0short"), Err(FormatError));
+        assert_eq!(Member::decode(&sealed(b"LAR\x01I\0\0\0short".to_vec())), Err(FormatError));
+    }
+
+    #[test]
+    fn no_bit_may_be_another() {
+        let read = LogCursor { id: LogId([3; 16]), offset: LogOffset(77) };
+        let member = Member { id: InstanceId([1; 16]), read, name: name("a") };
+        let list = encode_list(ListId { begun_by: InstanceId([1; 16]), count: 1 }, &[InstanceId([2; 16])]);
+        for whole in [member.encode(), list] {
+            for bit in 0..whole.len() * 8 {
+                let mut damaged = whole.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Member::decode(&damaged), Err(FormatError));
+                assert_eq!(decode_list(&damaged), Err(FormatError));
+            }
+        }
     }
 }
