@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use instances::{LARDER, on_each_store, purge, status};
-use testkit::{Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
+use instances::{LARDER, purge, status};
+use testkit::{Kv, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
 
 /// Gateways that share a store, and an origin that numbers its versions.
 struct Fleet {
@@ -67,6 +67,13 @@ impl Fleet {
     fn doubts(&self, gateway: usize, reason: &str) -> f64 {
         instances::doubts(&self.gateways[gateway], reason)
     }
+}
+
+fn on_each_store(check: impl Fn(SocketAddr)) {
+    let redis = Redis::start("");
+    check(redis.address());
+    let kv = Kv::start(LARDER, &[]);
+    check(kv.address());
 }
 
 #[test]

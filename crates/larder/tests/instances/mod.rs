@@ -1,8 +1,6 @@
 //! Gateways that share a store.
 
-use std::net::SocketAddr;
-
-use testkit::{Kv, Larder, Redis, Response, Setup, wait};
+use testkit::{Larder, Response, Setup, wait};
 
 pub(crate) const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -46,12 +44,4 @@ pub(crate) fn purge(gateway: &Larder, query: &str) -> Purged {
 
 pub(crate) fn status(response: &Response) -> &str {
     response.field("cache-status")
-}
-
-/// The same on redis-server and on `larder kv`.
-pub(crate) fn on_each_store(check: impl Fn(SocketAddr)) {
-    let redis = Redis::start("");
-    check(redis.address());
-    let kv = Kv::start(LARDER, &[]);
-    check(kv.address());
 }

@@ -1,0 +1,117 @@
+//! What may happen to the keys of a store behind the backs of those who share it.
+
+use std::collections::HashMap;
+
+use testkit::{Random, RespClient};
+
+/// Of which kind a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What is stored under a cache key, or beside it.
+    Record,
+    Segment,
+    /// The log of purges.
+    Log,
+    /// What an instance says of itself.
+    Member,
+    /// Who shares the store.
+    List,
+}
+
+pub(crate) const KINDS: [Kind; 5] = [Kind::Record, Kind::Segment, Kind::Log, Kind::Member, Kind::List];
+
+/// What happens to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Damage {
+    Deleted,
+    /// One bit is another.
+    Flipped,
+    Truncated,
+    /// It has what another key of its kind has, or of any kind where there is no other.
+    Swapped,
+    /// It has what it had before.
+    SetBack,
+    /// It is no string.
+    Foreign,
+}
+
+pub(crate) const DAMAGES: [Damage; 6] =
+    [Damage::Deleted, Damage::Flipped, Damage::Truncated, Damage::Swapped, Damage::SetBack, Damage::Foreign];
+
+/// What lies under each name.
+pub(crate) type Contents = HashMap<Vec<u8>, Vec<u8>>;
+
+pub(crate) fn contents(client: &mut RespClient) -> Contents {
+    let names = client.names("larder:*");
+    names.into_iter().filter_map(|name| client.value(&name).map(|value| (name, value))).collect()
+}
+
+fn kind(name: &[u8], value: &[u8]) -> Option<Kind> {
+    let of_record = match value.get(4) {
+        Some(b'I') => Kind::Member,
+        Some(b'M') => Kind::List,
+        _ => Kind::Record,
+    };
+    match name.strip_prefix(b"larder:")? {
+        b"log" => Some(Kind::Log),
+        [b's', b':', ..] => Some(Kind::Segment),
+        [b'r', b':', ..] => Some(of_record),
+        _ => None,
+    }
+}
+
+/// Damages all keys of a kind that there are, in these ways in turn; how many. `before` is what lay there earlier.
+pub(crate) fn damage(
+    client: &mut RespClient,
+    kind_wanted: Kind,
+    damages: &[Damage],
+    before: &Contents,
+    random: &mut Random,
+) -> usize {
+    let now = contents(client);
+    let mut victims: Vec<(&Vec<u8>, &Vec<u8>)> =
+        now.iter().filter(|(name, value)| kind(name, value) == Some(kind_wanted)).collect();
+    victims.sort();
+    let others = now.values().next().expect("there are keys");
+    for (place, (name, value)) in victims.iter().enumerate() {
+        let damage = damages[place % damages.len()];
+        let next = victims[(place + 1) % victims.len()].1;
+        let other = if victims.len() > 1 { next } else { others };
+        match damaged(damage, value, other, before.get(*name), random) {
+            Some(bytes) => drop(client.ask(&[b"SET", name, &bytes, b"KEEPTTL"])),
+            None => drop(client.ask(&[b"DEL", name])),
+        }
+        if damage == Damage::Foreign {
+            client.ask(&[b"LPUSH", name, b"x"]);
+        }
+    }
+    victims.len()
+}
+
+/// Removes what is stored, and leaves what the instances have to say to each other.
+pub(crate) fn clear(client: &mut RespClient) {
+    for (name, value) in contents(client) {
+        if matches!(kind(&name, &value), Some(Kind::Record | Kind::Segment)) {
+            client.ask(&[b"DEL", &name]);
+        }
+    }
+}
+
+/// What a key has afterwards; nothing: it is gone.
+fn damaged(
+    damage: Damage,
+    value: &[u8],
+    other: &[u8],
+    before: Option<&Vec<u8>>,
+    random: &mut Random,
+) -> Option<Vec<u8>> {
+    let mut bytes = value.to_vec();
+    match damage {
+        Damage::Deleted | Damage::Foreign => return None,
+        Damage::Flipped => bytes[random.below(value.len())] ^= 1 << random.below(8),
+        Damage::Truncated => bytes.truncate(random.below(value.len())),
+        Damage::Swapped => bytes = other.to_vec(),
+        Damage::SetBack => bytes = before.cloned()?,
+    }
+    Some(bytes)
+}
