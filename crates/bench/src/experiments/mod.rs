@@ -13,6 +13,7 @@ mod proxy_cache;
 mod samples;
 mod settings;
 mod stage;
+mod store_faults;
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,11 +33,19 @@ pub enum Experiment {
     CacheAside,
     Conditional,
     Kv,
+    StoreFaults,
 }
 
 impl Experiment {
-    pub const ALL: [Self; 6] =
-        [Self::Coalescing, Self::Edge, Self::ProxyCache, Self::CacheAside, Self::Conditional, Self::Kv];
+    pub const ALL: [Self; 7] = [
+        Self::Coalescing,
+        Self::Edge,
+        Self::ProxyCache,
+        Self::CacheAside,
+        Self::Conditional,
+        Self::Kv,
+        Self::StoreFaults,
+    ];
 
     /// As it is called on the command line.
     #[must_use]
@@ -48,6 +57,7 @@ impl Experiment {
             Self::CacheAside => "cache-aside",
             Self::Conditional => "304",
             Self::Kv => "kv",
+            Self::StoreFaults => "store-faults",
         }
     }
 
@@ -63,6 +73,7 @@ impl Experiment {
             }
             Self::Conditional => "clients that come back and ask whether anything changed",
             Self::Kv => "the suites of poor-man-s-cache on Larder, in both protocols, and on Redis",
+            Self::StoreFaults => "two gateways whose shared Redis stands still, dies, or has no memory",
         }
     }
 }
@@ -105,6 +116,7 @@ pub fn run(experiment: Experiment, settings: &Settings) -> Result<Report, Experi
         Experiment::CacheAside => cache_aside::run(&mut stage),
         Experiment::Conditional => conditional::run(&mut stage),
         Experiment::Kv => kv::run(&mut stage),
+        Experiment::StoreFaults => store_faults::run(&mut stage),
     }?;
     Ok(stage.report(findings))
 }
@@ -121,7 +133,7 @@ mod tests {
         let unknown = "breaker".parse::<Experiment>().expect_err("it comes later");
         assert_eq!(
             unknown.to_string(),
-            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv"
+            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults"
         );
     }
 }

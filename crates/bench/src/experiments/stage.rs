@@ -91,6 +91,15 @@ impl<'a> Stage<'a> {
         self.gateway_with(origin, "workers = 1", "")
     }
 
+    /// The same that shares a store with others; `store` are tables of its configuration.
+    pub(super) fn gateway_of_fleet(
+        &mut self,
+        origin: &Server,
+        store: &str,
+    ) -> Result<Server, ExperimentError> {
+        self.gateway_with(origin, store, "")
+    }
+
     fn gateway_with(&mut self, origin: &Server, top: &str, site: &str) -> Result<Server, ExperimentError> {
         let (address, admin) = (free_address()?, free_address()?);
         let folder = self.new_folder()?;

@@ -1,0 +1,364 @@
+//! Two gateways that share a Redis, which stands still, dies, or has no memory for a while: what clients and the origin see of it.
+//!
+//! Clients ask both gateways for the same pages, which are hits, and every fifth request is for a page that nobody has asked for.
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::peers::Client;
+use crate::result::{Axis, Chart, Errors, Expectation, Latencies, Point, Run, Scale, Series};
+use crate::server::ServerError;
+
+use super::findings::{ExperimentError, Findings, all_answered};
+use super::samples::{Sample, Sampler, rate_series};
+use super::stage::{Server, Stage, free_address, io_error, origin_requests, program};
+
+/// What happens to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Stopped,
+    Killed,
+    Full,
+}
+
+const FAULTS: [Fault; 3] = [Fault::Stopped, Fault::Killed, Fault::Full];
+
+/// One answer.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    at_s: f64,
+    kind: Kind,
+    latency: Duration,
+}
+
+/// By `Cache-Status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Hit,
+    Miss,
+    Failed,
+}
+
+/// What one fault led to.
+struct Outage {
+    fault: Fault,
+    answers: Vec<Answer>,
+    origin: Vec<Sample>,
+    begin_s: f64,
+    end_s: f64,
+    /// After the end of the fault, until one gateway had what the other one had fetched since.
+    coherent: Option<Duration>,
+}
+
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Killed => "killed",
+            Self::Full => "full",
+        }
+    }
+}
+
+const DESCRIPTION: &str = "Two gateways share a Redis. Four clients ask both, 400 times a second in all; every fifth request is \
+    for a page that nobody has asked for before. stopped: the server stands still, with its connections. killed: it is gone, and \
+    comes back empty. full: it has no memory for anything new.";
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
+    let outages = FAULTS.into_iter().map(|fault| outage(fault, stage)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Findings {
+        title: "Faults of the store",
+        description: DESCRIPTION.to_owned(),
+        runs: outages.iter().map(run_of).collect(),
+        charts: outages.iter().flat_map(|outage| [latencies(outage), origin_load(outage)]).collect(),
+        expectations: outages.iter().flat_map(expectations).collect(),
+    })
+}
+
+const BEFORE: Duration = Duration::from_secs(4);
+const USUAL_OUTAGE: Duration = Duration::from_secs(8);
+const AFTER: Duration = Duration::from_secs(6);
+const CLIENTS: usize = 4;
+/// Between two requests of a client.
+const PACE: Duration = Duration::from_millis(10);
+const MISS_EVERY: usize = 5;
+const HOT_PAGES: usize = 20;
+/// The time of verification of a gateway, by default, and a second.
+const COHERENT_MAX: Duration = Duration::from_secs(3);
+
+fn outage(fault: Fault, stage: &mut Stage<'_>) -> Result<Outage, ExperimentError> {
+    let origin = stage.origin(&[])?;
+    let address = free_address()?;
+    let mut redis = Some(redis(stage, address)?);
+    let store = format!("[store]\nremote = \"redis://{address}/0\"");
+    let gateways = [stage.gateway_of_fleet(&origin, &store)?, stage.gateway_of_fleet(&origin, &store)?];
+    let addresses = gateways.each_ref().map(|gateway| gateway.address);
+    let lasts = stage.duration(USUAL_OUTAGE);
+    let (begun, all) = (Instant::now(), BEFORE + lasts + AFTER);
+    let sampler = Sampler::start(move || origin_requests(origin.address).ok());
+    let clients = (0..CLIENTS).map(|number| thread::spawn(move || ask(number, addresses, begun, all)));
+    let clients: Vec<_> = clients.collect();
+    thread::sleep(BEFORE);
+    begin(fault, &mut redis, address)?;
+    let begin_s = begun.elapsed().as_secs_f64();
+    thread::sleep(lasts);
+    end(fault, &mut redis, address, stage)?;
+    let end_s = begun.elapsed().as_secs_f64();
+    let coherent = coherent(addresses).map_err(|source| io_error("a gateway does not answer", source))?;
+    let answers = clients.into_iter().flat_map(|client| client.join().unwrap_or_default()).collect();
+    Ok(Outage { fault, answers, origin: sampler.finish(), begin_s, end_s, coherent })
+}
+
+fn redis(stage: &mut Stage<'_>, address: SocketAddr) -> Result<Server, ExperimentError> {
+    let folder = stage.new_folder()?;
+    let mut command = Command::new(program("redis-server", "redis-server")?);
+    let port = address.port().to_string();
+    command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--dir"]).arg(folder);
+    stage.start(command, address)
+}
+
+fn begin(fault: Fault, redis: &mut Option<Server>, address: SocketAddr) -> Result<(), ExperimentError> {
+    match fault {
+        Fault::Stopped => signal(redis.as_ref(), Signal::STOP),
+        Fault::Killed => {
+            *redis = None;
+            Ok(())
+        }
+        Fault::Full => tell(address, "CONFIG SET maxmemory 1mb"),
+    }
+}
+
+fn end(
+    fault: Fault,
+    running: &mut Option<Server>,
+    address: SocketAddr,
+    stage: &mut Stage<'_>,
+) -> Result<(), ExperimentError> {
+    match fault {
+        Fault::Stopped => signal(running.as_ref(), Signal::CONT),
+        Fault::Killed => {
+            *running = Some(redis(stage, address)?);
+            Ok(())
+        }
+        Fault::Full => tell(address, "CONFIG SET maxmemory 0"),
+    }
+}
+
+fn signal(redis: Option<&Server>, signal: Signal) -> Result<(), ExperimentError> {
+    let pid = redis.map_or(0, |redis| redis.process.pid());
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(ServerError::NoProcess { pid })?;
+    kill_process(process, signal).map_err(|_| ServerError::NoProcess { pid })?;
+    Ok(())
+}
+
+fn tell(redis: SocketAddr, command: &str) -> Result<(), ExperimentError> {
+    let told = TcpStream::connect(redis).and_then(|mut stream| {
+        write!(stream, "{command}\r\n")?;
+        io::Read::read_exact(&mut stream, &mut [0; 5])
+    });
+    told.map_err(|source| io_error("Redis does not take a setting", source))
+}
+
+/// One client, until all is over.
+fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) -> Vec<Answer> {
+    let mut clients = gateways.map(|gateway| Client::connect(gateway).ok());
+    let mut answers = Vec::new();
+    for turn in 0.. {
+        let at = begun.elapsed();
+        if at > all {
+            break;
+        }
+        let place = turn % gateways.len();
+        let target = match turn % MISS_EVERY {
+            0 => format!("new-{number}-{turn}"),
+            _ => format!("hot-{}", turn % HOT_PAGES),
+        };
+        let asked = Instant::now();
+        let got = clients[place].as_mut().and_then(|client| client.get(&url(&target), &[]).ok());
+        let kind = match &got {
+            Some(answer) if answer.status != 200 => Kind::Failed,
+            Some(answer) if answer.field("cache-status").is_some_and(|said| said.contains("; hit")) => {
+                Kind::Hit
+            }
+            Some(_) => Kind::Miss,
+            None => Kind::Failed,
+        };
+        if got.is_none() {
+            clients[place] = Client::connect(gateways[place]).ok();
+        }
+        answers.push(Answer { at_s: at.as_secs_f64(), kind, latency: asked.elapsed() });
+        thread::sleep(PACE.saturating_sub(asked.elapsed()));
+    }
+    answers
+}
+
+/// The same host at both gateways: it is part of the cache key.
+fn url(target: &str) -> String {
+    format!("http://shop.test/items/{target}?cc=max-age=3600")
+}
+
+/// Reloads a page at one gateway until the other one has the same, which the origin dates.
+fn coherent(gateways: [SocketAddr; 2]) -> io::Result<Option<Duration>> {
+    let returned = Instant::now();
+    let [mut one, mut other] = [Client::connect(gateways[0])?, Client::connect(gateways[1])?];
+    let target = url("hot-1");
+    let reloaded = one.get(&target, &["Cache-Control: no-cache"])?;
+    while returned.elapsed() < AFTER {
+        let seen = other.get(&target, &[])?;
+        if seen.field("date") == reloaded.field("date") {
+            return Ok(Some(returned.elapsed()));
+        }
+        thread::sleep(PACE);
+    }
+    Ok(None)
+}
+
+impl Outage {
+    /// In milliseconds, in rising order.
+    fn latencies_ms(&self, kind: Kind, from_s: f64, to_s: f64) -> Vec<f64> {
+        let fits = |answer: &&Answer| answer.kind == kind && (from_s..to_s).contains(&answer.at_s);
+        let mut latencies: Vec<f64> =
+            self.answers.iter().filter(fits).map(|answer| answer.latency.as_secs_f64() * 1000.0).collect();
+        latencies.sort_by(f64::total_cmp);
+        latencies
+    }
+
+    fn failed(&self) -> usize {
+        self.answers.iter().filter(|answer| answer.kind == Kind::Failed).count()
+    }
+}
+
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+fn run_of(outage: &Outage) -> Run {
+    let mut latencies = Latencies::default();
+    let us = |answer: &Answer| u64::try_from(answer.latency.as_micros()).unwrap_or(u64::MAX);
+    outage.answers.iter().for_each(|answer| latencies.record(us(answer)));
+    let failed = outage.failed() as u64;
+    let requests = outage.answers.len() as u64 - failed;
+    let elapsed_s = outage.answers.iter().map(|answer| answer.at_s).fold(0.0, f64::max);
+    Run {
+        name: outage.fault.name().to_owned(),
+        target: "two gateways".to_owned(),
+        load: format!("{CLIENTS} clients, a request every {} ms each", PACE.as_millis()),
+        elapsed_s,
+        requests,
+        requests_per_s: if elapsed_s > 0.0 { requests as f64 / elapsed_s } else { 0.0 },
+        errors: Errors { wrong: failed, ..Errors::default() },
+        latency: latencies.summary(),
+        ..Run::default()
+    }
+}
+
+fn expectations(outage: &Outage) -> Vec<Expectation> {
+    let Outage { begin_s, end_s, .. } = *outage;
+    let misses = |from_s, to_s| outage.latencies_ms(Kind::Miss, from_s, to_s);
+    let before = misses(1.0, begin_s);
+    let added = |when: &[f64], percent| percentile(when, percent) - percentile(&before, percent);
+    // The breaker opens after some failures within a second.
+    let opening_end_s = (begin_s + 1.0).min(end_s);
+    let (opening, open) = (misses(begin_s, opening_end_s), misses(opening_end_s, end_s));
+    let name = outage.fault.name();
+    let told = |latencies: &[f64]| {
+        format!("{:+.1} ms p50, {:+.1} ms p99", added(latencies, 50), added(latencies, 99))
+    };
+    vec![
+        all_answered(&run_of(outage)),
+        Expectation {
+            what: format!("{name}: in the first second a miss waits for two deadlines of 50 ms at most"),
+            measured: told(&opening),
+            holds: added(&opening, 99) < 110.0,
+        },
+        Expectation {
+            what: format!("{name}: afterwards most misses wait for nothing"),
+            measured: told(&open),
+            holds: added(&open, 50) < 5.0,
+        },
+        Expectation {
+            what: format!("{name}: a change is seen by the other gateway within {COHERENT_MAX:?} of the end"),
+            measured: outage.coherent.map_or("not at all".to_owned(), |after| format!("{after:.2?}")),
+            holds: outage.coherent.is_some_and(|after| after <= COHERENT_MAX),
+        },
+    ]
+}
+
+/// By the half second.
+fn latencies(outage: &Outage) -> Chart {
+    let end_s = outage.answers.iter().map(|answer| answer.at_s).fold(0.0, f64::max);
+    let series = |name: &str, kind, percent| {
+        let points = (0..(end_s * 2.0) as usize).filter_map(|half| {
+            let from_s = half as f64 / 2.0;
+            let found = outage.latencies_ms(kind, from_s, from_s + 0.5);
+            (!found.is_empty()).then(|| Point { x: from_s, y: percentile(&found, percent), ribbon: None })
+        });
+        Series { name: name.to_owned(), points: points.collect() }
+    };
+    chart(
+        outage,
+        "latency",
+        "Latency",
+        "Time (ms)",
+        vec![
+            series("hit, p50", Kind::Hit, 50),
+            series("miss, p50", Kind::Miss, 50),
+            series("miss, p99", Kind::Miss, 99),
+        ],
+    )
+}
+
+fn origin_load(outage: &Outage) -> Chart {
+    chart(
+        outage,
+        "origin",
+        "Requests at the origin",
+        "Requests per second",
+        vec![rate_series("origin", &outage.origin)],
+    )
+}
+
+fn chart(outage: &Outage, id: &str, title: &str, y: &str, series: Vec<Series>) -> Chart {
+    let Outage { fault, begin_s, end_s, .. } = outage;
+    let name = fault.name();
+    Chart {
+        id: format!("{id}-{name}"),
+        title: format!("{title}, store {name} from {begin_s:.0} s to {end_s:.0} s"),
+        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
+        y: Axis { label: y.to_owned(), scale: Scale::Linear },
+        series,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outage(latency_ms: [u64; 3], kind: Kind, coherent: Option<Duration>) -> Outage {
+        let answer = |(at_s, latency_ms)| Answer { at_s, kind, latency: Duration::from_millis(latency_ms) };
+        let answers = [2.0, 4.5, 8.0].into_iter().zip(latency_ms).map(answer).collect();
+        Outage { fault: Fault::Stopped, answers, origin: Vec::new(), begin_s: 4.0, end_s: 12.0, coherent }
+    }
+
+    #[track_caller]
+    fn check(outage: &Outage, holds: [bool; 4]) {
+        let held: Vec<bool> = expectations(outage).iter().map(|expectation| expectation.holds).collect();
+        assert_eq!(held, holds);
+    }
+
+    #[test]
+    fn each_expectation_can_fail() {
+        let second = Some(Duration::from_secs(1));
+        check(&outage([1, 52, 1], Kind::Miss, second), [true; 4]);
+        check(&outage([1, 200, 1], Kind::Miss, second), [true, false, true, true]);
+        check(&outage([1, 52, 52], Kind::Miss, second), [true, true, false, true]);
+        check(&outage([1, 52, 1], Kind::Miss, None), [true, true, true, false]);
+        check(&outage([1, 52, 1], Kind::Miss, Some(Duration::from_secs(4))), [true, true, true, false]);
+        check(&outage([1, 52, 1], Kind::Failed, second), [false, true, true, true]);
+    }
+}
