@@ -76,6 +76,13 @@ impl TierCopy {
         self.set(State::Alone, source, flush);
     }
 
+    /// The tier has something else, which is newer.
+    pub(crate) fn overtaken(&self, source: Source, flush: Flush) {
+        // That of no record.
+        self.follow(source, flush, Version(0));
+        self.suspect();
+    }
+
     /// The tier has said that something has changed.
     pub(crate) fn suspect(&self) {
         self.word.fetch_or(SUSPECT, Ordering::AcqRel);

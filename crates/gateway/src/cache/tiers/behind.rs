@@ -18,7 +18,7 @@ use super::queue::Turn;
 use super::segments::Unavailable;
 use super::working::{Numbered, Pending, Theirs};
 use super::{Tiers, names};
-use crate::cache::record::portable::{self, Encoded, Merge, SegmentBytes, Writing};
+use crate::cache::record::portable::{self, Encoded, Merge, Ours, SegmentBytes, Writing};
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 
@@ -28,6 +28,8 @@ enum End {
     Done,
     /// It has this record now.
     Stored(Version),
+    /// It has something newer now.
+    Overtaken,
     /// It does not, or nobody knows: once more.
     Failed,
     /// It can't be told: what it has is removed instead.
@@ -81,6 +83,12 @@ impl Tiers {
                 if let Some((key, entry)) = written {
                     self.follow_written(&key, &entry, version).await;
                 }
+            }
+            End::Overtaken => {
+                if let Pending::Put { entry, .. } = &pending {
+                    self.is_overtaken(entry);
+                }
+                self.done(key, (&pending, number));
             }
             End::Unfit => {
                 self.give_up(&key, number);
@@ -201,6 +209,7 @@ impl Tiers {
                 return Ok(End::Unfit);
             }
             match self.put_record(name, encoded.primary, there.as_ref(), ttl).await? {
+                Put::Stored(_) if encoded.ours == Ours::Overtaken => return Ok(End::Overtaken),
                 Put::Stored(version) => return Ok(End::Stored(version)),
                 Put::Conflict(_) => {}
                 Put::NotStored(_) | Put::LeaseLost => return Ok(End::Unfit),

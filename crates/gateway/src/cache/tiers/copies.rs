@@ -107,6 +107,11 @@ impl Tiers {
         }
     }
 
+    /// What the tier has is newer: the next use reads it.
+    pub(super) fn is_overtaken(&self, entry: &CacheEntry) {
+        entry.copy().overtaken(self.moment().source, self.flushes.now());
+    }
+
     /// From now on the tier tells what others do to what was written here.
     pub(super) async fn follow_written(&self, key: &[u8], entry: &Arc<CacheEntry>, version: Version) {
         let Some(name) = names::of_record(key) else { return };

@@ -50,6 +50,15 @@ pub(crate) struct Encoded {
     pub(crate) apart: Vec<(FillId, Vec<u8>)>,
     /// The bodies that are inside of the record in memory, and in segments elsewhere.
     pub(crate) segments: Vec<SegmentBytes>,
+    pub(crate) ours: Ours,
+}
+
+/// What became of our responses beside those that the tier has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ours {
+    Written,
+    /// Of some, the tier has newer ones: they were fetched while ours waited to be written.
+    Overtaken,
 }
 
 /// A segment to be written.
@@ -63,7 +72,7 @@ pub(crate) struct SegmentBytes {
 
 /// The bytes of what lies under a key; `None` where there is nothing that a tier could hold. The newest response is inside
 /// of the primary record where it fits. Behind ours stand those that the tier has, but for those that are dropped,
-/// and those that answer the same requests.
+/// and those that answer the same requests. Of two that do, theirs stays where it is known to be newer.
 ///
 /// A response whose inputs were not kept is left out, as is one that fits in no record. The body of one that lies apart
 /// is told as it is now; all else under its id stays the same, so it is enough to write it once.
@@ -75,7 +84,12 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
         entry.variants().iter().filter_map(|stored| Known::of(stored, writing.given)).collect();
     let mut variants: Vec<Variant<'_>> = known.iter().map(|known| known.variant(writing)).collect();
     let theirs = theirs.iter().flat_map(|record| &record.variants);
-    let kept: Vec<_> = theirs.filter(|their| merge.keeps(their, &variants)).cloned().collect();
+    let theirs: Vec<_> = theirs.filter(|their| !merge.dropped.contains(&their.id)).collect();
+    let count = variants.len();
+    variants.retain(|our| !theirs.iter().any(|their| overtakes(their, our)));
+    let ours = if variants.len() < count { Ours::Overtaken } else { Ours::Written };
+    let kept: Vec<_> =
+        theirs.into_iter().filter(|their| !variants.iter().any(|our| is_same(their, our))).cloned().collect();
     variants.extend(kept);
     let note = entry.uncacheable().filter(|note| writing.now < note.until);
     let note = note.as_ref().map(|note| written_note(note, writing));
@@ -85,7 +99,7 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
     }
     let segments = known.iter().filter(|known| ids.contains(&known.inputs.id)).filter_map(Known::segment);
     let segments = segments.collect();
-    Some(Encoded { primary, apart, segments })
+    Some(Encoded { primary, apart, segments, ours })
 }
 
 /// The bytes of a record of nothing: a place that is not empty. `None` where the key fits in no record.
@@ -96,11 +110,17 @@ pub(crate) fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-impl Merge<'_> {
-    fn keeps(&self, their: &Variant<'_>, ours: &[Variant<'_>]) -> bool {
-        let is_ours = |our: &Variant<'_>| our.id == their.id || our.nominated == their.nominated;
-        !self.dropped.contains(&their.id) && !ours.iter().any(is_ours)
-    }
+/// Whether both are one, or answer the same requests.
+fn is_same(their: &Variant<'_>, our: &Variant<'_>) -> bool {
+    our.id == their.id || our.nominated == their.nominated
+}
+
+/// Whether theirs takes the place of ours: it came later. Of one that lies apart, nobody here knows when it came.
+fn overtakes(their: &Variant<'_>, our: &Variant<'_>) -> bool {
+    let came = |variant: &Variant<'_>| variant.response.as_ref().map(|response| response.response_time_ms);
+    our.id != their.id
+        && our.nominated == their.nominated
+        && came(their).zip(came(our)).is_some_and(|(their, our)| their > our)
 }
 
 impl Writing<'_> {

@@ -18,7 +18,7 @@ mod encode;
 mod judge;
 
 pub(crate) use self::decode::{Decoded, Reader, decode};
-pub(crate) use self::encode::{Encoded, Merge, SegmentBytes, Writing, encode, nothing};
+pub(crate) use self::encode::{Encoded, Merge, Ours, SegmentBytes, Writing, encode, nothing};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -181,3 +181,26 @@ fn a_record_names_what_the_tier_was_given() {
         assert_eq!(has.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true, true]);
     });
 }
+
+/// A response waits to be written while another instance stores a newer one for the same requests.
+#[test]
+fn what_came_later_stays() {
+    let bench = Bench::new();
+    bench.runtime.block_on(async {
+        bench.put(inline(bench.head_at(NOW.plus_ms(1000)), b"newer"));
+        bench.tiers.written(KEY).await;
+        let newer = bench.there().await.unwrap();
+        let older = Arc::new(bench.world.entry(vec![inline(bench.head_at(NOW), b"older")]));
+        let pending =
+            Pending::Put { entry: Arc::clone(&older), theirs: Theirs::Kept { dropped: Vec::new() } };
+        let end = bench.tiers.carry_out(KEY, &pending).await;
+        assert!(matches!(end, End::Overtaken));
+        assert_eq!(bench.there().await.unwrap(), newer);
+        bench.tiers.is_overtaken(&older);
+        assert!(bench.tiers.is_suspect(&older), "its next use reads what the tier has");
+        let newest = bench.world.entry(vec![inline(bench.head_at(NOW.plus_ms(2000)), b"newest")]);
+        let pending = Pending::Put { entry: Arc::new(newest), theirs: Theirs::Kept { dropped: Vec::new() } };
+        assert!(matches!(bench.tiers.carry_out(KEY, &pending).await, End::Stored(_)));
+        assert_ne!(bench.there().await.unwrap(), newer);
+    });
+}
