@@ -11,6 +11,20 @@ pub(crate) struct Pages {
     host: &'static str,
     pub(crate) origin: ScriptedOrigin,
     versions: Versions,
+    bodies: Arc<Bodies>,
+}
+
+/// Those that were made already: making them takes longer than sending them.
+#[derive(Default)]
+struct Bodies(Mutex<HashMap<(String, u64), Arc<Vec<u8>>>>);
+
+impl Bodies {
+    fn of(&self, host: &str, path: &str, version: u64) -> Arc<Vec<u8>> {
+        let mut made = self.0.lock().expect("no holder of this lock panics");
+        let body =
+            made.entry((path.to_owned(), version)).or_insert_with(|| Arc::new(body(host, path, version)));
+        Arc::clone(body)
+    }
 }
 
 type Versions = Arc<Mutex<HashMap<String, u64>>>;
@@ -18,13 +32,14 @@ type Versions = Arc<Mutex<HashMap<String, u64>>>;
 impl Pages {
     pub(crate) fn of(host: &'static str) -> Self {
         let versions = Versions::default();
-        let current = Arc::clone(&versions);
+        let bodies = Arc::<Bodies>::default();
+        let (current, made) = (Arc::clone(&versions), Arc::clone(&bodies));
         let origin = ScriptedOrigin::start(move |exchange| {
             let path = exchange.request.target().to_owned();
             let version = version(&current, &path);
-            answer(exchange, host, &path, version);
+            answer(exchange, &path, version, &made.of(host, &path, version));
         });
-        Self { host, origin, versions }
+        Self { host, origin, versions, bodies }
     }
 
     pub(crate) fn host(&self) -> &'static str {
@@ -72,8 +87,8 @@ impl Pages {
         let said = || format!("{}{path}: {:?} {:?}", self.host, response.head, response.end);
         assert!(response.status() == 200 && response.end == End::Complete, "{}", said());
         let version = response.field("x-version").parse().expect("a version");
-        let expected = body(self.host, path, version);
-        assert!(response.body == expected, "{} has the body {}", said(), sha256(&response.body));
+        let expected = self.bodies.of(self.host, path, version);
+        assert!(response.body == *expected, "{} has the body {}", said(), sha256(&response.body));
         assert!((1..=self.version(path)).contains(&version), "{}: there is no version {version}", said());
         version
     }
@@ -99,7 +114,7 @@ pub(crate) fn body(host: &str, path: &str, version: u64) -> Vec<u8> {
     body
 }
 
-fn answer(exchange: &mut Exchange<'_>, host: &str, path: &str, version: u64) {
+fn answer(exchange: &mut Exchange<'_>, path: &str, version: u64, body: &[u8]) {
     let tag = path.split('/').nth(1).unwrap_or_default();
     let etag = format!("\"{version}\"");
     let fields = format!(
@@ -109,7 +124,6 @@ fn answer(exchange: &mut Exchange<'_>, host: &str, path: &str, version: u64) {
         exchange.head("304 Not Modified", &fields);
         return;
     }
-    let body = body(host, path, version);
     let if_range = exchange.request.field("if-range");
     let is_current = if_range.is_empty() || if_range == etag;
     match part_of(exchange.request.field("range"), body.len()).filter(|_| is_current) {
@@ -117,8 +131,8 @@ fn answer(exchange: &mut Exchange<'_>, host: &str, path: &str, version: u64) {
             let range = format!("{fields}Content-Range: bytes {first}-{last}/{}\r\n", body.len());
             exchange.respond("206 Partial Content", &range, &body[first..=last]);
         }
-        None if tag == "slow" => drip(exchange, &fields, &body),
-        None => drop(exchange.respond("200 OK", &fields, &body)),
+        None if tag == "slow" => drip(exchange, &fields, body),
+        None => drop(exchange.respond("200 OK", &fields, body)),
     }
 }
 
