@@ -88,6 +88,8 @@ const CLIENTS: usize = 4;
 const PACE: Duration = Duration::from_millis(10);
 const MISS_EVERY: usize = 5;
 const HOT_PAGES: usize = 20;
+/// The same at both gateways: it is part of the cache key.
+const HOST: &str = "shop.test";
 /// The time of verification of a gateway, by default, and a second.
 const COHERENT_MAX: Duration = Duration::from_secs(3);
 
@@ -166,7 +168,7 @@ fn tell(redis: SocketAddr, command: &str) -> Result<(), ExperimentError> {
 
 /// One client, until all is over.
 fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) -> Vec<Answer> {
-    let mut clients = gateways.map(|gateway| Client::connect(gateway).ok());
+    let mut clients = gateways.map(|gateway| Client::connect_for(HOST, gateway).ok());
     let mut answers = Vec::new();
     for turn in 0.. {
         let at = begun.elapsed();
@@ -179,7 +181,7 @@ fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) 
             _ => format!("hot-{}", turn % HOT_PAGES),
         };
         let asked = Instant::now();
-        let got = clients[place].as_mut().and_then(|client| client.get(&url(&target), &[]).ok());
+        let got = clients[place].as_mut().and_then(|client| client.get(&path(&target), &[]).ok());
         let kind = match &got {
             Some(answer) if answer.status != 200 => Kind::Failed,
             Some(answer) if answer.field("cache-status").is_some_and(|said| said.contains("; hit")) => {
@@ -189,7 +191,7 @@ fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) 
             None => Kind::Failed,
         };
         if got.is_none() {
-            clients[place] = Client::connect(gateways[place]).ok();
+            clients[place] = Client::connect_for(HOST, gateways[place]).ok();
         }
         answers.push(Answer { at_s: at.as_secs_f64(), kind, latency: asked.elapsed() });
         thread::sleep(PACE.saturating_sub(asked.elapsed()));
@@ -197,16 +199,16 @@ fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) 
     answers
 }
 
-/// The same host at both gateways: it is part of the cache key.
-fn url(target: &str) -> String {
-    format!("http://shop.test/items/{target}?cc=max-age=3600")
+fn path(target: &str) -> String {
+    format!("/items/{target}?cc=max-age=3600")
 }
 
 /// Reloads a page at one gateway until the other one has the same, which the origin dates.
 fn coherent(gateways: [SocketAddr; 2]) -> io::Result<Option<Duration>> {
     let returned = Instant::now();
-    let [mut one, mut other] = [Client::connect(gateways[0])?, Client::connect(gateways[1])?];
-    let target = url("hot-1");
+    let [mut one, mut other] =
+        [Client::connect_for(HOST, gateways[0])?, Client::connect_for(HOST, gateways[1])?];
+    let target = path("hot-1");
     let reloaded = one.get(&target, &["Cache-Control: no-cache"])?;
     while returned.elapsed() < AFTER {
         let seen = other.get(&target, &[])?;

@@ -37,6 +37,15 @@ impl Client {
         Ok(Self { host: address.to_string(), reader: BufReader::with_capacity(READ_BYTES, stream) })
     }
 
+    /// The same, with requests for this host, whoever answers.
+    ///
+    /// # Errors
+    ///
+    /// When nobody listens.
+    pub fn connect_for(host: &str, address: SocketAddr) -> io::Result<Self> {
+        Ok(Self { host: host.to_owned(), ..Self::connect(address)? })
+    }
+
     /// Sends a GET with further field lines, and reads the answer.
     ///
     /// # Errors
