@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use store::backing::{BackingError, LogCursor, LogState, Source, Watcher};
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::cache::purge::heard;
 use crate::cache::tiers::fleet::FleetLog;
@@ -50,11 +50,15 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>) {
     let mut told = None;
     loop {
         let is_tick = tokio::select! {
+            // So that what happens follows from what is told, and in tests from a seed.
+            biased;
             _ = ticks.tick() => true,
             () = hearing.log_changed.notified() => false,
             () = log.posted() => false,
         };
+        let begun = Instant::now();
         if step(&shared, log, &mut told).await.is_err() {
+            log.failed(begun);
             // It is told when there is a connection again.
             let _ = timeout(RETRY, hearing.log_changed.notified()).await;
             hearing.log_changed.notify_one();

@@ -321,6 +321,54 @@ fn an_instance_that_is_new_or_comes_back_knows_what_was_purged() {
     assert_eq!(fleet.gateways[1].get("/page").body, b"version 2");
 }
 
+/// It has not heard of purges that were complete without it, and its clients ask before it can have.
+#[test]
+fn a_process_that_was_stopped_serves_nothing_that_was_purged_meanwhile() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.store_at_first("/page");
+    fleet.has_current(1, "/page");
+    let stopped = &fleet.gateways[1];
+    let mut clients: Vec<_> = (0..8).map(|_| stopped.client()).collect();
+    clients.iter_mut().for_each(|client| assert!(status(&client.get("/page")).contains("; hit")));
+    stopped.signal(Signal::STOP);
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    wait::until_true("the purge is complete without it", || {
+        let answer = fleet.gateways[0].ask_admin("POST", "/purge?everything=true", "");
+        String::from_utf8_lossy(&answer.body).contains("\"complete\":true")
+    });
+    for client in &mut clients {
+        client.send("GET /page HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    }
+    stopped.signal(Signal::CONT);
+    for client in &mut clients {
+        assert_eq!(client.response().body, b"version 2");
+    }
+}
+
+/// What was set back has other purges at places that some have read, and none of those that it has lost.
+#[test]
+fn a_log_that_is_set_back_leaves_nothing_unvalidated() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.purge("site=default");
+    redis.command("COPY larder:log saved");
+    fleet.store_at_first("/page");
+    let records = testkit::converse(redis.address(), b"KEYS larder:r:*\r\nQUIT\r\n", usize::MAX);
+    let records = String::from_utf8_lossy(&records);
+    let record = records.split_whitespace().find(|word| word.starts_with("larder:r:")).expect("a record");
+    redis.command(&format!("COPY {record} record"));
+    fleet.purge("everything=true");
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    redis.command("COPY saved larder:log REPLACE");
+    redis.command(&format!("COPY record {record} REPLACE"));
+    for gateway in [1, 0] {
+        wait::until_true("it is validated", || fleet.gateways[gateway].get("/page").body == b"version 2");
+        let response = fleet.gateways[gateway].get("/page");
+        assert_eq!(response.body, b"version 2", "{}", status(&response));
+    }
+}
+
 #[test]
 fn a_log_that_is_lost_leaves_nothing_unvalidated() {
     let redis = Redis::start("");

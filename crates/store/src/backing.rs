@@ -18,6 +18,8 @@ pub mod suite;
 mod watch;
 
 pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
+#[cfg(any(test, feature = "test-double"))]
+pub use chance::Chance;
 pub use contract::{Backing, Pending};
 pub use error::BackingError;
 pub use guard::{Deadlines, Guarded};

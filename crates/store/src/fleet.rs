@@ -86,7 +86,7 @@ impl Fleet {
     }
 
     /// How long an instance counts that says nothing any more.
-    fn lifetime(&self) -> Duration {
+    pub fn lifetime(&self) -> Duration {
         3 * self.verification
     }
 

@@ -185,6 +185,13 @@ impl Backing for Remote {
         })
     }
 
+    fn rename_log(&self, read: LogCursor) -> Pending<'_, LogState> {
+        Box::pin(async move {
+            let state = log::rename(&*self.link.connections()?, &self.link.names, read).await?;
+            Ok(self.log_seen.note(state))
+        })
+    }
+
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
         Box::pin(async move {
             let state = log::trim(&*self.link.connections()?, &self.link.names, floor).await?;

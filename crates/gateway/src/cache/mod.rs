@@ -7,6 +7,8 @@ pub(crate) mod inflight;
 pub(crate) mod invalidate;
 pub(crate) mod key;
 pub(crate) mod lookup;
+#[cfg(test)]
+pub(crate) mod model;
 pub(crate) mod publish;
 pub(crate) mod purge;
 pub(crate) mod purged;
@@ -88,7 +90,7 @@ impl Cache {
     pub(crate) fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tiers.as_ref().is_some_and(|tiers| match entry {
             None => tiers.may_have(key),
-            Some(entry) => tiers.is_suspect(entry),
+            Some(entry) => tiers.is_suspect(entry) || tiers.log().is_out_of_touch(),
         })
     }
 

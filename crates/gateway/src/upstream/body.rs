@@ -42,6 +42,12 @@ impl OriginBody {
         }
     }
 
+    /// One that comes on another way.
+    #[cfg(test)]
+    pub(crate) fn announced(bytes: u64) -> Self {
+        Self { framing: BodyFraming::Length(bytes), ..Self::empty() }
+    }
+
     pub(super) fn http1(body: Http1Body, framing: BodyFraming, reuse: Reuse, exchange: Exchange) -> Self {
         Self::started(Source::Http1 { body, reuse }, framing, exchange)
     }

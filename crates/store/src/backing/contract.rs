@@ -69,6 +69,9 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackingError>> +
 /// 16. A log that was lost has another id, or ends before what was read of it: [`LogState::continues`].
 /// 17. The floor only rises.
 ///
+///     A log that has lost its end grows again, and then has other records at the offsets that others have read. So who sees that its
+///     end is gone gives it another id.
+///
 /// Errors
 ///
 /// 18. Errors are values, and never a reason to fail a request. After an error of a change the caller does not know whether
@@ -135,4 +138,7 @@ pub trait Backing: Send + Sync {
 
     /// Raises the floor: what lies below is gone. Does nothing to a log of another id.
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState>;
+
+    /// Gives the log another id, if it is the one of `read` and ends before it; what is in it stays, at its offsets. Else nothing.
+    fn rename_log(&self, read: LogCursor) -> Pending<'_, LogState>;
 }

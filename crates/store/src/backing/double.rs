@@ -59,6 +59,9 @@ pub struct DoubleServer {
     shared: Arc<Shared>,
 }
 
+/// All that a server had at one time.
+pub struct Saved(State);
+
 struct Shared {
     state: Mutex<State>,
     chance: Mutex<Chance>,
@@ -116,6 +119,28 @@ impl DoubleServer {
     pub fn lose_log(&self) {
         let next = LogId(self.shared.chance.lock().id());
         self.shared.act(|state, _| state.lose_log(next));
+    }
+
+    /// All that it has now, to be set back to.
+    pub fn saved(&self) -> Saved {
+        Saved(self.shared.act(|state, _| state.clone()))
+    }
+
+    /// Loses all that came since, as a fail-over to a replica would: each connection ends, and another one begins.
+    pub fn set_back(&self, saved: &Saved) {
+        self.shared.act(|state, _| state.set_back(&saved.0));
+        let links: Vec<_> = self.shared.links.lock().iter().filter_map(Weak::upgrade).collect();
+        links.iter().for_each(|link| reconnect(&self.shared, link));
+    }
+
+    /// Puts back what lay under a key then, if anything did.
+    pub fn set_record_back(&self, saved: &Saved, key: &[u8]) {
+        self.shared.act(|state, _| state.set_record_back(&saved.0, key));
+    }
+
+    /// What lies under a key.
+    pub fn record(&self, key: &[u8]) -> Option<Bytes> {
+        self.shared.act(|state, _| state.record(key)).map(|(bytes, _)| bytes)
     }
 
     /// Forgets a record or a segment; which one follows from the number.
@@ -442,5 +467,9 @@ impl Backing for Double {
 
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
         Box::pin(self.ask(move |state, _| state.trim_log(floor)))
+    }
+
+    fn rename_log(&self, read: LogCursor) -> Pending<'_, LogState> {
+        Box::pin(self.ask(move |state, _| state.rename_log(read, || LogId(self.shared.chance.lock().id()))))
     }
 }

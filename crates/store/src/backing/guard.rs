@@ -200,6 +200,10 @@ impl Backing for Guarded {
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
         self.ask(self.deadlines.log, move |tier| tier.trim_log(floor))
     }
+
+    fn rename_log(&self, read: LogCursor) -> Pending<'_, LogState> {
+        self.ask(self.deadlines.log, move |tier| tier.rename_log(read))
+    }
 }
 
 #[cfg(test)]

@@ -205,6 +205,35 @@ pub(super) async fn trim(
     names: &Names,
     floor: LogCursor,
 ) -> Result<LogState, BackingError> {
+    rewrite(connections, names, |state| {
+        let floor = LogCursor { id: floor.id, offset: floor.offset.min(state.end) };
+        (state.id == floor.id && floor.offset > state.floor)
+            .then_some(Header { id: state.id, floor: floor.offset })
+    })
+    .await
+}
+
+/// Another id for a log that ends before what was read of it.
+pub(super) async fn rename(
+    connections: &Connections,
+    names: &Names,
+    read: LogCursor,
+) -> Result<LogState, BackingError> {
+    let next = LogId(random::id());
+    let has_lost = |state: LogState| state.id == read.id && state.end < read.offset;
+    let state = rewrite(connections, names, |state| {
+        has_lost(state).then_some(Header { id: next, floor: state.floor })
+    })
+    .await?;
+    if has_lost(state) { Err(BackingError::Full) } else { Ok(state) }
+}
+
+/// The log with another header, if it is to have one, and without what lies below its floor. As it is then, or still.
+async fn rewrite(
+    connections: &Connections,
+    names: &Names,
+    decide: impl Fn(LogState) -> Option<Header>,
+) -> Result<LogState, BackingError> {
     let wire = connections.exclusive().await?;
     for _ in 0..ATTEMPTS {
         let state = match watch(&wire, names).await? {
@@ -212,18 +241,16 @@ pub(super) async fn trim(
             Some(Found::NoLog) => return state(connections, names).await,
             None => continue,
         };
-        if state.id != floor.id || floor.offset <= state.floor {
-            return Ok(state);
+        let Some(mut header) = decide(state) else { return Ok(state) };
+        if header.floor != state.floor {
+            header.floor = boundary(&wire, names, state, header.floor).await?;
         }
-        let target = boundary(&wire, names, state, floor.offset.min(state.end)).await?;
         let now = Header { id: state.id, floor: state.floor };
         let mut reading = pipe();
-        reading.cmd("GETRANGE").arg(names.log()).arg(now.place(target)).arg(-1);
+        reading.cmd("GETRANGE").arg(names.log()).arg(now.place(header.floor)).arg(-1);
         let [rest] = wire.ask_for(&reading).await?;
         let rest = reply::part(rest, usize::MAX)?.unwrap_or_default();
-        let header = Header { id: state.id, floor: target };
-        let mut value = header.encode().to_vec();
-        value.extend_from_slice(&rest);
+        let value = [&header.encode()[..], &rest].concat();
         match replace(&wire, names, &value).await? {
             Executed::Done(_) => return Ok(header.state(value.len() as u64)),
             Executed::NoRoom => return Ok(state),

@@ -11,6 +11,8 @@ use store::backing::{LogCursor, LogId, LogOffset};
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     log: Option<Log>,
+    /// Logs that were read before, the last one first.
+    left: VecDeque<LogId>,
 }
 
 #[derive(Debug)]
@@ -20,7 +22,8 @@ struct Log {
     known_from: LogOffset,
     /// Up to where it was read.
     read: LogOffset,
-    /// Before what was read of it, there had been so many.
+    /// What was known when it was read first, as of a point; 0 where points were forgotten.
+    after: u64,
     before: u64,
     /// Nothing in it ever falls.
     points: VecDeque<Point>,
@@ -38,13 +41,29 @@ struct Point {
 
 /// What is further back is judged by the oldest number there is.
 const POINTS_MAX: usize = 4096;
+/// A log is left when it was lost.
+const LEFT_MAX: usize = 64;
 
 impl Places {
-    /// A log is read from `from` on; `number` is that of the last invalidation here.
-    pub(crate) fn begin(&mut self, from: LogCursor, number: u64) {
+    /// A log is read from `from` on; `number` is that of the last invalidation here. `outstanding` is as of [`Self::note`].
+    pub(crate) fn begin(&mut self, from: LogCursor, number: u64, outstanding: Option<u64>) {
         let LogCursor { id, offset } = from;
+        let before = before_outstanding(number, outstanding);
         let points = VecDeque::new();
-        self.log = Some(Log { id, known_from: offset, read: offset, before: number, points });
+        self.leave(id);
+        self.log = Some(Log { id, known_from: offset, read: offset, after: number, before, points });
+    }
+
+    fn leave(&mut self, for_another: LogId) {
+        if let Some(log) = self.log.take().filter(|log| log.id != for_another) {
+            self.left.truncate(LEFT_MAX - 1);
+            self.left.push_front(log.id);
+        }
+    }
+
+    /// Whether a log was read before, and another one in its place. If it is there again, it was set back.
+    pub(crate) fn has_left(&self, id: LogId) -> bool {
+        self.left.contains(&id)
     }
 
     /// The record that ends here has this number. `outstanding` is the least number of those that are still to come, if they have one already.
@@ -52,13 +71,13 @@ impl Places {
         let Some(log) = &mut self.log else { return };
         log.read = end;
         let (last_after, last_before) =
-            log.points.back().map_or((log.before, log.before), |point| (point.after, point.before));
+            log.points.back().map_or((log.after, log.before), |point| (point.after, point.before));
         let after = number.max(last_after);
-        let before = outstanding.map_or(after, |next| after.min(next - 1)).max(last_before);
+        let before = before_outstanding(after, outstanding).max(last_before);
         if log.points.len() == POINTS_MAX {
             // Whatever was asked for before it is older than all numbers.
             log.points.pop_front();
-            log.before = 0;
+            (log.after, log.before) = (0, 0);
         }
         log.points.push_back(Point { end, after, before });
     }
@@ -74,7 +93,7 @@ impl Places {
         let count = log.points.partition_point(|point| point.after <= number);
         let offset = match count.checked_sub(1) {
             Some(last) => log.points[last].end,
-            None if number >= log.before && log.before_is_known() => log.known_from,
+            None if number >= log.after && log.beginning_is_known() => log.known_from,
             None => return None,
         };
         Some(LogCursor { id: log.id, offset })
@@ -90,9 +109,14 @@ impl Places {
 
 impl Log {
     /// Whether no point was forgotten.
-    fn before_is_known(&self) -> bool {
-        self.points.len() < POINTS_MAX || self.before > 0
+    fn beginning_is_known(&self) -> bool {
+        self.points.len() < POINTS_MAX || self.after > 0
     }
+}
+
+/// What was asked for at a place where this was the last number may be taken by what is still to come behind it.
+fn before_outstanding(number: u64, outstanding: Option<u64>) -> u64 {
+    outstanding.map_or(number, |next| number.min(next - 1))
 }
 
 #[cfg(test)]
@@ -105,7 +129,7 @@ mod tests {
 
     fn read() -> Places {
         let mut places = Places::default();
-        places.begin(at(100), 5);
+        places.begin(at(100), 5, None);
         places.note(LogOffset(110), 6, None);
         // Number 7 was given to something that is in no log.
         places.note(LogOffset(120), 8, None);
@@ -146,7 +170,7 @@ mod tests {
     #[test]
     fn what_is_still_to_come_is_not_behind() {
         let mut places = Places::default();
-        places.begin(at(100), 5);
+        places.begin(at(100), 5, None);
         // Numbers 6 and 7 were given, and 7 is read first.
         places.note(LogOffset(110), 7, Some(6));
         places.note(LogOffset(120), 6, None);
@@ -155,21 +179,34 @@ mod tests {
         assert_eq!(found, [100, 100, 120].map(|offset| Some(at(offset))));
     }
 
+    /// A log is begun while purges of this instance wait to be written into it.
+    #[test]
+    fn what_is_still_to_come_is_not_behind_the_beginning() {
+        let mut places = Places::default();
+        places.begin(at(100), 8, Some(6));
+        assert_eq!((places.number_at(at(100)), places.place_of(8)), (Some(5), Some(at(100))));
+        places.note(LogOffset(110), 9, Some(6));
+        assert_eq!([100, 110].map(|offset| places.number_at(at(offset))), [5, 5].map(Some));
+        places.note(LogOffset(120), 6, None);
+        assert_eq!([110, 120].map(|offset| places.number_at(at(offset))), [5, 9].map(Some));
+    }
+
     #[test]
     fn another_log_says_nothing_of_the_first() {
         let mut places = read();
         let other = LogCursor { id: LogId([2; 16]), ..at(0) };
-        places.begin(other, 8);
+        places.begin(other, 8, None);
         assert_eq!((places.number_at(at(110)), places.number_at(other)), (None, Some(8)));
         assert_eq!((places.place_of(7), places.place_of(8)), (None, Some(other)));
         assert_eq!(places.read(), Some(other));
+        assert!(places.has_left(at(0).id) && !places.has_left(other.id));
     }
 
     /// Of many records, all in order, each place is judged by no later number than it should be.
     #[test]
     fn a_long_log_is_judged_by_older_numbers() {
         let mut places = Places::default();
-        places.begin(at(0), 0);
+        places.begin(at(0), 0, None);
         let count = 3 * POINTS_MAX as u64;
         (1..=count).for_each(|number| places.note(LogOffset(10 * number), number, None));
         for offset in 0..=10 * count {

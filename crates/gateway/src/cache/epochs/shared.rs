@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use store::backing::{LogCursor, LogOffset};
+use store::backing::{LogCursor, LogId, LogOffset};
 use store::purge::{Clause, Force, PurgeId, PurgeRecord};
 
 use super::places::Places;
@@ -38,6 +38,12 @@ impl Shared {
 
     pub(super) fn number_at(&self, place: LogCursor) -> Option<u64> {
         self.places.lock().number_at(place)
+    }
+
+    /// Own purges that were not read yet come behind all that is in a log that is read first.
+    fn begin(&self, from: LogCursor, number: u64) {
+        let outstanding = self.outstanding(None);
+        self.places.lock().begin(from, number, outstanding);
     }
 
     fn own(&self, id: PurgeId) -> Option<u64> {
@@ -78,17 +84,25 @@ impl Epochs {
         self.shared.places.lock().read()
     }
 
+    /// How far the log that there is now was read before it was set back, if it was: `from`, or farther than it goes.
+    pub(crate) fn read_before(&self, there: LogId, from: LogCursor) -> LogCursor {
+        match self.shared.places.lock().has_left(there) {
+            true => LogCursor { id: there, offset: LogOffset(u64::MAX) },
+            false => from,
+        }
+    }
+
     /// The log is read from here on. Of what was purged before, nobody here knows.
     pub(crate) fn log_begins(&self, from: LogCursor) {
         let _turn = self.turn.lock();
-        self.shared.places.lock().begin(from, self.stamp().0);
+        self.shared.begin(from, self.stamp().0);
     }
 
     /// The log was lost, or a part of it that was not read: whatever is older may have been purged, and is stale.
     pub(crate) fn log_was_lost(&self, from: LogCursor) {
         self.note(|number| {
             self.purges.add(Clause::default(), Force::Soft, number);
-            self.shared.places.lock().begin(from, number);
+            self.shared.begin(from, number);
         });
     }
 

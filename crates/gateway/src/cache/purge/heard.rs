@@ -63,7 +63,13 @@ pub(crate) async fn read_on(shared: &Shared, log: &FleetLog) -> Result<LogCursor
             }
         };
         let LogPart { state, records } = log.read(from).await?;
-        if state.continues(&from) != Continuity::Whole {
+        let continuity = state.continues(&from);
+        if continuity != Continuity::Whole {
+            // What others have written at places of what is gone is judged by none of what comes in its place.
+            let state = match continuity {
+                Continuity::Lost => log.rename(epochs.read_before(state.id, from)).await?,
+                Continuity::Trimmed | Continuity::Whole => state,
+            };
             epochs.log_was_lost(LogCursor { id: state.id, offset: state.floor });
             continue;
         }

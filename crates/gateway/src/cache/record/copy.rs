@@ -83,6 +83,11 @@ impl TierCopy {
         self.suspect();
     }
 
+    /// The tier did not get it, and is not to: nobody will tell when it has something else.
+    pub(crate) fn give_up(&self) {
+        self.word.store(SUSPECT | State::Alone as u64, Ordering::Release);
+    }
+
     /// The tier has said that something has changed.
     pub(crate) fn suspect(&self) {
         self.word.fetch_or(SUSPECT, Ordering::AcqRel);
@@ -164,6 +169,14 @@ mod tests {
         check(&alone, 2, [Suspect, Suspect, Unverified]);
         alone.suspect();
         check(&alone, 1, [Suspect, Suspect, Unverified]);
+        let given_up = TierCopy::default();
+        given_up.give_up();
+        let none = Source { node: 0, generation: 0 };
+        for (standing, expected) in [(Standing::Ended, Suspect), (Standing::Unverified, Unverified)] {
+            let found =
+                given_up.reliance(flush, |source| if source == none { standing } else { Standing::Verified });
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]

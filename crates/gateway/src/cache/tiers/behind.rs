@@ -61,6 +61,7 @@ impl Tiers {
             match self.working.next(Instant::now()) {
                 Turn::Key(key) => self.settle(key).await,
                 Turn::At(time) => tokio::select! {
+                    biased;
                     () = self.wanted.notified() => {}
                     () = sleep_until(time) => {}
                 },

@@ -12,12 +12,16 @@ use store::backing::{Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogC
 use store::fleet::{Fleet, InstanceId, Reached};
 use store::purge::{PurgeMode, PurgeRecord, What};
 use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::touch::Touch;
 
 /// See the module.
 pub(crate) struct FleetLog {
     backing: Arc<dyn Backing>,
     fleet: Fleet,
     verification: Duration,
+    touch: Touch,
     /// Whether the log was read: before, nobody knows what of the tier was purged.
     is_read: AtomicBool,
     /// What is to be written.
@@ -56,6 +60,7 @@ impl FleetLog {
             fleet: Fleet::new(Arc::clone(&backing), InstanceId(id), name, verification),
             backing,
             verification,
+            touch: Touch::new(Instant::now(), verification),
             is_read: AtomicBool::new(false),
             outbox: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
@@ -142,9 +147,34 @@ impl FleetLog {
         self.backing.read_log(from).await
     }
 
+    /// The log has lost its end: no place in what was read of it is one in what it becomes.
+    pub(crate) async fn rename(&self, read: LogCursor) -> Result<LogState, BackingError> {
+        self.backing.rename_log(read).await
+    }
+
     /// Tells the others how far this instance has read.
     pub(crate) async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
-        self.fleet.beat(read).await
+        let sent = Instant::now();
+        self.fleet.beat(read).await?;
+        self.touch.told(sent, self.fleet.lifetime());
+        Ok(())
+    }
+
+    /// Writing, reading or telling has failed that was begun then.
+    pub(crate) fn failed(&self, begun: Instant) {
+        self.touch.failed(begun, Instant::now());
+    }
+
+    /// Whether purges may have been complete without this instance, unless the tier is known to be away.
+    pub(crate) fn is_out_of_touch(&self) -> bool {
+        !self.touch.holds(Instant::now())
+    }
+
+    /// Waits until that is known, but not for long.
+    pub(crate) async fn in_touch(&self) {
+        if self.is_out_of_touch() {
+            self.touch.restored().await;
+        }
     }
 
     pub(crate) async fn enlist(&self) -> Result<(), BackingError> {

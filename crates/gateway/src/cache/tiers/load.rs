@@ -65,6 +65,7 @@ impl Read {
 impl Tiers {
     /// What lies under a key, in memory or in the tier.
     pub(crate) async fn load(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Answer {
+        self.log.in_touch().await;
         self.loads.get(key.into(), self.ask(home, key, asker)).await
     }
 

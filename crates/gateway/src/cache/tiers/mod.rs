@@ -16,6 +16,7 @@ mod queue;
 mod rest;
 pub(crate) mod segments;
 mod together;
+mod touch;
 mod working;
 
 use std::sync::Arc;
@@ -193,6 +194,12 @@ impl Tiers {
     /// How many keys the tier does not know the last change of.
     pub(crate) fn pending_keys(&self) -> usize {
         self.working.pending_keys()
+    }
+
+    /// Whether the tier is still to be told what has happened to a key.
+    #[cfg(test)]
+    pub(crate) fn is_pending(&self, key: &[u8]) -> bool {
+        self.working.pending(key).is_some()
     }
 
     /// What was asked of the tier.

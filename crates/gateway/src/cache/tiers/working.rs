@@ -152,6 +152,7 @@ impl Working {
         let slot = shard.slot(key);
         slot.number += 1;
         if is_full && slot.pending.is_none() {
+            next.is_given_up();
             slot.in_use = Weak::new();
             shard.let_go(key);
             return Noted::Refused;
@@ -175,7 +176,11 @@ impl Working {
 
     fn fitting(&self, next: Pending, limits: Limits) -> Pending {
         let waiting = self.pending_bytes.load(Ordering::Relaxed);
-        if waiting.saturating_add(next.bytes()) > limits.bytes_max { Pending::Removed } else { next }
+        if waiting.saturating_add(next.bytes()) <= limits.bytes_max {
+            return next;
+        }
+        next.is_given_up();
+        Pending::Removed
     }
 
     /// Puts a record in the place of one that says the same of responses. What waits to be written goes on waiting, and nothing
@@ -393,6 +398,7 @@ impl Slot {
         self.failures = 0;
         self.in_use = Weak::new();
         let given_up = self.pending.replace(Pending::Removed);
+        given_up.iter().for_each(Pending::is_given_up);
         given_up.as_ref().map_or(0, Pending::bytes)
     }
 
@@ -411,6 +417,13 @@ impl Pending {
         match self {
             Self::Put { entry, .. } => entry.charge().bytes(),
             Self::Removed => 0,
+        }
+    }
+
+    /// The tier will not have it: who uses it asks what the tier has.
+    fn is_given_up(&self) {
+        if let Self::Put { entry, .. } = self {
+            entry.copy().give_up();
         }
     }
 

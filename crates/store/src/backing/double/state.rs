@@ -12,7 +12,7 @@ use crate::{FillId, SegmentId};
 /// Which instance did something, or is to be told.
 pub(super) type LinkId = u32;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct State {
     records: BTreeMap<Box<[u8]>, Entry<Version>>,
     segments: BTreeMap<SegmentId, Entry<()>>,
@@ -25,7 +25,7 @@ pub(super) struct State {
     changes: Vec<Change>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry<V> {
     bytes: Bytes,
     version: V,
@@ -39,14 +39,14 @@ pub(super) struct Held {
     pub(super) ends_at_ms: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Log {
     state: LogState,
     records: VecDeque<LogRecord>,
 }
 
 /// What others are to be told.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     Record { key: Box<[u8]>, told: Vec<LinkId> },
     Log(LogState),
@@ -238,6 +238,30 @@ impl State {
             self.changes.push(Change::Log(*state));
         }
         self.log.state
+    }
+
+    pub(super) fn rename_log(&mut self, read: LogCursor, next: impl FnOnce() -> LogId) -> LogState {
+        let state = &mut self.log.state;
+        if state.id == read.id && state.end < read.offset {
+            state.id = next();
+            self.changes.push(Change::Log(*state));
+        }
+        self.log.state
+    }
+
+    /// As after a fail-over to a server that has only what there was then. What is put from now on has versions that nothing had.
+    pub(super) fn set_back(&mut self, then: &Self) {
+        let versions = self.versions;
+        *self = Self { versions, tracked: BTreeMap::new(), changes: Vec::new(), ..then.clone() };
+        self.changes.push(Change::Log(self.log.state));
+    }
+
+    /// As by a put that takes effect late.
+    pub(super) fn set_record_back(&mut self, then: &Self, key: &[u8]) {
+        if let Some(entry) = then.records.get(key) {
+            let record = NewRecord { bytes: entry.bytes.clone(), ends_at_ms: entry.ends_at_ms };
+            self.put(key, record);
+        }
     }
 
     /// As after a fail-over to a server that has nothing.

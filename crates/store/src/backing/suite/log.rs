@@ -10,7 +10,8 @@ use crate::Refusal;
 pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
     all_read_the_same(bench).await?;
     long_reads_come_in_parts(bench).await?;
-    the_floor_only_rises(bench).await
+    the_floor_only_rises(bench).await?;
+    a_log_without_its_end_is_another_one(bench).await
 }
 
 async fn append(tier: &dyn Backing, records: &[Bytes]) -> Result<LogState, Violation> {
@@ -86,4 +87,22 @@ async fn the_floor_only_rises(Bench { own, other, .. }: &Bench) -> Result<(), Vi
     ensure(trimmed.continues(&before.cursor()) == Continuity::Trimmed, 17, "it shows that some is gone")?;
     let foreign = LogCursor { id: super::super::log::LogId([7; 16]), offset: LogOffset(u64::MAX) };
     ensure(own.trim_log(foreign).await?.floor == floor.offset, 17, "another log has another floor")
+}
+
+async fn a_log_without_its_end_is_another_one(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
+    let before = append(&**own, &[Bytes::from_static(b"kept")]).await?;
+    let read = LogCursor { offset: LogOffset(before.end.0 - 1), ..before.cursor() };
+    ensure(own.rename_log(before.cursor()).await? == before, 16, "a log that is whole keeps its id")?;
+    ensure(own.rename_log(read).await? == before, 16, "and so does one that has grown")?;
+    let beyond = LogCursor { offset: LogOffset(before.end.0 + 1), ..before.cursor() };
+    let renamed = own.rename_log(beyond).await?;
+    ensure(
+        renamed == LogState { id: renamed.id, ..before } && renamed.id != before.id,
+        16,
+        "its id alone is new",
+    )?;
+    ensure(other.log_state().await? == renamed, 16, "all see the new id")?;
+    ensure(other.rename_log(beyond).await? == renamed, 16, "of several who see it, one gives it another id")?;
+    let from = LogCursor { id: renamed.id, ..read };
+    ensure(read_all(&**other, from).await? == [Bytes::from_static(b"kept")], 16, "what is left of it stays")
 }

@@ -1,0 +1,316 @@
+//! What has happened, and whether an answer is one that the guarantees of `docs/design/coherence.md` permit.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use store::backing::double::DoubleServer;
+use tokio::time::Instant;
+
+use super::VERIFICATION;
+
+/// Names one answer of the origin, in the order in which it gave them.
+pub(super) type FetchId = usize;
+
+/// See the module.
+pub(super) struct Book {
+    pages: Mutex<Pages>,
+}
+
+struct Pages {
+    begun: Instant,
+    /// When the origin gave each answer.
+    fetches: Vec<Instant>,
+    purges: Vec<Purge>,
+    /// By the name of the record.
+    stored: HashMap<Box<[u8]>, Stored>,
+    lines: Vec<LineLife>,
+    /// The last time that the store lost the end of its log, and anything of it.
+    lost: Option<Instant>,
+    cut: Option<Instant>,
+    notes: Vec<String>,
+}
+
+/// What lies under a name now, and since when.
+#[derive(Clone, Copy)]
+struct Stored {
+    fetch: FetchId,
+    since: Instant,
+}
+
+#[derive(Default, Clone)]
+struct LineLife {
+    told: HashMap<Box<[u8]>, Instant>,
+    /// The last time that something did not get through.
+    trouble: Option<Instant>,
+    cuts: Vec<(Instant, Option<Instant>)>,
+    died: Option<Instant>,
+    is_stopped: bool,
+}
+
+/// Something was taken out of use.
+#[derive(Clone, Debug)]
+pub(super) struct Purge {
+    pub(super) urls: Vec<&'static str>,
+    pub(super) force: Force,
+    pub(super) begun: Instant,
+    /// Since when it holds.
+    pub(super) holds: Instant,
+    pub(super) by: usize,
+    /// Where.
+    pub(super) reach: Reach,
+}
+
+/// What a purge leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Force {
+    Hard,
+    /// What is validated.
+    Soft,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    All,
+    One(usize),
+    /// All, once nothing has disturbed them for a while.
+    Settled,
+}
+
+/// A stored response that an instance has answered with.
+#[derive(Clone, Debug)]
+pub(super) struct Served {
+    pub(super) instance: usize,
+    pub(super) url: &'static str,
+    pub(super) name: Vec<u8>,
+    pub(super) asked: Instant,
+    /// After the tier was asked.
+    pub(super) is_loaded: bool,
+    /// For the story.
+    pub(super) place: String,
+    /// The last answer of the origin that it is by, and the one that brought its bytes.
+    pub(super) fetch: FetchId,
+    pub(super) body: FetchId,
+    /// Whether the tier still has to be told something about it.
+    pub(super) is_pending: bool,
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { instance, url, fetch, body, is_loaded, place, .. } = self;
+        let way = if *is_loaded { "after a load" } else { "from memory" };
+        write!(f, "{url} of fetch {fetch} with the body of {body}, served {way} by {instance}, {place}")
+    }
+}
+
+/// An answer that should not be.
+#[derive(Debug)]
+pub(super) struct Violation(pub(super) String);
+
+/// After the end of an outage.
+const BACK_IN_STEP: Duration = VERIFICATION.saturating_add(Duration::from_secs(1));
+
+impl Book {
+    pub(super) fn new(instances: usize) -> Self {
+        Self {
+            pages: Mutex::new(Pages {
+                begun: Instant::now(),
+                fetches: Vec::new(),
+                purges: Vec::new(),
+                stored: HashMap::new(),
+                lines: vec![LineLife::default(); instances],
+                lost: None,
+                cut: None,
+                notes: Vec::new(),
+            }),
+        }
+    }
+
+    pub(super) fn note(&self, note: impl fmt::Display) {
+        let mut pages = self.pages.lock();
+        let line = format!("{:>7} {note}", pages.begun.elapsed().as_millis());
+        pages.notes.push(line);
+    }
+
+    pub(super) fn story(&self) -> String {
+        self.pages.lock().notes.join("\n")
+    }
+
+    /// The origin answers.
+    pub(super) fn fetched(&self) -> FetchId {
+        let mut pages = self.pages.lock();
+        pages.fetches.push(Instant::now());
+        pages.fetches.len() - 1
+    }
+
+    pub(super) fn purged(&self, purge: Purge) {
+        self.pages.lock().purges.push(purge);
+    }
+
+    /// The store tells an instance that a record has changed.
+    pub(super) fn told(&self, instance: usize, name: &[u8]) {
+        self.pages.lock().lines[instance].told.insert(name.into(), Instant::now());
+    }
+
+    pub(super) fn trouble(&self, instance: usize) {
+        self.pages.lock().lines[instance].trouble = Some(Instant::now());
+    }
+
+    pub(super) fn died(&self, instance: usize) {
+        self.trouble(instance);
+        self.pages.lock().lines[instance].died = Some(Instant::now());
+    }
+
+    pub(super) fn stopped(&self, instance: usize) {
+        self.trouble(instance);
+        self.pages.lock().lines[instance].is_stopped = true;
+    }
+
+    pub(super) fn went_on(&self, instance: usize) {
+        self.trouble(instance);
+        self.pages.lock().lines[instance].is_stopped = false;
+    }
+
+    /// The store lost a part of its log, or all of it.
+    pub(super) fn lost(&self) {
+        self.trimmed();
+        self.pages.lock().lost = Some(Instant::now());
+    }
+
+    /// It lost what is old, and may not have been read.
+    pub(super) fn trimmed(&self) {
+        self.pages.lock().cut = Some(Instant::now());
+    }
+
+    pub(super) fn cut(&self, instance: usize) {
+        self.pages.lock().lines[instance].cuts.push((Instant::now(), None));
+    }
+
+    pub(super) fn mended(&self, instance: usize) {
+        let mut pages = self.pages.lock();
+        if let Some((_, end)) = pages.lines[instance].cuts.last_mut() {
+            end.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Looks what the store has now.
+    pub(super) fn look(&self, server: &DoubleServer) {
+        for ((url, _), name) in super::client::URLS.iter().zip(super::client::names()) {
+            let fetch = server.record(&name).and_then(|bytes| fetch_of(&bytes));
+            let is_news = self.pages.lock().stored(name, fetch);
+            if is_news {
+                self.note(format!("the store has {fetch:?} for {url}"));
+            }
+        }
+    }
+
+    /// # Errors
+    /// Which guarantee does not permit it.
+    pub(super) fn judge(&self, served: &Served) -> Result<(), Violation> {
+        let pages = self.pages.lock();
+        pages.purged(served)?;
+        pages.changed(served)
+    }
+}
+
+impl Pages {
+    /// Whether this is news of what is stored.
+    fn stored(&mut self, name: Vec<u8>, fetch: Option<FetchId>) -> bool {
+        if self.stored.get(&*name).map(|stored| stored.fetch) == fetch {
+            return false;
+        }
+        match fetch {
+            Some(fetch) => _ = self.stored.insert(name.into(), Stored { fetch, since: Instant::now() }),
+            None => _ = self.stored.remove(&*name),
+        }
+        true
+    }
+
+    fn purged(&self, served: &Served) -> Result<(), Violation> {
+        for purge in self.purges.iter().filter(|purge| purge.urls.contains(&served.url)) {
+            // Who lost the log knows that something was purged, and not how.
+            let is_cut = self.cut.is_some_and(|cut| cut >= purge.begun);
+            let since = match purge.force {
+                Force::Hard if !is_cut => served.body,
+                Force::Hard | Force::Soft => served.fetch,
+            };
+            if self.fetches[since] < purge.begun && self.is_held_by(purge, served) {
+                let at = purge.begun.duration_since(self.begun).as_millis();
+                let purge = format!(
+                    "the {:?} purge for {:?} that {} began at {at}",
+                    purge.force, purge.reach, purge.by
+                );
+                return Err(Violation(format!("{served} was taken by {purge}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_held_by(&self, purge: &Purge, served: &Served) -> bool {
+        let is_noticed = |lost: Instant| lost < purge.begun || served.asked >= lost + BACK_IN_STEP;
+        let is_reached = match purge.reach {
+            Reach::All => true,
+            Reach::One(instance) => instance == served.instance,
+            Reach::Settled => {
+                let by = &self.lines[purge.by];
+                by.died.is_none_or(|died| died < purge.begun)
+                    && self.lost.is_none_or(|lost| lost < purge.begun)
+                    && self.lines.iter().all(|line| line.is_settled(purge.begun, served.asked))
+            }
+        };
+        let line = &self.lines[served.instance];
+        let is_known = purge.reach == Reach::All || line.died.is_none_or(|died| died < purge.begun);
+        is_reached
+            && is_known
+            && served.asked >= purge.holds
+            && self.lost.is_none_or(is_noticed)
+            && !line.is_out(purge.holds, served.asked)
+    }
+
+    fn changed(&self, served: &Served) -> Result<(), Violation> {
+        let Some(stored) = self.stored.get(&*served.name) else { return Ok(()) };
+        let line = &self.lines[served.instance];
+        if stored.fetch == served.fetch || served.is_pending {
+            return Ok(());
+        }
+        let is_disturbed = line.is_cut() || line.trouble.is_some_and(|trouble| trouble >= stored.since);
+        let told = line.told.get(&*served.name).filter(|told| **told >= stored.since);
+        let is_told = !is_disturbed && told.is_some_and(|told| *told <= served.asked);
+        if is_told || line.is_settled(stored.since, served.asked) {
+            let says = if is_told { "was told" } else { "should have been told" };
+            let (fetch, ago) = (stored.fetch, served.asked - stored.since);
+            return Err(Violation(format!("{served} {says} of {fetch}, stored {ago:?} before")));
+        }
+        Ok(())
+    }
+}
+
+impl LineLife {
+    fn is_cut(&self) -> bool {
+        self.cuts.last().is_some_and(|(_, end)| end.is_none())
+    }
+
+    /// Whether nothing has disturbed it for so long that it knows what happened at a time.
+    fn is_settled(&self, since: Instant, now: Instant) -> bool {
+        let ends = self.cuts.iter().filter_map(|(_, end)| *end).chain(self.trouble).chain([since]);
+        !self.is_cut() && !self.is_stopped && ends.max().is_some_and(|last| now >= last + BACK_IN_STEP)
+    }
+
+    /// Whether it was cut off when something took effect, and is not back since long. Its record may have ended, or been lost.
+    fn is_out(&self, holds: Instant, asked: Instant) -> bool {
+        self.cuts.iter().any(|(begun, end)| {
+            let was_cut = *begun <= holds && end.is_none_or(|end| end > holds);
+            was_cut && end.is_none_or(|end| asked < end + BACK_IN_STEP)
+        })
+    }
+}
+
+/// By which answer of the origin a record is, as its fields say.
+fn fetch_of(bytes: &Bytes) -> Option<FetchId> {
+    const NAME: &[u8] = b"x-fetch";
+    let place = memchr::memmem::find(bytes, NAME)? + NAME.len();
+    let length = usize::from(u16::from_le_bytes([*bytes.get(place)?, *bytes.get(place + 1)?]));
+    std::str::from_utf8(bytes.get(place + 2..place + 2 + length)?).ok()?.parse().ok()
+}

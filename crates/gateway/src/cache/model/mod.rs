@@ -1,0 +1,115 @@
+//! Histories of several instances over one store, drawn from a seed, and what the guarantees of `docs/design/coherence.md` say about each
+//! answer.
+//!
+//! The rules are the gateway's own: caches, tiers, look-ups, publications, purges and what keeps instances in step are those that run in
+//! the binary, over the double of a tier, on one thread, in a time that passes only when nobody has anything to do. The model is the rest: the origin,
+//! the clients, what befalls the store and the lines to it, and the judge.
+//!
+//! For each rule there is a fault that switches it off, and the judge must notice: [`RULES`].
+
+mod book;
+mod client;
+mod history;
+mod origin;
+mod process;
+mod wire;
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use self::history::{Ending, History};
+
+pub(super) const VERIFICATION: Duration = Duration::from_secs(2);
+
+/// What a planted fault switches off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    PushesMark,
+    PushesOvertakeAnswers,
+    SuspectsAreReadAgain,
+    GenerationsEnd,
+    ReadsAreFollowed,
+    OthersPurgesCount,
+    AllAreWaitedFor,
+    FillsNoteTheirPlace,
+    LogIsReadFirst,
+    LostLogsAreNoticed,
+    ShorterLogsAreNoticed,
+    TrimmedLogsAreNoticed,
+}
+
+/// A rule, what is switched off, and a history in which that showed; where the gateway changes, it may be another one of the first
+/// [`HISTORIES_MAX`].
+///
+/// Not here are rules whose absence another one hides (fetches that a purge dooms are judged by their place too; an operation that overtakes an answer is
+/// told by the store a moment later), or that only save work (what waits for the log to have a purge).
+const RULES: &[(Rule, &str, u64)] = &[
+    (Rule::PushesMark, "what the store tells of a record reaches nobody", 0),
+    (Rule::PushesOvertakeAnswers, "what it tells while the record is being read is forgotten", 21),
+    (Rule::SuspectsAreReadAgain, "a mark of suspicion means nothing", 0),
+    (Rule::GenerationsEnd, "copies of an earlier connection are verified", 2),
+    (Rule::ReadsAreFollowed, "what is read is not followed", 0),
+    (Rule::OthersPurgesCount, "the purges of others have no effect", 2),
+    (Rule::AllAreWaitedFor, "all instances count as having read all of the log", 8),
+    (Rule::FillsNoteTheirPlace, "a response counts as asked for when it has arrived", 20),
+    (Rule::LogIsReadFirst, "the store is used before the log was read", 2),
+    (Rule::LostLogsAreNoticed, "another log counts as the same one", 1),
+    (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as whole", 10),
+    (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as whole", 374),
+];
+const HISTORIES_MAX: u64 = 400;
+
+thread_local! {
+    static PLANTED: Cell<Option<Rule>> = const { Cell::new(None) };
+}
+
+/// Whether the history that runs on this thread has this rule switched off.
+pub(super) fn is_planted(rule: Rule) -> bool {
+    PLANTED.get() == Some(rule)
+}
+
+fn play(seed: u64, planted: Option<Rule>) -> Ending {
+    PLANTED.set(planted);
+    let ending = History::play(seed, planted);
+    PLANTED.set(None);
+    ending
+}
+
+/// How many histories are played: more by `COHERENCE_HISTORIES`, from `COHERENCE_SEED` on.
+fn histories() -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("COHERENCE_SEED").unwrap_or(0);
+    first..first + number("COHERENCE_HISTORIES").unwrap_or(80)
+}
+
+#[test]
+fn no_history_breaks_a_guarantee() {
+    let mut served = 0;
+    for seed in histories() {
+        let ending = play(seed, None);
+        if let Some(violation) = &ending.violation {
+            panic!("COHERENCE_SEED={seed} COHERENCE_HISTORIES=1: {violation}\n{}", ending.story);
+        }
+        served += ending.served;
+    }
+    assert!(served > 10 * (histories().end - histories().start), "hardly any answer was a stored one");
+}
+
+#[test]
+fn each_rule_that_is_switched_off_is_missed() {
+    let mut unnoticed = Vec::new();
+    for (rule, says, showed) in RULES {
+        let seeds = std::iter::once(*showed).chain(0..HISTORIES_MAX);
+        match { seeds }.find(|seed| play(*seed, Some(*rule)).violation.is_some()) {
+            Some(seed) => eprintln!("{rule:?}: noticed in history {seed}"),
+            None => unnoticed.push((rule, says)),
+        }
+    }
+    assert!(unnoticed.is_empty(), "nobody noticed: {unnoticed:?}");
+}
+
+#[test]
+fn a_history_follows_from_its_seed() {
+    let story = || play(7, None).story;
+    assert_eq!(story(), story());
+}

@@ -1,0 +1,169 @@
+//! One instance as a process: it has a clock of its own, and may be stopped and go on.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use arc_swap::ArcSwap;
+use caching::{CacheName, Timestamp};
+use parking_lot::Mutex;
+use store::backing::{BreakerOptions, BreakerSettings, Deadlines, Guarded};
+use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
+
+use super::wire::{Line, Wire};
+use super::{Rule, VERIFICATION};
+use crate::active::ActiveConfig;
+use crate::cache::Cache;
+use crate::cache::tiers::{MemoryUse, StartTier, TIER_WRITERS};
+use crate::clock::test::{WALL, Wall};
+use crate::config::{CacheRule, sample};
+use crate::fleet;
+use crate::route::{LiveSite, Routes};
+use crate::server::doorway::Doorway;
+use crate::server::readers::Readers;
+use crate::transform::loops::Instance;
+use crate::upstream::Upstreams;
+use crate::worker::{Drain, Shared, Worker};
+
+/// See the module.
+pub(super) struct Process {
+    pub(super) worker: Arc<Worker>,
+    pub(super) wire: Arc<Wire>,
+    wall: Wall,
+    stop: Stop,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+#[derive(Default)]
+struct Stop {
+    is_stopped: AtomicBool,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+/// The wall clock of one that is right.
+const NOON: Timestamp = Timestamp::from_ms(1_800_000_000_000);
+
+impl Process {
+    /// Starts one; its clock is ahead of that of the store by so much.
+    pub(super) fn start(wire: &Arc<Wire>, ahead_ms: i64, planted: Option<Rule>) -> Arc<Self> {
+        let breaker = BreakerOptions { requests_min: 1000, ..BreakerOptions::default() };
+        let settings = BreakerSettings::new(breaker).expect("the usual ones but for one number");
+        let line = Box::new(Line::of(wire));
+        let tier = StartTier {
+            backing: Arc::new(Guarded::new(line, Deadlines::default(), settings)),
+            memory_use: MemoryUse::Kept,
+            name: format!("cache-{}", wire.index),
+            verification: VERIFICATION,
+        };
+        let worker = worker(tier);
+        if let (Some(Rule::LogIsReadFirst), Some(log)) = (planted, worker.shared.cache.fleet_log()) {
+            log.has_read();
+        }
+        let process = Arc::new(Self {
+            worker,
+            wire: Arc::clone(wire),
+            wall: Wall { begun: Instant::now(), began_at: NOON.plus_ms(ahead_ms) },
+            stop: Stop::default(),
+            tasks: Mutex::default(),
+        });
+        process.spawn(fleet::keep_in_step(Arc::clone(&process.worker.shared)));
+        for _ in 0..TIER_WRITERS {
+            let shared = Arc::clone(&process.worker.shared);
+            process.spawn(async move { shared.cache.write_behind().await });
+        }
+        process
+    }
+
+    /// Runs something in this process.
+    pub(super) fn spawn<F: Future<Output: Send> + Send + 'static>(
+        self: &Arc<Self>,
+        future: F,
+    ) -> JoinHandle<F::Output> {
+        let running = Running { process: Arc::clone(self), inner: Box::pin(future) };
+        let task = tokio::spawn(WALL.scope(self.wall, running));
+        let mut tasks = self.tasks.lock();
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(task.abort_handle());
+        task
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.is_stopped.store(true, Ordering::Relaxed);
+        self.wire.stops();
+    }
+
+    pub(super) fn go_on(&self) {
+        self.stop.is_stopped.store(false, Ordering::Relaxed);
+        self.stop.waiting.lock().drain(..).for_each(Waker::wake);
+        self.wire.goes_on();
+    }
+
+    /// It is gone, with all that it was about to do.
+    pub(super) fn kill(&self) {
+        self.tasks.lock().drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// What a process does, as long as it is not stopped.
+struct Running<F> {
+    process: Arc<Process>,
+    inner: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Running<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let stop = &self.process.stop;
+        if stop.is_stopped.load(Ordering::Relaxed) {
+            stop.waiting.lock().push(context.waker().clone());
+            return Poll::Pending;
+        }
+        self.inner.as_mut().poll(context)
+    }
+}
+
+fn worker(tier: StartTier) -> Arc<Worker> {
+    let telemetry = Telemetry::new(1);
+    let upstreams = Arc::new(Upstreams::new(Handle::current()));
+    let mut site = sample::site(SocketAddr::from(([127, 0, 0, 1], 1)));
+    site.rules = vec![CacheRule::built_in(site.profile)];
+    let site = Arc::new(site);
+    let metrics = telemetry.register_site(&site.name);
+    let origin_metrics = telemetry.register_origin(&site.origin.name);
+    let live_site = LiveSite::new(&site, upstreams.upstream(&site.origin), metrics, origin_metrics);
+    let live = ActiveConfig {
+        config: sample::config(site, sample::limits()),
+        routes: Routes::new(vec![Arc::new(live_site)]),
+        cache_name: CacheName::new("larder").unwrap(),
+        tls: Vec::new(),
+    };
+    let recorder = telemetry.worker(0);
+    let shared = Shared {
+        cache: Cache::new(&live.config, Some(tier)),
+        live: ArcSwap::from_pointee(live),
+        upstreams,
+        telemetry,
+        connections: AtomicUsize::new(0),
+        instance: Instance::new(),
+        doorway: Doorway::new(1),
+        readers: Readers::default(),
+        drain: Drain::default(),
+        explain_jobs: tokio::sync::mpsc::channel(1).0,
+    };
+    let log = AccessLogOptions {
+        target: AccessTarget::Off,
+        format: AccessFormat::Json,
+        queue_lines_max: 1,
+        redaction: Redaction::default(),
+        workers: 1,
+    };
+    let access = AccessLog::open(log).unwrap().worker(0);
+    Arc::new(Worker::new(Arc::new(shared), 0, recorder, access))
+}

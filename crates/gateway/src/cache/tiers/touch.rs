@@ -1,0 +1,147 @@
+//! Whether this instance knows what becomes of it among those that share the tier.
+//!
+//! The others wait for it as long as its record lives, which it renews all the time. A process that was stopped for longer than that goes on
+//! without knowing: purges were complete without it, and whoever asks it next is not to get what they took. So what it has is used only if it has
+//! told the others of itself lately, after it had read the log, or knows that the tier can't be reached.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+/// See the module.
+pub(super) struct Touch {
+    begun: Instant,
+    verification: Duration,
+    /// In milliseconds after `begun`. Before the first record nobody counts on this instance.
+    until_ms: AtomicU64,
+    failing: Mutex<Option<Failing>>,
+    changed: Notify,
+}
+
+/// The tier does not answer.
+#[derive(Clone, Copy)]
+struct Failing {
+    since: Instant,
+    last: Instant,
+}
+
+/// After so long without an answer the tier is away. A connection that has ended while the process was stopped is another one before.
+const AWAY_AFTER: Duration = Duration::from_secs(1);
+/// No client waits longer.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+impl Touch {
+    pub(super) fn new(now: Instant, verification: Duration) -> Self {
+        Self {
+            begun: now,
+            verification,
+            until_ms: AtomicU64::new(u64::MAX),
+            failing: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// For every hit.
+    pub(super) fn holds(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.begun).as_millis()
+            < u128::from(self.until_ms.load(Ordering::Acquire))
+    }
+
+    /// The tier has the record of this instance, which was sent then and lives for `lifetime`.
+    pub(super) fn told(&self, sent: Instant, lifetime: Duration) {
+        *self.failing.lock() = None;
+        // Before the others stop to wait for it.
+        self.holds_until(sent + lifetime.saturating_sub(self.verification / 2));
+    }
+
+    /// The tier was asked from `asked` on, and has not answered by now.
+    pub(super) fn failed(&self, asked: Instant, now: Instant) {
+        if self.until_ms.load(Ordering::Acquire) == u64::MAX {
+            return;
+        }
+        let mut failing = self.failing.lock();
+        let before =
+            failing.filter(|failing| asked.saturating_duration_since(failing.last) < self.verification);
+        let since = before.map_or(asked, |failing| failing.since);
+        *failing = Some(Failing { since, last: now });
+        drop(failing);
+        if now.saturating_duration_since(since) >= AWAY_AFTER {
+            self.holds_until(now + self.verification);
+        }
+    }
+
+    /// Waits until it holds, but not for long.
+    pub(super) async fn restored(&self) {
+        let holds = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if self.holds(Instant::now()) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let _ = timeout(WAIT_MAX, holds).await;
+    }
+
+    fn holds_until(&self, end: Instant) {
+        let until_ms = end.saturating_duration_since(self.begun).as_millis();
+        self.until_ms.store(u64::try_from(until_ms).unwrap_or(u64::MAX), Ordering::Release);
+        self.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Duration = Duration::from_secs(2);
+
+    fn after(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn it_holds_as_long_as_the_others_wait() {
+        let begun = Instant::now();
+        let touch = Touch::new(begun, T);
+        assert!(touch.holds(begun + after(1_000_000)), "before anybody waits for it");
+        touch.failed(begun, begun + after(500));
+        assert!(touch.holds(begun + after(1_000_000)));
+        touch.told(begun + after(1000), 3 * T);
+        assert!(touch.holds(begun + after(5999)) && !touch.holds(begun + after(6000)));
+    }
+
+    #[test]
+    fn it_holds_while_the_tier_is_away() {
+        let begun = Instant::now();
+        let touch = Touch::new(begun, T);
+        touch.told(begun, 3 * T);
+        for ms in (1000..20_000).step_by(300) {
+            assert!(touch.holds(begun + after(ms)), "{ms}");
+            touch.failed(begun + after(ms - 100), begun + after(ms));
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_asks_first() {
+        let begun = Instant::now();
+        let touch = Touch::new(begun, T);
+        touch.told(begun, 3 * T);
+        touch.failed(begun + after(100), begun + after(200));
+        // It goes on, and the connection is gone.
+        touch.failed(begun + after(10_000), begun + after(10_001));
+        assert!(!touch.holds(begun + after(10_002)));
+        touch.failed(begun + after(10_100), begun + after(10_999));
+        assert!(!touch.holds(begun + after(11_000)));
+        touch.failed(begun + after(11_000), begun + after(11_001));
+        assert!(touch.holds(begun + after(11_002)), "the tier is away");
+        touch.told(begun + after(11_500), 3 * T);
+        assert!(touch.holds(begun + after(16_000)));
+    }
+}
