@@ -88,3 +88,5 @@ pub use slice::{FileRange, Slice};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

@@ -1,0 +1,258 @@
+//! The vectors of `conformance/store`: bytes that this code writes, and what they are to whoever reads them.
+//!
+//! The files are compared with what is written now; `WRITE_VECTORS=1` writes them. What is expected is the answer of the
+//! decoder for the bytes, never what was meant when they were made.
+
+use std::fmt::{Debug, Write as _};
+use std::path::Path;
+
+use crate::backing::{LogCursor, LogId, LogOffset, LogState};
+use crate::fleet::{InstanceId, Member};
+use crate::format::{
+    Body, BodyState, Content, Note, NoteKind, Record, RecordKind, RequestMarks, Response, SegmentFrame,
+    TagKeys, Variant, decode_record, decode_segment, encode_record, encode_segment,
+};
+use crate::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, TagsMatch, UrlScheme, What};
+use crate::{FillId, SegmentId};
+
+/// One file: a line for each vector.
+struct File {
+    name: &'static str,
+    lines: Vec<String>,
+}
+
+impl File {
+    fn new(name: &'static str) -> Self {
+        Self { name, lines: Vec::new() }
+    }
+
+    /// Notes what a decoder says of some bytes.
+    fn decoded<T: Debug, E: Debug>(
+        &mut self,
+        says: &str,
+        bytes: &[u8],
+        decode: impl Fn(&[u8]) -> Result<T, E>,
+    ) {
+        let (key, value) = match decode(bytes) {
+            Ok(decoded) => ("decoded", format!("{decoded:?}")),
+            Err(error) => ("error", format!("{error:?}")),
+        };
+        self.line(says, &[("bytes", &hex(bytes)), (key, &value)]);
+    }
+
+    fn line(&mut self, says: &str, members: &[(&str, &str)]) {
+        let mut line = format!("{{\"name\": {}", text(says));
+        for (key, value) in members {
+            let _ = write!(line, ", \"{key}\": {}", text(value));
+        }
+        self.lines.push(line + "}");
+    }
+
+    /// The bytes as they are; cut; with one more; of another version; with another bit.
+    fn with_damage<T: Debug, E: Debug>(
+        &mut self,
+        says: &str,
+        bytes: &[u8],
+        (version_at, decode): (usize, impl Fn(&[u8]) -> Result<T, E>),
+    ) {
+        assert!(decode(bytes).is_ok(), "{says}");
+        self.decoded(says, bytes, &decode);
+        let mut damaged = bytes.to_vec();
+        damaged.pop();
+        self.decoded(&format!("{says}, without its last byte"), &damaged, &decode);
+        self.decoded(&format!("{says}, with a byte more"), &[bytes, &[0]].concat(), &decode);
+        let mut damaged = bytes.to_vec();
+        damaged[version_at] = 2;
+        self.decoded(&format!("{says}, of version 2"), &damaged, &decode);
+    }
+
+    fn compare(&self) {
+        let written = format!("[\n{}\n]\n", self.lines.join(",\n"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/store").join(self.name);
+        if std::env::var_os("WRITE_VECTORS").is_some() {
+            std::fs::write(&path, &written).unwrap();
+        }
+        let there = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(there == written, "{} is not what the code says: WRITE_VECTORS=1 writes it", self.name);
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// As a string of JSON.
+fn text(text: &str) -> String {
+    let escaped = text.chars().fold(String::new(), |mut all, character| {
+        match character {
+            '"' | '\\' => all.extend(['\\', character]),
+            ' '..='~' => all.push(character),
+            other => _ = write!(all, "\\u{:04x}", u32::from(other)),
+        }
+        all
+    });
+    format!("\"{escaped}\"")
+}
+
+fn purge(mode: PurgeMode, what: What) -> Vec<u8> {
+    let id = PurgeId(std::array::from_fn(|at| at as u8));
+    PurgeRecord { id, at_ms: 1_800_000_000_000, mode, what }.encode().unwrap()
+}
+
+fn selection() -> Selection {
+    Selection { tags: vec!["news".to_owned()], site: Some("shop".to_owned()), ..Selection::default() }
+}
+
+#[test]
+fn purges_are_as_written() {
+    let mut file = File::new("purges.json");
+    let everywhere = Selection {
+        tags: vec!["a".to_owned(), "b".to_owned()],
+        tags_match: TagsMatch::All,
+        site: None,
+        host: Some("a.example:8080".to_owned()),
+        scheme: Some(UrlScheme::Https),
+        prefix: Some("/x/".to_owned()),
+    };
+    for (says, mode, what) in [
+        ("a URL", PurgeMode::Hard, What::Url("https://a.example/x?y=1".to_owned())),
+        ("a tag in a site", PurgeMode::Soft, What::Selected(selection())),
+        ("all of two tags, below a prefix", PurgeMode::Hard, What::Selected(everywhere)),
+        ("everything", PurgeMode::Refresh, What::Everything),
+    ] {
+        file.with_damage(says, &purge(mode, what), (0, PurgeRecord::decode));
+    }
+    let example = purge(PurgeMode::Soft, What::Selected(selection()));
+    assert!(hex(&example).starts_with("0102020200505c18a3010000"), "as in docs/design/purge-log.md");
+    let mut unknown = purge(PurgeMode::Hard, What::Everything);
+    unknown[1] = 9;
+    file.decoded("an unknown form", &unknown, PurgeRecord::decode);
+    file.compare();
+}
+
+#[test]
+fn continuity_is_as_written() {
+    let mut file = File::new("log-continuity.json");
+    let state = LogState { id: LogId([1; 16]), floor: LogOffset(10), end: LogOffset(20) };
+    for (says, id, offset) in [
+        ("below the floor", 1, 9),
+        ("at the floor", 1, 10),
+        ("at the end", 1, 20),
+        ("behind the end", 1, 21),
+        ("of another log", 2, 15),
+    ] {
+        let read = LogCursor { id: LogId([id; 16]), offset: LogOffset(offset) };
+        let judgement = format!("{:?}", state.continues(&read));
+        let (id, offset) = (hex(&read.id.0), offset.to_string());
+        let members = [("log", &*hex(&state.id.0)), ("floor", "10"), ("end", "20"), ("read_log", &*id)]
+            .map(|(key, value)| (key, value.to_owned()));
+        let mut members: Vec<(&str, &str)> = members.iter().map(|(key, value)| (*key, &**value)).collect();
+        members.extend([("read_to", &*offset), ("judgement", &*judgement)]);
+        file.line(says, &members);
+    }
+    file.compare();
+}
+
+#[test]
+fn members_are_as_written() {
+    let mut file = File::new("members.json");
+    for name in ["cache-1", "", "k\u{e4}se"] {
+        let read = LogCursor { id: LogId([7; 16]), offset: LogOffset(0x0102_0304) };
+        let member = Member { id: InstanceId([9; 16]), read, name: name.into() };
+        file.decoded(&format!("a member named {name:?}"), &member.encode(), |bytes| {
+            Member::decode(bytes).map(|member| (hex(&member.id.0), member.read, member.name))
+        });
+    }
+    let member = Member {
+        id: InstanceId([9; 16]),
+        read: LogCursor { id: LogId([7; 16]), offset: LogOffset(1) },
+        name: "x".repeat(65).into(),
+    };
+    file.decoded("a name that is too long", &member.encode(), Member::decode);
+    file.decoded("a member that is cut", &member.encode()[..47], Member::decode);
+    file.compare();
+}
+
+const KEY: &[u8] = b"key";
+const FILL: FillId = FillId { process: 7, sequence: 8 };
+
+fn response(content: &'static [u8]) -> Response<'static> {
+    Response {
+        status: 200,
+        marks: RequestMarks::default(),
+        request_time_ms: 1_800_000_000_000,
+        response_time_ms: 1_800_000_000_077,
+        store_time_ms: 1_800_000_000_078,
+        stale_since_ms: None,
+        log: Some(LogCursor { id: LogId([7; 16]), offset: LogOffset(100) }),
+        method: b"GET",
+        target: b"http://a.example/x",
+        reason: None,
+        head: vec![(b"cache-control", b"max-age=60"), (b"etag", b"\"1\"")],
+        judged: vec![(b"content-length", b"2")],
+        request: vec![(b"accept", None)],
+        body: Body {
+            state: BodyState::Complete,
+            complete_bytes: Some(content.len() as u64),
+            content: Content::Inline(content),
+        },
+    }
+}
+
+fn record(variants: Vec<Variant<'static>>, note: Option<Note<'static>>, keys: Option<&TagKeys>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_record(&Record { key: KEY, note, variants }, RecordKind::Primary, keys, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn records_are_as_written() {
+    let mut file = File::new("records.json");
+    let decode = |bytes: &[u8]| {
+        decode_record(bytes, RecordKind::Primary, KEY, None).map(|record| format!("{record:?}"))
+    };
+    let inside = |content| Variant {
+        nominated: vec![(&b"accept-language"[..], Some(&b"de"[..]))],
+        id: FILL,
+        response: Some(Box::new(response(content))),
+    };
+    let apart = Variant { nominated: Vec::new(), id: FillId { process: 1, sequence: 2 }, response: None };
+    let note = Note { kind: NoteKind::NotShared, scope: 2, until_ms: 1_800_000_060_000, because: b"private" };
+    file.with_damage("a record of nothing", &record(Vec::new(), None, None), (3, decode));
+    file.with_damage("a note", &record(Vec::new(), Some(note), None), (3, decode));
+    file.with_damage(
+        "a response, and one that lies apart",
+        &record(vec![inside(b"hi"), apart], None, None),
+        (3, decode),
+    );
+    let other = |bytes: &[u8]| decode_record(bytes, RecordKind::Primary, b"other", None).map(drop);
+    file.decoded("asked for by another key", &record(Vec::new(), None, None), other);
+    let keys = TagKeys::new(b"secret", None);
+    let tagged = record(Vec::new(), None, Some(&keys));
+    let with_keys = |bytes: &[u8]| {
+        decode_record(bytes, RecordKind::Primary, KEY, Some(&keys)).map(|record| format!("{record:?}"))
+    };
+    file.decoded("with a tag by \"secret\", read by who has it", &tagged, with_keys);
+    file.decoded("with a tag by \"secret\", read by who has none", &tagged, decode);
+    file.decoded("without a tag, read by who has \"secret\"", &record(Vec::new(), None, None), with_keys);
+    file.compare();
+}
+
+#[test]
+fn segments_are_as_written() {
+    let mut file = File::new("segments.json");
+    let id = SegmentId { fill: FILL, index: 3 };
+    let mut bytes = Vec::new();
+    encode_segment(&SegmentFrame { id, cell_bytes: 1024, data: b"some bytes" }, None, &mut bytes).unwrap();
+    let decode = |bytes: &[u8]| decode_segment(bytes, id, None).map(|segment| format!("{segment:?}"));
+    file.with_damage("segment 3 of a fill", &bytes, (3, decode));
+    let mut damaged = bytes.clone();
+    damaged[40] ^= 1;
+    file.decoded("a segment with a wrong bit", &damaged, decode);
+    let other = |bytes: &[u8]| decode_segment(bytes, SegmentId { index: 4, ..id }, None).map(drop);
+    file.decoded("segment 3, asked for as 4", &bytes, other);
+    file.compare();
+}
