@@ -10,6 +10,7 @@ use store::backing::double::DoubleServer;
 use tokio::time::Instant;
 
 use super::VERIFICATION;
+use super::urls::{URLS, names};
 
 /// Names one answer of the origin, in the order in which it gave them.
 pub(super) type FetchId = usize;
@@ -197,7 +198,7 @@ impl Book {
 
     /// Looks what the store has now.
     pub(super) fn look(&self, server: &DoubleServer) {
-        for ((url, _), name) in super::client::URLS.iter().zip(super::client::names()) {
+        for ((url, _), name) in URLS.iter().zip(names()) {
             let fetch = server.record(&name).and_then(|bytes| fetch_of(&bytes));
             let is_news = self.pages.lock().stored(name, fetch);
             if is_news {

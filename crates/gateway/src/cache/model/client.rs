@@ -12,6 +12,7 @@ use super::Rule;
 use super::book::{FetchId, Served};
 use super::origin::{Answered, Origin, body};
 use super::process::Process;
+use super::urls::{HOST, URLS, key};
 use crate::active::ActiveConfig;
 use crate::cache::inflight::fill::CompleteBody;
 use crate::cache::inflight::table::LeaderGuard;
@@ -28,12 +29,6 @@ use crate::plan::{ForwardMode, Plan};
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::upstream::{OriginBody, OriginResponse};
-
-pub(super) const HOST: &str = "a.example";
-pub(super) const SITE: &str = "site";
-/// With their tags, which are groups too.
-pub(super) const URLS: [(&str, &str); 4] =
-    [("/a/1", "\"x\""), ("/a/2", "\"x\", \"y\""), ("/b/1", "\"y\""), ("/b/2", "\"z\"")];
 
 /// How long the origin takes.
 #[derive(Clone, Copy, Debug)]
@@ -56,26 +51,6 @@ struct Read {
     site: Arc<LiveSite>,
     rule: RuleIndex,
     facts: RequestFacts,
-}
-
-/// The names of all records that there can be.
-pub(super) fn names() -> impl Iterator<Item = Vec<u8>> {
-    URLS.iter().map(|(url, _)| [&b"r"[..], &key(url)].concat())
-}
-
-fn key(url: &str) -> Vec<u8> {
-    let parts = caching::KeyParts {
-        site: SITE.as_bytes(),
-        scheme: b"http",
-        authority: HOST.as_bytes(),
-        path: url.as_bytes(),
-        query: None,
-        method: "GET",
-        extra: &[],
-    };
-    let mut key = Vec::new();
-    caching::key::write_key(&parts, &caching::KeyRules::default(), &mut key);
-    key
 }
 
 fn head<'a>(method: &'a str, url: &'a str) -> RequestHead<'a> {

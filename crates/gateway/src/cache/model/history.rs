@@ -10,9 +10,10 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
 use super::book::{Book, Force, Purge, Reach, Served, Violation};
-use super::client::{Client, HOST, Pace, SITE, URLS, names};
+use super::client::{Client, Pace};
 use super::origin::Origin;
 use super::process::Process;
+use super::urls::{HOST, SITE, URLS, names};
 use super::wire::Wire;
 use super::{Rule, VERIFICATION};
 use crate::cache::purge::{self, PurgeOrder};

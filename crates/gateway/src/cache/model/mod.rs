@@ -12,6 +12,7 @@ mod client;
 mod history;
 mod origin;
 mod process;
+mod urls;
 mod wire;
 
 use std::cell::Cell;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::book::{Book, FetchId};
-use super::client::URLS;
+use super::urls::URLS;
 
 /// See the module.
 pub(super) struct Origin {

@@ -1,0 +1,27 @@
+//! What clients ask for, and what it is called in the store.
+
+pub(super) const HOST: &str = "a.example";
+pub(super) const SITE: &str = "site";
+/// With their tags, which are groups too.
+pub(super) const URLS: [(&str, &str); 4] =
+    [("/a/1", "\"x\""), ("/a/2", "\"x\", \"y\""), ("/b/1", "\"y\""), ("/b/2", "\"z\"")];
+
+/// The names of all records that there can be.
+pub(super) fn names() -> impl Iterator<Item = Vec<u8>> {
+    URLS.iter().map(|(url, _)| [&b"r"[..], &key(url)].concat())
+}
+
+pub(super) fn key(url: &str) -> Vec<u8> {
+    let parts = caching::KeyParts {
+        site: SITE.as_bytes(),
+        scheme: b"http",
+        authority: HOST.as_bytes(),
+        path: url.as_bytes(),
+        query: None,
+        method: "GET",
+        extra: &[],
+    };
+    let mut key = Vec::new();
+    caching::key::write_key(&parts, &caching::KeyRules::default(), &mut key);
+    key
+}
