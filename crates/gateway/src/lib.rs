@@ -46,6 +46,7 @@ pub use cache::purge::{
     InstanceReach, PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, PurgeReach, SiteUrls,
 };
 pub use cache::tiers::counts::TierCounts;
+pub use cache::tiers::leases::LeaseLimits;
 pub use cache::tiers::{Coherence, MemoryUse, StartTier};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
 pub use http1::{BodyError, RequestError};

@@ -1,5 +1,7 @@
 //! What the data plane holds right now, read anew at every scrape.
 
+use std::time::Duration;
+
 use gateway::{GatewayControl, TierCounts};
 use telemetry::{Metric, Sample, Telemetry};
 
@@ -90,6 +92,18 @@ fn report_tier(sample: &mut Sample, counts: &TierCounts) {
         sample.add(Metric::TierDoubtsTotal, &[reason], count);
     }
     sample.add(Metric::TierInstances, &[], counts.instances);
+    let leases = [
+        ("taken", counts.leases_taken),
+        ("waited", counts.leases_waited),
+        ("expired", counts.leases_expired),
+        ("lost", counts.leases_lost),
+        ("failed", counts.leases_failed),
+    ];
+    for (event, count) in leases {
+        sample.add(Metric::TierLeasesTotal, &[event], count);
+    }
+    let waited = Duration::from_millis(counts.leases_waited_ms);
+    sample.add(Metric::TierLeaseWaitSecondsTotal, &[], waited.as_secs_f64());
     sample.add(Metric::TierPurgesHeardTotal, &[], counts.purges_heard);
     sample.add(Metric::TierPendingKeys, &[], counts.pending);
     sample.add(Metric::TierUnusableTotal, &["corrupt"], counts.corrupt);

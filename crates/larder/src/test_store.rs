@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use gateway::{Coherence, MemoryUse, StartTier};
+use gateway::{Coherence, LeaseLimits, MemoryUse, StartTier};
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines, Guarded};
 
@@ -37,12 +37,14 @@ pub(crate) fn tier() -> anyhow::Result<Option<StartTier>> {
     let settings = BreakerSettings::new(options)?;
     let backing = Guarded::new(Box::new(double), deadlines, settings);
     let (name, verification) = ("test".to_owned(), DoubleLimits::default().verification);
+    let leases = LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) };
     Ok(Some(StartTier {
         backing: Arc::new(backing),
         memory_use,
         coherence: Coherence::Available,
         name,
         verification,
+        leases,
     }))
 }
 

@@ -28,6 +28,7 @@ fn connect(tier: &RemoteTier) -> StartTier {
         coherence: tier.coherence,
         name: tier.instance.clone().unwrap_or_else(of_machine),
         verification: tier.server.verification,
+        leases: tier.leases,
     }
 }
 

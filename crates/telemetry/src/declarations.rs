@@ -218,6 +218,10 @@ metrics! {
         "What the tier behind memory has told, or not told, about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
     TierInstances "larder_tier_instances" Gauge Count [],
         "Instances that share the tier behind memory, this one among them, as far as is known here.";
+    TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds [],
+        "Time that forwards have waited for what another instance fetched.";
+    TierLeasesTotal "larder_tier_leases_total" Counter Count ["event"],
+        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
     TierPendingKeys "larder_tier_pending_keys" Gauge Count [],
@@ -255,6 +259,7 @@ static LABELS: &[(&str, &str)] = &[
     ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
     ("command", "command of Redis in small letters; parts of a command as `client|list`"),
     ("commit", "the commit of the build"),
+    ("event", "what became of a lease: `taken`, `waited`, `expired`, `lost` or `failed`"),
     ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     ("method", "request method; `other` for every method that the gateway has no name for"),
     ("mode", "`hard` (removed), `soft` (stale from now) or `refresh` (the same, and fetched anew)"),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use caching::KeyParts;
 use caching::key::write_key;
+use caching::{KeyParts, MethodClass, RequestFacts};
 
-use crate::message::head::Scheme;
+use crate::message::head::{OwnedRequest, Scheme};
 use crate::route::LiveSite;
 
 /// What of a cache key stands beside path and query.
@@ -57,4 +57,14 @@ pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path
     let plain = Keyed { site, scheme, authority, fields: &[] };
     write_site_key(&plain, path_and_query, &rule.query, &mut key);
     key
+}
+
+/// The key of the URL of a request alone, where its own key has more.
+pub(crate) fn site_key(
+    site: &Arc<LiveSite>,
+    request: &OwnedRequest,
+    facts: &RequestFacts,
+) -> Option<Vec<u8>> {
+    let has_more = facts.method == MethodClass::Query || !request.keyed.is_empty();
+    has_more.then(|| key_of(site, request.scheme, &request.authority, &request.path_and_query))
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use caching::groups::Groups;
 use caching::invalidation::Target;
-use store::backing::Watcher;
+use store::backing::{LeaseMode, Version, Watcher};
 use store::purge::{PurgeId, PurgeRecord};
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
 
@@ -38,6 +38,7 @@ use self::record::stored::{CacheEntry, StoredHead};
 use self::tiers::answer::Answer;
 use self::tiers::counts::TierCounts;
 use self::tiers::fleet::{FleetLog, Posted};
+use self::tiers::leases::{Awaited, Held, Taking};
 use self::tiers::load::{Asker, Home};
 use self::tiers::segments::TierSegments;
 use self::tiers::{Left, StartTier, Tiers};
@@ -166,10 +167,50 @@ impl Cache {
         key: &[u8],
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
+        self.update_under((key, None), decide)
+    }
+
+    /// The same for what was fetched under a lease.
+    pub(crate) fn update_under(
+        &self,
+        (key, lease): (&[u8], Option<&Arc<Held>>),
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
+    ) -> Applied {
         match &self.tiers {
             None => self.memory.update(key, decide),
-            Some(tiers) => tiers.update(&self.memory, key, decide),
+            Some(tiers) => tiers.update(&self.memory, (key, lease), decide),
         }
+    }
+
+    /// Whether there is a tier behind memory.
+    pub(crate) fn has_tier(&self) -> bool {
+        self.tiers.is_some()
+    }
+
+    /// Takes the lease on a key in the tier behind memory. `known` is what is known to lie there.
+    pub(crate) async fn take_lease(
+        &self,
+        key: &[u8],
+        mode: LeaseMode,
+        known: Option<&Arc<CacheEntry>>,
+    ) -> Taking {
+        match &self.tiers {
+            None => Taking::Failed,
+            Some(tiers) => tiers.take_lease(key, mode, known).await,
+        }
+    }
+
+    /// Waits for what another instance fetches, as long as the record in the tier is the one that was `seen`.
+    pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
+        match &self.tiers {
+            None => Awaited::Failed,
+            Some(tiers) => tiers.await_other(key, seen, limit).await,
+        }
+    }
+
+    /// The longest wait for what another instance fetches.
+    pub(crate) fn lease_wait_max(&self) -> Duration {
+        self.tiers.as_ref().map_or(Duration::ZERO, Tiers::lease_wait_max)
     }
 
     /// Changes what lies under a key as a purge says that is noted already.

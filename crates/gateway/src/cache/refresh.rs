@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::cache::inflight::table::{Join, LeaderGuard};
-use crate::cache::inflight::wanted::Fetch;
+use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::lookup::Lookup;
+use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
@@ -38,7 +39,12 @@ fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             facts: *lookup.facts,
             fetch,
             stamp,
+            lease: None,
         };
-        tokio::spawn(job.run(LeaderGuard::new(&waiter, fetch_table)));
+        let leader = LeaderGuard::new(&waiter, fetch_table);
+        match job.lease_mode(Sharing::Joined, Awaiting::News) {
+            None => drop(tokio::spawn(job.run(leader))),
+            Some(mode) => drop(tokio::spawn(job.run_in_turn(leader, mode, Awaiting::News))),
+        }
     }
 }

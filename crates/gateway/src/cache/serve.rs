@@ -312,6 +312,9 @@ impl Serving<'_> {
                 (Outcome::Hit, CacheResult::Stale, Some(Reason::StaleWhileRevalidate.as_str()))
             }
             Use::Asked { outcome, result } => (outcome, result, None),
+            Use::FoundElsewhere(outcome) => {
+                (outcome, CacheResult::Collapsed, Some(Reason::CollapseFleet.as_str()))
+            }
         };
         reply.cache_status.outcome = outcome;
         reply.cache_status.ttl_s = Some(head.facts.ttl_s(self.now));

@@ -18,6 +18,8 @@ pub(crate) enum Use {
         outcome: Outcome,
         result: CacheResult,
     },
+    /// After another instance has asked the origin.
+    FoundElsewhere(Outcome),
 }
 
 /// Which bytes of a stored response a request wants.

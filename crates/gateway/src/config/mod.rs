@@ -283,6 +283,8 @@ pub enum Collapse {
     Off,
     /// One forward per key in this process.
     Process(CollapseLimits),
+    /// The same, and one for all processes that share the tier behind memory. Without one, as in this process.
+    Fleet(CollapseLimits),
 }
 
 /// Bounds on waiting for another request's forward.
@@ -299,12 +301,18 @@ pub struct CollapseLimits {
 }
 
 impl Collapse {
+    /// How requests wait for each other; `None` where they do not.
+    pub(crate) fn limits(self) -> Option<CollapseLimits> {
+        match self {
+            Self::Off => None,
+            Self::Process(limits) | Self::Fleet(limits) => Some(limits),
+        }
+    }
+
     /// How long a key that turned out uncacheable is remembered, in milliseconds.
     pub(crate) fn uncacheable_for_ms(self) -> i64 {
-        match self {
-            Self::Off => 0,
-            Self::Process(limits) => i64::try_from(limits.uncacheable_for.as_millis()).unwrap_or(i64::MAX),
-        }
+        let remembered = self.limits().map(|limits| limits.uncacheable_for.as_millis());
+        remembered.map_or(0, |ms| i64::try_from(ms).unwrap_or(i64::MAX))
     }
 }
 

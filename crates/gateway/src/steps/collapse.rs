@@ -18,9 +18,10 @@ use crate::cache::inflight::relief::{self, Happened, Waiting};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{Join, LeaderGuard, News, Waiter};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
+use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
-use crate::config::{Collapse, CollapseLimits};
+use crate::config::CollapseLimits;
 use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
@@ -77,15 +78,15 @@ pub(crate) async fn follow(
 impl CollapsedRequest<'_> {
     async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Next, Again> {
         let (waiter, role) = self.take_part(sharing, variant);
-        match (role, self.limits()) {
+        match (role, self.plan.site.config.collapse.limits()) {
             (Role::Waiter, Some(limits)) => self.wait(waiter, limits).await,
-            _ => self.lead(waiter).await,
+            _ => self.lead(waiter, sharing).await,
         }
     }
 
     /// Leads a forward to its answer.
-    async fn lead(&self, mut waiter: Waiter) -> Result<Next, Again> {
-        let job = self.begin(&waiter);
+    async fn lead(&self, mut waiter: Waiter, sharing: Sharing) -> Result<Next, Again> {
+        let job = self.begin(&waiter, sharing);
         let answer = self.answer(&mut waiter, job).await;
         // The waiter keeps its place until its reader stands, so that nothing is let go before.
         self.reply(&answer)
@@ -128,7 +129,8 @@ impl CollapsedRequest<'_> {
                             "that failed, or takes too long: this request is forwarded, for all who wait",
                         );
                         drop(gauge);
-                        return self.lead(relief).await;
+                        // Those who wait have waited long enough: not for another instance, too.
+                        return self.lead(relief, Sharing::Alone).await;
                     }
                     Join::Wait(relief) => places.relief = Some(Place::of(relief)),
                     Join::Full => unreachable!("those who wait are not counted again"),
@@ -144,13 +146,6 @@ impl CollapsedRequest<'_> {
     fn relieve(&self, waiter: &Waiter) -> Join {
         let cache = &self.worker.shared.cache;
         cache.fetches().relieve(waiter, self.fetch.look_up.at(cache.stamp()))
-    }
-
-    fn limits(&self) -> Option<CollapseLimits> {
-        match self.plan.site.config.collapse {
-            Collapse::Off => None,
-            Collapse::Process(limits) => Some(limits),
-        }
     }
 
     /// The next answer of those that are waited for; `None` where it is late.
@@ -211,7 +206,7 @@ impl CollapsedRequest<'_> {
     }
 
     /// The job of a forward that this request leads.
-    fn begin(&self, waiter: &Waiter) -> Option<Driven> {
+    fn begin(&self, waiter: &Waiter, sharing: Sharing) -> Option<Driven> {
         let leader = LeaderGuard::new(waiter, self.worker.shared.cache.fetches());
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
@@ -219,7 +214,11 @@ impl CollapsedRequest<'_> {
             leader.land(Answer::Found(hit));
             return None;
         }
-        Some(Driven::new(self.job(), leader))
+        let job = self.job();
+        Some(match job.lease_mode(sharing, Awaiting::Answer) {
+            None => Driven::new(job, leader),
+            Some(mode) => Driven::in_turn(job, leader, mode),
+        })
     }
 
     fn tell(&self, says: &str) {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use caching::{MethodClass, Outcome};
+use caching::Outcome;
 
 use crate::cache::findings;
 use crate::cache::inflight::wanted::Tier;
-use crate::cache::key::key_of;
+use crate::cache::key::site_key;
 use crate::cache::tiers::answer::{Answer, Said};
 use crate::cache::tiers::load::Asker;
 use crate::plan::{Content, ForwardMode, Next, Plan};
@@ -22,7 +22,7 @@ pub(crate) async fn run(
     key: &[u8],
     content: Content,
 ) -> (Box<Plan>, Next) {
-    let site_key = site_key(plan);
+    let site_key = site_key(&plan.site, &plan.request, &plan.facts);
     let asker = Asker {
         rule: plan.site.rule_at(plan.rule),
         groups_max: plan.live.config.groups_max,
@@ -56,11 +56,4 @@ fn named(mut next: Next, said: Said) -> Next {
         reply.cache_status.detail.get_or_insert(Reason::SharedStore.as_str());
     }
     next
-}
-
-/// The key of the URL alone, for requests whose own key has more.
-fn site_key(plan: &Plan) -> Option<Vec<u8>> {
-    let request = &plan.request;
-    let has_more = plan.facts.method == MethodClass::Query || !request.keyed.is_empty();
-    has_more.then(|| key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query))
 }

@@ -21,6 +21,8 @@ pub(crate) enum Answer {
     Freshened(Hit),
     /// Somebody else stored a fresh response just before this forward would have begun.
     Found(Hit),
+    /// Another instance stored this while this forward waited for it.
+    FoundElsewhere(Hit),
     /// A stored response that may be used stale because the origin failed, and the failure for those who must not use it.
     Stale(Hit, FailureCause, Failed),
     /// A response that isn't stored: it belongs to the request that caused the forward.

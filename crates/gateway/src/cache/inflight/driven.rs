@@ -10,10 +10,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use store::backing::LeaseMode;
 use tokio::runtime::Handle;
 
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
+use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::client::Client;
 use crate::upstream::Upstream;
@@ -36,12 +38,14 @@ struct HeldPermit {
 
 impl Driven {
     pub(crate) fn new(job: Job, leader: LeaderGuard) -> Self {
-        let permit = HeldPermit {
-            in_flight: Arc::clone(leader.shared_in_flight()),
-            upstream: Arc::clone(&job.site.upstream),
-            client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
-        };
+        let permit = HeldPermit::of(&job, &leader);
         Self { left: Some(Box::pin(job.run(leader))), permit }
+    }
+
+    /// One that asks the origin when it is this instance's turn.
+    pub(crate) fn in_turn(job: Job, leader: LeaderGuard, mode: LeaseMode) -> Self {
+        let permit = HeldPermit::of(&job, &leader);
+        Self { left: Some(Box::pin(job.run_in_turn(leader, mode, Awaiting::Answer))), permit }
     }
 
     /// The first news of the flight. The job goes on in a task if it isn't over by then: whoever hands the news on may
@@ -64,6 +68,16 @@ impl Driven {
             self.left = None;
         }
         polled
+    }
+}
+
+impl HeldPermit {
+    fn of(job: &Job, leader: &LeaderGuard) -> Self {
+        Self {
+            in_flight: Arc::clone(leader.shared_in_flight()),
+            upstream: Arc::clone(&job.site.upstream),
+            client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
+        }
     }
 }
 

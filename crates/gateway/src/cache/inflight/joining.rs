@@ -2,7 +2,6 @@
 
 use crate::cache::inflight::table::{Join, Waiter};
 use crate::cache::publish::job::Job;
-use crate::config::Collapse;
 
 /// Whether a request started the forward that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +15,9 @@ pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> (Waiter, Role) {
     let cache = &job.worker.shared.cache;
     let (fetch_table, now) = (cache.fetches(), job.fetch.look_up.at(job.stamp));
     let variant_and_scope = [variant, &job.fetch.scope.scope_suffix()].concat();
-    let joined = match job.site.config.collapse {
-        Collapse::Off => Join::Full,
-        Collapse::Process(limits) => {
+    let joined = match job.site.config.collapse.limits() {
+        None => Join::Full,
+        Some(limits) => {
             let place = (&*job.fetch.key, &*variant_and_scope);
             fetch_table.join(place, limits.waiters_max, now, |began| cache.is_overtaken(began))
         }

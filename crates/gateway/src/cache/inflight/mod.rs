@@ -12,4 +12,5 @@ pub(crate) mod places;
 pub(crate) mod relief;
 pub(crate) mod scope;
 pub(crate) mod table;
+pub(crate) mod turn;
 pub(crate) mod wanted;

@@ -20,6 +20,8 @@ pub(crate) enum Came<F> {
     FillingPart,
     /// A stored response, freshened or just stored.
     Stored,
+    /// The same, stored by another instance.
+    Elsewhere,
     /// A stored response that may stand in for the failure.
     Stale(F),
     /// A response for the request that led alone, and why.
@@ -131,6 +133,7 @@ pub(crate) fn next_move<T: Trial>(
         // No part is what the client gets in the end: its If-Range does not hold.
         Came::FillingPart => filling(role, trial, Again::Ask(Ask::Whole)),
         Came::Stored => stored(role, trial),
+        Came::Elsewhere => elsewhere(role, trial),
         Came::Stale(failure) => stale(role, trial, failure),
         Came::Private(status, reason) => private((role, scope), trial, status, reason),
         Came::Discarded => Move::Again(Again::Ask(Ask::Anew)),
@@ -160,6 +163,14 @@ fn stored<T: Trial>(role: Role, trial: &mut T) -> MoveOf<T> {
             Some(scope) => Again::Ask(Ask::Rest(scope)),
             None => Again::Forward(NotReused::Partial.into()),
         }),
+    }
+}
+
+/// Of another variant, too, one instance may fetch what all wait for.
+fn elsewhere<T: Trial>(role: Role, trial: &mut T) -> MoveOf<T> {
+    match role {
+        Role::Waiter if !trial.holds(Fact::IsSelected) => Move::Again(Again::Join(trial.variant())),
+        Role::Leader | Role::Waiter => stored(role, trial),
     }
 }
 
@@ -261,10 +272,11 @@ mod tests {
     use crate::decision_table::{Column, compare, table};
 
     const WHY: Detail = Detail::Here(Reason::TooLarge);
-    const CAME: [(&str, Came<()>); 12] = [
+    const CAME: [(&str, Came<()>); 13] = [
         ("Filling", Came::Filling),
         ("FillingPart", Came::FillingPart),
         ("Stored", Came::Stored),
+        ("Elsewhere", Came::Elsewhere),
         ("Stale", Came::Stale(())),
         ("Private 200", Came::Private(Status::Whole, WHY)),
         ("Private 206", Came::Private(Status::Part, WHY)),

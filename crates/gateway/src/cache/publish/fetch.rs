@@ -254,6 +254,7 @@ impl Job {
         }
         let until = now.plus_ms(self.site.config.collapse.uncacheable_for_ms());
         let note = Uncacheable { until, because: reason, scope: self.refusal_scope(reason) };
+        self.lease.iter().for_each(|lease| lease.note(note));
         if !known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
             publication::mark_uncacheable(self, note, now, is_outdated);
         }
@@ -348,6 +349,7 @@ impl Job {
 
     fn stop_keeping(&self, reason: NotKept, leader: &LeaderGuard) {
         leader.hide();
+        self.lease.iter().for_each(|lease| lease.free());
         self.note(|| findings::because("store", "no longer kept", reason.reason().into()));
         self.not_stored(reason.reason().into());
     }

@@ -10,6 +10,7 @@ use crate::active::ActiveConfig;
 use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::fill::FillLimits;
 use crate::cache::inflight::wanted::Fetch;
+use crate::cache::tiers::leases::Held;
 use crate::config::CacheRule;
 use crate::message::head::{Scheme, Version};
 use crate::plan::Plan;
@@ -34,6 +35,8 @@ pub(crate) struct Job {
     pub(crate) fetch: Arc<Fetch>,
     /// Taken before the origin is asked.
     pub(crate) stamp: Stamp,
+    /// Under which the origin is asked, for all instances that share the tier behind memory.
+    pub(crate) lease: Option<Arc<Held>>,
 }
 
 impl Job {
@@ -49,6 +52,7 @@ impl Job {
             facts: plan.facts,
             fetch,
             stamp: worker.shared.cache.stamp(),
+            lease: None,
         }
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod fetch;
 pub(crate) mod freshen;
 pub(crate) mod head_update;
+pub(crate) mod in_turn;
 pub(crate) mod job;
 pub(crate) mod part;
 pub(crate) mod post;

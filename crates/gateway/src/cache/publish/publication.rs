@@ -169,7 +169,8 @@ impl Publication<'_> {
         &self,
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
-        self.job.worker.shared.cache.update(&self.job.fetch.key, |current| {
+        let place = (&*self.job.fetch.key, self.job.lease.as_ref());
+        self.job.worker.shared.cache.update_under(place, |current| {
             // Checked under the key's turn: a purge that invalidates this fetch afterwards removes what is put now.
             if self.in_flight.is_invalidated() {
                 return Change::Keep;

@@ -16,7 +16,7 @@ use super::counts::Event;
 use super::doubt::LATE_MAX;
 use super::queue::Turn;
 use super::segments::Unavailable;
-use super::working::{Numbered, Pending, Theirs};
+use super::working::{Claim, Covers, Numbered, Pending, Theirs};
 use super::{Tiers, names};
 use crate::cache::record::portable::{self, Encoded, Merge, Ours, SegmentBytes, Writing};
 use crate::cache::record::stored::CacheEntry;
@@ -74,7 +74,9 @@ impl Tiers {
     async fn settle(&self, key: Box<[u8]>) {
         let Some(Numbered { pending, number }) = self.working.pending(&key) else { return };
         match self.carry_out(&key, &pending).await {
-            End::Done => self.done(key, (&pending, number)),
+            End::Done => {
+                self.done(key, (&pending, number));
+            }
             End::Stored(version) => {
                 let written = match &pending {
                     Pending::Put { entry, .. } => Some((key.clone(), Arc::clone(entry))),
@@ -112,16 +114,16 @@ impl Tiers {
     }
 
     fn done(&self, key: Box<[u8]>, (pending, number): (&Pending, u64)) {
-        self.answered(pending);
+        self.rest.end();
+        self.doubt.answered(Instant::now());
+        self.count(pending);
         match self.working.done(&key, number) {
             true => self.settled.notify_waiters(),
             false => self.working.again(key),
         }
     }
 
-    fn answered(&self, pending: &Pending) {
-        self.rest.end();
-        self.doubt.answered(Instant::now());
+    fn count(&self, pending: &Pending) {
         self.counts.add(match pending {
             Pending::Put { .. } => Event::Written,
             Pending::Removed => Event::Removed,
@@ -149,7 +151,9 @@ impl Tiers {
         let Some(name) = names::of_record(key) else { return End::Done };
         let end = match pending {
             Pending::Removed => self.remove(key, &name).await,
-            Pending::Put { entry, theirs } => self.put((key, &name), entry, theirs).await,
+            Pending::Put { entry, theirs, claim } => {
+                self.put((key, &name), entry, theirs, claim.as_ref()).await
+            }
         };
         end.unwrap_or_else(|unavailable| match unavailable {
             Unavailable::Tier(BackingError::Open { retry }) => End::NotAsked(retry),
@@ -181,6 +185,7 @@ impl Tiers {
         (key, name): (&[u8], &[u8]),
         entry: &CacheEntry,
         theirs: &Theirs,
+        claim: Option<&Claim>,
     ) -> Result<End, Unavailable> {
         let Some(ttl) = ttl(entry) else { return Ok(End::Unfit) };
         let mut asked_at = entry.variants().iter().filter_map(|variant| variant.head.inputs()?.asked_at);
@@ -209,11 +214,12 @@ impl Tiers {
             if !self.put_beside(&encoded, ttl + MARGIN).await? {
                 return Ok(End::Unfit);
             }
-            match self.put_record(name, encoded.primary, there.as_ref(), ttl).await? {
+            match self.put_record(name, encoded.primary, (there.as_ref(), claim), ttl).await? {
                 Put::Stored(_) if encoded.ours == Ours::Overtaken => return Ok(End::Overtaken),
                 Put::Stored(version) => return Ok(End::Stored(version)),
                 Put::Conflict(_) => {}
-                Put::NotStored(_) | Put::LeaseLost => return Ok(End::Unfit),
+                Put::NotStored(_) => return Ok(End::Unfit),
+                Put::LeaseLost => return Ok(self.lease_lost(claim)),
             }
         }
         Ok(End::Failed)
@@ -238,16 +244,34 @@ impl Tiers {
         &self,
         name: &[u8],
         primary: Vec<u8>,
-        there: Option<&Loaded>,
+        (there, claim): (Option<&Loaded>, Option<&Claim>),
         ttl: Duration,
     ) -> Result<Put, BackingError> {
         let expected = there.map_or(Expected::Absent, Expected::Is);
         let write = Write { bytes: primary.into(), expected, ttl, lease: None };
-        let put = self.backing.put(name, write).await;
+        let put = match claim.and_then(|claim| claim.held.lease()) {
+            Some(lease) => self.backing.release_lease(lease, write).await,
+            None => self.backing.put(name, write).await,
+        };
+        if let (Ok(Put::Stored(_) | Put::LeaseLost), Some(claim)) = (&put, claim) {
+            claim.held.is_over();
+        }
         if !matches!(put, Ok(_) | Err(BackingError::Open { .. })) {
             self.doubt.begin();
         }
         put
+    }
+}
+
+impl Tiers {
+    /// What was fetched under a lease that somebody else has taken since, or that has ended, is not written: others may have fetched
+    /// something newer. Where something else was to be written with it, nobody can say what is left.
+    fn lease_lost(&self, claim: Option<&Claim>) -> End {
+        self.counts.add(Event::LeaseLost);
+        match claim.map(|claim| claim.covers) {
+            Some(Covers::All) => End::Overtaken,
+            Some(Covers::Part) | None => End::Unfit,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was asked of the tier, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What was asked of the tier behind memory, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,18 @@ pub struct TierCounts {
     pub unverified: u64,
     /// Purges of other instances that took effect here.
     pub purges_heard: u64,
+    /// Leases taken.
+    pub leases_taken: u64,
+    /// Waits for what another instance fetched.
+    pub leases_waited: u64,
+    /// Of those, how many ended with a lease that nobody had freed.
+    pub leases_expired: u64,
+    /// Leases of this instance that others took, or that ended, before it was done.
+    pub leases_lost: u64,
+    /// Leases that the tier did not answer for: this instance went on alone.
+    pub leases_failed: u64,
+    /// How long was waited in all, in milliseconds.
+    pub leases_waited_ms: u64,
     /// Instances that share it, as far as is known here.
     pub instances: u64,
     /// Keys whose change it does not know yet.
@@ -56,9 +69,15 @@ pub(crate) enum Event {
     Flushed,
     Unverified,
     PurgeHeard,
+    LeaseTaken,
+    LeaseWaited,
+    LeaseExpired,
+    LeaseLost,
+    LeaseFailed,
+    LeaseWaitedMs,
 }
 
-const EVENTS: usize = Event::PurgeHeard as usize + 1;
+const EVENTS: usize = Event::LeaseWaitedMs as usize + 1;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts([AtomicU64; EVENTS]);
@@ -66,6 +85,11 @@ pub(crate) struct Counts([AtomicU64; EVENTS]);
 impl Counts {
     pub(crate) fn add(&self, event: Event) {
         self.0[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_ms(&self, event: Event, time: Duration) {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.0[event as usize].fetch_add(ms, Ordering::Relaxed);
     }
 
     pub(crate) fn read(&self, pending_keys: usize, instances: usize) -> TierCounts {
@@ -85,6 +109,12 @@ impl Counts {
             flushes: of(Event::Flushed),
             unverified: of(Event::Unverified),
             purges_heard: of(Event::PurgeHeard),
+            leases_taken: of(Event::LeaseTaken),
+            leases_waited: of(Event::LeaseWaited),
+            leases_expired: of(Event::LeaseExpired),
+            leases_lost: of(Event::LeaseLost),
+            leases_failed: of(Event::LeaseFailed),
+            leases_waited_ms: of(Event::LeaseWaitedMs),
             instances: instances as u64,
             pending: pending_keys as u64,
         }

@@ -10,6 +10,7 @@ mod copies;
 pub(crate) mod counts;
 mod doubt;
 pub(crate) mod fleet;
+pub(crate) mod leases;
 pub(crate) mod load;
 mod names;
 mod queue;
@@ -34,10 +35,11 @@ use self::copies::Flushes;
 use self::counts::{Counts, Event, TierCounts};
 use self::doubt::Doubt;
 use self::fleet::FleetLog;
+use self::leases::{Held, LeaseLimits, Leases};
 use self::rest::Rest;
 use self::segments::TierSegments;
 use self::together::Together;
-use self::working::{Known, Limits, Noted, Pending, Theirs, Working};
+use self::working::{Claim, Known, Limits, Noted, Pending, Theirs, Working};
 use crate::cache::epochs::Epochs;
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
@@ -72,6 +74,8 @@ pub struct StartTier {
     pub name: String,
     /// How long copies are relied upon after the last sign of life of the tier.
     pub verification: Duration,
+    /// How long leases last, and are waited for.
+    pub leases: LeaseLimits,
 }
 
 /// See the module.
@@ -85,7 +89,8 @@ pub(crate) struct Tiers {
     /// Keys that the tier is being asked for.
     loads: Together<Box<[u8]>, Answer>,
     rest: Rest,
-    doubt: Doubt,
+    doubt: Arc<Doubt>,
+    leases: Arc<Leases>,
     flushes: Flushes,
     log: FleetLog,
     epochs: Arc<Epochs>,
@@ -108,8 +113,10 @@ const PENDING_KEYS_MAX: usize = 10_000;
 
 impl Tiers {
     pub(crate) fn new(tier: StartTier, budget: &Arc<Budget>, epochs: Arc<Epochs>) -> Self {
-        let StartTier { backing, memory_use, coherence, name, verification } = tier;
-        let counts = Arc::new(Counts::default());
+        let StartTier { backing, memory_use, coherence, name, verification, leases } = tier;
+        let (counts, doubt) = (Arc::new(Counts::default()), Arc::new(Doubt::default()));
+        let leases =
+            Leases::new(Arc::clone(&backing), Arc::clone(&doubt), Arc::clone(&counts), (leases, &name));
         Self {
             log: FleetLog::new(Arc::clone(&backing), &name, verification),
             segments: TierSegments::new(Arc::clone(&backing), Arc::clone(budget), None, Arc::clone(&counts)),
@@ -121,7 +128,8 @@ impl Tiers {
             limits: Limits { keys_max: PENDING_KEYS_MAX, bytes_max: pending_bytes_max(budget) },
             loads: Together::default(),
             rest: Rest::default(),
-            doubt: Doubt::default(),
+            doubt,
+            leases: Arc::new(leases),
             flushes: Flushes::default(),
             counts,
             settled: Notify::new(),
@@ -212,17 +220,18 @@ impl Tiers {
         !matches!(self.working.known(key), Known::Nothing)
     }
 
-    /// Changes what lies under a key, in memory and behind it. `decide` sees what waits to be written, whether memory has it or not.
+    /// Changes what lies under a key, in memory and behind it. `decide` sees what waits to be written, whether memory has it or not. Where
+    /// it was fetched under a lease, it is written only if nobody else has taken that meanwhile.
     pub(crate) fn update(
         &self,
         memory: &Memory<CacheEntry>,
-        key: &[u8],
+        (key, lease): (&[u8], Option<&Arc<Held>>),
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
         let mut applied = Applied::Kept;
         self.change(memory, key, |current| {
             let change = decide(current);
-            applied = self.note_change(key, current, &change);
+            applied = self.note_change((key, lease), current, &change);
             change
         });
         applied
@@ -293,7 +302,7 @@ impl Tiers {
 
     fn note_change(
         &self,
-        key: &[u8],
+        (key, lease): (&[u8], Option<&Arc<Held>>),
         current: Option<&Arc<CacheEntry>>,
         change: &Change<CacheEntry>,
     ) -> Applied {
@@ -305,7 +314,8 @@ impl Tiers {
             (Change::Put(entry), current) => {
                 let dropped = current.map(|current| dropped(current, entry)).unwrap_or_default();
                 let theirs = Theirs::Kept { dropped };
-                self.note(key, Pending::Put { entry: Arc::clone(entry), theirs });
+                let claim = lease.map(Claim::of);
+                self.note(key, Pending::Put { entry: Arc::clone(entry), theirs, claim });
                 Applied::Stored
             }
             (Change::Remove, current) => {

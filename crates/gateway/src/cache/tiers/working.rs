@@ -8,6 +8,7 @@
 mod tests;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 use store::{FillId, Record as _};
 use tokio::time::Instant;
 
+use super::leases::Held;
 use super::queue::{Queue, Turn};
 use crate::cache::record::copy::TierCopy;
 use crate::cache::record::stored::CacheEntry;
@@ -24,9 +26,24 @@ use crate::cache::record::stored::CacheEntry;
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
     /// It is written.
-    Put { entry: Arc<CacheEntry>, theirs: Theirs },
+    Put { entry: Arc<CacheEntry>, theirs: Theirs, claim: Option<Claim> },
     /// It is removed.
     Removed,
+}
+
+/// The lease under which a record is written.
+#[derive(Clone)]
+pub(crate) struct Claim {
+    pub(super) held: Arc<Held>,
+    pub(super) covers: Covers,
+}
+
+/// How much of what is to be written was fetched under the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Covers {
+    All,
+    /// Something else has changed under the key, too.
+    Part,
 }
 
 /// What becomes of the responses that the tier has, and that nobody here has seen, when a record is written.
@@ -427,15 +444,43 @@ impl Pending {
         }
     }
 
+    fn claim(&self) -> Option<&Claim> {
+        match self {
+            Self::Put { claim, .. } => claim.as_ref(),
+            Self::Removed => None,
+        }
+    }
+
     /// What is left to be done where something else was to be done before, and was not.
     fn after(self, before: Option<Self>) -> Self {
         match (self, before) {
-            (Self::Put { entry, theirs }, Some(before)) => {
+            (Self::Put { entry, theirs, claim }, Some(before)) => {
+                let claim = Claim::after(claim, before.claim());
                 let theirs = theirs.after(before);
-                Self::Put { entry, theirs }
+                Self::Put { entry, theirs, claim }
             }
             (own, _) => own,
         }
+    }
+}
+
+impl Claim {
+    pub(super) fn of(held: &Arc<Held>) -> Self {
+        Self { held: Arc::clone(held), covers: Covers::All }
+    }
+
+    /// That of a record in which something is that was to be written before it.
+    fn after(own: Option<Self>, before: Option<&Self>) -> Option<Self> {
+        let is_same =
+            own.as_ref().zip(before).is_some_and(|(own, before)| Arc::ptr_eq(&own.held, &before.held));
+        let claim = own.or_else(|| before.cloned())?;
+        Some(if is_same { claim } else { Self { covers: Covers::Part, ..claim } })
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Claim").field("covers", &self.covers).finish_non_exhaustive()
     }
 }
 

@@ -153,6 +153,7 @@ impl Trial for Arrived<'_> {
         match self.answer {
             Answer::Filling(filling) => self.filling(filling).map(Next::Reply),
             Answer::Found(hit) => self.seeking.stored(hit, Use::Fresh, None),
+            Answer::FoundElsewhere(hit) => self.found_elsewhere(hit),
             Answer::Freshened(hit) => {
                 let used = self.asked(Some(304), CacheResult::Revalidated, Storing::Yes);
                 self.seeking.stored(hit, used, None)
@@ -171,7 +172,9 @@ impl Trial for Arrived<'_> {
     }
 
     fn rest(&self) -> Option<FetchScope> {
-        let (Answer::Found(hit) | Answer::Freshened(hit)) = self.answer else { return None };
+        let (Answer::Found(hit) | Answer::FoundElsewhere(hit) | Answer::Freshened(hit)) = self.answer else {
+            return None;
+        };
         let rule = self.seeking.plan.site.rule_at(self.seeking.plan.rule);
         self.seeking.with_serving(|serving| FetchScope::for_rest(serving, hit, rule))
     }
@@ -190,7 +193,10 @@ impl Arrived<'_> {
     fn head(&self) -> Option<&StoredHead> {
         match self.answer {
             Answer::Filling(filling) => Some(&filling.head),
-            Answer::Found(hit) | Answer::Freshened(hit) | Answer::Stale(hit, ..) => Some(&hit.head),
+            Answer::Found(hit)
+            | Answer::FoundElsewhere(hit)
+            | Answer::Freshened(hit)
+            | Answer::Stale(hit, ..) => Some(&hit.head),
             Answer::Private(_) | Answer::Discarded | Answer::Failed(_) | Answer::GivenUp => None,
         }
     }
@@ -221,6 +227,14 @@ impl Arrived<'_> {
         let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
         let stale = seeking.fetch.stale.as_ref().map(|hit| &hit.head.facts);
         !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, seeking.worker.now(), lately_ms)
+    }
+
+    /// All who want it have waited for the other instance, this request among them.
+    //= RFC 9211 section 2.6: collapsed
+    fn found_elsewhere(&self, hit: &Hit) -> Option<Next> {
+        let reason = self.seeking.fetch.reason.fwd();
+        let outcome = Outcome::Forwarded { reason, status: None, stored: true, collapsed: true };
+        self.seeking.stored(hit, Use::FoundElsewhere(outcome), None)
     }
 
     fn filling(&self, filling: &Filling) -> Option<Reply> {
@@ -278,6 +292,7 @@ fn came(answer: &Answer) -> Came<Failed> {
         Answer::Filling(filling) if filling.part.is_some() => Came::FillingPart,
         Answer::Filling(_) => Came::Filling,
         Answer::Found(_) | Answer::Freshened(_) => Came::Stored,
+        Answer::FoundElsewhere(_) => Came::Elsewhere,
         Answer::Stale(_, _, failed) => Came::Stale(failed.clone()),
         Answer::Private(answer) => Came::Private(status(answer.status), answer.reason),
         Answer::Discarded => Came::Discarded,

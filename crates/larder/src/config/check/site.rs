@@ -94,17 +94,19 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
 
 fn collapse(table: &Table) -> Collapse {
     let limits = table.table("collapse_limits");
+    let limits = CollapseLimits {
+        wait_max: limits.duration("wait_max"),
+        waiters_max: limits.number("waiters_max"),
+        on_failure: match limits.text("on_failure") {
+            Some("share") => LeaderFailure::Share,
+            _ => LeaderFailure::HandOver,
+        },
+        uncacheable_for: limits.duration("uncacheable_for"),
+    };
     match table.text("collapse") {
         Some("off") => Collapse::Off,
-        _ => Collapse::Process(CollapseLimits {
-            wait_max: limits.duration("wait_max"),
-            waiters_max: limits.number("waiters_max"),
-            on_failure: match limits.text("on_failure") {
-                Some("share") => LeaderFailure::Share,
-                _ => LeaderFailure::HandOver,
-            },
-            uncacheable_for: limits.duration("uncacheable_for"),
-        }),
+        Some("process") => Collapse::Process(limits),
+        _ => Collapse::Fleet(limits),
     }
 }
 

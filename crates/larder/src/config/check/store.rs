@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use gateway::Coherence;
 use gateway::config::OriginProtocol;
 use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
+use gateway::{Coherence, LeaseLimits};
 use rustls::ClientConfig;
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines};
 use store::fleet::NAME_BYTES_MAX;
@@ -24,6 +24,8 @@ pub(crate) struct RemoteTier {
     pub(crate) coherence: Coherence,
     /// What this instance is called among those that share the server.
     pub(crate) instance: Option<String>,
+    /// How long one instance may hold up the others.
+    pub(crate) leases: LeaseLimits,
 }
 
 pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier> {
@@ -36,11 +38,13 @@ pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier>
         log: table.duration("log_timeout"),
     };
     let instance = scope.parsed(table, "instance", instance_name);
+    let leases =
+        LeaseLimits { time: table.duration("lease_time"), wait_max: table.duration("lease_wait_max") };
     let coherence = match table.text("coherence") {
         Some("strict") => Coherence::Strict,
         _ => Coherence::Available,
     };
-    Some(RemoteTier { server: server?, deadlines, breaker: breaker?, coherence, instance })
+    Some(RemoteTier { server: server?, deadlines, breaker: breaker?, coherence, instance, leases })
 }
 
 fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {

@@ -74,11 +74,11 @@ pub(super) static SITE: Section = Section {
         ),
         row(
             "collapse",
-            Kind::Choice(&["off", "process"]),
-            Preset::Is("\"process\""),
+            Kind::Choice(&["off", "process", "fleet"]),
+            Preset::Is("\"fleet\""),
             Reload::Yes,
             "Whether concurrent requests for one cache key share one forward.",
-            "`process`: one forward per key in this process. `off` lets a crowd for a cold URL through to the origin.",
+            "`fleet`: one forward per key in all instances that share [store.remote]; without that, the same as `process`. `process`: one forward per key in this process. `off` lets a crowd for a cold URL through to the origin.",
         ),
         row(
             "collapse_limits",

@@ -182,6 +182,22 @@ static REMOTE: Section = Section {
             "With `strict` no instance serves what another one has changed, at the price of a request to the origin for each request while the server is away; where the origin is away too, responses are stale.",
         ),
         row(
+            "lease_time",
+            Kind::Duration { min_ms: 200, max_ms: 60_000 },
+            Preset::Is("\"3s\""),
+            Reload::No,
+            "How long an instance that died holds up those that wait for what it fetches (`collapse = \"fleet\"`).",
+            "An instance that lives renews its lease three times in this time, for as long as it fetches.",
+        ),
+        row(
+            "lease_wait_max",
+            Kind::Duration { min_ms: 1, max_ms: 60_000 },
+            Preset::Is("\"5s\""),
+            Reload::No,
+            "The longest wait for what another instance fetches; then this one asks the origin itself.",
+            "Longer than `lease_time`, or an instance that dies sends all others to the origin; and shorter than `wait_max` of `site.collapse_limits`.",
+        ),
+        row(
             "tracked_bytes_max",
             Kind::Size { min: 64 * KIB, max: TIB },
             Preset::Is("\"16MiB\""),

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use caching::{RefusalScope, Timestamp};
 use store::format::{
-    Body, FieldLine, Layout, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record,
-    encode_record,
+    Body, FieldLine, Layout, Meaning, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant,
+    decode_record, encode_record,
 };
 use store::{FillId, SegmentId};
 
@@ -34,7 +34,7 @@ pub(crate) struct Writing<'a> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Merge<'a> {
     /// The primary record that the tier has. One that cannot be read counts for nothing here; what must not be written over
-    /// ([`Meaning::Leave`](store::format::Meaning::Leave)) is for the caller to find out.
+    /// ([`Meaning::Leave`]) is for the caller to find out.
     pub(crate) theirs: Option<&'a [u8]>,
     /// Responses in it that are out of use.
     pub(crate) dropped: &'a [FillId],
@@ -108,6 +108,48 @@ pub(crate) fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
     let record = Record { key, note: None, variants: Vec::new() };
     encode_record(&record, RecordKind::Primary, keys, &mut bytes).ok()?;
     Some(bytes)
+}
+
+/// What is said of a fetch that has brought nothing to share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastWord {
+    /// Somebody else is to try.
+    GaveUp,
+    /// Others get no response from it, either.
+    NotShared(Uncacheable),
+    /// Nothing: what lies there is good enough.
+    Unchanged,
+}
+
+/// The bytes of what the tier has, with a word beside it. `at` is the time by the clock of this process, and how far that of the tier is ahead.
+/// `None` where it does not fit, or must not be written over.
+pub(crate) fn with_word(
+    key: &[u8],
+    theirs: Option<&[u8]>,
+    word: LastWord,
+    (now, clock_ahead_ms): (Timestamp, i64),
+) -> Option<Vec<u8>> {
+    let writing = Writing { key, keys: None, given: &[], epochs: None, now, clock_ahead_ms };
+    let variants = match theirs.map(|bytes| decode_record(bytes, RecordKind::Primary, key, None)) {
+        None => Vec::new(),
+        Some(Ok(record)) => record.variants,
+        Some(Err(error)) if error.meaning() == Meaning::Leave => return None,
+        Some(Err(_)) => Vec::new(),
+    };
+    let gave_up = Note {
+        kind: NoteKind::GaveUp,
+        scope: scope_number(RefusalScope::All),
+        until_ms: writing.tier_ms(now),
+        because: b"",
+    };
+    match word {
+        LastWord::NotShared(note) => {
+            writing.sealed(RecordKind::Primary, Some(written_note(&note, &writing)), variants)
+        }
+        LastWord::GaveUp | LastWord::Unchanged => {
+            writing.sealed(RecordKind::Primary, Some(gave_up), variants)
+        }
+    }
 }
 
 /// Whether both are one, or answer the same requests.

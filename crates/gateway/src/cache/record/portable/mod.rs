@@ -18,7 +18,9 @@ mod encode;
 mod judge;
 
 pub(crate) use self::decode::{Decoded, Reader, decode};
-pub(crate) use self::encode::{Encoded, Merge, Ours, SegmentBytes, Writing, encode, nothing};
+pub(crate) use self::encode::{
+    Encoded, LastWord, Merge, Ours, SegmentBytes, Writing, encode, nothing, with_word,
+};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -15,10 +15,12 @@ use crate::cache::record::portable::tests::world::{Asked, KEY, NOW, World, at, i
 use crate::cache::record::segmented::sample;
 use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::cache::tiers::counts::TierCounts;
+use crate::cache::tiers::leases::LeaseLimits;
 use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
 use crate::reason::Reason;
 
 const VERIFICATION: Duration = Duration::from_secs(2);
+const LEASES: LeaseLimits = LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) };
 
 /// One instance, of which the writers run. Time passes where nobody has anything to do.
 struct Bench {
@@ -45,6 +47,7 @@ impl Bench {
             coherence: Coherence::Available,
             name: String::new(),
             verification: VERIFICATION,
+            leases: LEASES,
         };
         let tiers = Arc::new(Tiers::new(tier, world.memory.budget(), Arc::clone(&world.epochs)));
         tiers.log().has_read();
@@ -67,11 +70,11 @@ impl Bench {
 
     fn put(&self, response: StoredResponse) {
         let entry = Arc::new(self.world.entry(vec![response]));
-        self.tiers.update(&self.world.memory, KEY, |_| Change::Put(entry));
+        self.tiers.update(&self.world.memory, (KEY, None), |_| Change::Put(entry));
     }
 
     fn remove(&self) {
-        self.tiers.update(&self.world.memory, KEY, |_| Change::Remove);
+        self.tiers.update(&self.world.memory, (KEY, None), |_| Change::Remove);
     }
 
     /// What lies under the key, to another instance.

@@ -38,7 +38,7 @@ impl Bench {
     }
 
     fn put(&self, index: usize, theirs: Theirs) {
-        let put = Pending::Put { entry: Arc::clone(&self.entries[index]), theirs };
+        let put = Pending::Put { entry: Arc::clone(&self.entries[index]), theirs, claim: None };
         assert_eq!(self.working.note(KEY, put, LIMITS), Noted::Taken);
     }
 
@@ -176,7 +176,7 @@ fn removals_come_first_at_the_end() {
     let limits = Limits { keys_max: 10, ..LIMITS };
     let now = Instant::now();
     for key in [b"1", b"2", b"3", b"4"] {
-        let put = Pending::Put { entry: Arc::clone(&bench.entries[0]), theirs: Theirs::Gone };
+        let put = Pending::Put { entry: Arc::clone(&bench.entries[0]), theirs: Theirs::Gone, claim: None };
         let next = if key[0] % 2 == 0 { Pending::Removed } else { put };
         assert_eq!(bench.working.note(key, next, limits), Noted::Taken);
     }
@@ -215,7 +215,7 @@ fn what_has_expired_is_given_up() {
     };
     let entry = Arc::new(CacheEntry::new(memory.budget(), Vec::new(), Some(note)).unwrap());
     let bench = Bench::new();
-    let put = Pending::Put { entry, theirs: Theirs::Gone };
+    let put = Pending::Put { entry, theirs: Theirs::Gone, claim: None };
     assert_eq!(bench.working.note(KEY, put, LIMITS), Noted::Taken);
     assert_eq!((bench.working.give_up_expired(999), bench.left()), (0, "put alone".into()));
     assert_eq!((bench.working.give_up_expired(1000), bench.left()), (1, "removed".into()));
@@ -241,7 +241,7 @@ fn no_more_bytes_wait_than_may() {
     let [first, second] = &bench.entries;
     let limits = Limits { bytes_max: first.charge().bytes(), ..LIMITS };
     let put = |key: &[u8], entry: &Arc<CacheEntry>| {
-        let put = Pending::Put { entry: Arc::clone(entry), theirs: Theirs::Gone };
+        let put = Pending::Put { entry: Arc::clone(entry), theirs: Theirs::Gone, claim: None };
         assert_eq!(bench.working.note(key, put, limits), Noted::Taken);
         matches!(bench.working.known(key), Known::Entry(_))
     };
@@ -272,7 +272,7 @@ fn nothing_is_left_of_keys_that_nobody_needs() {
     for number in 0..100_000_u32 {
         let key = number.to_be_bytes();
         let entry = Arc::clone(&bench.entries[0]);
-        bench.working.note(&key, Pending::Put { entry, theirs: Theirs::Gone }, LIMITS);
+        bench.working.note(&key, Pending::Put { entry, theirs: Theirs::Gone, claim: None }, LIMITS);
         // The entry stays in use here, so that its slot would.
         bench.working.note(&key, Pending::Removed, LIMITS);
         assert_eq!(bench.next().as_deref(), Some(&key[..]));

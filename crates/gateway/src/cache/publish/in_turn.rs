@@ -1,0 +1,203 @@
+//! Forwards of instances that share a tier: one asks the origin, and the others wait for what it writes there.
+//!
+//! A forward takes the lease on its key before it asks, and stores what it brings under that. All that goes wrong with the
+//! tier, or takes too long, makes it a forward as any other: nobody but this process knows of it then.
+
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use caching::{FwdReason, Reuse, reuse, sharing};
+use store::backing::{LeaseMode, Version};
+use tokio::time::Instant;
+
+use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::scope::FetchScope;
+use crate::cache::inflight::table::LeaderGuard;
+use crate::cache::inflight::turn::{self, Found, Happened, Patience, Step};
+use crate::cache::inflight::wanted::Sharing;
+use crate::cache::key::site_key;
+use crate::cache::publish::job::Job;
+use crate::cache::record::stored::{CacheEntry, Hit};
+use crate::cache::tiers::leases::{Awaited, Held, Taking};
+use crate::cache::tiers::load::Asker;
+use crate::clock::now;
+use crate::config::Collapse;
+
+/// Who waits for the forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaiting {
+    /// A client that is to get an answer that is fresh for it.
+    Answer,
+    /// Nobody: any news of what is stored will do.
+    News,
+}
+
+/// Whose turn it is to ask the origin.
+enum Turn {
+    /// This instance's, under a lease where the tier has given it one.
+    Own(Option<Arc<Held>>),
+    /// Another one has stored this meanwhile.
+    Over(Hit),
+}
+
+/// One forward that wants its turn.
+struct Seeking<'a> {
+    job: &'a Job,
+    awaiting: Awaiting,
+    end: Instant,
+    /// The version of the record that was found to be of no use.
+    seen: Option<Version>,
+    /// Kept in use: memory may forget it at any time.
+    loaded: Option<Arc<CacheEntry>>,
+    lease: Option<Arc<Held>>,
+}
+
+impl Job {
+    /// How this forward takes its turn among those of other instances; `None` where it needs none.
+    pub(crate) fn lease_mode(&self, sharing: Sharing, awaiting: Awaiting) -> Option<LeaseMode> {
+        let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
+            && self.worker.shared.cache.has_tier()
+            && matches!(self.fetch.scope, FetchScope::Whole)
+            && !sharing::is_personal(&self.facts, &self.rule().caching);
+        match sharing {
+            _ if !is_shared => None,
+            // Who waited for another one's response would have to ask all the same.
+            Sharing::Joined if awaiting == Awaiting::Answer && self.is_never_fresh() => None,
+            Sharing::Joined => Some(LeaseMode::IfFree),
+            // What was asked for before a reload is not to be stored after it.
+            Sharing::Alone if self.fetch.reason.fwd() == FwdReason::Request => Some(LeaseMode::Overwrite),
+            Sharing::Alone | Sharing::Unlikely(_) => None,
+        }
+    }
+
+    fn is_never_fresh(&self) -> bool {
+        let stale = self.fetch.stale.as_ref().map(|hit| &hit.head.facts);
+        stale.is_some_and(|facts| facts.no_cache || facts.freshness_lifetime_ms() == 0)
+    }
+
+    /// The same as [`Self::run`], when it is this instance's turn.
+    pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, mode: LeaseMode, awaiting: Awaiting) {
+        match Seeking::new(&self, awaiting).turn(mode).await {
+            Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
+            Turn::Own(lease) => {
+                self.stamp = self.worker.shared.cache.stamp();
+                self.lease = lease;
+                self.run(leader).await;
+            }
+        }
+    }
+}
+
+impl<'a> Seeking<'a> {
+    fn new(job: &'a Job, awaiting: Awaiting) -> Self {
+        let loaded = job.fetch.in_use.clone();
+        let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
+        let end = Instant::now() + job.worker.shared.cache.lease_wait_max();
+        Self { job, awaiting, end, seen, loaded, lease: None }
+    }
+
+    async fn turn(mut self, mode: LeaseMode) -> Turn {
+        let mut happened = self.take(mode).await;
+        loop {
+            let (found, hit) = self.look(happened, mode).await;
+            happened = match (turn::next(happened, found, self.patience()), hit) {
+                (Step::Take, _) => self.take(mode).await,
+                (Step::Wait, _) => self.wait().await,
+                (Step::Use, Some(hit)) => {
+                    self.let_go();
+                    return Turn::Over(hit);
+                }
+                (Step::Ask, _) => return Turn::Own(self.lease.take()),
+                (Step::AskAlone | Step::Use, _) => {
+                    self.let_go();
+                    return Turn::Own(None);
+                }
+            };
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        if Instant::now() < self.end { Patience::Left } else { Patience::Over }
+    }
+
+    async fn take(&mut self, mode: LeaseMode) -> Happened {
+        let job = self.job;
+        match job.worker.shared.cache.take_lease(&job.fetch.key, mode, self.loaded.as_ref()).await {
+            Taking::Taken(lease) => {
+                self.lease = Some(lease);
+                Happened::Taken
+            }
+            Taking::Held => Happened::Held,
+            Taking::Failed => Happened::Failed,
+        }
+    }
+
+    async fn wait(&mut self) -> Happened {
+        let says = "another instance fetches it: its response is waited for";
+        self.job.note(|| Finding::new("collapse", says, "RFC 9111 section 4"));
+        let limit = self.end.saturating_duration_since(Instant::now());
+        let job = self.job;
+        match job.worker.shared.cache.await_other(&job.fetch.key, self.seen, limit).await {
+            Awaited::Changed(version) => {
+                self.seen = version;
+                Happened::Changed
+            }
+            Awaited::Free => Happened::Free,
+            Awaited::StillHeld => Happened::StillHeld,
+            Awaited::Failed => Happened::Failed,
+        }
+    }
+
+    /// Looks what the tier has now, where that may be something else than before.
+    async fn look(&mut self, happened: Happened, mode: LeaseMode) -> (Found, Option<Hit>) {
+        let may_be_new = matches!(happened, Happened::Taken | Happened::Changed | Happened::StillHeld);
+        // A reload asks the origin, whatever there is.
+        if !may_be_new || mode == LeaseMode::Overwrite {
+            return (Found::Same, None);
+        }
+        let job = self.job;
+        let site_key = site_key(&job.site, &job.request, &job.facts);
+        let asker =
+            Asker { rule: job.rule(), groups_max: job.live.config.groups_max, site_key: site_key.as_deref() };
+        let cache = &job.worker.shared.cache;
+        if let Some(loaded) = cache.load(&job.fetch.key, asker).await.entry {
+            self.loaded = Some(loaded);
+        }
+        cache.look_up(&job.fetch.key).map_or((Found::Same, None), |entry| self.judge(&entry))
+    }
+
+    fn judge(&self, entry: &Arc<CacheEntry>) -> (Found, Option<Hit>) {
+        let (job, now) = (self.job, now());
+        let request = job.request.sent().to_lines();
+        let hit = entry.select(job.rule().selecting(&request));
+        if let Some(hit) = hit.as_ref().filter(|hit| self.is_answer(hit)) {
+            return (Found::Answer, Some(hit.clone()));
+        }
+        let found = match hit {
+            _ if entry.uncacheable_for(&job.facts, now).is_some() => Found::NotShared,
+            Some(hit) if self.is_another(&hit) => Found::Another,
+            Some(_) | None => Found::Same,
+        };
+        (found, None)
+    }
+
+    fn is_answer(&self, hit: &Hit) -> bool {
+        let job = self.job;
+        let is_fresh = || reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh;
+        !job.worker.shared.cache.is_invalidated(&job.fetch.key, &hit.head)
+            && (is_fresh() || (self.awaiting == Awaiting::News && self.is_another(hit)))
+    }
+
+    /// Whether it was stored since this forward was decided upon.
+    fn is_another(&self, hit: &Hit) -> bool {
+        let id = |hit: &Hit| hit.head.inputs().map(|inputs| inputs.id);
+        self.job.fetch.stale.as_ref().is_none_or(|stale| id(stale) != id(hit))
+    }
+
+    /// What was taken is not needed: nothing is written, and whoever waits goes on.
+    fn let_go(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.is_not_needed();
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Leases: the right to fetch for all that share the tier, one for each key.
+//!
+//! Who holds one renews it while it fetches, and frees it with the record that it writes: a response, a note that others
+//! get none from it, or a note that it gave up. Others wait for that record and never look at the lease, which changes with
+//! each renewal. So that none of them waits for nothing, a lease that is dropped is freed, whatever became of the fetch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use store::Record as _;
+use store::backing::{
+    Backing, BackingError, Expected, Lease, LeaseMode, LeaseRequest, Loaded, Put, Renewed, Taken, Tracking,
+    Version, Waited, Write,
+};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+use super::counts::{Counts, Event};
+use super::doubt::Doubt;
+use super::{Tiers, names};
+use crate::cache::record::portable::{self, LastWord};
+use crate::cache::record::stored::{CacheEntry, Uncacheable};
+use crate::clock::now;
+
+/// How long leases last, and are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseLimits {
+    /// How long one lasts that is not renewed.
+    pub time: Duration,
+    /// The longest wait for what somebody else fetches.
+    pub wait_max: Duration,
+}
+
+/// What leases are taken and freed with.
+pub(super) struct Leases {
+    backing: Arc<dyn Backing>,
+    doubt: Arc<Doubt>,
+    counts: Arc<Counts>,
+    limits: LeaseLimits,
+    /// Who holds them, for operators who look at the tier.
+    holder: Box<str>,
+}
+
+/// A lease that this instance holds, or has held.
+pub(crate) struct Held {
+    leases: Arc<Leases>,
+    lease: Lease,
+    /// What lies under the key, as far as it is known here.
+    known: Option<Arc<CacheEntry>>,
+    /// What others are told if nothing is written.
+    last_word: Mutex<LastWord>,
+    is_free: AtomicBool,
+    renewing: AbortHandle,
+    runtime: Handle,
+}
+
+/// What became of taking a lease.
+pub(crate) enum Taking {
+    Taken(Arc<Held>),
+    /// Somebody else holds it.
+    Held,
+    /// The tier did not say.
+    Failed,
+}
+
+/// What became of waiting for what another instance fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The record is another one; this version of it, if there is any.
+    Changed(Option<Version>),
+    /// The lease has ended, and nobody has written anything.
+    Free,
+    /// Time is over.
+    StillHeld,
+    /// The tier did not say.
+    Failed,
+}
+
+/// How often a record that others change meanwhile is written anew.
+const ATTEMPTS: usize = 3;
+/// How long a note stays that stands alone: those who wait see it at once, and those who come within this time need not ask.
+const NOTE_TIME: Duration = Duration::from_secs(5);
+/// How long a record stays of which nobody here knows how long it is of use.
+const UNKNOWN_TIME: Duration = Duration::from_secs(60);
+
+impl Leases {
+    pub(super) fn new(
+        backing: Arc<dyn Backing>,
+        doubt: Arc<Doubt>,
+        counts: Arc<Counts>,
+        (limits, holder): (LeaseLimits, &str),
+    ) -> Self {
+        Self { backing, doubt, counts, limits, holder: holder.into() }
+    }
+
+    /// Renews a lease until it is lost.
+    async fn renew(self: Arc<Self>, lease: Lease) {
+        loop {
+            sleep(self.limits.time / 3).await;
+            match self.backing.renew_lease(&lease, self.limits.time).await {
+                Ok(Renewed::Lost) => return,
+                // If it goes on failing, it ends: others are not to wait for one that nobody can reach.
+                Ok(Renewed::Renewed) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Frees a lease, with the last word on it under its key. What can't be said ends with the lease.
+    async fn free(&self, lease: &Lease, known: Option<&CacheEntry>, word: LastWord) {
+        let Ok(mut there) = self.there(&lease.key).await else { return };
+        for _ in 0..ATTEMPTS {
+            let Some(write) = self.written(lease, there.as_ref(), known, word) else { return };
+            match self.backing.release_lease(lease, write).await {
+                Ok(Put::Conflict(other)) => there = other,
+                Ok(Put::LeaseLost) => return self.counts.add(Event::LeaseLost),
+                Ok(Put::Stored(_) | Put::NotStored(_)) | Err(_) => return,
+            }
+        }
+    }
+
+    async fn there(&self, name: &[u8]) -> Result<Option<Loaded>, BackingError> {
+        let loaded = self.backing.load(&[name], Tracking::Off).await?;
+        Ok(loaded.into_iter().next().flatten())
+    }
+
+    fn written<'a>(
+        &self,
+        lease: &Lease,
+        there: Option<&'a Loaded>,
+        known: Option<&CacheEntry>,
+        word: LastWord,
+    ) -> Option<Write<'a>> {
+        let key = names::key_of(&lease.key)?;
+        let bytes = match (word, there) {
+            (LastWord::Unchanged, Some(there)) => there.bytes.clone(),
+            _ => {
+                let at = (now(), self.backing.clock_ahead_ms().unwrap_or(0));
+                Bytes::from(portable::with_word(key, there.map(|there| &there.bytes[..]), word, at)?)
+            }
+        };
+        let ttl = match there {
+            None => NOTE_TIME,
+            Some(_) => known.map_or(UNKNOWN_TIME, useful_for),
+        };
+        let ttl = self.doubt.outlasted(ttl, Instant::now());
+        let expected = there.map_or(Expected::Absent, Expected::Is);
+        Some(Write { bytes, expected, ttl, lease: None })
+    }
+}
+
+/// How long a record is of use that stays as it is.
+fn useful_for(known: &CacheEntry) -> Duration {
+    let Some(end_ms) = known.expires_at_ms() else { return UNKNOWN_TIME };
+    let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+    Duration::from_millis(end_ms.saturating_sub(now_ms)).max(NOTE_TIME)
+}
+
+impl Held {
+    fn new(leases: &Arc<Leases>, lease: Lease, known: Option<&Arc<CacheEntry>>) -> Self {
+        let renewing = tokio::spawn(Arc::clone(leases).renew(lease.clone())).abort_handle();
+        Self {
+            leases: Arc::clone(leases),
+            lease,
+            known: known.cloned(),
+            last_word: Mutex::new(LastWord::GaveUp),
+            is_free: AtomicBool::new(false),
+            renewing,
+            runtime: Handle::current(),
+        }
+    }
+
+    /// What a record is to be written with; `None` once the lease was freed here.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        (!self.is_free.load(Ordering::Acquire)).then_some(&self.lease)
+    }
+
+    /// It was freed with a record, or was lost to somebody else.
+    pub(super) fn is_over(&self) {
+        self.is_free.store(true, Ordering::Release);
+        self.renewing.abort();
+    }
+
+    /// Others get nothing of what is fetched: they are told when it is freed.
+    pub(crate) fn note(&self, note: Uncacheable) {
+        *self.last_word.lock() = LastWord::NotShared(note);
+    }
+
+    /// What lies under the key is good enough: nothing is fetched.
+    pub(crate) fn is_not_needed(&self) {
+        *self.last_word.lock() = LastWord::Unchanged;
+    }
+
+    /// Frees it now, although the fetch goes on: nothing is written after all.
+    pub(crate) fn free(&self) {
+        if self.is_free.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.renewing.abort();
+        let (leases, lease) = (Arc::clone(&self.leases), self.lease.clone());
+        let (known, word) = (self.known.clone(), *self.last_word.lock());
+        drop(self.runtime.spawn(async move { leases.free(&lease, known.as_deref(), word).await }));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+impl Tiers {
+    /// Takes the lease on a key. `known` is what is known to lie there.
+    pub(crate) async fn take_lease(
+        &self,
+        key: &[u8],
+        mode: LeaseMode,
+        known: Option<&Arc<CacheEntry>>,
+    ) -> Taking {
+        let Some(name) = names::of_record(key).filter(|_| self.log.is_read()) else { return Taking::Failed };
+        let leases = &self.leases;
+        let request = LeaseRequest { ttl: leases.limits.time, note: leases.holder.as_bytes(), mode };
+        match self.backing.take_lease(&name, request).await {
+            Ok(Taken::Taken(lease)) => {
+                self.counts.add(Event::LeaseTaken);
+                Taking::Taken(Arc::new(Held::new(leases, lease, known)))
+            }
+            Ok(Taken::Held { .. }) => Taking::Held,
+            Err(_) => {
+                self.counts.add(Event::LeaseFailed);
+                Taking::Failed
+            }
+        }
+    }
+
+    /// Waits for what another instance fetches, as long as the record is the one that was `seen`.
+    pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
+        let Some(name) = names::of_record(key) else { return Awaited::Failed };
+        let began = Instant::now();
+        self.counts.add(Event::LeaseWaited);
+        let waited = self.backing.wait(&name, seen, limit).await;
+        self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
+        match waited {
+            Ok(Waited::Changed(there)) => Awaited::Changed(there.map(|there| there.version)),
+            Ok(Waited::Free) => {
+                self.counts.add(Event::LeaseExpired);
+                Awaited::Free
+            }
+            Ok(Waited::StillHeld) => Awaited::StillHeld,
+            Err(_) => {
+                self.counts.add(Event::LeaseFailed);
+                Awaited::Failed
+            }
+        }
+    }
+
+    /// The longest wait for what another instance fetches.
+    pub(crate) fn lease_wait_max(&self) -> Duration {
+        self.leases.limits.wait_max
+    }
+}

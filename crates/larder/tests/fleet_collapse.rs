@@ -1,0 +1,325 @@
+//! Several gateways over one store ask the origin as one: who asks, who waits, and what becomes of those who wait.
+
+mod fleet_harness;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{Client, Exchange, Gate, Larder, Redis, ScriptedOrigin, Signal, wait};
+
+use self::fleet_harness::{gateways, is_written, on_each_store, status};
+
+/// A busy machine is no reason for a test to fail.
+const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"";
+/// The same for those that wait for a lease to end.
+const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"500ms\"";
+const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
+
+/// An origin whose first answer for each URL waits for a gate, and gateways in front of it.
+struct World {
+    gateways: Vec<Larder>,
+    origin: ScriptedOrigin,
+    gate: Gate,
+}
+
+impl World {
+    fn start(
+        (count, store): (usize, SocketAddr),
+        settings: &str,
+        answer: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            if exchange.request.earlier == 0 {
+                released.pass_step(if exchange.request.target() == "/large" { 2 } else { 1 });
+            }
+            answer(exchange);
+        });
+        Self { gateways: gateways(count, store, &origin.url(), settings), origin, gate }
+    }
+
+    /// Has each gateway asked for a URL, the first one first, and gives back the clients when all others wait for that one.
+    fn all_want(&self, target: &str) -> Vec<Client> {
+        let mut clients = vec![asking(&self.gateways[0], target, "")];
+        self.origin.wait_for(target, 1);
+        let others = self.gateways[1..].iter();
+        let before: Vec<f64> = others.clone().map(|gateway| leases(gateway, "waited")).collect();
+        clients.extend(others.clone().map(|gateway| asking(gateway, target, "")));
+        for (gateway, before) in others.zip(before) {
+            wait::until_true("it waits", || leases(gateway, "waited") > before);
+        }
+        clients
+    }
+}
+
+fn asking(gateway: &Larder, target: &str, fields: &str) -> Client {
+    let mut client = gateway.client();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
+    client
+}
+
+fn leases(gateway: &Larder, event: &str) -> f64 {
+    gateway.metric("larder_tier_leases_total", &[&format!("event=\"{event}\"")])
+}
+
+fn numbered(exchange: &mut Exchange<'_>) {
+    let body = format!("version {}", exchange.request.earlier + 1);
+    exchange.respond("200 OK", FOR_LONG, body);
+}
+
+fn texts(clients: &mut [Client]) -> Vec<String> {
+    clients.iter_mut().map(|client| client.response().text()).collect()
+}
+
+/// Eight URLs that are fresh for a second, asked for at all instances all the time.
+#[test]
+fn each_expiry_is_one_request_whatever_instance_is_asked() {
+    const URLS: usize = 8;
+    const EXPIRIES: usize = 4;
+    on_each_store(|store| {
+        let arrivals: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
+        let seen = Arc::clone(&arrivals);
+        let origin = ScriptedOrigin::start(move |exchange| {
+            seen.lock().unwrap().push((exchange.request.target().to_owned(), Instant::now()));
+            exchange.respond("200 OK", "Cache-Control: max-age=1\r\n", "hot");
+        });
+        let fleet = gateways(4, store, &origin.url(), PATIENT);
+        let is_enough = || (0..URLS).all(|url| origin.count(&format!("/{url}")) > EXPIRIES);
+        thread::scope(|scope| {
+            for gateway in fleet.iter().flat_map(|gateway| [gateway; 2]) {
+                let is_enough = &is_enough;
+                scope.spawn(move || {
+                    let mut client = gateway.client();
+                    while !is_enough() {
+                        (0..URLS).for_each(|url| assert_eq!(client.get(&format!("/{url}")).text(), "hot"));
+                    }
+                });
+            }
+        });
+        let arrivals = arrivals.lock().unwrap();
+        for url in 0..URLS {
+            let of_url = arrivals.iter().filter(|(target, _)| *target == format!("/{url}"));
+            let times: Vec<Instant> = of_url.map(|(_, at)| *at).collect();
+            let gaps = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
+            // A second after it was asked for, by clocks that agree on a few milliseconds.
+            let early: Vec<Duration> = gaps.filter(|gap| *gap < Duration::from_millis(900)).collect();
+            assert!(early.is_empty(), "asked for again while it was fresh: {early:?}");
+        }
+        let counted = |event: &str| fleet.iter().map(|gateway| leases(gateway, event)).sum::<f64>();
+        assert!(counted("waited") >= 1.0 && counted("failed") == 0.0, "{}", counted("failed"));
+    });
+}
+
+//= RFC 9211 section 2.6: collapsed
+#[test]
+fn who_waits_for_another_instance_gets_what_it_stored() {
+    on_each_store(|store| {
+        let body = "x".repeat(300_000);
+        let world = World::start((4, store), PATIENT, move |exchange| {
+            exchange.respond(
+                "200 OK",
+                FOR_LONG,
+                if exchange.request.target() == "/large" { &body } else { "" },
+            );
+        });
+        for (step, target) in [(1, "/small"), (2, "/large")] {
+            let mut clients = world.all_want(target);
+            world.gate.reach(step);
+            let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+            assert!(responses.iter().all(|response| response.body == responses[0].body));
+            for response in &responses[1..] {
+                assert!(status(response).contains("fwd=uri-miss; stored; collapsed"), "{}", status(response));
+                assert!(status(response).contains("detail=collapse-fleet"), "{}", status(response));
+            }
+            assert_eq!(world.origin.count(target), 1);
+        }
+        let waited = world.gateways[1].metric("larder_tier_lease_wait_seconds_total", &[]);
+        assert!(waited > 0.0, "{waited}");
+    });
+}
+
+#[test]
+fn a_holder_that_dies_is_followed_by_one_other() {
+    on_each_store(|store| {
+        let world = World::start((4, store), SHORT_LEASE, numbered);
+        let mut clients = world.all_want("/page");
+        world.gateways[0].signal(Signal::KILL);
+        assert_eq!(texts(&mut clients[1..]), ["version 2"; 3]);
+        assert_eq!(world.origin.total(), 2);
+        let expired = world.gateways[1..].iter().map(|gateway| leases(gateway, "expired")).sum::<f64>();
+        assert!(expired >= 1.0, "{expired}");
+        world.gate.open();
+    });
+}
+
+#[test]
+fn what_a_holder_brings_after_its_lease_is_refused() {
+    on_each_store(|store| {
+        let world = World::start((4, store), SHORT_LEASE, numbered);
+        let mut clients = world.all_want("/page");
+        world.gateways[0].signal(Signal::STOP);
+        assert_eq!(texts(&mut clients[1..]), ["version 2"; 3]);
+        world.gate.open();
+        world.gateways[0].signal(Signal::CONT);
+        assert_eq!(clients[0].response().text(), "version 1", "its client has waited for it");
+        wait::until_true("it is told", || leases(&world.gateways[0], "lost") == 1.0);
+        is_written(&world.gateways[0]);
+        for gateway in &world.gateways {
+            assert_eq!(gateway.get("/page").text(), "version 2");
+        }
+        assert_eq!(world.origin.total(), 2);
+    });
+}
+
+/// Of two reloads the older one is answered last.
+#[test]
+fn what_was_asked_for_before_a_reload_is_not_stored_after_it() {
+    const RELOAD: &str = "Cache-Control: no-cache\r\n";
+    let redis = Redis::start("");
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier == 1 {
+            released.pass();
+        }
+        numbered(exchange);
+    });
+    let fleet = gateways(3, redis.address(), &origin.url(), PATIENT);
+    assert_eq!(fleet[0].get("/page").text(), "version 1");
+    is_written(&fleet[0]);
+    let mut older = asking(&fleet[0], "/page", RELOAD);
+    origin.wait_for("/page", 2);
+    assert_eq!(fleet[1].ask("GET", "/page", RELOAD).text(), "version 3");
+    is_written(&fleet[1]);
+    assert_eq!(fleet[2].get("/page").text(), "version 3");
+    gate.open();
+    assert_eq!(older.response().text(), "version 2");
+    wait::until_true("it is told", || leases(&fleet[0], "lost") == 1.0);
+    is_written(&fleet[0]);
+    for gateway in &fleet {
+        assert_eq!(gateway.get("/page").text(), "version 3");
+    }
+    assert_eq!(origin.total(), 3);
+}
+
+/// Those that waited are forwarded side by side: each waits at the origin until all are there.
+#[test]
+fn nobody_waits_for_what_is_not_shared() {
+    on_each_store(|store| {
+        let together = Barrier::new(3);
+        let world = World::start((4, store), PATIENT, move |exchange| {
+            if (1..4).contains(&exchange.request.earlier) {
+                together.wait();
+            }
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", "mine");
+        });
+        let mut clients = world.all_want("/page");
+        world.gate.open();
+        assert_eq!(texts(&mut clients), ["mine"; 4]);
+        assert_eq!(world.origin.total(), 4);
+        let taken = || world.gateways.iter().map(|gateway| leases(gateway, "taken")).sum::<f64>();
+        let before = taken();
+        for gateway in &world.gateways {
+            assert_eq!(gateway.get("/page").text(), "mine");
+        }
+        assert_eq!((before, taken()), (1.0, 1.0));
+    });
+}
+
+#[test]
+fn a_store_that_dies_while_it_is_waited_for_fails_nobody() {
+    let mut redis = Redis::start("");
+    let world = World::start((4, redis.address()), PATIENT, numbered);
+    let mut clients = world.all_want("/page");
+    redis.kill();
+    for client in &mut clients[1..] {
+        assert_eq!(client.response().status(), 200);
+    }
+    world.gate.open();
+    assert_eq!(clients[0].response().status(), 200);
+    assert_eq!(world.origin.total(), 4);
+    for gateway in &world.gateways {
+        assert_eq!(gateway.get("/other").status(), 200);
+    }
+}
+
+#[test]
+fn after_a_failure_one_of_those_that_waited_asks() {
+    on_each_store(|store| {
+        let world = World::start((4, store), PATIENT, |exchange| match exchange.request.earlier {
+            0 => _ = exchange.respond("500 Internal Server Error", "", "failed"),
+            _ => numbered(exchange),
+        });
+        let mut clients = world.all_want("/page");
+        world.gate.open();
+        assert_eq!(clients[0].response().status(), 500);
+        assert_eq!(texts(&mut clients[1..]), ["version 2"; 3]);
+        assert_eq!(world.origin.total(), 2);
+    });
+}
+
+#[test]
+fn each_variant_is_asked_for_once() {
+    let redis = Redis::start("");
+    let world = World::start((4, redis.address()), PATIENT, |exchange| {
+        let language = exchange.request.field("accept-language").to_owned();
+        exchange.respond("200 OK", &format!("{FOR_LONG}Vary: Accept-Language\r\n"), language);
+    });
+    let asked = |gateway, language: &str| {
+        (asking(gateway, "/page", &format!("Accept-Language: {language}\r\n")), language.to_owned())
+    };
+    let mut clients = vec![asked(&world.gateways[0], "en")];
+    world.origin.wait_for("/page", 1);
+    for gateway in &world.gateways[1..] {
+        clients.extend(["de", "en"].map(|language| asked(gateway, language)));
+        wait::until_true("one waits for the other, and that one for the first instance", || {
+            leases(gateway, "waited") >= 1.0 && gateway.metric("larder_collapsed_waiters", &[]) == 1.0
+        });
+    }
+    world.gate.open();
+    for (client, language) in &mut clients {
+        assert_eq!(client.response().text(), *language);
+    }
+    assert_eq!(world.origin.total(), 2);
+}
+
+/// While one validates, all serve what they have, and then all have what it brought.
+#[test]
+fn one_validates_behind_all_stale_responses() {
+    on_each_store(|store| {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let fields = "ETag: \"1\"\r\nCache-Control: max-age=1, stale-while-revalidate=600\r\n";
+            match exchange.request.field("if-none-match") {
+                "" => exchange.respond("200 OK", fields, "page"),
+                _ => {
+                    released.pass();
+                    exchange.respond("304 Not Modified", "Cache-Control: max-age=3600\r\n", "")
+                }
+            };
+        });
+        let fleet = gateways(4, store, &origin.url(), PATIENT);
+        for gateway in &fleet {
+            assert_eq!(gateway.get("/page").text(), "page");
+            is_written(gateway);
+        }
+        for gateway in &fleet {
+            wait::until_true("it is served stale", || {
+                status(&gateway.get("/page")).contains("detail=stale-while-revalidate")
+            });
+        }
+        origin.wait_for("/page", 2);
+        for gateway in &fleet {
+            assert!(status(&gateway.get("/page")).contains("detail=stale-while-revalidate"));
+        }
+        gate.open();
+        for gateway in &fleet {
+            wait::until_true("it is fresh", || status(&gateway.get("/page")).contains("larder; hit; ttl=3"));
+        }
+        assert_eq!(origin.total(), 2);
+    });
+}
