@@ -38,7 +38,7 @@ use self::record::stored::{CacheEntry, StoredHead};
 use self::tiers::answer::Answer;
 use self::tiers::counts::TierCounts;
 use self::tiers::fleet::{FleetLog, Posted};
-use self::tiers::leases::{Awaited, Held, Taking};
+use self::tiers::leases::{Awaited, Held, Taking, Wanted};
 use self::tiers::load::{Asker, Home};
 use self::tiers::segments::TierSegments;
 use self::tiers::{Left, StartTier, Tiers};
@@ -187,16 +187,11 @@ impl Cache {
         self.tiers.is_some()
     }
 
-    /// Takes the lease on a key in the tier behind memory. `known` is what is known to lie there.
-    pub(crate) async fn take_lease(
-        &self,
-        key: &[u8],
-        mode: LeaseMode,
-        known: Option<&Arc<CacheEntry>>,
-    ) -> Taking {
+    /// Takes the lease on a key in the tier behind memory.
+    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>, mode: LeaseMode) -> Taking {
         match &self.tiers {
             None => Taking::Failed,
-            Some(tiers) => tiers.take_lease(key, mode, known).await,
+            Some(tiers) => tiers.take_lease(wanted, mode).await,
         }
     }
 

@@ -17,8 +17,8 @@ use crate::cache::inflight::turn::{self, Found, Happened, Patience, Step};
 use crate::cache::inflight::wanted::Sharing;
 use crate::cache::key::site_key;
 use crate::cache::publish::job::Job;
-use crate::cache::record::stored::{CacheEntry, Hit};
-use crate::cache::tiers::leases::{Awaited, Held, Taking};
+use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
+use crate::cache::tiers::leases::{Awaited, Held, Taking, Variant, Wanted};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
 use crate::config::Collapse;
@@ -50,6 +50,19 @@ struct Seeking<'a> {
     /// Kept in use: memory may forget it at any time.
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<Held>>,
+    /// What of the request the response depends on, as far as that is known.
+    variant: Vec<u8>,
+    /// Whether a forward for another variant was waited for.
+    others: OtherVariants,
+}
+
+/// How often forwards of other instances are waited for that bring another variant: there is one lease for all of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherVariants {
+    /// Once: after that this one's turn may come.
+    Awaited,
+    /// No more: where there are many variants, nobody is to wait for all of them.
+    Passed,
 }
 
 impl Job {
@@ -93,7 +106,8 @@ impl<'a> Seeking<'a> {
         let loaded = job.fetch.in_use.clone();
         let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
         let end = Instant::now() + job.worker.shared.cache.lease_wait_max();
-        Self { job, awaiting, end, seen, loaded, lease: None }
+        let variant = job.fetch.variant.clone();
+        Self { job, awaiting, end, seen, loaded, lease: None, variant, others: OtherVariants::Awaited }
     }
 
     async fn turn(mut self, mode: LeaseMode) -> Turn {
@@ -122,13 +136,22 @@ impl<'a> Seeking<'a> {
 
     async fn take(&mut self, mode: LeaseMode) -> Happened {
         let job = self.job;
-        match job.worker.shared.cache.take_lease(&job.fetch.key, mode, self.loaded.as_ref()).await {
+        let wanted = Wanted { key: &job.fetch.key, variant: &self.variant, known: self.loaded.as_ref() };
+        match job.worker.shared.cache.take_lease(wanted, mode).await {
             Taking::Taken(lease) => {
                 self.lease = Some(lease);
                 Happened::Taken
             }
-            Taking::Held => Happened::Held,
+            Taking::Held(Variant::This) => Happened::Held,
+            Taking::Held(Variant::Another) => self.held_for_others(),
             Taking::Failed => Happened::Failed,
+        }
+    }
+
+    fn held_for_others(&mut self) -> Happened {
+        match std::mem::replace(&mut self.others, OtherVariants::Passed) {
+            OtherVariants::Awaited => Happened::Held,
+            OtherVariants::Passed => Happened::StillHeld,
         }
     }
 
@@ -166,9 +189,13 @@ impl<'a> Seeking<'a> {
         cache.look_up(&job.fetch.key).map_or((Found::Same, None), |entry| self.judge(&entry))
     }
 
-    fn judge(&self, entry: &Arc<CacheEntry>) -> (Found, Option<Hit>) {
+    fn judge(&mut self, entry: &Arc<CacheEntry>) -> (Found, Option<Hit>) {
         let (job, now) = (self.job, now());
         let request = job.request.sent().to_lines();
+        if let Some(newest) = entry.variants().first() {
+            self.variant.clear();
+            newest.head.nominated().write_variant_key(job.rule().selecting(&request), &mut self.variant);
+        }
         let hit = entry.select(job.rule().selecting(&request));
         if let Some(hit) = hit.as_ref().filter(|hit| self.is_answer(hit)) {
             return (Found::Answer, Some(hit.clone()));
@@ -184,14 +211,17 @@ impl<'a> Seeking<'a> {
     fn is_answer(&self, hit: &Hit) -> bool {
         let job = self.job;
         let is_fresh = || reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh;
-        !job.worker.shared.cache.is_invalidated(&job.fetch.key, &hit.head)
-            && (is_fresh() || (self.awaiting == Awaiting::News && self.is_another(hit)))
+        self.is_another(hit)
+            && hit.body.complete_bytes().is_some()
+            && !job.worker.shared.cache.is_invalidated(&job.fetch.key, &hit.head)
+            && (self.awaiting == Awaiting::News || is_fresh())
     }
 
-    /// Whether it was stored since this forward was decided upon.
+    /// Whether it was stored since this forward was decided upon: what was there then was found to be no answer.
     fn is_another(&self, hit: &Hit) -> bool {
-        let id = |hit: &Hit| hit.head.inputs().map(|inputs| inputs.id);
-        self.job.fetch.stale.as_ref().is_none_or(|stale| id(stale) != id(hit))
+        let id = |head: &StoredHead| head.inputs().map(|inputs| inputs.id);
+        let known = self.job.fetch.in_use.as_ref().map(|entry| entry.variants()).unwrap_or_default();
+        !known.iter().any(|variant| id(&variant.head) == id(&hit.head))
     }
 
     /// What was taken is not needed: nothing is written, and whoever waits goes on.

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::counts::Event;
 use super::doubt::LATE_MAX;
+use super::leases::{Held, Right};
 use super::queue::Turn;
 use super::segments::Unavailable;
 use super::working::{Claim, Covers, Numbered, Pending, Theirs};
@@ -249,13 +250,11 @@ impl Tiers {
     ) -> Result<Put, BackingError> {
         let expected = there.map_or(Expected::Absent, Expected::Is);
         let write = Write { bytes: primary.into(), expected, ttl, lease: None };
-        let put = match claim.and_then(|claim| claim.held.lease()) {
-            Some(lease) => self.backing.release_lease(lease, write).await,
-            None => self.backing.put(name, write).await,
+        let put = match claim.map(|claim| (&claim.held, claim.held.right())) {
+            None | Some((_, Right::Freed)) => self.backing.put(name, write).await,
+            Some((held, Right::Held)) => self.release(held, write).await,
+            Some((_, Right::Lost)) => return Ok(Put::LeaseLost),
         };
-        if let (Ok(Put::Stored(_) | Put::LeaseLost), Some(claim)) = (&put, claim) {
-            claim.held.is_over();
-        }
         if !matches!(put, Ok(_) | Err(BackingError::Open { .. })) {
             self.doubt.begin();
         }
@@ -264,10 +263,23 @@ impl Tiers {
 }
 
 impl Tiers {
+    /// Writes a record, and frees the lease under which it was fetched.
+    async fn release(&self, held: &Held, write: Write<'_>) -> Result<Put, BackingError> {
+        let put = self.backing.release_lease(held.lease(), write).await;
+        match put {
+            Ok(Put::Stored(_)) => held.becomes(Right::Freed),
+            Ok(Put::LeaseLost) => {
+                self.counts.add(Event::LeaseLost);
+                held.becomes(Right::Lost);
+            }
+            Ok(Put::Conflict(_) | Put::NotStored(_)) | Err(_) => {}
+        }
+        put
+    }
+
     /// What was fetched under a lease that somebody else has taken since, or that has ended, is not written: others may have fetched
     /// something newer. Where something else was to be written with it, nobody can say what is left.
     fn lease_lost(&self, claim: Option<&Claim>) -> End {
-        self.counts.add(Event::LeaseLost);
         match claim.map(|claim| claim.covers) {
             Some(Covers::All) => End::Overtaken,
             Some(Covers::Part) | None => End::Unfit,

@@ -5,7 +5,6 @@
 //! each renewal. So that none of them waits for nothing, a lease that is dropped is freed, whatever became of the fetch.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +17,7 @@ use store::backing::{
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
+use twox_hash::XxHash3_64;
 
 use super::counts::{Counts, Event};
 use super::doubt::Doubt;
@@ -53,18 +53,46 @@ pub(crate) struct Held {
     known: Option<Arc<CacheEntry>>,
     /// What others are told if nothing is written.
     last_word: Mutex<LastWord>,
-    is_free: AtomicBool,
+    right: Mutex<Right>,
     renewing: AbortHandle,
     runtime: Handle,
+}
+
+/// What became of a lease since it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    Held,
+    /// It was freed here, with a record or without: what comes behind that is written as anything else.
+    Freed,
+    /// Somebody else has taken it, or it has ended: what was fetched under it is not written.
+    Lost,
+}
+
+/// What a lease is taken for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) key: &'a [u8],
+    /// What of the request the response depends on, as far as that is known.
+    pub(crate) variant: &'a [u8],
+    /// What is known to lie under the key.
+    pub(crate) known: Option<&'a Arc<CacheEntry>>,
 }
 
 /// What became of taking a lease.
 pub(crate) enum Taking {
     Taken(Arc<Held>),
-    /// Somebody else holds it.
-    Held,
+    /// Somebody else holds it, for this.
+    Held(Variant),
     /// The tier did not say.
     Failed,
+}
+
+/// Which variant a lease is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variant {
+    /// The one that is wanted, or one that may turn out to be the same.
+    This,
+    Another,
 }
 
 /// What became of waiting for what another instance fetches.
@@ -80,6 +108,7 @@ pub(crate) enum Awaited {
     Failed,
 }
 
+const VARIANT_DIGITS: usize = 16;
 /// How often a record that others change meanwhile is written anew.
 const ATTEMPTS: usize = 3;
 /// How long a note stays that stands alone: those who wait see it at once, and those who come within this time need not ask.
@@ -95,6 +124,11 @@ impl Leases {
         (limits, holder): (LeaseLimits, &str),
     ) -> Self {
         Self { backing, doubt, counts, limits, holder: holder.into() }
+    }
+
+    /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, and who holds it.
+    fn note(&self, variant: &[u8]) -> String {
+        format!("{:016x} {}", XxHash3_64::oneshot(variant), self.holder)
     }
 
     /// Renews a lease until it is lost.
@@ -152,6 +186,11 @@ impl Leases {
     }
 }
 
+fn variant_of(theirs: &[u8], ours: &str) -> Variant {
+    let is_same = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
+    if is_same { Variant::This } else { Variant::Another }
+}
+
 /// How long a record is of use that stays as it is.
 fn useful_for(known: &CacheEntry) -> Duration {
     let Some(end_ms) = known.expires_at_ms() else { return UNKNOWN_TIME };
@@ -167,20 +206,24 @@ impl Held {
             lease,
             known: known.cloned(),
             last_word: Mutex::new(LastWord::GaveUp),
-            is_free: AtomicBool::new(false),
+            right: Mutex::new(Right::Held),
             renewing,
             runtime: Handle::current(),
         }
     }
 
-    /// What a record is to be written with; `None` once the lease was freed here.
-    pub(super) fn lease(&self) -> Option<&Lease> {
-        (!self.is_free.load(Ordering::Acquire)).then_some(&self.lease)
+    /// With what right a record is written that was fetched under it.
+    pub(super) fn right(&self) -> Right {
+        *self.right.lock()
     }
 
-    /// It was freed with a record, or was lost to somebody else.
-    pub(super) fn is_over(&self) {
-        self.is_free.store(true, Ordering::Release);
+    pub(super) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// From now on it is this.
+    pub(super) fn becomes(&self, right: Right) {
+        *self.right.lock() = right;
         self.renewing.abort();
     }
 
@@ -196,7 +239,7 @@ impl Held {
 
     /// Frees it now, although the fetch goes on: nothing is written after all.
     pub(crate) fn free(&self) {
-        if self.is_free.swap(true, Ordering::AcqRel) {
+        if std::mem::replace(&mut *self.right.lock(), Right::Freed) != Right::Held {
             return;
         }
         self.renewing.abort();
@@ -213,22 +256,19 @@ impl Drop for Held {
 }
 
 impl Tiers {
-    /// Takes the lease on a key. `known` is what is known to lie there.
-    pub(crate) async fn take_lease(
-        &self,
-        key: &[u8],
-        mode: LeaseMode,
-        known: Option<&Arc<CacheEntry>>,
-    ) -> Taking {
-        let Some(name) = names::of_record(key).filter(|_| self.log.is_read()) else { return Taking::Failed };
+    /// Takes the lease on a key.
+    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>, mode: LeaseMode) -> Taking {
+        let name = names::of_record(wanted.key).filter(|_| self.log.is_read() && !self.is_silent());
+        let Some(name) = name else { return Taking::Failed };
         let leases = &self.leases;
-        let request = LeaseRequest { ttl: leases.limits.time, note: leases.holder.as_bytes(), mode };
+        let note = leases.note(wanted.variant);
+        let request = LeaseRequest { ttl: leases.limits.time, note: note.as_bytes(), mode };
         match self.backing.take_lease(&name, request).await {
             Ok(Taken::Taken(lease)) => {
                 self.counts.add(Event::LeaseTaken);
-                Taking::Taken(Arc::new(Held::new(leases, lease, known)))
+                Taking::Taken(Arc::new(Held::new(leases, lease, wanted.known)))
             }
-            Ok(Taken::Held { .. }) => Taking::Held,
+            Ok(Taken::Held { note: theirs, .. }) => Taking::Held(variant_of(&theirs, &note)),
             Err(_) => {
                 self.counts.add(Event::LeaseFailed);
                 Taking::Failed

@@ -166,7 +166,9 @@ impl Tiers {
             self.counts.add(Event::LoadFailed);
             return Read::Failed;
         }
-        let read = match self.record(&name, Tracking::UntilChanged).await {
+        let record = self.record(&name, Tracking::UntilChanged).await;
+        self.is_silent.store(record.is_err(), Ordering::Relaxed);
+        let read = match record {
             Err(_) => Read::Failed,
             Ok(None) => Read::Nothing,
             Ok(Some(record)) if held.and_then(|held| held.copy().version()) == Some(record.version) => {

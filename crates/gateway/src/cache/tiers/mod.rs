@@ -21,7 +21,7 @@ mod touch;
 mod working;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use caching::Timestamp;
@@ -90,6 +90,8 @@ pub(crate) struct Tiers {
     loads: Together<Box<[u8]>, Answer>,
     rest: Rest,
     doubt: Arc<Doubt>,
+    /// The last look-up got no answer: who has just waited for one is not to wait for a lease, too.
+    is_silent: AtomicBool,
     leases: Arc<Leases>,
     flushes: Flushes,
     log: FleetLog,
@@ -129,6 +131,7 @@ impl Tiers {
             loads: Together::default(),
             rest: Rest::default(),
             doubt,
+            is_silent: AtomicBool::new(false),
             leases: Arc::new(leases),
             flushes: Flushes::default(),
             counts,
@@ -197,6 +200,10 @@ impl Tiers {
         };
         let _ = tokio::time::timeout_at(end, is_over).await;
         Left { keys: self.working.pending_keys(), removals: self.working.removals() }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
     }
 
     /// How many keys the tier does not know the last change of.
