@@ -18,8 +18,9 @@ use crate::cache::inflight::wanted::Sharing;
 use crate::cache::key::site_key;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
-use crate::cache::tiers::leases::{Awaited, Held, Taking, Variant, Wanted};
+use crate::cache::tiers::leases::Held;
 use crate::cache::tiers::load::Asker;
+use crate::cache::tiers::taking::{Awaited, Taking, Variant, Wanted};
 use crate::clock::now;
 use crate::config::Collapse;
 

@@ -1,7 +1,7 @@
 //! Writes what is stored to the tier, behind the exchange: segments first, then the record that names them.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

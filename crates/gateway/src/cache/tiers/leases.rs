@@ -10,10 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use store::Record as _;
-use store::backing::{
-    Backing, BackingError, Expected, Lease, LeaseMode, LeaseRequest, Loaded, Put, Renewed, Taken, Tracking,
-    Version, Waited, Write,
-};
+use store::backing::{Backing, BackingError, Expected, Lease, Loaded, Put, Renewed, Tracking, Write};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
@@ -21,7 +18,7 @@ use twox_hash::XxHash3_64;
 
 use super::counts::{Counts, Event};
 use super::doubt::Doubt;
-use super::{Tiers, names};
+use super::names;
 use crate::cache::record::portable::{self, LastWord};
 use crate::cache::record::stored::{CacheEntry, Uncacheable};
 use crate::clock::now;
@@ -68,47 +65,8 @@ pub(super) enum Right {
     Lost,
 }
 
-/// What a lease is taken for.
-#[derive(Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) key: &'a [u8],
-    /// What of the request the response depends on, as far as that is known.
-    pub(crate) variant: &'a [u8],
-    /// What is known to lie under the key.
-    pub(crate) known: Option<&'a Arc<CacheEntry>>,
-}
-
-/// What became of taking a lease.
-pub(crate) enum Taking {
-    Taken(Arc<Held>),
-    /// Somebody else holds it, for this.
-    Held(Variant),
-    /// The tier did not say.
-    Failed,
-}
-
-/// Which variant a lease is held for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Variant {
-    /// The one that is wanted, or one that may turn out to be the same.
-    This,
-    Another,
-}
-
-/// What became of waiting for what another instance fetches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaited {
-    /// The record is another one; this version of it, if there is any.
-    Changed(Option<Version>),
-    /// The lease has ended, and nobody has written anything.
-    Free,
-    /// Time is over.
-    StillHeld,
-    /// The tier did not say.
-    Failed,
-}
-
-const VARIANT_DIGITS: usize = 16;
+/// The beginning of a note, which tells variants apart.
+pub(super) const VARIANT_DIGITS: usize = 16;
 /// How often a record that others change meanwhile is written anew.
 const ATTEMPTS: usize = 3;
 /// How long a note stays that stands alone: those who wait see it at once, and those who come within this time need not ask.
@@ -126,8 +84,12 @@ impl Leases {
         Self { backing, doubt, counts, limits, holder: holder.into() }
     }
 
+    pub(super) fn limits(&self) -> LeaseLimits {
+        self.limits
+    }
+
     /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, and who holds it.
-    fn note(&self, variant: &[u8]) -> String {
+    pub(super) fn note(&self, variant: &[u8]) -> String {
         format!("{:016x} {}", XxHash3_64::oneshot(variant), self.holder)
     }
 
@@ -186,11 +148,6 @@ impl Leases {
     }
 }
 
-fn variant_of(theirs: &[u8], ours: &str) -> Variant {
-    let is_same = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
-    if is_same { Variant::This } else { Variant::Another }
-}
-
 /// How long a record is of use that stays as it is.
 fn useful_for(known: &CacheEntry) -> Duration {
     let Some(end_ms) = known.expires_at_ms() else { return UNKNOWN_TIME };
@@ -199,7 +156,7 @@ fn useful_for(known: &CacheEntry) -> Duration {
 }
 
 impl Held {
-    fn new(leases: &Arc<Leases>, lease: Lease, known: Option<&Arc<CacheEntry>>) -> Self {
+    pub(super) fn new(leases: &Arc<Leases>, lease: Lease, known: Option<&Arc<CacheEntry>>) -> Self {
         let renewing = tokio::spawn(Arc::clone(leases).renew(lease.clone())).abort_handle();
         Self {
             leases: Arc::clone(leases),
@@ -252,53 +209,5 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.free();
-    }
-}
-
-impl Tiers {
-    /// Takes the lease on a key.
-    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>, mode: LeaseMode) -> Taking {
-        let name = names::of_record(wanted.key).filter(|_| self.log.is_read() && !self.is_silent());
-        let Some(name) = name else { return Taking::Failed };
-        let leases = &self.leases;
-        let note = leases.note(wanted.variant);
-        let request = LeaseRequest { ttl: leases.limits.time, note: note.as_bytes(), mode };
-        match self.backing.take_lease(&name, request).await {
-            Ok(Taken::Taken(lease)) => {
-                self.counts.add(Event::LeaseTaken);
-                Taking::Taken(Arc::new(Held::new(leases, lease, wanted.known)))
-            }
-            Ok(Taken::Held { note: theirs, .. }) => Taking::Held(variant_of(&theirs, &note)),
-            Err(_) => {
-                self.counts.add(Event::LeaseFailed);
-                Taking::Failed
-            }
-        }
-    }
-
-    /// Waits for what another instance fetches, as long as the record is the one that was `seen`.
-    pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
-        let Some(name) = names::of_record(key) else { return Awaited::Failed };
-        let began = Instant::now();
-        self.counts.add(Event::LeaseWaited);
-        let waited = self.backing.wait(&name, seen, limit).await;
-        self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
-        match waited {
-            Ok(Waited::Changed(there)) => Awaited::Changed(there.map(|there| there.version)),
-            Ok(Waited::Free) => {
-                self.counts.add(Event::LeaseExpired);
-                Awaited::Free
-            }
-            Ok(Waited::StillHeld) => Awaited::StillHeld,
-            Err(_) => {
-                self.counts.add(Event::LeaseFailed);
-                Awaited::Failed
-            }
-        }
-    }
-
-    /// The longest wait for what another instance fetches.
-    pub(crate) fn lease_wait_max(&self) -> Duration {
-        self.leases.limits.wait_max
     }
 }

@@ -16,6 +16,7 @@ mod names;
 mod queue;
 mod rest;
 pub(crate) mod segments;
+pub(crate) mod taking;
 mod together;
 mod touch;
 mod working;

@@ -23,15 +23,16 @@ const VERIFICATION: Duration = Duration::from_secs(2);
 const LEASES: LeaseLimits = LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) };
 
 /// One instance, of which the writers run. Time passes where nobody has anything to do.
-struct Bench {
-    world: World,
-    double: Double,
-    tiers: Arc<Tiers>,
-    runtime: Runtime,
+pub(in crate::cache::tiers) struct Bench {
+    pub(in crate::cache::tiers) world: World,
+    pub(in crate::cache::tiers) server: DoubleServer,
+    pub(in crate::cache::tiers) double: Double,
+    pub(in crate::cache::tiers) tiers: Arc<Tiers>,
+    pub(in crate::cache::tiers) runtime: Runtime,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(in crate::cache::tiers) fn new() -> Self {
         Self::with_memory(MemoryUse::Kept)
     }
 
@@ -39,7 +40,8 @@ impl Bench {
         let world = World::new(Rules::default());
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let entered = runtime.enter();
-        let double = DoubleServer::new(DoubleLimits::default(), 1).connect(Behaviour::default());
+        let server = DoubleServer::new(DoubleLimits::default(), 1);
+        let double = server.connect(Behaviour::default());
         let backing = Arc::new(double.guarded());
         let tier = StartTier {
             backing,
@@ -56,10 +58,10 @@ impl Bench {
             runtime.spawn(async move { tiers.write_behind().await });
         }
         drop(entered);
-        Self { world, double, tiers, runtime }
+        Self { world, server, double, tiers, runtime }
     }
 
-    fn head(&self) -> StoredHead {
+    pub(in crate::cache::tiers) fn head(&self) -> StoredHead {
         self.head_at(NOW)
     }
 
@@ -68,7 +70,7 @@ impl Bench {
         self.world.stored(asked, (200, &[("cache-control", b"max-age=3600")]), at(time)).unwrap()
     }
 
-    fn put(&self, response: StoredResponse) {
+    pub(in crate::cache::tiers) fn put(&self, response: StoredResponse) {
         let entry = Arc::new(self.world.entry(vec![response]));
         self.tiers.update(&self.world.memory, (KEY, None), |_| Change::Put(entry));
     }
@@ -78,7 +80,7 @@ impl Bench {
     }
 
     /// What lies under the key, to another instance.
-    async fn there(&self) -> Option<Vec<u8>> {
+    pub(in crate::cache::tiers) async fn there(&self) -> Option<Vec<u8>> {
         let name = names::of_record(KEY).unwrap();
         let mut loaded = self.double.load(&[&name], Tracking::Off).await.unwrap();
         loaded.remove(0).map(|loaded| loaded.bytes.to_vec())

@@ -1,0 +1,108 @@
+//! Taking leases, and waiting for whoever holds one.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
+use tokio::time::Instant;
+
+use super::counts::Event;
+use super::leases::{Held, VARIANT_DIGITS};
+use super::{Tiers, names};
+use crate::cache::record::stored::CacheEntry;
+
+/// What a lease is taken for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) key: &'a [u8],
+    /// What of the request the response depends on, as far as that is known.
+    pub(crate) variant: &'a [u8],
+    /// What is known to lie under the key.
+    pub(crate) known: Option<&'a Arc<CacheEntry>>,
+}
+
+/// What became of taking a lease.
+pub(crate) enum Taking {
+    Taken(Arc<Held>),
+    /// Somebody else holds it, for this.
+    Held(Variant),
+    /// The tier did not say.
+    Failed,
+}
+
+/// Which variant a lease is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variant {
+    /// The one that is wanted, or one that may turn out to be the same.
+    This,
+    Another,
+}
+
+/// What became of waiting for what another instance fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The record is another one; this version of it, if there is any.
+    Changed(Option<Version>),
+    /// The lease has ended, and nobody has written anything.
+    Free,
+    /// Time is over.
+    StillHeld,
+    /// The tier did not say.
+    Failed,
+}
+
+impl Tiers {
+    /// Takes the lease on a key.
+    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>, mode: LeaseMode) -> Taking {
+        let name = names::of_record(wanted.key).filter(|_| self.log.is_read() && !self.is_silent());
+        let Some(name) = name else { return Taking::Failed };
+        let leases = &self.leases;
+        let note = leases.note(wanted.variant);
+        let request = LeaseRequest { ttl: leases.limits().time, note: note.as_bytes(), mode };
+        match self.backing.take_lease(&name, request).await {
+            Ok(Taken::Taken(lease)) => {
+                self.counts.add(Event::LeaseTaken);
+                Taking::Taken(Arc::new(Held::new(leases, lease, wanted.known)))
+            }
+            Ok(Taken::Held { note: theirs, .. }) => Taking::Held(variant_of(&theirs, &note)),
+            Err(_) => {
+                self.counts.add(Event::LeaseFailed);
+                Taking::Failed
+            }
+        }
+    }
+
+    /// Waits for what another instance fetches, as long as the record is the one that was `seen`.
+    pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
+        let Some(name) = names::of_record(key) else { return Awaited::Failed };
+        let began = Instant::now();
+        self.counts.add(Event::LeaseWaited);
+        let waited = self.backing.wait(&name, seen, limit).await;
+        self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
+        match waited {
+            Ok(Waited::Changed(there)) => Awaited::Changed(there.map(|there| there.version)),
+            Ok(Waited::Free) => {
+                self.counts.add(Event::LeaseExpired);
+                Awaited::Free
+            }
+            Ok(Waited::StillHeld) => Awaited::StillHeld,
+            Err(_) => {
+                self.counts.add(Event::LeaseFailed);
+                Awaited::Failed
+            }
+        }
+    }
+
+    /// The longest wait for what another instance fetches.
+    pub(crate) fn lease_wait_max(&self) -> Duration {
+        self.leases.limits().wait_max
+    }
+}
+
+fn variant_of(theirs: &[u8], ours: &str) -> Variant {
+    let is_same = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
+    if is_same { Variant::This } else { Variant::Another }
+}

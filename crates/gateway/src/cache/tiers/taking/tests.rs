@@ -1,0 +1,209 @@
+//! What becomes of leases, and of what is fetched under them, whatever the tier and the others do.
+
+use caching::RefusalScope;
+use store::Change;
+use store::backing::double::{Behaviour, Double};
+use store::backing::{Backing, Lease, Tracking};
+use store::format::{NoteKind, RecordKind, decode_record};
+use tokio::time::sleep;
+
+use super::*;
+use crate::cache::record::portable::tests::world::{KEY, inline};
+use crate::cache::record::stored::Uncacheable;
+use crate::cache::tiers::behind::tests::Bench;
+use crate::clock::now;
+use crate::reason::Reason;
+
+const DEADLINE: Duration = Duration::from_millis(50);
+const SILENT: Behaviour = Behaviour { silent_permille: 1000, ..GOOD };
+const UNREACHABLE: Behaviour = Behaviour { unreachable_permille: 1000, ..GOOD };
+const GOOD: Behaviour = Behaviour {
+    seed: 1,
+    latency: Duration::ZERO,
+    unreachable_permille: 0,
+    silent_permille: 0,
+    evicting_permille: 0,
+    lost_permille: 0,
+    doubled_permille: 0,
+    late_permille: 0,
+    late_max: Duration::ZERO,
+    contended_keys: "",
+    late_puts: Duration::ZERO,
+};
+
+impl Bench {
+    async fn take(&self, mode: LeaseMode) -> Taking {
+        let known = self.tiers.known(KEY);
+        let wanted = Wanted { key: KEY, variant: b"", known: known.as_ref() };
+        self.tiers.take_lease(wanted, mode).await
+    }
+
+    async fn taken(&self) -> Arc<Held> {
+        match self.take(LeaseMode::IfFree).await {
+            Taking::Taken(held) => held,
+            Taking::Held(_) | Taking::Failed => panic!("nobody else wants it"),
+        }
+    }
+
+    fn put_under(&self, held: &Arc<Held>, body: &'static [u8]) -> Arc<CacheEntry> {
+        let entry = Arc::new(self.world.entry(vec![inline(self.head(), body)]));
+        let put = Arc::clone(&entry);
+        self.tiers.update(&self.world.memory, (KEY, Some(held)), |_| Change::Put(put));
+        entry
+    }
+
+    /// What the note under the key says, and how many responses stand beside it.
+    async fn note(&self) -> Option<(Option<NoteKind>, usize)> {
+        let record = self.there().await?;
+        let record = decode_record(&record, RecordKind::Primary, KEY, None).unwrap();
+        Some((record.note.map(|note| note.kind), record.variants.len()))
+    }
+}
+
+/// Another instance takes the lease.
+async fn other_takes(other: &Double, mode: LeaseMode) -> Option<Lease> {
+    let name = names::of_record(KEY).unwrap();
+    let request = LeaseRequest { ttl: Duration::from_secs(3), note: b"", mode };
+    match other.take_lease(&name, request).await.unwrap() {
+        Taken::Taken(lease) => Some(lease),
+        Taken::Held { .. } => None,
+    }
+}
+
+#[test]
+fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
+    let bench = Bench::new();
+    let other = bench.server.connect(GOOD);
+    bench.runtime.block_on(async {
+        let held = bench.taken().await;
+        sleep(Duration::from_secs(10)).await;
+        assert!(other_takes(&other, LeaseMode::IfFree).await.is_none(), "it is renewed");
+        bench.put_under(&held, b"first");
+        bench.tiers.written(KEY).await;
+        assert!(other_takes(&other, LeaseMode::IfFree).await.is_some());
+        let before = bench.there().await;
+        bench.put_under(&held, b"second");
+        bench.tiers.written(KEY).await;
+        assert_ne!(bench.there().await, before);
+        drop(held);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(bench.note().await, Some((None, 1)), "there is nothing more to say");
+    });
+    assert_eq!(bench.tiers.counts().leases_lost, 0);
+}
+
+#[test]
+fn what_was_fetched_under_a_lost_lease_is_not_written() {
+    let bench = Bench::new();
+    let other = bench.server.connect(GOOD);
+    bench.runtime.block_on(async {
+        let held = bench.taken().await;
+        other_takes(&other, LeaseMode::Overwrite).await.unwrap();
+        for _ in 0..2 {
+            let entry = bench.put_under(&held, b"late");
+            bench.tiers.written(KEY).await;
+            assert_eq!(bench.there().await, None);
+            assert!(bench.tiers.is_suspect(&entry), "the tier is asked before its next use");
+        }
+        drop(held);
+        sleep(Duration::from_millis(100)).await;
+        assert!(other_takes(&other, LeaseMode::IfFree).await.is_none(), "the other one has it still");
+    });
+    assert_eq!(bench.tiers.counts().leases_lost, 1);
+}
+
+/// Of what two changes come to, one of which is late, nobody can say what is left.
+#[test]
+fn a_late_response_that_is_to_be_written_with_another_change_leaves_nothing() {
+    let bench = Bench::new();
+    let other = bench.server.connect(GOOD);
+    bench.runtime.block_on(async {
+        bench.put(inline(bench.head(), b"before"));
+        bench.tiers.written(KEY).await;
+        let held = bench.taken().await;
+        other_takes(&other, LeaseMode::Overwrite).await.unwrap();
+        bench.double.behave(UNREACHABLE);
+        bench.put(inline(bench.head(), b"other"));
+        bench.put_under(&held, b"late");
+        bench.double.behave(GOOD);
+        bench.tiers.written(KEY).await;
+        assert_eq!(bench.note().await.map_or(0, |(_, variants)| variants), 0);
+    });
+    assert_eq!(bench.tiers.counts().given_up, 1);
+}
+
+#[test]
+fn a_lease_that_is_dropped_is_freed_with_a_word() {
+    let bench = Bench::new();
+    let other = bench.server.connect(GOOD);
+    bench.runtime.block_on(async {
+        drop(bench.taken().await);
+        assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::GaveUp), 0)));
+
+        bench.put(inline(bench.head(), b"stored"));
+        bench.tiers.written(KEY).await;
+        drop(bench.taken().await);
+        assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::GaveUp), 1)), "what is there stays");
+
+        let held = bench.taken().await;
+        let until = now().plus_ms(60_000);
+        held.note(Uncacheable { until, because: Reason::TooLarge.into(), scope: RefusalScope::All });
+        drop(held);
+        assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::NotShared), 1)));
+
+        let before = bench.there().await;
+        let held = bench.taken().await;
+        held.is_not_needed();
+        drop(held);
+        awaited(&bench, &other).await;
+        assert_eq!(bench.there().await, before);
+    });
+}
+
+/// What is there once the lease is free: it is taken by another instance, and left to end.
+async fn awaited(bench: &Bench, other: &Double) -> Option<(Option<NoteKind>, usize)> {
+    let name = names::of_record(KEY).unwrap();
+    let began = Instant::now();
+    let loaded = other.load(&[&name], Tracking::Off).await.unwrap().remove(0);
+    let seen = loaded.map(|loaded| loaded.version);
+    other.wait(&name, seen, Duration::from_secs(60)).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "nobody waits until it ends");
+    assert!(other_takes(other, LeaseMode::IfFree).await.is_some());
+    sleep(Duration::from_secs(4)).await;
+    bench.note().await
+}
+
+/// With a tier in trouble, nobody waits for longer than one deadline, and nobody gets a lease.
+#[test]
+fn a_tier_in_trouble_costs_one_deadline() {
+    for trouble in [SILENT, UNREACHABLE] {
+        let bench = Bench::new();
+        bench.runtime.block_on(async {
+            bench.double.behave(trouble);
+            let began = Instant::now();
+            assert!(matches!(bench.take(LeaseMode::IfFree).await, Taking::Failed));
+            assert!(began.elapsed() <= DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
+            let (began, limit) = (Instant::now(), Duration::from_secs(1));
+            assert_eq!(bench.tiers.await_other(KEY, None, limit).await, Awaited::Failed);
+            assert!(began.elapsed() <= limit + DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
+        });
+    }
+}
+
+/// One lease for all variants, which says for which it is.
+#[test]
+fn a_lease_tells_for_which_variant_it_is() {
+    let bench = Bench::new();
+    bench.runtime.block_on(async {
+        let wanted = |variant| Wanted { key: KEY, variant, known: None };
+        let Taking::Taken(_held) = bench.tiers.take_lease(wanted(b"en"), LeaseMode::IfFree).await else {
+            panic!("nobody else wants it");
+        };
+        for (variant, expected) in [(&b"en"[..], Variant::This), (b"de", Variant::Another)] {
+            match bench.tiers.take_lease(wanted(variant), LeaseMode::IfFree).await {
+                Taking::Held(found) => assert_eq!(found, expected),
+                Taking::Taken(_) | Taking::Failed => panic!("it is held"),
+            }
+        }
+    });
+}
