@@ -104,9 +104,10 @@ fn each_expiry_is_one_request_whatever_instance_is_asked() {
             let of_url = arrivals.iter().filter(|(target, _)| *target == format!("/{url}"));
             let times: Vec<Instant> = of_url.map(|(_, at)| *at).collect();
             let gaps = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
-            // A second after it was asked for, by clocks that agree on a few milliseconds.
-            let early: Vec<Duration> = gaps.filter(|gap| *gap < Duration::from_millis(900)).collect();
-            assert!(early.is_empty(), "asked for again while it was fresh: {early:?}");
+            // A second after it was asked for, by the store's clock, as instances on a busy machine know it.
+            let early: Vec<_> =
+                gaps.enumerate().filter(|(_, gap)| *gap < Duration::from_millis(500)).collect();
+            assert!(early.is_empty(), "{store}: asked for again while it was fresh: {early:?}");
         }
         let counted = |event: &str| fleet.iter().map(|gateway| leases(gateway, event)).sum::<f64>();
         assert!(counted("waited") >= 1.0 && counted("failed") == 0.0, "{}", counted("failed"));
@@ -139,6 +140,22 @@ fn who_waits_for_another_instance_gets_what_it_stored() {
         let waited = world.gateways[1].metric("larder_tier_lease_wait_seconds_total", &[]);
         assert!(waited > 0.0, "{waited}");
     });
+}
+
+/// However slow the origin is, an instance waits for another one as long as it may, and then for the origin.
+#[test]
+fn who_has_waited_long_enough_asks_for_itself() {
+    let redis = Redis::start("");
+    let settings = "record_timeout = \"10s\"\nlease_wait_max = \"500ms\"\nlease_time = \"20s\"";
+    let world = World::start((3, redis.address()), settings, numbered);
+    let mut clients = world.all_want("/page");
+    for client in &mut clients[1..] {
+        let response = client.response();
+        assert!(response.text() != "version 1" && !status(&response).contains("collapsed"));
+    }
+    assert_eq!(world.origin.total(), 3);
+    world.gate.open();
+    assert_eq!(clients[0].response().text(), "version 1");
 }
 
 #[test]

@@ -155,6 +155,12 @@ impl Cache {
         }
     }
 
+    /// The same, as it is from now on.
+    pub(crate) async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
+        let home = Home { memory: &self.memory, epochs: &self.epochs };
+        self.tiers.as_ref()?.load_anew(home, key, asker).await
+    }
+
     /// Waits until the tier behind memory knows what has happened to a key, but not for long.
     pub(crate) async fn written(&self, key: &[u8]) {
         if let Some(tiers) = &self.tiers {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{FwdReason, Reuse, reuse, sharing};
+use caching::{FwdReason, Reuse, StoredFacts, reuse, sharing};
 use store::backing::{LeaseMode, Version};
 use tokio::time::Instant;
 
@@ -73,20 +73,16 @@ impl Job {
             && self.worker.shared.cache.has_tier()
             && matches!(self.fetch.scope, FetchScope::Whole)
             && !sharing::is_personal(&self.facts, &self.rule().caching);
+        let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
         match sharing {
             _ if !is_shared => None,
             // Who waited for another one's response would have to ask all the same.
-            Sharing::Joined if awaiting == Awaiting::Answer && self.is_never_fresh() => None,
+            Sharing::Joined if awaiting == Awaiting::Answer && is_never_fresh() => None,
             Sharing::Joined => Some(LeaseMode::IfFree),
             // What was asked for before a reload is not to be stored after it.
             Sharing::Alone if self.fetch.reason.fwd() == FwdReason::Request => Some(LeaseMode::Overwrite),
             Sharing::Alone | Sharing::Unlikely(_) => None,
         }
-    }
-
-    fn is_never_fresh(&self) -> bool {
-        let stale = self.fetch.stale.as_ref().map(|hit| &hit.head.facts);
-        stale.is_some_and(|facts| facts.no_cache || facts.freshness_lifetime_ms() == 0)
     }
 
     /// The same as [`Self::run`], when it is this instance's turn.
@@ -100,6 +96,10 @@ impl Job {
             }
         }
     }
+}
+
+fn is_never_fresh(facts: &StoredFacts) -> bool {
+    facts.no_cache || facts.freshness_lifetime_ms() == 0
 }
 
 impl<'a> Seeking<'a> {
@@ -184,7 +184,7 @@ impl<'a> Seeking<'a> {
         let asker =
             Asker { rule: job.rule(), groups_max: job.live.config.groups_max, site_key: site_key.as_deref() };
         let cache = &job.worker.shared.cache;
-        if let Some(loaded) = cache.load(&job.fetch.key, asker).await.entry {
+        if let Some(loaded) = cache.load_anew(&job.fetch.key, asker).await {
             self.loaded = Some(loaded);
         }
         cache.look_up(&job.fetch.key).map_or((Found::Same, None), |entry| self.judge(&entry))
@@ -203,7 +203,8 @@ impl<'a> Seeking<'a> {
         }
         let found = match hit {
             _ if entry.uncacheable_for(&job.facts, now).is_some() => Found::NotShared,
-            Some(hit) if self.is_another(&hit) => Found::Another,
+            // By the time that this one looked, it had expired: the next forward is for all again.
+            Some(hit) if self.is_another(&hit) && !self.has_expired(&hit) => Found::Another,
             Some(_) | None => Found::Same,
         };
         (found, None)
@@ -216,6 +217,11 @@ impl<'a> Seeking<'a> {
             && hit.body.complete_bytes().is_some()
             && !job.worker.shared.cache.is_invalidated(&job.fetch.key, &hit.head)
             && (self.awaiting == Awaiting::News || is_fresh())
+    }
+
+    /// Whether it would have been an answer for a time.
+    fn has_expired(&self, hit: &Hit) -> bool {
+        !is_never_fresh(&hit.head.facts) && !hit.head.facts.is_fresh(now())
     }
 
     /// Whether it was stored since this forward was decided upon: what was there then was found to be no answer.

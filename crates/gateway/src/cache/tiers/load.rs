@@ -69,6 +69,19 @@ impl Tiers {
         self.loads.get(key.into(), self.ask(home, key, asker)).await
     }
 
+    /// The same, as it is from now on: a question that is under way may be answered with what was there before.
+    pub(crate) async fn load_anew(
+        &self,
+        home: Home<'_>,
+        key: &[u8],
+        asker: Asker<'_>,
+    ) -> Option<Arc<CacheEntry>> {
+        let known = home.memory.get(key).or_else(|| self.known(key));
+        // Others may have written until a moment ago, and the word of it be on its way.
+        known.iter().filter(|copy| copy.copy().version().is_some()).for_each(|copy| copy.copy().suspect());
+        self.ask(home, key, asker).await.entry
+    }
+
     fn reader<'a>(&self, home: Home<'a>, asker: Asker<'a>) -> Reader<'a> {
         let Home { memory, epochs } = home;
         let Asker { rule, groups_max, site_key } = asker;
