@@ -1,13 +1,17 @@
 //! Several gateways over one server of the Redis protocol, seen from outside: they behave as one cache.
 
 mod instances;
+mod purges;
+mod stores;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use instances::{LARDER, purge, status};
-use testkit::{Kv, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
+use instances::{LARDER, status};
+use purges::purge;
+use stores::on_each_store;
+use testkit::{Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
 
 /// Gateways that share a store, and an origin that numbers its versions.
 struct Fleet {
@@ -65,15 +69,8 @@ impl Fleet {
     }
 
     fn doubts(&self, gateway: usize, reason: &str) -> f64 {
-        instances::doubts(&self.gateways[gateway], reason)
+        purges::doubts(&self.gateways[gateway], reason)
     }
-}
-
-fn on_each_store(check: impl Fn(SocketAddr)) {
-    let redis = Redis::start("");
-    check(redis.address());
-    let kv = Kv::start(LARDER, &[]);
-    check(kv.address());
 }
 
 #[test]
@@ -381,4 +378,40 @@ fn a_log_that_is_lost_leaves_nothing_unvalidated() {
         let response = fleet.gateways[1].get("/page");
         status(&response).contains("fwd-status=304")
     });
+}
+
+#[test]
+fn a_strict_instance_asks_the_origin_while_nobody_can_vouch_for_its_copies() {
+    let redis = Redis::start("");
+    let origin = ScriptedOrigin::start(|exchange| {
+        match exchange.request.field("if-none-match") {
+            "" => exchange.respond("200 OK", "Cache-Control: max-age=3600\r\nETag: \"1\"\r\n", "page"),
+            _ => exchange.respond("304 Not Modified", "ETag: \"1\"\r\n", ""),
+        };
+    });
+    let (site, store) = (origin.url(), redis.address());
+    let config = format!(
+        "[[site]]\nname = \"default\"\norigin = \"{site}\"\n\
+         [store.remote]\nurl = \"redis://{store}/0\"\nverification_time = \"300ms\"\ncoherence = \"strict\"\n"
+    );
+    let gateways = instances::start(2, |_| Setup::config(LARDER, &config));
+    gateways[0].get("/page");
+    instances::is_written(&gateways[0]);
+    gateways[1].get("/page");
+    let asks = |gateway: usize| {
+        let before = origin.total();
+        let response = gateways[gateway].get("/page");
+        assert_eq!((response.status(), &response.body[..]), (200, &b"page"[..]));
+        (origin.total() - before, response.cache_status().contains("detail=unverified"))
+    };
+    assert_eq!([asks(0), asks(1)], [(0, false), (0, false)]);
+    redis.signal(Signal::STOP);
+    for gateway in [0, 1] {
+        wait::until_true("it no longer trusts its copy", || asks(gateway) == (1, true));
+        assert_eq!([asks(gateway), asks(gateway)], [(1, true), (1, true)], "each use is validated");
+    }
+    redis.signal(Signal::CONT);
+    for gateway in [0, 1] {
+        wait::until_true("it trusts its copy again", || asks(gateway).0 == 0);
+    }
 }

@@ -1,21 +1,30 @@
 //! Several gateways over one store ask the origin as one: who asks, who waits, and what becomes of those who wait.
 
-mod fleet_harness;
+mod instances;
+mod stores;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Client, Exchange, Gate, Larder, Redis, ScriptedOrigin, Signal, wait};
-
-use self::fleet_harness::{gateways, is_written, on_each_store, status};
+use instances::{LARDER, is_written, status};
+use stores::on_each_store;
+use testkit::{Client, Exchange, Gate, Larder, Redis, ScriptedOrigin, Setup, Signal, wait};
 
 /// A busy machine is no reason for a test to fail.
 const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"";
 /// The same for those that wait for a lease to end.
 const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"500ms\"";
 const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
+
+/// Gateways in front of an origin. `settings` are lines of `[store.remote]`.
+fn gateways(count: usize, store: SocketAddr, origin: &str, settings: &str) -> Vec<Larder> {
+    let config = format!(
+        "[[site]]\nname = \"default\"\norigin = \"{origin}\"\n[store.remote]\nurl = \"redis://{store}/0\"\n{settings}\n"
+    );
+    instances::start(count, |_| Setup::config(LARDER, &config))
+}
 
 /// An origin whose first answer for each URL waits for a gate, and gateways in front of it.
 struct World {

@@ -2,6 +2,7 @@
 
 mod faulty;
 mod instances;
+mod purges;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +14,8 @@ use faulty::load::Load;
 use faulty::pages::Pages;
 use faulty::store::{FAULTS, Fault, Kind, Store, refusing, signs};
 use faulty::{VERIFICATION_MS, config, fleet};
-use instances::{LARDER, doubts, is_written, purge, status};
+use instances::{LARDER, is_written, status};
+use purges::{doubts, purge};
 use testkit::{End, Fate, FaultProxy, Larder, Random, Redis, RespClient, Setup, Value, wait};
 
 /// Changes a page, and reloads it at the first gateway.

@@ -105,10 +105,10 @@ fn outage(fault: Fault, stage: &mut Stage<'_>) -> Result<Outage, ExperimentError
     let sampler = Sampler::start(move || origin_requests(origin.address).ok());
     let clients = (0..CLIENTS).map(|number| thread::spawn(move || ask(number, addresses, begun, all)));
     let clients: Vec<_> = clients.collect();
-    thread::sleep(BEFORE);
+    pass(BEFORE);
     begin(fault, &mut redis, address)?;
     let begin_s = begun.elapsed().as_secs_f64();
-    thread::sleep(lasts);
+    pass(lasts);
     end(fault, &mut redis, address, stage)?;
     let end_s = begun.elapsed().as_secs_f64();
     let coherent = coherent(addresses).map_err(|source| io_error("a gateway does not answer", source))?;
@@ -194,13 +194,18 @@ fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) 
             clients[place] = Client::connect_for(HOST, gateways[place]).ok();
         }
         answers.push(Answer { at_s: at.as_secs_f64(), kind, latency: asked.elapsed() });
-        thread::sleep(PACE.saturating_sub(asked.elapsed()));
+        pass(PACE.saturating_sub(asked.elapsed()));
     }
     answers
 }
 
 fn path(target: &str) -> String {
     format!("/items/{target}?cc=max-age=3600")
+}
+
+#[expect(clippy::disallowed_methods, reason = "the clients keep a pace, and a fault lasts for a time")]
+fn pass(time: Duration) {
+    thread::sleep(time);
 }
 
 /// Reloads a page at one gateway until the other one has the same, which the origin dates.
@@ -210,12 +215,13 @@ fn coherent(gateways: [SocketAddr; 2]) -> io::Result<Option<Duration>> {
         [Client::connect_for(HOST, gateways[0])?, Client::connect_for(HOST, gateways[1])?];
     let target = path("hot-1");
     let reloaded = one.get(&target, &["Cache-Control: no-cache"])?;
+    let dated = reloaded.field("date").ok_or_else(|| io::Error::other("a response without Date"))?;
     while returned.elapsed() < AFTER {
         let seen = other.get(&target, &[])?;
-        if seen.field("date") == reloaded.field("date") {
+        if seen.field("date") == Some(dated) {
             return Ok(Some(returned.elapsed()));
         }
-        thread::sleep(PACE);
+        pass(PACE);
     }
     Ok(None)
 }
@@ -285,7 +291,7 @@ fn expectations(outage: &Outage) -> Vec<Expectation> {
         },
         Expectation {
             what: format!("{name}: a change is seen by the other gateway within {COHERENT_MAX:?} of the end"),
-            measured: outage.coherent.map_or("not at all".to_owned(), |after| format!("{after:.2?}")),
+            measured: outage.coherent.map_or_else(|| "not at all".to_owned(), |after| format!("{after:.2?}")),
             holds: outage.coherent.is_some_and(|after| after <= COHERENT_MAX),
         },
     ]

@@ -16,7 +16,10 @@ pub(crate) struct Pages {
 
 /// Those that were made already: making them takes longer than sending them.
 #[derive(Default)]
-struct Bodies(Mutex<HashMap<(String, u64), Arc<Vec<u8>>>>);
+struct Bodies(Mutex<HashMap<Made, Arc<Vec<u8>>>>);
+
+/// Path and version.
+type Made = (String, u64);
 
 impl Bodies {
     fn of(&self, host: &str, path: &str, version: u64) -> Arc<Vec<u8>> {

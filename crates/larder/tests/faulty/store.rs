@@ -6,7 +6,8 @@ use testkit::{
     Accept, Cut, FaultProxy, Faults, Kv, Larder, Random, Redis, RespClient, RespProxy, Signal, Stall, wait,
 };
 
-use crate::instances::{LARDER, doubts};
+use crate::instances::LARDER;
+use crate::purges::doubts;
 
 /// Which server it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub(crate) struct Store {
 }
 
 enum Server {
-    Redis(Redis),
-    Kv(Kv),
+    Redis(Box<Redis>),
+    Kv(Box<Kv>),
 }
 
 /// What is wrong.
@@ -63,13 +64,13 @@ const MEMORY: &str = "64MB";
 impl Server {
     fn start(kind: Kind) -> Self {
         match kind {
-            Kind::Redis => {
-                Self::Redis(Redis::start(&format!("maxmemory {MEMORY}\nmaxmemory-policy noeviction")))
-            }
-            Kind::Kv => Self::Kv(Kv::start(
+            Kind::Redis => Self::Redis(Box::new(Redis::start(&format!(
+                "maxmemory {MEMORY}\nmaxmemory-policy noeviction"
+            )))),
+            Kind::Kv => Self::Kv(Box::new(Kv::start(
                 LARDER,
-                &["--maxmemory", "64MB", "--maxmemory-policy", "noeviction", "--workers", "1"],
-            )),
+                &["--maxmemory", MEMORY, "--maxmemory-policy", "noeviction", "--workers", "1"],
+            ))),
         }
     }
 
