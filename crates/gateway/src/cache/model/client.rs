@@ -107,7 +107,7 @@ impl Client {
                 Found::Load => {
                     let groups_max = read.live.config.groups_max;
                     let asker = Asker { rule: read.site.rule_at(read.rule), groups_max, site_key: None };
-                    held = worker.shared.cache.load(&key, asker).await;
+                    held = worker.shared.cache.load(&key, asker).await.entry;
                     tier = Tier::Asked;
                 }
                 Found::Use(hit, _) => return self.served((url, &key), (asked, tier), &hit),
@@ -177,6 +177,7 @@ impl Client {
             noting: None,
             facts: read.facts,
             fetch,
+            lease: None,
             stamp: worker.shared.cache.stamp(),
         };
         let versions: Vec<u64> = match job.is_taken_away() {

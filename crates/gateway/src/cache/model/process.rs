@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use caching::{CacheName, Timestamp};
@@ -20,7 +21,8 @@ use super::wire::{Line, Wire};
 use super::{Rule, VERIFICATION};
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
-use crate::cache::tiers::{MemoryUse, StartTier, TIER_WRITERS};
+use crate::cache::tiers::leases::LeaseLimits;
+use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
 use crate::clock::test::{WALL, Wall};
 use crate::config::{CacheRule, sample};
 use crate::fleet;
@@ -58,8 +60,10 @@ impl Process {
         let tier = StartTier {
             backing: Arc::new(Guarded::new(line, Deadlines::default(), settings)),
             memory_use: MemoryUse::Kept,
+            coherence: Coherence::Available,
             name: format!("cache-{}", wire.index),
             verification: VERIFICATION,
+            leases: LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) },
         };
         let worker = worker(tier);
         if let (Some(Rule::LogIsReadFirst), Some(log)) = (planted, worker.shared.cache.fleet_log()) {

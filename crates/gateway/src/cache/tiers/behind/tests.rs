@@ -196,15 +196,15 @@ fn what_came_later_stays() {
         bench.tiers.written(KEY).await;
         let newer = bench.there().await.unwrap();
         let older = Arc::new(bench.world.entry(vec![inline(bench.head_at(NOW), b"older")]));
-        let pending =
-            Pending::Put { entry: Arc::clone(&older), theirs: Theirs::Kept { dropped: Vec::new() } };
+        let put = |entry| Pending::Put { entry, theirs: Theirs::Kept { dropped: Vec::new() }, claim: None };
+        let pending = put(Arc::clone(&older));
         let end = bench.tiers.carry_out(KEY, &pending).await;
         assert!(matches!(end, End::Overtaken));
         assert_eq!(bench.there().await.unwrap(), newer);
         bench.tiers.is_overtaken(&older);
         assert!(bench.tiers.is_suspect(&older), "its next use reads what the tier has");
         let newest = bench.world.entry(vec![inline(bench.head_at(NOW.plus_ms(2000)), b"newest")]);
-        let pending = Pending::Put { entry: Arc::new(newest), theirs: Theirs::Kept { dropped: Vec::new() } };
+        let pending = put(Arc::new(newest));
         assert!(matches!(bench.tiers.carry_out(KEY, &pending).await, End::Stored(_)));
         assert_ne!(bench.there().await.unwrap(), newer);
     });
