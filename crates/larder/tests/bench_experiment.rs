@@ -78,7 +78,7 @@ fn without_a_name_all_are_listed() {
     let output = experiment(&[]).succeeded();
     let text = output.text();
     let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(names, ["coalescing", "edge", "proxy-cache", "cache-aside", "304", "kv"]);
+    assert_eq!(names, ["coalescing", "edge", "proxy-cache", "cache-aside", "304", "kv", "store-faults"]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
     let theirs = theirs.iter().flat_map(|record| &record.variants);
     let theirs: Vec<_> = theirs.filter(|their| !merge.dropped.contains(&their.id)).collect();
     let count = variants.len();
-    variants.retain(|our| !theirs.iter().any(|their| overtakes(their, our)));
+    variants.retain(|our| !theirs.iter().any(|their| overtakes(their, our, writing.tier_ms(writing.now))));
     let ours = if variants.len() < count { Ours::Overtaken } else { Ours::Written };
     let kept: Vec<_> =
         theirs.into_iter().filter(|their| !variants.iter().any(|our| is_same(their, our))).cloned().collect();
@@ -157,12 +157,13 @@ fn is_same(their: &Variant<'_>, our: &Variant<'_>) -> bool {
     our.id == their.id || our.nominated == their.nominated
 }
 
-/// Whether theirs takes the place of ours: it came later. Of one that lies apart, nobody here knows when it came.
-fn overtakes(their: &Variant<'_>, our: &Variant<'_>) -> bool {
+/// Whether theirs takes the place of ours: it came later, and before now. One that comes only in the future has the time of a clock
+/// that was wrong; of one that lies apart, nobody here knows when it came.
+fn overtakes(their: &Variant<'_>, our: &Variant<'_>, now_ms: u64) -> bool {
     let came = |variant: &Variant<'_>| variant.response.as_ref().map(|response| response.response_time_ms);
     our.id != their.id
         && our.nominated == their.nominated
-        && came(their).zip(came(our)).is_some_and(|(their, our)| their > our)
+        && came(their).zip(came(our)).is_some_and(|(their, our)| (our + 1..=now_ms).contains(&their))
 }
 
 impl Writing<'_> {

@@ -192,10 +192,12 @@ fn a_record_names_what_the_tier_was_given() {
 fn what_came_later_stays() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
-        bench.put(inline(bench.head_at(NOW.plus_ms(1000)), b"newer"));
+        // Of the past, by the clock of this machine: what comes only in the future overtakes nothing.
+        let before = |ms: i64| now().plus_ms(-ms);
+        bench.put(inline(bench.head_at(before(1000)), b"newer"));
         bench.tiers.written(KEY).await;
         let newer = bench.there().await.unwrap();
-        let older = Arc::new(bench.world.entry(vec![inline(bench.head_at(NOW), b"older")]));
+        let older = Arc::new(bench.world.entry(vec![inline(bench.head_at(before(2000)), b"older")]));
         let put = |entry| Pending::Put { entry, theirs: Theirs::Kept { dropped: Vec::new() }, claim: None };
         let pending = put(Arc::clone(&older));
         let end = bench.tiers.carry_out(KEY, &pending).await;
@@ -203,7 +205,7 @@ fn what_came_later_stays() {
         assert_eq!(bench.there().await.unwrap(), newer);
         bench.tiers.is_overtaken(&older);
         assert!(bench.tiers.is_suspect(&older), "its next use reads what the tier has");
-        let newest = bench.world.entry(vec![inline(bench.head_at(NOW.plus_ms(2000)), b"newest")]);
+        let newest = bench.world.entry(vec![inline(bench.head_at(before(0)), b"newest")]);
         let pending = put(Arc::new(newest));
         assert!(matches!(bench.tiers.carry_out(KEY, &pending).await, End::Stored(_)));
         assert_ne!(bench.there().await.unwrap(), newer);
