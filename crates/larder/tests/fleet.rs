@@ -402,7 +402,7 @@ fn a_strict_instance_asks_the_origin_while_nobody_can_vouch_for_its_copies() {
         let before = origin.total();
         let response = gateways[gateway].get("/page");
         assert_eq!((response.status(), &response.body[..]), (200, &b"page"[..]));
-        (origin.total() - before, response.cache_status().contains("detail=unverified"))
+        (origin.total() - before, response.cache_status().contains("fwd=stale"))
     };
     assert_eq!([asks(0), asks(1)], [(0, false), (0, false)]);
     redis.signal(Signal::STOP);

@@ -382,7 +382,8 @@ fn a_store_that_is_too_small_is_no_burden() {
     let (asked, written) = (pages.origin.total() - hot.len(), calls(&redis, "set") - written);
     let requests = 2 * gateways.len() * set.len();
     assert!(asked <= requests, "{asked}");
-    assert!(written <= 4 * asked, "{written} writes for {asked} responses");
+    // The lease of a response, its record, which ends the lease, and segments.
+    assert!(written <= 6 * asked, "{written} writes for {asked} responses");
 }
 
 /// How often a command was executed.

@@ -231,8 +231,10 @@ impl CollapsedRequest<'_> {
             return None;
         }
         let hit = entry.select(self.selecting(&self.plan.request.sent().to_lines()))?;
+        // What the look-up has found, and would not use as it is, was there before.
+        let is_new = self.fetch.stale.as_ref().is_none_or(|found| !Arc::ptr_eq(&found.head, &hit.head));
         let is_usable = self.is_fresh_for_this(&hit.head) && self.stored(&hit, Use::Fresh, None).is_some();
-        is_usable.then_some(hit)
+        (is_new && is_usable).then_some(hit)
     }
 
     /// The answer of the forward that this request leads.
