@@ -296,8 +296,9 @@ impl Output {
         self.bytes.clear();
         if self.has_values() {
             self.values.clear();
-            self.values_bytes = 0;
         }
+        // They may have been taken out, as what a client has not read.
+        self.values_bytes = 0;
         self.unpacked_bytes = 0;
         if self.meter.server.is_some() {
             self.meter.looks_at_bytes = STEP_BYTES;
@@ -585,6 +586,7 @@ mod tests {
             let mut unsent = Unsent::default();
             if !output.is_all(sent) {
                 unsent.keep(&mut output, sent, &pins);
+                assert_eq!(output.sent_bytes(), 0, "it is sent no more from there");
             }
             while !unsent.is_empty() {
                 let before = unsent.bytes();

@@ -89,7 +89,9 @@ fn request(arguments: &[&[u8]]) -> Vec<u8> {
     let head = |length: usize, kind: char| format!("{kind}{length}\r\n").into_bytes();
     let mut request = head(arguments.len(), '*');
     for argument in arguments {
-        [&head(argument.len(), '$')[..], argument, b"\r\n"].map(|part| request.extend_from_slice(part));
+        for part in [&head(argument.len(), '$')[..], argument, b"\r\n"] {
+            request.extend_from_slice(part);
+        }
     }
     request
 }
@@ -174,6 +176,26 @@ fn who_leaves_messages_unread_is_closed_before_keys_go() {
     let grown = kv.service.peak_bytes().saturating_sub(before);
     assert!(grown < GROWN_MAX, "{grown} bytes");
     assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n");
+}
+
+/// What a client did not read once counted for whoever was next to be sent something by the same worker, and who listened was closed for it.
+#[test]
+fn what_others_do_not_read_is_theirs() {
+    const VALUE: usize = 12 * MIB;
+    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
+    assert_eq!(Client::connect(&kv).ask(&request(&[b"SET", b"long", &vec![b'v'; VALUE]])), "+OK");
+    let mut idle: Vec<_> = (0..10).map(|_| Client::connect(&kv)).collect();
+    for client in &mut idle {
+        assert_eq!(client.ask(b"GET long\r\n"), format!("${VALUE}"));
+    }
+    let mut subscriber = Client::connect(&kv);
+    assert_eq!(subscriber.ask(b"SUBSCRIBE c\r\n"), "*3");
+    let publish = request(&[b"PUBLISH", b"c", &vec![b'm'; VALUE]]);
+    let mut publisher = Client::connect(&kv);
+    assert_eq!([publisher.ask(&publish), publisher.ask(&publish)], [":1", ":1"]);
+    subscriber.send(b"UNSUBSCRIBE\r\n");
+    subscriber.read_until(b"unsubscribe");
+    drop(idle);
 }
 
 /// Of a server with 64 MiB: half of them for what clients are to read, and as much twice more, because what grows is copied and the allocator gives
