@@ -131,6 +131,11 @@ impl Connection {
         self.standing != Standing::Guest && !self.client().is_killed()
     }
 
+    /// Whether the reply of its command waits for memory: no pause keeps it from that.
+    pub(crate) fn awaits_room(&self) -> bool {
+        self.conversation.session.waits.is_some()
+    }
+
     /// Whether nothing is under way that was read.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_flushed() && !self.conversation.has_rest()
@@ -241,7 +246,7 @@ impl Connection {
                 return Then::Close;
             }
         }
-        if self.conversation.session.is_walking() && self.is_vain(context, &mut buffers.output) {
+        if self.conversation.session.takes_turns() && self.is_vain(context, &mut buffers.output) {
             return Then::Close;
         }
         if !self.is_quiet() {
@@ -314,7 +319,11 @@ impl Connection {
             return Then::Close;
         }
         match pause {
-            _ if !self.is_flushed() => Then::Wait,
+            _ if !self.is_flushed() => {
+                // Others must not wait behind one that does not read.
+                self.conversation.session.leave_line(context.shared);
+                Then::Wait
+            }
             Pause::Drained => Then::Wait,
             Pause::Full => Then::Again,
             Pause::Alone => Then::Alone,

@@ -340,11 +340,16 @@ impl Session {
         };
     }
 
-    /// Its reply waits for memory no longer.
-    fn leave_line(&mut self, shared: &Shared) {
+    /// Its reply waits for memory no longer, or will get in line again.
+    pub(crate) fn leave_line(&mut self, shared: &Shared) {
         if self.waits.take().is_some() {
             shared.line.leave(self.client.id);
         }
+    }
+
+    /// Whether its command goes through all keys, or waits for memory.
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.is_walking() || self.waits.is_some()
     }
 
     /// Whether it goes through all keys.

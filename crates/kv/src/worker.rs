@@ -127,7 +127,7 @@ impl Worker {
         while !shared.is_stopping() {
             self.wait(&mut events, TICK)?;
             let now_ms = now_ms();
-            self.end_pause(now_ms);
+            self.look_at_later(now_ms);
             {
                 let _turn = shared.turn(self.number);
                 self.pass = Pass::begin(Instant::now());
@@ -148,19 +148,25 @@ impl Worker {
         self.finish(&mut events)
     }
 
-    /// Connections that have waited for the end of a pause go on.
-    fn end_pause(&mut self, now_ms: u64) {
+    /// Connections that have waited for the end of a pause, or for memory, go on.
+    fn look_at_later(&mut self, now_ms: u64) {
         if self.later.is_empty() || now_ms < self.later_at_ms {
             return;
         }
         self.later_at_ms = now_ms + PAUSE_STEP.as_millis() as u64;
         let interests = &self.shared.interests;
-        if interests.pauses.now(now_ms).is_none() {
-            self.again.append(&mut self.later);
-        }
+        let is_paused = interests.pauses.now(now_ms).is_some();
         self.later.sort_unstable();
         self.later.dedup();
-        self.later.retain(|number| self.connections.contains(*number));
+        let (again, connections) = (&mut self.again, &self.connections);
+        self.later.retain(|number| {
+            let Some(connection) = connections.get(*number) else { return false };
+            let stays = is_paused && !connection.awaits_room();
+            if !stays {
+                again.push(*number);
+            }
+            stays
+        });
     }
 
     fn wait(&mut self, events: &mut Events, at_most: Duration) -> io::Result<()> {
@@ -476,6 +482,7 @@ impl Worker {
         let end = Instant::now() + STOP_WITHIN;
         while !self.connections.is_empty() && Instant::now() < end {
             let now_ms = now_ms();
+            self.look_at_later(now_ms);
             {
                 let _turn = shared.turn(self.number);
                 self.go_on(now_ms);

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use testkit::{Kv, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -513,6 +514,136 @@ fn replies_take_turns_where_keys_are_not_evicted() {
         assert!(most < BYTES_MAX + BYTES_MAX / 16 + 2 * MIB, "{policy}: {most} bytes");
         assert_eq!(kv.ask(&["DBSIZE"]), keys);
     }
+}
+
+/// A server whose keys stay and leave no memory, and a client that does not read what was published: replies have to wait.
+struct Full {
+    kv: Kv,
+    idle: Client,
+}
+
+impl Full {
+    const KEYS: usize = 20_000;
+
+    fn start() -> Self {
+        let arguments = ["--maxmemory", "64MiB", "--workers", "2", "--maxmemory-policy", "noeviction"];
+        let kv = Kv::start(LARDER, &arguments);
+        let name = |number: usize| format!("{number:040}").into_bytes();
+        let sets: Vec<_> = (0..Self::KEYS).map(|number| request(&[b"SET", &name(number), b"v"])).collect();
+        Client::connect(&kv).converse(&sets.concat());
+        let idle = Client::connect(&kv);
+        Self { kv, idle }
+    }
+
+    /// Takes all memory, and all that replies have beside it.
+    fn fill(&mut self) {
+        let (mut client, value) = (Client::connect(&self.kv), vec![b'v'; 200_000]);
+        assert_eq!(self.idle.ask(b"SUBSCRIBE idle\r\n"), "*3");
+        let mut numbers = 0..;
+        let mut set = || client.ask(&request(&[b"SET", format!("l{:?}", numbers.next()).as_bytes(), &value]));
+        while set() == "+OK" {}
+        let message = request(&[b"PUBLISH", b"idle", &vec![b'm'; 200_000]]);
+        while client.ask(&message) == ":1" {}
+    }
+
+    /// A client that asks for something that has to wait.
+    fn waiting(&self, request: &str) -> Client {
+        let waiting = || {
+            let told = self.kv.ask(&["INFO clients"]);
+            told.lines().find_map(|line| line.strip_prefix("blocked_clients:")).map(str::to_owned)
+        };
+        let before = waiting();
+        let mut client = Client::connect(&self.kv);
+        client.send(request.as_bytes());
+        wait::until_true("it waits", || waiting() != before);
+        client
+    }
+
+    /// Who did not read leaves.
+    fn empty(&mut self) {
+        self.idle = Client::connect(&self.kv);
+    }
+
+    fn all_keys() -> String {
+        format!("*{}", Self::KEYS)
+    }
+}
+
+/// All of those that are there from the begin.
+const KEYS: &str = "KEYS 0*\r\n";
+
+/// What a client that waits is told when something else has happened.
+type Scene = fn(&mut Full) -> bool;
+
+/// Whatever happens to those in line, and whoever stands before them.
+#[test]
+fn replies_that_wait_are_not_forgotten() {
+    let scenes: [(&str, Scene); 6] = [
+        ("a miss is told once", |full| {
+            full.kv.ask(&["CONFIG SET notify-keyspace-events Em"]);
+            let mut listener = Client::connect(&full.kv);
+            assert_eq!(listener.ask(b"SUBSCRIBE __keyevent@0__:keymiss\r\n"), "*3");
+            let value = request(&[b"SET", b"value", &vec![b'v'; 10_000]]);
+            assert_eq!(Client::connect(&full.kv).ask(&value), "+OK");
+            full.fill();
+            let mut client = full.waiting(&format!("MGET absent {}\r\n", "value ".repeat(99)));
+            full.empty();
+            let is_told = client.line() == "*100";
+            full.kv.ask(&["PUBLISH __keyevent@0__:keymiss end"]);
+            let told: Vec<_> =
+                std::iter::repeat_with(|| listener.line()).take_while(|line| line != "end").collect();
+            is_told && told.iter().filter(|line| *line == "absent").count() == 1
+        }),
+        ("keys go now", |full| {
+            full.fill();
+            let mut client = full.waiting(KEYS);
+            full.kv.ask(&["CONFIG SET maxmemory-policy allkeys-lru"]);
+            client.line().starts_with('*')
+        }),
+        ("writes pause", |full| {
+            full.fill();
+            let mut client = full.waiting(KEYS);
+            full.kv.ask(&["CLIENT PAUSE 60000 WRITE"]);
+            full.empty();
+            client.line() == Full::all_keys()
+        }),
+        ("nobody reads", |full| {
+            full.fill();
+            let begin = Instant::now();
+            let mut clients: Vec<_> = (0..4).map(|_| full.waiting(KEYS)).collect();
+            let are_refused = clients.iter_mut().all(|client| client.line().starts_with("-OOM the reply"));
+            are_refused && begin.elapsed() < Duration::from_secs(14)
+        }),
+        ("the first does not read", |full| {
+            let mut first = Client::connect(&full.kv);
+            first.ask(b"HELLO 3\r\n");
+            first.send(b"SUBSCRIBE c\r\n");
+            first.read_until(b"subscribe\r\n$1\r\nc\r\n:1\r\n");
+            full.fill();
+            first.send(KEYS.as_bytes());
+            let used = memory_fact(&full.kv, "used_memory");
+            let publish = request(&[b"PUBLISH", b"c", &vec![b'm'; 15_000]]).repeat(20);
+            let mut publisher = Client::connect(&full.kv);
+            while memory_fact(&full.kv, "used_memory") < used + MIB / 2 {
+                publisher.converse(&publish);
+            }
+            let mut client = full.waiting(KEYS);
+            full.empty();
+            client.line() == Full::all_keys()
+        }),
+        ("the server stops", |full| {
+            full.fill();
+            let mut client = full.waiting(KEYS);
+            full.kv.service.signal(Signal::TERM);
+            full.idle.drain();
+            client.line() == Full::all_keys()
+        }),
+    ];
+    let failed = scenes.iter().filter(|(name, scene)| {
+        eprintln!("{name}");
+        !scene(&mut Full::start())
+    });
+    assert_eq!(failed.map(|(name, _)| *name).collect::<Vec<_>>(), [""; 0]);
 }
 
 /// Replies that have to be unpacked share a part of the time, however many there are.

@@ -28,7 +28,7 @@ impl<'a> Call<'a> {
         } else {
             self.perform(command, reply)
         };
-        if self.session.queue.is_none() && command.container() != "client" {
+        if self.session.queue.is_none() && command.container() != "client" && !is_put_off(&outcome) {
             self.session.caching = Caching::Unsaid;
         }
         outcome
@@ -47,6 +47,10 @@ impl<'a> Call<'a> {
     /// Executes a command that nothing stands in the way of any more.
     pub(super) fn perform(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
         self.session.command = Some(command);
+        // Those who look before it is executed are told when it is.
+        if self.await_room() == Err(Refusal::NotNow) {
+            return Err(Refusal::NotNow);
+        }
         if self.session.gates.is_closed(Gates::TRACKING) && command.has("readonly") && self.is_tracked() {
             self.remember(command);
         }
@@ -119,7 +123,11 @@ impl<'a> Call<'a> {
     /// A command that can't be executed spoils the transaction that it should have been part of.
     fn refused(&mut self, name: &[u8], refusal: Refusal) -> Refusal {
         match &mut self.session.queue {
-            _ if refusal == Refusal::NotNow => refusal,
+            _ if refusal == Refusal::NotNow => {
+                // A pause, which those behind it in line for memory may not have to wait for.
+                self.session.leave_line(self.shared);
+                refusal
+            }
             // As in Redis also where there is no transaction.
             _ if name.eq_ignore_ascii_case(b"exec") => transactions::abort(self, refusal),
             Some(queue) => {
@@ -180,7 +188,8 @@ impl<'a> Call<'a> {
         };
         let missing: Vec<&[u8]> = self.keys_of(command).filter(is_missing).collect();
         self.shared.settle();
-        if self.tells_of_missing(command) {
+        // Where it waits for room, it was told when it was tried first.
+        if self.tells_of_missing(command) && self.session.waits.is_none() {
             let database = self.database();
             // The other key of COPY is not read.
             let read = missing.iter().filter(|key| command.name != "copy" || **key == self.argument(1));

@@ -13,8 +13,9 @@ impl Call<'_> {
         let is_quick = command.has("fast") && !self.shared.slow.wants_all();
         let begin = self.statistics.command(number).is_due(is_quick).then(Instant::now);
         let outcome = self.await_room().and_then(|()| {
+            let used_before = self.used_by_others();
             let outcome = (command.run)(self, reply);
-            self.settle_reply(outcome, reply)
+            self.settle_reply(outcome, reply, used_before)
         });
         if is_put_off(&outcome) {
             self.session.took_before += begin.map_or(Duration::ZERO, |begin| begin.elapsed());

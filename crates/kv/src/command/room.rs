@@ -68,6 +68,9 @@ impl Call<'_> {
     /// Whether the reply of this command may be tried now. One that had no room before waits for its turn.
     pub(super) fn await_room(&mut self) -> Outcome {
         let Some(waits) = self.session.waits.filter(|_| !self.session.is_walking()) else { return Ok(()) };
+        if !self.shared.engine.policy().keeps_keys() {
+            return Ok(());
+        }
         let used_bytes = self.shared.engine.used_bytes();
         match self.shared.line.next(self.session.client.id, waits, used_bytes, self.now_ms) {
             Next::Try => Ok(()),
@@ -76,8 +79,14 @@ impl Call<'_> {
         }
     }
 
+    /// What is in use beside what the command under way has gathered.
+    pub(super) fn used_by_others(&self) -> u64 {
+        let own_bytes = self.session.walk.as_ref().map_or(0, |walk| walk.held_bytes());
+        self.shared.engine.used_bytes().saturating_sub(own_bytes as u64)
+    }
+
     /// What a command has come to: a reply that has no room waits, where others have some of it that they may read. The command has done nothing then.
-    pub(super) fn settle_reply(&mut self, outcome: Outcome, reply: &Reply<'_>) -> Outcome {
+    pub(super) fn settle_reply(&mut self, outcome: Outcome, reply: &Reply<'_>, used_before: u64) -> Outcome {
         let has_room = outcome != Err(Refusal::ReplyOverLimit) && !reply.out.is_refused();
         if has_room || self.effort.scope() == Scope::Transaction {
             if self.session.waits.is_some() && outcome.is_ok() {
@@ -90,7 +99,8 @@ impl Call<'_> {
             return outcome;
         }
         let is_alone = !self.shared.may_have_room_soon(client.buffers_bytes());
-        let used_bytes = self.shared.engine.used_bytes();
+        // What others have given back since it was refused is room that it has not tried.
+        let used_bytes = used_before.max(self.used_by_others());
         let Some(waits) = Waits::again(before, used_bytes, is_alone, self.now_ms) else { return outcome };
         if before.is_none() {
             self.shared.line.join(client.id);

@@ -72,6 +72,11 @@ impl Walk {
         self.told.counted_bytes > 0 || !self.told.pieces.is_empty()
     }
 
+    /// What there is of its reply.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.told.pieces_bytes + self.told.counted_bytes
+    }
+
     /// An array of the keys that it has told.
     pub(super) fn reply(mut self, call: &Call<'_>, reply: &mut Reply<'_>) {
         let begin = reply.out.len();
