@@ -815,9 +815,11 @@ fn transactions_do_not_unpack_without_end() {
         ["--config", config.to_str().expect("a path in UTF-8"), "--maxmemory", "128MiB", "--workers", "1"];
     let kv = Kv::start(LARDER, &arguments);
     assert_eq!(kv.ask(&[&format!("SETRANGE big {} x", VALUE - 1)]), format!(":{VALUE}\r\n"));
-    let begin = Instant::now();
-    kv.ask(&["DIGEST big"]);
-    let once = begin.elapsed();
+    let unpack_once = || {
+        let begin = Instant::now();
+        kv.ask(&["DIGEST big"]);
+        begin.elapsed()
+    };
     let refused =
         "-ERR the commands of a transaction unpack or compare at most 134217728 bytes of values together";
     let (free, bounded) = (
@@ -827,6 +829,7 @@ fn transactions_do_not_unpack_without_end() {
     for (command, is_refused) in
         free.map(|command| (command, false)).into_iter().chain(bounded.map(|command| (command, true)))
     {
+        let before = unpack_once();
         let mut client = Client::connect(&kv);
         assert_eq!(client.ask(b"MULTI\r\n"), "+OK");
         client.send(format!("{command}\r\n").repeat(30).as_bytes());
@@ -841,6 +844,8 @@ fn transactions_do_not_unpack_without_end() {
             }
         });
         assert_eq!(replies.contains(refused), is_refused, "{command}: {replies}");
+        // How busy the machine is with others may have changed meanwhile.
+        let once = before.max(unpack_once());
         assert!(
             slowest < once * 16,
             "{command}: a client waited {slowest:?}, and one is unpacked in {once:?}"
