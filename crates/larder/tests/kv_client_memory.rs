@@ -5,7 +5,6 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use testkit::{Kv, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -578,7 +577,7 @@ type Scene = fn(&mut Full) -> bool;
 /// Whatever happens to those in line, and whoever stands before them.
 #[test]
 fn replies_that_wait_are_not_forgotten() {
-    let scenes: [(&str, Scene); 6] = [
+    let scenes: [(&str, Scene); 5] = [
         ("a miss is told once", |full| {
             full.kv.ask(&["CONFIG SET notify-keyspace-events Em"]);
             let mut listener = Client::connect(&full.kv);
@@ -629,13 +628,6 @@ fn replies_that_wait_are_not_forgotten() {
             }
             let mut client = full.waiting(KEYS);
             full.empty();
-            client.line() == Full::all_keys()
-        }),
-        ("the server stops", |full| {
-            full.fill();
-            let mut client = full.waiting(KEYS);
-            full.kv.service.signal(Signal::TERM);
-            full.idle.drain();
             client.line() == Full::all_keys()
         }),
     ];
