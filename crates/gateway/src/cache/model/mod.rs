@@ -56,9 +56,9 @@ const RULES: &[(Rule, &str, u64)] = &[
     (Rule::LogIsReadFirst, "the store is used before the log was read", 2),
     (Rule::LostLogsAreNoticed, "another log counts as the same one", 1),
     (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as whole", 10),
-    (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as whole", 374),
+    (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as whole", 610),
 ];
-const HISTORIES_MAX: u64 = 400;
+const HISTORIES_MAX: u64 = 1000;
 
 thread_local! {
     static PLANTED: Cell<Option<Rule>> = const { Cell::new(None) };
