@@ -307,7 +307,7 @@ impl Purges {
 }
 
 const WORKERS: usize = 3;
-const PURGES_EACH: usize = 80;
+const PURGES_EACH: usize = 30;
 
 #[test]
 fn no_purge_that_is_complete_is_forgotten_whatever_is_told_late_or_never() {
