@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use engine::Policy;
+
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,7 +11,7 @@ use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     clients: Mutex<VecDeque<u64>>,
-    /// When the first in line went on the last time, or could at least try to because others had read something.
+    /// When the first in line went on the last time, or could at least try to because others had read something, or may have more.
     moved_at_ms: AtomicU64,
 }
 
@@ -19,16 +21,29 @@ pub(crate) struct Waits {
     pub(crate) since_ms: u64,
     /// What was in use when it was tried the last time; the first time it is tried again whatever there is.
     pub(crate) used_bytes: u64,
+    /// As they were then.
+    pub(crate) terms: Terms,
+    /// Whether this time is the last.
+    pub(crate) is_last: bool,
     /// How often in a row nobody else had anything that would be free soon. Once may be by chance: it was read just then.
     pub(crate) alone: usize,
+}
+
+/// What decides whether a reply has room, beside what is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) bytes_max: u64,
+    pub(crate) buffers_bytes_max: usize,
+    pub(crate) policy: Policy,
 }
 
 /// What becomes of a command whose reply had no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Try,
+    /// It is refused if it has no room now.
+    TryLast,
     Wait,
-    Refuse,
 }
 
 /// How long nobody has to read anything until others are refused.
@@ -52,34 +67,47 @@ impl Line {
         self.moved_at_ms.store(now_ms, Relaxed);
     }
 
-    pub(crate) fn next(&self, client: u64, waits: Waits, used_bytes: u64, now_ms: u64) -> Next {
-        if self.clients.lock().front() != Some(&client) {
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.clients.lock().front().copied()
+    }
+
+    pub(crate) fn next(&self, client: u64, waits: Waits, room: (u64, Terms), now_ms: u64) -> Next {
+        if self.first() != Some(client) {
             return Next::Wait;
         }
-        if waits.has_more_room(used_bytes) && waits.used_bytes < u64::MAX {
+        if waits.may_have_room(room) && waits.used_bytes < u64::MAX {
             self.moved(now_ms);
         }
-        waits.next(used_bytes, self.moved_at_ms.load(Relaxed), now_ms)
+        waits.next(room, self.moved_at_ms.load(Relaxed), now_ms)
     }
 }
 
 impl Waits {
     /// The reply of a client that is new in line, or as it was before, had no room beside so much. None: nor would it have later.
-    pub(crate) fn again(before: Option<Self>, used_bytes: u64, is_alone: bool, now_ms: u64) -> Option<Self> {
+    pub(crate) fn again(
+        before: Option<Self>,
+        (used_bytes, terms): (u64, Terms),
+        is_alone: bool,
+        now_ms: u64,
+    ) -> Option<Self> {
+        if before.is_some_and(|before| before.is_last) {
+            return None;
+        }
         let alone = if is_alone { before.map_or(0, |before| before.alone + 1) } else { 0 };
         let used_bytes = if before.is_none() || is_alone { u64::MAX } else { used_bytes };
         let since_ms = before.map_or(now_ms, |before| before.since_ms);
-        (alone < ALONE_MAX).then_some(Self { since_ms, used_bytes, alone })
+        (alone < ALONE_MAX).then_some(Self { since_ms, used_bytes, terms, is_last: false, alone })
     }
 
-    fn has_more_room(self, used_bytes: u64) -> bool {
-        used_bytes.saturating_add(FREE_BYTES) <= self.used_bytes
+    /// Whether there may be more than when it was tried the last time.
+    fn may_have_room(self, (used_bytes, terms): (u64, Terms)) -> bool {
+        used_bytes.saturating_add(FREE_BYTES) <= self.used_bytes || terms != self.terms
     }
 
-    fn next(self, used_bytes: u64, moved_at_ms: u64, now_ms: u64) -> Next {
+    fn next(self, room: (u64, Terms), moved_at_ms: u64, now_ms: u64) -> Next {
         match () {
-            () if self.has_more_room(used_bytes) => Next::Try,
-            () if now_ms >= self.since_ms.max(moved_at_ms).saturating_add(PATIENCE_MS) => Next::Refuse,
+            () if now_ms >= self.since_ms.max(moved_at_ms).saturating_add(PATIENCE_MS) => Next::TryLast,
+            () if self.may_have_room(room) => Next::Try,
             () => Next::Wait,
         }
     }
@@ -89,35 +117,63 @@ impl Waits {
 mod tests {
     use super::*;
 
+    const TERMS: Terms =
+        Terms { bytes_max: 20 << 20, buffers_bytes_max: 5 << 20, policy: Policy::NoEviction };
+
+    fn waits(since_ms: u64, used_bytes: u64, alone: usize) -> Waits {
+        Waits { since_ms, used_bytes, terms: TERMS, is_last: false, alone }
+    }
+
     #[test]
     fn a_reply_that_lacks_room_alone_is_refused() {
-        let first = Waits::again(None, 5, true, 7);
-        assert_eq!(first, Some(Waits { since_ms: 7, used_bytes: u64::MAX, alone: 0 }));
-        let alone = Waits::again(first, 5, true, 8);
-        assert_eq!(alone, Some(Waits { since_ms: 7, used_bytes: u64::MAX, alone: 1 }));
-        assert_eq!(Waits::again(alone, 5, true, 9), None);
-        let beside = Waits::again(alone, 5, false, 9);
-        assert_eq!(beside, Some(Waits { since_ms: 7, used_bytes: 5, alone: 0 }));
+        let first = Waits::again(None, (5, TERMS), true, 7);
+        assert_eq!(first, Some(waits(7, u64::MAX, 0)));
+        let alone = Waits::again(first, (5, TERMS), true, 8);
+        assert_eq!(alone, Some(waits(7, u64::MAX, 1)));
+        assert_eq!(Waits::again(alone, (5, TERMS), true, 9), None);
+        let beside = Waits::again(alone, (5, TERMS), false, 9);
+        assert_eq!(beside, Some(waits(7, 5, 0)));
     }
 
     #[test]
     fn the_first_goes_on_when_there_is_more_room_and_not_for_ever() {
+        const USED: (u64, Terms) = (10 << 20, TERMS);
         let line = Line::default();
-        let waits = Waits { since_ms: 1_000, used_bytes: 10 << 20, alone: 0 };
+        let first = waits(1_000, USED.0, 0);
         (1..=2).for_each(|client| line.join(client));
-        assert_eq!(line.next(2, waits, 0, 1_000), Next::Wait, "it is not the first");
-        assert_eq!(line.next(1, waits, 10 << 20, 5_999), Next::Wait);
-        assert_eq!(line.next(1, waits, (10 << 20) - FREE_BYTES, 1_000), Next::Try);
+        assert_eq!(line.next(2, first, (0, TERMS), 1_000), Next::Wait, "it is not the first");
+        assert_eq!(line.next(1, first, USED, 5_999), Next::Wait);
+        assert_eq!(line.next(1, first, (USED.0 - FREE_BYTES, TERMS), 1_000), Next::Try);
         assert_eq!(line.moved_at_ms.load(Relaxed), 1_000, "others have read something");
-        assert_eq!(line.next(1, waits, 10 << 20, 6_000), Next::Refuse);
+        assert_eq!(line.next(1, first, USED, 6_000), Next::TryLast);
         line.moved(6_000);
-        assert_eq!(line.next(1, waits, 10 << 20, 10_999), Next::Wait, "others have read something");
-        assert_eq!(line.next(1, waits, 10 << 20, 11_000), Next::Refuse);
+        assert_eq!(line.next(1, first, USED, 10_999), Next::Wait, "others have read something");
+        assert_eq!(line.next(1, first, USED, 11_000), Next::TryLast);
+        let last = Waits { is_last: true, ..first };
+        assert_eq!(Waits::again(Some(last), USED, false, 11_000), None);
         line.leave(1);
-        assert_eq!(line.next(2, waits, 0, 1_000), Next::Try);
-        let begins = Waits { used_bytes: u64::MAX, ..waits };
-        assert_eq!(line.next(2, begins, 10 << 20, 11_000), Next::Try, "once in any case");
-        let Some(again) = Waits::again(Some(begins), 10 << 20, false, 11_000) else { panic!("it waits") };
-        assert_eq!(line.next(2, again, 10 << 20, 11_001), Next::Refuse, "it has waited beside the first");
+        assert_eq!(line.next(2, first, (0, TERMS), 1_000), Next::Try);
+        let begins = waits(11_000, u64::MAX, 0);
+        assert_eq!(line.next(2, begins, USED, 11_000), Next::Try, "once in any case");
+        assert_eq!(
+            line.next(2, Waits { since_ms: 1_000, ..begins }, USED, 11_001),
+            Next::TryLast,
+            "it waited beside the first"
+        );
+    }
+
+    #[test]
+    fn the_first_is_tried_as_soon_as_it_may_have_more() {
+        let (line, first) = (Line::default(), waits(1_000, 5, 0));
+        line.join(1);
+        let others = [
+            Terms { bytes_max: 21 << 20, ..TERMS },
+            Terms { buffers_bytes_max: 6 << 20, ..TERMS },
+            Terms { policy: Policy::VolatileLru, ..TERMS },
+        ];
+        for (now_ms, terms) in (7_000..).zip(others) {
+            assert_eq!(line.next(1, first, (5, terms), now_ms), Next::Try, "{terms:?}");
+            assert_eq!(line.moved_at_ms.load(Relaxed), now_ms);
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::endings::{Ending, Endings};
 use crate::interest::Interests;
 use crate::invalidation;
 use crate::limits::Limits;
-use crate::line::Line;
+use crate::line::{Line, Terms};
 use crate::output::Output;
 use crate::pins::{Buffered, Pins};
 use crate::rates::{Rates, Totals};
@@ -350,11 +350,23 @@ impl Shared {
     /// Whether there could be memory for a reply that takes so much beside what is stored, of which so much counts already: half of what is not
     /// taken by other buffers.
     pub(crate) fn could_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
-        let buffers_bytes_max = self.limits().buffers_bytes_max(self.engine.bytes_max());
         let more_bytes = bytes.saturating_sub(counted_bytes);
-        self.buffers_bytes().saturating_add(more_bytes) <= buffers_bytes_max
+        self.buffers_bytes().saturating_add(more_bytes) <= self.buffers_bytes_max()
             && self.engine.could_hold(bytes.saturating_add(more_bytes))
             && self.engine.could_lend(more_bytes, self.reserve_bytes())
+    }
+
+    fn buffers_bytes_max(&self) -> usize {
+        self.limits().buffers_bytes_max(self.engine.bytes_max())
+    }
+
+    /// What decides, beside what is in use, whether replies have room.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            bytes_max: self.engine.bytes_max(),
+            buffers_bytes_max: self.buffers_bytes_max(),
+            policy: self.engine.policy(),
+        }
     }
 
     /// As [`Self::could_reply`]; if so, it counts from now on.
@@ -536,7 +548,7 @@ impl Shared {
             tracing::warn!(client = %client.ends.client, "closed: it has not read what it was sent for too long");
             self.end(&client, if client.listens() { Ending::Messages } else { Ending::Replies });
         }
-        self.keep_buffers_to(limits.buffers_bytes_max(self.engine.bytes_max()));
+        self.keep_buffers_to(self.buffers_bytes_max());
         let tracking = &self.interests.tracking;
         tracking.set_bytes_max(self.engine.bytes_max());
         let forgotten = tracking.give_up(FORGOTTEN_AT_ONCE);

@@ -154,14 +154,19 @@ impl Worker {
             return;
         }
         self.later_at_ms = now_ms + PAUSE_STEP.as_millis() as u64;
-        let interests = &self.shared.interests;
-        let is_paused = interests.pauses.now(now_ms).is_some();
+        let shared = &self.shared;
+        let is_paused = shared.interests.pauses.now(now_ms).is_some();
+        // The others in line have nothing to look at.
+        let first = shared.line.first().filter(|_| shared.engine.policy().keeps_keys());
         self.later.sort_unstable();
         self.later.dedup();
         let (again, connections) = (&mut self.again, &self.connections);
         self.later.retain(|number| {
             let Some(connection) = connections.get(*number) else { return false };
-            let stays = is_paused && !connection.awaits_room();
+            let stays = match connection.awaits_room() {
+                true => first.is_some_and(|first| first != connection.client().id),
+                false => is_paused,
+            };
             if !stays {
                 again.push(*number);
             }

@@ -71,11 +71,14 @@ impl Call<'_> {
         if !self.shared.engine.policy().keeps_keys() {
             return Ok(());
         }
-        let used_bytes = self.shared.engine.used_bytes();
-        match self.shared.line.next(self.session.client.id, waits, used_bytes, self.now_ms) {
+        let room = (self.shared.engine.used_bytes(), self.shared.terms());
+        match self.shared.line.next(self.session.client.id, waits, room, self.now_ms) {
             Next::Try => Ok(()),
+            Next::TryLast => {
+                self.session.waits = Some(Waits { is_last: true, ..waits });
+                Ok(())
+            }
             Next::Wait => Err(Refusal::NotNow),
-            Next::Refuse => Err(Refusal::ReplyOverLimit),
         }
     }
 
@@ -101,7 +104,8 @@ impl Call<'_> {
         let is_alone = !self.shared.may_have_room_soon(client.buffers_bytes());
         // What others have given back since it was refused is room that it has not tried.
         let used_bytes = used_before.max(self.used_by_others());
-        let Some(waits) = Waits::again(before, used_bytes, is_alone, self.now_ms) else { return outcome };
+        let room = (used_bytes, self.shared.terms());
+        let Some(waits) = Waits::again(before, room, is_alone, self.now_ms) else { return outcome };
         if before.is_none() {
             self.shared.line.join(client.id);
         }
