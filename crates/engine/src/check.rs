@@ -30,9 +30,7 @@ impl Shard {
                     "a slot is in a wrong place",
                     place,
                 )?;
-                let database = item.header.database().number();
-                counts.keys[database] += 1;
-                counts.expiring[database] += u64::from(item.header.expires());
+                counts.add(item.header);
                 live_bytes[place.segment as usize] += item.header.item_bytes();
                 keys += 1;
             }

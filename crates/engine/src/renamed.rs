@@ -101,7 +101,7 @@ impl Shard {
         let place = self.append_anyway(queue, content)?;
         let old = self.find(key, now_ms);
         self.point(key.hash, old, Slot::new(place));
-        self.counts.add(content.database, content.expires_at_ms.is_some());
+        self.counts.add(content.header());
         Ok(content.item_bytes())
     }
 }

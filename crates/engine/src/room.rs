@@ -64,6 +64,18 @@ impl Engine {
         self.has_room(bytes)
     }
 
+    /// Whether so many bytes could have room when all is evicted that may be, and no more than `beyond_bytes` are in use above the limit. If not,
+    /// nothing need be evicted to find out.
+    #[must_use]
+    pub fn could_make_room(&self, bytes: usize, beyond_bytes: usize) -> bool {
+        if !self.policy().is_volatile() {
+            return self.could_free(bytes);
+        }
+        let passing_bytes: u64 = self.shards_as_they_are().map(|shard| shard.passing_bytes()).sum();
+        let staying_bytes = self.used_bytes().saturating_sub(passing_bytes);
+        staying_bytes.saturating_add(bytes as u64) <= self.bytes_max().saturating_add(beyond_bytes as u64)
+    }
+
     /// Lets so many writes, of so many bytes together for which there is room, fill the ends of segments as they happen to: none of them is refused.
     #[must_use]
     pub fn stretch(&self, writes: usize, bytes: usize) -> Stretched<'_> {
@@ -123,6 +135,19 @@ mod tests {
         drop(stretched);
         assert_eq!(engine.bytes_max(), bytes_max);
         is_made
+    }
+
+    #[test]
+    fn what_could_have_room_is_known_before() {
+        let settings = Settings { bytes_max: 16 << 20, policy: Policy::VolatileLru, seed: 3, threads: 1 };
+        let engine = Engine::new(&settings);
+        for number in 0..8_000 {
+            assert!(set(&engine, &format!("stays-{number}"), Expiry::Never));
+        }
+        let goes = |number: &u64| set(&engine, &format!("goes-{number}"), Expiry::At(1000));
+        assert_eq!((0..4_000).take_while(goes).count(), 4_000);
+        assert!(engine.could_make_room(6 << 20, 0) && !engine.could_make_room(9 << 20, 0));
+        assert!(engine.could_make_room(9 << 20, 2 << 20) && engine.make_room(6 << 20, 0));
     }
 
     #[test]

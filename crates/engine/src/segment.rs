@@ -260,6 +260,11 @@ impl Segments {
         self.slots.len() - self.vacant.len()
     }
 
+    /// Of items that are gone, as far as their segments are not.
+    pub(crate) fn dead_bytes(&self) -> usize {
+        self.slots.iter().flatten().map(|segment| segment.used_bytes.saturating_sub(segment.live_bytes)).sum()
+    }
+
     /// All numbers are below this.
     pub(crate) fn numbers_max(&self) -> usize {
         self.slots.len()

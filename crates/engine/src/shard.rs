@@ -76,14 +76,33 @@ pub struct Counts {
     pub keys: [u64; Database::COUNT],
     /// Of those, with an expiry.
     pub expiring: [u64; Database::COUNT],
+    /// What those take, but for what is large.
+    pub(crate) expiring_bytes: u64,
+    /// Of those, large ones.
+    pub(crate) expiring_large: u64,
     pub evicted: u64,
     pub expired: u64,
 }
 
 impl Counts {
-    pub(crate) fn add(&mut self, database: Database, expires: bool) {
-        self.keys[database.number()] += 1;
-        self.expiring[database.number()] += u64::from(expires);
+    pub(crate) fn add(&mut self, header: Header) {
+        let database = header.database().number();
+        self.keys[database] += 1;
+        if header.expires() {
+            self.expiring[database] += 1;
+            self.expiring_bytes += header.item_bytes() as u64;
+            self.expiring_large += u64::from(header.is_large());
+        }
+    }
+
+    fn remove(&mut self, header: Header) {
+        let database = header.database().number();
+        self.keys[database] -= 1;
+        if header.expires() {
+            self.expiring[database] -= 1;
+            self.expiring_bytes -= header.item_bytes() as u64;
+            self.expiring_large -= u64::from(header.is_large());
+        }
     }
 
     /// Counts keys that are still to come.
@@ -304,7 +323,7 @@ impl Shard {
         let moved = self.append_anyway(queue, &content)?;
         self.index.put(at, Slot::new(moved));
         self.forget_item(place, item.header);
-        self.counts.add(content.database, expires_at_ms.is_some());
+        self.counts.add(content.header());
         Ok(())
     }
 
@@ -389,6 +408,12 @@ impl Shard {
         self.index.longest_search()
     }
 
+    /// No more than this can be given back where keys stay that do not expire: those that do, and what is dead.
+    pub(crate) fn passing_bytes(&self) -> u64 {
+        let large_bytes = if self.counts.expiring_large > 0 { self.segments.outside_bytes() } else { 0 };
+        self.counts.expiring_bytes + (self.segments.dead_bytes() + large_bytes) as u64
+    }
+
     /// How many keys there are, and what became of others.
     #[must_use]
     pub fn counts(&self) -> &Counts {
@@ -468,7 +493,7 @@ impl Shard {
         let (segments, large) = (&self.segments, &self.large);
         let old = self.index.find(key.hash, |slot| holds(segments, large, slot, key));
         self.point(key.hash, old, Slot::new(place));
-        self.counts.add(content.database, content.expires_at_ms.is_some());
+        self.counts.add(content.header());
         Ok(())
     }
 
@@ -511,9 +536,7 @@ impl Shard {
     }
 
     pub(crate) fn uncount(&mut self, header: Header) {
-        let database = header.database().number();
-        self.counts.keys[database] -= 1;
-        self.counts.expiring[database] -= u64::from(header.expires());
+        self.counts.remove(header);
     }
 
     /// Gives up an item that nobody removed.

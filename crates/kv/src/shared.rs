@@ -350,10 +350,15 @@ impl Shared {
     /// Whether there could be memory for a reply that takes so much beside what is stored, of which so much counts already: half of what is not
     /// taken by other buffers.
     pub(crate) fn could_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
+        self.could_reply_beside_keys(counted_bytes, bytes)
+            && self.engine.could_lend(bytes.saturating_sub(counted_bytes), self.reserve_bytes())
+    }
+
+    /// As [`Self::could_reply`], if no key had to stay.
+    fn could_reply_beside_keys(&self, counted_bytes: usize, bytes: usize) -> bool {
         let more_bytes = bytes.saturating_sub(counted_bytes);
         self.buffers_bytes().saturating_add(more_bytes) <= self.buffers_bytes_max()
             && self.engine.could_hold(bytes.saturating_add(more_bytes))
-            && self.engine.could_lend(more_bytes, self.reserve_bytes())
     }
 
     fn buffers_bytes_max(&self) -> usize {
@@ -379,11 +384,17 @@ impl Shared {
         may_be
     }
 
-    /// Evicts what expires, so that there is room for a reply although other keys stay. No shard may be locked.
-    pub(crate) fn make_room_among_keys_that_expire(&self, bytes: usize, now_ms: u64) {
-        if self.engine.policy().keeps_keys() && !self.engine.could_lend(bytes, 0) {
+    /// Evicts what expires, so that there is room for a reply although other keys stay; nothing where that can't be enough. So much of it counts
+    /// already. No shard may be locked.
+    pub(crate) fn make_room_among_keys_that_expire(&self, counted_bytes: usize, bytes: usize, now_ms: u64) {
+        let more_bytes = bytes.saturating_sub(counted_bytes);
+        if self.engine.policy().keeps_keys()
+            && !self.engine.could_lend(more_bytes, 0)
+            && self.could_reply_beside_keys(counted_bytes, bytes)
+            && self.engine.could_make_room(more_bytes, self.reserve_bytes())
+        {
             // Whether that was enough is seen when the reply takes it.
-            let _ = self.engine.make_room(bytes, now_ms);
+            let _ = self.engine.make_room(more_bytes, now_ms);
             self.end_batch();
         }
     }

@@ -668,6 +668,36 @@ fn replies_that_wait_are_not_forgotten() {
     assert_eq!(failed.map(|(name, _)| *name).collect::<Vec<_>>(), [""; 0]);
 }
 
+/// No key goes for a reply that is refused, whichever keys may.
+#[test]
+fn nothing_is_evicted_for_a_reply_that_is_refused() {
+    let set = |name: String, bytes: usize, more: &[&[u8]]| {
+        request(&[&[b"SET", name.as_bytes(), &vec![b'v'; bytes][..]][..], more].concat())
+    };
+    for (policy, reads) in [("volatile-lru", 1_800), ("volatile-ttl", 1_800), ("allkeys-lru", 4_800)] {
+        let arguments = ["--maxmemory", "64MiB", "--workers", "2", "--maxmemory-policy", policy];
+        let kv = Kv::start(LARDER, &arguments);
+        let mut client = Client::connect(&kv);
+        let stay = (0..50_000).flat_map(|number| set(format!("k{number}"), 1000, &[]));
+        let expire = (0..15_000).flat_map(|number| set(format!("e{number}"), 1000, &[b"EX", b"10000"]));
+        client.converse(&stay.chain(expire).collect::<Vec<_>>());
+        client.ask(&set("there".to_owned(), 15_000, &[]));
+        // So that no key goes for a request, nor for what writes have left above the limit.
+        assert_eq!(client.ask(b"CONFIG SET maxmemory 66MiB\r\n"), "+OK");
+        let evicted = memory_fact(&kv, "evicted_keys");
+        let mget = with_names(&["MGET"], None, &vec![b"there".to_vec(); reads]);
+        let told = client.ask(&mget);
+        assert!(told.starts_with("-OOM the reply"), "{policy}: {told}");
+        assert_eq!(memory_fact(&kv, "evicted_keys"), evicted, "{policy}");
+        let fits = with_names(&["MGET"], None, &vec![b"there".to_vec(); 550]);
+        assert_eq!(client.ask(&fits), "*550", "{policy}");
+        assert!(
+            memory_fact(&kv, "evicted_keys") > evicted,
+            "{policy}: keys go for a reply that has room then"
+        );
+    }
+}
+
 /// Replies that have to be unpacked share a part of the time, however many there are.
 #[test]
 fn many_who_read_compressed_values_leave_others_their_turn() {

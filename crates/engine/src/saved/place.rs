@@ -68,7 +68,7 @@ impl Shard {
         let (segments, large) = (&self.segments, &self.large);
         let old = self.index.find(hash, |slot| holds(segments, large, slot, &key));
         self.segments.get_mut(place.segment).note_live(header.item_bytes(), expires_at_ms);
-        self.counts.add(header.database(), header.expires());
+        self.counts.add(header);
         self.point(hash, old, Slot::new(place));
     }
 
@@ -103,7 +103,7 @@ impl Shard {
                 self.drop_large(number);
             }
         })?;
-        self.counts.add(content.database, content.expires_at_ms.is_some());
+        self.counts.add(content.header());
         let (segments, large) = (&self.segments, &self.large);
         let bytes = match body {
             Body::Inline { key, .. } => key,

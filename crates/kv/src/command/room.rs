@@ -29,7 +29,7 @@ impl<'a> Room<'a> {
         if bytes <= self.bytes + STEP_BYTES {
             return Ok(());
         }
-        self.shared.make_room_among_keys_that_expire(bytes - self.bytes, self.now_ms);
+        self.shared.make_room_among_keys_that_expire(self.bytes, bytes, self.now_ms);
         if !self.shared.take_for_reply(self.bytes, bytes) {
             return Err(Refusal::ReplyOverLimit);
         }
