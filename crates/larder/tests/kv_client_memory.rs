@@ -574,55 +574,59 @@ const KEYS: &str = "KEYS 0*\r\n";
 /// What a client that waits is told when something else has happened.
 type Scene = fn(&mut Full) -> bool;
 
+fn the_limit_rises(full: &mut Full) -> bool {
+    full.fill();
+    let mut clients = [(); 3].map(|()| full.waiting(KEYS));
+    let begin = Instant::now();
+    full.kv.ask(&["CONFIG SET maxmemory 96MiB"]);
+    clients.iter_mut().all(|client| client.line() == Full::all_keys()) && begin.elapsed() < PATIENCE
+}
+
+fn some_leave(full: &mut Full) -> bool {
+    full.fill();
+    let begin = Instant::now();
+    let mut clients: Vec<_> = (0..30).map(|_| Client::connect(&full.kv)).collect();
+    for client in &mut clients {
+        // What is unread when a socket is closed resets the connection.
+        client.send(b"PING\r\n");
+        client.send(KEYS.as_bytes());
+    }
+    wait::until_true("they wait", || memory_fact(&full.kv, "blocked_clients") == clients.len());
+    drop(clients);
+    wait::until_true("they are gone", || memory_fact(&full.kv, "blocked_clients") == 0);
+    wait::until_true("nobody else is there", || memory_fact(&full.kv, "connected_clients") <= 2);
+    begin.elapsed() < PATIENCE
+}
+
+fn a_miss_is_told_once(full: &mut Full) -> bool {
+    full.kv.ask(&["CONFIG SET notify-keyspace-events Em"]);
+    let mut listener = Client::connect(&full.kv);
+    assert_eq!(listener.ask(b"SUBSCRIBE __keyevent@0__:keymiss\r\n"), "*3");
+    let value = request(&[b"SET", b"value", &vec![b'v'; 10_000]]);
+    assert_eq!(Client::connect(&full.kv).ask(&value), "+OK");
+    full.fill();
+    let mut monitor = Client::connect(&full.kv);
+    assert_eq!(monitor.ask(b"MONITOR\r\n"), "+OK");
+    let mut client = full.waiting(&format!("MGET absent {}\r\n", "value ".repeat(99)));
+    full.empty();
+    let is_told = client.line() == "*100";
+    assert!(full.kv.ask(&["INFO commandstats"]).contains("cmdstat_mget:calls=1,"));
+    assert_eq!(memory_fact(&full.kv, "keyspace_misses"), 1);
+    full.kv.ask(&["GET end"]);
+    let shown = std::iter::repeat_with(|| monitor.line()).take_while(|line| !line.contains("\"end\""));
+    assert_eq!(shown.filter(|line| line.contains("\"MGET\"")).count(), 1);
+    full.kv.ask(&["PUBLISH __keyevent@0__:keymiss end"]);
+    let told: Vec<_> = std::iter::repeat_with(|| listener.line()).take_while(|line| line != "end").collect();
+    is_told && told.iter().filter(|line| *line == "absent").count() == 1
+}
+
 /// Whatever happens to those in line, and whoever stands before them.
 #[test]
 fn replies_that_wait_are_not_forgotten() {
     let scenes: [(&str, Scene); 7] = [
-        ("the limit rises", |full| {
-            full.fill();
-            let mut clients = [(); 3].map(|()| full.waiting(KEYS));
-            let begin = Instant::now();
-            full.kv.ask(&["CONFIG SET maxmemory 96MiB"]);
-            clients.iter_mut().all(|client| client.line() == Full::all_keys()) && begin.elapsed() < PATIENCE
-        }),
-        ("some leave", |full| {
-            full.fill();
-            let begin = Instant::now();
-            let mut clients: Vec<_> = (0..30).map(|_| Client::connect(&full.kv)).collect();
-            for client in &mut clients {
-                // What is unread when a socket is closed resets the connection.
-                client.send(b"PING\r\n");
-                client.send(KEYS.as_bytes());
-            }
-            wait::until_true("they wait", || memory_fact(&full.kv, "blocked_clients") == clients.len());
-            drop(clients);
-            wait::until_true("they are gone", || memory_fact(&full.kv, "blocked_clients") == 0);
-            wait::until_true("nobody else is there", || memory_fact(&full.kv, "connected_clients") <= 2);
-            begin.elapsed() < PATIENCE
-        }),
-        ("a miss is told once", |full| {
-            full.kv.ask(&["CONFIG SET notify-keyspace-events Em"]);
-            let mut listener = Client::connect(&full.kv);
-            assert_eq!(listener.ask(b"SUBSCRIBE __keyevent@0__:keymiss\r\n"), "*3");
-            let value = request(&[b"SET", b"value", &vec![b'v'; 10_000]]);
-            assert_eq!(Client::connect(&full.kv).ask(&value), "+OK");
-            full.fill();
-            let mut monitor = Client::connect(&full.kv);
-            assert_eq!(monitor.ask(b"MONITOR\r\n"), "+OK");
-            let mut client = full.waiting(&format!("MGET absent {}\r\n", "value ".repeat(99)));
-            full.empty();
-            let is_told = client.line() == "*100";
-            assert!(full.kv.ask(&["INFO commandstats"]).contains("cmdstat_mget:calls=1,"));
-            assert_eq!(memory_fact(&full.kv, "keyspace_misses"), 1);
-            full.kv.ask(&["GET end"]);
-            let shown =
-                std::iter::repeat_with(|| monitor.line()).take_while(|line| !line.contains("\"end\""));
-            assert_eq!(shown.filter(|line| line.contains("\"MGET\"")).count(), 1);
-            full.kv.ask(&["PUBLISH __keyevent@0__:keymiss end"]);
-            let told: Vec<_> =
-                std::iter::repeat_with(|| listener.line()).take_while(|line| line != "end").collect();
-            is_told && told.iter().filter(|line| *line == "absent").count() == 1
-        }),
+        ("the limit rises", the_limit_rises),
+        ("some leave", some_leave),
+        ("a miss is told once", a_miss_is_told_once),
         ("keys go now", |full| {
             full.fill();
             let mut client = full.waiting(KEYS);
