@@ -59,7 +59,7 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackingError>> +
 ///     ends the one that was held.
 /// 12. A put under a lease that is not held any more, because it was overwritten or its time has passed, changes nothing and says so.
 /// 13. A release writes the record and frees the lease at one moment, or does neither: who is woken by the record finds the
-///     key free.
+///     key free. Without memory for the record it removes what is there, and frees the lease with that.
 /// 14. A wait misses nothing: it ends at once if the record is not the one that was seen, or nobody holds the lease.
 ///
 /// Log
@@ -119,7 +119,8 @@ pub trait Backing: Send + Sync {
     /// Lets a lease last for `ttl` from now on.
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed>;
 
-    /// Writes the record under the key of the lease and frees it. Without [`Put::Stored`] it is held as before, or was lost already.
+    /// Writes the record under the key of the lease and frees it. Without [`Put::Stored`] it is held as before, or was lost already; with
+    /// [`Refusal::OverBudget`](crate::Refusal::OverBudget) the record is removed and the lease is free, or ends with its time.
     /// The lease of `write` counts for nothing here.
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put>;
 

@@ -96,7 +96,7 @@ fn settings() -> Pipeline {
 /// Each command that is needed, on a key of its own.
 async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, BackingError> {
     let probe = &*names.probe();
-    let commands: [(&'static str, &[&str]); 17] = [
+    let commands: [(&'static str, &[&str]); 18] = [
         ("CLIENT TRACKING", &["ON", "OPTIN"]),
         ("CLIENT CACHING", &["YES"]),
         ("SET", &[probe, "0", "PX", "1000"]),
@@ -109,6 +109,7 @@ async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, Backin
         ("UNWATCH", &[]),
         ("MULTI", &[]),
         ("EXEC", &[]),
+        ("RENAME", &[probe, probe]),
         ("DEL", &[probe]),
         ("UNLINK", &[probe]),
         ("PING", &[]),

@@ -193,8 +193,29 @@ async fn put_watching(
     });
     match outcome.await? {
         Outcome::Done => Ok(Put::Stored(version_of(&write.bytes))),
-        Outcome::NoRoom => Ok(Put::NotStored(Refusal::OverBudget)),
+        Outcome::NoRoom => {
+            if let (Some((_, lease)), Afterwards::Released) = (lease, afterwards) {
+                free_without_room(connections, name, lease).await;
+            }
+            Ok(Put::NotStored(Refusal::OverBudget))
+        }
         Outcome::Ended(put) => Ok(put),
+    }
+}
+
+/// Frees a lease beside which no record can be written, and removes the record. Waiters follow the record, and where there is none, removing
+/// it would wake nobody: so the lease becomes it for that moment, which takes no memory. A server without memory queues nothing behind `MULTI`,
+/// so nothing guards this: the lease was seen to be held one round trip before. One that ends within that, and is another's then, is lost to
+/// that one.
+async fn free_without_room(connections: &Connections, name: &str, lease_name: &str) {
+    let mut question = pipe();
+    question.cmd("RENAME").arg(lease_name).arg(name).cmd("UNLINK").arg(name);
+    let freed = match connections.control.ask_for(&question).await {
+        Ok([renamed, _]) => reply::done(renamed),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = freed {
+        tracing::debug!(%error, "a lease stays until it ends");
     }
 }
 

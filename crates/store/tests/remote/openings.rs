@@ -68,7 +68,7 @@ async fn a_password_is_needed() {
 async fn a_user_may_have_just_what_is_used() {
     let redis = Redis::start(&format!(
         "user larder on >{PASSWORD} ~larder:* -@all +hello +select +client|tracking +client|caching +time +set +getrange +unlink \
-         +del +pttl +pexpire +strlen +append +multi +exec +watch +unwatch +ping\nuser nobody on >{PASSWORD} ~larder:* -@all +hello"
+         +del +pttl +pexpire +rename +strlen +append +multi +exec +watch +unwatch +ping\nuser nobody on >{PASSWORD} ~larder:* -@all +hello"
     ));
     let with = |user: &str| {
         let (username, password) = (Some(user.into()), Some(Secret::new(PASSWORD)));

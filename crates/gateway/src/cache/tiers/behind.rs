@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use store::Record as _;
 use store::backing::{BackingError, Expected, Loaded, Put, Tracking, Version, Write};
 use store::format::{Layout, Meaning};
+use store::{Record as _, Refusal};
 use tokio::time::{Instant, sleep_until};
 
 use super::counts::Event;
@@ -263,16 +263,16 @@ impl Tiers {
 }
 
 impl Tiers {
-    /// Writes a record, and frees the lease under which it was fetched.
+    /// Writes a record, and frees the lease under which it was fetched. Where there is no memory for the record, the lease is freed all the same.
     async fn release(&self, held: &Held, write: Write<'_>) -> Result<Put, BackingError> {
         let put = self.backing.release_lease(held.lease(), write).await;
         match put {
-            Ok(Put::Stored(_)) => held.becomes(Right::Freed),
+            Ok(Put::Stored(_) | Put::NotStored(Refusal::OverBudget)) => held.becomes(Right::Freed),
             Ok(Put::LeaseLost) => {
                 self.counts.add(Event::LeaseLost);
                 held.becomes(Right::Lost);
             }
-            Ok(Put::Conflict(_) | Put::NotStored(_)) | Err(_) => {}
+            Ok(Put::Conflict(_) | Put::NotStored(Refusal::TooLarge)) | Err(_) => {}
         }
         put
     }
