@@ -4,6 +4,7 @@ mod instances;
 mod stores;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease
 /// The same for those that wait for a lease to end.
 const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"500ms\"";
 const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
+const RELOAD: &str = "Cache-Control: no-cache\r\n";
 
 /// Gateways in front of an origin. `settings` are lines of `[store.remote]`.
 fn gateways(count: usize, store: SocketAddr, origin: &str, settings: &str) -> Vec<Larder> {
@@ -74,9 +76,25 @@ fn leases(gateway: &Larder, event: &str) -> f64 {
     gateway.metric("larder_tier_leases_total", &[&format!("event=\"{event}\"")])
 }
 
+/// How many changes the store has of this gateway.
+fn written(gateway: &Larder) -> f64 {
+    gateway.metric("larder_tier_writes_total", &["result=\"written\""])
+}
+
 fn numbered(exchange: &mut Exchange<'_>) {
     let body = format!("version {}", exchange.request.earlier + 1);
     exchange.respond("200 OK", FOR_LONG, body);
+}
+
+/// A request for something newer counts as such only where something is stored.
+fn numbered_after_a_stale_one(exchange: &mut Exchange<'_>) {
+    match exchange.request.earlier {
+        0 => {
+            let stale = "Cache-Control: max-age=1\r\nAge: 5\r\nETag: \"1\"\r\n";
+            _ = exchange.respond("200 OK", stale, "version 1");
+        }
+        _ => numbered(exchange),
+    }
 }
 
 fn texts(clients: &mut [Client]) -> Vec<String> {
@@ -199,10 +217,52 @@ fn what_a_holder_brings_after_its_lease_is_refused() {
     });
 }
 
+/// Each of three reloads at one instance is answered when the other two have asked anew: there is always a newer one under way.
+#[test]
+fn reloads_hold_nobody_up() {
+    const TIME_OF_ORIGIN: Duration = Duration::from_millis(100);
+    const RELOADS_MAX: usize = 60;
+    on_each_store(|store| {
+        let arrived = Gate::new();
+        let (next, over) = (arrived.clone(), Arc::new(AtomicBool::new(false)));
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let number = exchange.request.earlier + 1;
+            next.reach(number);
+            thread::sleep(TIME_OF_ORIGIN);
+            if number > 1 {
+                next.pass_step(number + 2);
+            }
+            numbered_after_a_stale_one(exchange);
+        });
+        let fleet = gateways(3, store, &origin.url(), PATIENT);
+        assert_eq!(fleet[0].get("/page").text(), "version 1");
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let (gateway, over) = (&fleet[0], Arc::clone(&over));
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        gateway.ask("GET", "/page", RELOAD);
+                    }
+                });
+            }
+            origin.wait_for("/page", 4);
+            let before = origin.count("/page");
+            let mut clients: Vec<Client> = fleet.iter().map(|gateway| asking(gateway, "/page", "")).collect();
+            let reloads = clients.iter_mut().map(|client| {
+                assert_eq!(client.response().status(), 200);
+                origin.count("/page") - before
+            });
+            let reloads: Vec<_> = reloads.collect();
+            over.store(true, Ordering::Relaxed);
+            arrived.open();
+            assert!(reloads.iter().all(|count| *count < RELOADS_MAX), "{store}: {reloads:?}");
+        });
+    });
+}
+
 /// Of two reloads the older one is answered last.
 #[test]
 fn what_was_asked_for_before_a_reload_is_not_stored_after_it() {
-    const RELOAD: &str = "Cache-Control: no-cache\r\n";
     let redis = Redis::start("");
     let gate = Gate::new();
     let released = gate.clone();
@@ -220,14 +280,75 @@ fn what_was_asked_for_before_a_reload_is_not_stored_after_it() {
     assert_eq!(fleet[1].ask("GET", "/page", RELOAD).text(), "version 3");
     is_written(&fleet[1]);
     assert_eq!(fleet[2].get("/page").text(), "version 3");
+    let before = written(&fleet[0]);
     gate.open();
     assert_eq!(older.response().text(), "version 2");
-    wait::until_true("it is told", || leases(&fleet[0], "lost") == 1.0);
-    is_written(&fleet[0]);
+    wait::until_true("it is told", || written(&fleet[0]) > before);
     for gateway in &fleet {
         assert_eq!(gateway.get("/page").text(), "version 3");
     }
     assert_eq!(origin.total(), 3);
+    assert_eq!(leases(&fleet[1], "taken"), 0.0, "a reload needs none");
+}
+
+/// The holder of the lease asked before the reload, and is answered after it.
+#[test]
+fn a_reload_answers_those_who_wait_and_is_not_replaced_by_what_they_waited_for() {
+    on_each_store(|store| {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            if exchange.request.earlier == 1 {
+                released.pass();
+            }
+            numbered_after_a_stale_one(exchange);
+        });
+        let fleet = gateways(4, store, &origin.url(), PATIENT);
+        let [holder, waiting @ .., reloading] = &fleet[..] else { panic!("there are four") };
+        assert_eq!(reloading.get("/page").text(), "version 1");
+        let mut held = asking(holder, "/page", "");
+        origin.wait_for("/page", 2);
+        let mut waiters: Vec<Client> = waiting.iter().map(|gateway| asking(gateway, "/page", "")).collect();
+        for gateway in waiting {
+            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
+        }
+        assert_eq!(reloading.ask("GET", "/page", RELOAD).text(), "version 3");
+        assert_eq!(texts(&mut waiters), ["version 3"; 2], "the holder still waits");
+        let before = written(holder);
+        gate.open();
+        assert_eq!(held.response().text(), "version 2", "its client has waited for it");
+        wait::until_true("it is told", || written(holder) > before);
+        for gateway in &fleet {
+            assert_eq!(gateway.get("/page").text(), "version 3");
+        }
+        assert_eq!(origin.total(), 3);
+        let lost = fleet.iter().map(|gateway| leases(gateway, "lost")).sum::<f64>();
+        assert_eq!(lost, 0.0, "nobody takes it from its holder");
+    });
+}
+
+/// A server that is full lets go of leases, although it takes no records.
+#[test]
+fn who_waits_for_what_a_full_server_does_not_take_asks_for_itself() {
+    let settings = "record_timeout = \"10s\"\nlease_wait_max = \"1m\"\nlease_time = \"1m\"";
+    for bytes in [10, 300_000] {
+        let redis = Redis::start("maxmemory 64MB\nmaxmemory-policy noeviction");
+        let body = "x".repeat(bytes);
+        let world = World::start((3, redis.address()), settings, move |exchange| {
+            exchange.respond("200 OK", FOR_LONG, &body);
+        });
+        let mut clients = world.all_want("/page");
+        redis.command("CONFIG SET maxmemory 1");
+        world.gate.open();
+        for client in &mut clients {
+            assert_eq!(client.response().status(), 200);
+        }
+        assert_eq!(world.origin.total(), 3);
+        redis.command("CONFIG SET maxmemory 64MB");
+        for gateway in &world.gateways {
+            assert_eq!(gateway.get("/other").status(), 200);
+        }
+    }
 }
 
 /// Those that waited are forwarded side by side: each waits at the origin until all are there.

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use caching::groups::Groups;
 use caching::invalidation::Target;
-use store::backing::{LeaseMode, Version, Watcher};
+use store::backing::{Version, Watcher};
 use store::purge::{PurgeId, PurgeRecord};
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
 
@@ -195,10 +195,10 @@ impl Cache {
     }
 
     /// Takes the lease on a key in the tier behind memory.
-    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>, mode: LeaseMode) -> Taking {
+    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>) -> Taking {
         match &self.tiers {
             None => Taking::Failed,
-            Some(tiers) => tiers.take_lease(wanted, mode).await,
+            Some(tiers) => tiers.take_lease(wanted).await,
         }
     }
 

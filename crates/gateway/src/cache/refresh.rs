@@ -42,9 +42,9 @@ fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             lease: None,
         };
         let leader = LeaderGuard::new(&waiter, fetch_table);
-        match job.lease_mode(Sharing::Joined, Awaiting::News) {
-            None => drop(tokio::spawn(job.run(leader))),
-            Some(mode) => drop(tokio::spawn(job.run_in_turn(leader, mode, Awaiting::News))),
+        match job.takes_turn(Sharing::Joined, Awaiting::News) {
+            false => drop(tokio::spawn(job.run(leader))),
+            true => drop(tokio::spawn(job.run_in_turn(leader, Awaiting::News))),
         }
     }
 }

@@ -215,9 +215,9 @@ impl CollapsedRequest<'_> {
             return None;
         }
         let job = self.job();
-        Some(match job.lease_mode(sharing, Awaiting::Answer) {
-            None => Driven::new(job, leader),
-            Some(mode) => Driven::in_turn(job, leader, mode),
+        Some(match job.takes_turn(sharing, Awaiting::Answer) {
+            false => Driven::new(job, leader),
+            true => Driven::in_turn(job, leader),
         })
     }
 

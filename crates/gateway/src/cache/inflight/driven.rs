@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use store::backing::LeaseMode;
 use tokio::runtime::Handle;
 
 use crate::cache::inflight::answer::Answer;
@@ -43,9 +42,9 @@ impl Driven {
     }
 
     /// One that asks the origin when it is this instance's turn.
-    pub(crate) fn in_turn(job: Job, leader: LeaderGuard, mode: LeaseMode) -> Self {
+    pub(crate) fn in_turn(job: Job, leader: LeaderGuard) -> Self {
         let permit = HeldPermit::of(&job, &leader);
-        Self { left: Some(Box::pin(job.run_in_turn(leader, mode, Awaiting::Answer))), permit }
+        Self { left: Some(Box::pin(job.run_in_turn(leader, Awaiting::Answer))), permit }
     }
 
     /// The first news of the flight. The job goes on in a task if it isn't over by then: whoever hands the news on may

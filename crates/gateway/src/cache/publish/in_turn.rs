@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{FwdReason, Reuse, StoredFacts, reuse, sharing};
-use store::backing::{LeaseMode, Version};
+use caching::{Reuse, StoredFacts, reuse, sharing};
+use store::backing::Version;
 use tokio::time::Instant;
 
 use crate::cache::inflight::answer::Answer;
@@ -67,27 +67,24 @@ enum OtherVariants {
 }
 
 impl Job {
-    /// How this forward takes its turn among those of other instances; `None` where it needs none.
-    pub(crate) fn lease_mode(&self, sharing: Sharing, awaiting: Awaiting) -> Option<LeaseMode> {
+    /// Whether this forward takes its turn among those of other instances.
+    pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
         let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
             && self.worker.shared.cache.has_tier()
             && matches!(self.fetch.scope, FetchScope::Whole)
             && !sharing::is_personal(&self.facts, &self.rule().caching);
         let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
         match sharing {
-            _ if !is_shared => None,
             // Who waited for another one's response would have to ask all the same.
-            Sharing::Joined if awaiting == Awaiting::Answer && is_never_fresh() => None,
-            Sharing::Joined => Some(LeaseMode::IfFree),
-            // What was asked for before a reload is not to be stored after it.
-            Sharing::Alone if self.fetch.reason.fwd() == FwdReason::Request => Some(LeaseMode::Overwrite),
-            Sharing::Alone | Sharing::Unlikely(_) => None,
+            Sharing::Joined => is_shared && !(awaiting == Awaiting::Answer && is_never_fresh()),
+            // A reload is among them: it asks whatever others bring, and nobody is to wait for one after the other.
+            Sharing::Alone | Sharing::Unlikely(_) => false,
         }
     }
 
     /// The same as [`Self::run`], when it is this instance's turn.
-    pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, mode: LeaseMode, awaiting: Awaiting) {
-        match Seeking::new(&self, awaiting).turn(mode).await {
+    pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
+        match Seeking::new(&self, awaiting).turn().await {
             Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
             Turn::Own(lease) => {
                 self.stamp = self.worker.shared.cache.stamp();
@@ -111,12 +108,12 @@ impl<'a> Seeking<'a> {
         Self { job, awaiting, end, seen, loaded, lease: None, variant, others: OtherVariants::Awaited }
     }
 
-    async fn turn(mut self, mode: LeaseMode) -> Turn {
-        let mut happened = self.take(mode).await;
+    async fn turn(mut self) -> Turn {
+        let mut happened = self.take().await;
         loop {
-            let (found, hit) = self.look(happened, mode).await;
+            let (found, hit) = self.look(happened).await;
             happened = match (turn::next(happened, found, self.patience()), hit) {
-                (Step::Take, _) => self.take(mode).await,
+                (Step::Take, _) => self.take().await,
                 (Step::Wait, _) => self.wait().await,
                 (Step::Use, Some(hit)) => {
                     self.let_go();
@@ -135,10 +132,10 @@ impl<'a> Seeking<'a> {
         if Instant::now() < self.end { Patience::Left } else { Patience::Over }
     }
 
-    async fn take(&mut self, mode: LeaseMode) -> Happened {
+    async fn take(&mut self) -> Happened {
         let job = self.job;
         let wanted = Wanted { key: &job.fetch.key, variant: &self.variant, known: self.loaded.as_ref() };
-        match job.worker.shared.cache.take_lease(wanted, mode).await {
+        match job.worker.shared.cache.take_lease(wanted).await {
             Taking::Taken(lease) => {
                 self.lease = Some(lease);
                 Happened::Taken
@@ -173,10 +170,9 @@ impl<'a> Seeking<'a> {
     }
 
     /// Looks what the tier has now, where that may be something else than before.
-    async fn look(&mut self, happened: Happened, mode: LeaseMode) -> (Found, Option<Hit>) {
+    async fn look(&mut self, happened: Happened) -> (Found, Option<Hit>) {
         let may_be_new = matches!(happened, Happened::Taken | Happened::Changed | Happened::StillHeld);
-        // A reload asks the origin, whatever there is.
-        if !may_be_new || mode == LeaseMode::Overwrite {
+        if !may_be_new {
             return (Found::Same, None);
         }
         let job = self.job;

@@ -55,13 +55,14 @@ pub(crate) enum Awaited {
 }
 
 impl Tiers {
-    /// Takes the lease on a key.
-    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>, mode: LeaseMode) -> Taking {
+    /// Takes the lease on a key, if nobody holds it.
+    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>) -> Taking {
         let name = names::of_record(wanted.key).filter(|_| self.log.is_read() && !self.is_silent());
         let Some(name) = name else { return Taking::Failed };
         let leases = &self.leases;
         let note = leases.note(wanted.variant);
-        let request = LeaseRequest { ttl: leases.limits().time, note: note.as_bytes(), mode };
+        let (ttl, note_bytes) = (leases.limits().time, note.as_bytes());
+        let request = LeaseRequest { ttl, note: note_bytes, mode: LeaseMode::IfFree };
         match self.backing.take_lease(&name, request).await {
             Ok(Taken::Taken(lease)) => {
                 self.counts.add(Event::LeaseTaken);

@@ -157,13 +157,14 @@ fn is_same(their: &Variant<'_>, our: &Variant<'_>) -> bool {
     our.id == their.id || our.nominated == their.nominated
 }
 
-/// Whether theirs takes the place of ours: it came later, and before now. One that comes only in the future has the time of a clock
-/// that was wrong; of one that lies apart, nobody here knows when it came.
+/// Whether theirs takes the place of ours: it was asked for later, and before now. What counts is the question: an answer to an older one
+/// may be late, and is older than what a reload has brought meanwhile. One that was asked for only in the future has the time of a clock that was
+/// wrong; of one that lies apart, nobody here knows the time.
 fn overtakes(their: &Variant<'_>, our: &Variant<'_>, now_ms: u64) -> bool {
-    let came = |variant: &Variant<'_>| variant.response.as_ref().map(|response| response.response_time_ms);
+    let asked = |variant: &Variant<'_>| variant.response.as_ref().map(|response| response.request_time_ms);
     our.id != their.id
         && our.nominated == their.nominated
-        && came(their).zip(came(our)).is_some_and(|(their, our)| (our + 1..=now_ms).contains(&their))
+        && asked(their).zip(asked(our)).is_some_and(|(their, our)| (our + 1..=now_ms).contains(&their))
 }
 
 impl Writing<'_> {

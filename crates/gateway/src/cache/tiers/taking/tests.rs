@@ -32,14 +32,14 @@ const GOOD: Behaviour = Behaviour {
 };
 
 impl Bench {
-    async fn take(&self, mode: LeaseMode) -> Taking {
+    async fn take(&self) -> Taking {
         let known = self.tiers.known(KEY);
         let wanted = Wanted { key: KEY, variant: b"", known: known.as_ref() };
-        self.tiers.take_lease(wanted, mode).await
+        self.tiers.take_lease(wanted).await
     }
 
     async fn taken(&self) -> Arc<Held> {
-        match self.take(LeaseMode::IfFree).await {
+        match self.take().await {
             Taking::Taken(held) => held,
             Taking::Held(_) | Taking::Failed => panic!("nobody else wants it"),
         }
@@ -181,7 +181,7 @@ fn a_tier_in_trouble_costs_one_deadline() {
         bench.runtime.block_on(async {
             bench.double.behave(trouble);
             let began = Instant::now();
-            assert!(matches!(bench.take(LeaseMode::IfFree).await, Taking::Failed));
+            assert!(matches!(bench.take().await, Taking::Failed));
             assert!(began.elapsed() <= DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
             let (began, limit) = (Instant::now(), Duration::from_secs(1));
             assert_eq!(bench.tiers.await_other(KEY, None, limit).await, Awaited::Failed);
@@ -196,11 +196,11 @@ fn a_lease_tells_for_which_variant_it_is() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
         let wanted = |variant| Wanted { key: KEY, variant, known: None };
-        let Taking::Taken(_held) = bench.tiers.take_lease(wanted(b"en"), LeaseMode::IfFree).await else {
+        let Taking::Taken(_held) = bench.tiers.take_lease(wanted(b"en")).await else {
             panic!("nobody else wants it");
         };
         for (variant, expected) in [(&b"en"[..], Variant::This), (b"de", Variant::Another)] {
-            match bench.tiers.take_lease(wanted(variant), LeaseMode::IfFree).await {
+            match bench.tiers.take_lease(wanted(variant)).await {
                 Taking::Held(found) => assert_eq!(found, expected),
                 Taking::Taken(_) | Taking::Failed => panic!("it is held"),
             }
