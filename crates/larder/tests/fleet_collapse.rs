@@ -217,10 +217,14 @@ fn what_a_holder_brings_after_its_lease_is_refused() {
     });
 }
 
+#[expect(clippy::disallowed_methods, reason = "an origin that takes a while to make its answer")]
+fn take_time() {
+    thread::sleep(Duration::from_millis(100));
+}
+
 /// Each of three reloads at one instance is answered when the other two have asked anew: there is always a newer one under way.
 #[test]
 fn reloads_hold_nobody_up() {
-    const TIME_OF_ORIGIN: Duration = Duration::from_millis(100);
     const RELOADS_MAX: usize = 60;
     on_each_store(|store| {
         let arrived = Gate::new();
@@ -228,7 +232,7 @@ fn reloads_hold_nobody_up() {
         let origin = ScriptedOrigin::start(move |exchange| {
             let number = exchange.request.earlier + 1;
             next.reach(number);
-            thread::sleep(TIME_OF_ORIGIN);
+            take_time();
             if number > 1 {
                 next.pass_step(number + 2);
             }
