@@ -154,6 +154,8 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::TierDoubtsTotal, &["changed"], 1);
         sample.add(Metric::TierInstances, &[], 1);
         sample.add(Metric::TierPurgesHeardTotal, &[], 1);
+        sample.add(Metric::TierLeasesTotal, &["taken"], 1);
+        sample.add(Metric::TierLeaseWaitSecondsTotal, &[], 1);
         sample.add(Metric::TierLoadsTotal, &["hit"], 1);
         sample.add(Metric::TierPendingKeys, &[], 1);
         sample.add(Metric::TierUnusableTotal, &["corrupt"], 1);

@@ -161,13 +161,14 @@ pub(super) async fn read(
 
 /// The records behind a place, by what was read there.
 fn readable(state: LogState, from: LogCursor, read: &Bytes) -> Result<Vec<LogRecord>, LogError> {
+    // One that was set back gets another id by whoever has read more of it.
     if state.end < from.offset {
-        return Err(LogError::SetBack);
+        return Ok(Vec::new());
     }
     log_bytes::decode(read, from.offset.max(state.floor), LOG_APPEND_BYTES_MAX)
 }
 
-/// Begins a new log in the place of one that can't be read on from a place, or that ends before it. Nobody can say what was lost: its new
+/// Begins a new log in the place of one that can't be read on from a place. Nobody can say what was lost: its new
 /// id tells all who have read of it. It is looked at once more, so that nothing but what lies there counts, and only one of many
 /// replaces it.
 async fn replace_damaged(

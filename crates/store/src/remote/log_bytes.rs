@@ -27,8 +27,6 @@ pub(super) enum LogError {
     Checksum,
     #[error("a record of the log is longer than one can be, or longer than the log")]
     Length,
-    #[error("the log ends before what was read of it: it was set back")]
-    SetBack,
 }
 
 impl Header {

@@ -167,21 +167,6 @@ async fn a_damaged_log_is_replaced() {
     }
 }
 
-/// A log that ends before what was read of it would give the same places to other records.
-#[tokio::test]
-async fn a_log_that_was_set_back_is_replaced() {
-    let redis = Redis::start("");
-    let tier = remote(&redis).await;
-    let begun = tier.log_state().await.unwrap();
-    redis.command("COPY larder:log saved");
-    tier.append_log(&[Bytes::from_static(b"one")]).await.unwrap();
-    let read = tier.log_state().await.unwrap().cursor();
-    redis.command("COPY saved larder:log REPLACE");
-    let part = tier.read_log(read).await.unwrap();
-    assert!(part.state.id != begun.id && part.records.is_empty(), "{part:?}");
-    assert_eq!(tier.log_state().await.unwrap(), part.state);
-}
-
 /// Whatever the floor is to be, a record begins there.
 #[tokio::test]
 async fn a_log_is_trimmed_between_records() {
@@ -218,6 +203,7 @@ async fn a_full_server_refuses() {
     {
         assert_eq!(tier.put(key, write(b"new", expected)).await.unwrap(), full, "{expected:?}");
     }
+    assert_eq!(load(&tier, b"key").await.as_ref(), Some(&old), "what was there is there");
     assert_eq!(tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(), full);
     let id = SegmentId { fill: FillId::next(), index: 0 };
     let segment = tier.put_segment(id, Bytes::from_static(b"x"), MINUTE).await.unwrap();
@@ -226,14 +212,14 @@ async fn a_full_server_refuses() {
     assert_eq!(appended, Appended::NotStored(Refusal::OverBudget));
     let other = tier.take_lease(b"other", LEASE).await;
     assert!(matches!(other, Err(BackingError::Full)), "{other:?}");
-    assert_eq!(load(&tier, b"key").await, Some(old), "what was there is there");
+    assert_eq!(load(&tier, b"key").await, None, "those who wait for the lease are told that it has ended");
     let renewed = tier.renew_lease(&held, MINUTE).await;
-    assert!(matches!(renewed, Err(BackingError::Full)), "{renewed:?}");
+    assert!(matches!(renewed, Ok(Renewed::Lost)), "{renewed:?}");
     let state = tier.log_state().await.unwrap();
     assert!(tier.read_log(state.cursor()).await.unwrap().records.is_empty());
-    assert!(tier.remove(b"key").await.unwrap());
+    assert!(!tier.remove(b"key").await.unwrap());
     redis.command("CONFIG SET maxmemory 0");
-    assert!(matches!(tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(), Put::Stored(_)));
+    assert!(matches!(tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(), Put::LeaseLost));
 }
 
 /// Two instances count together, each step upon what was read: none is lost.
