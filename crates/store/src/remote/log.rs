@@ -185,8 +185,12 @@ async fn replace_damaged(
         reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
         let [read] = wire.ask_for(&reading).await?;
         let read = reply::part(read, READ_BYTES)?.unwrap_or_default();
-        if there.id != from.id || readable(there, from, &read).is_ok() {
+        if there.id != from.id {
             return Ok(there);
+        }
+        if readable(there, from, &read).is_ok() {
+            // What was read may be of the log that another one has just put in its place.
+            return state(connections, names).await;
         }
         let header = Header::new(random::id());
         match replace(&wire, names, &header.encode()).await? {
