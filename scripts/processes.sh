@@ -6,11 +6,15 @@ fail() { printf '%s: %s\n' "$name" "$*" >&2; exit 1; }
 
 is_used() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# Below the ports that the system hands out by itself, so that nobody gets this one in between.
-free_port() {
-    local port
-    while port=$((20000 + RANDOM % 12000)); is_used "$port"; do :; done
-    echo "$port"
+# free_ports VARIABLE...: a port of its own for each. Below the ports that the system hands out by itself, so that nobody gets one in
+# between.
+free_ports() {
+    local variable port chosen=" "
+    for variable in "$@"; do
+        while port=$((20000 + RANDOM % 12000)); [[ $chosen == *" $port "* ]] || is_used "$port"; do :; done
+        chosen+="$port "
+        printf -v "$variable" %s "$port"
+    done
 }
 
 build() {
@@ -65,6 +69,17 @@ wait_for() {
     done
     show_logs
     fail "no answer from $1"
+}
+
+# wait_for_metric URL PATTERN: until one line of the metrics matches.
+wait_for_metric() {
+    local end=$((SECONDS + 30))
+    until curl --silent "$1" | grep -qE "$2"; do
+        if ((SECONDS >= end)); then
+            show_logs
+            fail "$1 does not say $2"
+        fi
+    done
 }
 
 # expect NAME ANSWER PATTERN...: each pattern must match a line of the answer.
