@@ -219,7 +219,7 @@ async fn bulk_again(connections: &Connections) -> JoinHandle<()> {
     }
 }
 
-/// An error with its causes.
+/// An error with its causes, on one line: parsers of replies explain themselves on several.
 fn told(error: &dyn Error) -> Arc<str> {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -227,7 +227,7 @@ fn told(error: &dyn Error) -> Arc<str> {
         text = format!("{text}: {cause}");
         next = cause.source();
     }
-    text.into()
+    text.lines().map(str::trim).collect::<Vec<_>>().join("; ").into()
 }
 
 /// In times of verification: what was sent before may be megabytes on a slow line.

@@ -51,6 +51,7 @@ async fn fails(settings: RemoteSettings, why: &str) {
     let error = tier.load(&[b"key"], Tracking::Off).await.unwrap_err();
     let text = told(&error);
     assert!(text.contains(why) && !text.contains(PASSWORD) && !text.contains("quiet"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
 }
 
 #[tokio::test]
