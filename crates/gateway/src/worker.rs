@@ -1,5 +1,8 @@
 //! What a worker thread has at hand: shared state, its own counters, the configuration in force, the time.
 
+#[cfg(test)]
+pub(crate) mod sample;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

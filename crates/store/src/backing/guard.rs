@@ -214,20 +214,6 @@ mod tests {
     use super::super::lease::LeaseMode;
     use super::*;
 
-    const GOOD: Behaviour = Behaviour {
-        seed: 1,
-        latency: Duration::ZERO,
-        unreachable_permille: 0,
-        silent_permille: 0,
-        evicting_permille: 0,
-        lost_permille: 0,
-        doubled_permille: 0,
-        late_permille: 0,
-        late_max: Duration::ZERO,
-        contended_keys: "",
-        late_puts: Duration::ZERO,
-    };
-
     /// The double, to make it misbehave, behind a guard that opens after four results.
     fn guarded(behaviour: Behaviour) -> (Double, Guarded) {
         let double = DoubleServer::new(DoubleLimits::default(), 1).connect(behaviour);
@@ -244,7 +230,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_operation_ends_at_its_deadline() {
-        let (_, tier) = guarded(Behaviour { silent_permille: 1000, ..GOOD });
+        let (_, tier) = guarded(Behaviour { silent_permille: 1000, ..Behaviour::GOOD });
         let fill = FillId::next();
         for (deadline, elapsed) in [
             (50, timed(ask(&tier)).await),
@@ -264,7 +250,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_fails_too_often_is_not_asked_and_then_asked_again() {
-        let (double, tier) = guarded(Behaviour { unreachable_permille: 1000, ..GOOD });
+        let (double, tier) = guarded(Behaviour { unreachable_permille: 1000, ..Behaviour::GOOD });
         for _ in 0..4 {
             assert!(matches!(ask(&tier).await, Err(BackingError::Unreachable(_))));
         }
@@ -272,7 +258,7 @@ mod tests {
         assert_eq!(retry, Duration::from_secs(1));
         let waiting = tier.wait(b"key", None, Duration::from_secs(9)).await;
         assert!(matches!(waiting, Err(BackingError::Open { .. })), "nobody waits for it either");
-        double.behave(GOOD);
+        double.behave(Behaviour::GOOD);
         tokio::time::advance(retry).await;
         assert!(matches!(ask(&tier).await, Ok(false)), "the probe");
         assert_eq!(tier.state(), State::Closed);
@@ -280,7 +266,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_long_wait_is_no_failure() {
-        let (_, tier) = guarded(GOOD);
+        let (_, tier) = guarded(Behaviour::GOOD);
         let request = LeaseRequest { ttl: Duration::from_secs(60), note: b"", mode: LeaseMode::IfFree };
         tier.take_lease(b"key", request).await.unwrap();
         let waited = tier.wait(b"key", None, Duration::from_secs(2)).await;

@@ -4,34 +4,24 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use caching::{CacheName, Timestamp};
+use caching::Timestamp;
 use parking_lot::Mutex;
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines, Guarded};
-use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
-use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use super::wire::{Line, Wire};
 use super::{Rule, VERIFICATION};
-use crate::active::ActiveConfig;
-use crate::cache::Cache;
 use crate::cache::tiers::leases::LeaseLimits;
 use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
 use crate::clock::test::{WALL, Wall};
 use crate::config::{CacheRule, sample};
 use crate::fleet;
-use crate::route::{LiveSite, Routes};
-use crate::server::doorway::Doorway;
-use crate::server::readers::Readers;
-use crate::transform::loops::Instance;
-use crate::upstream::Upstreams;
-use crate::worker::{Drain, Shared, Worker};
+use crate::worker::{self, Worker};
 
 /// See the module.
 pub(super) struct Process {
@@ -134,40 +124,7 @@ impl<F: Future> Future for Running<F> {
 }
 
 fn worker(tier: StartTier) -> Arc<Worker> {
-    let telemetry = Telemetry::new(1);
-    let upstreams = Arc::new(Upstreams::new(Handle::current()));
     let mut site = sample::site(SocketAddr::from(([127, 0, 0, 1], 1)));
     site.rules = vec![CacheRule::built_in(site.profile)];
-    let site = Arc::new(site);
-    let metrics = telemetry.register_site(&site.name);
-    let origin_metrics = telemetry.register_origin(&site.origin.name);
-    let live_site = LiveSite::new(&site, upstreams.upstream(&site.origin), metrics, origin_metrics);
-    let live = ActiveConfig {
-        config: sample::config(site, sample::limits()),
-        routes: Routes::new(vec![Arc::new(live_site)]),
-        cache_name: CacheName::new("larder").unwrap(),
-        tls: Vec::new(),
-    };
-    let recorder = telemetry.worker(0);
-    let shared = Shared {
-        cache: Cache::new(&live.config, Some(tier)),
-        live: ArcSwap::from_pointee(live),
-        upstreams,
-        telemetry,
-        connections: AtomicUsize::new(0),
-        instance: Instance::new(),
-        doorway: Doorway::new(1),
-        readers: Readers::default(),
-        drain: Drain::default(),
-        explain_jobs: tokio::sync::mpsc::channel(1).0,
-    };
-    let log = AccessLogOptions {
-        target: AccessTarget::Off,
-        format: AccessFormat::Json,
-        queue_lines_max: 1,
-        redaction: Redaction::default(),
-        workers: 1,
-    };
-    let access = AccessLog::open(log).unwrap().worker(0);
-    Arc::new(Worker::new(Arc::new(shared), 0, recorder, access))
+    worker::sample::of_site(site, sample::limits(), Some(tier))
 }

@@ -32,6 +32,21 @@ pub struct Behaviour {
 }
 
 impl Behaviour {
+    /// Nothing goes wrong, and everything at once.
+    pub const GOOD: Self = Self {
+        seed: 1,
+        latency: Duration::ZERO,
+        unreachable_permille: 0,
+        silent_permille: 0,
+        evicting_permille: 0,
+        lost_permille: 0,
+        doubled_permille: 0,
+        late_permille: 0,
+        late_max: Duration::ZERO,
+        contended_keys: "",
+        late_puts: Duration::ZERO,
+    };
+
     pub(super) fn is_contended(&self, key: &[u8]) -> bool {
         let part = self.contended_keys.as_bytes();
         !part.is_empty() && key.windows(part.len()).any(|window| window == part)

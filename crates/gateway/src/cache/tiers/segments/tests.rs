@@ -9,19 +9,6 @@ use super::super::counts::TierCounts;
 use super::*;
 use crate::cache::record::segmented::sample::{COMPLETE_BYTES, content, empty, memory, read};
 
-const GOOD: Behaviour = Behaviour {
-    seed: 1,
-    latency: Duration::ZERO,
-    unreachable_permille: 0,
-    silent_permille: 0,
-    evicting_permille: 0,
-    lost_permille: 0,
-    doubled_permille: 0,
-    late_permille: 0,
-    late_max: Duration::ZERO,
-    contended_keys: "",
-    late_puts: Duration::ZERO,
-};
 const HOUR: Duration = Duration::from_secs(3600);
 const ALL: ByteRange = ByteRange { first: 0, last: COMPLETE_BYTES - 1 };
 
@@ -52,11 +39,11 @@ async fn what_one_instance_gives_another_loads() {
     let server = server();
     let (memory, other) = (memory(), memory());
     let body = read(&memory, "hhhhhhhh", Vec::new());
-    let giving = tier(&server.connect(GOOD), memory.budget(), None);
+    let giving = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
     let layout = giving.store(&body, HOUR).await.unwrap().unwrap();
     assert_eq!(Some(&layout), body.layout().as_ref());
 
-    let loading = tier(&server.connect(GOOD), other.budget(), None);
+    let loading = tier(&server.connect(Behaviour::GOOD), other.budget(), None);
     let body = Segmented::restored(&other, &layout, Some(COMPLETE_BYTES)).unwrap();
     let ranges = [ByteRange { first: 3, last: 4 }, ByteRange { first: 20, last: 33 }];
     let some = loading.complete(&body, &ranges, Place::Heap).await.unwrap();
@@ -76,7 +63,7 @@ async fn fragments_are_given_and_loaded_too() {
     let range = ByteRange { first: 17, last: 21 };
     let segment = Segment::copy(memory.budget(), Place::Heap, &content(range)).unwrap();
     let body = empty(&memory, Some(COMPLETE_BYTES)).followed().with_part(&memory, 17, vec![segment], None);
-    let segments = tier(&server.connect(GOOD), memory.budget(), None);
+    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
     let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
     assert_eq!((layout.runs.len(), layout.fragments.len()), (0, 1));
     drop(body);
@@ -101,7 +88,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
     ] {
         tokio::time::pause();
         let (server, memory) = (server(), memory());
-        let segments = tier(&server.connect(GOOD), memory.budget(), None);
+        let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
         let body = read(&memory, body, Vec::new());
         let known = read(&memory, before, Vec::new()).layout().unwrap();
         for index in known.runs.iter().flat_map(|run| run.first..run.first + run.count) {
@@ -136,7 +123,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
 #[tokio::test]
 async fn a_small_body_is_one_segment() {
     let (server, memory) = (server(), memory());
-    let segments = tier(&server.connect(GOOD), memory.budget(), None);
+    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
     let (fill, data) = (FillId::next(), Bytes::from(whole()));
     assert!(segments.store_small(fill, 64 << 10, &data, HOUR).await.unwrap());
     assert!(segments.store_small(fill, 64 << 10, &data, HOUR).await.unwrap(), "again");
@@ -149,7 +136,7 @@ async fn a_small_body_is_one_segment() {
 #[tokio::test]
 async fn many_who_lack_the_same_ask_once() {
     let (server, memory) = (server(), memory());
-    let double = server.connect(Behaviour { latency: Duration::from_millis(1), ..GOOD });
+    let double = server.connect(Behaviour { latency: Duration::from_millis(1), ..Behaviour::GOOD });
     let segments = Arc::new(tier(&double, memory.budget(), None));
     let body = read(&memory, "hhhhhhhh", Vec::new());
     let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
@@ -177,14 +164,14 @@ async fn a_tier_in_trouble_has_nothing_in_time() {
     let latency = Duration::from_millis(40);
     let deadline = Duration::from_millis(500);
     let table = [
-        (Behaviour { latency, ..GOOD }, true, latency),
-        (Behaviour { latency: deadline * 2, ..GOOD }, false, deadline),
-        (Behaviour { silent_permille: 1000, ..GOOD }, false, deadline),
-        (Behaviour { unreachable_permille: 1000, ..GOOD }, false, Duration::ZERO),
+        (Behaviour { latency, ..Behaviour::GOOD }, true, latency),
+        (Behaviour { latency: deadline * 2, ..Behaviour::GOOD }, false, deadline),
+        (Behaviour { silent_permille: 1000, ..Behaviour::GOOD }, false, deadline),
+        (Behaviour { unreachable_permille: 1000, ..Behaviour::GOOD }, false, Duration::ZERO),
     ];
     for (behaviour, is_loaded, time) in table {
         let (server, memory) = (server(), memory());
-        let double = server.connect(GOOD);
+        let double = server.connect(Behaviour::GOOD);
         let segments = tier(&double, memory.budget(), None);
         let body = read(&memory, "hhhhhhhh", Vec::new());
         let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
@@ -230,7 +217,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
         ("of another version", newer, (false, true, 0, 0)),
     ] {
         let (server, memory) = (server(), memory());
-        let double = server.connect(GOOD);
+        let double = server.connect(Behaviour::GOOD);
         double.put_segment(id(0), bytes.into(), HOUR).await.unwrap();
         let segments = tier(&double, memory.budget(), keys(b"one"));
         let loaded = segments.load_indexes(id(0).fill, &[0], 8, Place::Heap).await.unwrap();
@@ -245,7 +232,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
 #[tokio::test]
 async fn there_is_room_for_what_is_on_its_way() {
     let (server, memory) = (server(), memory());
-    let segments = tier(&server.connect(GOOD), memory.budget(), None);
+    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
     let body = read(&memory, "hhhhhhhk", Vec::new());
     segments.store(&body, HOUR).await.unwrap();
     let _all = memory.budget().reserve(31 << 20).unwrap();
@@ -261,7 +248,7 @@ async fn there_is_room_for_what_is_on_its_way() {
 #[tokio::test]
 async fn no_more_is_loaded_ahead_than_is_allowed() {
     let (server, memory) = (server(), memory());
-    let segments = tier(&server.connect(GOOD), memory.budget(), None);
+    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
     let run = |count| vec![Run { first: 0, count }];
     for (cells, is_loaded) in [(8, true), (9, false)] {
         let layout =

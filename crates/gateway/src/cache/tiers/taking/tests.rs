@@ -15,21 +15,8 @@ use crate::clock::now;
 use crate::reason::Reason;
 
 const DEADLINE: Duration = Duration::from_millis(50);
-const SILENT: Behaviour = Behaviour { silent_permille: 1000, ..GOOD };
-const UNREACHABLE: Behaviour = Behaviour { unreachable_permille: 1000, ..GOOD };
-const GOOD: Behaviour = Behaviour {
-    seed: 1,
-    latency: Duration::ZERO,
-    unreachable_permille: 0,
-    silent_permille: 0,
-    evicting_permille: 0,
-    lost_permille: 0,
-    doubled_permille: 0,
-    late_permille: 0,
-    late_max: Duration::ZERO,
-    contended_keys: "",
-    late_puts: Duration::ZERO,
-};
+const SILENT: Behaviour = Behaviour { silent_permille: 1000, ..Behaviour::GOOD };
+const UNREACHABLE: Behaviour = Behaviour { unreachable_permille: 1000, ..Behaviour::GOOD };
 
 impl Bench {
     async fn take(&self) -> Taking {
@@ -73,7 +60,7 @@ async fn other_takes(other: &Double, mode: LeaseMode) -> Option<Lease> {
 #[test]
 fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
     let bench = Bench::new();
-    let other = bench.server.connect(GOOD);
+    let other = bench.server.connect(Behaviour::GOOD);
     bench.runtime.block_on(async {
         let held = bench.taken().await;
         sleep(Duration::from_secs(10)).await;
@@ -95,7 +82,7 @@ fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
 #[test]
 fn what_was_fetched_under_a_lost_lease_is_not_written() {
     let bench = Bench::new();
-    let other = bench.server.connect(GOOD);
+    let other = bench.server.connect(Behaviour::GOOD);
     bench.runtime.block_on(async {
         let held = bench.taken().await;
         other_takes(&other, LeaseMode::Overwrite).await.unwrap();
@@ -116,7 +103,7 @@ fn what_was_fetched_under_a_lost_lease_is_not_written() {
 #[test]
 fn a_late_response_that_is_to_be_written_with_another_change_leaves_nothing() {
     let bench = Bench::new();
-    let other = bench.server.connect(GOOD);
+    let other = bench.server.connect(Behaviour::GOOD);
     bench.runtime.block_on(async {
         bench.put(inline(bench.head(), b"before"));
         bench.tiers.written(KEY).await;
@@ -125,7 +112,7 @@ fn a_late_response_that_is_to_be_written_with_another_change_leaves_nothing() {
         bench.double.behave(UNREACHABLE);
         bench.put(inline(bench.head(), b"other"));
         bench.put_under(&held, b"late");
-        bench.double.behave(GOOD);
+        bench.double.behave(Behaviour::GOOD);
         bench.tiers.written(KEY).await;
         assert_eq!(bench.note().await.map_or(0, |(_, variants)| variants), 0);
     });
@@ -135,7 +122,7 @@ fn a_late_response_that_is_to_be_written_with_another_change_leaves_nothing() {
 #[test]
 fn a_lease_that_is_dropped_is_freed_with_a_word() {
     let bench = Bench::new();
-    let other = bench.server.connect(GOOD);
+    let other = bench.server.connect(Behaviour::GOOD);
     bench.runtime.block_on(async {
         drop(bench.taken().await);
         assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::GaveUp), 0)));

@@ -7,32 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
-use caching::CacheName;
 use h2::Reason;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, Response};
-use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::active::ActiveConfig;
-use crate::cache::Cache;
 use crate::config::ClientLimits;
 pub(in crate::server::http2) use crate::config::sample::limits;
-use crate::config::sample::{config, site};
+use crate::config::sample::site;
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
-use crate::route::{LiveSite, Routes};
-use crate::server::doorway::{Doorway, Holder, Seat};
-use crate::server::readers::Readers;
+use crate::server::doorway::{Holder, Seat};
 use crate::server::wire::Stream;
-use crate::transform::loops::Instance;
-use crate::upstream::Upstreams;
-use crate::worker::{Drain, Shared, Worker};
+use crate::worker::{self, Worker};
 
 pub(in crate::server::http2) fn client() -> ClientEnd {
     let address = SocketAddr::from(([192, 0, 2, 1], 1234));
@@ -147,40 +137,7 @@ pub(super) fn seat(worker: &Worker) -> Arc<Seat> {
 }
 
 pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
-    let telemetry = Telemetry::new(1);
-    let upstreams = Arc::new(Upstreams::new(Handle::current()));
-    let site = Arc::new(site(origin));
-    let metrics = telemetry.register_site(&site.name);
-    let origin_metrics = telemetry.register_origin(&site.origin.name);
-    let live_site = LiveSite::new(&site, upstreams.upstream(&site.origin), metrics, origin_metrics);
-    let live = ActiveConfig {
-        config: config(site, limits),
-        routes: Routes::new(vec![Arc::new(live_site)]),
-        cache_name: CacheName::new("larder").unwrap(),
-        tls: Vec::new(),
-    };
-    let recorder = telemetry.worker(0);
-    let shared = Shared {
-        cache: Cache::new(&live.config, None),
-        live: ArcSwap::from_pointee(live),
-        upstreams,
-        telemetry,
-        connections: AtomicUsize::new(0),
-        instance: Instance::new(),
-        doorway: Doorway::new(1),
-        readers: Readers::default(),
-        drain: Drain::default(),
-        explain_jobs: tokio::sync::mpsc::channel(1).0,
-    };
-    let log = AccessLogOptions {
-        target: AccessTarget::Off,
-        format: AccessFormat::Json,
-        queue_lines_max: 1,
-        redaction: Redaction::default(),
-        workers: 1,
-    };
-    let access = AccessLog::open(log).unwrap().worker(0);
-    Arc::new(Worker::new(Arc::new(shared), 0, recorder, access))
+    worker::sample::of_site(site(origin), limits, None)
 }
 
 /// A response as a client sees it.

@@ -1,0 +1,58 @@
+//! Workers for tests.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use arc_swap::ArcSwap;
+use caching::CacheName;
+use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
+use tokio::runtime::Handle;
+
+use super::{Drain, Shared, Worker};
+use crate::active::ActiveConfig;
+use crate::cache::Cache;
+use crate::cache::tiers::StartTier;
+use crate::config::{ClientLimits, Site, sample};
+use crate::route::{LiveSite, Routes};
+use crate::server::doorway::Doorway;
+use crate::server::readers::Readers;
+use crate::transform::loops::Instance;
+use crate::upstream::Upstreams;
+
+/// A worker of a gateway that has this site alone.
+pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>) -> Arc<Worker> {
+    let telemetry = Telemetry::new(1);
+    let upstreams = Arc::new(Upstreams::new(Handle::current()));
+    let site = Arc::new(site);
+    let metrics = telemetry.register_site(&site.name);
+    let origin_metrics = telemetry.register_origin(&site.origin.name);
+    let live_site = LiveSite::new(&site, upstreams.upstream(&site.origin), metrics, origin_metrics);
+    let live = ActiveConfig {
+        config: sample::config(site, limits),
+        routes: Routes::new(vec![Arc::new(live_site)]),
+        cache_name: CacheName::new("larder").unwrap(),
+        tls: Vec::new(),
+    };
+    let recorder = telemetry.worker(0);
+    let shared = Shared {
+        cache: Cache::new(&live.config, tier),
+        live: ArcSwap::from_pointee(live),
+        upstreams,
+        telemetry,
+        connections: AtomicUsize::new(0),
+        instance: Instance::new(),
+        doorway: Doorway::new(1),
+        readers: Readers::default(),
+        drain: Drain::default(),
+        explain_jobs: tokio::sync::mpsc::channel(1).0,
+    };
+    let log = AccessLogOptions {
+        target: AccessTarget::Off,
+        format: AccessFormat::Json,
+        queue_lines_max: 1,
+        redaction: Redaction::default(),
+        workers: 1,
+    };
+    let access = AccessLog::open(log).unwrap().worker(0);
+    Arc::new(Worker::new(Arc::new(shared), 0, recorder, access))
+}
