@@ -66,8 +66,8 @@ pub(crate) struct Context<'a> {
     pub(crate) input_bytes_max: usize,
     /// An argument of the command that has memory of its own: it can stay there.
     pub(crate) body: Option<&'a Arc<Vec<u8>>>,
-    /// Until when something long may begin.
-    pub(crate) pass: Pass,
+    /// Until when something long may begin; none: all of it at once.
+    pub(crate) pass: Option<&'a Pass>,
     pub(crate) now_ms: u64,
 }
 

@@ -53,8 +53,10 @@ impl Limits {
             BuffersLimit::Bytes(bytes) => bytes,
             BuffersLimit::Percent(_) if maxmemory == u64::MAX => usize::MAX,
             BuffersLimit::Percent(percent) => {
-                let bytes = (u128::from(maxmemory) * u128::from(percent) / 100) as usize;
-                bytes.max(BUFFERS_BYTES_LEAST)
+                // Each turn asks: two quick divisions in place of one of 128 bits.
+                let percent = u64::from(percent);
+                let bytes = maxmemory / 100 * percent + maxmemory % 100 * percent / 100;
+                usize::try_from(bytes).unwrap_or(usize::MAX).max(BUFFERS_BYTES_LEAST)
             }
         }
     }

@@ -11,7 +11,6 @@ use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
 use crate::output::Output;
-use crate::pass::Pass;
 use crate::separated::TextProtocol;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -86,7 +85,7 @@ impl OfflineClient {
         }
         let (shared, output_bytes_max) = (&self.shared, OUTPUT_BYTES_MAX);
         let (isolation, statistics) = (Isolation::Alone, &shared.statistics[0]);
-        let (input_bytes_max, body, pass) = (INPUT_BYTES_MAX, None, Pass::default());
+        let (input_bytes_max, body, pass) = (INPUT_BYTES_MAX, None, None);
         let context =
             Context { shared, statistics, isolation, output_bytes_max, input_bytes_max, body, pass, now_ms };
         let mut bytes = bytes;

@@ -504,7 +504,7 @@ impl Unsent {
     }
 
     /// Writes as much as the socket takes.
-    pub(crate) fn write(&mut self, transport: &mut Transport, pass: Pass) -> io::Result<Written> {
+    pub(crate) fn write(&mut self, transport: &mut Transport, pass: Option<&Pass>) -> io::Result<Written> {
         let written = connection::write(transport, &mut self.output, &mut self.sent, pass)?;
         self.settle();
         Ok(written)

@@ -130,7 +130,7 @@ impl Worker {
             self.look_at_later(now_ms);
             {
                 let _turn = shared.turn(self.number);
-                self.pass = Pass::begin(Instant::now());
+                self.pass = Pass::default();
                 events.iter().for_each(|event| self.react(event, now_ms));
                 self.go_on(now_ms);
                 self.send(now_ms);
@@ -348,7 +348,7 @@ impl Worker {
             isolation,
             output_bytes_max,
             input_bytes_max,
-            pass: self.pass,
+            pass: Some(&self.pass),
             ..context(&self.shared, self.number, now_ms)
         };
         match connection.turn(&context, &mut self.buffers, &self.limits) {
@@ -531,7 +531,7 @@ fn context(shared: &Shared, worker: usize, now_ms: u64) -> Context<'_> {
         output_bytes_max: 0,
         input_bytes_max: 0,
         body: None,
-        pass: Pass::default(),
+        pass: None,
         now_ms,
     }
 }
