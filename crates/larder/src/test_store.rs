@@ -37,7 +37,8 @@ pub(crate) fn tier() -> anyhow::Result<Option<StartTier>> {
     let settings = BreakerSettings::new(options)?;
     let backing = Guarded::new(Box::new(double), deadlines, settings);
     let (name, verification) = ("test".to_owned(), DoubleLimits::default().verification);
-    let leases = LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) };
+    // As for the deadline.
+    let leases = LeaseLimits { time: Duration::from_secs(30), wait_max: Duration::from_secs(30) };
     Ok(Some(StartTier {
         backing: Arc::new(backing),
         memory_use,

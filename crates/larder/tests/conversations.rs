@@ -277,13 +277,15 @@ fn players<'a>(
 
 impl Player<'_> {
     fn play(&self) -> Vec<String> {
-        let start_s = now_s();
+        let (start_s, began) = (now_s(), Instant::now());
+        let mut script = Duration::ZERO;
         let mut problems = Vec::new();
         for (index, step) in self.case.steps.iter().enumerate() {
             pause(step.wait_s);
             let context = Context { path: self.path.clone(), start_s, now_s: now_s(), number: index + 1 };
+            script += Duration::from_secs(step.wait_s.into());
             let differences = match self.step(&context, step) {
-                Ok(seen) => step.differences(&context, &seen),
+                Ok(seen) => step.differences(&context, &Seen { late: began.elapsed() - script, ..seen }),
                 Err(problem) => vec![problem],
             };
             let place = format!("{} ({}), {}, step {}", self.name, self.path, self.case.name, index + 1);
@@ -327,7 +329,7 @@ fn ask(larder: &Larder, request: &SentRequest) -> Result<Seen, String> {
         trailers: response.trailers.clone(),
         interim: response.interim.iter().map(testkit::Head::status).collect(),
         truncated: response.end == End::Truncated,
-        forwarded: Vec::new(),
+        ..Seen::default()
     })
 }
 

@@ -1,6 +1,7 @@
 //! What a runner saw against what a file expects.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::script::Context;
 use super::{Answer, Expect, Rule, Step, Wanted};
@@ -25,6 +26,9 @@ pub struct Seen {
     pub truncated: bool,
     /// What reached the origin, in order.
     pub forwarded: Vec<Forwarded>,
+    /// How much more time than the file says has passed since the conversation began: a busy machine takes some, and so does an origin with a
+    /// delay.
+    pub late: Duration,
 }
 
 /// A request at the origin.
@@ -51,10 +55,11 @@ impl Step {
         let silent = Expect::default();
         let expect = self.expect.as_ref().unwrap_or(&silent);
         let mut differences = Vec::new();
-        self.judge_forwards(context, expect, seen, &mut differences);
+        let judge = Judge { context, late: seen.late };
+        self.judge_forwards(judge, expect, seen, &mut differences);
         self.judge_message(context, expect, seen, &mut differences);
-        judge_fields("", context, &expect.fields, &seen.fields, &mut differences);
-        judge_fields("trailer ", context, &expect.trailers, &seen.trailers, &mut differences);
+        judge.fields("", &expect.fields, &seen.fields, &mut differences);
+        judge.fields("trailer ", &expect.trailers, &seen.trailers, &mut differences);
         let cache_status = seen.fields.joined("cache-status");
         if let Some(part) = expect.cache_status.as_ref().filter(|part| !cache_status.contains(part.as_str()))
         {
@@ -66,7 +71,7 @@ impl Step {
         differences
     }
 
-    fn judge_forwards(&self, context: &Context, expect: &Expect, seen: &Seen, differences: &mut Vec<String>) {
+    fn judge_forwards(&self, judge: Judge<'_>, expect: &Expect, seen: &Seen, differences: &mut Vec<String>) {
         let answers = self.origin.list();
         let (count, expected) = (seen.forwarded.len(), answers.len());
         // Who gets no answer may ask again.
@@ -84,7 +89,7 @@ impl Step {
         for (name, value) in [(":method", &first.method), (":path", &first.target), (":body", &first.body)] {
             fields.0.push((name.to_owned(), value.clone()));
         }
-        judge_fields("forwarded ", context, &expect.forwarded, &fields, differences);
+        judge.fields("forwarded ", &expect.forwarded, &fields, differences);
     }
 
     fn judge_message(&self, context: &Context, expect: &Expect, seen: &Seen, differences: &mut Vec<String>) {
@@ -119,48 +124,58 @@ fn passes_through(answer: &Answer) -> bool {
     answer.fails.is_none() && answer.wire.is_none() && answer.status != Some(304) && !answer.background
 }
 
-fn judge_fields(
-    what: &str,
-    context: &Context,
-    wanted: &BTreeMap<String, Option<Wanted>>,
-    fields: &Fields,
-    differences: &mut Vec<String>,
-) {
-    for (name, wanted) in wanted {
-        let lines: Vec<&str> = fields.all(name).collect();
-        if let Err(expected) = judge_lines(context, wanted.as_ref(), &lines) {
-            differences.push(format!("{what}{name} is {lines:?}, expected {expected}"));
-        }
-    }
-}
-
-/// By how much a runner in real time may be late.
+/// By how much a runner in real time may be late; but for more, which it must say.
 const SECONDS_MORE_MAX: u64 = 4;
 
-fn judge_lines(context: &Context, wanted: Option<&Wanted>, lines: &[&str]) -> Result<(), String> {
-    let joined = lines.join(", ");
-    let is_there = !lines.is_empty();
-    let (holds, expected) = match wanted {
-        None => (!is_there, "none".to_owned()),
-        Some(Wanted::Value(value)) => (is_there && joined == context.fill(value), context.fill(value)),
-        Some(Wanted::Rule(Rule::Lines(values))) => {
-            let values: Vec<String> = values.iter().map(|value| context.fill(value)).collect();
-            (lines == values, format!("{values:?}"))
+/// What fields are judged by.
+#[derive(Clone, Copy)]
+struct Judge<'a> {
+    context: &'a Context,
+    late: Duration,
+}
+
+impl Judge<'_> {
+    fn fields(
+        self,
+        what: &str,
+        wanted: &BTreeMap<String, Option<Wanted>>,
+        fields: &Fields,
+        differences: &mut Vec<String>,
+    ) {
+        for (name, wanted) in wanted {
+            let lines: Vec<&str> = fields.all(name).collect();
+            if let Err(expected) = self.lines(wanted.as_ref(), &lines) {
+                differences.push(format!("{what}{name} is {lines:?}, expected {expected}"));
+            }
         }
-        Some(Wanted::Rule(Rule::Contains(part))) => {
-            (joined.contains(&context.fill(part)), format!("{part:?} in it"))
-        }
-        Some(Wanted::Rule(Rule::Lacks(part))) => {
-            (!joined.contains(&context.fill(part)), format!("no {part:?} in it"))
-        }
-        Some(Wanted::Rule(Rule::About(least))) => {
-            let most = least + SECONDS_MORE_MAX;
-            let is_near = joined.parse::<u64>().is_ok_and(|own| (*least..=most).contains(&own));
-            (is_near, format!("{least} to {most}"))
-        }
-        Some(Wanted::Rule(Rule::Any(any))) => (is_there == *any, "another presence".to_owned()),
-    };
-    if holds { Ok(()) } else { Err(expected) }
+    }
+
+    fn lines(self, wanted: Option<&Wanted>, lines: &[&str]) -> Result<(), String> {
+        let context = self.context;
+        let joined = lines.join(", ");
+        let is_there = !lines.is_empty();
+        let (holds, expected) = match wanted {
+            None => (!is_there, "none".to_owned()),
+            Some(Wanted::Value(value)) => (is_there && joined == context.fill(value), context.fill(value)),
+            Some(Wanted::Rule(Rule::Lines(values))) => {
+                let values: Vec<String> = values.iter().map(|value| context.fill(value)).collect();
+                (lines == values, format!("{values:?}"))
+            }
+            Some(Wanted::Rule(Rule::Contains(part))) => {
+                (joined.contains(&context.fill(part)), format!("{part:?} in it"))
+            }
+            Some(Wanted::Rule(Rule::Lacks(part))) => {
+                (!joined.contains(&context.fill(part)), format!("no {part:?} in it"))
+            }
+            Some(Wanted::Rule(Rule::About(least))) => {
+                let most = least + SECONDS_MORE_MAX.max(self.late.as_secs() + 1);
+                let is_near = joined.parse::<u64>().is_ok_and(|own| (*least..=most).contains(&own));
+                (is_near, format!("{least} to {most}"))
+            }
+            Some(Wanted::Rule(Rule::Any(any))) => (is_there == *any, "another presence".to_owned()),
+        };
+        if holds { Ok(()) } else { Err(expected) }
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +212,13 @@ mod tests {
         check(&fields(r#""a":"1, 2","age":{"about":2},"b":null,"A":{"lines":["1","2"]}"#), &seen(), &[]);
         check(&fields(r#""a":{"contains":"2"},"age":{"lacks":"4"},"Age":{"any":true}"#), &seen(), &[]);
         check(&fields(r#""age":{"about":4}"#), &seen(), &["age is [\"3\"], expected 4 to 8"]);
+        let aged = |late_s| Seen {
+            fields: Fields(vec![("age".into(), "8".into())]),
+            late: Duration::from_secs(late_s),
+            ..seen()
+        };
+        check(&fields(r#""age":{"about":2}"#), &aged(4), &["age is [\"8\"], expected 2 to 7"]);
+        check(&fields(r#""age":{"about":2}"#), &aged(5), &[]);
         check(&fields(r#""b":"""#), &seen(), &["b is [], expected "]);
         check(&fields(r#""age":null"#), &seen(), &["age is [\"3\"], expected none"]);
         check(r#"{"origin":{},"expect":{"forwarded":{":method":"GET","x":null}}}"#, &seen(), &[]);
