@@ -127,13 +127,20 @@ impl Worker {
         while !shared.is_stopping() {
             self.wait(&mut events, TICK)?;
             let now_ms = now_ms();
-            self.look_at_later(now_ms);
+            if !self.later.is_empty() {
+                self.look_at_later(now_ms);
+            }
             {
                 let _turn = shared.turn(self.number);
                 self.pass = Pass::default();
                 events.iter().for_each(|event| self.react(event, now_ms));
-                self.go_on(now_ms);
-                self.send(now_ms);
+                // What has nothing to do most of the time is not even called.
+                if !self.again.is_empty() {
+                    self.go_on(now_ms);
+                }
+                if !self.sending.is_empty() {
+                    self.send(now_ms);
+                }
                 if self.doors.iter().any(|door| door.is_asked) {
                     self.accept(now_ms);
                 }
@@ -142,7 +149,9 @@ impl Worker {
                 self.expire(now_ms);
                 self.tidy();
             }
-            self.go_on_alone(now_ms);
+            if !self.alone.is_empty() {
+                self.go_on_alone(now_ms);
+            }
             self.tell_postponed();
         }
         self.finish(&mut events)
@@ -150,7 +159,7 @@ impl Worker {
 
     /// Connections that have waited for the end of a pause, or for memory, go on.
     fn look_at_later(&mut self, now_ms: u64) {
-        if self.later.is_empty() || now_ms < self.later_at_ms {
+        if now_ms < self.later_at_ms {
             return;
         }
         self.later_at_ms = now_ms + PAUSE_STEP.as_millis() as u64;
@@ -213,9 +222,6 @@ impl Worker {
 
     /// Connections that had more to do the last time: one of them at least, and as many as there is time for.
     fn go_on(&mut self, now_ms: u64) {
-        if self.again.is_empty() {
-            return;
-        }
         self.pass = Pass::begin(Instant::now());
         let mut more: VecDeque<_> = self.again.drain(..self.again.len().min(AGAIN_AT_ONCE)).collect();
         while let Some(number) = more.pop_front() {
@@ -229,9 +235,6 @@ impl Worker {
 
     /// Sends more of long replies, one after the other, as far as there is time for it.
     fn send(&mut self, now_ms: u64) {
-        if self.sending.is_empty() {
-            return;
-        }
         self.pass = Pass::begin(Instant::now());
         for _ in 0..self.sending.len() {
             let Some(number) = self.sending.pop_front() else { return };
@@ -248,9 +251,6 @@ impl Worker {
 
     /// Connections whose command needs all turns; this worker must have given back its own.
     fn go_on_alone(&mut self, now_ms: u64) {
-        if self.alone.is_empty() {
-            return;
-        }
         let shared = Arc::clone(&self.shared);
         let _turns = shared.all_turns();
         let alone = std::mem::take(&mut self.alone);
@@ -494,7 +494,9 @@ impl Worker {
                 self.send(now_ms);
                 self.hear_strangers(now_ms);
             }
-            self.go_on_alone(now_ms);
+            if !self.alone.is_empty() {
+                self.go_on_alone(now_ms);
+            }
             self.close_quiet(now_ms);
             self.wait(events, TICK)?;
             self.again.extend(events.iter().map(|event| event.token().0));
