@@ -56,6 +56,10 @@ impl Finding {
 pub fn reuse(outcome: Reuse, stored: Option<&StoredFacts>, now: Timestamp) -> Finding {
     let (says, section) = match outcome {
         Reuse::Fresh => ("the stored response is fresh and is used".to_owned(), "RFC 9111 section 4.2"),
+        Reuse::RefreshAhead => {
+            let says = "the stored response is fresh and is used; a validation runs behind, since its lifetime ends soon";
+            (says.to_owned(), "RFC 9111 section 4.2")
+        }
         Reuse::Stale => {
             ("the stored response is stale; the request takes it".to_owned(), "RFC 9111 section 5.2.1.2")
         }

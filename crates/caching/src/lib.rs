@@ -75,6 +75,7 @@ pub mod partial;
 pub mod post;
 pub mod query;
 pub mod range;
+pub mod refresh_ahead;
 pub mod refusal;
 pub mod reuse;
 pub mod rules;
@@ -105,6 +106,7 @@ pub use key::{CacheKey, KeyParts, KeyRules, QueryOrder, QueryParameters};
 pub use max_forwards::MaxForwards;
 pub use negotiation::{Codings, Negotiation};
 pub use range::{ByteRange, Ranges};
+pub use refresh_ahead::refresh_ahead;
 pub use refusal::{RefusalScope, was_shared_lately};
 pub use reuse::{Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse, reuse_in_doubt};
 pub use rules::{

@@ -39,6 +39,8 @@ pub struct Rules {
     pub negotiation: Negotiation,
     /// Which groups of stored responses an unsafe request invalidates (RFC 9875).
     pub groups_invalidated: GroupsInvalidated,
+    /// The last share of a lifetime, in percent, in which a fresh response is validated while it is used; 0: none.
+    pub refresh_ahead_percent: u8,
     /// Stale responses while a validation runs.
     pub stale_while_revalidate: StaleLimit,
     /// Stale responses when the origin server answers with an error (RFC 5861).
@@ -135,6 +137,7 @@ impl Rules {
             groups_invalidated: GroupsInvalidated::Named,
             honour_request_directives: true,
             negotiation: Negotiation::Normalised,
+            refresh_ahead_percent: 0,
             stale_while_revalidate: StaleLimit::default(),
             stale_if_error: StaleLimit::default(),
             stale_if_unreachable_ms: DAY_MS,

@@ -33,6 +33,8 @@ pub struct StoredFacts {
 const HAS_VALIDATOR: u8 = 1;
 /// Somebody said that it may be shared.
 const SHAREABLE: u8 = 2;
+/// It says `immutable`.
+const IMMUTABLE: u8 = 4;
 
 impl StoredFacts {
     /// The facts to keep of a response. Whether it may be kept is for [`crate::may_store`] to say; this
@@ -66,7 +68,8 @@ impl StoredFacts {
             //= RFC 8246 section 2: a stale response is validated as without
             no_cache: response.must_always_validate(),
             marks: mark(response.has_validator(), HAS_VALIDATOR)
-                | mark(opened::is_shareable(lifetime, response, rules), SHAREABLE),
+                | mark(opened::is_shareable(lifetime, response, rules), SHAREABLE)
+                | mark(directives.immutable, IMMUTABLE),
         }
     }
 
@@ -85,6 +88,11 @@ impl StoredFacts {
     /// Whether somebody said that it may be shared: `public`, or a lifetime ([`crate::sharing::may_share`]).
     pub fn is_shareable(&self) -> bool {
         self.marks & SHAREABLE != 0
+    }
+
+    /// Whether it says that it never changes while it is fresh: `immutable`.
+    pub fn is_immutable(&self) -> bool {
+        self.marks & IMMUTABLE != 0
     }
 
     /// Its age when it arrived, in milliseconds.

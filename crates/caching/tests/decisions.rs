@@ -11,7 +11,7 @@ use caching::{
     MethodClass, Miss, Negotiation, NominatedFields, NotReused, Outcome, Precondition, Profile, QueryOrder,
     QueryParameters, Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting, StaleLimit, StatusMatch,
     StorageFilter, StoredFacts, Timestamp, TtlTable, Validators, conditional, freshness, may_serve_stale,
-    may_store, on_miss, range, reuse,
+    may_store, on_miss, range, refresh_ahead, reuse,
 };
 use serde_json::{Value, json};
 
@@ -87,11 +87,16 @@ fn reuse_outcome(case: &Case<'_>) -> Value {
         Some("uri") => on_miss(&request, &rules, Miss::Uri),
         Some("vary") => on_miss(&request, &rules, Miss::Vary),
         Some(_) => on_miss(&request, &rules, Miss::Unknown),
-        None => reuse(&request, &case.stored(), &rules, case.now()),
+        None => {
+            let (stored, now) = (case.stored(), case.now());
+            let draw = || u16::try_from(case.0["draw"].as_u64().unwrap()).unwrap();
+            refresh_ahead(reuse(&request, &stored, &rules, now), &request, &stored, &rules, now, draw)
+        }
     };
     let with = |what: &str, reason: NotReused| json!([what, reason.fwd().as_str(), reason.as_str()]);
     match outcome {
         Reuse::Fresh => json!("fresh"),
+        Reuse::RefreshAhead => json!("refresh-ahead"),
         Reuse::Stale => json!("stale"),
         Reuse::StaleWhileRevalidate => json!("stale-while-revalidate"),
         Reuse::Validate(reason) => with("validate", reason),
@@ -337,6 +342,8 @@ impl Case<'_> {
             },
             store_set_cookie: flag("store_set_cookie", base.store_set_cookie),
             honour_request_directives: flag("honour_request_directives", base.honour_request_directives),
+            refresh_ahead_percent: u8::try_from(rules["refresh_ahead_percent"].as_u64().unwrap_or(0))
+                .unwrap(),
             stale_while_revalidate: stale_limit(
                 &rules["stale_while_revalidate"],
                 base.stale_while_revalidate,

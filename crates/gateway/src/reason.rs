@@ -21,6 +21,7 @@ reason_codes! {
         CloseDelimited = "close-delimited", "RFC 9112 section 8", "Only the end of the connection ends the body: whether it is whole, nobody can tell (`close_delimited`).";
         UnknownTransferCoding = "unknown-transfer-coding", "RFC 9112 section 6.3", "The response has a transfer coding that nobody can undo: where it ends is a guess.";
         MaxStale = "max-stale", "RFC 9111 section 5.2.1.2", "The request takes a stale response.";
+        RefreshAhead = "refresh-ahead", "RFC 9111 section 4.2", "Fresh, and a validation runs behind, since the lifetime ends soon (`refresh_ahead_percent`).";
         StaleWhileRevalidate = "stale-while-revalidate", "RFC 5861 section 3", "Stale, and a validation runs behind.";
         SharedStore = "shared-store", "RFC 9211 section 2.8", "The stored response came from the store that instances share (`store.remote`); memory has it from now on.";
         StaleIfError = "stale-if-error", "RFC 5861 section 4", "Stale, because the origin answered with an error.";

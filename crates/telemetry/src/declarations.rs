@@ -98,6 +98,8 @@ macro_rules! metrics {
 metrics! {
     AccessLogDroppedTotal "larder_access_log_dropped_total" Counter Count [],
         "Lines of the access log dropped because the queue was full or the target could not be written.";
+    BackgroundValidationsTotal "larder_background_validations_total" Counter Count ["event"],
+        "Validations that no client waits for, and what became of them: `ahead` (of a fresh response whose lifetime ends soon, `refresh_ahead_percent`), `stale` (of one that was used stale, `stale-while-revalidate`), `in_vain` (those of both that left what was stored as it was, because the origin failed, say: the next one waits for half a second).";
     BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
         "Always 1; the labels say which build runs.";
     ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
@@ -259,7 +261,10 @@ static LABELS: &[(&str, &str)] = &[
     ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
     ("command", "command of Redis in small letters; parts of a command as `client|list`"),
     ("commit", "the commit of the build"),
-    ("event", "what became of a lease: `taken`, `waited`, `expired`, `lost` or `failed`"),
+    (
+        "event",
+        "what became of a lease: `taken`, `waited`, `expired`, `lost` or `failed`; of a validation that no client waits for: `ahead`, `stale`, `in_vain`",
+    ),
     ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     ("method", "request method; `other` for every method that the gateway has no name for"),
     ("mode", "`hard` (removed), `soft` (stale from now) or `refresh` (the same, and fetched anew)"),

@@ -156,6 +156,11 @@ impl WorkerRecorder {
         self.shard.tables.lock().event(event);
     }
 
+    /// A validation that no client waits for began, or ended: `ahead`, `stale`, `in_vain`.
+    pub fn background_validation(&self, event: &'static str) {
+        self.event(Metric::BackgroundValidationsTotal, event);
+    }
+
     /// An operator had a request explained.
     pub fn explanation(&self) {
         self.event(Metric::ExplanationsTotal, "");

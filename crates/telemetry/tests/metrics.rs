@@ -137,6 +137,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     recorder.connection_evicted();
     recorder.fill_aborted("origin_closed");
     recorder.not_stored("no-store");
+    recorder.background_validation("ahead");
     recorder.invalidation("url");
     recorder.missing_part("spliced");
     recorder.origin_request(origin, OriginOutcome::from_status(304), 2_000_000_000);

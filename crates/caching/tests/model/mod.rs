@@ -159,7 +159,9 @@ impl Cache {
             None => on_miss(&facts, &self.rules, self.miss(&exchange)),
         };
         match (decision, selected) {
-            (Reuse::Fresh, Some(stored)) => exchange.stored(&stored, Outcome::Hit, None),
+            (Reuse::Fresh | Reuse::RefreshAhead, Some(stored)) => {
+                exchange.stored(&stored, Outcome::Hit, None)
+            }
             (Reuse::Stale, Some(stored)) => exchange.stored(&stored, Outcome::Hit, Some("max-stale")),
             (Reuse::StaleWhileRevalidate, Some(stored)) => {
                 let response = exchange.stored(&stored, Outcome::Hit, Some("stale-while-revalidate"));
@@ -179,7 +181,7 @@ impl Cache {
                 let is_head = facts.method == MethodClass::Head && !facts.has_origin_conditions;
                 self.pass(&exchange, stored.filter(|_| is_head).as_ref(), reason, origin)
             }
-            (Reuse::Fresh | Reuse::Stale | Reuse::StaleWhileRevalidate, None) => {
+            (Reuse::Fresh | Reuse::RefreshAhead | Reuse::Stale | Reuse::StaleWhileRevalidate, None) => {
                 unreachable!("nothing is reused where nothing is stored")
             }
         }

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use caching::{
-    FwdReason, MethodClass, Miss, NotReused, RequestFacts, Reuse, Timestamp, on_miss, reuse, reuse_in_doubt,
-    was_shared_lately,
+    FwdReason, MethodClass, Miss, NotReused, RequestFacts, Reuse, Timestamp, on_miss, refresh_ahead, reuse,
+    reuse_in_doubt, was_shared_lately,
 };
 
 use crate::cache::inflight::wanted::Sharing;
+use crate::cache::pacing;
 use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::cache::using::Use;
 use crate::config::{CacheRule, PreconditionMiss};
@@ -23,6 +24,7 @@ pub(crate) struct Question<'a> {
     pub(crate) facts: &'a RequestFacts,
     pub(crate) rule: &'a CacheRule,
     pub(crate) entry: Option<&'a Arc<CacheEntry>>,
+    pub(crate) key: &'a [u8],
     /// How long after the end of its lifetime a stored response still tells that others share it.
     pub(crate) lately_ms: u64,
     pub(crate) now: Timestamp,
@@ -108,7 +110,11 @@ impl Question<'_> {
         let rules = &self.rule.caching;
         let in_doubt = |hit: &Hit, reason| reuse_in_doubt(self.facts, &hit.head.facts, rules, reason);
         match selected {
-            Some((hit, Standing::Valid)) => reuse(self.facts, &hit.head.facts, rules, self.now),
+            Some((hit, Standing::Valid)) => {
+                let (stored, now) = (&hit.head.facts, self.now);
+                let decided = reuse(self.facts, stored, rules, now);
+                refresh_ahead(decided, self.facts, stored, rules, now, || pacing::draw(self.key))
+            }
             Some((hit, Standing::Invalidated)) => in_doubt(hit, NotReused::Invalidated),
             Some((hit, Standing::Unverified)) => in_doubt(hit, NotReused::Unverified),
             None => on_miss(self.facts, rules, self.miss()),
@@ -163,6 +169,7 @@ fn decide<H>(
 ) -> Decision<H> {
     match (reuse, selected) {
         (Reuse::Fresh, Some(hit)) => Decision::Use(hit, Use::Fresh),
+        (Reuse::RefreshAhead, Some(hit)) => Decision::Use(hit, Use::RefreshAhead),
         (Reuse::Stale, Some(hit)) => Decision::Use(hit, Use::Stale(Reason::MaxStale)),
         (Reuse::StaleWhileRevalidate, Some(hit)) => Decision::Use(hit, Use::StaleWhileRevalidate),
         (Reuse::Unavailable(reason), _) => Decision::Unavailable(reason),
@@ -257,7 +264,7 @@ mod tests {
 
     fn policies() -> Vec<Reuse> {
         let reasons = |reuse: fn(NotReused) -> Reuse| NotReused::ALL.iter().map(move |reason| reuse(*reason));
-        let used = [Reuse::Fresh, Reuse::Stale, Reuse::StaleWhileRevalidate];
+        let used = [Reuse::Fresh, Reuse::RefreshAhead, Reuse::Stale, Reuse::StaleWhileRevalidate];
         let asked = reasons(Reuse::Validate).chain(reasons(Reuse::Forward));
         used.into_iter().chain(asked).chain(reasons(Reuse::Unavailable)).collect()
     }
@@ -301,7 +308,9 @@ mod tests {
     /// The reason is that of the policy where none is shown.
     fn shown(reuse: Reuse, decision: Decision<()>) -> String {
         let given = match reuse {
-            Reuse::Fresh | Reuse::Stale | Reuse::StaleWhileRevalidate => NotReused::Miss,
+            Reuse::Fresh | Reuse::RefreshAhead | Reuse::Stale | Reuse::StaleWhileRevalidate => {
+                NotReused::Miss
+            }
             Reuse::Validate(reason) | Reuse::Forward(reason) | Reuse::Unavailable(reason) => reason,
         };
         let keeps = |stale: Option<()>| stale.map_or("", |()| ", and keeps the response");

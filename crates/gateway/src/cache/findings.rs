@@ -154,7 +154,11 @@ pub(crate) fn delivered(reply: &Reply, used: Use) -> Finding {
     let finding = Finding::new("deliver", says, section).with("status", reply.status.to_string(), "");
     let finding = match used {
         Use::Stale(reason) => finding.with("stale because of", reason.as_str(), reason.section()),
-        Use::Fresh | Use::StaleWhileRevalidate | Use::Asked { .. } | Use::FoundElsewhere(_) => finding,
+        Use::Fresh
+        | Use::RefreshAhead
+        | Use::StaleWhileRevalidate
+        | Use::Asked { .. }
+        | Use::FoundElsewhere(_) => finding,
     };
     match reply.age_s {
         Some(age_s) => finding.with("age", format!("{age_s} s"), "RFC 9111 section 5.1"),

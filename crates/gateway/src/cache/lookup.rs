@@ -100,7 +100,7 @@ impl Lookup<'_> {
     /// What is at hand, what is decided about it, and what that comes to.
     fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
-        let question = self.question(entry);
+        let question = self.question(entry, key);
         let reuse = question
             .reuse(selected.as_ref().zip(entry).map(|(hit, entry)| (hit, self.standing(entry, hit, key))));
         if let Some(record) = self.request.record {
@@ -117,10 +117,10 @@ impl Lookup<'_> {
         }
     }
 
-    fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>) -> Question<'b> {
+    fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>, key: &'b [u8]) -> Question<'b> {
         let rule = self.site.rule_at(self.rule);
         let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
-        Question { facts: self.facts, rule, entry, lately_ms, now: self.now }
+        Question { facts: self.facts, rule, entry, key, lately_ms, now: self.now }
     }
 
     fn standing(&self, entry: &CacheEntry, hit: &Hit, key: &[u8]) -> Standing {

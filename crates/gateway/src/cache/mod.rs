@@ -9,6 +9,7 @@ pub(crate) mod key;
 pub(crate) mod lookup;
 #[cfg(test)]
 pub(crate) mod model;
+pub(crate) mod pacing;
 pub(crate) mod publish;
 pub(crate) mod purge;
 pub(crate) mod purged;
@@ -32,6 +33,7 @@ use self::epochs::membership::{LookUp, Membership, Stamp};
 use self::epochs::{Epochs, Kept, Purgers, Verdict};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
 use self::inflight::table::{FetchTable, Waiter};
+use self::pacing::Pauses;
 use self::record::inputs::KeepInputs;
 use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
@@ -56,6 +58,7 @@ pub(crate) struct Cache {
     tiers: Option<Tiers>,
     epochs: Arc<Epochs>,
     fetches: Arc<FetchTable>,
+    pauses: Pauses,
 }
 
 /// From here on a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
@@ -72,7 +75,7 @@ impl Cache {
         let purgers = if tier.is_some() { Purgers::Several } else { Purgers::This };
         let epochs = Arc::new(Epochs::new(purgers));
         let tiers = tier.map(|tier| Tiers::new(tier, memory.budget(), Arc::clone(&epochs)));
-        Self { memory, tiers, epochs, fetches: Arc::new(FetchTable::new()) }
+        Self { memory, tiers, epochs, fetches: Arc::new(FetchTable::new()), pauses: Pauses::new() }
     }
 
     /// What lies under a key, as far as nobody has to be asked.
@@ -350,6 +353,11 @@ impl Cache {
     /// Where segments go that are to outlive memory.
     pub(crate) fn segments(&self) -> Option<&TierSegments> {
         self.tiers.as_ref().map(Tiers::segments)
+    }
+
+    /// Which keys are not validated behind a response for a moment.
+    pub(crate) fn pauses(&self) -> &Pauses {
+        &self.pauses
     }
 
     /// Fetches in progress.

@@ -9,20 +9,26 @@ use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
+use crate::clock::now;
 use crate::trace::Record;
 use crate::transform::reading::Inbound;
 
-/// Starts the validation behind a response that was served stale while it runs.
+/// Starts the validation behind a response that is used while it runs.
 //= RFC 5861 section 3: validation without blocking
 //= RFC 5861 section 5: validations follow requests
-pub(crate) fn if_stale(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
-    if used == Use::StaleWhileRevalidate {
-        start(lookup, Arc::new(lookup.validation(hit, key)));
+pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
+    let event = match used {
+        Use::RefreshAhead => "ahead",
+        Use::StaleWhileRevalidate => "stale",
+        Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => return,
+    };
+    if !lookup.worker.shared.cache.pauses().has(key, lookup.now) {
+        start(lookup, Arc::new(lookup.validation(hit, key)), event);
     }
 }
 
 /// Unless one is under way.
-fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
+fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>, event: &'static str) {
     let cache = &lookup.worker.shared.cache;
     let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
     let place = (&*fetch.key, &*fetch.variant);
@@ -42,9 +48,25 @@ fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>) {
             lease: None,
         };
         let leader = LeaderGuard::new(&waiter, fetch_table);
-        match job.takes_turn(Sharing::Joined, Awaiting::News) {
-            false => drop(tokio::spawn(job.run(leader))),
-            true => drop(tokio::spawn(job.run_in_turn(leader, Awaiting::News))),
-        }
+        lookup.worker.recorder.background_validation(event);
+        drop(tokio::spawn(run(job, leader)));
+    }
+}
+
+async fn run(job: Job, leader: LeaderGuard) {
+    let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
+    match job.takes_turn(Sharing::Joined, Awaiting::News) {
+        false => job.run(leader).await,
+        true => job.run_in_turn(leader, Awaiting::News).await,
+    }
+    let cache = &worker.shared.cache;
+    let is_unchanged = |hit: &Hit| {
+        let entry = cache.look_up(&fetch.key);
+        entry
+            .is_some_and(|entry| entry.variants().iter().any(|variant| Arc::ptr_eq(&variant.head, &hit.head)))
+    };
+    if fetch.stale.as_ref().is_some_and(is_unchanged) {
+        worker.recorder.background_validation("in_vain");
+        cache.pauses().begin(&fetch.key, now());
     }
 }

@@ -307,6 +307,7 @@ impl Serving<'_> {
     fn describe(&self, reply: &mut Reply, head: &StoredHead, used: Use) {
         let (outcome, result, detail) = match used {
             Use::Fresh => (Outcome::Hit, CacheResult::Hit, None),
+            Use::RefreshAhead => (Outcome::Hit, CacheResult::Hit, Some(Reason::RefreshAhead.as_str())),
             Use::Stale(why) => (Outcome::Hit, CacheResult::Stale, Some(why.as_str())),
             Use::StaleWhileRevalidate => {
                 (Outcome::Hit, CacheResult::Stale, Some(Reason::StaleWhileRevalidate.as_str()))

@@ -9,10 +9,12 @@ use crate::reason::Reason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Fresh,
-    /// Stale, and why that is allowed.
-    Stale(Reason),
+    /// Fresh, while a validation runs.
+    RefreshAhead,
     /// Stale, while a validation runs.
     StaleWhileRevalidate,
+    /// Stale, and why that is allowed.
+    Stale(Reason),
     /// After the origin was asked, by this request or another.
     Asked {
         outcome: Outcome,

@@ -37,13 +37,13 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
             let serving = Serving { site, request, facts, now, started };
             match serving.stored(&hit, use_) {
                 Some(reply) => {
-                    refresh::if_stale(lookup, use_, &hit, key);
+                    refresh::behind(lookup, use_, &hit, key);
                     Ok(reply)
                 }
                 None => match lookup.mode_for_rest(&serving, &hit, use_, key) {
                     Ok(mode) => {
                         if matches!(mode, ForwardMode::Assemble(_)) {
-                            refresh::if_stale(lookup, use_, &hit, key);
+                            refresh::behind(lookup, use_, &hit, key);
                         }
                         Err(mode)
                     }

@@ -85,12 +85,13 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 13] = [
+const NOT_LIMITS: [&str; 14] = [
     "compress_from",
     "heuristic_max",
     "heuristic_percent",
     "keepalive",
     "max_stale_max",
+    "refresh_ahead_percent",
     "socket_buffer_bytes",
     "stale_if_error_default",
     "stale_if_error_max",

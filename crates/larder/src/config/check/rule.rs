@@ -203,6 +203,7 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
             Some(_) => Negotiation::Normalised,
             None => base.negotiation,
         },
+        refresh_ahead_percent: table.number("refresh_ahead_percent"),
         stale_while_revalidate: stale(
             "stale_while_revalidate_default",
             "stale_while_revalidate_max",
@@ -335,7 +336,7 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 const EXPRESSION_INDENT: usize = 4;
 const KNOWN_METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
-const STORING_KEYS: [&str; 9] = [
+const STORING_KEYS: [&str; 10] = [
     "ttl_override",
     "ttl_default",
     "query_ignore",
@@ -345,4 +346,5 @@ const STORING_KEYS: [&str; 9] = [
     "store_parts",
     "store_set_cookie",
     "heuristic_percent",
+    "refresh_ahead_percent",
 ];

@@ -386,6 +386,14 @@ static RULE: Section = Section {
             "`false` keeps clients from going past the cache, for instance with every reload of a page.",
         ),
         row(
+            "refresh_ahead_percent",
+            Kind::Integer { min: 0, max: 100 },
+            Preset::Is("0"),
+            Reload::Yes,
+            "The last share of a lifetime in which a response that is asked for is validated behind the answer, before it is stale; 0 waits until it is.",
+            "Clients get what is stored at once. The share is one of the time for which the response is fresh here. Each response waits for a part of the first half of that, so that what was stored at once is not validated at once. What nobody asks for in that time expires. After a failure the next attempt waits for half a second. Nothing is validated ahead that says `immutable`, nor for requests with `only-if-cached`.",
+        ),
+        row(
             "stale_while_revalidate_default",
             TTL,
             Preset::Is("\"0s\""),
