@@ -43,6 +43,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 pub use self::examine::{ExamineError, Examined, examine};
@@ -62,6 +63,7 @@ pub struct Remote {
     link: Arc<Link>,
     log_seen: log::LastSeen,
     keeping: AbortHandle,
+    runtime: Handle,
 }
 
 impl Remote {
@@ -71,7 +73,7 @@ impl Remote {
         let link = Arc::new(Link::new(settings));
         let kept = Arc::clone(&link);
         let keeping = tokio::spawn(async move { kept.keep().await }).abort_handle();
-        Self { link, log_seen: log::LastSeen::default(), keeping }
+        Self { link, log_seen: log::LastSeen::default(), keeping, runtime: Handle::current() }
     }
 
     /// Why there is no connection, if there is none. Without what was given to log in with.
@@ -145,9 +147,11 @@ impl Backing for Remote {
     }
 
     fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
-        Box::pin(
-            async move { leases::take(&*self.link.connections()?, &self.link.names, key, request).await },
-        )
+        Box::pin(async move {
+            let connections = self.link.connections()?;
+            let asking = leases::Asking::new(&self.link, &self.runtime, key, request.ttl);
+            asking.take(&connections, &self.link.names, request).await
+        })
     }
 
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {

@@ -1,11 +1,15 @@
 //! Leases, and waiting for who holds one.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{Value, pipe};
-use tokio::time::{Instant, timeout};
+use redis::{Pipeline, Value, pipe};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::connections::Connections;
+use super::link::Link;
 use super::names::{Digest, Names};
 use super::random;
 use super::records::{self, ttl_ms};
@@ -16,38 +20,142 @@ use crate::backing::{
     Token, Tracking, Version, Waited,
 };
 
-pub(super) async fn take(
-    connections: &Connections,
-    names: &Names,
-    key: &[u8],
-    request: LeaseRequest<'_>,
-) -> Result<Taken, BackingError> {
-    let lease = Lease { key: key.into(), token: Token(random::id()) };
-    let note = &request.note[..request.note.len().min(LEASE_NOTE_BYTES_MAX)];
-    let value = [&lease.token.0[..], note].concat();
-    let name = names.lease(Digest::of(key));
-    if request.mode == LeaseMode::Overwrite {
-        return overwrite(connections, &name, &value, lease, request.ttl).await;
-    }
-    for _ in 0..ATTEMPTS {
-        let mut question = pipe();
-        question.cmd("SET").arg(&name).arg(value.as_slice()).arg("PX").arg(ttl_ms(request.ttl)).arg("NX");
-        question.cmd("GETRANGE").arg(&name).arg(TOKEN_BYTES).arg(TOKEN_BYTES + LEASE_NOTE_BYTES_MAX - 1);
-        question.cmd("PTTL").arg(&name);
-        let [set, note, left] = connections.control.ask_for(&question).await?;
-        match (written(set)?, left_of(left)?) {
-            (Written::Yes, _) => return Ok(Taken::Taken(lease)),
-            (_, Left::For(left)) => {
-                let note = reply::part(note, LEASE_NOTE_BYTES_MAX)?.unwrap_or_default();
-                return Ok(Taken::Held { note: note[..].into(), left });
-            }
-            // It ended in between.
-            (_, Left::Free) => {}
-            // No lease is without an end: this is none.
-            (_, Left::Endless) => return overwrite(connections, &name, &value, lease, request.ttl).await,
+/// A lease that is asked for. Dropped before it is known whether it was given, it sees to it that nobody waits for it.
+pub(super) struct Asking {
+    link: Weak<Link>,
+    runtime: Handle,
+    lease: Lease,
+    ttl: Duration,
+    is_answered: bool,
+}
+
+impl Asking {
+    pub(super) fn new(link: &Arc<Link>, runtime: &Handle, key: &[u8], ttl: Duration) -> Self {
+        Self {
+            link: Arc::downgrade(link),
+            runtime: runtime.clone(),
+            lease: Lease { key: key.into(), token: Token(random::id()) },
+            ttl,
+            is_answered: true,
         }
     }
-    Err(contended())
+
+    pub(super) async fn take(
+        mut self,
+        connections: &Connections,
+        names: &Names,
+        request: LeaseRequest<'_>,
+    ) -> Result<Taken, BackingError> {
+        let note = &request.note[..request.note.len().min(LEASE_NOTE_BYTES_MAX)];
+        let value = [&self.lease.token.0[..], note].concat();
+        let name = names.lease(Digest::of(&self.lease.key));
+        if request.mode == LeaseMode::Overwrite {
+            return self.overwrite(connections, &name, &value).await;
+        }
+        for _ in 0..ATTEMPTS {
+            let mut question = pipe();
+            question.cmd("SET").arg(&name).arg(value.as_slice()).arg("PX").arg(ttl_ms(self.ttl)).arg("NX");
+            question.cmd("GETRANGE").arg(&name).arg(TOKEN_BYTES).arg(TOKEN_BYTES + LEASE_NOTE_BYTES_MAX - 1);
+            question.cmd("PTTL").arg(&name);
+            let [set, note, left] = self.ask_for(connections, &question).await?;
+            match (written(set)?, left_of(left)?) {
+                (Written::Yes, _) => return Ok(Taken::Taken(self.lease.clone())),
+                (_, Left::For(left)) => {
+                    let note = reply::part(note, LEASE_NOTE_BYTES_MAX)?.unwrap_or_default();
+                    return Ok(Taken::Held { note: note[..].into(), left });
+                }
+                // It ended in between.
+                (_, Left::Free) => {}
+                // No lease is without an end: this is none.
+                (_, Left::Endless) => return self.overwrite(connections, &name, &value).await,
+            }
+        }
+        Err(contended())
+    }
+
+    async fn overwrite(
+        &mut self,
+        connections: &Connections,
+        name: &str,
+        value: &[u8],
+    ) -> Result<Taken, BackingError> {
+        let mut question = pipe();
+        question.cmd("SET").arg(name).arg(value).arg("PX").arg(ttl_ms(self.ttl));
+        let [answer] = self.ask_for(connections, &question).await?;
+        written(answer)?;
+        Ok(Taken::Taken(self.lease.clone()))
+    }
+
+    async fn ask_for<const N: usize>(
+        &mut self,
+        connections: &Connections,
+        question: &Pipeline,
+    ) -> Result<[Value; N], BackingError> {
+        self.is_answered = false;
+        let answers = connections.control.ask_for(question).await?;
+        self.is_answered = true;
+        Ok(answers)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let Some(link) = self.link.upgrade() else { return };
+        // Beyond that they end with their time.
+        if let Ok(place) = Arc::clone(&link.giving_back).try_acquire_owned() {
+            let (lease, ttl) = (self.lease.clone(), self.ttl);
+            drop(self.runtime.spawn(timeout(ttl, give_back(self.link.clone(), lease, place))));
+        }
+    }
+}
+
+/// Frees a lease that may have been given, as soon as the server can be asked. To be left when it has ended.
+async fn give_back(link: Weak<Link>, lease: Lease, _place: OwnedSemaphorePermit) {
+    loop {
+        let Some(link) = link.upgrade() else { return };
+        if let Ok(connections) = link.connections()
+            && free(&connections, &link.names, &lease).await.is_ok()
+        {
+            return;
+        }
+        drop(link);
+        sleep(GIVING_BACK_PAUSE).await;
+    }
+}
+
+/// Frees a lease if it is held, and leaves what lies under its key; those who wait for that are woken. It looks behind the question that
+/// took the lease, where the connection is the same.
+async fn free(connections: &Connections, names: &Names, lease: &Lease) -> Result<(), BackingError> {
+    let digest = Digest::of(&lease.key);
+    let (name, lease_name) = (names.record(digest), names.lease(digest));
+    let mut question = pipe();
+    question.cmd("GETRANGE").arg(&lease_name).arg(0).arg(TOKEN_BYTES - 1);
+    let [holder] = connections.control.ask_for(&question).await?;
+    let is_own = |token: &[u8]| token == lease.token.0;
+    if !reply::part(holder, TOKEN_BYTES)?.is_some_and(|token| is_own(&token)) {
+        return Ok(());
+    }
+    let watched = Watched { record: Some(&name), lease: Some(&lease_name) };
+    let outcome = transact(connections, watched, |seen| {
+        if seen.holder != Some(lease.token) {
+            return Decision::End(());
+        }
+        let mut commands = pipe();
+        match seen.record {
+            Some(record) => {
+                commands.cmd("SET").arg(&name).arg(&record[..]).arg("KEEPTTL").cmd("DEL").arg(&lease_name)
+            }
+            None => commands.cmd("RENAME").arg(&lease_name).arg(&name).cmd("UNLINK").arg(&name),
+        };
+        Decision::Do(commands)
+    });
+    if let Outcome::NoRoom = outcome.await? {
+        records::free_without_room(connections, &name, lease, &lease_name).await;
+    }
+    Ok(())
 }
 
 pub(super) async fn renew(
@@ -124,20 +232,6 @@ async fn look(
     Ok((found, next))
 }
 
-async fn overwrite(
-    connections: &Connections,
-    name: &str,
-    value: &[u8],
-    lease: Lease,
-    ttl: Duration,
-) -> Result<Taken, BackingError> {
-    let mut question = pipe();
-    question.cmd("SET").arg(name).arg(value).arg("PX").arg(ttl_ms(ttl));
-    let [answer] = connections.control.ask_for(&question).await?;
-    written(answer)?;
-    Ok(Taken::Taken(lease))
-}
-
 /// There is no other word for it: who can't have a lease collapses within the process.
 fn written(answer: Value) -> Result<Written, BackingError> {
     match reply::written(answer)? {
@@ -165,5 +259,7 @@ fn left_of(pttl: Value) -> Result<Left, BackingError> {
     }
 }
 
+/// A connection is there again soon, or not for long.
+const GIVING_BACK_PAUSE: Duration = Duration::from_millis(20);
 /// Servers count whole milliseconds.
 const TICK: Duration = Duration::from_millis(1);

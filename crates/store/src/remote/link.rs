@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::RwLock;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
@@ -26,6 +27,8 @@ pub(super) struct Link {
     pub(super) names: Names,
     pub(super) reliance: Reliance,
     pub(super) watchers: Arc<Watchers>,
+    /// How many leases are given back at a time of which nobody knows whether they were given.
+    pub(super) giving_back: Arc<Semaphore>,
     address: Address,
     opening: Opening,
     verification: Duration,
@@ -58,6 +61,7 @@ impl Link {
             names: Names::new(&settings.prefix),
             reliance: Reliance::new(Instant::now()),
             watchers: Arc::default(),
+            giving_back: Arc::new(Semaphore::new(GIVING_BACK_MAX)),
             address: settings.address.clone(),
             opening: Opening::new(settings),
             // Beats need a time between them.
@@ -234,3 +238,5 @@ fn told(error: &dyn Error) -> Arc<str> {
 const BULK_PATIENCE: u32 = 5;
 /// In each time of verification: one may be late without making anybody doubt.
 const BEATS: u32 = 4;
+/// Each asks twice or three times, on connections that have better things to do; others end with their time.
+const GIVING_BACK_MAX: usize = 64;

@@ -7,7 +7,7 @@ use redis::{Cmd, Pipeline, cmd, pipe};
 use super::connections::{Comparison, Connections};
 use super::names::{Digest, Names, version_of};
 use super::reply::{self, Written};
-use super::transaction::{Decision, Outcome, Seen, Watched, transact};
+use super::transaction::{Decision, Outcome, Seen, TOKEN_BYTES, Watched, transact};
 use crate::Refusal;
 use crate::backing::{
     BackingError, Expected, KEY_BYTES_MAX, Lease, Loaded, Put, RECORD_BYTES_MAX, Source, Tracking, Write,
@@ -194,8 +194,8 @@ async fn put_watching(
     match outcome.await? {
         Outcome::Done => Ok(Put::Stored(version_of(&write.bytes))),
         Outcome::NoRoom => {
-            if let (Some((_, lease)), Afterwards::Released) = (lease, afterwards) {
-                free_without_room(connections, name, lease).await;
+            if let (Some((lease, lease_name)), Afterwards::Released) = (lease, afterwards) {
+                free_without_room(connections, name, lease, lease_name).await;
             }
             Ok(Put::NotStored(Refusal::OverBudget))
         }
@@ -205,16 +205,27 @@ async fn put_watching(
 
 /// Frees a lease beside which no record can be written, and removes the record. Waiters follow the record, and where there is none, removing
 /// it would wake nobody: so the lease becomes it for that moment, which takes no memory. A server without memory queues nothing behind `MULTI`,
-/// so nothing guards this: the lease was seen to be held one round trip before. One that ends within that, and is another's then, is lost to
-/// that one.
-async fn free_without_room(connections: &Connections, name: &str, lease_name: &str) {
-    let mut question = pipe();
-    question.cmd("RENAME").arg(lease_name).arg(name).cmd("UNLINK").arg(name);
-    let freed = match connections.control.ask_for(&question).await {
-        Ok([renamed, _]) => reply::done(renamed),
-        Err(error) => Err(error),
+/// so nothing is watched. In place of that the lease must be held for longer than the command takes on its way: until then nobody else can
+/// take it. What ends sooner is left to end.
+pub(super) async fn free_without_room(
+    connections: &Connections,
+    name: &str,
+    lease: &Lease,
+    lease_name: &str,
+) {
+    let freed = async {
+        let mut question = pipe();
+        question.cmd("GETRANGE").arg(lease_name).arg(0).arg(TOKEN_BYTES - 1).cmd("PTTL").arg(lease_name);
+        let [holder, left_ms] = connections.control.ask_for(&question).await?;
+        let is_own = reply::part(holder, TOKEN_BYTES)?.is_some_and(|token| token[..] == lease.token.0);
+        let mut question = pipe();
+        if is_own && reply::integer(left_ms)? >= ON_ITS_WAY_MS {
+            question.cmd("RENAME").arg(lease_name).arg(name);
+        }
+        question.cmd("UNLINK").arg(name);
+        connections.control.ask(&question).await?.into_iter().try_for_each(reply::done)
     };
-    if let Err(error) = freed {
+    if let Err(error) = freed.await {
         tracing::debug!(%error, "a lease stays until it ends");
     }
 }
@@ -233,6 +244,8 @@ fn set(name: &str, write: &Write<'_>) -> Cmd {
     set
 }
 
+/// By far more than a command takes that follows an answer, and less than leases last.
+const ON_ITS_WAY_MS: i64 = 250;
 /// A hundred years.
 const TTL_MS_MAX: u64 = 100 * 366 * 24 * 60 * 60 * 1000;
 

@@ -7,3 +7,4 @@ mod kit;
 mod openings;
 mod promises;
 mod silent;
+mod unanswered;
