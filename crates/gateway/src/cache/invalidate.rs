@@ -2,11 +2,13 @@
 
 use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, invalidated};
-use caching::{GroupsInvalidated, groups};
+use caching::{FieldLine, GroupsInvalidated, fields, groups};
 
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::purge::{heard, invalidate_key};
+use crate::cache::record::inputs::Inputs;
+use crate::cache::record::stored::StoredHead;
 use crate::cache::tiers::load::Asker;
 use crate::plan::Plan;
 use crate::upstream::OriginResponse;
@@ -78,8 +80,19 @@ async fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: 
 //= RFC 9875 section 2.2.1: no cascade
 fn invalidate_shared_groups(worker: &Worker, plan: &Plan, key: &[u8]) {
     let Some(entry) = worker.shared.cache.look_up(key) else { return };
-    let memberships = entry.variants().iter().filter_map(|variant| variant.head.membership());
-    for membership in memberships {
-        worker.shared.cache.invalidate_groups_of(membership, &plan.request.target());
+    for head in entry.variants().iter().map(|variant| &variant.head) {
+        // One that belongs to too many is in none that could be named.
+        if let groups @ Groups::Named(_) = groups_of(head, plan.live.config.groups_max) {
+            invalidate_groups(worker, plan, &groups);
+        }
+    }
+}
+
+/// The groups that a stored response says it belongs to, by the lines that others judge it by.
+fn groups_of(head: &StoredHead, max: usize) -> Groups {
+    let judged: Vec<FieldLine<'_>> = head.inputs().into_iter().flat_map(Inputs::judged).collect();
+    match fields::contains(&judged, "cache-groups") {
+        true => groups::of_response(&judged, max),
+        false => groups::of_response(&head.fields.to_lines(), max),
     }
 }

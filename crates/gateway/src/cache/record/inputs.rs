@@ -118,7 +118,7 @@ impl Inputs {
         self.request.lines().map(|(name, value)| (name, has_public_value(name).then_some(value)))
     }
 
-    pub(super) fn judged(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> {
+    pub(crate) fn judged(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> {
         self.judged.lines()
     }
 
