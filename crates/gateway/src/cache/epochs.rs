@@ -277,15 +277,6 @@ impl Epochs {
         self.mark_groups(&names, target, id);
     }
 
-    /// Invalidates the groups that a stored response belongs to, of `target`'s origin.
-    //= RFC 9875 section 2.2.1: invalidation of a group
-    pub(crate) fn invalidate_groups_of(&self, membership: &Membership, target: &Target<'_>) {
-        let [_, named @ ..] = &membership.groups[..] else { return };
-        if !named.is_empty() {
-            self.mark_groups(named, target, None);
-        }
-    }
-
     fn mark_groups(&self, names: &[Name], target: &Target<'_>, id: Option<PurgeId>) {
         let any = self.group(target, Group::Any);
         self.note(|number| {

@@ -29,7 +29,7 @@ use store::backing::{Version, Watcher};
 use store::purge::{PurgeId, PurgeRecord};
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
 
-use self::epochs::membership::{LookUp, Membership, Stamp};
+use self::epochs::membership::{LookUp, Stamp};
 use self::epochs::{Epochs, Kept, Purgers, Verdict};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
 use self::inflight::table::{FetchTable, Waiter};
@@ -282,11 +282,6 @@ impl Cache {
     /// Takes the responses of groups out of use.
     pub(crate) fn invalidate_groups(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
         self.epochs.invalidate(groups, target, id);
-    }
-
-    /// Those of the groups that a stored response belongs to.
-    pub(crate) fn invalidate_groups_of(&self, membership: &Membership, target: &Target<'_>) {
-        self.epochs.invalidate_groups_of(membership, target);
     }
 
     /// Whether the stored response under a key was taken out of use, by other than its key, since it was found.

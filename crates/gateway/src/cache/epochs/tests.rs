@@ -68,10 +68,10 @@ fn what_was_asked_for_before_is_outdated() {
 #[test]
 fn groups_of_a_response_are_invalidated_and_no_others() {
     let epochs = Epochs::new(Purgers::This);
-    let [cause, shares, apart] = [&["x"][..], &["x", "y"], &["y"]].map(|names| epochs.of_groups(names));
+    let [own, shares, apart] = [&["x"][..], &["x", "y"], &["y"]].map(|names| epochs.of_groups(names));
     let any = epochs.asked(&Groups::TooMany, &named(&[]));
-    epochs.invalidate_groups_of(cause.membership().unwrap(), &TARGET);
-    assert_eq!([&cause, &shares, &apart, &any].map(|one| epochs.is_outdated(one)), [true, true, false, true]);
+    epochs.invalidate(&named(&["x"]), &TARGET, None);
+    assert_eq!([&own, &shares, &apart, &any].map(|one| epochs.is_outdated(one)), [true, true, false, true]);
 }
 
 #[test]
