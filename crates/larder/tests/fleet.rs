@@ -266,6 +266,28 @@ fn a_purge_that_the_store_does_not_take_is_not_complete() {
     assert_eq!(fleet.gateways[1].get("/page").body, b"version 2");
 }
 
+/// A full server tells of a change by removing what it has: others that have a copy can't tell that from an eviction.
+#[test]
+fn a_change_that_a_full_store_does_not_take_is_seen_by_others_when_there_is_room() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.store_at_first("/page");
+    fleet.has_current(1, "/page");
+    let reload = |expected: &str| {
+        fleet.version.fetch_add(1, Ordering::SeqCst);
+        let response = fleet.gateways[0].ask("GET", "/page", "Cache-Control: no-cache\r\n");
+        assert_eq!(response.text(), expected);
+    };
+    let before = fleet.doubts(1, "changed");
+    redis.command("CONFIG SET maxmemory 1");
+    reload("version 2");
+    wait::until_true("the other one is told", || fleet.doubts(1, "changed") > before);
+    assert_eq!(fleet.gateways[1].get("/page").text(), "version 1");
+    redis.command("CONFIG SET maxmemory 0");
+    reload("version 3");
+    fleet.has_current(1, "/page");
+}
+
 /// What instances say that they have read is of the log before it was set back.
 #[test]
 fn a_log_that_is_shorter_than_before_makes_no_purge_complete() {
@@ -278,6 +300,24 @@ fn a_log_that_is_shorter_than_before_makes_no_purge_complete() {
     redis.command("COPY saved larder:log REPLACE");
     let purged = purge(&fleet.gateways[0], "everything=true");
     fleet.gateways[1].signal(Signal::CONT);
+    assert!(!purged.is_complete, "{}", purged.text);
+}
+
+/// The same, told by an instance that has never read the log any further than it is now.
+#[test]
+fn what_was_read_of_a_log_that_was_set_back_makes_no_purge_of_a_new_instance_complete() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(1, redis.address());
+    fleet.purge("everything=true");
+    redis.command("COPY larder:log saved");
+    fleet.purge("everything=true");
+    fleet.gateways[0].signal(Signal::STOP);
+    redis.command("COPY saved larder:log REPLACE");
+    let store = format!("redis://{}/0", redis.address());
+    let newcomer = Setup::origin(LARDER, &fleet.origin.url()).arguments(&["--store", &store]).start();
+    wait::until_true("both are known", || newcomer.metric("larder_tier_instances", &[]) == 2.0);
+    let purged = purge(&newcomer, "everything=true");
+    fleet.gateways[0].signal(Signal::CONT);
     assert!(!purged.is_complete, "{}", purged.text);
 }
 
@@ -295,6 +335,35 @@ fn an_unsafe_request_is_seen_by_all() {
         fleet.gateways[0].metric("larder_tier_purges_heard_total", &[]) >= 1.0
     });
     assert_eq!(ask(0, "GET").body, b"version 2");
+}
+
+/// A rule that takes the groups of what a request has changed out of use does so on all instances.
+#[test]
+fn groups_that_share_what_was_changed_are_invalidated_by_all() {
+    let redis = Redis::start("");
+    let origin = ScriptedOrigin::start(|exchange| {
+        let version = exchange.request.earlier + 1;
+        let fields = "Cache-Control: max-age=3600\r\nCache-Groups: \"shelf\"\r\n";
+        exchange.respond("200 OK", fields, format!("version {version}"));
+    });
+    let config = format!(
+        "[[site]]\nname = \"default\"\norigin = \"{}\"\n[[site.rule]]\ngroups_invalidated = \"shared\"\n\
+         [store.remote]\nurl = \"redis://{}/0\"\n",
+        origin.url(),
+        redis.address()
+    );
+    let gateways = instances::start(2, |_| Setup::config(LARDER, &config));
+    for gateway in &gateways {
+        for target in ["/changed", "/beside"] {
+            assert_eq!(gateway.get(target).body, b"version 1");
+            instances::is_written(gateway);
+        }
+    }
+    assert_eq!(gateways[1].ask("DELETE", "/changed", "").status(), 200);
+    wait::until_true("the other hears of URL and group", || {
+        gateways[0].metric("larder_tier_purges_heard_total", &[]) >= 2.0
+    });
+    assert_eq!(gateways[0].get("/beside").body, b"version 2");
 }
 
 #[test]

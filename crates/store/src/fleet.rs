@@ -136,6 +136,15 @@ impl Fleet {
         self.change(|ids| ids.retain(|id| *id != self.me)).await
     }
 
+    /// How far each instance says now that it has read the log.
+    ///
+    /// # Errors
+    /// What the tier answered.
+    pub async fn said(&self) -> Result<Vec<LogCursor>, BackingError> {
+        let (_, members) = self.look().await?;
+        Ok(members.into_iter().map(|member| member.read).collect())
+    }
+
     /// Waits until all instances have read the log up to a place, but not longer than `limit`, and says which have. An instance that
     /// has known the list for less than the time of verification waits for that time too.
     pub async fn reach(&self, place: LogCursor, limit: Duration) -> Reached {

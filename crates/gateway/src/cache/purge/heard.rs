@@ -123,11 +123,13 @@ fn key_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<u8>> {
 pub(super) async fn tell(shared: &Shared, record: &PurgeRecord) -> Option<PurgeReach> {
     let log = shared.cache.fleet_log()?;
     let before = shared.cache.epochs().log_read();
+    let said = log.said().await.unwrap_or_default();
     let posted = post(shared, record)?;
     let reached = match log.send().await {
-        // The log is shorter than it was: what others say that they have read of it means nothing.
+        // The log is shorter than it was, and somebody had read more: what others say that they have read of it means nothing.
         Ok(Some(place))
-            if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset) =>
+            if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset)
+                || said.iter().any(|read| read.id == place.id && read.offset >= place.offset) =>
         {
             Reached { is_complete: false, ..log.reach(place).await }
         }

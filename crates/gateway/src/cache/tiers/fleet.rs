@@ -185,6 +185,11 @@ impl FleetLog {
         self.fleet.leave().await
     }
 
+    /// How far all instances say now that they have read.
+    pub(crate) async fn said(&self) -> Result<Vec<LogCursor>, BackingError> {
+        self.fleet.said().await
+    }
+
     /// Waits until all instances have read up to a place.
     pub(crate) async fn reach(&self, place: LogCursor) -> Reached {
         self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
