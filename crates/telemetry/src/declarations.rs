@@ -223,7 +223,7 @@ metrics! {
     TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds [],
         "Time that forwards have waited for what another instance fetched.";
     TierLeasesTotal "larder_tier_leases_total" Counter Count ["event"],
-        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one).";
+        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
     TierPendingKeys "larder_tier_pending_keys" Gauge Count [],
