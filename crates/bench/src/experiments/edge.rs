@@ -53,7 +53,7 @@ fn start_all(stage: &mut Stage<'_>) -> Result<(Vec<Contestant>, Vec<Server>), Ex
     let origin = stage.origin(&["--workers", "1"])?;
     let redis = redis(stage)?;
     let contestants = vec![
-        Contestant { name: "larder", server: stage.gateway_of_one_worker(&origin)? },
+        Contestant { name: "larder", server: stage.gateway_with(&origin, "workers = 1", "")? },
         Contestant { name: "nginx-lua-dictionary", server: nginx(stage, SHARED_DICTIONARY, &redis)? },
         Contestant { name: "nginx-lua-redis", server: nginx(stage, REDIS_ON_EVERY_HIT, &redis)? },
         Contestant { name: "puma-redis", server: puma(stage, &redis)? },

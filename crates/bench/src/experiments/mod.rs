@@ -8,6 +8,7 @@ mod coalescing;
 mod conditional;
 mod edge;
 mod findings;
+mod fleet;
 mod kv;
 mod proxy_cache;
 mod samples;
@@ -65,7 +66,9 @@ impl Experiment {
     #[must_use]
     pub fn summary(self) -> &'static str {
         match self {
-            Self::Coalescing => "many clients, one slow URL that expires: does the crowd reach the origin?",
+            Self::Coalescing => {
+                "many clients, one slow URL that expires: does the crowd reach the origin? --instances: of several gateways"
+            }
             Self::Edge => "one cached answer from Larder, nginx with Lua, nginx and Redis, puma and Node",
             Self::ProxyCache => "an API whose handlers cost CPU, with and without a cache in front",
             Self::CacheAside => {

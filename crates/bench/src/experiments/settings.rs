@@ -17,6 +17,8 @@ pub struct Settings {
     pub requests: Option<u64>,
     /// At the same time, where the experiment can have any number.
     pub connections: Option<usize>,
+    /// That share a store, beside one alone, where the experiment compares them.
+    pub instances: Option<usize>,
     /// Of the experiment `kv`.
     pub suites: Suites,
     pub progress: Style,

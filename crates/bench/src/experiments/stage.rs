@@ -31,7 +31,18 @@ pub(super) struct Stage<'a> {
 /// A server of the experiment.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
+    /// Of a gateway.
+    pub(super) admin: Option<SocketAddr>,
     pub(super) process: ServerProcess,
+}
+
+/// What a gateway is told beside its addresses.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Gateway<'a> {
+    /// Keys and tables of its configuration.
+    pub(super) tables: &'a str,
+    pub(super) sites: &'a str,
+    pub(super) environment: &'a [(&'a str, &'a str)],
 }
 
 impl Server {
@@ -61,6 +72,10 @@ impl<'a> Stage<'a> {
         self.settings.connections.unwrap_or(usual)
     }
 
+    pub(super) fn instances(&self) -> Option<usize> {
+        self.settings.instances
+    }
+
     pub(super) fn suites(&self) -> Suites {
         self.settings.suites
     }
@@ -86,39 +101,37 @@ impl<'a> Stage<'a> {
         self.gateway_with(origin, "", site)
     }
 
-    /// The same with one worker.
-    pub(super) fn gateway_of_one_worker(&mut self, origin: &Server) -> Result<Server, ExperimentError> {
-        self.gateway_with(origin, "workers = 1", "")
-    }
-
-    /// The same that shares a store with others; `store` are tables of its configuration.
-    pub(super) fn gateway_of_fleet(
+    /// The same with more tables of its configuration.
+    pub(super) fn gateway_with(
         &mut self,
         origin: &Server,
-        store: &str,
+        tables: &str,
+        site: &str,
     ) -> Result<Server, ExperimentError> {
-        self.gateway_with(origin, store, "")
+        let url = origin.url("");
+        let sites = format!("[[site]]\nname = \"experiment\"\norigin = \"{url}\"\n{site}\n");
+        self.gateway_as(Gateway { tables, sites: &sites, ..Gateway::default() })
     }
 
-    fn gateway_with(&mut self, origin: &Server, top: &str, site: &str) -> Result<Server, ExperimentError> {
+    /// Larder as it is told.
+    pub(super) fn gateway_as(&mut self, gateway: Gateway<'_>) -> Result<Server, ExperimentError> {
         let (address, admin) = (free_address()?, free_address()?);
         let folder = self.new_folder()?;
         let file = folder.join("larder.toml");
+        let Gateway { tables, sites, environment } = gateway;
         let text = format!(
-            "listen = [\"{address}\"]\n{top}\n[admin]\nlisten = \"{admin}\"\n[log]\nlevel = \"warn\"\n[limits]\nconnections_max = 20000\n\
-             [[site]]\nname = \"experiment\"\norigin = \"{}\"\n{site}\n",
-            origin.url("")
+            "listen = [\"{address}\"]\n{tables}\n[admin]\nlisten = \"{admin}\"\n[log]\nlevel = \"warn\"\n[limits]\nconnections_max = 20000\n{sites}"
         );
         fs::write(&file, text).map_err(|source| io_error("the configuration can't be written", source))?;
         let mut command = Command::new(&self.settings.larder);
-        command.arg("serve").arg("--config").arg(&file);
-        self.start(command, address)
+        command.arg("serve").arg("--config").arg(&file).envs(environment.iter().copied());
+        Ok(Server { admin: Some(admin), ..self.start(command, address)? })
     }
 
     /// Starts a command that listens at the address.
     pub(super) fn start(&mut self, command: Command, address: SocketAddr) -> Result<Server, ExperimentError> {
         let process = ServerCommand::new(command, Ready::Listens(address)).start()?;
-        Ok(Server { address, process })
+        Ok(Server { address, admin: None, process })
     }
 
     /// A folder for one server, that every user can write to: some servers change theirs.
@@ -172,7 +185,18 @@ pub(super) fn origin_requests_of(origin: SocketAddr, url: &str) -> io::Result<u6
 /// # Errors
 /// When the origin does not say.
 pub(super) fn origin_requests(origin: SocketAddr) -> io::Result<u64> {
-    Ok(metric_sum(&tell(origin, "/metrics")?, "mock_origin_requests_total"))
+    let page = tell(origin, "/metrics")?;
+    let is_asked = |line: &&str| !["\"/metrics\"", "\"/counters"].iter().any(|route| line.contains(route));
+    let lines: Vec<&str> = page.lines().filter(is_asked).collect();
+    Ok(metric_sum(&lines.join("\n"), "mock_origin_requests_total"))
+}
+
+/// The sum over all labels of a metric.
+///
+/// # Errors
+/// When nobody tells it there.
+pub(super) fn metric(address: SocketAddr, name: &str) -> io::Result<u64> {
+    Ok(metric_sum(&tell(address, "/metrics")?, name))
 }
 
 fn tell(origin: SocketAddr, path: &str) -> io::Result<String> {

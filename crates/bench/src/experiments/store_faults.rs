@@ -2,21 +2,24 @@
 //!
 //! Clients ask both gateways for the same pages, which are hits, and every fifth request is for a page that nobody has asked for.
 
-use std::io::{self, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::io;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::peers::Client;
-use crate::result::{Axis, Chart, Errors, Expectation, Latencies, Point, Run, Scale, Series};
+use crate::resp;
+use crate::result::{Axis, Chart, Expectation, Point, Run, Scale, Series};
 use crate::server::ServerError;
 
 use super::findings::{ExperimentError, Findings, all_answered};
+use super::fleet::{
+    Answer, Asker, HOST, Kind, Store, latencies_ms, pass, percentile, run_of, shared, unanswered,
+};
 use super::samples::{Sample, Sampler, rate_series};
-use super::stage::{Server, Stage, free_address, io_error, origin_requests, program};
+use super::stage::{Server, Stage, free_address, io_error, origin_requests};
 
 /// What happens to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,22 +30,6 @@ enum Fault {
 }
 
 const FAULTS: [Fault; 3] = [Fault::Stopped, Fault::Killed, Fault::Full];
-
-/// One answer.
-#[derive(Clone, Copy, Debug)]
-struct Answer {
-    at_s: f64,
-    kind: Kind,
-    latency: Duration,
-}
-
-/// By `Cache-Status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Hit,
-    Miss,
-    Failed,
-}
 
 /// What one fault led to.
 struct Outage {
@@ -74,7 +61,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     Ok(Findings {
         title: "Faults of the store",
         description: DESCRIPTION.to_owned(),
-        runs: outages.iter().map(run_of).collect(),
+        runs: outages.iter().map(Outage::run).collect(),
         charts: outages.iter().flat_map(|outage| [latencies(outage), origin_load(outage)]).collect(),
         expectations: outages.iter().flat_map(expectations).collect(),
     })
@@ -88,17 +75,15 @@ const CLIENTS: usize = 4;
 const PACE: Duration = Duration::from_millis(10);
 const MISS_EVERY: usize = 5;
 const HOT_PAGES: usize = 20;
-/// The same at both gateways: it is part of the cache key.
-const HOST: &str = "shop.test";
 /// The time of verification of a gateway, by default, and a second.
 const COHERENT_MAX: Duration = Duration::from_secs(3);
 
 fn outage(fault: Fault, stage: &mut Stage<'_>) -> Result<Outage, ExperimentError> {
     let origin = stage.origin(&[])?;
     let address = free_address()?;
-    let mut redis = Some(redis(stage, address)?);
-    let store = format!("[store]\nremote = \"redis://{address}/0\"");
-    let gateways = [stage.gateway_of_fleet(&origin, &store)?, stage.gateway_of_fleet(&origin, &store)?];
+    let mut redis = Some(Store::Redis.start(stage, address, &[])?);
+    let store = shared(address);
+    let gateways = [stage.gateway_with(&origin, &store, "")?, stage.gateway_with(&origin, &store, "")?];
     let addresses = gateways.each_ref().map(|gateway| gateway.address);
     let lasts = stage.duration(USUAL_OUTAGE);
     let (begun, all) = (Instant::now(), BEFORE + lasts + AFTER);
@@ -116,14 +101,6 @@ fn outage(fault: Fault, stage: &mut Stage<'_>) -> Result<Outage, ExperimentError
     Ok(Outage { fault, answers, origin: sampler.finish(), begin_s, end_s, coherent })
 }
 
-fn redis(stage: &mut Stage<'_>, address: SocketAddr) -> Result<Server, ExperimentError> {
-    let folder = stage.new_folder()?;
-    let mut command = Command::new(program("redis-server", "redis-server")?);
-    let port = address.port().to_string();
-    command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--dir"]).arg(folder);
-    stage.start(command, address)
-}
-
 fn begin(fault: Fault, redis: &mut Option<Server>, address: SocketAddr) -> Result<(), ExperimentError> {
     match fault {
         Fault::Stopped => signal(redis.as_ref(), Signal::STOP),
@@ -131,7 +108,7 @@ fn begin(fault: Fault, redis: &mut Option<Server>, address: SocketAddr) -> Resul
             *redis = None;
             Ok(())
         }
-        Fault::Full => tell(address, "CONFIG SET maxmemory 1mb"),
+        Fault::Full => set_memory(address, b"1mb"),
     }
 }
 
@@ -144,10 +121,10 @@ fn end(
     match fault {
         Fault::Stopped => signal(running.as_ref(), Signal::CONT),
         Fault::Killed => {
-            *running = Some(redis(stage, address)?);
+            *running = Some(Store::Redis.start(stage, address, &[])?);
             Ok(())
         }
-        Fault::Full => tell(address, "CONFIG SET maxmemory 0"),
+        Fault::Full => set_memory(address, b"0"),
     }
 }
 
@@ -158,41 +135,27 @@ fn signal(redis: Option<&Server>, signal: Signal) -> Result<(), ExperimentError>
     Ok(())
 }
 
-fn tell(redis: SocketAddr, command: &str) -> Result<(), ExperimentError> {
-    let told = TcpStream::connect(redis).and_then(|mut stream| {
-        write!(stream, "{command}\r\n")?;
-        io::Read::read_exact(&mut stream, &mut [0; 5])
-    });
-    told.map_err(|source| io_error("Redis does not take a setting", source))
+fn set_memory(redis: SocketAddr, limit: &[u8]) -> Result<(), ExperimentError> {
+    let told = resp::Client::connect(redis)
+        .and_then(|mut client| client.ask(&[b"CONFIG", b"SET", b"maxmemory", limit]));
+    told.map(drop).map_err(unanswered)
 }
 
 /// One client, until all is over.
 fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) -> Vec<Answer> {
-    let mut clients = gateways.map(|gateway| Client::connect_for(HOST, gateway).ok());
+    let mut asker = Asker::new(&gateways);
     let mut answers = Vec::new();
     for turn in 0.. {
         let at = begun.elapsed();
         if at > all {
             break;
         }
-        let place = turn % gateways.len();
         let target = match turn % MISS_EVERY {
             0 => format!("new-{number}-{turn}"),
             _ => format!("hot-{}", turn % HOT_PAGES),
         };
         let asked = Instant::now();
-        let got = clients[place].as_mut().and_then(|client| client.get(&path(&target), &[]).ok());
-        let kind = match &got {
-            Some(answer) if answer.status != 200 => Kind::Failed,
-            Some(answer) if answer.field("cache-status").is_some_and(|said| said.contains("; hit")) => {
-                Kind::Hit
-            }
-            Some(_) => Kind::Miss,
-            None => Kind::Failed,
-        };
-        if got.is_none() {
-            clients[place] = Client::connect_for(HOST, gateways[place]).ok();
-        }
+        let (kind, _) = asker.ask(turn % gateways.len(), &path(&target), &[]);
         answers.push(Answer { at_s: at.as_secs_f64(), kind, latency: asked.elapsed() });
         pass(PACE.saturating_sub(asked.elapsed()));
     }
@@ -201,11 +164,6 @@ fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) 
 
 fn path(target: &str) -> String {
     format!("/items/{target}?cc=max-age=3600")
-}
-
-#[expect(clippy::disallowed_methods, reason = "the clients keep a pace, and a fault lasts for a time")]
-fn pass(time: Duration) {
-    thread::sleep(time);
 }
 
 /// Reloads a page at one gateway until the other one has the same, which the origin dates.
@@ -230,44 +188,18 @@ impl Outage {
     /// In milliseconds, in rising order.
     fn latencies_ms(&self, kind: Kind, from_s: f64, to_s: f64) -> Vec<f64> {
         let fits = |answer: &&Answer| answer.kind == kind && (from_s..to_s).contains(&answer.at_s);
-        let mut latencies: Vec<f64> =
-            self.answers.iter().filter(fits).map(|answer| answer.latency.as_secs_f64() * 1000.0).collect();
-        latencies.sort_by(f64::total_cmp);
-        latencies
+        latencies_ms(self.answers.iter().filter(fits))
     }
 
-    fn failed(&self) -> usize {
-        self.answers.iter().filter(|answer| answer.kind == Kind::Failed).count()
-    }
-}
-
-fn percentile(sorted: &[f64], percent: usize) -> f64 {
-    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
-}
-
-fn run_of(outage: &Outage) -> Run {
-    let mut latencies = Latencies::default();
-    let us = |answer: &Answer| u64::try_from(answer.latency.as_micros()).unwrap_or(u64::MAX);
-    outage.answers.iter().for_each(|answer| latencies.record(us(answer)));
-    let failed = outage.failed() as u64;
-    let requests = outage.answers.len() as u64 - failed;
-    let elapsed_s = outage.answers.iter().map(|answer| answer.at_s).fold(0.0, f64::max);
-    Run {
-        name: outage.fault.name().to_owned(),
-        target: "two gateways".to_owned(),
-        load: format!("{CLIENTS} clients, a request every {} ms each", PACE.as_millis()),
-        elapsed_s,
-        requests,
-        requests_per_s: if elapsed_s > 0.0 { requests as f64 / elapsed_s } else { 0.0 },
-        errors: Errors { wrong: failed, ..Errors::default() },
-        latency: latencies.summary(),
-        ..Run::default()
+    fn run(&self) -> Run {
+        let load = format!("{CLIENTS} clients, a request every {} ms each", PACE.as_millis());
+        run_of(self.fault.name(), &load, self.answers.iter())
     }
 }
 
 fn expectations(outage: &Outage) -> Vec<Expectation> {
     let Outage { begin_s, end_s, .. } = *outage;
-    let misses = |from_s, to_s| outage.latencies_ms(Kind::Miss, from_s, to_s);
+    let misses = |from_s, to_s| outage.latencies_ms(Kind::Forwarded, from_s, to_s);
     let before = misses(1.0, begin_s);
     let added = |when: &[f64], percent| percentile(when, percent) - percentile(&before, percent);
     // The breaker opens after some failures within a second.
@@ -278,7 +210,7 @@ fn expectations(outage: &Outage) -> Vec<Expectation> {
         format!("{:+.1} ms p50, {:+.1} ms p99", added(latencies, 50), added(latencies, 99))
     };
     vec![
-        all_answered(&run_of(outage)),
+        all_answered(&outage.run()),
         Expectation {
             what: format!("{name}: in the first second a miss waits for two deadlines of 50 ms at most"),
             measured: told(&opening),
@@ -315,8 +247,8 @@ fn latencies(outage: &Outage) -> Chart {
         "Time (ms)",
         vec![
             series("hit, p50", Kind::Hit, 50),
-            series("miss, p50", Kind::Miss, 50),
-            series("miss, p99", Kind::Miss, 99),
+            series("miss, p50", Kind::Forwarded, 50),
+            series("miss, p99", Kind::Forwarded, 99),
         ],
     )
 }
@@ -362,11 +294,11 @@ mod tests {
     #[test]
     fn each_expectation_can_fail() {
         let second = Some(Duration::from_secs(1));
-        check(&outage([1, 52, 1], Kind::Miss, second), [true; 4]);
-        check(&outage([1, 200, 1], Kind::Miss, second), [true, false, true, true]);
-        check(&outage([1, 52, 52], Kind::Miss, second), [true, true, false, true]);
-        check(&outage([1, 52, 1], Kind::Miss, None), [true, true, true, false]);
-        check(&outage([1, 52, 1], Kind::Miss, Some(Duration::from_secs(4))), [true, true, true, false]);
+        check(&outage([1, 52, 1], Kind::Forwarded, second), [true; 4]);
+        check(&outage([1, 200, 1], Kind::Forwarded, second), [true, false, true, true]);
+        check(&outage([1, 52, 52], Kind::Forwarded, second), [true, true, false, true]);
+        check(&outage([1, 52, 1], Kind::Forwarded, None), [true, true, true, false]);
+        check(&outage([1, 52, 1], Kind::Forwarded, Some(Duration::from_secs(4))), [true, true, true, false]);
         check(&outage([1, 52, 1], Kind::Failed, second), [false, true, true, true]);
     }
 }

@@ -32,6 +32,10 @@ pub(crate) struct ExperimentArguments {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: Option<u16>,
 
+    /// Gateways that share a store, where the experiment compares them with one alone (coalescing)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16))]
+    instances: Option<u16>,
+
     #[command(flatten)]
     suites: SuiteArguments,
 
@@ -98,6 +102,7 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
         duration: arguments.duration,
         requests: arguments.requests,
         connections: arguments.connections.map(usize::from),
+        instances: arguments.instances.map(usize::from),
         suites: arguments.suites.suites(),
         progress: if arguments.quiet { Style::Quiet } else { Style::of_stderr() },
     };

@@ -3,6 +3,8 @@
 //! 500 requests per second for one URL whose origin needs 500 ms and says `max-age=5`. Without collapsing, each expiry
 //! lets through all requests of half a second; with it, one.
 
+mod fleet;
+
 use std::time::Duration;
 
 use crate::http::{HttpLoad, Pace, Until};
@@ -29,8 +31,11 @@ struct Variant {
     origin: Vec<Sample>,
 }
 
-/// Runs it with each setting of `collapse`.
+/// Runs it with each setting of `collapse` that one gateway has, or with all of them and several gateways.
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
+    if let Some(instances) = stage.instances() {
+        return fleet::run(instances, stage);
+    }
     let variants = ["off", "process"].into_iter().map(|name| variant(name, stage));
     let variants = variants.collect::<Result<Vec<_>, _>>()?;
     Ok(Findings {

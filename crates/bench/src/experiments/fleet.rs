@@ -1,0 +1,213 @@
+//! Gateways that share a store, and clients that ask them by hand, one request at a time.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::peers::{self, Client};
+use crate::resp;
+use crate::result::{Errors, Latencies, Run};
+
+use super::findings::ExperimentError;
+use super::stage::{Server, Stage, io_error, metric, program};
+
+/// The same at all gateways: it is part of the cache key.
+pub(super) const HOST: &str = "shop.test";
+
+/// What is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    Redis,
+    LarderKv,
+}
+
+impl Store {
+    /// Starts it, with more arguments than it needs.
+    pub(super) fn start(
+        self,
+        stage: &mut Stage<'_>,
+        address: SocketAddr,
+        arguments: &[&str],
+    ) -> Result<Server, ExperimentError> {
+        let command = match self {
+            Self::Redis => {
+                let folder = stage.new_folder()?;
+                let mut command = Command::new(program("redis-server", "redis-server")?);
+                let port = address.port().to_string();
+                command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--dir"]).arg(folder);
+                command
+            }
+            Self::LarderKv => {
+                let mut command = Command::new(stage.larder());
+                command.args(["kv", "--workers", "1", "--listen", &address.to_string()]);
+                command
+            }
+        };
+        let mut command = command;
+        command.args(arguments);
+        stage.start(command, address)
+    }
+}
+
+/// The tables of a configuration that shares the store there.
+pub(super) fn shared(store: SocketAddr) -> String {
+    format!("[store]\nremote = \"redis://{store}/0\"")
+}
+
+/// Waits until all know each other: before, each is a cache of its own.
+pub(super) fn are_one(gateways: &[Server]) -> Result<(), ExperimentError> {
+    let all = gateways.len() as u64;
+    gateways.iter().try_for_each(|gateway| until(gateway, "larder_tier_instances", all))
+}
+
+/// Waits until the store has what a gateway has to write.
+pub(super) fn is_written(gateway: &Server) -> Result<(), ExperimentError> {
+    until(gateway, "larder_tier_pending_keys", 0)
+}
+
+/// Waits until a metric of a gateway is that.
+fn until(gateway: &Server, name: &str, wanted: u64) -> Result<(), ExperimentError> {
+    let begun = Instant::now();
+    while gateway.admin.and_then(|admin| metric(admin, name).ok()) != Some(wanted) {
+        if begun.elapsed() > PATIENCE {
+            let what = format!("{name} of {} is not {wanted}", gateway.address);
+            return Err(io_error(&what, io::ErrorKind::TimedOut.into()));
+        }
+        pass(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub(super) at_s: f64,
+    pub(super) kind: Kind,
+    pub(super) latency: Duration,
+}
+
+/// By `Cache-Status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Hit,
+    /// For what another request fetched.
+    Waited,
+    Forwarded,
+    Failed,
+}
+
+impl Kind {
+    fn of(answer: &peers::Answer) -> Self {
+        let said = answer.field("cache-status").unwrap_or_default();
+        match answer.status {
+            200 if said.contains("; hit") => Self::Hit,
+            200 if said.contains("; collapsed") => Self::Waited,
+            200 => Self::Forwarded,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// One client with a connection to each gateway.
+pub(super) struct Asker {
+    gateways: Vec<SocketAddr>,
+    clients: Vec<Option<Client>>,
+}
+
+impl Asker {
+    pub(super) fn new(gateways: &[SocketAddr]) -> Self {
+        let clients = gateways.iter().map(|gateway| Client::connect_for(HOST, *gateway).ok()).collect();
+        Self { gateways: gateways.to_vec(), clients }
+    }
+
+    /// Asks one of them.
+    pub(super) fn ask(
+        &mut self,
+        gateway: usize,
+        path: &str,
+        fields: &[&str],
+    ) -> (Kind, Option<peers::Answer>) {
+        let client = &mut self.clients[gateway];
+        let got = client.as_mut().and_then(|client| client.get(path, fields).ok());
+        if got.is_none() {
+            *client = Client::connect_for(HOST, self.gateways[gateway]).ok();
+        }
+        (got.as_ref().map_or(Kind::Failed, Kind::of), got)
+    }
+}
+
+/// A connection to a store, to measure what a question and its answer take.
+pub(super) struct RoundTrips {
+    client: resp::Client,
+    taken_us: Vec<f64>,
+}
+
+impl RoundTrips {
+    pub(super) fn to(store: SocketAddr) -> Result<Self, ExperimentError> {
+        let client = resp::Client::connect(store).map_err(unanswered)?;
+        Ok(Self { client, taken_us: Vec::new() })
+    }
+
+    /// Asks once more.
+    pub(super) fn ask(&mut self) -> Result<(), ExperimentError> {
+        let asked = Instant::now();
+        self.client.ask(&[b"PING"]).map_err(unanswered)?;
+        self.taken_us.push(asked.elapsed().as_secs_f64() * 1e6);
+        Ok(())
+    }
+
+    /// The median, in milliseconds.
+    pub(super) fn median_ms(mut self) -> f64 {
+        self.taken_us.sort_by(f64::total_cmp);
+        percentile(&self.taken_us, 50) / 1e3
+    }
+}
+
+pub(super) fn unanswered(source: io::Error) -> ExperimentError {
+    io_error("the store does not answer", source)
+}
+
+/// In milliseconds, in rising order.
+pub(super) fn latencies_ms<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec<f64> {
+    let mut latencies: Vec<f64> = answers.map(|answer| answer.latency.as_secs_f64() * 1e3).collect();
+    latencies.sort_by(f64::total_cmp);
+    latencies
+}
+
+pub(super) fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+/// What the answers of a load come to.
+pub(super) fn run_of<'a>(name: &str, load: &str, answers: impl Iterator<Item = &'a Answer>) -> Run {
+    let (mut latencies, mut failed, mut elapsed_s) = (Latencies::default(), 0, 0.0_f64);
+    for answer in answers {
+        latencies.record(u64::try_from(answer.latency.as_micros()).unwrap_or(u64::MAX));
+        failed += u64::from(answer.kind == Kind::Failed);
+        elapsed_s = elapsed_s.max(answer.at_s);
+    }
+    let requests = latencies.count() - failed;
+    Run {
+        name: name.to_owned(),
+        target: "gateways".to_owned(),
+        load: load.to_owned(),
+        elapsed_s,
+        requests,
+        requests_per_s: if elapsed_s > 0.0 { requests as f64 / elapsed_s } else { 0.0 },
+        errors: Errors { wrong: failed, ..Errors::default() },
+        latency: latencies.summary(),
+        ..Run::default()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "clients keep a pace, and what happens to a store lasts for a time"
+)]
+pub(super) fn pass(time: Duration) {
+    thread::sleep(time);
+}
