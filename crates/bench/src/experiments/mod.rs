@@ -11,6 +11,7 @@ mod findings;
 mod fleet;
 mod kv;
 mod proxy_cache;
+mod purge;
 mod samples;
 mod settings;
 mod stage;
@@ -35,10 +36,11 @@ pub enum Experiment {
     Conditional,
     Kv,
     StoreFaults,
+    Purge,
 }
 
 impl Experiment {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Coalescing,
         Self::Edge,
         Self::ProxyCache,
@@ -46,6 +48,7 @@ impl Experiment {
         Self::Conditional,
         Self::Kv,
         Self::StoreFaults,
+        Self::Purge,
     ];
 
     /// As it is called on the command line.
@@ -59,6 +62,7 @@ impl Experiment {
             Self::Conditional => "304",
             Self::Kv => "kv",
             Self::StoreFaults => "store-faults",
+            Self::Purge => "purge",
         }
     }
 
@@ -76,6 +80,7 @@ impl Experiment {
             }
             Self::Conditional => "clients that come back and ask whether anything changed",
             Self::Kv => "the suites of poor-man-s-cache on Larder, in both protocols, and on Redis",
+            Self::Purge => "three gateways that share a Redis, while thousands of purges go on",
             Self::StoreFaults => "two gateways whose shared Redis stands still, dies, or has no memory",
         }
     }
@@ -120,6 +125,7 @@ pub fn run(experiment: Experiment, settings: &Settings) -> Result<Report, Experi
         Experiment::Conditional => conditional::run(&mut stage),
         Experiment::Kv => kv::run(&mut stage),
         Experiment::StoreFaults => store_faults::run(&mut stage),
+        Experiment::Purge => purge::run(&mut stage),
     }?;
     Ok(stage.report(findings))
 }
@@ -136,7 +142,7 @@ mod tests {
         let unknown = "breaker".parse::<Experiment>().expect_err("it comes later");
         assert_eq!(
             unknown.to_string(),
-            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults"
+            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge"
         );
     }
 }

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 pub(crate) use command::kill_tree;
 pub use command::{Ready, ServerCommand, ServerProcess};
+pub(crate) use probe::busy_ticks;
 pub use probe::{Measuring, ServerProbe, Spent};
 
 /// What can go wrong with a server under load.
