@@ -16,6 +16,7 @@ mod samples;
 mod settings;
 mod stage;
 mod store_faults;
+mod tiers;
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,10 +38,11 @@ pub enum Experiment {
     Kv,
     StoreFaults,
     Purge,
+    Tiers,
 }
 
 impl Experiment {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Coalescing,
         Self::Edge,
         Self::ProxyCache,
@@ -49,6 +51,7 @@ impl Experiment {
         Self::Kv,
         Self::StoreFaults,
         Self::Purge,
+        Self::Tiers,
     ];
 
     /// As it is called on the command line.
@@ -63,6 +66,7 @@ impl Experiment {
             Self::Kv => "kv",
             Self::StoreFaults => "store-faults",
             Self::Purge => "purge",
+            Self::Tiers => "tiers",
         }
     }
 
@@ -81,6 +85,9 @@ impl Experiment {
             Self::Conditional => "clients that come back and ask whether anything changed",
             Self::Kv => "the suites of poor-man-s-cache on Larder, in both protocols, and on Redis",
             Self::Purge => "three gateways that share a Redis, while thousands of purges go on",
+            Self::Tiers => {
+                "a hit in memory, a hit in the shared store, a miss, and a round trip to the store"
+            }
             Self::StoreFaults => "two gateways whose shared Redis stands still, dies, or has no memory",
         }
     }
@@ -126,6 +133,7 @@ pub fn run(experiment: Experiment, settings: &Settings) -> Result<Report, Experi
         Experiment::Kv => kv::run(&mut stage),
         Experiment::StoreFaults => store_faults::run(&mut stage),
         Experiment::Purge => purge::run(&mut stage),
+        Experiment::Tiers => tiers::run(&mut stage),
     }?;
     Ok(stage.report(findings))
 }
@@ -142,7 +150,7 @@ mod tests {
         let unknown = "breaker".parse::<Experiment>().expect_err("it comes later");
         assert_eq!(
             unknown.to_string(),
-            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge"
+            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge, tiers"
         );
     }
 }
