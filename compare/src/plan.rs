@@ -174,7 +174,8 @@ impl What {
         use Peer::{Apache, Haproxy, Larder, NginxLua, NginxProxyCache, NginxStatic, TrafficServer, Varnish};
         match self {
             Self::Hit => &Peer::ALL,
-            Self::Vary | Self::NotModified | Self::Miss | Self::Mixed | Self::Expiry => MEMORY_CACHES,
+            Self::Vary | Self::NotModified | Self::Mixed | Self::Expiry => MEMORY_CACHES,
+            Self::Miss => &[Larder, Peer::LarderTier, Haproxy, NginxProxyCache, Varnish, TrafficServer],
             Self::TenKib | Self::SixtyFourKib | Self::OneMib => {
                 &[Larder, Haproxy, NginxProxyCache, NginxStatic, Varnish, TrafficServer]
             }

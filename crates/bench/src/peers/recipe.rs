@@ -9,6 +9,8 @@ pub enum Peer {
     /// Reads and writes fixed bytes: the limit.
     Null,
     Larder,
+    /// With a Redis beneath its memory.
+    LarderTier,
     Haproxy,
     NginxProxyCache,
     NginxStatic,
@@ -36,9 +38,10 @@ pub struct Recipe {
 }
 
 impl Peer {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Null,
         Self::Larder,
+        Self::LarderTier,
         Self::Haproxy,
         Self::NginxProxyCache,
         Self::NginxStatic,
@@ -54,6 +57,7 @@ impl Peer {
         match self {
             Self::Null => &NULL,
             Self::Larder => &LARDER,
+            Self::LarderTier => &LARDER_TIER,
             Self::Haproxy => &HAPROXY,
             Self::NginxProxyCache => &NGINX_PROXY_CACHE,
             Self::NginxStatic => &NGINX_STATIC,
@@ -105,6 +109,8 @@ const LARDER: Recipe = Recipe {
     folders: &[],
     version: &["--version"],
 };
+
+const LARDER_TIER: Recipe = Recipe { name: "larder-tier", title: "Larder with a shared store", ..LARDER };
 
 const HAPROXY: Recipe = Recipe {
     name: "haproxy",

@@ -40,6 +40,8 @@ pub struct PeerServer {
     pub peer: Peer,
     pub addresses: Addresses,
     process: ServerProcess,
+    /// What it stores in, beside itself.
+    _store: Option<ServerProcess>,
 }
 
 /// Where a server listens: HTTP/1.1, HTTP/2 by prior knowledge, both over TLS.
@@ -81,14 +83,17 @@ impl Stage {
         let recipe = peer.recipe();
         let addresses = Addresses::free()?;
         let folder = self.peer_folder(peer, addresses.http.port())?;
-        let values = self.values(&folder, addresses);
+        let mut values = self.values(&folder, addresses);
+        let store = (peer == Peer::LarderTier).then(store).transpose()?;
+        let tier = store.as_ref().map(|(_, address)| format!("remote = \"redis://{address}/0\""));
+        values.set("tier", tier.unwrap_or_default());
         for (name, text) in recipe.files {
             write(&folder.join(name), values.fill(text)?)?;
         }
         let command = command(recipe, &values, &folder)?;
         let command = ServerCommand::new(command, Ready::Listens(addresses.http)).on_core(self.options.core);
         let process = command.start().map_err(|source| PeerError::Start { title: recipe.title, source })?;
-        let server = PeerServer { peer, addresses, process };
+        let server = PeerServer { peer, addresses, process, _store: store.map(|(process, _)| process) };
         server.wait_until_it_answers("/small")?;
         Ok(server)
     }
@@ -212,6 +217,15 @@ fn command(recipe: &Recipe, values: &Values, folder: &Path) -> Result<Command, P
     }
     command.env("PATH", SEARCH_PATH).current_dir(folder);
     Ok(command)
+}
+
+/// A Redis, which has the cores of this program.
+fn store() -> Result<(ServerProcess, SocketAddr), PeerError> {
+    let address = Addresses::free()?.http;
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""]);
+    let process = ServerCommand::new(command, Ready::Listens(address)).start();
+    Ok((process.map_err(|source| PeerError::Start { title: "Redis", source })?, address))
 }
 
 fn runs_as_root() -> bool {
