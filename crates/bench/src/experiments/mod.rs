@@ -16,6 +16,7 @@ mod samples;
 mod settings;
 mod stage;
 mod store_faults;
+mod store_room;
 mod tiers;
 
 use std::fmt;
@@ -39,10 +40,11 @@ pub enum Experiment {
     StoreFaults,
     Purge,
     Tiers,
+    StoreRoom,
 }
 
 impl Experiment {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Coalescing,
         Self::Edge,
         Self::ProxyCache,
@@ -52,6 +54,7 @@ impl Experiment {
         Self::StoreFaults,
         Self::Purge,
         Self::Tiers,
+        Self::StoreRoom,
     ];
 
     /// As it is called on the command line.
@@ -67,6 +70,7 @@ impl Experiment {
             Self::StoreFaults => "store-faults",
             Self::Purge => "purge",
             Self::Tiers => "tiers",
+            Self::StoreRoom => "store-room",
         }
     }
 
@@ -87,6 +91,9 @@ impl Experiment {
             Self::Purge => "three gateways that share a Redis, while thousands of purges go on",
             Self::Tiers => {
                 "a hit in memory, a hit in the shared store, a miss, and a round trip to the store"
+            }
+            Self::StoreRoom => {
+                "four gateways with little memory over a store with room for a tenth, and for all"
             }
             Self::StoreFaults => "two gateways whose shared Redis stands still, dies, or has no memory",
         }
@@ -134,6 +141,7 @@ pub fn run(experiment: Experiment, settings: &Settings) -> Result<Report, Experi
         Experiment::StoreFaults => store_faults::run(&mut stage),
         Experiment::Purge => purge::run(&mut stage),
         Experiment::Tiers => tiers::run(&mut stage),
+        Experiment::StoreRoom => store_room::run(&mut stage),
     }?;
     Ok(stage.report(findings))
 }
@@ -150,7 +158,7 @@ mod tests {
         let unknown = "breaker".parse::<Experiment>().expect_err("it comes later");
         assert_eq!(
             unknown.to_string(),
-            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge, tiers"
+            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge, tiers, store-room"
         );
     }
 }
