@@ -28,6 +28,55 @@ fn coalescing_runs_judges_and_leaves_its_files() {
     }
 }
 
+/// Runs an experiment for a moment, and gives the names of its runs. Everything holds that has none of these words in it: what is a
+/// matter of time needs longer, and a calm machine.
+fn for_a_moment(arguments: &[&str], but: &[&str]) -> Vec<String> {
+    let output = experiment(&[arguments, &["--quiet", "--json", "-"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&output.stderr);
+    let expectations = report["expectations"].as_array().expect("expectations");
+    let is_of_time = |what: &str| but.iter().any(|words| what.contains(words));
+    let judged =
+        expectations.iter().filter(|line| line["what"].as_str().is_some_and(|what| !is_of_time(what)));
+    let failed: Vec<_> = judged.filter(|line| line["holds"] != true).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    let all_hold = expectations.iter().all(|line| line["holds"] == true);
+    assert_eq!(output.status == 0, all_hold, "{}", output.stderr);
+    let runs = report["runs"].as_array().expect("runs").iter();
+    runs.filter_map(|run| run["name"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn several_gateways_coalesce_as_one() {
+    let runs = for_a_moment(&["coalescing", "--instances", "2", "-d", "2"], &["waiters' p50"]);
+    for name in ["off x2, 1 URL: forwarded", "process x1, 20 URLs: waiters", "fleet x2 kv, 1 URL: hits"] {
+        assert!(runs.iter().any(|run| run == name), "{name}: {runs:?}");
+    }
+}
+
+#[test]
+fn what_was_purged_is_brought_by_no_gateway() {
+    let runs = for_a_moment(&["purge", "-d", "3"], &["p99 at most", "are hits"]);
+    assert_eq!(runs, ["requests", "purges", "purges elsewhere", "PUBLISH"]);
+}
+
+#[test]
+fn tiers_are_told_apart() {
+    let runs = for_a_moment(&["tiers", "-n", "1000"], &["p50 at most"]);
+    assert_eq!(runs, ["local hit", "remote hit", "remote hit with Vary", "miss"]);
+}
+
+#[test]
+fn a_small_store_is_no_burden_to_the_origin() {
+    let runs = for_a_moment(&["store-room", "-n", "2000"], &[]);
+    assert_eq!(runs, ["no store", "room for a tenth", "room for all", "connections closed"]);
+}
+
+#[test]
+fn a_gateway_that_shares_a_store_is_as_good_as_one_alone() {
+    let runs = for_a_moment(&["proxy-cache", "-d", "1"], &["at least", "at most"]);
+    assert_eq!(runs, ["no cache", "memory", "shared store"]);
+}
+
 /// Runs suites of poor-man-s-cache, and gives the runs and what was expected of them.
 fn suites(arguments: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
     let output = experiment(&[&["kv", "--quiet", "--json", "-"], arguments].concat()).succeeded();
@@ -78,7 +127,21 @@ fn without_a_name_all_are_listed() {
     let output = experiment(&[]).succeeded();
     let text = output.text();
     let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(names, ["coalescing", "edge", "proxy-cache", "cache-aside", "304", "kv", "store-faults"]);
+    assert_eq!(
+        names,
+        [
+            "coalescing",
+            "edge",
+            "proxy-cache",
+            "cache-aside",
+            "304",
+            "kv",
+            "store-faults",
+            "purge",
+            "tiers",
+            "store-room"
+        ]
+    );
 }
 
 #[test]
@@ -93,6 +156,7 @@ fn bad_arguments_are_told() {
         "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv",
     );
     check(&["coalescing", "-d", "0"], "a time from 1s to 15m is needed");
+    check(&["coalescing", "--instances", "1"], "1 is not in 2..=16");
     check(&["coalescing", "-d", "901"], "a time from 1s to 15m is needed");
     check(&["kv", "--redis", "--resp"], "cannot be used with");
 }
