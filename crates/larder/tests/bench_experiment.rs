@@ -1,5 +1,7 @@
 //! `larder bench experiment` from outside.
 
+use std::sync::{Mutex, PoisonError};
+
 use testkit::Output;
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -28,9 +30,13 @@ fn coalescing_runs_judges_and_leaves_its_files() {
     }
 }
 
+/// One of several servers at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Runs an experiment for a moment, and gives the names of its runs. Everything holds that has none of these words in it: what is a
 /// matter of time needs longer, and a calm machine.
 fn for_a_moment(arguments: &[&str], but: &[&str]) -> Vec<String> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = experiment(&[arguments, &["--quiet", "--json", "-"]].concat());
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&output.stderr);
     let expectations = report["expectations"].as_array().expect("expectations");
@@ -47,7 +53,7 @@ fn for_a_moment(arguments: &[&str], but: &[&str]) -> Vec<String> {
 
 #[test]
 fn several_gateways_coalesce_as_one() {
-    let runs = for_a_moment(&["coalescing", "--instances", "2", "-d", "2"], &["waiters' p50"]);
+    let runs = for_a_moment(&["coalescing", "--instances", "2", "-d", "1"], &["waiters' p50"]);
     for name in ["off x2, 1 URL: forwarded", "process x1, 20 URLs: waiters", "fleet x2 kv, 1 URL: hits"] {
         assert!(runs.iter().any(|run| run == name), "{name}: {runs:?}");
     }
@@ -61,19 +67,19 @@ fn what_was_purged_is_brought_by_no_gateway() {
 
 #[test]
 fn tiers_are_told_apart() {
-    let runs = for_a_moment(&["tiers", "-n", "1000"], &["p50 at most"]);
+    let runs = for_a_moment(&["tiers", "-n", "200"], &["p50 at most"]);
     assert_eq!(runs, ["local hit", "remote hit", "remote hit with Vary", "miss"]);
 }
 
 #[test]
 fn a_small_store_is_no_burden_to_the_origin() {
-    let runs = for_a_moment(&["store-room", "-n", "2000"], &[]);
+    let runs = for_a_moment(&["store-room", "-n", "200"], &["within 2 %"]);
     assert_eq!(runs, ["no store", "room for a tenth", "room for all", "connections closed"]);
 }
 
 #[test]
 fn a_gateway_that_shares_a_store_is_as_good_as_one_alone() {
-    let runs = for_a_moment(&["proxy-cache", "-d", "1"], &["at least", "at most"]);
+    let runs = for_a_moment(&["proxy-cache", "-d", "1"], &["at least", "at most", "reach the API"]);
     assert_eq!(runs, ["no cache", "memory", "shared store"]);
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct ExperimentArguments {
     duration: Option<Duration>,
 
     /// Requests of each load, where the experiment is a matter of their number
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     requests: Option<u64>,
 
     /// Connections at the same time, where the experiment can have any number

@@ -3,6 +3,7 @@
 //! A hundred clients ask for each URL at all gateways, 500 times a second together. While the origin takes its time, each gateway
 //! without collapsing sends it all that comes, with `process` one request, and all together one with `fleet`.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,30 +19,38 @@ use super::super::fleet::{
 use super::super::samples::{Sample, Sampler, growth, rate_series};
 use super::super::stage::{Server, Stage, free_address, origin_requests};
 
-/// How a load is answered.
+/// Gateways, and how they are told to collapse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Case {
+struct Setting {
     collapse: &'static str,
     instances: usize,
     store: Option<Store>,
+}
+
+/// A load on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Case {
+    setting: Setting,
     urls: usize,
 }
 
 impl Case {
     fn name(&self) -> String {
-        let Self { collapse, instances, store, urls } = self;
-        let store = if *store == Some(Store::LarderKv) { " kv" } else { "" };
-        let plural = if *urls == 1 { "" } else { "s" };
-        format!("{collapse} x{instances}{store}, {urls} URL{plural}")
+        let Setting { collapse, instances, store } = self.setting;
+        let store = if store == Some(Store::LarderKv) { " kv" } else { "" };
+        let plural = if self.urls == 1 { "" } else { "s" };
+        format!("{collapse} x{instances}{store}, {} URL{plural}", self.urls)
     }
 
     /// Until 300 responses have expired; where that is not what is looked at, shorter.
     fn usual_duration(&self) -> Duration {
-        let expiries = if self.collapse == "fleet" { EXPIRIES / self.urls } else { 0 };
+        let expiries = if self.setting.collapse == "fleet" { EXPIRIES / self.urls } else { 0 };
         Duration::from_millis(CYCLE_MS * expiries as u64).max(Duration::from_secs(30))
     }
 }
 
+/// At the same time, in the loads of each setting.
+const URLS: [usize; 2] = [1, 20];
 const EXPIRIES: usize = 300;
 /// From one request at the origin to the next: a second of freshness, until somebody asks again, and the time that the origin takes.
 const CYCLE_MS: u64 = 1_100;
@@ -50,18 +59,15 @@ const CLIENTS: usize = 100;
 /// Between two requests of a client: 500 a second of all.
 const PACE: Duration = Duration::from_millis(200);
 
-fn cases(instances: usize) -> Vec<Case> {
-    let of = |urls| {
-        let case = |collapse, instances, store| Case { collapse, instances, store, urls };
-        [
-            case("off", instances, Some(Store::Redis)),
-            case("process", 1, None),
-            case("process", instances, Some(Store::Redis)),
-            case("fleet", instances, Some(Store::Redis)),
-            case("fleet", instances, Some(Store::LarderKv)),
-        ]
-    };
-    [of(1), of(20)].concat()
+fn settings(instances: usize) -> [Setting; 5] {
+    let of = |collapse, instances, store| Setting { collapse, instances, store };
+    [
+        of("off", instances, Some(Store::Redis)),
+        of("process", 1, None),
+        of("process", instances, Some(Store::Redis)),
+        of("fleet", instances, Some(Store::Redis)),
+        of("fleet", instances, Some(Store::LarderKv)),
+    ]
 }
 
 /// An answer, and to what.
@@ -81,8 +87,11 @@ struct Outcome {
 }
 
 pub(super) fn run(instances: usize, stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
-    let outcomes = cases(instances).into_iter().map(|case| outcome(case, stage));
-    let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
+    let mut outcomes = Vec::new();
+    for setting in settings(instances) {
+        outcomes.extend(loads(setting, stage)?);
+    }
+    outcomes.sort_by_key(|outcome| outcome.case.urls);
     Ok(Findings {
         title: "Coalescing in a fleet",
         description: format!(
@@ -92,30 +101,44 @@ pub(super) fn run(instances: usize, stage: &mut Stage<'_>) -> Result<Findings, E
              another one, and those that were forwarded."
         ),
         runs: outcomes.iter().flat_map(Outcome::runs).collect(),
-        charts: [1, 20].map(|urls| chart(urls, &outcomes)).into(),
+        charts: URLS.map(|urls| chart(urls, &outcomes)).into(),
         expectations: expectations(&outcomes),
     })
 }
 
-fn outcome(case: Case, stage: &mut Stage<'_>) -> Result<Outcome, ExperimentError> {
+fn loads(setting: Setting, stage: &mut Stage<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let origin = stage.origin(&[])?;
-    let address = free_address()?;
+    let store = free_address()?;
     // One gateway alone has none, but there is something to measure round trips with.
-    let _store = case.store.unwrap_or(Store::Redis).start(stage, address, &[])?;
-    let tables = case.store.map_or(String::new(), |_| shared(address));
-    let site = format!("collapse = \"{}\"", case.collapse);
-    let gateways: Vec<Server> =
-        (0..case.instances).map(|_| stage.gateway_with(&origin, &tables, &site)).collect::<Result<_, _>>()?;
-    if case.store.is_some() {
+    let _store = setting.store.unwrap_or(Store::Redis).start(stage, store, &[])?;
+    let tables = setting.store.map_or(String::new(), |_| shared(store));
+    let site = format!("collapse = \"{}\"", setting.collapse);
+    let gateways: Vec<Server> = (0..setting.instances)
+        .map(|_| stage.gateway_with(&origin, &tables, &site))
+        .collect::<Result<_, _>>()?;
+    if setting.store.is_some() {
         are_one(&gateways)?;
     }
+    let gateways: Vec<SocketAddr> = gateways.iter().map(|gateway| gateway.address).collect();
+    URLS.map(|urls| load(Case { setting, urls }, stage, origin.address, store, &gateways))
+        .into_iter()
+        .collect()
+}
+
+fn load(
+    case: Case,
+    stage: &Stage<'_>,
+    origin: SocketAddr,
+    store: SocketAddr,
+    gateways: &[SocketAddr],
+) -> Result<Outcome, ExperimentError> {
     let lasts = stage.duration(case.usual_duration());
-    let mut round_trips = RoundTrips::to(address)?;
+    let mut round_trips = RoundTrips::to(store)?;
     let progress = Progress::start(&case.name(), Until::Elapsed(lasts), stage.progress(), &[]);
-    let sampler = Sampler::start(move || origin_requests(origin.address).ok());
+    let sampler = Sampler::start(move || origin_requests(origin).ok());
     let begun = Instant::now();
     let clients = (0..CLIENTS).map(|number| {
-        let mut asker = Asker::new(&[gateways[number / case.urls % case.instances].address]);
+        let mut asker = Asker::new(&[gateways[number / case.urls % gateways.len()]]);
         thread::spawn(move || ask(number, case.urls, &mut asker, begun, lasts))
     });
     let clients: Vec<_> = clients.collect();
@@ -132,7 +155,7 @@ fn outcome(case: Case, stage: &mut Stage<'_>) -> Result<Outcome, ExperimentError
 /// of them would find it at the same points of its delay.
 fn ask(number: usize, urls: usize, asker: &mut Asker, begun: Instant, lasts: Duration) -> Vec<Told> {
     let url = number % urls;
-    let path = format!("/items/{url}?delay={DELAY_MS}&cc=max-age=1&date=off");
+    let path = format!("/items/{urls}-{url}?delay={DELAY_MS}&cc=max-age=1&date=off");
     let slot = PACE / CLIENTS as u32;
     let mut random = SplitMix::new(number as u64);
     let mut told = Vec::new();
@@ -195,8 +218,8 @@ fn expectations(outcomes: &[Outcome]) -> Vec<Expectation> {
     let mut expectations: Vec<_> = outcomes.iter().map(whole).collect();
     expectations.extend(outcomes.iter().filter_map(origin_requests_per_expiry));
     for urls in outcomes.chunk_by(|one, next| one.case.urls == next.case.urls) {
-        let Some(alone) = urls.iter().find(|outcome| outcome.case.instances == 1) else { continue };
-        let fleets = urls.iter().filter(|outcome| outcome.case.collapse == "fleet");
+        let Some(alone) = urls.iter().find(|outcome| outcome.case.setting.instances == 1) else { continue };
+        let fleets = urls.iter().filter(|outcome| outcome.case.setting.collapse == "fleet");
         expectations.extend(fleets.map(|fleet| waits_as_alone(fleet, alone)));
     }
     expectations
@@ -204,9 +227,9 @@ fn expectations(outcomes: &[Outcome]) -> Vec<Expectation> {
 
 /// One of each gateway, or of all together; without collapsing there is no limit to judge.
 fn origin_requests_per_expiry(outcome: &Outcome) -> Option<Expectation> {
-    let each = match outcome.case.collapse {
+    let each = match outcome.case.setting.collapse {
         "off" => return None,
-        "process" => outcome.case.instances as u64,
+        "process" => outcome.case.setting.instances as u64,
         _ => 1,
     };
     let (requests, expiries) = (growth(&outcome.origin), outcome.expiries());
@@ -253,7 +276,7 @@ mod tests {
 
     /// Forwards at these times, which took the origin so many requests, and a waiter.
     fn outcome(collapse: &'static str, instances: usize, at_s: &[f64], origin: u64, wait_ms: u64) -> Outcome {
-        let case = Case { collapse, instances, store: None, urls: 1 };
+        let case = Case { setting: Setting { collapse, instances, store: None }, urls: 1 };
         let told = |(at_s, kind, ms)| Told {
             url: 0,
             answer: Answer { at_s, kind, latency: Duration::from_millis(ms) },

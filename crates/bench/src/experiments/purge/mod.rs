@@ -23,7 +23,7 @@ use crate::until::Until;
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::{Answer, Asker, Kind, Store, are_one, pass, run_of, shared};
-use super::stage::{Gateway, Server, Stage, free_address, io_error};
+use super::stage::{Gateway, Server, Stage, free_address, io_error, metric};
 use origin::{DRIPPING, VersionedOrigin};
 use publish::Published;
 
@@ -96,13 +96,24 @@ impl Fleet {
         });
         let gateways: Vec<Server> = gateways.collect::<Result<_, _>>()?;
         are_one(&gateways)?;
+        // Until a gateway may rely upon its list, it waits with each purge.
+        pass(VERIFICATION);
         Ok(Self { origin, store, gateways })
+    }
+
+    /// Leases that ended before their holders had said anything: all of them live.
+    fn expired_leases(&self) -> io::Result<u64> {
+        let admins = self.gateways.iter().filter_map(|gateway| gateway.admin);
+        admins.map(|admin| metric(admin, "larder_tier_leases_total{event=\"expired\"}")).sum()
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {
         self.gateways.iter().map(|gateway| gateway.address).collect()
     }
 }
+
+/// The default.
+const VERIFICATION: Duration = Duration::from_secs(2);
 
 /// That gives a process another time.
 fn library() -> Result<PathBuf, ExperimentError> {
@@ -164,6 +175,7 @@ struct Outcome {
     /// Until another gateway knows.
     elsewhere: Latencies,
     incomplete: u64,
+    expired_leases: u64,
     published: Latencies,
     elapsed_s: f64,
     /// Of all cores.
@@ -208,6 +220,7 @@ fn play(fleet: &Fleet, lasts: Duration) -> Result<Outcome, ExperimentError> {
                     .map_err(failed)?,
             );
         }
+        outcome.expired_leases = fleet.expired_leases().map_err(failed)?;
         Ok(outcome)
     })
 }
@@ -424,6 +437,11 @@ fn expectations(outcome: &Outcome) -> Vec<Expectation> {
             holds: outcome.incomplete == 0,
         },
         Expectation {
+            what: "nobody waits for a gateway until its lease ends".to_owned(),
+            measured: format!("{} leases expired", outcome.expired_leases),
+            holds: outcome.expired_leases == 0,
+        },
+        Expectation {
             what: "at least 90 % of the requests of every ten seconds are hits".to_owned(),
             measured: format!(
                 "{lowest:.1} %, and {:.1} % of all",
@@ -470,18 +488,20 @@ mod tests {
     #[test]
     fn each_expectation_can_fail() {
         #[track_caller]
-        fn check(mut outcome: Outcome, failed: Option<Kind>, holds: [bool; 5]) {
+        fn check(mut outcome: Outcome, failed: Option<Kind>, holds: [bool; 6]) {
             outcome.answers[0].kind = failed.unwrap_or(outcome.answers[0].kind);
             let held: Vec<bool> =
                 expectations(&outcome).iter().map(|expectation| expectation.holds).collect();
             assert_eq!(held, holds);
         }
-        check(outcome(90, 0, 0, 2), None, [true; 5]);
-        check(outcome(91, 0, 0, 2), Some(Kind::Failed), [false, true, true, true, true]);
-        check(outcome(90, 1, 0, 2), None, [true, false, true, true, true]);
-        check(outcome(90, 0, 1, 2), None, [true, true, false, true, true]);
-        check(outcome(89, 0, 0, 2), None, [true, true, true, false, true]);
-        check(outcome(90, 0, 0, 4), None, [true, true, true, true, false]);
+        check(outcome(90, 0, 0, 2), None, [true; 6]);
+        check(outcome(91, 0, 0, 2), Some(Kind::Failed), [false, true, true, true, true, true]);
+        check(outcome(90, 1, 0, 2), None, [true, false, true, true, true, true]);
+        check(outcome(90, 0, 1, 2), None, [true, true, false, true, true, true]);
+        let expired = Outcome { expired_leases: 1, ..outcome(90, 0, 0, 2) };
+        check(expired, None, [true, true, true, false, true, true]);
+        check(outcome(89, 0, 0, 2), None, [true, true, true, true, false, true]);
+        check(outcome(90, 0, 0, 4), None, [true, true, true, true, true, false]);
     }
 
     #[test]
