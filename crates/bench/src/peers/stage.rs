@@ -41,7 +41,7 @@ pub struct PeerServer {
     pub addresses: Addresses,
     process: ServerProcess,
     /// What it stores in, beside itself.
-    _store: Option<ServerProcess>,
+    _store: Option<Box<ServerProcess>>,
 }
 
 /// Where a server listens: HTTP/1.1, HTTP/2 by prior knowledge, both over TLS.
@@ -93,7 +93,8 @@ impl Stage {
         let command = command(recipe, &values, &folder)?;
         let command = ServerCommand::new(command, Ready::Listens(addresses.http)).on_core(self.options.core);
         let process = command.start().map_err(|source| PeerError::Start { title: recipe.title, source })?;
-        let server = PeerServer { peer, addresses, process, _store: store.map(|(process, _)| process) };
+        let server =
+            PeerServer { peer, addresses, process, _store: store.map(|(process, _)| Box::new(process)) };
         server.wait_until_it_answers("/small")?;
         Ok(server)
     }

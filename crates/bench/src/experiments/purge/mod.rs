@@ -246,7 +246,8 @@ impl Scene<'_> {
             }
             let begun = Instant::now();
             let page = (random.next() % PAGES as u64) as usize;
-            let page = if page % PAGES_OF_SITE == 0 && turn % 4 != 0 { page + 1 } else { page };
+            let page =
+                if page.is_multiple_of(PAGES_OF_SITE) && !turn.is_multiple_of(4) { page + 1 } else { page };
             self.check(&mut asker, turn % GATEWAYS, page, &mut outcome);
             let pace = Duration::from_micros(self.pace_us.load(Ordering::Relaxed));
             pass(pace.saturating_sub(begun.elapsed()));
@@ -260,7 +261,7 @@ impl Scene<'_> {
         let begun = Instant::now();
         let (kind, answer) = asker.ask(gateway, &path(page), &[]);
         let latency = begun.elapsed();
-        let version = answer.and_then(version_of);
+        let version = answer.as_ref().and_then(version_of);
         outcome.older += u64::from(kind != Kind::Failed && version.is_none_or(|version| version < lowest));
         outcome.answers.push(Answer { at_s: (begun - self.begun).as_secs_f64(), kind, latency });
     }
@@ -313,7 +314,9 @@ impl Scene<'_> {
             let elsewhere = loop {
                 let at = begun.elapsed();
                 let (_, answer) = asker.ask(other, WATCHED, &[]);
-                if at > PATIENCE || answer.and_then(version_of).is_some_and(|brought| brought > version) {
+                if at > PATIENCE
+                    || answer.as_ref().and_then(version_of).is_some_and(|brought| brought > version)
+                {
                     break at;
                 }
             };
@@ -357,7 +360,7 @@ impl Scene<'_> {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn version_of(answer: peers::Answer) -> Option<u64> {
+fn version_of(answer: &peers::Answer) -> Option<u64> {
     answer.field("x-version")?.parse().ok()
 }
 

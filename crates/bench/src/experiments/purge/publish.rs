@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,13 +42,13 @@ fn subscribe(store: SocketAddr) -> io::Result<Receiver<Instant>> {
     let mut stream = TcpStream::connect(store)?;
     stream.write_all(SUBSCRIBE)?;
     stream.read_exact(&mut [0; SUBSCRIBED.len()])?;
-    let (sender, told) = channel();
+    let (sender, told) = sync_channel(1);
     // It ends with the store.
     thread::spawn(move || listen(&mut stream, &sender));
     Ok(told)
 }
 
-fn listen(stream: &mut TcpStream, sender: &Sender<Instant>) -> Option<()> {
+fn listen(stream: &mut TcpStream, sender: &SyncSender<Instant>) -> Option<()> {
     loop {
         stream.read_exact(&mut [0; MESSAGE.len()]).ok()?;
         sender.send(Instant::now()).ok()?;
