@@ -388,6 +388,7 @@ impl Outcome {
     fn told(&self, name: &str, latencies: &Latencies, load: &str) -> Run {
         Run {
             name: name.to_owned(),
+            target: "gateways and their Redis".to_owned(),
             load: load.to_owned(),
             elapsed_s: self.elapsed_s,
             requests: latencies.count(),
