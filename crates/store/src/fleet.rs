@@ -150,8 +150,9 @@ impl Fleet {
     pub async fn reach(&self, place: LogCursor, limit: Duration) -> Reached {
         let begun = Instant::now();
         let mut after: HashMap<InstanceId, Duration> = HashMap::new();
-        let mut pause = FIRST_PAUSE;
         loop {
+            // Who waits is told at most a quarter too late.
+            let pause = (begun.elapsed() / 4).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             let looked = self.look().await;
             let is_complete = looked.is_ok() && self.knows_all();
             if let Ok((_, members)) = looked {
@@ -165,7 +166,6 @@ impl Fleet {
                 return Reached { instances, is_complete };
             }
             sleep_until(Instant::now() + pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
