@@ -6,11 +6,14 @@
 use std::fmt::{Debug, Write as _};
 use std::path::Path;
 
+use twox_hash::XxHash3_64;
+
 use crate::backing::{LogCursor, LogId, LogOffset, LogState};
 use crate::fleet::{InstanceId, Member};
 use crate::format::{
-    Body, BodyState, Content, Note, NoteKind, Record, RecordKind, RequestMarks, Response, SegmentFrame,
-    TagKeys, Variant, decode_record, decode_segment, encode_record, encode_segment,
+    Body, BodyState, Content, Layout, Note, NoteKind, Progress, ProgressState, Record, RecordKind,
+    RequestMarks, Response, SegmentFrame, TagKeys, Variant, decode_progress, decode_record, decode_segment,
+    encode_progress, encode_record, encode_segment,
 };
 use crate::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, TagsMatch, UrlScheme, What};
 use crate::{FillId, SegmentId};
@@ -230,6 +233,23 @@ fn records_are_as_written() {
     );
     let other = |bytes: &[u8]| decode_record(bytes, RecordKind::Primary, b"other", None).map(drop);
     file.decoded("asked for by another key", &record(Vec::new(), None, None), other);
+    let on_its_way = |complete_bytes| {
+        let layout = Layout { fill: FILL, cell_bytes: 64 << 10, runs: Vec::new(), fragments: Vec::new() };
+        let content = Content::Segments(layout);
+        let body = Body { state: BodyState::Filling, complete_bytes, content };
+        let response = Some(Box::new(Response { body, ..response(b"") }));
+        record(vec![Variant { nominated: Vec::new(), id: FILL, response }], None, None)
+    };
+    file.with_damage("a body on its way, of a known length", &on_its_way(Some(100)), (3, decode));
+    file.with_damage("a body on its way, of an unknown length", &on_its_way(None), (3, decode));
+    let mut unknown = on_its_way(None);
+    let state = unknown.len() - 8 - 33;
+    assert_eq!(unknown[state], 3, "the state of the body");
+    unknown[state] = 4;
+    let checksum = XxHash3_64::oneshot(&unknown[..unknown.len() - 8]).to_le_bytes();
+    let end = unknown.len() - 8;
+    unknown[end..].copy_from_slice(&checksum);
+    file.decoded("a body in a state that is not known", &unknown, decode);
     let keys = TagKeys::new(b"secret", None);
     let tagged = record(Vec::new(), None, Some(&keys));
     let with_keys = |bytes: &[u8]| {
@@ -238,6 +258,34 @@ fn records_are_as_written() {
     file.decoded("with a tag by \"secret\", read by who has it", &tagged, with_keys);
     file.decoded("with a tag by \"secret\", read by who has none", &tagged, decode);
     file.decoded("without a tag, read by who has \"secret\"", &record(Vec::new(), None, None), with_keys);
+    file.compare();
+}
+
+#[test]
+fn progress_is_as_written() {
+    let mut file = File::new("progress.json");
+    let decode = |bytes: &[u8]| decode_progress(bytes, FILL, None);
+    let written = |state, fragments, bytes| {
+        let mut out = Vec::new();
+        let progress = Progress { fill: FILL, state, fragments, bytes };
+        encode_progress(&progress, None, &mut out).map(|()| out)
+    };
+    for (says, state, fragments, bytes) in [
+        ("a body of which nothing is there", ProgressState::GoesOn, 0, 0),
+        ("a body of which three fragments are there", ProgressState::GoesOn, 3, 70_000),
+        ("a complete body", ProgressState::Complete, 4, 70_100),
+        ("a body that broke off", ProgressState::BrokenOff, 3, 70_000),
+    ] {
+        file.with_damage(says, &written(state, fragments, bytes).unwrap(), (3, decode));
+    }
+    let bytes = written(ProgressState::GoesOn, 3, 70_000).unwrap();
+    let other = FillId { process: 1, sequence: 2 };
+    file.decoded("asked for by another fill", &bytes, |bytes| decode_progress(bytes, other, None));
+    for (state, fragments, bytes) in
+        [(ProgressState::GoesOn, 1, 0), (ProgressState::Complete, (1 << 16) + 1, u64::MAX)]
+    {
+        assert!(written(state, fragments, bytes).is_err(), "{fragments} fragments of {bytes} bytes");
+    }
     file.compare();
 }
 

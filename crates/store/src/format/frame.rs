@@ -21,6 +21,8 @@ pub enum Kind {
     Response,
     /// Bytes of a body.
     Segment,
+    /// How far a body on its way has come.
+    Progress,
 }
 
 /// What the first bytes of a frame say. Nothing of it is proved.
@@ -81,6 +83,7 @@ impl Kind {
             Self::Primary => 1,
             Self::Response => 2,
             Self::Segment => 3,
+            Self::Progress => 4,
         }
     }
 
@@ -88,6 +91,7 @@ impl Kind {
         match self {
             Self::Primary | Self::Response => RECORD_BYTES_MAX,
             Self::Segment => SEGMENT_FRAME_BYTES_MAX,
+            Self::Progress => PROGRESS_BYTES_MAX,
         }
     }
 }
@@ -105,7 +109,7 @@ pub fn declared(bytes: &[u8]) -> Result<Declared, FormatError> {
     if version != VERSION {
         return Err(FormatError::UnknownVersion(version));
     }
-    let known = [Kind::Primary, Kind::Response, Kind::Segment];
+    let known = [Kind::Primary, Kind::Response, Kind::Segment, Kind::Progress];
     let kind = known.into_iter().find(|known| known.number() == kind);
     let kind = kind.ok_or(FormatError::Invalid("the kind is not known"))?;
     if flags & !HAS_TAG != 0 || zeros != [0, 0] {
@@ -187,5 +191,6 @@ fn write_frame(
 const MARK: [u8; 3] = *b"LAR";
 const VERSION: u8 = 1;
 const HAS_TAG: u8 = 1;
+const PROGRESS_BYTES_MAX: usize = 128;
 const TAG_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 8;
