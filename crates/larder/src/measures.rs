@@ -104,6 +104,14 @@ fn report_tier(sample: &mut Sample, counts: &TierCounts) {
     }
     let waited = Duration::from_millis(counts.leases_waited_ms);
     sample.add(Metric::TierLeaseWaitSecondsTotal, &[], waited.as_secs_f64());
+    let bodies = [
+        ("shared", counts.bodies_shared),
+        ("followed", counts.bodies_followed),
+        ("lost", counts.bodies_lost),
+    ];
+    for (event, count) in bodies {
+        sample.add(Metric::TierBodiesTotal, &[event], count);
+    }
     sample.add(Metric::TierPurgesHeardTotal, &[], counts.purges_heard);
     sample.add(Metric::TierPendingKeys, &[], counts.pending);
     sample.add(Metric::TierUnusableTotal, &["corrupt"], counts.corrupt);

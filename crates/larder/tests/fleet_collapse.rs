@@ -1,6 +1,7 @@
 //! Several gateways over one store ask the origin as one: who asks, who waits, and what becomes of those who wait.
 
 mod instances;
+mod on_their_way;
 mod stores;
 
 use std::net::SocketAddr;

@@ -216,6 +216,8 @@ metrics! {
         "Large segments kept on the heap because an anonymous file could not take them.";
     StoreMaxBytes "larder_store_max_bytes" Gauge Bytes [],
         "The limit for the memory tier.";
+    TierBodiesTotal "larder_tier_bodies_total" Counter Count ["event"],
+        "Bodies that went from one instance to others while they were fetched: `shared` (this instance fetched it, and another one waited), `followed` (another one fetched it, and this one passed it on as it came), `lost` (one that was followed broke off, because the other instance died, stood still or gave up, or the tier forgot a piece: the rest is asked of the origin, or the reply breaks off).";
     TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["reason"],
         "What the tier behind memory has told, or not told, about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
     TierInstances "larder_tier_instances" Gauge Count [],

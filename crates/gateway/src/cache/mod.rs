@@ -151,17 +151,15 @@ impl Cache {
     /// Asks the tier behind memory for what lies under a key, to be used by this rule. What comes is found by look-ups
     /// as long as somebody holds it.
     pub(crate) async fn load(&self, key: &[u8], asker: Asker<'_>) -> Answer {
-        let home = Home { memory: &self.memory, epochs: &self.epochs };
         match &self.tiers {
-            Some(tiers) => tiers.load(home, key, asker).await,
+            Some(tiers) => tiers.load(self.home(), key, asker).await,
             None => Answer::UNASKED,
         }
     }
 
     /// The same, as it is from now on.
     pub(crate) async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
-        let home = Home { memory: &self.memory, epochs: &self.epochs };
-        self.tiers.as_ref()?.load_anew(home, key, asker).await
+        self.tiers.as_ref()?.load_anew(self.home(), key, asker).await
     }
 
     /// Waits until the tier behind memory knows what has happened to a key, but not for long.
@@ -211,6 +209,16 @@ impl Cache {
             None => Awaited::Failed,
             Some(tiers) => tiers.await_other(key, seen, limit).await,
         }
+    }
+
+    /// The tier behind memory, for bodies on their way to or from other instances.
+    pub(in crate::cache) fn tiers(&self) -> Option<&Tiers> {
+        self.tiers.as_ref()
+    }
+
+    /// Where what comes from the tier is put.
+    pub(in crate::cache) fn home(&self) -> Home<'_> {
+        Home { memory: &self.memory, epochs: &self.epochs }
     }
 
     /// The longest wait for what another instance fetches.

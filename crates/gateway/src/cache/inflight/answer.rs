@@ -46,6 +46,16 @@ pub(crate) struct Filling {
     pub(crate) unshared: Arc<PackedFields>,
     /// Which part of the response the fill brings; absent: all of it.
     pub(crate) part: Option<ContentRange>,
+    pub(crate) source: FillSource,
+}
+
+/// Who fetches a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FillSource {
+    /// This instance.
+    Origin,
+    /// Another one.
+    Instance,
 }
 
 /// How the origin failed.

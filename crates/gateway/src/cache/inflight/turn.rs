@@ -12,6 +12,8 @@ pub(crate) enum Happened {
     Held,
     /// Another one has written something.
     Changed,
+    /// What another one fetches is on its way, and answers.
+    OnItsWay,
     /// The lease has ended, and nothing was written.
     Free,
     /// Another one still has it, and the time for waiting is over.
@@ -49,6 +51,8 @@ pub(crate) enum Step {
     Wait,
     /// What lies there is the answer.
     Use,
+    /// What is on its way is passed on as it comes.
+    Follow,
     /// The origin is asked, for all.
     Ask,
     /// The origin is asked, for this instance.
@@ -58,6 +62,7 @@ pub(crate) enum Step {
 pub(crate) fn next(happened: Happened, found: Found, patience: Patience) -> Step {
     match (happened, found, patience) {
         (Happened::Failed, ..) => Step::AskAlone,
+        (Happened::OnItsWay, ..) => Step::Follow,
         (_, Found::Answer, _) => Step::Use,
         (_, Found::NotShared, _) => Step::AskAlone,
         (Happened::Taken, ..) => Step::Ask,
@@ -75,10 +80,11 @@ mod tests {
     use super::*;
     use crate::decision_table::{Column, compare, table};
 
-    const HAPPENED: [Happened; 6] = [
+    const HAPPENED: [Happened; 7] = [
         Happened::Taken,
         Happened::Held,
         Happened::Changed,
+        Happened::OnItsWay,
         Happened::Free,
         Happened::StillHeld,
         Happened::Failed,
@@ -103,7 +109,10 @@ mod tests {
         for happened in HAPPENED {
             for found in FOUND {
                 let step = next(happened, found, Patience::Over);
-                assert!(matches!(step, Step::Use | Step::Ask | Step::AskAlone), "{happened:?}, {found:?}");
+                assert!(
+                    matches!(step, Step::Use | Step::Follow | Step::Ask | Step::AskAlone),
+                    "{happened:?}, {found:?}"
+                );
             }
         }
     }

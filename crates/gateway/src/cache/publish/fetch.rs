@@ -37,7 +37,7 @@ enum Storing {
 
 /// Whether the stored response's validators are sent along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Validation {
+pub(super) enum Validation {
     With,
     Without,
 }
@@ -61,7 +61,7 @@ impl Job {
         }
     }
 
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         validation: Validation,
         leader: &LeaderGuard,
@@ -306,6 +306,7 @@ impl Job {
         let writer = Writer(Arc::clone(&filling.fill));
         let fill = &writer.0;
         leader.announce(Answer::Filling(filling.clone()));
+        self.share(&filling, &leader);
         let _gauge = self.worker.recorder.fill();
         let mut storing = Storing::ToDo;
         let end = loop {
@@ -390,7 +391,7 @@ impl Job {
         Storing::Done
     }
 
-    fn abort(&self, fill: &Fill, reason: &'static str) {
+    pub(super) fn abort(&self, fill: &Fill, reason: &'static str) {
         fill.abort();
         let says = format!("the body broke off ({reason}): not stored as complete");
         self.note(|| Finding::new("store", says, "RFC 9111 section 3.3"));

@@ -3,12 +3,13 @@
 //! A forward takes the lease on its key before it asks, and stores what it brings under that. All that goes wrong with the
 //! tier, or takes too long, makes it a forward as any other: nobody but this process knows of it then.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{Reuse, StoredFacts, reuse, sharing};
 use store::backing::Version;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::scope::FetchScope;
@@ -16,7 +17,9 @@ use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::inflight::turn::{self, Found, Happened, Patience, Step};
 use crate::cache::inflight::wanted::Sharing;
 use crate::cache::key::site_key;
+use crate::cache::publish::follow::Following;
 use crate::cache::publish::job::Job;
+use crate::cache::publish::share::QUICK;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::tiers::leases::Held;
 use crate::cache::tiers::load::Asker;
@@ -39,6 +42,8 @@ enum Turn {
     Own(Option<Arc<Held>>),
     /// Another one has stored this meanwhile.
     Over(Hit),
+    /// Another one fetches this, which is on its way.
+    Follow(Following),
 }
 
 /// One forward that wants its turn.
@@ -51,6 +56,7 @@ struct Seeking<'a> {
     /// Kept in use: memory may forget it at any time.
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<Held>>,
+    on_its_way: Option<Following>,
     /// What of the request the response depends on, as far as that is known.
     variant: Vec<u8>,
     /// Whether a forward for another variant was waited for.
@@ -86,6 +92,7 @@ impl Job {
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
         match Seeking::new(&self, awaiting).turn().await {
             Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
+            Turn::Follow(following) => Box::pin(self.follow(following, leader)).await,
             Turn::Own(lease) => {
                 self.stamp = self.worker.shared.cache.stamp();
                 self.lease = lease;
@@ -105,7 +112,8 @@ impl<'a> Seeking<'a> {
         let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
         let end = Instant::now() + job.worker.shared.cache.lease_wait_max();
         let variant = job.fetch.variant.clone();
-        Self { job, awaiting, end, seen, loaded, lease: None, variant, others: OtherVariants::Awaited }
+        let others = OtherVariants::Awaited;
+        Self { job, awaiting, end, seen, loaded, lease: None, on_its_way: None, variant, others }
     }
 
     async fn turn(mut self) -> Turn {
@@ -120,9 +128,9 @@ impl<'a> Seeking<'a> {
                     return Turn::Over(hit);
                 }
                 (Step::Ask, _) => return Turn::Own(self.lease.take()),
-                (Step::AskAlone | Step::Use, _) => {
+                (Step::AskAlone | Step::Use | Step::Follow, _) => {
                     self.let_go();
-                    return Turn::Own(None);
+                    return self.on_its_way.take().map_or(Turn::Own(None), Turn::Follow);
                 }
             };
         }
@@ -158,7 +166,15 @@ impl<'a> Seeking<'a> {
         self.job.note(|| Finding::new("collapse", says, "RFC 9111 section 4"));
         let limit = self.end.saturating_duration_since(Instant::now());
         let job = self.job;
-        match job.worker.shared.cache.await_other(&job.fetch.key, self.seen, limit).await {
+        let awaited = tokio::select! {
+            biased;
+            awaited = job.worker.shared.cache.await_other(&job.fetch.key, self.seen, limit) => awaited,
+            following = self.on_its_way() => {
+                self.on_its_way = Some(following);
+                return Happened::OnItsWay;
+            }
+        };
+        match awaited {
             Awaited::Changed(version) => {
                 self.seen = version;
                 Happened::Changed
@@ -169,6 +185,36 @@ impl<'a> Seeking<'a> {
         }
     }
 
+    /// Waits until something is on its way that answers.
+    async fn on_its_way(&self) -> Following {
+        let (job, cache) = (self.job, &self.job.worker.shared.cache);
+        let tiers = cache.tiers().filter(|_| self.awaiting == Awaiting::Answer);
+        let listening = tiers.and_then(|tiers| tiers.hear_of(&job.fetch.key));
+        let (Some(tiers), Some(listening)) = (tiers, listening) else { return pending().await };
+        sleep(QUICK).await;
+        let site_key = self.site_key();
+        let place = (&*job.fetch.key, self.asker(site_key.as_deref()));
+        loop {
+            let told = listening.told();
+            let announced = tiers.on_its_way(cache.home(), place).await;
+            let following = announced.and_then(|announced| Following::new(job, announced));
+            if let Some(following) = following.filter(|it| self.is_answer_on_its_way(it.hit()))
+                && let Some(begun) = following.begun(tiers).await
+            {
+                return begun;
+            }
+            let _ = timeout(tiers.silence_max(), told).await;
+        }
+    }
+
+    fn site_key(&self) -> Option<Vec<u8>> {
+        site_key(&self.job.site, &self.job.request, &self.job.facts)
+    }
+
+    fn asker<'b>(&'b self, site_key: Option<&'b [u8]>) -> Asker<'b> {
+        Asker { rule: self.job.rule(), groups_max: self.job.live.config.groups_max, site_key }
+    }
+
     /// Looks what the tier has now, where that may be something else than before.
     async fn look(&mut self, happened: Happened) -> (Found, Option<Hit>) {
         let may_be_new = matches!(happened, Happened::Taken | Happened::Changed | Happened::StillHeld);
@@ -176,11 +222,9 @@ impl<'a> Seeking<'a> {
             return (Found::Same, None);
         }
         let job = self.job;
-        let site_key = site_key(&job.site, &job.request, &job.facts);
-        let asker =
-            Asker { rule: job.rule(), groups_max: job.live.config.groups_max, site_key: site_key.as_deref() };
+        let site_key = self.site_key();
         let cache = &job.worker.shared.cache;
-        if let Some(loaded) = cache.load_anew(&job.fetch.key, asker).await {
+        if let Some(loaded) = cache.load_anew(&job.fetch.key, self.asker(site_key.as_deref())).await {
             self.loaded = Some(loaded);
         }
         cache.look_up(&job.fetch.key).map_or((Found::Same, None), |entry| self.judge(&entry))
@@ -207,12 +251,24 @@ impl<'a> Seeking<'a> {
     }
 
     fn is_answer(&self, hit: &Hit) -> bool {
-        let job = self.job;
-        let is_fresh = || reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh;
         self.is_another(hit)
             && hit.body.complete_bytes().is_some()
+            && !self.job.worker.shared.cache.is_invalidated(&self.job.fetch.key, &hit.head)
+            && (self.awaiting == Awaiting::News || self.is_fresh(hit))
+    }
+
+    fn is_fresh(&self, hit: &Hit) -> bool {
+        let job = self.job;
+        reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh
+    }
+
+    /// The same for what is not stored yet, of whatever length.
+    fn is_answer_on_its_way(&self, hit: &Hit) -> bool {
+        let job = self.job;
+        let request = job.request.sent().to_lines();
+        hit.head.is_selected_by(job.rule().selecting(&request))
             && !job.worker.shared.cache.is_invalidated(&job.fetch.key, &hit.head)
-            && (self.awaiting == Awaiting::News || is_fresh())
+            && self.is_fresh(hit)
     }
 
     /// Whether it would have been an answer for a time.

@@ -7,7 +7,7 @@ use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
 use store::{Applied, Change, OverBudget, SegmentPut};
 
-use crate::cache::inflight::answer::Filling;
+use crate::cache::inflight::answer::{FillSource, Filling};
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
 use crate::cache::inflight::table::InFlight;
 use crate::cache::publish::freshen::Freshening;
@@ -55,7 +55,8 @@ impl Publication<'_> {
         let budget = Arc::clone(self.job.worker.shared.cache.budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
-        Ok(Filling { head: Arc::new(head), status, fill, unshared: Arc::new(unshared), part: None })
+        let (head, unshared) = (Arc::new(head), Arc::new(unshared));
+        Ok(Filling { head, status, fill, unshared, part: None, source: FillSource::Origin })
     }
 
     /// Stores a complete response as the newest variant. What this request could have been answered with before is

@@ -46,6 +46,12 @@ pub struct TierCounts {
     pub leases_failed: u64,
     /// How long was waited in all, in milliseconds.
     pub leases_waited_ms: u64,
+    /// Bodies that others followed, or may have, while this instance fetched them.
+    pub bodies_shared: u64,
+    /// Bodies that this instance followed while another one fetched them.
+    pub bodies_followed: u64,
+    /// Of those, how many broke off: the rest was the origin's to give.
+    pub bodies_lost: u64,
     /// Instances that share it, as far as is known here.
     pub instances: u64,
     /// Keys whose change it does not know yet.
@@ -75,9 +81,12 @@ pub(crate) enum Event {
     LeaseLost,
     LeaseFailed,
     LeaseWaitedMs,
+    BodyShared,
+    BodyFollowed,
+    BodyLost,
 }
 
-const EVENTS: usize = Event::LeaseWaitedMs as usize + 1;
+const EVENTS: usize = Event::BodyLost as usize + 1;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts([AtomicU64; EVENTS]);
@@ -115,6 +124,9 @@ impl Counts {
             leases_lost: of(Event::LeaseLost),
             leases_failed: of(Event::LeaseFailed),
             leases_waited_ms: of(Event::LeaseWaitedMs),
+            bodies_shared: of(Event::BodyShared),
+            bodies_followed: of(Event::BodyFollowed),
+            bodies_lost: of(Event::BodyLost),
             instances: instances as u64,
             pending: pending_keys as u64,
         }

@@ -50,7 +50,7 @@ pub(crate) struct Held {
     known: Option<Arc<CacheEntry>>,
     /// What others are told if nothing is written.
     last_word: Mutex<LastWord>,
-    right: Mutex<Right>,
+    right: Arc<Mutex<Right>>,
     renewing: AbortHandle,
     runtime: Handle,
 }
@@ -94,11 +94,20 @@ impl Leases {
     }
 
     /// Renews a lease until it is lost.
-    async fn renew(self: Arc<Self>, lease: Lease) {
+    async fn renew(self: Arc<Self>, lease: Lease, right: Arc<Mutex<Right>>) {
         loop {
             sleep(self.limits.time / 3).await;
             match self.backing.renew_lease(&lease, self.limits.time).await {
-                Ok(Renewed::Lost) => return,
+                Ok(Renewed::Lost) => {
+                    // Unless it was just freed here, and that is about to be known.
+                    sleep(self.limits.time / 3).await;
+                    let mut right = right.lock();
+                    if *right == Right::Held {
+                        *right = Right::Lost;
+                        self.counts.add(Event::LeaseLost);
+                    }
+                    return;
+                }
                 // If it goes on failing, it ends: others are not to wait for one that nobody can reach.
                 Ok(Renewed::Renewed) | Err(_) => {}
             }
@@ -157,13 +166,15 @@ fn useful_for(known: &CacheEntry) -> Duration {
 
 impl Held {
     pub(super) fn new(leases: &Arc<Leases>, lease: Lease, known: Option<&Arc<CacheEntry>>) -> Self {
-        let renewing = tokio::spawn(Arc::clone(leases).renew(lease.clone())).abort_handle();
+        let right = Arc::new(Mutex::new(Right::Held));
+        let renewing = Arc::clone(leases).renew(lease.clone(), Arc::clone(&right));
+        let renewing = tokio::spawn(renewing).abort_handle();
         Self {
             leases: Arc::clone(leases),
             lease,
             known: known.cloned(),
             last_word: Mutex::new(LastWord::GaveUp),
-            right: Mutex::new(Right::Held),
+            right,
             renewing,
             runtime: Handle::current(),
         }
@@ -172,6 +183,11 @@ impl Held {
     /// With what right a record is written that was fetched under it.
     pub(super) fn right(&self) -> Right {
         *self.right.lock()
+    }
+
+    /// Somebody else may fetch the same now.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.right() == Right::Lost
     }
 
     pub(super) fn lease(&self) -> &Lease {
@@ -196,9 +212,12 @@ impl Held {
 
     /// Frees it now, although the fetch goes on: nothing is written after all.
     pub(crate) fn free(&self) {
-        if std::mem::replace(&mut *self.right.lock(), Right::Freed) != Right::Held {
+        let mut right = self.right.lock();
+        if *right != Right::Held {
             return;
         }
+        *right = Right::Freed;
+        drop(right);
         self.renewing.abort();
         let (leases, lease) = (Arc::clone(&self.leases), self.lease.clone());
         let (known, word) = (self.known.clone(), *self.last_word.lock());

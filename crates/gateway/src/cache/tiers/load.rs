@@ -82,7 +82,7 @@ impl Tiers {
         self.ask(home, key, asker).await.entry
     }
 
-    fn reader<'a>(&self, home: Home<'a>, asker: Asker<'a>) -> Reader<'a> {
+    pub(super) fn reader<'a>(&self, home: Home<'a>, asker: Asker<'a>) -> Reader<'a> {
         let Home { memory, epochs } = home;
         let Asker { rule, groups_max, site_key } = asker;
         let clock_ahead_ms = self.clock_ahead_ms();

@@ -13,11 +13,13 @@ pub(crate) mod fleet;
 pub(crate) mod leases;
 pub(crate) mod load;
 mod names;
+pub(crate) mod on_their_way;
 mod queue;
 mod rest;
 pub(crate) mod segments;
 pub(crate) mod taking;
 mod together;
+pub(crate) mod told;
 mod touch;
 mod working;
 
@@ -37,6 +39,7 @@ use self::counts::{Counts, Event, TierCounts};
 use self::doubt::Doubt;
 use self::fleet::FleetLog;
 use self::leases::{Held, LeaseLimits, Leases};
+use self::on_their_way::OnTheirWay;
 use self::rest::Rest;
 use self::segments::TierSegments;
 use self::together::Together;
@@ -94,6 +97,7 @@ pub(crate) struct Tiers {
     /// The last look-up got no answer: who has just waited for one is not to wait for a lease, too.
     is_silent: AtomicBool,
     leases: Arc<Leases>,
+    on_their_way: OnTheirWay,
     flushes: Flushes,
     log: FleetLog,
     epochs: Arc<Epochs>,
@@ -134,6 +138,7 @@ impl Tiers {
             doubt,
             is_silent: AtomicBool::new(false),
             leases: Arc::new(leases),
+            on_their_way: OnTheirWay::new(),
             flushes: Flushes::default(),
             counts,
             settled: Notify::new(),

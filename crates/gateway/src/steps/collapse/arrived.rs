@@ -9,7 +9,7 @@ use caching::{
 };
 use telemetry::CacheResult;
 
-use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
+use crate::cache::inflight::answer::{Answer, Failed, FillSource, Filling, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::joining::Role;
 use crate::cache::inflight::next_move::{Came, Fact, MoveOf, Status, Trial, next_move};
@@ -232,15 +232,21 @@ impl Arrived<'_> {
     /// All who want it have waited for the other instance, this request among them.
     //= RFC 9211 section 2.6: collapsed
     fn found_elsewhere(&self, hit: &Hit) -> Option<Next> {
+        self.seeking.stored(hit, Use::FoundElsewhere(self.elsewhere(Storing::Yes)), None)
+    }
+
+    fn elsewhere(&self, storing: Storing) -> Outcome {
         let reason = self.seeking.fetch.reason.fwd();
-        let outcome = Outcome::Forwarded { reason, status: None, stored: true, collapsed: true };
-        self.seeking.stored(hit, Use::FoundElsewhere(outcome), None)
+        Outcome::Forwarded { reason, status: None, stored: storing == Storing::Yes, collapsed: true }
     }
 
     fn filling(&self, filling: &Filling) -> Option<Reply> {
         let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
         let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
-        let used = self.asked(Some(filling.status), result, storing);
+        let used = match filling.source {
+            FillSource::Origin => self.asked(Some(filling.status), result, storing),
+            FillSource::Instance => Use::FoundElsewhere(self.elsewhere(storing)),
+        };
         let mut reply =
             self.seeking.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
                 (None, _) => serving.filling(filling, used),

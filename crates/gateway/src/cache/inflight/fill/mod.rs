@@ -181,6 +181,24 @@ impl Fill {
         }
     }
 
+    /// Resolves when it has ended, well or badly.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let arrived = self.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            if !matches!(self.state.lock().end, End::Filling) {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    /// Whether somebody reads it, or is about to.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.promised.load(Ordering::Acquire) > 0 || self.state.lock().readers.iter().any(Option::is_some)
+    }
+
     /// The body, once all of it is here. `None` when it isn't to be stored.
     pub(crate) fn body(&self) -> Option<CompleteBody> {
         self.state.lock().finish(&self.budget, self.limits.place)

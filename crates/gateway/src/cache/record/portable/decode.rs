@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use caching::{Rules, Timestamp};
-use store::format::{FormatError, Note, NoteKind, Record, RecordKind, TagKeys, Variant, decode_record};
+use store::format::{
+    FormatError, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record,
+};
 use store::{FillId, Memory};
 
 use super::{bodies, encode, judge};
 use crate::cache::epochs::Epochs;
 use crate::cache::record::segmented::Absent;
-use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
+use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse, Uncacheable};
 use crate::config::CacheRule;
 use crate::reason::Detail;
 
@@ -104,15 +106,37 @@ impl<'a> Decoded<'a> {
         }
         CacheEntry::new(reader.memory.budget(), variants, note).ok()
     }
+
+    /// Whether it has a response or a note at all: one without says that there is nothing.
+    pub(crate) fn is_of_nothing(&self) -> bool {
+        self.record.variants.is_empty() && self.record.note.is_none()
+    }
+
+    /// The fill of the fragments of a body on its way, whoever may use that; `None` where there is none.
+    pub(crate) fn fragments(&self) -> Option<FillId> {
+        bodies::fragments(&self.record.variants.first()?.response.as_ref()?.body)
+    }
+
+    /// The response whose body is on its way, to this reader, and the fill of its fragments. `None` where there is none, or the reader
+    /// would not store it.
+    pub(crate) fn on_its_way(&self, reader: &Reader<'_>) -> Option<(StoredHead, FillId)> {
+        let variant = self.record.variants.first()?;
+        let response = believed(variant, reader)?;
+        let fill = bodies::fragments(&response.body)?;
+        Some((judge::head(variant, response, reader)?, fill))
+    }
 }
 
-fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<StoredResponse> {
+/// What is written of a response inside of the record, if this reader may use that.
+fn believed<'a>(variant: &'a Variant<'a>, reader: &Reader<'_>) -> Option<&'a Response<'a>> {
     let response = variant.response.as_deref()?;
     let is_too_large = |bytes: u64| bytes > reader.rule.object_bytes_max;
     let is_outdated = response.store_time_ms <= reader.outdated_to_ms;
-    if is_outdated || response.body.complete_bytes.is_some_and(is_too_large) {
-        return None;
-    }
+    (!is_outdated && !response.body.complete_bytes.is_some_and(is_too_large)).then_some(response)
+}
+
+fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<StoredResponse> {
+    let response = believed(variant, reader)?;
     let head = judge::head(variant, response, reader)?;
     let found = |fill| {
         let (_, data) = small.iter().find(|(found, _)| *found == fill)?;

@@ -1,5 +1,7 @@
 //! From what lies under a key in memory to bytes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use caching::{RefusalScope, Timestamp};
 use store::format::{
@@ -11,7 +13,7 @@ use store::{FillId, SegmentId};
 use super::bodies;
 use crate::cache::epochs::Epochs;
 use crate::cache::record::inputs::Inputs;
-use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
+use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse, Uncacheable};
 
 /// What bytes are written for.
 #[derive(Clone, Copy)]
@@ -108,6 +110,13 @@ pub(crate) fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
     let record = Record { key, note: None, variants: Vec::new() };
     encode_record(&record, RecordKind::Primary, keys, &mut bytes).ok()?;
     Some(bytes)
+}
+
+/// The bytes of a record of a response whose body is on its way, in fragments of `fill`. `None` where it does not fit.
+pub(crate) fn on_its_way(writing: &Writing<'_>, head: &Arc<StoredHead>, fill: FillId) -> Option<Vec<u8>> {
+    let stored = StoredResponse { head: Arc::clone(head), body: StoredBody::Inline(Bytes::new()) };
+    let known = Known { body: bodies::on_its_way(head, fill), ..Known::of(&stored, &[])? };
+    writing.sealed(RecordKind::Primary, None, vec![known.variant(writing)])
 }
 
 /// What is said of a fetch that has brought nothing to share.
