@@ -23,7 +23,7 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredResponse};
 use crate::cache::tiers::Tiers;
 use crate::cache::tiers::on_their_way::Announced;
-use crate::cache::tiers::told::Listening;
+use crate::cache::tiers::told::{Change, Listening};
 use crate::message::fields::PackedFields;
 use crate::upstream::{BodyFrame, OriginResponse, Pacing};
 
@@ -39,6 +39,8 @@ pub(super) struct Following {
     read: VecDeque<Segment>,
     heard_at: Instant,
     listening: Listening,
+    /// Taken before it was heard last how far it has come.
+    told: Option<Change>,
 }
 
 /// Why a body does not go on.
@@ -71,6 +73,7 @@ impl Following {
             read: VecDeque::new(),
             heard_at: Instant::now(),
             listening,
+            told: None,
         })
     }
 
@@ -89,32 +92,35 @@ impl Following {
     /// Waits for more to pass on.
     async fn more(&mut self, tiers: &Tiers) -> Result<(), End> {
         while self.read.is_empty() {
-            let told = self.listening.told();
-            if self.fragments == self.said.fragments {
-                self.hear(tiers).await?;
-            }
             if self.fragments < self.said.fragments {
                 self.load(tiers).await?;
             } else if self.said.state != ProgressState::GoesOn {
                 let is_all = self.said.state == ProgressState::Complete && self.bytes == self.said.bytes;
                 return Err(if is_all { End::Complete } else { End::Lost });
             } else {
-                // What is told may get lost.
-                let _ = timeout(tiers.silence_max() / 2, told).await;
+                self.hear(tiers).await?;
             }
         }
         Ok(())
     }
 
-    /// Asks how far it has come.
+    /// Asks how far it has come, when it has come further.
     async fn hear(&mut self, tiers: &Tiers) -> Result<(), End> {
+        if let Some(told) = self.told.as_mut() {
+            // What is told may get lost.
+            let _ = timeout(tiers.silence_max() / 2, told).await;
+        }
+        self.told = Some(self.listening.told());
         match tiers.progress(self.said.fill).await {
             Ok(Some(said)) if said.fragments >= self.fragments => {
                 (self.said, self.heard_at) = (said, Instant::now());
                 Ok(())
             }
             Ok(_) => Err(End::Lost),
-            Err(_) => self.try_again(tiers).await,
+            Err(_) => {
+                self.told = None;
+                self.try_again(tiers).await
+            }
         }
     }
 

@@ -286,3 +286,33 @@ impl<'a> Sending<'a> {
         self.tiers.clear(&self.progress).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_go_out_at_once_after_a_pause_and_together_otherwise() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let pace = Pace { closed_at: at(100), said_at: at(101), silence_max: Duration::from_secs(3) };
+        for (waiting, due) in [
+            (Waiting::Full, at(100)),
+            (Waiting::Some, at(120)),
+            (Waiting::Again, at(150)),
+            (Waiting::Nothing, at(1101)),
+        ] {
+            assert_eq!(pace.due(waiting), due, "{waiting:?}");
+        }
+        assert!(pace.due(Waiting::Some) < at(400), "what comes after a pause is due when it comes");
+    }
+
+    #[test]
+    fn who_has_said_nothing_for_too_long_says_nothing_more() {
+        let said_at = Instant::now();
+        let silence_max = Duration::from_secs(3);
+        let pace = Pace { closed_at: said_at, said_at, silence_max };
+        assert!(!pace.is_given_up(said_at + silence_max / 3));
+        assert!(pace.is_given_up(said_at + silence_max));
+    }
+}

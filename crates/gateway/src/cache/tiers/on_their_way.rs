@@ -12,23 +12,17 @@ use bytes::Bytes;
 use store::backing::{BackingError, Expected, Loaded, Put, Tracking, Write};
 use store::format::{Progress, ProgressState, decode_progress, encode_progress};
 use store::{FillId, SegmentId};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
 use super::counts::Event;
 use super::load::{Asker, Home};
 use super::segments::Unavailable;
-use super::told::{Listening, Told};
+use super::told::Listening;
 use super::{Tiers, names};
 use crate::cache::record::portable::{self, Writing};
 use crate::cache::record::stored::StoredHead;
 use crate::clock::now;
-
-/// What is limited of bodies on their way, and who hears of them.
-pub(super) struct OnTheirWay {
-    pub(super) told: Told,
-    room: Semaphore,
-}
 
 /// The head of a body that another instance fetches.
 pub(crate) struct Announced {
@@ -37,20 +31,12 @@ pub(crate) struct Announced {
     pub(crate) fill: FillId,
 }
 
-/// Bodies that one instance gives to others at the same time.
-const SHARED_MAX: usize = 256;
 /// How long a fragment stays at most: who comes later to a body that takes longer waits for its record.
 const FRAGMENT_TIME: Duration = Duration::from_secs(300);
 /// How long what was said at the end stays, and the fragments with it: for those who have not got there yet.
 const END_TIME: Duration = Duration::from_secs(10);
 /// How long a head stays. It is written again in half of that.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-
-impl OnTheirWay {
-    pub(super) fn new() -> Self {
-        Self { told: Told::default(), room: Semaphore::new(SHARED_MAX) }
-    }
-}
 
 /// For who waits.
 impl Tiers {

@@ -5,12 +5,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{Notify, Semaphore};
+
+/// What is limited of bodies on their way, and who hears of them.
+pub(super) struct OnTheirWay {
+    pub(super) told: Told,
+    /// For those that this instance gives to others.
+    pub(super) room: Semaphore,
+}
+
+/// Bodies that one instance gives to others at the same time.
+const SHARED_MAX: usize = 256;
+
+impl OnTheirWay {
+    pub(super) fn new() -> Self {
+        Self { told: Told::default(), room: Semaphore::new(SHARED_MAX) }
+    }
+}
 
 /// Those who listen, by the name of the record. One place for all who listen to the same.
 #[derive(Clone, Default)]
 pub(super) struct Told(Arc<Mutex<Places>>);
+
+/// Resolves with a change.
+pub(crate) type Change = Pin<Box<OwnedNotified>>;
 
 type Places = HashMap<Box<[u8]>, Arc<Notify>>;
 
@@ -41,7 +60,7 @@ impl Told {
 
 impl Listening {
     /// Resolves with the next change that is told after this call. To be taken before the record is read.
-    pub(crate) fn told(&self) -> Pin<Box<OwnedNotified>> {
+    pub(crate) fn told(&self) -> Change {
         let mut told = Box::pin(Arc::clone(&self.notify).notified_owned());
         told.as_mut().enable();
         told
