@@ -284,7 +284,14 @@ impl SaveFile {
         let loaded = saved.progress();
         let Progress { keys, left_out_keys, .. } = loaded;
         if is_whole {
-            tracing::info!(keys, left_out_keys, "all saved data is loaded");
+            match left_out_keys {
+                0 => tracing::info!(keys, "all saved data is loaded"),
+                _ => tracing::warn!(
+                    keys,
+                    left_out_keys,
+                    "all saved data is loaded that has room; the other keys are lost"
+                ),
+            }
         } else {
             let (path, reason) = (self.path.display(), loaded.failure.as_deref().unwrap_or_default());
             tracing::error!(%path, reason, "the saved data is refused: the server goes on empty, with none of its keys");
