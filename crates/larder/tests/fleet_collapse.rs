@@ -17,7 +17,7 @@ use testkit::{Client, Exchange, Gate, Larder, Redis, ScriptedOrigin, Setup, Sign
 /// A busy machine is no reason for a test to fail.
 const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"";
 /// The same for those that wait for a lease to end.
-const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"500ms\"";
+const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"2s\"";
 const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
 const RELOAD: &str = "Cache-Control: no-cache\r\n";
 

@@ -50,7 +50,7 @@ fn outage(
     let during = change(pages, &gateways[0], &hot[0]);
     load.goes_on(100);
     store.end(fault);
-    let back = Instant::now();
+    let back = Instant::now() + fault.lingers();
     let afterwards = change(pages, &gateways[0], &hot[1]);
     // What a server without memory did not take, others have until it ends or is changed once more.
     if fault != Fault::Full {

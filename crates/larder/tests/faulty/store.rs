@@ -1,6 +1,7 @@
 //! A store behind a bad network, with all that can be wrong with both.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use testkit::{
     Accept, Cut, FaultProxy, Faults, Kv, Larder, Random, Redis, RespClient, RespProxy, Signal, Stall, wait,
@@ -47,6 +48,19 @@ pub(crate) enum Fault {
     /// All connections are silently dead, and new ones are not answered.
     HalfOpen,
 }
+
+impl Fault {
+    /// For how long what was sent during it is on its way yet.
+    pub(crate) fn lingers(self) -> Duration {
+        match self {
+            Self::Slow => Duration::from_millis(LATENCY_MS),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// One way, while it is slow.
+const LATENCY_MS: u64 = 1000;
 
 pub(crate) const FAULTS: [Fault; 7] = [
     Fault::Killed,
@@ -119,7 +133,7 @@ impl Store {
                 self.network.close_connections();
             }
             Fault::Stopped => self.server().signal(Signal::STOP),
-            Fault::Slow => self.network.set(Faults { latency_ms: 1000, ..Faults::default() }),
+            Fault::Slow => self.network.set(Faults { latency_ms: LATENCY_MS, ..Faults::default() }),
             Fault::Full => self.fill(),
             Fault::Garbage => {
                 self.replies.decide(|_| testkit::Fate::Replace(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()));
