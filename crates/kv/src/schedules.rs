@@ -16,7 +16,6 @@ use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
 use crate::output::Output;
-use crate::pass::Pass;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sync::Waker;
@@ -100,7 +99,7 @@ impl Talk {
             output_bytes_max: 1 << 20,
             input_bytes_max: 1 << 20,
             body: None,
-            pass: Pass::default(),
+            pass: None,
             now_ms: NOW_MS,
         };
         let mut output = Output::default();
