@@ -256,16 +256,23 @@ impl Double {
         Put::Stored(state.put(key, record))
     }
 
-    /// What a wait ends with now, or until when it may go on.
-    fn waited(&self, key: &[u8], seen: Option<Version>) -> Result<Waited, Duration> {
+    /// What a wait ends with now, or how long it may go on. `lease_ends_at_ms`: the end of the lease as it was seen last.
+    fn waited(
+        &self,
+        key: &[u8],
+        seen: Option<Version>,
+        lease_ends_at_ms: &mut u64,
+    ) -> Result<Waited, Duration> {
         self.shared.act(|state, now_ms| {
             let current = self.loaded(state, key, Tracking::Off);
             if current.as_ref().map(|current| current.version) != seen {
                 return Ok(Waited::Changed(current));
             }
             match state.lease(key) {
+                None if *lease_ends_at_ms <= now_ms => Ok(Waited::Expired),
                 None => Ok(Waited::Free),
                 Some(held) => {
+                    *lease_ends_at_ms = held.ends_at_ms;
                     let record_ends_at_ms = state.record_ends_at_ms(key).unwrap_or(u64::MAX);
                     let next_ms = held.ends_at_ms.min(record_ends_at_ms);
                     Err(Duration::from_millis(next_ms.saturating_sub(now_ms).max(1)))
@@ -276,10 +283,11 @@ impl Double {
 
     async fn wait_for(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Waited {
         let end = Instant::now() + limit;
+        let mut lease_ends_at_ms = u64::MAX;
         loop {
             // It hears of all changes from here on, so none comes between looking and waiting.
             let changed = self.shared.changed.notified();
-            let next = match self.waited(key, seen) {
+            let next = match self.waited(key, seen, &mut lease_ends_at_ms) {
                 Ok(waited) => return waited,
                 Err(left) => left,
             };

@@ -83,8 +83,10 @@ pub enum Put {
 pub enum Waited {
     /// The record is another one, or gone.
     Changed(Option<Loaded>),
-    /// The record is the same, and nobody holds the lease.
+    /// The record is the same, and nobody holds the lease: it was freed, maybe before the wait, with or without a record that is gone again.
     Free,
+    /// The record is the same, and the lease has come to the end of its time while it was waited for.
+    Expired,
     /// The limit has passed.
     StillHeld,
 }

@@ -191,30 +191,42 @@ pub(super) async fn wait(
     let end = Instant::now() + limit;
     let digest = Digest::of(key);
     let waiter = connections.followed.wait(digest);
+    let mut lease_ends = None;
     loop {
         // It hears of all changes from here on, so none comes between looking and waiting.
         let woken = waiter.woken.notified();
-        let (found, next) = look(connections, names, digest).await?;
+        let (found, held) = look(connections, names, digest).await?;
         if found.as_ref().map(|found| found.version) != seen {
             return Ok(Waited::Changed(found));
         }
-        let Some(next) = next else { return Ok(Waited::Free) };
-        let left = end.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let Some(held) = held else {
+            let has_ended = lease_ends.is_some_and(|ends| ends <= now);
+            return Ok(if has_ended { Waited::Expired } else { Waited::Free });
+        };
+        lease_ends = Some(now + held.lease_left);
+        let left = end.saturating_duration_since(now);
         if left.is_zero() {
             return Ok(Waited::StillHeld);
         }
         // Woken or not, it looks again.
-        let _ = timeout(left.min(next), woken).await;
+        let _ = timeout(left.min(held.quiet), woken).await;
     }
 }
 
-/// What lies under a key, and when to look again even if nothing is told: when the lease or the record ends, or never if nobody holds the
-/// lease.
+/// A lease that somebody holds.
+struct HeldNow {
+    lease_left: Duration,
+    /// When to look again even if nothing is told: the lease or the record has ended by then.
+    quiet: Duration,
+}
+
+/// What lies under a key, and whether somebody holds the lease.
 async fn look(
     connections: &Connections,
     names: &Names,
     digest: Digest,
-) -> Result<(Option<crate::backing::Loaded>, Option<Duration>), BackingError> {
+) -> Result<(Option<crate::backing::Loaded>, Option<HeldNow>), BackingError> {
     let name = names.record(digest);
     let mut question = pipe();
     question.cmd("CLIENT").arg("CACHING").arg("YES");
@@ -224,12 +236,15 @@ async fn look(
     reply::done(caching)?;
     let record = reply::part(record, RECORD_BYTES_MAX)?;
     let found = record.map(|bytes| records::loaded(bytes, connections.source, Tracking::Off));
-    let next = match (left_of(lease_left)?, left_of(record_left)?) {
-        (Left::For(lease), Left::For(record)) => Some(lease.min(record) + TICK),
-        (Left::For(lease), Left::Free | Left::Endless) => Some(lease + TICK),
-        (Left::Free | Left::Endless, _) => None,
+    let record_left = match left_of(record_left)? {
+        Left::For(left) => left,
+        Left::Free | Left::Endless => Duration::MAX,
     };
-    Ok((found, next))
+    let held = match left_of(lease_left)? {
+        Left::For(lease_left) => Some(HeldNow { lease_left, quiet: lease_left.min(record_left) + TICK }),
+        Left::Free | Left::Endless => None,
+    };
+    Ok((found, held))
 }
 
 /// There is no other word for it: who can't have a lease collapses within the process.

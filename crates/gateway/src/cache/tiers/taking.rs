@@ -46,7 +46,7 @@ pub(crate) enum Variant {
 pub(crate) enum Awaited {
     /// The record is another one; this version of it, if there is any.
     Changed(Option<Version>),
-    /// The lease has ended, and nobody has written anything.
+    /// Nobody holds the lease any more, and what lies there is the same.
     Free,
     /// Time is over.
     StillHeld,
@@ -85,7 +85,8 @@ impl Tiers {
         self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
         match waited {
             Ok(Waited::Changed(there)) => Awaited::Changed(there.map(|there| there.version)),
-            Ok(Waited::Free) => {
+            Ok(Waited::Free) => Awaited::Free,
+            Ok(Waited::Expired) => {
                 self.counts.add(Event::LeaseExpired);
                 Awaited::Free
             }
