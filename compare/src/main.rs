@@ -102,6 +102,9 @@ fn peer_names() -> impl clap::builder::TypedValueParser<Value = Peer> {
 
 fn run(mut options: Options) -> anyhow::Result<()> {
     options.what = What::resolved(&options.what);
+    // Servers are started in folders of their own.
+    options.larder = fs::canonicalize(&options.larder)
+        .with_context(|| format!("--larder {}: it can't be measured", options.larder.display()))?;
     stay_off_the_server_core()?;
     raise_open_files_limit();
     let theatre = Theatre::new(&options.larder)?;
