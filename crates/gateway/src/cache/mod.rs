@@ -158,8 +158,11 @@ impl Cache {
     }
 
     /// The same, as it is from now on.
-    pub(crate) async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Option<Arc<CacheEntry>> {
-        self.tiers.as_ref()?.load_anew(self.home(), key, asker).await
+    pub(crate) async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Answer {
+        match &self.tiers {
+            Some(tiers) => tiers.load_anew(self.home(), key, asker).await,
+            None => Answer::UNASKED,
+        }
     }
 
     /// Waits until the tier behind memory knows what has happened to a key, but not for long.

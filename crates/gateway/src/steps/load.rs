@@ -28,7 +28,7 @@ pub(crate) async fn run(
         groups_max: plan.live.config.groups_max,
         site_key: site_key.as_deref(),
     };
-    let Answer { entry, said } = worker.shared.cache.load(key, asker).await;
+    let Answer { entry, said, .. } = worker.shared.cache.load(key, asker).await;
     note(plan.request.record.as_ref(), || findings::tier(said, plan.started.elapsed()));
     let (plan, next) = match content {
         Content::Read(content) => {

@@ -83,6 +83,8 @@ pub enum Put {
 pub enum Waited {
     /// The record is another one, or gone.
     Changed(Option<Loaded>),
+    /// The server has told of a change. What lies there now was not looked at: whoever waits reads it anyway, and waits again if it is the same.
+    Told,
     /// The record is the same, and nobody holds the lease: it was freed, maybe before the wait, with or without a record that is gone again.
     Free,
     /// The record is the same, and the lease has come to the end of its time while it was waited for.

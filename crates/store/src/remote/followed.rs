@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -28,8 +29,16 @@ pub(super) struct Followed {
 }
 
 struct Waiting {
-    woken: Arc<Notify>,
+    bell: Arc<Bell>,
     waiters: usize,
+}
+
+/// Wakes all who wait for one record.
+#[derive(Default)]
+pub(super) struct Bell {
+    pub(super) rung: Notify,
+    /// How often the server has told of a change of just this record.
+    told: AtomicU64,
 }
 
 /// A load that is to be followed, on its way.
@@ -42,7 +51,13 @@ pub(super) struct Loading<'a> {
 pub(super) struct Waiter<'a> {
     followed: &'a Followed,
     digest: Digest,
-    pub(super) woken: Arc<Notify>,
+    pub(super) bell: Arc<Bell>,
+}
+
+impl Bell {
+    pub(super) fn told(&self) -> u64 {
+        self.told.load(Ordering::Acquire)
+    }
 }
 
 impl Watchers {
@@ -82,9 +97,9 @@ impl Followed {
     /// Before the record is looked at.
     pub(super) fn wait(&self, digest: Digest) -> Waiter<'_> {
         let mut waiting = self.waiting.lock();
-        let waiting = waiting.entry(digest).or_insert_with(|| Waiting { woken: Arc::default(), waiters: 0 });
+        let waiting = waiting.entry(digest).or_insert_with(|| Waiting { bell: Arc::default(), waiters: 0 });
         waiting.waiters += 1;
-        Waiter { followed: self, digest, woken: Arc::clone(&waiting.woken) }
+        Waiter { followed: self, digest, bell: Arc::clone(&waiting.bell) }
     }
 
     pub(super) async fn log_changed(&self) {
@@ -125,8 +140,8 @@ impl Followed {
     pub(super) fn all_changed(&self) {
         self.table.lock().all_changed();
         self.watchers.tell(|watcher| watcher.all_suspect(Some(self.source)));
-        let woken: Vec<_> = self.waiting.lock().values().map(|waiting| Arc::clone(&waiting.woken)).collect();
-        woken.iter().for_each(|woken| woken.notify_waiters());
+        let bells: Vec<_> = self.waiting.lock().values().map(|waiting| Arc::clone(&waiting.bell)).collect();
+        bells.iter().for_each(|bell| bell.rung.notify_waiters());
         self.log_changed.notify_one();
     }
 
@@ -138,9 +153,10 @@ impl Followed {
     }
 
     fn wake(&self, digest: Digest) {
-        let woken = self.waiting.lock().get(&digest).map(|waiting| Arc::clone(&waiting.woken));
-        if let Some(woken) = woken {
-            woken.notify_waiters();
+        let bell = self.waiting.lock().get(&digest).map(|waiting| Arc::clone(&waiting.bell));
+        if let Some(bell) = bell {
+            bell.told.fetch_add(1, Ordering::AcqRel);
+            bell.rung.notify_waiters();
         }
     }
 }

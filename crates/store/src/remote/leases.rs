@@ -194,7 +194,7 @@ pub(super) async fn wait(
     let mut lease_ends = None;
     loop {
         // It hears of all changes from here on, so none comes between looking and waiting.
-        let woken = waiter.woken.notified();
+        let (rung, told) = (waiter.bell.rung.notified(), waiter.bell.told());
         let (found, held) = look(connections, names, digest).await?;
         if found.as_ref().map(|found| found.version) != seen {
             return Ok(Waited::Changed(found));
@@ -209,8 +209,10 @@ pub(super) async fn wait(
         if left.is_zero() {
             return Ok(Waited::StillHeld);
         }
-        // Woken or not, it looks again.
-        let _ = timeout(left.min(held.quiet), woken).await;
+        let _ = timeout(left.min(held.quiet), rung).await;
+        if waiter.bell.told() != told {
+            return Ok(Waited::Told);
+        }
     }
 }
 

@@ -179,6 +179,7 @@ impl<'a> Seeking<'a> {
                 self.seen = version;
                 Happened::Changed
             }
+            Awaited::Told => Happened::Changed,
             Awaited::Free => Happened::Free,
             Awaited::StillHeld => Happened::StillHeld,
             Awaited::Failed => Happened::Failed,
@@ -224,8 +225,12 @@ impl<'a> Seeking<'a> {
         let job = self.job;
         let site_key = self.site_key();
         let cache = &job.worker.shared.cache;
-        if let Some(loaded) = cache.load_anew(&job.fetch.key, self.asker(site_key.as_deref())).await {
-            self.loaded = Some(loaded);
+        let loaded = cache.load_anew(&job.fetch.key, self.asker(site_key.as_deref())).await;
+        if let Some(lease) = &self.lease {
+            lease.is_upon(loaded.there);
+        }
+        if loaded.entry.is_some() {
+            self.loaded = loaded.entry;
         }
         cache.look_up(&job.fetch.key).map_or((Found::Same, None), |entry| self.judge(&entry))
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use store::backing::Loaded;
+
 use crate::cache::record::stored::CacheEntry;
 
 /// What lies under a key, and what the tier had to say about it.
@@ -9,6 +11,15 @@ use crate::cache::record::stored::CacheEntry;
 pub(crate) struct Answer {
     pub(crate) entry: Option<Arc<CacheEntry>>,
     pub(crate) said: Said,
+    pub(crate) there: There,
+}
+
+/// The record of the tier, as it was read.
+#[derive(Clone, Debug)]
+pub(crate) enum There {
+    Unread,
+    Nothing,
+    Record(Loaded),
 }
 
 /// What the tier has said about a key.
@@ -28,5 +39,5 @@ pub(crate) enum Said {
 }
 
 impl Answer {
-    pub(crate) const UNASKED: Self = Self { entry: None, said: Said::Unasked };
+    pub(crate) const UNASKED: Self = Self { entry: None, said: Said::Unasked, there: There::Unread };
 }

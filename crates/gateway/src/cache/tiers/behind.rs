@@ -12,6 +12,7 @@ use store::format::{Layout, Meaning};
 use store::{Record as _, Refusal};
 use tokio::time::{Instant, sleep_until};
 
+use super::answer::There;
 use super::counts::Event;
 use super::doubt::LATE_MAX;
 use super::leases::{Held, Right};
@@ -195,8 +196,8 @@ impl Tiers {
         }
         let ttl = self.doubt.outlasted(ttl, Instant::now());
         let given = self.put_segments(entry, ttl + MARGIN).await?;
+        let mut there = self.beneath(name, claim).await?;
         for _ in 0..ATTEMPTS_AT_ONCE {
-            let there = self.record(name, Tracking::Off).await?;
             if there.as_ref().is_some_and(|there| is_of_newer(there, key)) {
                 return Ok(End::Done);
             }
@@ -218,12 +219,21 @@ impl Tiers {
             match self.put_record(name, encoded.primary, (there.as_ref(), claim), ttl).await? {
                 Put::Stored(_) if encoded.ours == Ours::Overtaken => return Ok(End::Overtaken),
                 Put::Stored(version) => return Ok(End::Stored(version)),
-                Put::Conflict(_) => {}
+                Put::Conflict(other) => there = other,
                 Put::NotStored(_) => return Ok(End::Unfit),
                 Put::LeaseLost => return Ok(self.lease_lost(claim)),
             }
         }
         Ok(End::Failed)
+    }
+
+    /// What a record is written over.
+    async fn beneath(&self, name: &[u8], claim: Option<&Claim>) -> Result<Option<Loaded>, BackingError> {
+        match claim.map_or(There::Unread, |claim| claim.held.take_beneath()) {
+            There::Unread => self.record(name, Tracking::Off).await,
+            There::Nothing => Ok(None),
+            There::Record(record) => Ok(Some(record)),
+        }
     }
 
     /// What lies apart goes first: whoever finds the record finds what it names. Whether the tier has it.

@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use twox_hash::XxHash3_64;
 
+use super::answer::There;
 use super::counts::{Counts, Event};
 use super::doubt::Doubt;
 use super::names;
@@ -48,6 +49,8 @@ pub(crate) struct Held {
     lease: Lease,
     /// What lies under the key, as far as it is known here.
     known: Option<Arc<CacheEntry>>,
+    /// What the tier had when it was looked at under the lease: most probably what a write finds.
+    beneath: Mutex<There>,
     /// What others are told if nothing is written.
     last_word: Mutex<LastWord>,
     right: Arc<Mutex<Right>>,
@@ -67,6 +70,8 @@ pub(super) enum Right {
 
 /// The beginning of a note, which tells variants apart.
 pub(super) const VARIANT_DIGITS: usize = 16;
+/// A larger record is read again, and takes no memory while the origin is waited for.
+const BENEATH_BYTES_MAX: usize = 16 * 1024;
 /// How often a record that others change meanwhile is written anew.
 const ATTEMPTS: usize = 3;
 /// How long a note stays that stands alone: those who wait see it at once, and those who come within this time need not ask.
@@ -173,6 +178,7 @@ impl Held {
             leases: Arc::clone(leases),
             lease,
             known: known.cloned(),
+            beneath: Mutex::new(There::Unread),
             last_word: Mutex::new(LastWord::GaveUp),
             right,
             renewing,
@@ -192,6 +198,17 @@ impl Held {
 
     pub(super) fn lease(&self) -> &Lease {
         &self.lease
+    }
+
+    /// This is what was read under the lease.
+    pub(crate) fn is_upon(&self, there: There) {
+        let is_large = matches!(&there, There::Record(record) if record.bytes.len() > BENEATH_BYTES_MAX);
+        *self.beneath.lock() = if is_large { There::Unread } else { there };
+    }
+
+    /// For the first who writes.
+    pub(super) fn take_beneath(&self) -> There {
+        std::mem::replace(&mut self.beneath.lock(), There::Unread)
     }
 
     /// From now on it is this.

@@ -8,7 +8,7 @@ use store::backing::{BackingError, Loaded, Tracking};
 use store::format::{FormatError, Meaning};
 use store::{Change, FillId, Memory, Place};
 
-use super::answer::{Answer, Said};
+use super::answer::{Answer, Said, There};
 use super::copies::{Held, Moment};
 use super::counts::Event;
 use super::working::Asking;
@@ -60,6 +60,14 @@ impl Read {
             Self::Found(..) => Said::Found,
         }
     }
+
+    fn there(&self) -> There {
+        match self {
+            Self::Failed | Self::Unusable => There::Unread,
+            Self::Nothing => There::Nothing,
+            Self::Same(record) | Self::Found(_, record) => There::Record(record.clone()),
+        }
+    }
 }
 
 impl Tiers {
@@ -70,16 +78,11 @@ impl Tiers {
     }
 
     /// The same, as it is from now on: a question that is under way may be answered with what was there before.
-    pub(crate) async fn load_anew(
-        &self,
-        home: Home<'_>,
-        key: &[u8],
-        asker: Asker<'_>,
-    ) -> Option<Arc<CacheEntry>> {
+    pub(crate) async fn load_anew(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Answer {
         let known = home.memory.get(key).or_else(|| self.known(key));
         // Others may have written until a moment ago, and the word of it be on its way.
         known.iter().filter(|copy| copy.copy().version().is_some()).for_each(|copy| copy.copy().suspect());
-        self.ask(home, key, asker).await.entry
+        self.ask(home, key, asker).await
     }
 
     pub(super) fn reader<'a>(&self, home: Home<'a>, asker: Asker<'a>) -> Reader<'a> {
@@ -98,7 +101,7 @@ impl Tiers {
         for _ in 0..ATTEMPTS {
             let asking = self.working.ask(key);
             let held = match self.held(home.memory, key) {
-                Held::Sure(entry) => return Answer { entry, said: Said::Unasked },
+                Held::Sure(entry) => return Answer { entry, ..Answer::UNASKED },
                 Held::Doubtful(entry) => Some(entry),
                 Held::Nothing => None,
             };
@@ -109,7 +112,7 @@ impl Tiers {
             }
             // Whatever that was is outdated.
         }
-        Answer { entry: None, said: Said::Changing }
+        Answer { said: Said::Changing, ..Answer::UNASKED }
     }
 
     /// What lies under a key by what was read of the tier; `None` if that is outdated.
@@ -120,7 +123,7 @@ impl Tiers {
         held: Option<Arc<CacheEntry>>,
         read: Read,
     ) -> Option<Answer> {
-        let said = read.said();
+        let (said, there) = (read.said(), read.there());
         let is_current = match (&read, &held) {
             (Read::Failed, _) => true,
             (Read::Nothing, None) => asking.is_current(),
@@ -137,7 +140,7 @@ impl Tiers {
                 Read::Unusable => None,
                 Read::Failed | Read::Nothing | Read::Same(_) => held,
             };
-            Answer { entry, said }
+            Answer { entry, said, there }
         })
     }
 

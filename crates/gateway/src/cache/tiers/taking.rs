@@ -46,6 +46,8 @@ pub(crate) enum Variant {
 pub(crate) enum Awaited {
     /// The record is another one; this version of it, if there is any.
     Changed(Option<Version>),
+    /// The record has changed, to what was not looked at.
+    Told,
     /// Nobody holds the lease any more, and what lies there is the same.
     Free,
     /// Time is over.
@@ -85,6 +87,7 @@ impl Tiers {
         self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
         match waited {
             Ok(Waited::Changed(there)) => Awaited::Changed(there.map(|there| there.version)),
+            Ok(Waited::Told) => Awaited::Told,
             Ok(Waited::Free) => Awaited::Free,
             Ok(Waited::Expired) => {
                 self.counts.add(Event::LeaseExpired);

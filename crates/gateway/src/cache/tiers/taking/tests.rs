@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::cache::record::portable::tests::world::{KEY, inline};
 use crate::cache::record::stored::Uncacheable;
+use crate::cache::tiers::answer::There;
 use crate::cache::tiers::behind::tests::Bench;
 use crate::clock::now;
 use crate::reason::Reason;
@@ -77,6 +78,30 @@ fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
         assert_eq!(bench.note().await, Some((None, 1)), "there is nothing more to say");
     });
     assert_eq!(bench.tiers.counts().leases_lost, 0);
+}
+
+/// Nor is what it says believed where others have changed it since.
+#[test]
+fn what_was_read_under_a_lease_is_not_read_again_to_write() {
+    let bench = Bench::new();
+    bench.runtime.block_on(async {
+        let written_upon = async |there: There| {
+            let held = bench.taken().await;
+            held.is_upon(there);
+            let before = bench.double.operations();
+            bench.put_under(&held, b"stored");
+            bench.tiers.written(KEY).await;
+            assert_eq!(bench.note().await, Some((None, 1)));
+            bench.double.operations() - before
+        };
+        let unread = written_upon(There::Unread).await;
+        let record =
+            bench.tiers.record(&names::of_record(KEY).unwrap(), Tracking::Off).await.unwrap().unwrap();
+        assert_eq!(written_upon(There::Record(record.clone())).await, unread - 1);
+        for outdated in [There::Nothing, There::Record(record)] {
+            assert_eq!(written_upon(outdated).await, unread, "one write in vain, and no reading");
+        }
+    });
 }
 
 #[test]
