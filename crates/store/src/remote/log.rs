@@ -36,12 +36,15 @@ impl LastSeen {
 pub(super) async fn follow(connections: &Connections, names: &Names) -> Result<LogState, BackingError> {
     let mut reading = pipe();
     reading.cmd("CLIENT").arg("CACHING").arg("YES");
-    reading.cmd("STRLEN").arg(names.log());
-    let [caching, length] = connections.control.ask_for(&reading).await?;
-    reply::done(caching)?;
     // Of another type: what makes it a log is a change, too.
-    drop(length);
-    state(connections, names).await
+    reading.cmd("STRLEN").arg(names.log());
+    look(&mut reading, names);
+    let [caching, _, header, length, again] = connections.control.ask_for(&reading).await?;
+    reply::done(caching)?;
+    match found_twice(header, length, &again)? {
+        Some(Found::Log(state)) => Ok(state),
+        Some(Found::NoLog) | None => state(connections, names).await,
+    }
 }
 
 /// As it is now; begins one if there is none.
