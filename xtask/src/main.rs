@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`, `cargo xtask codegen [--check]` and `cargo xtask requirements [--check]`.
+//! `cargo xtask tidy`, and `codegen`, `requirements` and `vectors`, each also with `--check`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use xtask::codegen::{self, Codegen};
 use xtask::requirements::{self, Mode};
+use xtask::vectors::{self, Vectors};
 use xtask::{structure, tidy};
 
 const HELP: &str = "cargo xtask <command>
@@ -19,6 +20,8 @@ const HELP: &str = "cargo xtask <command>
   requirements --check
                     compare it with the tree; exit status 1 if it differs, a citation names nothing, or a
                     requirement has neither code and test nor an excuse
+  vectors           write the vectors of conformance/store
+  vectors --check   compare them with what the code says; exit status 1 if they differ
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +34,8 @@ fn main() -> ExitCode {
         ["codegen"] => codegen::run(&root(), Codegen::Write),
         ["codegen", "--check"] => codegen::run(&root(), Codegen::Check),
         ["requirements"] => requirements::run(&root(), Mode::Write),
+        ["vectors"] => vectors::run(&root(), Vectors::Write),
+        ["vectors", "--check"] => vectors::run(&root(), Vectors::Check),
         ["requirements", "--check"] => requirements::run(&root(), Mode::Check),
         _ => Err(anyhow::anyhow!("{HELP}")),
     };

@@ -39,6 +39,7 @@ async fn the_contract_is_kept() {
         suite::check(&bench).await.unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
         let faults = suite::check_under_faults(&bench, 200, 1).await;
         faults.unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        suite::histories::compare(&suite::histories::play(&bench).await.expect("it works"));
     }
 }
 

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::bytes::{FormatError, MEMBERS_MAX, Member, NAME_BYTES_MAX};
+pub(crate) use self::bytes::{decode_list, encode_list};
 
 use crate::backing::{Backing, BackingError, Expected, Loaded, LogCursor, Put, Tracking, Write};
 
@@ -46,9 +47,9 @@ struct Known {
 
 /// Names one list: one that was lost and begun anew has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ListId {
-    begun_by: InstanceId,
-    count: u32,
+pub(crate) struct ListId {
+    pub(crate) begun_by: InstanceId,
+    pub(crate) count: u32,
 }
 
 /// What was last known of an instance.
@@ -215,7 +216,7 @@ impl Fleet {
     async fn list(&self) -> Result<Listed, BackingError> {
         let loaded = self.backing.load(&[LIST], Tracking::Off).await?.pop().flatten();
         // What can't be read is replaced.
-        let read = loaded.as_ref().and_then(|loaded| bytes::decode_list(&loaded.bytes).ok());
+        let read = loaded.as_ref().and_then(|loaded| decode_list(&loaded.bytes).ok());
         let (id, ids) = read.map_or((None, Vec::new()), |(id, ids)| (Some(id), ids));
         Ok(Listed { loaded, id, ids })
     }
@@ -231,7 +232,7 @@ impl Fleet {
             }
             let id = listed.id.unwrap_or_else(|| self.next_list());
             let expected = listed.loaded.as_ref().map_or(Expected::Absent, Expected::Is);
-            let bytes = bytes::encode_list(id, &ids).into();
+            let bytes = encode_list(id, &ids).into();
             // The list outlives each of its members.
             let write = Write { bytes, expected, ttl: LIST_LIFETIME.max(2 * self.lifetime()), lease: None };
             match self.backing.put(LIST, write).await? {

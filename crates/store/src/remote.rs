@@ -27,7 +27,7 @@ mod heartbeat;
 mod leases;
 mod link;
 mod log;
-mod log_bytes;
+pub(crate) mod log_bytes;
 mod names;
 mod random;
 mod records;

@@ -3,13 +3,19 @@
 //! The files are compared with what is written now; `WRITE_VECTORS=1` writes them. What is expected is the answer of the
 //! decoder for the bytes, never what was meant when they were made.
 
+mod log;
+
 use std::fmt::{Debug, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use twox_hash::XxHash3_64;
 
+use crate::backing::double::{Behaviour, DoubleLimits, DoubleServer};
+use crate::backing::suite::json::{hex, text};
+use crate::backing::suite::{Bench, histories};
 use crate::backing::{LogCursor, LogId, LogOffset, LogState};
-use crate::fleet::{InstanceId, Member};
+use crate::fleet::{InstanceId, ListId, MEMBERS_MAX, Member, decode_list, encode_list};
 use crate::format::{
     Body, BodyState, Content, Layout, Note, NoteKind, Progress, ProgressState, Record, RecordKind,
     RequestMarks, Response, SegmentFrame, TagKeys, Variant, decode_progress, decode_record, decode_segment,
@@ -51,6 +57,11 @@ impl File {
         self.lines.push(line + "}");
     }
 
+    /// A vector that is written already.
+    fn written(&mut self, line: String) {
+        self.lines.push(line);
+    }
+
     /// The bytes as they are; cut; with one more; of another version; with another bit.
     fn with_damage<T: Debug, E: Debug>(
         &mut self,
@@ -76,28 +87,8 @@ impl File {
             std::fs::write(&path, &written).unwrap();
         }
         let there = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(there == written, "{} is not what the code says: WRITE_VECTORS=1 writes it", self.name);
+        assert!(there == written, "{} is not what the code says: cargo xtask vectors writes it", self.name);
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
-}
-
-/// As a string of JSON.
-fn text(text: &str) -> String {
-    let escaped = text.chars().fold(String::new(), |mut all, character| {
-        match character {
-            '"' | '\\' => all.extend(['\\', character]),
-            ' '..='~' => all.push(character),
-            other => _ = write!(all, "\\u{:04x}", u32::from(other)),
-        }
-        all
-    });
-    format!("\"{escaped}\"")
 }
 
 fn purge(mode: PurgeMode, what: What) -> Vec<u8> {
@@ -176,6 +167,56 @@ fn members_are_as_written() {
     };
     file.decoded("a name that is too long", &member.encode(), Member::decode);
     file.decoded("a member that is cut", &member.encode()[..47], Member::decode);
+    file.compare();
+}
+
+#[test]
+fn lists_of_members_are_as_written() {
+    let mut file = File::new("member-list.json");
+    let decode = |bytes: &[u8]| {
+        decode_list(bytes).map(|(id, ids)| {
+            let ids: Vec<String> = ids.iter().map(|id| hex(&id.0)).collect();
+            (hex(&id.begun_by.0), id.count, ids)
+        })
+    };
+    let id = ListId { begun_by: InstanceId([9; 16]), count: 0x0102_0304 };
+    let two = encode_list(id, &[InstanceId([9; 16]), InstanceId([8; 16])]);
+    file.decoded("a list of nobody", &encode_list(id, &[]), decode);
+    file.with_damage("a list of two instances", &two, (3, decode));
+    let content = |bytes: &[u8]| bytes[..bytes.len() - 8].to_vec();
+    let mut damaged = two.clone();
+    damaged[30] ^= 1;
+    file.decoded("a list with a wrong bit", &damaged, decode);
+    let mut newer = content(&two);
+    newer[3] = 2;
+    file.decoded("a list of version 2, whose checksum is right", &sealed(newer), decode);
+    let cut = sealed(content(&two)[..50].to_vec());
+    file.decoded("a list that ends within an id, whose checksum is right", &cut, decode);
+    let member = Member {
+        id: id.begun_by,
+        read: LogCursor { id: LogId([7; 16]), offset: LogOffset(1) },
+        name: "a".into(),
+    };
+    file.decoded("the record of an instance in the place of the list", &member.encode(), decode);
+    assert!(decode_list(&encode_list(id, &vec![InstanceId([1; 16]); MEMBERS_MAX + 1])).is_err());
+    file.compare();
+}
+
+fn sealed(mut content: Vec<u8>) -> Vec<u8> {
+    let checksum = XxHash3_64::oneshot(&content);
+    content.extend_from_slice(&checksum.to_le_bytes());
+    content
+}
+
+/// Played on the double; others have to come to the same.
+#[tokio::test(start_paused = true)]
+async fn histories_are_as_written() {
+    let server = DoubleServer::new(DoubleLimits::default(), 1);
+    let limits = DoubleLimits::default();
+    let [own, other] = [(); 2].map(|()| Arc::new(server.connect(Behaviour::default())));
+    let bench = Bench { own, other, verification: limits.verification };
+    let mut file = File::new("histories.json");
+    histories::play(&bench).await.unwrap().into_iter().for_each(|line| file.written(line));
     file.compare();
 }
 

@@ -5,6 +5,8 @@
 
 mod coherence;
 mod faults;
+pub mod histories;
+pub(crate) mod json;
 mod leases;
 mod log;
 mod records;

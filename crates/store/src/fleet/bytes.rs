@@ -66,7 +66,7 @@ pub(super) fn name(text: &str) -> Box<str> {
 }
 
 /// The list of all instances.
-pub(super) fn encode_list(id: ListId, ids: &[InstanceId]) -> Vec<u8> {
+pub(crate) fn encode_list(id: ListId, ids: &[InstanceId]) -> Vec<u8> {
     let mut bytes = LIST.to_vec();
     bytes.extend_from_slice(&id.begun_by.0);
     bytes.extend_from_slice(&id.count.to_le_bytes());
@@ -74,7 +74,7 @@ pub(super) fn encode_list(id: ListId, ids: &[InstanceId]) -> Vec<u8> {
     sealed(bytes)
 }
 
-pub(super) fn decode_list(bytes: &[u8]) -> Result<(ListId, Vec<InstanceId>), FormatError> {
+pub(crate) fn decode_list(bytes: &[u8]) -> Result<(ListId, Vec<InstanceId>), FormatError> {
     let rest = unsealed(bytes)?.strip_prefix(LIST).ok_or(FormatError)?;
     let (begun_by, rest) = rest.split_first_chunk().ok_or(FormatError)?;
     let (count, rest) = rest.split_first_chunk().ok_or(FormatError)?;

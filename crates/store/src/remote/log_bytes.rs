@@ -6,23 +6,23 @@ use twox_hash::XxHash3_64;
 use crate::backing::{LOG_APPEND_BYTES_MAX, LogId, LogOffset, LogRecord, LogState};
 
 /// How long the header is.
-pub(super) const HEADER_BYTES: usize = 32;
+pub(crate) const HEADER_BYTES: usize = 32;
 /// What stands before each record.
-pub(super) const RECORD_HEADER_BYTES: usize = 8;
+pub(crate) const RECORD_HEADER_BYTES: usize = 8;
 /// What is read at a time: the longest record as a whole.
 pub(super) const READ_BYTES: usize = LOG_APPEND_BYTES_MAX + RECORD_HEADER_BYTES;
 
 /// What the log begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) id: LogId,
+pub(crate) struct Header {
+    pub(crate) id: LogId,
     /// Of the first byte behind the header.
-    pub(super) floor: LogOffset,
+    pub(crate) floor: LogOffset,
 }
 
 /// What was read of a log makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum LogError {
+pub(crate) enum LogError {
     #[error("a record of the log does not have the checksum that it should")]
     Checksum,
     #[error("a record of the log is longer than one can be, or longer than the log")]
@@ -35,7 +35,7 @@ impl Header {
         Self { id: LogId(id), floor: LogOffset(0) }
     }
 
-    pub(super) fn encode(self) -> [u8; HEADER_BYTES] {
+    pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..MARK.len()].copy_from_slice(&MARK);
         bytes[8..24].copy_from_slice(&self.id.0);
@@ -44,14 +44,14 @@ impl Header {
     }
 
     /// `None` for what is no log of this version.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(&MARK)?;
         let (id, floor) = rest.split_first_chunk()?;
         Some(Self { id: LogId(*id), floor: LogOffset(u64::from_le_bytes(floor.try_into().ok()?)) })
     }
 
     /// Of a log with this header that is so long.
-    pub(super) fn state(self, log_bytes: u64) -> LogState {
+    pub(crate) fn state(self, log_bytes: u64) -> LogState {
         let behind = log_bytes.saturating_sub(HEADER_BYTES as u64);
         LogState { id: self.id, floor: self.floor, end: LogOffset(self.floor.0.saturating_add(behind)) }
     }
@@ -63,7 +63,7 @@ impl Header {
 }
 
 /// Records one behind the other, as they are appended; `None` if that is too long.
-pub(super) fn encode(records: &[Bytes]) -> Option<Vec<u8>> {
+pub(crate) fn encode(records: &[Bytes]) -> Option<Vec<u8>> {
     let content: usize = records.iter().map(Bytes::len).sum();
     let bytes = content + records.len() * RECORD_HEADER_BYTES;
     if content > LOG_APPEND_BYTES_MAX || bytes > APPEND_BYTES_MAX {
@@ -80,7 +80,7 @@ pub(super) fn encode(records: &[Bytes]) -> Option<Vec<u8>> {
 }
 
 /// The records that begin at `start`, as far as they were read, up to `limit` bytes of them.
-pub(super) fn decode(read: &Bytes, start: LogOffset, limit: usize) -> Result<Vec<LogRecord>, LogError> {
+pub(crate) fn decode(read: &Bytes, start: LogOffset, limit: usize) -> Result<Vec<LogRecord>, LogError> {
     let mut records = Vec::new();
     let (mut at, mut content) = (0, 0);
     while let Some(header) = read.get(at..at + RECORD_HEADER_BYTES) {

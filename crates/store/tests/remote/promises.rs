@@ -19,6 +19,13 @@ async fn the_contract_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_come_to_what_the_vectors_say() {
+    let redis = Redis::start("");
+    let lines = suite::histories::play(&bench(&settings(&redis)).await).await.unwrap();
+    suite::histories::compare(&lines);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_is_kept_on_a_crowded_server() {
     let redis = Redis::start("");
     let bench = bench(&settings(&redis)).await;

@@ -1,0 +1,491 @@
+//! Histories of a few records, that several writers change: what each step comes to, for implementations in other languages.
+//!
+//! They are played on every tier that keeps the contract, and come to the same on each: `conformance/store/histories.json`.
+//! Versions and tokens differ from tier to tier, so steps name what was there by its bytes, and leases by letters. For that no
+//! history writes the same bytes twice under a key.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use super::super::contract::Backing;
+use super::super::lease::{Lease, LeaseMode, LeaseRequest, Renewed, Taken};
+use super::super::record::{Expected, Loaded, Put, RECORD_BYTES_MAX, Tracking, Version, Waited, Write};
+use super::json::{hex, list, object, text};
+use super::{Bench, Violation, load, new_key};
+
+use Act::{Load, Pass, Release, Remove, Renew, Take, Wait};
+use Lasting::{Long, Short};
+use LeaseMode::{IfFree, Overwrite};
+use Upon::{Any, Nothing};
+use Writer::{X, Y, Z};
+
+/// What is done, one step after the other.
+struct History {
+    name: &'static str,
+    steps: &'static [Step],
+}
+
+/// One operation of one writer.
+#[derive(Clone, Copy)]
+struct Step {
+    by: Writer,
+    key: Key,
+    act: Act,
+}
+
+/// Who does it: `Y` by a connection of its own.
+#[derive(Clone, Copy, Debug)]
+enum Writer {
+    X,
+    Y,
+    Z,
+}
+
+/// Under which key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    K,
+    L,
+}
+
+#[derive(Clone, Copy)]
+enum Act {
+    Load,
+    Remove,
+    Put(Content, Upon, Lasting, Option<Letter>),
+    Take(Letter, LeaseMode, Lasting),
+    Renew(Letter, Lasting),
+    Release(Letter, Content, Upon),
+    /// Until there is something else than this.
+    Wait(Option<&'static str>),
+    /// Time passes: what lasts [`Lasting::Short`] has ended.
+    Pass,
+}
+
+/// A lease, from when it was taken.
+type Letter = &'static str;
+
+/// Bytes, so many times.
+#[derive(Clone, Copy)]
+struct Content(&'static str, usize);
+
+/// What must be there.
+#[derive(Clone, Copy)]
+enum Upon {
+    Any,
+    Nothing,
+    /// What was written before with these bytes.
+    Bytes(&'static str),
+}
+
+#[derive(Clone, Copy)]
+enum Lasting {
+    /// Not to the next [`Act::Pass`].
+    Short,
+    /// To the end of the history.
+    Long,
+}
+
+const PASSING: Duration = Duration::from_millis(2_500);
+/// The limit of a wait.
+const WAITING: Duration = Duration::from_millis(100);
+/// Beside a lease.
+const NOTE: &[u8] = b"who";
+
+impl Lasting {
+    fn time(self) -> Duration {
+        match self {
+            Self::Short => Duration::from_millis(2_000),
+            Self::Long => Duration::from_millis(60_000),
+        }
+    }
+}
+
+const fn step(by: Writer, act: Act) -> Step {
+    Step { by, key: Key::K, act }
+}
+
+const fn put(by: Writer, bytes: &'static str, upon: Upon) -> Step {
+    step(by, Act::Put(Content(bytes, 1), upon, Long, None))
+}
+
+const fn put_under(by: Writer, lease: Letter, bytes: &'static str, upon: Upon) -> Step {
+    step(by, Act::Put(Content(bytes, 1), upon, Long, Some(lease)))
+}
+
+const fn put_for(by: Writer, lasting: Lasting, bytes: &'static str, upon: Upon) -> Step {
+    step(by, Act::Put(Content(bytes, 1), upon, lasting, None))
+}
+
+const fn release(by: Writer, lease: Letter, bytes: &'static str, upon: Upon) -> Step {
+    step(by, Release(lease, Content(bytes, 1), upon))
+}
+
+const fn take(by: Writer, lease: Letter, mode: LeaseMode) -> Step {
+    step(by, Take(lease, mode, Long))
+}
+
+const HISTORIES: &[History] = &[
+    History {
+        name: "of those that write upon the same one is stored",
+        steps: &[
+            put(X, "one", Nothing),
+            put(Y, "two", Nothing),
+            put(Y, "two", Upon::Bytes("one")),
+            put(X, "three", Upon::Bytes("one")),
+            put(Z, "three", Upon::Bytes("two")),
+            step(Y, Load),
+        ],
+    },
+    History {
+        name: "a put upon anything replaces what others expect",
+        steps: &[put(X, "one", Any), put(Y, "two", Any), put(X, "three", Upon::Bytes("one")), step(Z, Load)],
+    },
+    History {
+        name: "what was removed is nothing",
+        steps: &[
+            put(X, "one", Nothing),
+            step(Y, Remove),
+            step(Y, Remove),
+            put(X, "two", Upon::Bytes("one")),
+            step(X, Load),
+            put(Z, "three", Nothing),
+        ],
+    },
+    History {
+        name: "what has ended is nothing",
+        steps: &[
+            put_for(X, Short, "one", Nothing),
+            step(X, Pass),
+            step(Y, Load),
+            put(Y, "two", Upon::Bytes("one")),
+            put(Y, "three", Nothing),
+        ],
+    },
+    History {
+        name: "a put brings its own time to live",
+        steps: &[put_for(X, Short, "one", Nothing), put(Y, "two", Any), step(X, Pass), step(X, Load)],
+    },
+    History {
+        name: "what is too large is refused and leaves what was there",
+        steps: &[
+            put(X, "one", Nothing),
+            step(Y, Act::Put(Content("x", RECORD_BYTES_MAX + 1), Any, Long, None)),
+            put(X, "two", Upon::Bytes("one")),
+            step(Y, Act::Put(Content("y", RECORD_BYTES_MAX), Upon::Bytes("two"), Long, None)),
+        ],
+    },
+    History {
+        name: "a lease has one holder, and binds nobody who writes without one",
+        steps: &[
+            take(X, "a", IfFree),
+            take(Y, "b", IfFree),
+            put_under(X, "a", "one", Nothing),
+            put(Y, "two", Upon::Bytes("one")),
+            put_under(X, "a", "three", Upon::Bytes("one")),
+            put_under(X, "a", "three", Upon::Bytes("two")),
+            step(X, Renew("a", Long)),
+        ],
+    },
+    History {
+        name: "a lease that was overwritten writes nothing",
+        steps: &[
+            put(Z, "one", Nothing),
+            take(X, "a", IfFree),
+            take(Y, "b", Overwrite),
+            put_under(X, "a", "two", Any),
+            put_under(X, "a", "two", Upon::Bytes("one")),
+            put_under(X, "a", "two", Nothing),
+            release(X, "a", "two", Any),
+            step(X, Renew("a", Long)),
+            step(Z, Load),
+            release(Y, "b", "two", Upon::Bytes("one")),
+            take(X, "c", IfFree),
+        ],
+    },
+    History {
+        name: "a lease that has ended writes nothing, whoever holds it now",
+        steps: &[
+            step(X, Take("a", IfFree, Short)),
+            step(X, Pass),
+            put_under(X, "a", "one", Any),
+            take(Y, "b", IfFree),
+            release(X, "a", "one", Any),
+            step(X, Renew("a", Long)),
+            put_under(Y, "b", "two", Nothing),
+        ],
+    },
+    History {
+        name: "a lease that was renewed lasts",
+        steps: &[
+            step(X, Take("a", IfFree, Short)),
+            step(X, Renew("a", Long)),
+            step(X, Pass),
+            take(Y, "b", IfFree),
+            put_under(X, "a", "one", Nothing),
+        ],
+    },
+    History {
+        name: "a release writes and frees, or does neither",
+        steps: &[
+            take(X, "a", IfFree),
+            put(Y, "one", Any),
+            release(X, "a", "two", Nothing),
+            take(Y, "b", IfFree),
+            release(X, "a", "two", Upon::Bytes("one")),
+            release(X, "a", "three", Any),
+            take(Y, "c", IfFree),
+            step(Z, Load),
+        ],
+    },
+    History {
+        name: "a lease is for its key",
+        steps: &[
+            take(X, "a", IfFree),
+            Step { key: Key::L, ..put_under(X, "a", "one", Any) },
+            Step { key: Key::L, ..take(Y, "b", IfFree) },
+            Step { key: Key::L, ..put_under(Y, "b", "one", Any) },
+            step(Y, Load),
+        ],
+    },
+    History {
+        name: "a wait ends with another record, or with nobody who holds the lease",
+        steps: &[
+            step(Y, Wait(None)),
+            take(X, "a", IfFree),
+            step(Y, Wait(None)),
+            release(X, "a", "one", Nothing),
+            step(Y, Wait(None)),
+            step(Y, Wait(Some("one"))),
+            take(Z, "b", IfFree),
+            step(Y, Wait(Some("one"))),
+            step(X, Remove),
+            step(Y, Wait(Some("one"))),
+        ],
+    },
+];
+
+/// Plays all histories side by side; a line of JSON for each.
+///
+/// # Errors
+/// When the tier fails.
+pub async fn play(bench: &Bench) -> Result<Vec<String>, Violation> {
+    let mut lines = vec![String::new(); HISTORIES.len()];
+    let mut playing: Vec<_> =
+        HISTORIES.iter().map(|history| Some(Box::pin(Player::new(bench).play(history)))).collect();
+    std::future::poll_fn(|context| {
+        for (line, place) in lines.iter_mut().zip(&mut playing) {
+            let Some(history) = place else { continue };
+            if let std::task::Poll::Ready(told) = history.as_mut().poll(context) {
+                *line = told?;
+                *place = None;
+            }
+        }
+        match playing.iter().all(Option::is_none) {
+            true => std::task::Poll::Ready(Ok(())),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await
+    .map(|()| lines)
+}
+
+/// Holds what was played against the vectors.
+///
+/// # Panics
+/// When a history came to something else.
+pub fn compare(played: &[String]) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/store/histories.json");
+    let file = std::fs::read_to_string(path).expect("the vectors are there");
+    let lines = file.lines().map(|line| line.trim_end_matches(','));
+    let written: Vec<&str> = lines.filter(|line| line.starts_with('{')).collect();
+    assert_eq!(written.len(), played.len(), "histories");
+    written.iter().zip(played).for_each(|(written, played)| assert_eq!(written, played));
+}
+
+/// One who knows what the writers know.
+struct Player<'a> {
+    bench: &'a Bench,
+    keys: HashMap<Key, Vec<u8>>,
+    known: HashMap<&'static str, Loaded>,
+    leases: HashMap<Letter, Lease>,
+}
+
+/// Members of a step.
+type Told = Vec<(&'static str, String)>;
+
+impl<'a> Player<'a> {
+    fn new(bench: &'a Bench) -> Self {
+        let keys = [Key::K, Key::L].map(|key| (key, new_key("history"))).into();
+        Self { bench, keys, known: HashMap::new(), leases: HashMap::new() }
+    }
+
+    async fn play(mut self, history: &History) -> Result<String, Violation> {
+        let mut steps = Vec::new();
+        for step in history.steps {
+            let mut told = match step.act {
+                Pass => vec![("ms", PASSING.as_millis().to_string())],
+                _ => vec![("by", named(step.by)), ("key", named(step.key))],
+            };
+            told.extend(self.act(step).await?);
+            steps.push(object(&told));
+        }
+        Ok(object(&[("name", text(history.name)), ("steps", list(&steps))]))
+    }
+
+    fn tier(&self, by: Writer) -> &'a dyn Backing {
+        match by {
+            X | Z => &*self.bench.own,
+            Y => &*self.bench.other,
+        }
+    }
+
+    async fn act(&mut self, step: &Step) -> Result<Told, Violation> {
+        let tier = self.tier(step.by);
+        let key = self.keys[&step.key].clone();
+        let mut told = vec![("do", text(name_of(&step.act)))];
+        match step.act {
+            Load => told.push(("there", there(load(tier, &key).await?.as_ref()))),
+            Remove => {
+                told.push(("outcome", text(if tier.remove(&key).await? { "Removed" } else { "Nothing" })))
+            }
+            Act::Put(content, upon, lasting, lease) => {
+                told.extend(written(content, upon, lasting));
+                told.extend(lease.map(|lease| ("lease", text(lease))));
+                let lease = lease.map(|lease| self.leases[lease].clone());
+                let write = Write { lease: lease.as_ref(), ..self.write(content, upon, lasting) };
+                let put = tier.put(&key, write).await?;
+                told.extend(self.put(tier, content, put));
+            }
+            Release(lease, content, upon) => {
+                told.push(("lease", text(lease)));
+                told.extend(written(content, upon, Long));
+                let held = self.leases[lease].clone();
+                let put = tier.release_lease(&held, self.write(content, upon, Long)).await?;
+                told.extend(self.put(tier, content, put));
+            }
+            Take(letter, mode, lasting) => told.extend(self.take(tier, &key, (letter, mode, lasting)).await?),
+            Renew(letter, lasting) => {
+                let renewed = tier.renew_lease(&self.leases[letter], lasting.time()).await?;
+                told.extend([("lease", text(letter)), ttl(lasting)]);
+                told.push(("outcome", text(if renewed == Renewed::Lost { "Lost" } else { "Renewed" })));
+            }
+            Wait(seen) => told.extend(self.wait(tier, &key, seen).await?),
+            Pass => sleep(PASSING).await,
+        }
+        Ok(told)
+    }
+
+    fn write<'b>(&'b self, content: Content, upon: Upon, lasting: Lasting) -> Write<'b> {
+        let expected = match upon {
+            Any => Expected::Any,
+            Nothing => Expected::Absent,
+            Upon::Bytes(bytes) => Expected::Is(&self.known[bytes]),
+        };
+        Write { bytes: Bytes::from(content.0.repeat(content.1)), expected, ttl: lasting.time(), lease: None }
+    }
+
+    /// Remembers what was stored, as a load would have given it.
+    fn put(&mut self, tier: &dyn Backing, content: Content, put: Put) -> Told {
+        match put {
+            Put::Stored(version) => {
+                let bytes = Bytes::from(content.0.repeat(content.1));
+                let loaded = Loaded { bytes, version, source: tier.source(), tracking: Tracking::Off };
+                self.known.insert(content.0, loaded);
+                vec![("outcome", text("Stored"))]
+            }
+            Put::Conflict(other) => vec![("outcome", text("Conflict")), ("there", there(other.as_ref()))],
+            Put::LeaseLost => vec![("outcome", text("LeaseLost"))],
+            Put::NotStored(refusal) => {
+                vec![("outcome", text("NotStored")), ("because", text(&format!("{refusal:?}")))]
+            }
+        }
+    }
+
+    async fn take(
+        &mut self,
+        tier: &dyn Backing,
+        key: &[u8],
+        (letter, mode, lasting): (Letter, LeaseMode, Lasting),
+    ) -> Result<Told, Violation> {
+        let mut told = vec![("lease", text(letter)), ("mode", named(mode)), ttl(lasting)];
+        told.push(("note", text(&hex(NOTE))));
+        match tier.take_lease(key, LeaseRequest { ttl: lasting.time(), note: NOTE, mode }).await? {
+            Taken::Taken(lease) => {
+                self.leases.insert(letter, lease);
+                told.push(("outcome", text("Taken")));
+            }
+            Taken::Held { note, .. } => {
+                told.extend([("outcome", text("Held")), ("their_note", text(&hex(&note)))]);
+            }
+        }
+        Ok(told)
+    }
+
+    async fn wait(
+        &self,
+        tier: &dyn Backing,
+        key: &[u8],
+        seen: Option<&'static str>,
+    ) -> Result<Told, Violation> {
+        let version: Option<Version> = seen.map(|bytes| self.known[bytes].version);
+        let mut told = vec![
+            ("seen", bytes_or_null(seen.map(str::as_bytes))),
+            ("limit_ms", WAITING.as_millis().to_string()),
+        ];
+        match tier.wait(key, version, WAITING).await? {
+            Waited::Changed(other) => {
+                told.extend([("outcome", text("Changed")), ("there", there(other.as_ref()))]);
+            }
+            Waited::Free => told.push(("outcome", text("Free"))),
+            Waited::StillHeld => told.push(("outcome", text("StillHeld"))),
+        }
+        Ok(told)
+    }
+}
+
+fn name_of(act: &Act) -> &'static str {
+    match act {
+        Load => "load",
+        Remove => "remove",
+        Act::Put(..) => "put",
+        Take(..) => "take",
+        Renew(..) => "renew",
+        Release(..) => "release",
+        Wait(_) => "wait",
+        Pass => "pass",
+    }
+}
+
+fn named(value: impl std::fmt::Debug) -> String {
+    text(&format!("{value:?}"))
+}
+
+fn there(loaded: Option<&Loaded>) -> String {
+    bytes_or_null(loaded.map(|loaded| &loaded.bytes[..]))
+}
+
+fn bytes_or_null(bytes: Option<&[u8]>) -> String {
+    bytes.map_or_else(|| "null".to_owned(), |bytes| text(&hex(bytes)))
+}
+
+fn ttl(lasting: Lasting) -> (&'static str, String) {
+    ("ttl_ms", lasting.time().as_millis().to_string())
+}
+
+fn written(content: Content, upon: Upon, lasting: Lasting) -> Told {
+    let mut told = vec![("bytes", text(&hex(content.0.as_bytes())))];
+    if content.1 > 1 {
+        told.push(("times", content.1.to_string()));
+    }
+    told.push(match upon {
+        Any => ("expected", text("Any")),
+        Nothing => ("expected", text("Absent")),
+        Upon::Bytes(bytes) => ("is", text(&hex(bytes.as_bytes()))),
+    });
+    told.push(ttl(lasting));
+    told
+}

@@ -1,0 +1,46 @@
+//! The vectors of `conformance/store`: the tests of `crates/store` compare them with what the code says, or write them.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+
+/// What to do with the vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vectors {
+    /// Compare with the tree.
+    Check,
+    /// Put them into the tree.
+    Write,
+}
+
+/// Runs the tests of the vectors; answers with lines for people.
+///
+/// # Errors
+///
+/// When the tests don't build, and, for [`Vectors::Check`], when a file is stale.
+pub fn run(root: &Path, vectors: Vectors) -> anyhow::Result<Vec<String>> {
+    let mut tests = Command::new("cargo");
+    tests.current_dir(root).args([
+        "test",
+        "--quiet",
+        "--package",
+        "store",
+        "--lib",
+        "--features",
+        "test-double",
+    ]);
+    tests.args(["vectors::"]);
+    let says = match vectors {
+        Vectors::Check => "is up to date",
+        Vectors::Write => {
+            tests.env("WRITE_VECTORS", "1");
+            "is written"
+        }
+    };
+    let status = tests.status().with_context(|| format!("cannot run {tests:?}"))?;
+    anyhow::ensure!(status.success(), "vectors: {FOLDER} is out of date; run `cargo xtask vectors`");
+    Ok(vec![format!("vectors: {FOLDER} {says}")])
+}
+
+const FOLDER: &str = "conformance/store";
