@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use instances::{LARDER, is_written, status};
 use stores::on_each_store;
-use testkit::{Client, Exchange, Gate, Larder, Redis, ScriptedOrigin, Setup, Signal, wait};
+use testkit::{Client, Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
 
 /// A busy machine is no reason for a test to fail.
 const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"";
@@ -397,6 +397,18 @@ fn a_store_that_dies_while_it_is_waited_for_fails_nobody() {
     }
 }
 
+/// Two clients at each gateway, all of which wait for the first one's forward.
+fn all_want_twice(world: &World, target: &str) -> Vec<Client> {
+    let mut clients = world.all_want(target);
+    clients.extend(world.gateways.iter().map(|gateway| asking(gateway, target, "")));
+    for gateway in &world.gateways {
+        wait::until_true("the second waits for the first", || {
+            gateway.metric("larder_collapsed_waiters", &[]) == 1.0
+        });
+    }
+    clients
+}
+
 #[test]
 fn after_a_failure_one_of_those_that_waited_asks() {
     on_each_store(|store| {
@@ -404,10 +416,108 @@ fn after_a_failure_one_of_those_that_waited_asks() {
             0 => _ = exchange.respond("500 Internal Server Error", "", "failed"),
             _ => numbered(exchange),
         });
-        let mut clients = world.all_want("/page");
+        let mut clients = all_want_twice(&world, "/page");
         world.gate.open();
         assert_eq!(clients[0].response().status(), 500);
-        assert_eq!(texts(&mut clients[1..]), ["version 2"; 3]);
+        assert_eq!(texts(&mut clients[1..]), ["version 2"; 7]);
+        assert_eq!(world.origin.total(), 2);
+    });
+}
+
+/// An origin whose first answer is stale at once, and which then answers as it is told, to all that a gate lets through.
+fn stale_at_once(
+    (store, cache_control): (SocketAddr, &'static str),
+    then: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+) -> World {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.earlier {
+        0 => {
+            let fields = format!("Cache-Control: {cache_control}\r\nAge: 5\r\nETag: \"1\"\r\n");
+            _ = exchange.respond("200 OK", &fields, "stored");
+        }
+        _ => {
+            released.pass();
+            then(exchange);
+        }
+    });
+    let gateways = gateways(4, store, &origin.url(), PATIENT);
+    assert_eq!(gateways[0].get("/page").text(), "stored");
+    is_written(&gateways[0]);
+    World { gateways, origin, gate }
+}
+
+/// However an origin fails, those who wait at any instance share what came of one forward and of the one that took its place.
+#[test]
+fn a_failure_is_shared_by_all_who_waited_for_it() {
+    const SHARED: &str = "[site.collapse_limits]\non_failure = \"share\"";
+    let failing = |exchange: &mut Exchange<'_>| {
+        _ = exchange.respond("503 Service Unavailable", "", "not now");
+    };
+    let closing = |exchange: &mut Exchange<'_>| _ = exchange.close();
+    type Fails = fn(&mut Exchange<'_>);
+    let cases: [(Fails, &str, u16, &str, usize); 3] = [
+        (failing, "", 503, "collapse-failed", 2),
+        (failing, SHARED, 503, "collapse-failed", 1),
+        (closing, "", 502, "connection-terminated", 2),
+    ];
+    on_each_store(|store| {
+        for (number, (fails, site, code, detail, requests)) in cases.into_iter().enumerate() {
+            let settings = format!("{PATIENT}\nprefix = \"case{number}:\"\n{site}");
+            let world = World::start((4, store), &settings, fails);
+            let clients = all_want_twice(&world, "/page");
+            world.gate.open();
+            all_see(&world, clients, (code, detail, requests));
+            // Of use to nobody who comes later.
+            assert_eq!(world.gateways[1].get("/page").status(), code);
+            assert_eq!(world.origin.total(), requests + 1, "{detail}");
+        }
+    });
+}
+
+#[track_caller]
+fn all_see(world: &World, mut clients: Vec<Client>, (code, detail, requests): (u16, &str, usize)) {
+    let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+    assert_eq!(responses.iter().map(Response::status).collect::<Vec<_>>(), [code; 8], "{detail}");
+    let shared = |response: &&Response| status(response).contains(&format!("collapsed; detail={detail}"));
+    assert_eq!(world.origin.total(), requests, "{detail}");
+    assert_eq!(responses.iter().filter(shared).count(), 8 - requests, "{detail}");
+}
+
+/// The gate stays shut, and nobody answers.
+#[test]
+fn an_origin_that_hangs_is_asked_twice_for_all_who_wait() {
+    let redis = Redis::start("");
+    let settings = format!("{PATIENT}\n[site.timeouts]\nfirst_byte = \"3s\"");
+    let world = World::start((4, redis.address()), &settings, |exchange| {
+        exchange.wait_for_peer();
+        exchange.close();
+    });
+    let clients = all_want_twice(&world, "/page");
+    all_see(&world, clients, (504, "http-response-timeout", 2));
+    world.gate.open();
+}
+
+/// What the first one learns is enough for all who may use what is stored.
+#[test]
+fn a_stale_response_stands_in_for_the_failure_of_another_instance() {
+    on_each_store(|store| {
+        let world = stale_at_once((store, "max-age=1, stale-if-error=600"), |exchange| {
+            exchange.respond("500 Internal Server Error", "", "failed");
+        });
+        let mut clients = vec![asking(&world.gateways[0], "/page", "")];
+        world.origin.wait_for("/page", 2);
+        clients.extend(world.gateways[1..].iter().map(|gateway| asking(gateway, "/page", "")));
+        for gateway in &world.gateways[1..] {
+            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
+        }
+        world.gate.open();
+        let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+        assert_eq!(responses.iter().map(Response::text).collect::<Vec<_>>(), ["stored"; 4]);
+        for response in &responses[1..] {
+            assert!(status(response).contains("collapsed; ttl=-"), "{}", status(response));
+            assert!(status(response).contains("detail=stale-if-error"), "{}", status(response));
+        }
         assert_eq!(world.origin.total(), 2);
     });
 }

@@ -17,7 +17,7 @@ use crate::backing::suite::{Bench, histories};
 use crate::backing::{LogCursor, LogId, LogOffset, LogState};
 use crate::fleet::{InstanceId, ListId, MEMBERS_MAX, Member, decode_list, encode_list};
 use crate::format::{
-    Body, BodyState, Content, Layout, Note, NoteKind, Progress, ProgressState, Record, RecordKind,
+    Body, BodyState, Content, Failure, Layout, Note, NoteKind, Progress, ProgressState, Record, RecordKind,
     RequestMarks, Response, SegmentFrame, TagKeys, Variant, decode_progress, decode_record, decode_segment,
     encode_progress, encode_record, encode_segment,
 };
@@ -246,7 +246,7 @@ fn response(content: &'static [u8]) -> Response<'static> {
     }
 }
 
-fn record(variants: Vec<Variant<'static>>, note: Option<Note<'static>>, keys: Option<&TagKeys>) -> Vec<u8> {
+fn record(variants: Vec<Variant<'static>>, note: Option<Note<'_>>, keys: Option<&TagKeys>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_record(&Record { key: KEY, note, variants }, RecordKind::Primary, keys, &mut bytes).unwrap();
     bytes
@@ -267,6 +267,21 @@ fn records_are_as_written() {
     let note = Note { kind: NoteKind::NotShared, scope: 2, until_ms: 1_800_000_060_000, because: b"private" };
     file.with_damage("a record of nothing", &record(Vec::new(), None, None), (3, decode));
     file.with_damage("a note", &record(Vec::new(), Some(note), None), (3, decode));
+    let failure = Failure { cause: "503", forward: 0x0123_4567_89ab_cdef, relieves: None };
+    let relief = Failure { cause: "connection-refused", forward: 1, relieves: Some(failure.forward) };
+    for (says, failure) in [("a forward that failed", failure), ("a relief that failed, too", relief)] {
+        let because = failure.to_reason().unwrap();
+        let note = Note { kind: NoteKind::GaveUp, because: because.as_bytes(), ..note };
+        let bytes = record(Vec::new(), Some(note), None);
+        file.decoded(says, &bytes, |bytes| {
+            decode_record(bytes, RecordKind::Primary, KEY, None).map(|record| {
+                (
+                    format!("{record:?}"),
+                    format!("{:?}", record.note.and_then(|note| Failure::of_reason(note.because))),
+                )
+            })
+        });
+    }
     file.with_damage(
         "a response, and one that lies apart",
         &record(vec![inside(b"hi"), apart], None, None),

@@ -32,6 +32,7 @@ use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
 use self::epochs::membership::{LookUp, Stamp};
 use self::epochs::{Epochs, Kept, Purgers, Verdict};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
+use self::inflight::known::ToldFailure;
 use self::inflight::table::{FetchTable, Waiter};
 use self::pacing::Pauses;
 use self::record::inputs::KeepInputs;
@@ -40,10 +41,10 @@ use self::record::stored::{CacheEntry, StoredHead};
 use self::tiers::answer::Answer;
 use self::tiers::counts::TierCounts;
 use self::tiers::fleet::{FleetLog, Posted};
-use self::tiers::leases::Held;
+use self::tiers::leases::{Held, Wanted};
 use self::tiers::load::{Asker, Home};
 use self::tiers::segments::TierSegments;
-use self::tiers::taking::{Awaited, Taking, Wanted};
+use self::tiers::taking::{Awaited, Taking};
 use self::tiers::{Left, StartTier, Tiers};
 use crate::clock::now;
 use crate::config::Config;
@@ -212,6 +213,11 @@ impl Cache {
             None => Awaited::Failed,
             Some(tiers) => tiers.await_other(key, seen, limit).await,
         }
+    }
+
+    /// The failure of another instance's forward, of which the record in the tier tells.
+    pub(crate) async fn told_failure(&self, key: &[u8]) -> Option<ToldFailure> {
+        self.tiers.as_ref()?.failure(key).await
     }
 
     /// The tier behind memory, for bodies on their way to or from other instances.

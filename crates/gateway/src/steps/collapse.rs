@@ -9,7 +9,7 @@ use caching::{NotReused, Outcome};
 use tokio::time::{Instant, sleep_until};
 
 use crate::cache::findings;
-use crate::cache::inflight::answer::{Answer, Failed};
+use crate::cache::inflight::answer::{Answer, AskedBy, Failed, How};
 use crate::cache::inflight::driven::Driven;
 use crate::cache::inflight::joining::{Role, join_or_lead};
 use crate::cache::inflight::next_move::{self, Ask, Attempts, Move};
@@ -112,7 +112,7 @@ impl CollapsedRequest<'_> {
         loop {
             let (happened, failed) = match self.learn(&mut places, late_at).await {
                 Some(answer) => match self.next_move(&answer, Role::Waiter) {
-                    Move::Failed(failed) => (Happened::Failed, Some(failed)),
+                    Move::Failed(failed) => (places.failed(), Some(failed)),
                     Move::Reply(next) => return Ok(next),
                     Move::GivenUp => return Ok(Next::Reply(self.given_up())),
                     Move::Again(again) => return Err(again),
@@ -129,8 +129,8 @@ impl CollapsedRequest<'_> {
                             "that failed, or takes too long: this request is forwarded, for all who wait",
                         );
                         drop(gauge);
-                        // Those who wait have waited long enough: not for another instance, too.
-                        return self.lead(relief, Sharing::Alone).await;
+                        let sharing = relief_shares(happened, &relief);
+                        return self.lead(relief, sharing).await;
                     }
                     Join::Wait(relief) => places.relief = Some(Place::of(relief)),
                     Join::Full => unreachable!("those who wait are not counted again"),
@@ -260,16 +260,18 @@ impl CollapsedRequest<'_> {
 
     /// A reply to a request whose forward, or the one that it waited for, failed.
     fn failure(&self, failed: &Failed, role: Role) -> Reply {
-        let (problem, detail) = match failed {
-            Failed::Error(error) => {
+        let (problem, detail) = match &failed.how {
+            How::Error(error) => {
                 (Problem::origin(error, self.fetch.stale.as_ref()), Detail::Origin(error.reason()))
             }
             // The response itself is for the request that led.
-            Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
+            How::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
         };
         let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail };
         let mut reply = private::failed(self.worker, self.plan, &problem, reason);
-        set_collapsed(&mut reply.cache_status.outcome, role);
+        if role == Role::Waiter || failed.asked_by == AskedBy::Another {
+            set_collapsed(&mut reply.cache_status.outcome);
+        }
         reply
     }
 
@@ -286,8 +288,17 @@ async fn passed(at: Option<Instant>) {
     }
 }
 
-fn set_collapsed(outcome: &mut Outcome, role: Role) {
+/// With whom a relief is shared. Where others know of the forward that failed, one of all instances relieves it. Those who have waited too long wait
+/// for no other instance.
+fn relief_shares(happened: Happened, relief: &Waiter) -> Sharing {
+    match happened {
+        Happened::Failed | Happened::FailedAgain if relief.relieves_known() => Sharing::Joined,
+        Happened::Failed | Happened::FailedAgain | Happened::Late => Sharing::Alone,
+    }
+}
+
+fn set_collapsed(outcome: &mut Outcome) {
     if let Outcome::Forwarded { collapsed, .. } = outcome {
-        *collapsed = role == Role::Waiter;
+        *collapsed = true;
     }
 }

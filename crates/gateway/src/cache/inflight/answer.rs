@@ -46,25 +46,37 @@ pub(crate) struct Filling {
     pub(crate) unshared: Arc<PackedFields>,
     /// Which part of the response the fill brings; absent: all of it.
     pub(crate) part: Option<ContentRange>,
-    pub(crate) source: FillSource,
+    pub(crate) asked_by: AskedBy,
 }
 
-/// Who fetches a body.
+/// Which instance has asked the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FillSource {
-    /// This instance.
-    Origin,
-    /// Another one.
-    Instance,
+pub(crate) enum AskedBy {
+    This,
+    /// Another one, and this one waited for it.
+    Another,
+}
+
+/// The failure of a forward.
+#[derive(Clone)]
+pub(crate) struct Failed {
+    pub(crate) how: How,
+    pub(crate) asked_by: AskedBy,
 }
 
 /// How the origin failed.
 #[derive(Clone)]
-pub(crate) enum Failed {
+pub(crate) enum How {
     /// It gave no response.
     Error(Arc<OriginError>),
     /// It answered with this server error.
     Status(u16),
+}
+
+impl Failed {
+    pub(crate) fn here(how: How) -> Self {
+        Self { how, asked_by: AskedBy::This }
+    }
 }
 
 /// A response that only one request may have.

@@ -10,6 +10,7 @@
 //! | its forward is late (`wait_max`) | the first who asks leads the relief, the others wait for both | the same |
 //! | one of two failed | waits for the other | the same |
 //! | the relief, or the last of two, failed | gets the failure | the same |
+//! | a forward that relieves one of another instance failed | gets the failure, once nothing else is under way | the same |
 //! | the relief is late | waits on: each forward ends by the time limits of the site | the same |
 
 use crate::config::LeaderFailure;
@@ -26,6 +27,8 @@ pub(crate) enum Order {
 pub(crate) enum Happened {
     /// A forward failed: it brought no response, or a server error that is for its leader alone.
     Failed,
+    /// The same of one that took the place of another one, elsewhere: all who wait have had their two.
+    FailedAgain,
     /// Nothing came for as long as is allowed.
     Late,
 }
@@ -57,13 +60,16 @@ impl Waiting {
     }
 
     pub(crate) fn learns(&mut self, happened: Happened) -> Next {
-        if happened == Happened::Failed {
+        if happened != Happened::Late {
             self.under_way = self.under_way.saturating_sub(1);
+        }
+        if happened == Happened::FailedAgain {
+            self.may_relieve = false;
         }
         let hands_over = happened == Happened::Late || self.on_failure == LeaderFailure::HandOver;
         match self.under_way {
             _ if happened == Happened::Late && !self.may_relieve => Next::WaitOn,
-            1.. if happened == Happened::Failed => Next::WaitOn,
+            1.. if happened != Happened::Late => Next::WaitOn,
             _ if self.may_relieve && hands_over => {
                 (self.may_relieve, self.under_way) = (false, self.under_way + 1);
                 Next::Relieve
@@ -76,7 +82,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Happened::{Failed, Late};
+    use Happened::{Failed, FailedAgain, Late};
     use LeaderFailure::{HandOver, Share};
     use Next::{Relieve, SeeFailure, WaitOn};
 
@@ -91,7 +97,7 @@ mod tests {
             }
             // A crowd of these has cost the origin one forward and as many as were relieved.
             let reliefs = story.iter().filter(|(_, next)| *next == Relieve).count();
-            let failures = story.iter().filter(|(happened, _)| *happened == Failed).count();
+            let failures = story.iter().filter(|(happened, _)| *happened != Late).count();
             assert!(reliefs <= 1);
             assert_eq!(failures, 1 + reliefs, "it ends when all that it waits for has failed");
         }
@@ -104,6 +110,10 @@ mod tests {
             check(Order::First, on_failure, late);
             check(Order::Relief, on_failure, &[(Failed, SeeFailure)]);
             check(Order::Relief, on_failure, &[(Late, WaitOn), (Failed, SeeFailure)]);
+            check(Order::First, on_failure, &[(FailedAgain, SeeFailure)]);
+            let late = &[(Late, Relieve), (FailedAgain, WaitOn), (Failed, SeeFailure)];
+            check(Order::First, on_failure, late);
+            check(Order::Relief, on_failure, &[(FailedAgain, SeeFailure)]);
         }
     }
 }

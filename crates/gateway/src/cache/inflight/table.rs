@@ -4,6 +4,7 @@
 //! nobody with it. Those who wait are woken when the response head arrives and then follow the fill; nothing
 //! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone.
 
+mod known;
 mod purge;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ pub(crate) use self::purge::Doom;
 
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::known::{ForwardId, KnownForward};
 use crate::cache::inflight::order::{Exchanged, Order, Turn};
 use crate::cache::inflight::relief;
 use crate::cache::record::stored::StoredHead;
@@ -52,6 +54,9 @@ pub(crate) struct InFlight {
     moved: OnceLock<Box<[u8]>>,
     /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
     relief: OnceLock<Arc<Self>>,
+    /// To other instances, where they may wait for it.
+    known: OnceLock<KnownForward>,
+    relieves: Option<ForwardId>,
     progress: Mutex<Progress>,
     changed: Notify,
     waiters: Arc<AtomicUsize>,
@@ -141,7 +146,8 @@ impl FetchTable {
         let is_begun = joined.is_some();
         let relief = joined.unwrap_or_else(|| {
             let relief = InFlight::new(key, late.primary_bytes, self.turn(), relief::Order::Relief);
-            let relief = Arc::new(InFlight { open_since: Some(now), ..relief });
+            let relieves = late.known.get().map(|known| known.id);
+            let relief = Arc::new(InFlight { open_since: Some(now), relieves, ..relief });
             shard.insert(relief.key.clone(), Arc::clone(&relief));
             relief
         });
@@ -277,6 +283,8 @@ impl InFlight {
             order,
             moved: OnceLock::new(),
             relief: OnceLock::new(),
+            known: OnceLock::new(),
+            relieves: None,
             progress: Mutex::default(),
             changed: Notify::new(),
             waiters: Arc::default(),

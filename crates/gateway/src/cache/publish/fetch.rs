@@ -11,8 +11,9 @@ use caching::{
 };
 
 use crate::cache::findings;
-use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
+use crate::cache::inflight::answer::{Answer, AskedBy, Failed, Filling, How, PrivateAnswer};
 use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
+use crate::cache::inflight::known::{ToldCause, ToldFailure};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::job::Job;
@@ -90,8 +91,30 @@ impl Job {
     }
 
     fn failed(&self, error: OriginError, leader: LeaderGuard) {
+        if let Some(told) = ToldCause::of_error(&error) {
+            self.tell_others(told);
+        }
         let cause = FailureCause::of_error(&error);
-        let failed = Failed::Error(Arc::new(error));
+        self.land_failure(cause, Failed::here(How::Error(Arc::new(error))), leader);
+    }
+
+    /// Another instance's forward failed, for which this one waited.
+    pub(super) fn failed_elsewhere(&self, failure: ToldFailure, leader: LeaderGuard) {
+        self.note(|| {
+            let says = "the forward of another instance failed, for which this one waited";
+            Finding::new("collapse", says, "RFC 9111 section 4")
+        });
+        leader.in_flight().is_known_as(failure.forward);
+        let (cause, how) = failure.cause.means();
+        self.land_failure(cause, Failed { how, asked_by: AskedBy::Another }, leader);
+    }
+
+    /// Those who wait at other instances are told, once the lease is freed.
+    fn tell_others(&self, cause: ToldCause) {
+        self.lease.iter().for_each(|lease| lease.fails(cause));
+    }
+
+    fn land_failure(&self, cause: FailureCause, failed: Failed, leader: LeaderGuard) {
         let answer = match self.usable_stale(cause) {
             Some(stale) => Answer::Stale(stale, cause, failed),
             //= RFC 9111 section 5.2.2.2: an error instead of a stale response
@@ -102,15 +125,15 @@ impl Job {
 
     fn usable_stale(&self, cause: FailureCause) -> Option<Hit> {
         let (stored, now) = (self.fetch.stale.as_ref(), now());
-        let rules = &self.rule().caching;
-        let is_usable = |stale: &&Hit| {
-            may_serve_stale(&self.facts, &stale.head.facts, rules, now, cause.failure)
-                && self.worker.shared.cache.may_stand_in(&self.fetch.key, &stale.head)
-                && !self.is_taken_away()
-        };
-        let usable = stored.filter(is_usable);
+        let usable = stored.filter(|stale| self.may_stand_in(stale, cause, now));
         self.note(|| findings::failure(usable, stored.is_some(), cause, now));
         usable.cloned()
+    }
+
+    pub(super) fn may_stand_in(&self, stale: &Hit, cause: FailureCause, now: Timestamp) -> bool {
+        may_serve_stale(&self.facts, &stale.head.facts, &self.rule().caching, now, cause.failure)
+            && self.worker.shared.cache.may_stand_in(&self.fetch.key, &stale.head)
+            && !self.is_taken_away()
     }
 
     async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, leader: LeaderGuard) {
@@ -177,7 +200,10 @@ impl Job {
         let status = response.status.as_u16();
         let cause = FailureCause::of_status(status);
         match self.usable_stale(cause) {
-            Some(stale) => leader.land(Answer::Stale(stale, cause, Failed::Status(status))),
+            Some(stale) => {
+                self.tell_others(ToldCause::Status(status));
+                leader.land(Answer::Stale(stale, cause, Failed::here(How::Status(status))));
+            }
             None => self.take(response, times, leader).await,
         }
     }
@@ -235,8 +261,11 @@ impl Job {
         leader: LeaderGuard,
     ) {
         // A herd on an origin in trouble must stay collapsed.
-        if !response.status.is_server_error() {
-            self.remember_refusal(reason, times.response, None, || leader.in_flight().is_invalidated());
+        match response.status.is_server_error() {
+            true => self.tell_others(ToldCause::Status(response.status.as_u16())),
+            false => {
+                self.remember_refusal(reason, times.response, None, || leader.in_flight().is_invalidated());
+            }
         }
         self.keep_private(response, reason, leader);
     }

@@ -14,7 +14,7 @@ use store::Segment;
 use store::format::{Progress, ProgressState};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::cache::inflight::answer::{Answer, FillSource, Filling};
+use crate::cache::inflight::answer::{Answer, AskedBy, Filling};
 use crate::cache::inflight::fill::{Fill, Writer, Written};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::table::LeaderGuard;
@@ -163,7 +163,7 @@ impl Job {
             fill,
             unshared: Arc::new(PackedFields::default()),
             part: None,
-            source: FillSource::Instance,
+            asked_by: AskedBy::Another,
         };
         leader.announce(Answer::Filling(filling));
         let _gauge = recorder.fill();

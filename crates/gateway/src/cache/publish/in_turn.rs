@@ -12,6 +12,7 @@ use store::backing::Version;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::known::{ForwardId, KnownForward, ToldFailure};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::inflight::turn::{self, Found, Happened, Patience, Step};
@@ -21,11 +22,11 @@ use crate::cache::publish::follow::Following;
 use crate::cache::publish::job::Job;
 use crate::cache::publish::share::QUICK;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
-use crate::cache::tiers::leases::Held;
+use crate::cache::tiers::leases::{Held, Wanted};
 use crate::cache::tiers::load::Asker;
-use crate::cache::tiers::taking::{Awaited, Taking, Variant, Wanted};
+use crate::cache::tiers::taking::{Awaited, Holder, Taking, Variant};
 use crate::clock::now;
-use crate::config::Collapse;
+use crate::config::{Collapse, CollapseLimits, LeaderFailure};
 
 /// Who waits for the forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ enum Turn {
     Over(Hit),
     /// Another one fetches this, which is on its way.
     Follow(Following),
+    /// Another one has failed, for all who waited for it.
+    Failed(ToldFailure),
 }
 
 /// One forward that wants its turn.
@@ -57,6 +60,11 @@ struct Seeking<'a> {
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<Held>>,
     on_its_way: Option<Following>,
+    /// The forward that is waited for, or was last: its failure is one of this request.
+    awaited: Option<ForwardId>,
+    /// The forward that was waited for and has failed: the next one is the last for all who wait.
+    relieves: Option<ForwardId>,
+    failure: Option<ToldFailure>,
     /// What of the request the response depends on, as far as that is known.
     variant: Vec<u8>,
     /// Whether a forward for another variant was waited for.
@@ -90,10 +98,13 @@ impl Job {
 
     /// The same as [`Self::run`], when it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
-        match Seeking::new(&self, awaiting).turn().await {
+        let relieves = leader.in_flight().relieves();
+        match Seeking::new(&self, awaiting, relieves).turn().await {
             Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
             Turn::Follow(following) => Box::pin(self.follow(following, leader)).await,
+            Turn::Failed(failure) => self.failed_elsewhere(failure, leader),
             Turn::Own(lease) => {
+                lease.iter().for_each(|lease| leader.in_flight().is_known_as(lease.forward()));
                 self.stamp = self.worker.shared.cache.stamp();
                 self.lease = lease;
                 self.run(leader).await;
@@ -107,13 +118,26 @@ fn is_never_fresh(facts: &StoredFacts) -> bool {
 }
 
 impl<'a> Seeking<'a> {
-    fn new(job: &'a Job, awaiting: Awaiting) -> Self {
+    fn new(job: &'a Job, awaiting: Awaiting, relieves: Option<ForwardId>) -> Self {
         let loaded = job.fetch.in_use.clone();
         let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
         let end = Instant::now() + job.worker.shared.cache.lease_wait_max();
         let variant = job.fetch.variant.clone();
         let others = OtherVariants::Awaited;
-        Self { job, awaiting, end, seen, loaded, lease: None, on_its_way: None, variant, others }
+        Self {
+            job,
+            awaiting,
+            end,
+            seen,
+            loaded,
+            lease: None,
+            on_its_way: None,
+            awaited: relieves,
+            relieves,
+            failure: None,
+            variant,
+            others,
+        }
     }
 
     async fn turn(mut self) -> Turn {
@@ -128,6 +152,10 @@ impl<'a> Seeking<'a> {
                     return Turn::Over(hit);
                 }
                 (Step::Ask, _) => return Turn::Own(self.lease.take()),
+                (Step::SeeFailure, _) => {
+                    self.let_go();
+                    return self.failure.take().map_or(Turn::Own(None), Turn::Failed);
+                }
                 (Step::AskAlone | Step::Use | Step::Follow, _) => {
                     self.let_go();
                     return self.on_its_way.take().map_or(Turn::Own(None), Turn::Follow);
@@ -142,19 +170,56 @@ impl<'a> Seeking<'a> {
 
     async fn take(&mut self) -> Happened {
         let job = self.job;
-        let wanted = Wanted { key: &job.fetch.key, variant: &self.variant, known: self.loaded.as_ref() };
+        let forward = KnownForward::next(self.relieves);
+        let (variant, known) = (&*self.variant, self.loaded.as_ref());
+        let wanted = Wanted { key: &job.fetch.key, variant, known, forward };
         match job.worker.shared.cache.take_lease(wanted).await {
             Taking::Taken(lease) => {
                 self.lease = Some(lease);
-                Happened::Taken
+                self.taken().await
             }
-            Taking::Held(Variant::This) => Happened::Held,
-            Taking::Held(Variant::Another) => self.held_for_others(),
+            Taking::Held(Holder { variant: Variant::This, forward }) => {
+                self.awaited = forward;
+                Happened::Held
+            }
+            Taking::Held(Holder { variant: Variant::Another, .. }) => self.held_for_others(),
             Taking::Failed => Happened::Failed,
         }
     }
 
+    /// Who comes late to relieve a forward may find that another one has done so, and failed.
+    async fn taken(&mut self) -> Happened {
+        let Some(relieved) = self.relieves else { return Happened::Taken };
+        let job = self.job;
+        let told = job.worker.shared.cache.told_failure(&job.fetch.key).await;
+        self.failure = told.filter(|told| told.forward.is_relief() && told.forward.ends(relieved));
+        if self.failure.is_some() { Happened::FailedForAll } else { Happened::Taken }
+    }
+
+    /// The forward that was waited for has failed.
+    fn hears_of(&mut self, failure: ToldFailure) -> Happened {
+        if self.is_last(&failure) {
+            self.failure = Some(failure);
+            return Happened::FailedForAll;
+        }
+        self.relieves = Some(failure.forward.id);
+        Happened::Changed
+    }
+
+    /// Whether nothing is tried after it: as for those who wait within a process.
+    fn is_last(&self, failure: &ToldFailure) -> bool {
+        let job = self.job;
+        let (cause, _) = failure.cause.means();
+        let stands_in = |stale: &Hit| job.may_stand_in(stale, cause, now());
+        let is_shared = |limits: CollapseLimits| limits.on_failure == LeaderFailure::Share;
+        failure.forward.is_relief()
+            || self.awaiting == Awaiting::News
+            || job.site.config.collapse.limits().is_some_and(is_shared)
+            || job.fetch.stale.as_ref().is_some_and(stands_in)
+    }
+
     fn held_for_others(&mut self) -> Happened {
+        self.awaited = None;
         match std::mem::replace(&mut self.others, OtherVariants::Passed) {
             OtherVariants::Awaited => Happened::Held,
             OtherVariants::Passed => Happened::StillHeld,
@@ -175,9 +240,14 @@ impl<'a> Seeking<'a> {
             }
         };
         match awaited {
-            Awaited::Changed(version) => {
+            Awaited::Changed(version, failure) => {
                 self.seen = version;
-                Happened::Changed
+                let is_awaited =
+                    |failure: &ToldFailure| self.awaited.is_some_and(|awaited| failure.forward.ends(awaited));
+                match failure.filter(is_awaited) {
+                    Some(failure) => self.hears_of(failure),
+                    None => Happened::Changed,
+                }
             }
             Awaited::Told => Happened::Changed,
             Awaited::Free => Happened::Free,
@@ -218,7 +288,10 @@ impl<'a> Seeking<'a> {
 
     /// Looks what the tier has now, where that may be something else than before.
     async fn look(&mut self, happened: Happened) -> (Found, Option<Hit>) {
-        let may_be_new = matches!(happened, Happened::Taken | Happened::Changed | Happened::StillHeld);
+        let may_be_new = matches!(
+            happened,
+            Happened::Taken | Happened::Changed | Happened::FailedForAll | Happened::StillHeld
+        );
         if !may_be_new {
             return (Found::Same, None);
         }

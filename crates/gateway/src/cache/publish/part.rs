@@ -12,7 +12,7 @@ use caching::{ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, 
 use store::{Applied, Change, Segment};
 
 use crate::cache::findings;
-use crate::cache::inflight::answer::{Answer, FillSource, Filling};
+use crate::cache::inflight::answer::{Answer, AskedBy, Filling};
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::table::LeaderGuard;
@@ -219,7 +219,7 @@ impl Publication<'_> {
             fill: self.part_fill(part),
             unshared: Arc::new(unshared),
             part: range,
-            source: FillSource::Origin,
+            asked_by: AskedBy::This,
         })
     }
 

@@ -20,6 +20,7 @@ use super::answer::There;
 use super::counts::{Counts, Event};
 use super::doubt::Doubt;
 use super::names;
+use crate::cache::inflight::known::{ForwardId, KnownForward, ToldCause, ToldFailure};
 use crate::cache::record::portable::{self, LastWord};
 use crate::cache::record::stored::{CacheEntry, Uncacheable};
 use crate::clock::now;
@@ -43,10 +44,23 @@ pub(super) struct Leases {
     holder: Box<str>,
 }
 
+/// What a lease is taken for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) key: &'a [u8],
+    /// What of the request the response depends on, as far as that is known.
+    pub(crate) variant: &'a [u8],
+    /// What is known to lie under the key.
+    pub(crate) known: Option<&'a Arc<CacheEntry>>,
+    /// What is asked of the origin with it.
+    pub(crate) forward: KnownForward,
+}
+
 /// A lease that this instance holds, or has held.
 pub(crate) struct Held {
     leases: Arc<Leases>,
     lease: Lease,
+    forward: KnownForward,
     /// What lies under the key, as far as it is known here.
     known: Option<Arc<CacheEntry>>,
     /// What the tier had when it was looked at under the lease: most probably what a write finds.
@@ -93,9 +107,9 @@ impl Leases {
         self.limits
     }
 
-    /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, and who holds it.
-    pub(super) fn note(&self, variant: &[u8]) -> String {
-        format!("{:016x} {}", XxHash3_64::oneshot(variant), self.holder)
+    /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, which forward, and who holds it.
+    pub(super) fn note(&self, variant: &[u8], forward: ForwardId) -> String {
+        format!("{:016x} {} {}", XxHash3_64::oneshot(variant), forward.digits(), self.holder)
     }
 
     /// Renews a lease until it is lost.
@@ -170,14 +184,15 @@ fn useful_for(known: &CacheEntry) -> Duration {
 }
 
 impl Held {
-    pub(super) fn new(leases: &Arc<Leases>, lease: Lease, known: Option<&Arc<CacheEntry>>) -> Self {
+    pub(super) fn new(leases: &Arc<Leases>, lease: Lease, wanted: Wanted<'_>) -> Self {
         let right = Arc::new(Mutex::new(Right::Held));
         let renewing = Arc::clone(leases).renew(lease.clone(), Arc::clone(&right));
         let renewing = tokio::spawn(renewing).abort_handle();
         Self {
             leases: Arc::clone(leases),
             lease,
-            known: known.cloned(),
+            forward: wanted.forward,
+            known: wanted.known.cloned(),
             beneath: Mutex::new(There::Unread),
             last_word: Mutex::new(LastWord::GaveUp),
             right,
@@ -215,6 +230,16 @@ impl Held {
     pub(super) fn becomes(&self, right: Right) {
         *self.right.lock() = right;
         self.renewing.abort();
+    }
+
+    /// How others know the forward.
+    pub(crate) fn forward(&self) -> KnownForward {
+        self.forward
+    }
+
+    /// The origin has failed: those who wait are told when it is freed.
+    pub(crate) fn fails(&self, cause: ToldCause) {
+        *self.last_word.lock() = LastWord::Failed(ToldFailure { forward: self.forward, cause });
     }
 
     /// Others get nothing of what is fetched: they are told when it is freed.

@@ -6,31 +6,31 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
+use store::backing::{LeaseMode, LeaseRequest, Loaded, Taken, Tracking, Version, Waited};
 use tokio::time::Instant;
 
 use super::counts::Event;
-use super::leases::{Held, VARIANT_DIGITS};
+use super::leases::{Held, VARIANT_DIGITS, Wanted};
 use super::{Tiers, names};
-use crate::cache::record::stored::CacheEntry;
-
-/// What a lease is taken for.
-#[derive(Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) key: &'a [u8],
-    /// What of the request the response depends on, as far as that is known.
-    pub(crate) variant: &'a [u8],
-    /// What is known to lie under the key.
-    pub(crate) known: Option<&'a Arc<CacheEntry>>,
-}
+use crate::cache::inflight::known::{ForwardId, ToldFailure};
+use crate::cache::record::portable;
+use crate::clock::now;
 
 /// What became of taking a lease.
 pub(crate) enum Taking {
     Taken(Arc<Held>),
-    /// Somebody else holds it, for this.
-    Held(Variant),
+    /// Somebody else holds it.
+    Held(Holder),
     /// The tier did not say.
     Failed,
+}
+
+/// What others say of a lease that they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) variant: Variant,
+    /// What they ask of the origin; `None` where their version of Larder does not say.
+    pub(crate) forward: Option<ForwardId>,
 }
 
 /// Which variant a lease is held for.
@@ -44,8 +44,8 @@ pub(crate) enum Variant {
 /// What became of waiting for what another instance fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// The record is another one; this version of it, if there is any.
-    Changed(Option<Version>),
+    /// The record is another one; this version of it, if there is any, and the failure that it tells of.
+    Changed(Option<Version>, Option<ToldFailure>),
     /// The record has changed, to what was not looked at.
     Told,
     /// Nobody holds the lease any more, and what lies there is the same.
@@ -62,15 +62,15 @@ impl Tiers {
         let name = names::of_record(wanted.key).filter(|_| self.log.is_read() && !self.is_silent());
         let Some(name) = name else { return Taking::Failed };
         let leases = &self.leases;
-        let note = leases.note(wanted.variant);
+        let note = leases.note(wanted.variant, wanted.forward.id);
         let (ttl, note_bytes) = (leases.limits().time, note.as_bytes());
         let request = LeaseRequest { ttl, note: note_bytes, mode: LeaseMode::IfFree };
         match self.backing.take_lease(&name, request).await {
             Ok(Taken::Taken(lease)) => {
                 self.counts.add(Event::LeaseTaken);
-                Taking::Taken(Arc::new(Held::new(leases, lease, wanted.known)))
+                Taking::Taken(Arc::new(Held::new(leases, lease, wanted)))
             }
-            Ok(Taken::Held { note: theirs, .. }) => Taking::Held(variant_of(&theirs, &note)),
+            Ok(Taken::Held { note: theirs, .. }) => Taking::Held(holder_of(&theirs, &note)),
             Err(_) => {
                 self.counts.add(Event::LeaseFailed);
                 Taking::Failed
@@ -86,7 +86,10 @@ impl Tiers {
         let waited = self.backing.wait(&name, seen, limit).await;
         self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
         match waited {
-            Ok(Waited::Changed(there)) => Awaited::Changed(there.map(|there| there.version)),
+            Ok(Waited::Changed(there)) => {
+                let failure = there.as_ref().and_then(|there| self.told_failure(key, there));
+                Awaited::Changed(there.map(|there| there.version), failure)
+            }
             Ok(Waited::Told) => Awaited::Told,
             Ok(Waited::Free) => Awaited::Free,
             Ok(Waited::Expired) => {
@@ -101,13 +104,25 @@ impl Tiers {
         }
     }
 
+    /// The failure of which the record under a key tells now.
+    pub(crate) async fn failure(&self, key: &[u8]) -> Option<ToldFailure> {
+        let record = self.record(&names::of_record(key)?, Tracking::Off).await.ok()??;
+        self.told_failure(key, &record)
+    }
+
+    fn told_failure(&self, key: &[u8], record: &Loaded) -> Option<ToldFailure> {
+        portable::told_failure(key, &record.bytes, (now(), self.clock_ahead_ms()))
+    }
+
     /// The longest wait for what another instance fetches.
     pub(crate) fn lease_wait_max(&self) -> Duration {
         self.leases.limits().wait_max
     }
 }
 
-fn variant_of(theirs: &[u8], ours: &str) -> Variant {
+fn holder_of(theirs: &[u8], ours: &str) -> Holder {
     let is_same = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
-    if is_same { Variant::This } else { Variant::Another }
+    let variant = if is_same { Variant::This } else { Variant::Another };
+    let forward = std::str::from_utf8(theirs).ok().and_then(|note| note.split(' ').nth(1));
+    Holder { variant, forward: forward.and_then(ForwardId::read) }
 }

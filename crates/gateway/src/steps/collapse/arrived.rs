@@ -9,7 +9,7 @@ use caching::{
 };
 use telemetry::CacheResult;
 
-use crate::cache::inflight::answer::{Answer, Failed, FillSource, Filling, PrivateAnswer};
+use crate::cache::inflight::answer::{Answer, AskedBy, Failed, Filling, How, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::joining::Role;
 use crate::cache::inflight::next_move::{Came, Fact, MoveOf, Status, Trial, next_move};
@@ -158,8 +158,13 @@ impl Trial for Arrived<'_> {
                 let used = self.asked(Some(304), CacheResult::Revalidated, Storing::Yes);
                 self.seeking.stored(hit, used, None)
             }
-            Answer::Stale(hit, cause, _) => {
-                let used = self.asked(cause.status, CacheResult::Stale, Storing::No);
+            Answer::Stale(hit, cause, failed) => {
+                let used = match failed.asked_by {
+                    AskedBy::This => self.asked(cause.status, CacheResult::Stale, Storing::No),
+                    AskedBy::Another => {
+                        Use::Asked { outcome: self.elsewhere(Storing::No), result: CacheResult::Stale }
+                    }
+                };
                 self.seeking.stored(hit, used, Some(*cause))
             }
             Answer::Private(answer) => {
@@ -243,9 +248,9 @@ impl Arrived<'_> {
     fn filling(&self, filling: &Filling) -> Option<Reply> {
         let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
         let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
-        let used = match filling.source {
-            FillSource::Origin => self.asked(Some(filling.status), result, storing),
-            FillSource::Instance => Use::FoundElsewhere(self.elsewhere(storing)),
+        let used = match filling.asked_by {
+            AskedBy::This => self.asked(Some(filling.status), result, storing),
+            AskedBy::Another => Use::FoundElsewhere(self.elsewhere(storing)),
         };
         let mut reply =
             self.seeking.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
@@ -312,7 +317,7 @@ fn status(status: u16) -> Status<Failed> {
         200 => Status::Whole,
         206 => Status::Part,
         416 => Status::Unsatisfiable,
-        500.. => Status::ServerError(Failed::Status(status)),
+        500.. => Status::ServerError(Failed::here(How::Status(status))),
         _ => Status::Other,
     }
 }

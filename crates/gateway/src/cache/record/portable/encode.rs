@@ -12,6 +12,7 @@ use store::{FillId, SegmentId};
 
 use super::bodies;
 use crate::cache::epochs::Epochs;
+use crate::cache::inflight::known::ToldFailure;
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse, Uncacheable};
 
@@ -124,6 +125,8 @@ pub(crate) fn on_its_way(writing: &Writing<'_>, head: &Arc<StoredHead>, fill: Fi
 pub(crate) enum LastWord {
     /// Somebody else is to try.
     GaveUp,
+    /// The origin failed, as those may use who waited for this very forward.
+    Failed(ToldFailure),
     /// Others get no response from it, either.
     NotShared(Uncacheable),
     /// Nothing: what lies there is good enough.
@@ -145,20 +148,34 @@ pub(crate) fn with_word(
         Some(Err(error)) if error.meaning() == Meaning::Leave => return None,
         Some(Err(_)) => Vec::new(),
     };
-    let gave_up = Note {
+    let gave_up = |until: Timestamp, because| Note {
         kind: NoteKind::GaveUp,
         scope: scope_number(RefusalScope::All),
-        until_ms: writing.tier_ms(now),
-        because: b"",
+        until_ms: writing.tier_ms(until),
+        because,
     };
-    match word {
-        LastWord::NotShared(note) => {
-            writing.sealed(RecordKind::Primary, Some(written_note(&note, &writing)), variants)
-        }
-        LastWord::GaveUp | LastWord::Unchanged => {
-            writing.sealed(RecordKind::Primary, Some(gave_up), variants)
-        }
-    }
+    let reason = match word {
+        LastWord::Failed(failure) => failure.to_reason().unwrap_or_default(),
+        LastWord::GaveUp | LastWord::NotShared(_) | LastWord::Unchanged => String::new(),
+    };
+    let note = match &word {
+        LastWord::NotShared(note) => written_note(note, &writing),
+        LastWord::Failed(_) => gave_up(now.plus_ms(FAILURE_MS), reason.as_bytes()),
+        LastWord::GaveUp | LastWord::Unchanged => gave_up(now, b""),
+    };
+    writing.sealed(RecordKind::Primary, Some(note), variants)
+}
+
+/// The failure that a record tells of, to who is woken by it. It answers nobody who comes later, so it is of use for a moment.
+pub(crate) fn told_failure(
+    key: &[u8],
+    bytes: &[u8],
+    (now, clock_ahead_ms): (Timestamp, i64),
+) -> Option<ToldFailure> {
+    let note = decode_record(bytes, RecordKind::Primary, key, None).ok()?.note?;
+    let now_ms = u64::try_from(now.plus_ms(clock_ahead_ms).as_ms()).unwrap_or(0);
+    let is_of_use = note.kind == NoteKind::GaveUp && now_ms <= note.until_ms;
+    ToldFailure::of_reason(note.because).filter(|_| is_of_use)
 }
 
 /// Whether both are one, or answer the same requests.
@@ -337,6 +354,8 @@ impl Placed {
     }
 }
 
+/// How long the failure of a forward is told.
+const FAILURE_MS: i64 = 5_000;
 /// As many as a record lists.
 const VARIANTS_MAX: usize = 32;
 pub(super) const CONTENT_LENGTH: &str = "content-length";

@@ -8,7 +8,9 @@ use store::format::{NoteKind, RecordKind, decode_record};
 use tokio::time::sleep;
 
 use super::*;
+use crate::cache::inflight::known::{KnownForward, ToldCause};
 use crate::cache::record::portable::tests::world::{KEY, inline};
+use crate::cache::record::stored::CacheEntry;
 use crate::cache::record::stored::Uncacheable;
 use crate::cache::tiers::answer::There;
 use crate::cache::tiers::behind::tests::Bench;
@@ -22,7 +24,8 @@ const UNREACHABLE: Behaviour = Behaviour { unreachable_permille: 1000, ..Behavio
 impl Bench {
     async fn take(&self) -> Taking {
         let known = self.tiers.known(KEY);
-        let wanted = Wanted { key: KEY, variant: b"", known: known.as_ref() };
+        let forward = KnownForward::next(None);
+        let wanted = Wanted { key: KEY, variant: b"", known: known.as_ref(), forward };
         self.tiers.take_lease(wanted).await
     }
 
@@ -163,6 +166,16 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
         drop(held);
         assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::NotShared), 1)));
 
+        let held = bench.taken().await;
+        held.fails(ToldCause::Status(503));
+        let told = ToldFailure { forward: held.forward(), cause: ToldCause::Status(503) };
+        drop(held);
+        assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::GaveUp), 1)));
+        assert_eq!(bench.tiers.failure(KEY).await, Some(told), "to those who waited for it");
+        let record = bench.there().await.expect("it has the note");
+        let later = portable::told_failure(KEY, &record, (now().plus_ms(10_000), 0));
+        assert_eq!(later, None, "nobody waits for it any more");
+
         let before = bench.there().await;
         let held = bench.taken().await;
         held.is_not_needed();
@@ -207,13 +220,16 @@ fn a_tier_in_trouble_costs_one_deadline() {
 fn a_lease_tells_for_which_variant_it_is() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
-        let wanted = |variant| Wanted { key: KEY, variant, known: None };
+        let forward = KnownForward::next(None);
+        let wanted = |variant| Wanted { key: KEY, variant, known: None, forward };
         let Taking::Taken(_held) = bench.tiers.take_lease(wanted(b"en")).await else {
             panic!("nobody else wants it");
         };
         for (variant, expected) in [(&b"en"[..], Variant::This), (b"de", Variant::Another)] {
             match bench.tiers.take_lease(wanted(variant)).await {
-                Taking::Held(found) => assert_eq!(found, expected),
+                Taking::Held(found) => {
+                    assert_eq!(found, Holder { variant: expected, forward: Some(forward.id) });
+                }
                 Taking::Taken(_) | Taking::Failed => panic!("it is held"),
             }
         }
