@@ -522,6 +522,89 @@ fn a_stale_response_stands_in_for_the_failure_of_another_instance() {
     });
 }
 
+impl World {
+    /// Asks each gateway for the page as another user, the first one first; gives back the clients once all others wait, or have asked themselves.
+    fn each_user_wants(&self, requests: usize) -> Vec<Client> {
+        let as_user = |number: usize| match number % 2 {
+            0 => format!("Cookie: user={number}\r\n"),
+            _ => format!("Authorization: Bearer {number}\r\n"),
+        };
+        let mut clients = vec![asking(&self.gateways[0], "/page", &as_user(0))];
+        self.origin.wait_for("/page", 2);
+        let others = (1..).zip(&self.gateways[1..]);
+        clients.extend(others.map(|(number, gateway)| asking(gateway, "/page", &as_user(number))));
+        wait::until_true("the others have come", || {
+            let waiting = self.gateways.iter().map(|gateway| leases(gateway, "waited")).sum::<f64>();
+            waiting as usize + self.origin.total() == 1 + requests
+        });
+        clients
+    }
+}
+
+/// What is stored may be shared with any client, so one of them validates it for all.
+#[test]
+fn one_request_with_credentials_validates_what_all_may_share() {
+    on_each_store(|store| {
+        let world = stale_at_once((store, "public, max-age=1"), |exchange| {
+            exchange.respond(
+                "304 Not Modified",
+                "Cache-Control: public, max-age=3600\r\nETag: \"1\"\r\n",
+                "",
+            );
+        });
+        let mut clients = world.each_user_wants(4);
+        world.gate.open();
+        let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+        assert_eq!(responses.iter().map(Response::text).collect::<Vec<_>>(), ["stored"; 4]);
+        for response in &responses[1..] {
+            assert!(status(response).contains("collapsed; ttl=3"), "{}", status(response));
+        }
+        assert_eq!(world.origin.total(), 2);
+    });
+}
+
+/// The origin has changed its mind: what it makes of each request is that user's.
+#[test]
+fn what_a_validation_brings_for_one_user_stays_with_that_user() {
+    on_each_store(|store| {
+        let world = stale_at_once((store, "public, max-age=1"), |exchange| {
+            let user = [exchange.request.field("cookie"), exchange.request.field("authorization")].concat();
+            exchange.respond("200 OK", "Cache-Control: private, max-age=3600\r\n", user);
+        });
+        let mut clients = world.each_user_wants(4);
+        world.gate.open();
+        assert_eq!(texts(&mut clients), ["user=0", "Bearer 1", "user=2", "Bearer 3"]);
+        assert_eq!(world.origin.total(), 5);
+        assert_eq!(world.gateways[1].get("/page").text(), "", "what nobody's credentials have brought");
+    });
+}
+
+/// What is selected by credentials is one user's, and no other user waits for it.
+#[test]
+fn nobody_waits_for_what_credentials_select() {
+    let redis = Redis::start("");
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier > 0 {
+            released.pass();
+        }
+        let user = exchange.request.field("cookie").to_owned();
+        let fields = "Cache-Control: public, max-age=1\r\nAge: 5\r\nVary: Cookie\r\n";
+        exchange.respond("200 OK", fields, user);
+    });
+    let gateways = gateways(4, redis.address(), &origin.url(), PATIENT);
+    let own = "Cookie: user=0\r\n";
+    assert_eq!(gateways[0].ask("GET", "/page", own).text(), "user=0");
+    is_written(&gateways[0]);
+    let taken = leases(&gateways[0], "taken");
+    let mut clients: Vec<Client> = gateways.iter().map(|gateway| asking(gateway, "/page", own)).collect();
+    origin.wait_for("/page", 5);
+    gate.open();
+    assert_eq!(texts(&mut clients), ["user=0"; 4]);
+    assert_eq!(gateways.iter().map(|gateway| leases(gateway, "taken")).sum::<f64>(), taken);
+}
+
 #[test]
 fn each_variant_is_asked_for_once() {
     let redis = Redis::start("");

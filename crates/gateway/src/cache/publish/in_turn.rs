@@ -86,7 +86,7 @@ impl Job {
         let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
             && self.worker.shared.cache.has_tier()
             && matches!(self.fetch.scope, FetchScope::Whole)
-            && !sharing::is_personal(&self.facts, &self.rule().caching);
+            && self.may_be_for_all();
         let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
         match sharing {
             // Who waited for another one's response would have to ask all the same.
@@ -94,6 +94,15 @@ impl Job {
             // A reload is among them: it asks whatever others bring, and nobody is to wait for one after the other.
             Sharing::Alone | Sharing::Unlikely(_) => false,
         }
+    }
+
+    /// Whether others may have a use for what the origin answers. What answers credentials is one user's unless it says otherwise; what is stored
+    /// has said so, and the next one is expected to. Whose it really is, each response says for itself.
+    fn may_be_for_all(&self) -> bool {
+        let (facts, rules) = (&self.facts, &self.rule().caching);
+        let is_open =
+            |stale: &Hit| sharing::may_name(facts, &stale.head.facts, stale.head.nominated(), rules);
+        !sharing::is_personal(facts, rules) || self.fetch.stale.as_ref().is_some_and(is_open)
     }
 
     /// The same as [`Self::run`], when it is this instance's turn.

@@ -391,7 +391,7 @@ static RULE: Section = Section {
             Preset::Is("0"),
             Reload::Yes,
             "The last share of a lifetime in which a response that is asked for is validated behind the answer, before it is stale; 0 waits until it is.",
-            "Clients get what is stored at once. The share is one of the time for which the response is fresh here. Each response waits for a part of the first half of that, so that what was stored at once is not validated at once; with more than 90 some would be due as soon as they are stored, and so with each request. A request with credentials that finds such a response has its own instance validate it, also where others share the store. What nobody asks for in that time expires. After a failure the next attempt waits for half a second. Nothing is validated ahead that says `immutable`, nor for requests with `only-if-cached`.",
+            "Clients get what is stored at once. The share is one of the time for which the response is fresh here. Each response waits for a part of the first half of that, so that what was stored at once is not validated at once; with more than 90 some would be due as soon as they are stored, and so with each request. What nobody asks for in that time expires. After a failure the next attempt waits for half a second. Nothing is validated ahead that says `immutable`, nor for requests with `only-if-cached`.",
         ),
         row(
             "stale_while_revalidate_default",
