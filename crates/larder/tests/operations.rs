@@ -69,6 +69,24 @@ fn admin_endpoints() {
     assert!(larder.metric("larder_requests_total", &["status=\"200\"", "method=\"GET\""]) >= 1.0);
 }
 
+/// Nothing can match, so nobody is to believe that something was purged.
+#[test]
+fn a_purge_by_tag_says_that_no_site_records_tags() {
+    const WARNING: &str = "no site records tags but `Cache-Groups`: set `tags` of the site";
+    let origin = stored();
+    for (tags, is_warned) in [("", true), ("tags = [\"cache-tags\"]\n", false)] {
+        let config = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n{tags}", origin.url());
+        let gateway = Setup::config(LARDER, &config).start();
+        let admin = gateway.admin().to_string();
+        let purged = larder(&["purge", "--tag", "news", "--admin", &admin]);
+        assert_eq!((purged.status, purged.stderr.contains(WARNING)), (0, is_warned), "{}", purged.stderr);
+        let answer = gateway.ask_admin("POST", "/purge", r#"{"tags":["news"],"dry_run":true}"#).text();
+        assert_eq!(answer.contains(WARNING), is_warned, "{answer}");
+        let by_host = gateway.ask_admin("POST", "/purge", r#"{"host":"a.example"}"#).text();
+        assert!(!by_host.contains("warnings"), "{by_host}");
+    }
+}
+
 /// A web page must not reach the admin API through a browser of the operator.
 #[test]
 fn the_admin_api_is_for_its_own_host_only() {

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 pub use self::heard::{InstanceReach, PurgeReach};
 pub use self::order::{PurgeError, PurgeOrder, SiteUrls};
 
-use self::order::{sites, what_of};
+use self::order::{sites, warnings, what_of};
 use self::url::{similar, split_url};
 use crate::active::ActiveConfig;
 use crate::cache::inflight::table::Waiter;
@@ -64,6 +64,9 @@ pub struct PurgeOutcome {
     /// Names the purge; none where nothing was purged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// What the operator should know: nothing can match, say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Only where nothing matched.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub hints: Option<PurgeHints>,
@@ -88,6 +91,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
     let live = shared.live.load_full();
     let what = what_of(order, &live)?;
     let form = what.form();
+    let warnings = warnings(&what, &live);
     let outcome = match (&what, order.dry_run) {
         (What::Url(url), _) => {
             let of_url = OfUrl { shared, live: &live, url, order };
@@ -96,7 +100,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
         (_, true) => count_selected(shared, &what).await,
         (_, false) => purge_selected(shared, what, order.mode).await,
     };
-    Ok(PurgeOutcome { form, dry_run: order.dry_run, ..outcome })
+    Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome })
 }
 
 /// Costs the same whatever is stored.

@@ -95,6 +95,7 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     });
     let answer = post(&arguments.admin, "/purge", &order)?;
     let form = answer.get("form").and_then(Value::as_str).unwrap_or("selection");
+    texts(&answer, "warnings").for_each(|text| output::warning(&format!("warning: {text}")));
     if flag(&answer, "uncounted") {
         let fills = number(&answer, "fills_doomed");
         let id = answer.get("id").and_then(Value::as_str).unwrap_or_default();

@@ -143,6 +143,23 @@ fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Optio
     }
 }
 
+/// What is purged by tags goes only where a site says which fields have them; `Cache-Groups` has some without.
+pub(super) fn warnings(what: &What, live: &ActiveConfig) -> Vec<String> {
+    let What::Selected(Selection { tags, site, .. }) = what else { return Vec::new() };
+    let has_no_tags = |name: Option<&String>| {
+        let mut asked = live.config.sites.iter().filter(|site| name.is_none_or(|name| site.name == *name));
+        asked.all(|site| site.tags.fields.is_empty())
+    };
+    let warning = match site {
+        _ if tags.is_empty() || !has_no_tags(site.as_ref()) => return Vec::new(),
+        Some(site) if !has_no_tags(None) => {
+            format!("site {site} records no tags but `Cache-Groups`: set its `tags`")
+        }
+        Some(_) | None => "no site records tags but `Cache-Groups`: set `tags` of the site".to_owned(),
+    };
+    vec![warning]
+}
+
 /// With what URLs begin.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Prefix {
