@@ -173,13 +173,23 @@ impl CheckArguments {
 /// How to reach the admin API.
 #[derive(Args, Debug)]
 pub(crate) struct AdminArguments {
-    /// Address of the admin API
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081", value_parser = parse_address)]
+    /// Address of the admin API, or its URL
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081", value_parser = parse_admin)]
     pub(crate) admin: SocketAddr,
 
     /// File whose first line is the bearer token of the admin API
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+}
+
+/// An address, or what stands in a browser: `http://HOST:PORT`.
+fn parse_admin(text: &str) -> Result<SocketAddr, String> {
+    let address = match text.split_once("://") {
+        None => text,
+        Some(("http", rest)) => rest.strip_suffix('/').unwrap_or(rest),
+        Some((scheme, _)) => return Err(format!("the admin API speaks http, not {scheme}")),
+    };
+    parse_address(address)
 }
 
 const PURGE_STATUSES: &str = "\

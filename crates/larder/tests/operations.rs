@@ -69,6 +69,19 @@ fn admin_endpoints() {
     assert!(larder.metric("larder_requests_total", &["status=\"200\"", "method=\"GET\""]) >= 1.0);
 }
 
+/// As it stands in a browser.
+#[test]
+fn the_admin_api_may_be_given_as_a_url() {
+    let origin = stored();
+    let gateway = in_front_of(&origin);
+    gateway.get("/");
+    for (url, status) in [("http://@/", 0), ("http://@", 3), ("https://@", 2), ("http://@/x", 2)] {
+        let url = url.replace('@', &gateway.admin().to_string());
+        let purged = larder(&["purge", "http://test.example/", "--admin", &url]);
+        assert_eq!(purged.status, status, "{url}: {}", purged.stderr);
+    }
+}
+
 /// Nothing can match, so nobody is to believe that something was purged.
 #[test]
 fn a_purge_by_tag_says_that_no_site_records_tags() {
