@@ -122,7 +122,7 @@ impl Environment {
             problems.error(
                 &Place::Flag(name),
                 "",
-                format!("expected a port, a number from 0 to 65535; found {value:?}"),
+                format!("expected a port, a whole number from 0 to 65535; found {value:?}"),
             );
         }
         port
@@ -135,7 +135,7 @@ impl Environment {
             problems.error(
                 &Place::Flag(name),
                 "",
-                format!("expected a number from 1 to {}; found {value:?}", u32::MAX),
+                format!("expected a whole number from 1 to {}; found {value:?}", u32::MAX),
             );
         }
         number
@@ -193,14 +193,23 @@ mod tests {
 
     #[test]
     fn bad_values_are_errors() {
-        check_problems(&[("NUM_SHARDS", "many")], &["NUM_SHARDS: error: expected a number from 1"]);
-        check_problems(&[("SOCK_BUF_SIZE", "1MiB")], &["SOCK_BUF_SIZE: error: expected a number from 1"]);
+        check_problems(&[("NUM_SHARDS", "many")], &["NUM_SHARDS: error: expected a whole number from 1"]);
+        check_problems(
+            &[("SOCK_BUF_SIZE", "1MiB")],
+            &["SOCK_BUF_SIZE: error: expected a whole number from 1"],
+        );
         check_problems(
             &[("SOCK_BUF_SIZE", "1")],
             &["SOCK_BUF_SIZE: error: kv.socket_buffer_bytes: expected"],
         );
-        check_problems(&[("CONN_QUEUE_LIMIT", "0")], &["CONN_QUEUE_LIMIT: error: expected a number from 1"]);
-        check_problems(&[("CONN_QUEUE_LIMIT", "-1")], &["CONN_QUEUE_LIMIT: error: expected a number from 1"]);
+        check_problems(
+            &[("CONN_QUEUE_LIMIT", "0")],
+            &["CONN_QUEUE_LIMIT: error: expected a whole number from 1"],
+        );
+        check_problems(
+            &[("CONN_QUEUE_LIMIT", "-1")],
+            &["CONN_QUEUE_LIMIT: error: expected a whole number from 1"],
+        );
         check_problems(
             &[("ENABLE_COMPRESSION", "yes")],
             &["ENABLE_COMPRESSION: error: expected true, false"],

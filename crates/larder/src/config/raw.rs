@@ -206,7 +206,7 @@ const MISSING_COMMA: &str = "missing comma between array elements";
 pub(crate) fn expectation(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "true or false".to_owned(),
-        Kind::Integer { min, max } => format!("a number from {min} to {max}"),
+        Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
         Kind::Size { min, max } => {
             let (min, max) = (format_size(*min), format_size(*max));
             format!("a size from {min} to {max}, such as \"64KiB\" or a number of bytes")

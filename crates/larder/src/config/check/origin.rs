@@ -292,7 +292,7 @@ fn host_and_port(authority: &str, security: Security) -> Result<(String, u16), S
             let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
             Ok((address.unwrap_or(&host).to_owned(), port))
         }
-        _ => Err("the port must be a number from 1 to 65535".to_owned()),
+        _ => Err("the port must be a whole number from 1 to 65535".to_owned()),
     }
 }
 

@@ -34,7 +34,11 @@ pub(super) fn rules(
             scope.error(node, format!("`{name}` is the name of an earlier rule of this site"));
         }
         check_effect(scope, table, memory_bytes);
-        rules.extend(rule(scope, table, index + 1, profile));
+        let rule = rule(scope, table, index + 1, profile);
+        if let Some(rule) = &rule {
+            check_ahead(scope, table, &rule.methods);
+        }
+        rules.extend(rule);
     }
     rules
 }
@@ -296,6 +300,15 @@ fn status_match(key: &str) -> Option<StatusMatch> {
     }
 }
 
+/// What is never answered from what is stored is never validated ahead, either.
+fn check_ahead(scope: &mut Scope<'_>, table: &Table, methods: &MethodSet) {
+    if let Some(node) = table.given("refresh_ahead_percent")
+        && !ANSWERED_METHODS.iter().any(|method| methods.contains(method))
+    {
+        scope.warning(node, "has no effect for these `methods`: they are never answered from what is stored");
+    }
+}
+
 /// Keys that are written down and can't have an effect.
 fn check_effect(scope: &mut Scope<'_>, table: &Table, memory_bytes: u64) {
     if !table.flag("cache") {
@@ -336,6 +349,8 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 const EXPRESSION_INDENT: usize = 4;
 const KNOWN_METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
+/// Those that what is stored can answer.
+const ANSWERED_METHODS: [&str; 3] = ["GET", "HEAD", "QUERY"];
 const STORING_KEYS: [&str; 10] = [
     "ttl_override",
     "ttl_default",
