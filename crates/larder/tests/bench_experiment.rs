@@ -151,6 +151,14 @@ fn without_a_name_all_are_listed() {
 }
 
 #[test]
+fn the_help_names_all_experiments() {
+    let listed = experiment(&[]).text();
+    assert!(listed.lines().count() > 5, "{listed}");
+    let help = experiment(&["--help"]).text();
+    listed.lines().for_each(|line| assert!(help.contains(line), "{line} is missing:\n{help}"));
+}
+
+#[test]
 fn bad_arguments_are_told() {
     #[track_caller]
     fn check(arguments: &[&str], told: &str) {

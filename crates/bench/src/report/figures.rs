@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::draw::{Colour, Dash};
 use super::merge::{file_name, unique};
 use super::number::{self, TimeUnit};
-use super::text::{core_busy_us, is_open};
+use super::text::{core_busy_us, have_rates, is_open};
 use crate::result::{Axis, Chart, Interval, Point, Report, Run, Scale};
 
 /// A chart with all that its drawing needs.
@@ -121,6 +121,9 @@ fn with_ratio(value: f64, label: &str, first: Option<f64>) -> String {
 }
 
 fn rates(runs: &[Run]) -> Option<Figure> {
+    if !have_rates(runs) {
+        return None;
+    }
     let first = runs.first().map(|run| run.requests_per_s);
     let made = bars(runs, |run| {
         let rate = run.requests_per_s;

@@ -64,14 +64,8 @@ pub(super) fn is_open(runs: &[Run]) -> bool {
 /// The columns in which at least one run has something to say, without the names of the runs.
 pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
     let mut columns = latencies(runs);
-    if is_open(runs) {
-        columns.push(rates(runs));
-    } else {
-        columns.insert(0, rates(runs));
-        let meaning = "Requests per second over those of the first run.";
-        let relative =
-            (runs.len() > 1).then(|| relative(runs, "vs 1st", meaning, |run| Some(run.requests_per_s)));
-        relative.into_iter().for_each(|column| columns.insert(1, column));
+    if have_rates(runs) {
+        add_rates(&mut columns, runs);
     }
     if runs.iter().any(|run| run.errors.total() > 0) {
         columns.push(column(runs, "errors", "Requests without an answer, or with a wrong one.", 0, |run| {
@@ -81,6 +75,22 @@ pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
     }
     columns.extend(costs(runs));
     columns
+}
+
+fn add_rates(columns: &mut Vec<Column>, runs: &[Run]) {
+    if is_open(runs) {
+        return columns.push(rates(runs));
+    }
+    columns.insert(0, rates(runs));
+    if runs.len() > 1 {
+        let meaning = "Requests per second over those of the first run.";
+        columns.insert(1, relative(runs, "vs 1st", meaning, |run| Some(run.requests_per_s)));
+    }
+}
+
+/// Whether it was measured how many requests were answered in a second. Where runs take turns, it says nothing.
+pub(super) fn have_rates(runs: &[Run]) -> bool {
+    runs.iter().any(|run| run.requests == 0 || run.requests_per_s != 0.0)
 }
 
 fn column(
@@ -217,13 +227,12 @@ fn details(run: &Run) -> Vec<String> {
 
 /// What went over the sockets, in one line.
 pub(super) fn amounts(run: &Run) -> String {
-    let mut amounts = format!(
-        "{} requests in {} s; {} read, {} written",
-        number::count(run.requests),
-        number::significant(run.elapsed_s),
-        number::bytes(run.read_bytes),
-        number::bytes(run.written_bytes),
-    );
+    let (requests, elapsed_s) = (number::count(run.requests), number::significant(run.elapsed_s));
+    let mut amounts = format!("{requests} requests in {elapsed_s} s");
+    if run.read_bytes + run.written_bytes > 0 {
+        let [read, written] = [run.read_bytes, run.written_bytes].map(number::bytes);
+        amounts.push_str(&format!("; {read} read, {written} written"));
+    }
     let outcomes =
         run.outcomes.iter().map(|outcome| format!("{}: {}", outcome.name, number::count(outcome.count)));
     let outcomes = outcomes.collect::<Vec<_>>().join(", ");
@@ -307,6 +316,17 @@ mod tests {
         for kept in ["req/s", "p50", "p99 ", "p99.9", "errors", "core/req"] {
             assert!(lines[0].contains(kept), "{kept}: {}", lines[0]);
         }
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_column() {
+        let mut runs = vec![example::run("a", 1_000.0), example::run("b", 2_000.0)];
+        for run in &mut runs {
+            (run.requests_per_s, run.read_bytes, run.written_bytes) = (0.0, 0, 0);
+        }
+        let heading = table(&runs).remove(0);
+        assert!(!heading.contains("req/s") && heading.contains("p50"), "{heading}");
+        assert!(!amounts(&runs[0]).contains("read"), "{}", amounts(&runs[0]));
     }
 
     #[test]

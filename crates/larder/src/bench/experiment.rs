@@ -16,6 +16,7 @@ use crate::output;
 ///
 /// Exit status 0 when everything came out as expected.
 #[derive(Args, Debug)]
+#[command(after_help = format!("Experiments:\n{}", listed("  ")))]
 pub(crate) struct ExperimentArguments {
     /// Which one; without a name all are listed
     name: Option<Experiment>,
@@ -94,7 +95,7 @@ impl SuiteArguments {
 
 pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
     let Some(experiment) = arguments.name else {
-        list();
+        output::result(&listed(""));
         return Ok(());
     };
     let settings = Settings {
@@ -120,10 +121,9 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a time from 1s to 15m is needed".into())
 }
 
-fn list() {
-    for experiment in Experiment::ALL {
-        output::result(&format!("{:<12} {}", experiment.name(), experiment.summary()));
-    }
+fn listed(indent: &str) -> String {
+    let line = |experiment: Experiment| format!("{indent}{:<12} {}", experiment.name(), experiment.summary());
+    Experiment::ALL.map(line).join("\n")
 }
 
 /// The report names those that failed.
