@@ -193,7 +193,7 @@ static COLLAPSE_LIMITS: Section = Section {
             Reload::Yes,
             "What waiters do when the forward fails, by no response or by a server error (5xx) that is not stored.",
             "`share`: all get the failure, which spares an origin in trouble. `hand_over`: one of them forwards again, and the \
-             others wait for it; should that fail too, all get the failure. Of a server error the others get the status alone.",
+             others wait for it; should that fail too, all get the failure. Of a server error the others get the status alone. Where instances share a store (`collapse = \"fleet\"`), so do all who wait at any of them.",
         ),
         row(
             "uncacheable_for",
