@@ -227,8 +227,8 @@ fn what_cannot_be_completed_breaks_off() {
         let fields = format!("{FOR_LONG}ETag: \"2\"\r\n");
         exchange.respond("200 OK", &fields, vec![b'z'; PIECES * PIECE_BYTES]);
     };
-    let cases: [(Framing, fn(&mut Exchange<'_>)); 2] =
-        [(Framing::Chunked, send_rest), (Framing::Length, other_version)];
+    type Ends = fn(&mut Exchange<'_>);
+    let cases: [(Framing, Ends); 2] = [(Framing::Chunked, send_rest), (Framing::Length, other_version)];
     for (framing, later) in cases {
         on_each_store(|store| {
             let mut streams = Streams::start((2, store), SHORT_LEASE, framing, later);
