@@ -38,7 +38,7 @@ use self::pacing::Pauses;
 use self::record::inputs::KeepInputs;
 use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
-use self::tiers::answer::Answer;
+use self::tiers::answer::{Answer, There};
 use self::tiers::counts::TierCounts;
 use self::tiers::fleet::{FleetLog, Posted};
 use self::tiers::leases::{Held, Wanted};
@@ -215,9 +215,9 @@ impl Cache {
         }
     }
 
-    /// The failure of another instance's forward, of which the record in the tier tells.
-    pub(crate) async fn told_failure(&self, key: &[u8]) -> Option<ToldFailure> {
-        self.tiers.as_ref()?.failure(key).await
+    /// The failure of another instance's forward, of which a record in the tier tells.
+    pub(crate) fn told_failure(&self, key: &[u8], there: &There) -> Option<ToldFailure> {
+        self.tiers.as_ref()?.told_failure(key, there)
     }
 
     /// The tier behind memory, for bodies on their way to or from other instances.

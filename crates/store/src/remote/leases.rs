@@ -194,8 +194,10 @@ pub(super) async fn wait(
     let mut lease_ends = None;
     loop {
         // It hears of all changes from here on, so none comes between looking and waiting.
-        let (rung, told) = (waiter.bell.rung.notified(), waiter.bell.told());
+        let rung = waiter.bell.rung.notified();
         let (found, held) = look(connections, names, digest).await?;
+        // What was told before the answer, the answer knows.
+        let told = waiter.bell.told();
         if found.as_ref().map(|found| found.version) != seen {
             return Ok(Waited::Changed(found));
         }

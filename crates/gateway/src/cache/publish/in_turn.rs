@@ -22,6 +22,7 @@ use crate::cache::publish::follow::Following;
 use crate::cache::publish::job::Job;
 use crate::cache::publish::share::QUICK;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
+use crate::cache::tiers::answer::There;
 use crate::cache::tiers::leases::{Held, Wanted};
 use crate::cache::tiers::load::Asker;
 use crate::cache::tiers::taking::{Awaited, Holder, Taking, Variant};
@@ -152,8 +153,11 @@ impl<'a> Seeking<'a> {
     async fn turn(mut self) -> Turn {
         let mut happened = self.take().await;
         loop {
-            let (found, hit) = self.look(happened).await;
-            happened = match (turn::next(happened, found, self.patience()), hit) {
+            let (tells, (found, hit)) = match self.read(happened).await {
+                Some(there) => (self.what_it_tells(happened, &there), self.look()),
+                None => (happened, (Found::Same, None)),
+            };
+            happened = match (turn::next(tells, found, self.patience()), hit) {
                 (Step::Take, _) => self.take().await,
                 (Step::Wait, _) => self.wait().await,
                 (Step::Use, Some(hit)) => {
@@ -185,7 +189,7 @@ impl<'a> Seeking<'a> {
         match job.worker.shared.cache.take_lease(wanted).await {
             Taking::Taken(lease) => {
                 self.lease = Some(lease);
-                self.taken().await
+                Happened::Taken
             }
             Taking::Held(Holder { variant: Variant::This, forward }) => {
                 self.awaited = forward;
@@ -196,23 +200,25 @@ impl<'a> Seeking<'a> {
         }
     }
 
-    /// Who comes late to relieve a forward may find that another one has done so, and failed.
-    async fn taken(&mut self) -> Happened {
-        let Some(relieved) = self.relieves else { return Happened::Taken };
+    /// What has happened by the record as it was read since: it may tell of the failure of a forward that this one waited for.
+    fn what_it_tells(&mut self, happened: Happened, there: &There) -> Happened {
         let job = self.job;
-        let told = job.worker.shared.cache.told_failure(&job.fetch.key).await;
-        self.failure = told.filter(|told| told.forward.is_relief() && told.forward.ends(relieved));
-        if self.failure.is_some() { Happened::FailedForAll } else { Happened::Taken }
-    }
-
-    /// The forward that was waited for has failed.
-    fn hears_of(&mut self, failure: ToldFailure) -> Happened {
-        if self.is_last(&failure) {
-            self.failure = Some(failure);
-            return Happened::FailedForAll;
+        let Some(failure) = job.worker.shared.cache.told_failure(&job.fetch.key, there) else {
+            return happened;
+        };
+        let ends = |forward: Option<ForwardId>| forward.is_some_and(|id| failure.forward.ends(id));
+        match happened {
+            // Who comes late to relieve a forward may find that another one has done so, and failed.
+            Happened::Taken if failure.forward.is_relief() && ends(self.relieves) => {}
+            Happened::Changed if ends(self.awaited) && self.is_last(&failure) => {}
+            Happened::Changed if ends(self.awaited) => {
+                self.relieves = Some(failure.forward.id);
+                return happened;
+            }
+            _ => return happened,
         }
-        self.relieves = Some(failure.forward.id);
-        Happened::Changed
+        self.failure = Some(failure);
+        Happened::FailedForAll
     }
 
     /// Whether nothing is tried after it: as for those who wait within a process.
@@ -249,14 +255,9 @@ impl<'a> Seeking<'a> {
             }
         };
         match awaited {
-            Awaited::Changed(version, failure) => {
+            Awaited::Changed(version) => {
                 self.seen = version;
-                let is_awaited =
-                    |failure: &ToldFailure| self.awaited.is_some_and(|awaited| failure.forward.ends(awaited));
-                match failure.filter(is_awaited) {
-                    Some(failure) => self.hears_of(failure),
-                    None => Happened::Changed,
-                }
+                Happened::Changed
             }
             Awaited::Told => Happened::Changed,
             Awaited::Free => Happened::Free,
@@ -295,26 +296,29 @@ impl<'a> Seeking<'a> {
         Asker { rule: self.job.rule(), groups_max: self.job.live.config.groups_max, site_key }
     }
 
-    /// Looks what the tier has now, where that may be something else than before.
-    async fn look(&mut self, happened: Happened) -> (Found, Option<Hit>) {
-        let may_be_new = matches!(
-            happened,
-            Happened::Taken | Happened::Changed | Happened::FailedForAll | Happened::StillHeld
-        );
-        if !may_be_new {
-            return (Found::Same, None);
+    /// Reads what the tier has now, where that may be something else than before.
+    async fn read(&mut self, happened: Happened) -> Option<There> {
+        if !matches!(happened, Happened::Taken | Happened::Changed | Happened::StillHeld) {
+            return None;
         }
         let job = self.job;
         let site_key = self.site_key();
-        let cache = &job.worker.shared.cache;
-        let loaded = cache.load_anew(&job.fetch.key, self.asker(site_key.as_deref())).await;
+        let asker = self.asker(site_key.as_deref());
+        let loaded = job.worker.shared.cache.load_anew(&job.fetch.key, asker).await;
         if let Some(lease) = &self.lease {
-            lease.is_upon(loaded.there);
+            lease.is_upon(loaded.there.clone());
         }
         if loaded.entry.is_some() {
             self.loaded = loaded.entry;
         }
-        cache.look_up(&job.fetch.key).map_or((Found::Same, None), |entry| self.judge(&entry))
+        Some(loaded.there)
+    }
+
+    /// What lies there now, to this request.
+    fn look(&mut self) -> (Found, Option<Hit>) {
+        let job = self.job;
+        let found = job.worker.shared.cache.look_up(&job.fetch.key);
+        found.map_or((Found::Same, None), |entry| self.judge(&entry))
     }
 
     fn judge(&mut self, entry: &Arc<CacheEntry>) -> (Found, Option<Hit>) {

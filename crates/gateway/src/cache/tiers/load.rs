@@ -42,8 +42,8 @@ enum Read {
     Nothing,
     /// What the copy is of that is held.
     Same(Loaded),
-    /// Something that these rules don't let be stored, or that is damaged.
-    Unusable,
+    /// Something that these rules don't let be stored, or that is damaged, or no response at all.
+    Unusable(Loaded),
     Found(Arc<CacheEntry>, Loaded),
 }
 
@@ -56,16 +56,18 @@ impl Read {
             Self::Failed => Said::Failed,
             Self::Nothing => Said::Nothing,
             Self::Same(_) => Said::Unchanged,
-            Self::Unusable => Said::Unusable,
+            Self::Unusable(_) => Said::Unusable,
             Self::Found(..) => Said::Found,
         }
     }
 
     fn there(&self) -> There {
         match self {
-            Self::Failed | Self::Unusable => There::Unread,
+            Self::Failed => There::Unread,
             Self::Nothing => There::Nothing,
-            Self::Same(record) | Self::Found(_, record) => There::Record(record.clone()),
+            Self::Same(record) | Self::Unusable(record) | Self::Found(_, record) => {
+                There::Record(record.clone())
+            }
         }
     }
 }
@@ -132,12 +134,12 @@ impl Tiers {
             (Read::Found(entry, record), _) => {
                 self.take(memory, asking, entry, || moment.follow(asking, entry, record))
             }
-            (Read::Same(_) | Read::Unusable, _) => self.drop_copy(memory, asking),
+            (Read::Same(_) | Read::Unusable(_), _) => self.drop_copy(memory, asking),
         };
         is_current.then(|| {
             let entry = match read {
                 Read::Found(entry, _) => Some(entry),
-                Read::Unusable => None,
+                Read::Unusable(_) => None,
                 Read::Failed | Read::Nothing | Read::Same(_) => held,
             };
             Answer { entry, said, there }
@@ -192,12 +194,12 @@ impl Tiers {
             }
             Ok(Some(record)) => match self.entry(&record, key, reader).await {
                 Some(entry) => Read::Found(Arc::new(entry), record),
-                None => Read::Unusable,
+                None => Read::Unusable(record),
             },
         };
         self.counts.add(match read {
             Read::Failed => Event::LoadFailed,
-            Read::Nothing | Read::Unusable => Event::LoadMissed,
+            Read::Nothing | Read::Unusable(_) => Event::LoadMissed,
             Read::Same(_) | Read::Found(..) => Event::LoadHit,
         });
         read

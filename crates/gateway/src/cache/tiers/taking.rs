@@ -6,9 +6,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::backing::{LeaseMode, LeaseRequest, Loaded, Taken, Tracking, Version, Waited};
+use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
 use tokio::time::Instant;
 
+use super::answer::There;
 use super::counts::Event;
 use super::leases::{Held, VARIANT_DIGITS, Wanted};
 use super::{Tiers, names};
@@ -44,8 +45,8 @@ pub(crate) enum Variant {
 /// What became of waiting for what another instance fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// The record is another one; this version of it, if there is any, and the failure that it tells of.
-    Changed(Option<Version>, Option<ToldFailure>),
+    /// The record is another one; this version of it, if there is any.
+    Changed(Option<Version>),
     /// The record has changed, to what was not looked at.
     Told,
     /// Nobody holds the lease any more, and what lies there is the same.
@@ -86,10 +87,7 @@ impl Tiers {
         let waited = self.backing.wait(&name, seen, limit).await;
         self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
         match waited {
-            Ok(Waited::Changed(there)) => {
-                let failure = there.as_ref().and_then(|there| self.told_failure(key, there));
-                Awaited::Changed(there.map(|there| there.version), failure)
-            }
+            Ok(Waited::Changed(there)) => Awaited::Changed(there.map(|there| there.version)),
             Ok(Waited::Told) => Awaited::Told,
             Ok(Waited::Free) => Awaited::Free,
             Ok(Waited::Expired) => {
@@ -104,13 +102,9 @@ impl Tiers {
         }
     }
 
-    /// The failure of which the record under a key tells now.
-    pub(crate) async fn failure(&self, key: &[u8]) -> Option<ToldFailure> {
-        let record = self.record(&names::of_record(key)?, Tracking::Off).await.ok()??;
-        self.told_failure(key, &record)
-    }
-
-    fn told_failure(&self, key: &[u8], record: &Loaded) -> Option<ToldFailure> {
+    /// The failure of which a record tells.
+    pub(crate) fn told_failure(&self, key: &[u8], there: &There) -> Option<ToldFailure> {
+        let There::Record(record) = there else { return None };
         portable::told_failure(key, &record.bytes, (now(), self.clock_ahead_ms()))
     }
 

@@ -442,6 +442,9 @@ impl<'a> Player<'a> {
             }
             Waited::Free => told.push(("outcome", text("Free"))),
             Waited::StillHeld => told.push(("outcome", text("StillHeld"))),
+            // By what happens during a wait: nothing does here.
+            Waited::Told => told.push(("outcome", text("Told"))),
+            Waited::Expired => told.push(("outcome", text("Expired"))),
         }
         Ok(told)
     }
