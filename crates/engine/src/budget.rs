@@ -25,6 +25,8 @@ pub(crate) struct Budget {
     stretch_bytes: AtomicU64,
     /// Of those in use, what eviction can't give back.
     fixed_bytes: AtomicU64,
+    /// Of those in use, what is still to be loaded: nobody else is to have that room.
+    expected_bytes: AtomicU64,
     /// What the allocator has got back since the begin.
     freed_bytes: AtomicU64,
     pub(crate) pools: Pools,
@@ -72,6 +74,7 @@ impl Budget {
             bytes_max: AtomicU64::new(0),
             stretch_bytes: AtomicU64::new(0),
             fixed_bytes: AtomicU64::new(0),
+            expected_bytes: AtomicU64::new(0),
             freed_bytes: AtomicU64::new(0),
             pools,
             idle_bytes: AtomicUsize::new(0),
@@ -89,15 +92,34 @@ impl Budget {
         budget
     }
 
-    /// From now on this counts what counted there.
-    pub(crate) fn take_over(&self, beside: &Self) {
-        self.used_bytes.fetch_add(beside.used_bytes.swap(0, Relaxed), Relaxed);
+    /// From now on this counts what counted there, in place of what was expected: at once, or it would be room in between, or count twice.
+    pub(crate) fn take_over(&self, beside: &Self, expected_bytes: u64) {
+        let used_bytes = beside.used_bytes.swap(0, Relaxed);
+        self.used_bytes.fetch_add(used_bytes.wrapping_sub(expected_bytes), Relaxed);
+        self.expected_bytes.fetch_sub(expected_bytes, Relaxed);
         self.fixed_bytes.fetch_add(beside.fixed_bytes.swap(0, Relaxed), Relaxed);
         self.freed_bytes.fetch_add(beside.freed_bytes.swap(0, Relaxed), Relaxed);
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
+    }
+
+    /// Without what is still to be loaded.
+    pub(crate) fn loaded_bytes(&self) -> u64 {
+        self.used_bytes().saturating_sub(self.expected_bytes.load(Relaxed))
+    }
+
+    /// So much will be loaded.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.used_bytes.fetch_add(bytes, Relaxed);
+        self.expected_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// It will not be loaded any more.
+    pub(crate) fn expect_no_more(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Relaxed);
+        self.expected_bytes.fetch_sub(bytes, Relaxed);
     }
 
     pub(crate) fn bytes_max(&self) -> u64 {

@@ -16,7 +16,7 @@ use crate::slot::ALIGNMENT;
 pub(crate) const INLINE_BYTES_MAX: usize = LENGTH_MASK as usize;
 
 pub(crate) const HEADER_BYTES: usize = 8;
-const EXPIRY_BYTES: usize = 6;
+pub(crate) const EXPIRY_BYTES: usize = 6;
 /// The year 10889. What is to expire later does not expire before.
 const EXPIRY_MAX_MS: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 const LARGE_BYTES: usize = 4;

@@ -7,7 +7,7 @@ use crate::packed::Stored;
 use crate::shard::{OutOfMemory, Shard};
 
 /// What an item of four bytes in a segment stands for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Large {
     pub(crate) key: Box<[u8]>,
     pub(crate) stored: Stored,

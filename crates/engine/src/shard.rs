@@ -145,6 +145,8 @@ pub struct Shard {
     losses: Arc<Losses>,
     /// Where its keys are to come from, before anybody looks for one.
     pub(crate) pending: Option<Box<Pending>>,
+    /// What the budget has taken for them already.
+    pub(crate) expected_bytes: u64,
 }
 
 impl Shard {
@@ -175,6 +177,7 @@ impl Shard {
             counts: Counts::default(),
             losses,
             pending: None,
+            expected_bytes: 0,
         };
         shard.charge_tables();
         shard
@@ -357,9 +360,9 @@ impl Shard {
         Self::new(self.policy, self.hasher.clone(), budget, losses, self.chance.next())
     }
 
-    /// One that was made elsewhere becomes one of the same kind.
-    pub(crate) fn adapt(&self, other: &mut Self) {
-        self.budget.take_over(&other.budget);
+    /// One that was made elsewhere becomes one of the same kind, and what was expected of this one counts no more.
+    pub(crate) fn adapt(&mut self, other: &mut Self) {
+        self.budget.take_over(&other.budget, std::mem::take(&mut self.expected_bytes));
         other.budget = Arc::clone(&self.budget);
         other.policy = self.policy;
     }
@@ -573,6 +576,7 @@ impl Drop for Shard {
         self.budget.fix(self.tables_bytes, 0);
         self.budget.give_back(self.tables_bytes + segments_bytes);
         self.budget.free(large_bytes);
+        self.budget.expect_no_more(self.expected_bytes);
     }
 }
 

@@ -129,6 +129,89 @@ fn a_server_of_another_size_takes_what_fits() {
     }
 }
 
+/// Names of keys that do not expire, of which there are as many as have room; each third of those that were set beside them expires.
+fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
+    let is_set = |name: &String| {
+        let key = engine.key(database(0), name.as_bytes());
+        let expiry = if name.starts_with("expires") { Expiry::At(NOW_MS + 1) } else { Expiry::Never };
+        let write = || engine.lock(&key).set(&vec![b'v'; value_bytes], expiry, NOW_MS);
+        engine.with_room(&key, NOW_MS, write).is_ok()
+    };
+    let most = engine.bytes_max() as usize * 5 / 4 / (value_bytes + 24);
+    for number in (0..most).step_by(2) {
+        is_set(&format!("expires-{number}"));
+    }
+    let names: Vec<_> = (0..most).map(|number| format!("stays-{number}")).filter(is_set).collect();
+    assert!(names.len() < most, "memory is full");
+    names
+}
+
+/// In another order they take some more.
+#[test]
+fn keys_that_stay_come_back_although_memory_was_full() {
+    for policy in [Policy::NoEviction, Policy::VolatileLru] {
+        for (threads, value_bytes) in [([1, 4], 100), ([4, 1], 3000), ([4, 4], 17_000), ([1, 1], 300_000)] {
+            let settings = |threads| Settings { threads, ..settings(16 * MIB, policy) };
+            let mut engine = Engine::new(&settings(threads[0]));
+            let names = fill_up(&engine, value_bytes);
+            let mut used = Vec::new();
+            for threads in [threads[1], threads[0], threads[1]] {
+                let (after, saved) = restored(&exported(&engine), &settings(threads));
+                (0..after.shards_count()).for_each(|number| after.load(number));
+                check(&after);
+                let is_there =
+                    |name: &&String| found(&after, &(database(0), name.as_bytes().to_vec())).is_some();
+                let what = format!("{policy} {threads} {value_bytes} {:?}", saved.progress());
+                assert_eq!(names.iter().filter(is_there).count(), names.len(), "{what}");
+                assert!(policy != Policy::NoEviction || saved.progress().left_out_keys == 0, "{what}");
+                used.push(after.used_bytes());
+                engine = after;
+            }
+            assert!(
+                used[2] <= used[0] && used[2] <= 18 * MIB,
+                "{policy} {threads:?} {value_bytes}: {used:?}"
+            );
+        }
+    }
+}
+
+/// The memory of the machine has a bound too.
+#[test]
+fn a_file_that_is_much_too_large_takes_an_eighth_more() {
+    for policy in [Policy::NoEviction, Policy::VolatileLru] {
+        for value_bytes in [1000, 100_000] {
+            let before = Engine::new(&settings(48 * MIB, policy));
+            let names = fill_up(&before, value_bytes);
+            let (after, saved) = restored(&exported(&before), &settings(16 * MIB, policy));
+            (0..after.shards_count()).for_each(|number| after.load(number));
+            check(&after);
+            assert!(saved.progress().left_out_keys > names.len() as u64 / 2);
+            let expiring: u64 = before.counts().expiring.iter().sum();
+            let (used, most) = (after.used_bytes(), 18 * MIB + MIB / 2 + expiring * 6);
+            assert!((17 * MIB..=most).contains(&used), "{policy} {value_bytes}: {used} of {most}");
+        }
+    }
+}
+
+/// Others are not to have the room of what is not loaded yet.
+#[test]
+fn what_is_to_be_loaded_has_its_room() {
+    let settings = settings(32 * MIB, Policy::NoEviction);
+    let before = Engine::new(&settings);
+    fill_up(&before, 1000);
+    let (after, saved) = restored(&exported(&before), &settings);
+    assert!(after.used_bytes() > 30 * MIB && saved.progress().shards == 0, "{}", after.used_bytes());
+    let key = after.key(database(1), b"large");
+    assert!(after.lock(&key).set(&vec![b'v'; 3 << 20], Expiry::Never, NOW_MS).is_err());
+    (0..after.shards_count()).for_each(|number| after.load(number));
+    assert_eq!((keys(&after), saved.progress().left_out_keys), (keys(&before), 0));
+    drop(after.clear());
+    assert!(after.used_bytes() < 2 * MIB, "{}", after.used_bytes());
+    let (after, _) = restored(&exported(&before), &settings);
+    drop(after.clear());
+    assert!(after.used_bytes() < 2 * MIB, "what was expected is not: {}", after.used_bytes());
+}
+
 type Happens = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// Gives bytes; something happens before those at the end of the last part.

@@ -351,7 +351,7 @@ impl Shared {
     /// taken by other buffers.
     pub(crate) fn could_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
         self.could_reply_beside_keys(counted_bytes, bytes)
-            && self.engine.could_lend(bytes.saturating_sub(counted_bytes), self.reserve_bytes())
+            && self.could_lend(bytes.saturating_sub(counted_bytes), self.reserve_bytes())
     }
 
     /// As [`Self::could_reply`], if no key had to stay.
@@ -405,10 +405,16 @@ impl Shared {
         share.max(RESERVE_BYTES_LEAST)
     }
 
+    /// Whether so many bytes more may be lent where keys stay, within so much beyond `maxmemory`, or beyond the keys where those alone take more than it.
+    fn could_lend(&self, bytes: usize, beyond_bytes: usize) -> bool {
+        let keys_bytes = self.engine.used_bytes().saturating_sub(self.buffers_bytes() as u64);
+        let keys_beyond = usize::try_from(keys_bytes.saturating_sub(self.engine.bytes_max()));
+        self.engine.could_lend(bytes, beyond_bytes.saturating_add(keys_beyond.unwrap_or(usize::MAX)))
+    }
+
     /// Whether replies have taken that, so that each client gets one at a time.
     pub(crate) fn is_reserve_spent(&self) -> bool {
-        let beyond_bytes = self.engine.used_bytes().saturating_sub(self.engine.bytes_max());
-        beyond_bytes > self.reserve_bytes() as u64 && self.engine.policy().keeps_keys()
+        !self.could_lend(0, self.reserve_bytes())
     }
 
     /// Whether others have buffers, beside so many bytes, that may be free soon.
@@ -447,7 +453,7 @@ impl Shared {
         let taken_bytes = self.buffers_bytes().saturating_sub(gone_bytes);
         let may_be = taken_bytes.saturating_add(bytes) <= self.kept_bytes_max(&self.limits())
             && self.engine.could_hold(bytes)
-            && self.engine.could_lend(bytes, self.reserve_bytes() / 2);
+            && self.could_lend(bytes, self.reserve_bytes() / 2);
         if may_be {
             self.account(0, bytes);
         }

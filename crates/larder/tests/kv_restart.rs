@@ -1,7 +1,7 @@
 //! `larder kv --save-file`: what is there after the server was stopped, killed, or its file was damaged.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::os::unix::net::UnixListener;
@@ -544,4 +544,102 @@ fn data_that_is_lost_at_the_end_is_a_failure() {
         fs::remove_dir_all(place.folder.path()).expect("it is ours");
     });
     lose(&[Signal::TERM], FULL, &|_, kv| _ = fill_up(kv));
+}
+
+/// Sends requests of the Redis protocol, and gives the first bytes of each reply.
+fn heads(kv: &Kv, requests: &[Vec<u8>]) -> Vec<u8> {
+    let mut client = TcpStream::connect(kv.address()).expect("it listens");
+    client.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    let mut sending = client.try_clone().expect("a second handle");
+    std::thread::scope(|scope| {
+        scope.spawn(move || requests.iter().try_for_each(|request| sending.write_all(request)));
+        let (mut reader, mut line) = (BufReader::new(&mut client), Vec::new());
+        let head = |_| {
+            line.clear();
+            reader.read_until(b'\n', &mut line).expect("it answers");
+            line[0]
+        };
+        (0..requests.len()).map(head).collect()
+    })
+}
+
+fn set(name: &str, value_bytes: usize, more: &str) -> Vec<u8> {
+    let words: Vec<&str> = more.split_whitespace().collect();
+    let mut request =
+        format!("*{}\r\n$3\r\nSET\r\n${}\r\n{name}\r\n", 3 + words.len(), name.len()).into_bytes();
+    request.extend(format!("${value_bytes}\r\n").bytes().chain(std::iter::repeat_n(b'v', value_bytes)));
+    request.extend_from_slice(b"\r\n");
+    words.iter().for_each(|word| request.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
+    request
+}
+
+/// A number that INFO tells.
+fn fact(kv: &Kv, name: &str) -> u64 {
+    let text = kv.ask(&["INFO"]);
+    let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    number.and_then(|number| number.parse().ok()).expect("it is told")
+}
+
+/// Names of the keys that there was room for, until so many bytes of them had none.
+fn fill_up_memory(kv: &Kv, value_bytes: usize) -> Vec<String> {
+    let names: Vec<_> = (0..48 * MIB / (value_bytes + 40)).map(|number| format!("key-{number}")).collect();
+    let sets: Vec<_> = names.iter().map(|name| set(name, value_bytes, "")).collect();
+    let told = heads(kv, &sets);
+    assert!(told.ends_with(b"-"), "memory is full");
+    names.into_iter().zip(told).filter(|(_, head)| *head == b'+').map(|(name, _)| name).collect()
+}
+
+/// How many of the keys have a value of so many bytes.
+fn count_of(kv: &Kv, names: &[String], value_bytes: usize) -> usize {
+    let lengths: Vec<_> = names.iter().map(|name| format!("STRLEN {name}")).collect();
+    let told = kv.ask(&lengths.iter().map(String::as_str).collect::<Vec<_>>());
+    told.lines().filter(|line| *line == format!(":{value_bytes}")).count()
+}
+
+const MIB: usize = 1 << 20;
+
+/// What is loaded lies in another order than before, and takes some more.
+#[test]
+fn a_full_server_that_evicts_nothing_loses_nothing() {
+    for (value_bytes, workers) in [
+        (300, ["4", "1"]),
+        (1_000, ["1", "1"]),
+        (1_000, ["4", "4"]),
+        (10_000, ["1", "4"]),
+        (100_000, ["1", "1"]),
+        (100_000, ["4", "4"]),
+        (1_000_000, ["4", "1"]),
+    ] {
+        let what = format!("{value_bytes} bytes, {workers:?} workers");
+        let place = Place::new();
+        let start = |workers| {
+            place.start(&["--maxmemory", "32MiB", "--maxmemory-policy", "noeviction", "--workers", workers])
+        };
+        let mut kv = start(workers[0]);
+        let names = fill_up_memory(&kv, value_bytes);
+        let mut used = Vec::new();
+        for again in [workers[1], workers[0], workers[1]] {
+            end(kv, Signal::TERM);
+            kv = start(again);
+            assert_eq!(count_of(&kv, &names, value_bytes), names.len(), "{what}: keys that are there");
+            assert_says(&kv, "all saved data is loaded");
+            assert!(!kv.service.stderr().contains("that has room"), "{what}: {}", kv.service.stderr());
+            used.push(fact(&kv, "used_memory"));
+        }
+        eprintln!("{what}: {} keys, {used:?} bytes", names.len());
+        // Buffers of clients count too.
+        let grown = used[2].saturating_sub(used[0]);
+        assert!(grown < 64 << 10 && used[2] < 36 * MIB as u64, "{what}: it grows: {used:?}");
+        end(kv, Signal::TERM);
+        kv = start(workers[1]);
+        // Who writes before all is loaded gets no room that keys will need.
+        let early: Vec<_> = (0..80).map(|number| set(&format!("early-{number}"), 300_000, "")).collect();
+        heads(&kv, &early);
+        assert_eq!(count_of(&kv, &names, value_bytes), names.len(), "{what}: keys that are there");
+        // It can be read from, and written to when there is room again.
+        assert!(kv.ask(&["MGET key-0 key-1 key-2"]).starts_with("*3\r\n$"), "{what}");
+        let dels: Vec<_> = names.iter().step_by(3).map(|name| format!("DEL {name}")).collect();
+        kv.ask(&dels.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(heads(&kv, &[set("new", 1_000, "")]), b"+", "{what}");
+    }
 }

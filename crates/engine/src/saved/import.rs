@@ -5,19 +5,20 @@
 
 use std::sync::Arc;
 
-use super::format::Kind;
+use super::format::{Kind, ShardEntry};
 use super::read::{Opened, Parts};
 use super::{Saved, SavedError};
 use crate::budget::Budget;
 use crate::engine::{Engine, Settings};
 use crate::hash::Hash;
 use crate::index::Index;
-use crate::item::{Body, HEADER_BYTES, Header, Item};
+use crate::item::{Body, EXPIRY_BYTES, HEADER_BYTES, Header, Item};
 use crate::large::Large;
 use crate::packed::Stored;
+use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::segment::{SEGMENT_BYTES, Segment};
-use crate::shard::{OutOfMemory, Shard};
+use crate::shard::Shard;
 use crate::slot::Place;
 use crate::sync::atomic::Ordering::Relaxed;
 
@@ -48,6 +49,18 @@ struct Loading<'a> {
     pending: &'a Pending,
     shard: Shard,
     written_keys: u64,
+    /// What it may take beyond the limit.
+    beyond: Beyond,
+}
+
+/// What keys may take beyond the limit for which nothing may be evicted, since they may not be left out either.
+#[derive(Clone, Copy, Debug)]
+struct Beyond {
+    /// Nothing where keys are evicted anyway.
+    bytes: u64,
+    /// The limit was raised by so much for them.
+    stretched_bytes: u64,
+    policy: Policy,
 }
 
 /// Items that came together, and what they have outside.
@@ -83,7 +96,8 @@ impl Engine {
         let shards = engine.shards_count();
         let pending = Pending { saved: Arc::clone(saved), number: 0, shards, now_ms };
         let reader = engine.shard_as_is(0).empty_copy();
-        let mut loading = Loading { pending: &pending, shard: reader, written_keys: 0 };
+        let beyond = Beyond::new(pending.bytes_beyond(settings.bytes_max), settings.policy);
+        let mut loading = Loading { pending: &pending, shard: reader, written_keys: 0, beyond };
         match loading.sort_into(&engine) {
             Ok(()) => {
                 let keys = engine.counts().keys.iter().sum();
@@ -95,6 +109,7 @@ impl Engine {
                 drop(engine.clear());
             }
         }
+        engine.budget.unstretch(loading.beyond.stretched_bytes);
         saved.loaded_shards.fetch_add(shards as u64, Relaxed);
         engine
     }
@@ -102,8 +117,8 @@ impl Engine {
     /// Loads a shard, unless it is loaded. Who needs it meanwhile loads it too, and this is dropped then.
     pub fn load(&self, number: usize) {
         // Not under its lock: who needs the shard in the meantime is not kept waiting by this thread.
-        let Some((pending, empty)) = self.shard_as_is(number).loadable() else { return };
-        let loaded = pending.load(empty);
+        let Some((pending, empty, beyond)) = self.shard_as_is(number).loadable() else { return };
+        let loaded = pending.load(empty, beyond);
         let mut shard = self.shard_as_is(number);
         if shard.pending.is_some() {
             pending.count(&loaded);
@@ -111,6 +126,15 @@ impl Engine {
         }
     }
 }
+
+/// A key that was saved: its queue, its item, what it has outside, and its hash.
+type Saving<'a> = (Queue, Item<'a>, Option<Large>, Hash);
+
+/// Beyond the limit, keys that stay may take one byte for so many below it, and at least so many.
+const BEYOND_SHARE: u64 = 8;
+const BEYOND_BYTES_LEAST: u64 = 1 << 20;
+/// About what a key takes of an index.
+const INDEX_BYTES: u64 = 11;
 
 /// A shard that was loaded, or an empty one.
 pub(crate) struct Loaded {
@@ -128,22 +152,30 @@ impl Shard {
                 self.counts.expect(&entry.keys, &entry.expiring);
             }
         }
+        if self.policy == Policy::NoEviction {
+            self.expected_bytes = pending.bytes_expected(&self.budget);
+            self.budget.expect(self.expected_bytes);
+        }
         self.pending = Some(Box::new(pending));
     }
 
     /// What it waits for, and where to load that to: beside the budget, which two threads that load the same shard would use up, and then
     /// each would evict what it has for the sake of the other.
-    fn loadable(&mut self) -> Option<(Pending, Self)> {
+    fn loadable(&mut self) -> Option<(Pending, Self, Beyond)> {
         let pending = self.pending.as_deref().cloned()?;
-        let budget = Arc::new(self.budget.beside(pending.bytes_max(&self.budget)));
-        Some((pending, self.empty_copy_within(budget)))
+        let (limit_bytes, loaded_bytes) = (self.budget.bytes_max(), self.budget.loaded_bytes());
+        let bytes_max = pending.bytes_max(limit_bytes).saturating_sub(loaded_bytes);
+        let beyond_max = limit_bytes.saturating_add(pending.bytes_beyond(limit_bytes));
+        let beyond_bytes = beyond_max.saturating_sub(loaded_bytes).saturating_sub(bytes_max);
+        let budget = Arc::new(self.budget.beside(bytes_max));
+        Some((pending, self.empty_copy_within(budget), Beyond::new(beyond_bytes, self.policy)))
     }
 
     /// Loads what it waits for.
     #[cold]
     pub(crate) fn load(&mut self) {
-        let Some((pending, empty)) = self.loadable() else { return };
-        let loaded = pending.load(empty);
+        let Some((pending, empty, beyond)) = self.loadable() else { return };
+        let loaded = pending.load(empty, beyond);
         pending.count(&loaded);
         self.begin_with(loaded);
     }
@@ -163,12 +195,12 @@ impl Pending {
     }
 
     /// An empty shard where the file is not what it seemed to be.
-    fn load(&self, mut empty: Shard) -> Loaded {
+    fn load(&self, mut empty: Shard, beyond: Beyond) -> Loaded {
         if self.saved.is_refused() {
             return Loaded { shard: empty, written_keys: 0 };
         }
         let fallback = empty.empty_copy();
-        let mut loading = Loading { pending: self, shard: empty, written_keys: 0 };
+        let mut loading = Loading { pending: self, shard: empty, written_keys: 0, beyond };
         match loading.run() {
             Ok(()) => Loaded { shard: loading.shard, written_keys: loading.written_keys },
             Err(error) => {
@@ -185,24 +217,40 @@ impl Pending {
         self.saved.left_out_keys.fetch_add(loaded.written_keys.saturating_sub(keys), Relaxed);
     }
 
-    /// What there is for this shard. When not all of the file fits, each shard gives some up: else those that come last would have to give
-    /// all.
-    fn bytes_max(&self, budget: &Budget) -> u64 {
-        let bytes_max = u128::from(budget.bytes_max());
+    /// What there is for this shard and those before it. When not all of the file fits, each shard gives some up: else those that come last
+    /// would have to give all.
+    fn bytes_max(&self, limit_bytes: u64) -> u64 {
+        if self.saved.bytes() <= limit_bytes {
+            return limit_bytes;
+        }
         let shards = self.saved.loaded_shards.load(Relaxed) + 1;
-        let so_far = if self.saved.bytes() > budget.bytes_max() {
-            bytes_max * u128::from(shards) / self.shards as u128
-        } else {
-            bytes_max
-        };
-        (so_far as u64).saturating_sub(budget.used_bytes())
+        (u128::from(limit_bytes) * u128::from(shards) / self.shards as u128) as u64
+    }
+
+    /// What keys that stay may take beyond the limit, in all shards together. They lie in another order than before, so that they may take some
+    /// more: the ends of two segments in each shard, of at least 32. And each may have got an expiry, for which there is always room.
+    fn bytes_beyond(&self, limit_bytes: u64) -> u64 {
+        let expiring: u64 = (0..self.saved.shards()).flat_map(|shard| self.saved.entry(shard).expiring).sum();
+        (limit_bytes / BEYOND_SHARE).max(BEYOND_BYTES_LEAST).saturating_add(expiring * EXPIRY_BYTES as u64)
     }
 
     /// About as many.
     fn keys_expected(&self) -> usize {
-        let entries = self.file_shards().map(|file_shard| self.saved.entry(file_shard));
-        let keys: u64 = entries.flat_map(|entry| entry.keys).sum();
-        keys as usize * self.saved.shards() / self.shards.max(self.saved.shards())
+        self.share_of(|entry| entry.keys.iter().sum()) as usize
+    }
+
+    /// What they will take, or their share of the limit if that is less: what is packed takes less than it has in the file.
+    fn bytes_expected(&self, budget: &Budget) -> u64 {
+        let index_bytes = self.share_of(|entry| entry.keys.iter().sum()).saturating_mul(INDEX_BYTES);
+        let bytes = self.share_of(|entry| entry.bytes).saturating_add(index_bytes);
+        bytes.min(budget.bytes_max() / self.shards as u64)
+    }
+
+    /// Of what the shards of the file have together that may have keys of this one.
+    fn share_of(&self, what: impl Fn(&ShardEntry) -> u64) -> u64 {
+        let all: u64 = self.file_shards().map(|file_shard| what(self.saved.entry(file_shard))).sum();
+        let (written, shards) = (self.saved.shards() as u128, self.shards as u128);
+        (u128::from(all) * written / shards.max(written)) as u64
     }
 
     fn is_as_before(&self) -> bool {
@@ -243,8 +291,7 @@ impl Loading<'_> {
                     self.written_keys += 1;
                     let Some(hash) = hash_of(&self.shard, item, large.as_ref()) else { return };
                     let mut shard = engine.shard_as_is(hash.shard(self.pending.shards));
-                    // Where nothing may be evicted, what has no room is left out.
-                    let _ = shard.add_saved(queue, item, large, hash, self.pending.now_ms);
+                    self.beyond.add(&mut shard, (queue, item, large, hash), self.pending.now_ms);
                 })?;
                 self.shard.segments.give_blank(block.segment);
             }
@@ -279,8 +326,10 @@ impl Loading<'_> {
     /// The segment of the block becomes one of the shard.
     fn adopt(&mut self, mut block: Block) -> Result<(), SavedError> {
         self.written_keys += block.items as u64;
-        let Ok(number) = self.shard.adopt(block.segment, block.queue, block.items_bytes, self.pending.now_ms)
-        else {
+        if !self.beyond.take_segment(&mut self.shard, self.pending.now_ms) {
+            return Ok(());
+        }
+        let Ok(number) = self.shard.adopt(block.segment, block.queue, block.items_bytes) else {
             return Ok(());
         };
         let mut offset = 0;
@@ -298,7 +347,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Lets its slot point to an item, unless the item has expired.
+    /// Lets its slot point to an item, unless the item has expired, or what it has outside is too much.
     fn index_item(&mut self, place: Place) -> Result<(), &'static str> {
         let shard = &mut self.shard;
         let item = Item::read(shard.segments.at(place));
@@ -306,7 +355,7 @@ impl Loading<'_> {
         if hash.shard(self.pending.shards) != self.pending.number {
             return Err("a key of another shard");
         }
-        if item.is_expired(self.pending.now_ms) {
+        if item.is_expired(self.pending.now_ms) || self.beyond.is_exceeded(&shard.budget) {
             shard.drop_large_at(place);
             return Ok(());
         }
@@ -315,26 +364,66 @@ impl Loading<'_> {
     }
 
     fn add_one_by_one(&mut self, mut block: Block) -> Result<(), SavedError> {
-        block.each_item(|queue, item, large| {
-            // Where nothing may be evicted, what has no room is left out.
-            let _ = self.add(queue, item, large);
-        })?;
+        block.each_item(|queue, item, large| self.add(queue, item, large))?;
         self.shard.segments.give_blank(block.segment);
         Ok(())
     }
 
     /// Unless it belongs to another shard.
-    fn add(&mut self, queue: Queue, item: Item<'_>, large: Option<Large>) -> Result<(), OutOfMemory> {
+    fn add(&mut self, queue: Queue, item: Item<'_>, large: Option<Large>) {
         let hash = hash_of(&self.shard, item, large.as_ref());
         let Some(hash) = hash.filter(|hash| hash.shard(self.pending.shards) == self.pending.number) else {
-            return Ok(());
+            return;
         };
         self.written_keys += 1;
-        self.shard.add_saved(queue, item, large, hash, self.pending.now_ms)
+        self.beyond.add(&mut self.shard, (queue, item, large, hash), self.pending.now_ms);
     }
 
     fn keep_to_share(&mut self) {
         self.shard.make_up(self.pending.now_ms);
+    }
+}
+
+impl Beyond {
+    fn new(bytes: u64, policy: Policy) -> Self {
+        let bytes = if policy.keeps_keys() { bytes } else { 0 };
+        Self { bytes, stretched_bytes: 0, policy }
+    }
+
+    /// Adds an item to a shard. Of what may be evicted, that is left out for which there is no room, and all that would be too much beyond it.
+    fn add(&mut self, shard: &mut Shard, (queue, item, large, hash): Saving<'_>, now_ms: u64) {
+        let stays = self.policy == Policy::NoEviction || !item.header.expires();
+        let bytes = item.header.item_bytes() + large.as_ref().map_or(0, Large::bytes);
+        let again = large.clone().filter(|_| self.bytes > 0);
+        let added = shard.add_saved(queue, item, large, hash, now_ms);
+        if added.is_err() && stays && self.stretch(&shard.budget, bytes) {
+            let _ = shard.add_saved(queue, item, again, hash, now_ms);
+        }
+    }
+
+    /// Whether there was room for a segment.
+    fn take_segment(&mut self, shard: &mut Shard, now_ms: u64) -> bool {
+        shard.make_room_for(SEGMENT_BYTES, now_ms).is_ok()
+            || self.stretch(&shard.budget, SEGMENT_BYTES)
+                && shard.make_room_for(SEGMENT_BYTES, now_ms).is_ok()
+    }
+
+    /// Raises the limit, so that so much has room with two segments; whether it may be raised.
+    fn stretch(&mut self, budget: &Budget, bytes: usize) -> bool {
+        let needed = budget.used_bytes().saturating_add((bytes + 2 * SEGMENT_BYTES) as u64);
+        let more = needed.saturating_sub(budget.bytes_max());
+        let may_be = more > 0 && more <= self.bytes;
+        if may_be {
+            budget.stretch(more);
+            self.bytes -= more;
+            self.stretched_bytes += more;
+        }
+        may_be
+    }
+
+    /// Whether more is in use than may be at all, of what counts for keys that stay.
+    fn is_exceeded(&self, budget: &Budget) -> bool {
+        self.policy.keeps_keys() && budget.used_bytes() > budget.bytes_max().saturating_add(self.bytes)
     }
 }
 

@@ -10,15 +10,13 @@ use crate::shard::{OutOfMemory, Shard, holds};
 use crate::slot::{Place, Slot};
 
 impl Shard {
-    /// A segment that is filled already goes behind the others of a queue. Nothing of it is alive yet.
+    /// A segment that is filled already, and that the budget knows of, goes behind the others of a queue. Nothing of it is alive yet.
     pub(super) fn adopt(
         &mut self,
         segment: Segment,
         queue: Queue,
         used_bytes: usize,
-        now_ms: u64,
     ) -> Result<u32, OutOfMemory> {
-        self.make_room_for(SEGMENT_BYTES, now_ms)?;
         let Some(number) = self.segments.add_filled(segment, used_bytes) else {
             self.budget.give_back(SEGMENT_BYTES);
             return Err(OutOfMemory);
