@@ -40,6 +40,7 @@ mod pins;
 mod posted;
 mod pubsub;
 mod rates;
+mod repeated;
 mod reply;
 mod saved;
 #[cfg(all(test, feature = "shuttle"))]

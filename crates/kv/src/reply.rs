@@ -7,6 +7,7 @@ use engine::{Stored, Value};
 
 use crate::output::Output;
 use crate::posted::Posted;
+use crate::repeated;
 
 /// Version of the protocol, as HELLO chooses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,8 +51,7 @@ impl Reply<'_> {
     /// `text` begins with the code, such as `ERR`. Line ends would begin another reply: they become spaces.
     pub(crate) fn error(&mut self, text: &str) {
         self.out.push(b'-');
-        let bytes = text
-            .bytes()
+        let bytes = repeated::bytes(text)
             .take(ERROR_BYTES_MAX)
             .map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
         self.out.bytes_mut().extend(bytes);

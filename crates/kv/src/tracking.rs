@@ -13,6 +13,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use thiserror::Error;
 
+use crate::repeated;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sync::{Mutex, RwLock};
 
@@ -495,7 +496,7 @@ fn check(asked: &Tracker, prefixes: &[Box<[u8]>], old: Option<&Tracker>) -> Resu
         return Err(TrackingError::Prefixes);
     }
     let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = |bytes: &[u8]| repeated::text(bytes);
     for (index, prefix) in prefixes.iter().enumerate() {
         let mut known = old.into_iter().flat_map(|old| &old.prefixes);
         if let Some(other) = known.find(|other| overlap(prefix, other)) {

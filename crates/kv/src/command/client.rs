@@ -10,6 +10,7 @@ use super::tracking::redirection;
 use super::{Call, Outcome, Refusal};
 use crate::clients::Client;
 use crate::pause::Paused;
+use crate::repeated;
 use crate::reply::Reply;
 use crate::session::Replies;
 use crate::shared::Shared;
@@ -175,7 +176,7 @@ impl Kind {
             b"normal" => Ok(Self::Normal),
             b"pubsub" => Ok(Self::PubSub),
             b"master" | b"replica" | b"slave" => Ok(Self::None),
-            _ => Err(Refusal::Told(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(name)))),
+            _ => Err(Refusal::Told(format!("ERR Unknown client type '{}'", repeated::text(name)))),
         }
     }
 
@@ -273,7 +274,7 @@ fn check_user(name: &[u8]) -> Outcome {
     if name == b"default" {
         return Ok(());
     }
-    Err(Refusal::Told(format!("ERR No such user '{}'", String::from_utf8_lossy(name))))
+    Err(Refusal::Told(format!("ERR No such user '{}'", repeated::text(name))))
 }
 
 impl Filter {

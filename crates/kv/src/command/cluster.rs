@@ -7,6 +7,7 @@ use resp::{SLOTS, hash_slot};
 use super::walk::walk;
 use super::{Call, Command, Outcome, Refusal};
 use crate::cluster::{Cluster, ClusterNode, Place};
+use crate::repeated;
 use crate::reply::Reply;
 use crate::transaction::Slots;
 
@@ -182,7 +183,7 @@ pub(super) fn links(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn replicas(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let wanted = call.argument(2);
     if !call.cluster()?.nodes().any(|(_, id)| id.as_bytes() == wanted) {
-        return Err(Refusal::UnknownNode(String::from_utf8_lossy(wanted).into_owned()));
+        return Err(Refusal::UnknownNode(repeated::text(wanted)));
     }
     reply.array(0);
     Ok(())

@@ -6,6 +6,7 @@ use engine::Database;
 
 use super::arguments::parse_integer;
 use super::{Call, Outcome, Refusal};
+use crate::repeated;
 use crate::reply::{Reply, Version};
 use crate::session::Gates;
 
@@ -151,7 +152,7 @@ fn greeting<'a>(call: &Call<'a>) -> Result<Greeting<'a>, Refusal> {
                 at += 3;
             }
             () => {
-                let option = String::from_utf8_lossy(call.argument(at)).into_owned();
+                let option = repeated::text(call.argument(at));
                 return Err(Refusal::HelloOption(option));
             }
         }

@@ -3,6 +3,7 @@
 use engine::{Access, Expiry};
 
 use super::{Call, Change, Outcome, Refusal};
+use crate::repeated;
 use crate::reply::Reply;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,7 @@ fn expire_options(call: &Call<'_>) -> Result<ExpireOptions, Refusal> {
             () if call.is_word(at, "gt") => options.is_for_greater = true,
             () if call.is_word(at, "lt") => options.is_for_less = true,
             () => {
-                let word = String::from_utf8_lossy(call.argument(at)).into_owned();
+                let word = repeated::text(call.argument(at));
                 return Err(Refusal::UnknownOption(word));
             }
         }

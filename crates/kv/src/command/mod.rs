@@ -55,6 +55,7 @@ use crate::conversation::Context;
 use crate::effort::{self, Effort, Scope, TooMuch};
 use crate::lcs::Cells;
 pub(crate) use crate::notify::Change;
+use crate::repeated;
 use crate::reply::Reply;
 use crate::session::{Gates, Session};
 use crate::shared::Shared;
@@ -287,14 +288,21 @@ impl<'a> Call<'a> {
     }
 
     fn unknown(&self, name: &[u8]) -> Refusal {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned();
-        let arguments = self.arguments.iter().skip(1).take(ARGUMENTS_TOLD);
-        let arguments: String = arguments.map(|argument| format!("'{}' ", text(argument))).collect();
-        Refusal::Unknown { name: text(name), arguments }
+        let (mut arguments, mut bytes) = (String::new(), 0);
+        for argument in self.from(1) {
+            if bytes >= TOLD_BYTES_MAX {
+                break;
+            }
+            let text = repeated::text_within(argument, TOLD_BYTES_MAX - bytes);
+            // Two quotes and a space count too.
+            bytes += repeated::bytes(&text).count() + 3;
+            arguments.extend(["'", &text, "' "]);
+        }
+        Refusal::Unknown { name: repeated::text_within(name, TOLD_BYTES_MAX), arguments }
     }
 
     fn unknown_part(&self, command: &Command) -> Refusal {
-        let name = String::from_utf8_lossy(self.argument(1)).into_owned();
+        let name = repeated::text_within(self.argument(1), TOLD_BYTES_MAX);
         Refusal::UnknownSubcommand { command: command.name.to_ascii_uppercase(), name }
     }
 
@@ -423,5 +431,5 @@ fn help(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Of a command that does not exist.
-const ARGUMENTS_TOLD: usize = 20;
+/// Of the name of a command that does not exist, and of its arguments together: the one in which they reach this is the last.
+const TOLD_BYTES_MAX: usize = 128;

@@ -4,6 +4,7 @@ use super::{Call, Outcome, Refusal};
 use crate::effort::Scope;
 use crate::output::Output;
 use crate::pubsub;
+use crate::repeated;
 use crate::reply::{Reply, SHARED_FROM};
 use crate::session::Gates;
 use crate::subscriptions::{Kind, NAMES_AT_ONCE};
@@ -174,7 +175,7 @@ pub(super) fn shardchannels(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outco
 
 fn list(call: &Call<'_>, reply: &mut Reply<'_>, kind: Kind, name: &str) -> Outcome {
     if call.length() > 3 {
-        let name = String::from_utf8_lossy(call.arguments.at(1).unwrap_or(name.as_bytes())).into_owned();
+        let name = repeated::text(call.arguments.at(1).unwrap_or(name.as_bytes()));
         return Err(Refusal::Told(format!(
             "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
         )));

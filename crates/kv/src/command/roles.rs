@@ -5,6 +5,7 @@ use std::time::Duration;
 use engine::Database;
 
 use super::{Call, Outcome, Refusal};
+use crate::repeated;
 use crate::reply::Reply;
 
 /// Longer, DEBUG SLEEP would be an outage.
@@ -73,7 +74,7 @@ pub(super) fn cat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     }
     let wanted = call.argument(2).to_ascii_lowercase();
     let Some(category) = CATEGORIES.into_iter().find(|category| category.as_bytes() == wanted) else {
-        return Err(Refusal::UnknownCategory(String::from_utf8_lossy(call.argument(2)).into_owned()));
+        return Err(Refusal::UnknownCategory(repeated::text(call.argument(2))));
     };
     let commands = call.shared.table.with_parts().iter();
     let found: Vec<_> = commands.filter(|command| command.categories().contains(&category)).collect();
@@ -149,7 +150,6 @@ pub(super) fn debug_htstats(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outco
 
 /// DEBUG ERROR text
 pub(super) fn debug_error(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let text = String::from_utf8_lossy(call.argument(2)).into_owned();
-    reply.error(&text);
+    reply.error(&repeated::whole(call.argument(2)));
     Ok(())
 }
