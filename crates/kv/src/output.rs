@@ -38,18 +38,50 @@ struct Meter {
     is_refused: bool,
     /// What was there when it was refused: it is of no use any more.
     refused_at: usize,
-    /// Of what is written, so much counts already.
+    /// Of what is written, so much counts already elsewhere.
     counted_bytes: usize,
+    /// And so much because it was looked at here: several who look at the same time are not to find the same room.
+    charged_bytes: usize,
 }
 
 impl Default for Meter {
     fn default() -> Self {
-        Self { server: None, looks_at_bytes: usize::MAX, is_refused: false, refused_at: 0, counted_bytes: 0 }
+        Self {
+            server: None,
+            looks_at_bytes: usize::MAX,
+            is_refused: false,
+            refused_at: 0,
+            counted_bytes: 0,
+            charged_bytes: 0,
+        }
+    }
+}
+
+impl Meter {
+    /// Whether there is room for so many bytes in all; they count from now on.
+    fn charge(&mut self, server: &Server, bytes: usize) -> bool {
+        let counted_bytes = self.counted_bytes + self.charged_bytes;
+        let has_room = bytes <= counted_bytes || server.take_for_reply(counted_bytes, bytes);
+        if has_room {
+            self.charged_bytes = bytes.saturating_sub(self.counted_bytes).max(self.charged_bytes);
+        }
+        has_room
+    }
+
+    #[cold]
+    fn release(&mut self) {
+        let charged_bytes = std::mem::take(&mut self.charged_bytes);
+        if let Some(server) = self.server.as_ref().and_then(Weak::upgrade) {
+            server.account(charged_bytes, 0);
+        }
     }
 }
 
 /// Growth that is always possible, and steps in which more is looked at.
 const STEP_BYTES: usize = 256 << 10;
+/// A list that grows has so many times as much set apart. What is not written takes no memory, but what is copied to where there is more takes it
+/// twice, and once more for as long as the allocator keeps it.
+const AHEAD: usize = 8;
 
 /// Of a packed value, so much is unpacked at a time: one of the blocks that are packed each for itself.
 const PIECE_BYTES: usize = 256 << 10;
@@ -91,13 +123,8 @@ const SLICES_MAX: usize = 64;
 impl Output {
     /// That of a worker: what clients ask for has to have room there.
     pub(crate) fn of_worker(bytes: usize, server: &Arc<Server>) -> Self {
-        let meter = Meter {
-            server: Some(Arc::downgrade(server)),
-            looks_at_bytes: STEP_BYTES,
-            is_refused: false,
-            refused_at: 0,
-            counted_bytes: 0,
-        };
+        let server = Some(Arc::downgrade(server));
+        let meter = Meter { server, looks_at_bytes: STEP_BYTES, ..Meter::default() };
         Self { bytes: Vec::with_capacity(bytes), meter, ..Self::default() }
     }
 
@@ -121,14 +148,18 @@ impl Output {
         has_room
     }
 
-    /// By as much as may come before it is looked at again: a list that doubles would take twice as much in the end.
+    /// Far ahead of what is there, if that is to be had; otherwise by as much as may come before it is looked at again.
     #[cold]
     fn grow(&mut self, bytes: usize) -> bool {
         let has_room = self.look(bytes);
-        if has_room {
-            let capacity = self.meter.looks_at_bytes.min(bytes + bytes / 8 + STEP_BYTES);
-            self.bytes
-                .reserve_exact(capacity.saturating_add(STEP_BYTES / 4).saturating_sub(self.bytes.len()));
+        let needed =
+            self.meter.looks_at_bytes.min(bytes + bytes / 8 + STEP_BYTES).saturating_add(STEP_BYTES / 4);
+        if has_room && needed > self.bytes.capacity() {
+            let more = |capacity: usize| capacity.saturating_sub(self.bytes.len());
+            let (ahead, needed) = (more(needed.saturating_mul(AHEAD)), more(needed));
+            if self.bytes.try_reserve_exact(ahead).is_err() {
+                self.bytes.reserve_exact(needed);
+            }
         }
         has_room
     }
@@ -141,7 +172,7 @@ impl Output {
             self.bytes.truncate(self.meter.refused_at);
             return false;
         }
-        self.meter.is_refused = !server.could_reply(self.meter.counted_bytes, bytes);
+        self.meter.is_refused = !self.meter.charge(&server, bytes);
         if self.meter.is_refused {
             (self.meter.looks_at_bytes, self.meter.refused_at) = (0, self.bytes.len());
             return false;
@@ -152,7 +183,21 @@ impl Output {
 
     /// So many bytes of what is written, or about to be, count elsewhere.
     pub(crate) fn set_counted(&mut self, bytes: usize) {
+        self.release();
         self.meter.counted_bytes = bytes;
+    }
+
+    /// Whether some of what is written counts: keys are to make room for it.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.meter.charged_bytes > 0
+    }
+
+    /// None of what is written counts any more, but for what counts elsewhere.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if self.is_charged() {
+            self.meter.release();
+        }
     }
 
     /// Whether something that the command has replied had no room: it must not change anything for which that would have been told.
@@ -303,6 +348,7 @@ impl Output {
         if self.meter.server.is_some() {
             self.meter.looks_at_bytes = STEP_BYTES;
             self.meter.counted_bytes = 0;
+            self.release();
         }
     }
 
@@ -323,12 +369,13 @@ impl Output {
         self.bytes.capacity() + self.values.capacity() * size_of::<Placed>() + self.unpacked_bytes
     }
 
-    /// Gives back memory that only a large reply needed.
+    /// Gives back memory that only a large reply needed. What was written has been sent, or is kept elsewhere.
     #[inline]
     pub(crate) fn shrink(&mut self, bytes_max: usize) {
         if self.bytes.capacity() > bytes_max {
             self.bytes = Vec::with_capacity(bytes_max);
         }
+        self.release();
         if self.values.capacity() > VALUES_KEPT {
             self.values = VecDeque::new();
         }
@@ -463,6 +510,9 @@ impl Placed {
     }
 }
 
+/// A shorter reply is copied: the worker keeps the memory for the next.
+const KEPT_BYTES_MIN: usize = 64 << 10;
+
 /// What a client has not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
@@ -476,12 +526,14 @@ impl Unsent {
         self.output.is_empty()
     }
 
-    /// Keeps what is left of an output. Its memory goes along where most of it is needed.
+    /// Keeps what is left of an output. Its memory goes along where most of what was written is left, unless that is little.
     pub(crate) fn keep(&mut self, output: &mut Output, sent: Sent, pins: &Arc<Pins>) {
         output.values.iter_mut().for_each(|placed| placed.hold(pins));
         let left = output.bytes.len() - sent.bytes;
-        if self.is_empty() && left >= output.bytes.capacity() / 2 {
+        if self.is_empty() && left >= output.bytes.len().max(KEPT_BYTES_MIN) / 2 {
             self.output.bytes = std::mem::take(&mut output.bytes);
+            // Where it lies: what was set apart for more counts as held.
+            self.output.bytes.shrink_to_fit();
             self.output.values = std::mem::take(&mut output.values);
             self.output.values_bytes = output.values_bytes;
             self.output.unpacked_bytes = output.unpacked_bytes;

@@ -1,9 +1,12 @@
 //! COMMAND: the table of commands, for clients.
 
+use std::collections::BTreeMap;
+
 use super::syntax;
 use super::table::{Command, Keys};
 use super::{Call, Outcome, Refusal, container};
 use crate::glob::Matcher;
+use crate::output::Output;
 use crate::reply::Reply;
 
 /// COMMAND without a second word tells of all.
@@ -55,11 +58,34 @@ pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Ok(());
     }
     reply.array(call.length() - 2);
-    for name in call.from(2) {
-        match table.find_with_parts(name) {
-            Some(command) => describe(call, command, reply),
-            None => reply.null(),
+    tell_each(call, call.from(2).map(|name| table.find_with_parts(name)), describe, reply)
+}
+
+/// Tells of each of many commands, or that there is none. A request may name one of them a million times: each is put together once.
+fn tell_each(
+    call: &Call<'_>,
+    commands: impl Iterator<Item = Option<&'static Command>>,
+    tell: fn(&Call<'_>, &Command, &mut Reply<'_>),
+    reply: &mut Reply<'_>,
+) -> Outcome {
+    let mut told = BTreeMap::new();
+    for command in commands {
+        let name = command.map(|command| command.name);
+        let text = told.entry(name).or_insert_with(|| {
+            let mut out = Output::default();
+            let one = &mut Reply { out: &mut out, version: reply.version };
+            match command {
+                Some(command) => tell(call, command, one),
+                None => one.null(),
+            }
+            out
+        });
+        if !reply.out.has_room(text.len()) {
+            return Err(Refusal::ReplyOverLimit);
         }
+        reply.out.extend_from_slice(text.bytes());
+        // What it takes is there before it ends.
+        call.shared.make_room_owed(call.now_ms);
     }
     Ok(())
 }
@@ -172,13 +198,13 @@ fn second_key_flags(command: &Command) -> Option<KeyFlags> {
 /// COMMAND DOCS [name ...]
 pub(super) fn docs(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let table = &call.shared.table;
-    let wanted: Vec<&Command> = match call.length() {
-        2 => table.all().collect(),
-        _ => call.from(2).filter_map(|name| table.find_with_parts(name)).collect(),
-    };
-    reply.map(wanted.len());
-    wanted.into_iter().for_each(|command| document(call, command, reply));
-    Ok(())
+    if call.length() == 2 {
+        reply.map(table.all().count());
+        return tell_each(call, table.all().map(Some), document, reply);
+    }
+    let wanted = || call.from(2).filter_map(|name| table.find_with_parts(name));
+    reply.map(wanted().count());
+    tell_each(call, wanted().map(Some), document, reply)
 }
 
 fn document(call: &Call<'_>, command: &Command, reply: &mut Reply<'_>) {

@@ -8,9 +8,10 @@ use super::output_limits;
 use super::{Call, Outcome, Refusal};
 use crate::accepted::{ACCEPTED, Accepted};
 use crate::access::{DebugCommands, Passwords, ProtectedMode};
-use crate::glob::Matcher;
+use crate::glob::{self, Matcher};
 use crate::limits::{BuffersLimit, Limits};
 use crate::notify::Events;
+use crate::repeated;
 use crate::reply::Reply;
 use crate::shared::Shared;
 use crate::size::parse_size;
@@ -261,6 +262,9 @@ impl Named {
     }
 }
 
+/// Patterns for each setting: some hundredths of a second.
+const COMPARED_MAX: usize = 1 << 22;
+
 const IMMUTABLE: &str = "can't set immutable config";
 
 /// The only setting whose value can't be read, and so can't be set back.
@@ -275,6 +279,9 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
 
 /// CONFIG GET pattern [pattern ...]
 pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if (call.length() - 2) * Named::all().count() > COMPARED_MAX {
+        return Err(glob::TooLong.into());
+    }
     let patterns: Vec<_> = call.from(2).map(<[u8]>::to_ascii_lowercase).collect();
     let mut matcher = Matcher::default();
     let is_wanted =
@@ -336,7 +343,7 @@ fn write_all(call: &Call<'_>, settings: &[(Named, usize)]) -> Outcome {
 fn find(call: &Call<'_>, at: usize) -> Result<Named, Refusal> {
     let name = call.argument(at).to_ascii_lowercase();
     Named::all().find(|setting| setting.name().as_bytes() == name).ok_or_else(|| {
-        let name = String::from_utf8_lossy(call.argument(at)).into_owned();
+        let name = repeated::text(call.argument(at));
         Refusal::Told(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"))
     })
 }

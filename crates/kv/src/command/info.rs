@@ -1,5 +1,6 @@
 //! INFO: how the server is, in sections that clients read.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 
 use engine::Database;
@@ -49,12 +50,15 @@ const SECTIONS: [Section; 13] = [
 
 /// INFO [section ...]
 pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let wanted: Vec<_> = call.from(1).map(<[u8]>::to_ascii_lowercase).collect();
-    let has = |word: &str| wanted.iter().any(|wanted| wanted == word.as_bytes());
+    // Those that there are: a request may name a million.
+    let words = SECTIONS.iter().map(|(name, ..)| *name).chain(["all", "default", "everything"]);
+    let known = |given: &[u8]| words.clone().find(|word| word.as_bytes().eq_ignore_ascii_case(given));
+    let wanted: BTreeSet<_> = call.from(1).filter_map(known).collect();
+    let has = |word: &str| wanted.contains(word);
     let is_wanted = |(name, shown, _): &&Section| {
-        let by_default = (wanted.is_empty() || has("default")) && *shown == Shown::ByDefault;
+        let by_default = (call.length() == 1 || has("default")) && *shown == Shown::ByDefault;
         let in_all = has("all") && *shown != Shown::InEverything;
-        by_default || in_all || has("everything") || has(&name.to_ascii_lowercase())
+        by_default || in_all || has("everything") || has(name)
     };
     let mut lines = Lines(String::new());
     for (name, _, tell) in SECTIONS.iter().filter(is_wanted) {

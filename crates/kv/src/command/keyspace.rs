@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use engine::{Access, Database, Expiry, Key, Locked, OutOfMemory, Step, Stored, Value};
 
-use super::room::Watch;
 use super::walk::walk;
 use super::{Call, Change, Outcome, Refusal};
 use crate::glob::Matcher;
@@ -56,29 +55,28 @@ pub(super) fn scan(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         call.effort.look_at_keys(options.count)?;
     }
     let begin = reply.out.len();
-    let mut found = Found::new(call);
+    let mut found = Found::new();
     let next = call.engine().scan(call.database(), position, step, call.now_ms, |key| {
         let is_wanted = options.pattern.is_none_or(|pattern| found.is_match(pattern, key));
         if is_wanted && options.is_type_wanted {
             found.tell(key, reply);
         }
     });
-    reply.array_since(begin, found.end(call.now_ms)?);
+    reply.array_since(begin, found.end()?);
     let next = next.to_string();
     reply.out.insert(begin, format!("*2\r\n${}\r\n{next}\r\n", next.len()).as_bytes());
     Ok(())
 }
 
 /// Keys that are told as they are found.
-struct Found<'a> {
-    watch: Watch<'a>,
+struct Found {
     told: Result<usize, Refusal>,
     matcher: Matcher,
 }
 
-impl<'a> Found<'a> {
-    fn new(call: &Call<'a>) -> Self {
-        Self { watch: Watch::new(call), told: Ok(0), matcher: Matcher::default() }
+impl Found {
+    fn new() -> Self {
+        Self { told: Ok(0), matcher: Matcher::default() }
     }
 
     fn is_match(&mut self, pattern: &[u8], key: &[u8]) -> bool {
@@ -86,9 +84,8 @@ impl<'a> Found<'a> {
     }
 
     /// How many there were.
-    fn end(self, now_ms: u64) -> Result<usize, Refusal> {
+    fn end(self) -> Result<usize, Refusal> {
         self.matcher.check()?;
-        self.watch.end(now_ms);
         self.told
     }
 
@@ -96,8 +93,8 @@ impl<'a> Found<'a> {
         let Ok(count) = &mut self.told else { return };
         *count += 1;
         reply.bulk(key);
-        if let Err(refusal) = self.watch.look(reply.out.held_bytes()) {
-            self.told = Err(refusal);
+        if reply.out.is_refused() {
+            self.told = Err(Refusal::ReplyOverLimit);
         }
     }
 }

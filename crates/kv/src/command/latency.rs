@@ -1,9 +1,11 @@
 //! SLOWLOG and LATENCY: what took long.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::info::sums;
 use super::{Call, Outcome, Refusal};
+use crate::repeated;
 use crate::reply::Reply;
 use crate::slow::Event;
 
@@ -87,8 +89,7 @@ pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn graph(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     const LINES: usize = 20;
     const WIDTH: u64 = 60;
-    let name = String::from_utf8_lossy(call.argument(2)).into_owned();
-    let event = event(call).ok_or(Refusal::NoSamples(name))?;
+    let event = event(call).ok_or_else(|| Refusal::NoSamples(repeated::text(call.argument(2))))?;
     let mut text = format!("{} - longest {} ms\n", String::from_utf8_lossy(call.argument(2)), event.max_ms);
     for (at_s, took_ms) in event.samples.iter().rev().take(LINES) {
         let ago_s = (call.now_ms / 1000).saturating_sub(*at_s);
@@ -124,12 +125,12 @@ pub(super) fn doctor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 /// LATENCY HISTOGRAM [command ...]
 pub(super) fn histogram(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let wanted: Vec<_> = call.from(2).map(<[u8]>::to_ascii_lowercase).collect();
+    let known = |name: &[u8]| call.shared.table.find_with_parts(name).map(|command| command.name);
+    let wanted: BTreeSet<_> = call.from(2).filter_map(known).collect();
     let is_wanted = |name: &str| {
         // With the parts of a command that is named.
         let container = name.split('|').next().unwrap_or_default();
-        wanted.is_empty()
-            || wanted.iter().any(|other| other == name.as_bytes() || other == container.as_bytes())
+        call.length() == 2 || wanted.contains(name) || wanted.contains(container)
     };
     let told: Vec<_> = sums(call).filter(|(command, sum)| sum.calls > 0 && is_wanted(command.name)).collect();
     reply.map(told.len());

@@ -213,6 +213,9 @@ pub(crate) fn execute(
     let are_gates_open = call.session.gates.are_open();
     let outcome = if are_gates_open { call.run_openly(name, reply) } else { call.run_gated(name, reply) };
     let outcome = if reply.out.take_refusal() { outcome.and(Err(Refusal::ReplyOverLimit)) } else { outcome };
+    if reply.out.is_charged() {
+        shared.make_room_for_reply(now_ms);
+    }
     if outcome == Err(Refusal::NotYet) {
         return Done::NotYet;
     }

@@ -40,6 +40,15 @@ impl<'a> Room<'a> {
 }
 
 impl Room<'_> {
+    /// Lets so many bytes count that a command needs while it is executed, whether there is room for them or not: keys make it.
+    pub(super) fn take(&mut self, bytes: usize) {
+        self.shared.account(self.bytes, self.bytes + bytes);
+        self.bytes += bytes;
+        if bytes >= STEP_BYTES {
+            self.shared.make_room_for_reply(self.now_ms);
+        }
+    }
+
     /// What counts for it.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -121,8 +130,7 @@ impl Call<'_> {
     }
 }
 
-/// Looks at a reply that grows while shards are locked, so that keys can't make room for it before it is whole. What there is of it counts, so
-/// that several at a time do not take the same memory.
+/// Looks at what is gathered for a reply. What there is of it counts, so that several at a time do not take the same memory.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
     shared: &'a Shared,
@@ -151,13 +159,6 @@ impl<'a> Watch<'a> {
         self.looks_at_bytes = bytes + STEP_BYTES;
         Ok(())
     }
-
-    /// The reply is whole, and no shard is locked any more: keys make room for it.
-    pub(super) fn end(self, now_ms: u64) {
-        if self.counted_bytes > 0 {
-            self.shared.make_room_for_reply(now_ms);
-        }
-    }
 }
 
 impl Drop for Watch<'_> {
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!((one.look(STEP_BYTES - 1), shared.buffers_bytes()), (Ok(()), 0), "it is always possible");
         assert_eq!((one.look(6 << 20), shared.buffers_bytes()), (Ok(()), 6 << 20));
         assert_eq!(other.look(6 << 20), Err(Refusal::ReplyOverLimit));
-        one.end(0);
+        drop(one);
         assert_eq!(shared.buffers_bytes(), 0);
         assert_eq!((other.look(6 << 20), shared.buffers_bytes()), (Ok(()), 6 << 20));
         drop(other);

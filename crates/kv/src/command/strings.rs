@@ -227,6 +227,9 @@ fn pairs<'a>(call: &Call<'a>, command: &str) -> Result<Vec<Entry<'a>>, Refusal> 
     Ok((1..call.length()).step_by(2).map(pair).collect())
 }
 
+/// What an entry takes while all are set: itself, its place in the order of shards, and its shard.
+const ENTRY_BYTES: usize = size_of::<Entry<'_>>() + 2 * size_of::<usize>();
+
 /// Sets all keys, or none; whether they were set.
 pub(super) fn set_all(
     call: &Call<'_>,
@@ -234,6 +237,8 @@ pub(super) fn set_all(
     condition: Condition<'_>,
 ) -> Result<bool, Refusal> {
     let Some((first, ..)) = entries.first() else { return Ok(false) };
+    let mut room = Room::new(call);
+    room.take(entries.len() * ENTRY_BYTES);
     if !call.engine().could_hold_all(entries) {
         return Err(Refusal::OutOfMemory);
     }
