@@ -111,6 +111,15 @@ impl Command {
         self.has("write") || self.name.ends_with("publish")
     }
 
+    /// Whether nothing has happened when nobody learns its reply.
+    pub(super) fn only_tells(&self) -> bool {
+        self.has("readonly")
+            || matches!(self.container(), "command" | "echo" | "info" | "ping" | "time")
+            || matches!(self.name, "client|info" | "client|list" | "config|get" | "pubsub|channels")
+            || matches!(self.name, "latency|histogram" | "pubsub|numsub" | "pubsub|shardchannels")
+            || matches!(self.name, "pubsub|shardnumsub" | "slowlog|get")
+    }
+
     /// Whether it needs no password.
     pub(super) fn is_for_anybody(&self) -> bool {
         self.flags.contains(&"no_auth")

@@ -68,18 +68,21 @@ pub(super) fn exec(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let is_touched = is_touched(call);
     let queue = call.session.queue.take();
     call.session.discard(call.shared);
-    match queue {
+    let outcome = match queue {
         Some(queue) if state == State::Ready && !is_touched => execute(call, &queue, reply),
         _ if state == State::Aborted => {
             return Err(Refusal::Other("EXECABORT Transaction discarded because of previous errors."));
         }
-        _ => reply.null_array(),
-    }
+        _ => {
+            reply.null_array();
+            Ok(())
+        }
+    };
     if stretched.is_some() {
         drop(stretched);
         call.shared.make_up(call.now_ms);
     }
-    Ok(())
+    outcome.map_err(|refusal| abort(call, refusal))
 }
 
 /// EXEC itself can't be executed: the transaction is over as well.
@@ -104,8 +107,9 @@ fn is_touched(call: &Call<'_>) -> bool {
     watching.is_touched()
 }
 
-fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
-    let (mut room, mut is_over) = (Room::new(call), false);
+/// Where the replies have no room before anything was done, nothing is.
+fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome {
+    let (mut room, mut is_over, mut has_acted) = (Room::new(call), false, false);
     let begin = reply.out.len();
     reply.array(queue.len());
     call.leave_out_if_mute(begin, reply);
@@ -125,11 +129,16 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
             effort,
             now_ms: call.now_ms,
         };
-        one.perform_queued(reply);
-        // All is executed, as it must be, but nobody could hold the replies.
+        has_acted |= one.perform_queued(reply) == Deed::Acts;
+        // It counts in the room of all replies from now on.
+        reply.out.release();
         is_over = reply.out.take_refusal() || is_over || room.make(reply.out.own_bytes()).is_err();
         reply.out.set_counted(room.bytes());
+        if is_over && !has_acted {
+            return Err(Refusal::ReplyOverLimit);
+        }
         if is_over {
+            // All is executed, as it must be, but nobody could hold the replies.
             reply.out.truncate(begin);
         }
     }
@@ -138,10 +147,19 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) {
         call.session.is_over = true;
         call.shared.endings.add(Ending::Replies);
     }
+    Ok(())
+}
+
+/// What is left of a command when nobody is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    /// Nothing.
+    Tells,
+    Acts,
 }
 
 impl Call<'_> {
-    fn perform_queued(&mut self, reply: &mut Reply<'_>) {
+    fn perform_queued(&mut self, reply: &mut Reply<'_>) -> Deed {
         let begin = reply.out.len();
         let command = self.find(self.argument(0)).and_then(|command| self.part(command));
         let command = command.and_then(|command| match command.name {
@@ -149,6 +167,7 @@ impl Call<'_> {
             "ssubscribe" => Err(Refusal::Other("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")),
             _ => Ok(command),
         });
+        let acts = command.as_ref().is_ok_and(|command| !command.only_tells());
         if let Err(refusal) = command.and_then(|command| self.perform(command, reply)) {
             reply.out.truncate(begin);
             let text = refusal.to_string();
@@ -156,6 +175,7 @@ impl Call<'_> {
             reply.error(&text);
         }
         self.leave_out_if_mute(begin, reply);
+        if acts { Deed::Acts } else { Deed::Tells }
     }
 
     /// CLIENT REPLY counts for each part of the reply to EXEC, as in Redis: an array may so lack elements, or they the array.
