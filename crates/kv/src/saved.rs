@@ -500,7 +500,7 @@ impl SaveFile {
             seconds(took),
             seconds(began.map(|began| began.elapsed())),
             state.saves,
-            loaded.left_out_keys,
+            loaded.expired_keys,
             loaded.keys,
         )
     }

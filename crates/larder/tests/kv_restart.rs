@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -597,6 +598,21 @@ fn count_of(kv: &Kv, names: &[String], value_bytes: usize) -> usize {
 }
 
 const MIB: usize = 1 << 20;
+
+/// The log tells of lost keys only where some are.
+#[test]
+fn keys_that_expire_while_no_server_runs_are_not_lost() {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    kv.ask(&["SET short 1 PX 300", "SET other 1 PX 300", "SET long 1"]);
+    end(kv, Signal::TERM);
+    let expired_at = Instant::now() + Duration::from_millis(300);
+    wait::until_true("they have expired", || Instant::now() > expired_at);
+    let kv = place.start(&[]);
+    assert_says(&kv, "all saved data is loaded");
+    assert!(!kv.service.stderr().contains("lost"), "{}", kv.service.stderr());
+    assert_eq!((fact(&kv, "rdb_last_load_keys_expired"), fact(&kv, "rdb_last_load_keys_loaded")), (2, 1));
+}
 
 /// What is loaded lies in another order than before, and takes some more.
 #[test]

@@ -18,7 +18,7 @@ use crate::packed::Stored;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::segment::{SEGMENT_BYTES, Segment};
-use crate::shard::Shard;
+use crate::shard::{OutOfMemory, Shard};
 use crate::slot::Place;
 use crate::sync::atomic::Ordering::Relaxed;
 
@@ -29,7 +29,9 @@ pub struct Progress {
     pub shards: u64,
     /// In these.
     pub keys: u64,
-    /// Written keys that are not there: they have expired, or there was no room.
+    /// Written keys that have expired meanwhile.
+    pub expired_keys: u64,
+    /// Written keys for which there was no room.
     pub left_out_keys: u64,
     /// Why the rest is not used.
     pub failure: Option<String>,
@@ -48,9 +50,32 @@ pub(crate) struct Pending {
 struct Loading<'a> {
     pending: &'a Pending,
     shard: Shard,
-    written_keys: u64,
+    missing: Missing,
     /// What it may take beyond the limit.
     beyond: Beyond,
+}
+
+/// Written keys that do not come back.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missing {
+    expired: u64,
+    /// There was no room for them. Others were evicted for those that came behind them.
+    refused: u64,
+}
+
+impl Missing {
+    fn add(&mut self, item: Item<'_>, added: Result<(), OutOfMemory>, now_ms: u64) {
+        match added {
+            _ if item.is_expired(now_ms) => self.expired += 1,
+            Err(OutOfMemory) => self.refused += 1,
+            Ok(()) => {}
+        }
+    }
+
+    fn count(self, saved: &Saved, evicted: u64) {
+        saved.expired_keys.fetch_add(self.expired, Relaxed);
+        saved.left_out_keys.fetch_add(self.refused + evicted, Relaxed);
+    }
 }
 
 /// What keys may take beyond the limit for which nothing may be evicted, since they may not be left out either.
@@ -97,12 +122,12 @@ impl Engine {
         let pending = Pending { saved: Arc::clone(saved), number: 0, shards, now_ms };
         let reader = engine.shard_as_is(0).empty_copy();
         let beyond = Beyond::new(pending.bytes_beyond(settings.bytes_max), settings.policy);
-        let mut loading = Loading { pending: &pending, shard: reader, written_keys: 0, beyond };
+        let mut loading = Loading { pending: &pending, shard: reader, missing: Missing::default(), beyond };
         match loading.sort_into(&engine) {
             Ok(()) => {
                 let keys = engine.counts().keys.iter().sum();
                 saved.loaded_keys.fetch_add(keys, Relaxed);
-                saved.left_out_keys.fetch_add(loading.written_keys.saturating_sub(keys), Relaxed);
+                loading.missing.count(saved, engine.counts().evicted);
             }
             Err(error) => {
                 saved.refuse(&error);
@@ -139,7 +164,7 @@ const INDEX_BYTES: u64 = 11;
 /// A shard that was loaded, or an empty one.
 pub(crate) struct Loaded {
     shard: Shard,
-    written_keys: u64,
+    missing: Missing,
 }
 
 impl Shard {
@@ -197,15 +222,15 @@ impl Pending {
     /// An empty shard where the file is not what it seemed to be.
     fn load(&self, mut empty: Shard, beyond: Beyond) -> Loaded {
         if self.saved.is_refused() {
-            return Loaded { shard: empty, written_keys: 0 };
+            return Loaded { shard: empty, missing: Missing::default() };
         }
         let fallback = empty.empty_copy();
-        let mut loading = Loading { pending: self, shard: empty, written_keys: 0, beyond };
+        let mut loading = Loading { pending: self, shard: empty, missing: Missing::default(), beyond };
         match loading.run() {
-            Ok(()) => Loaded { shard: loading.shard, written_keys: loading.written_keys },
+            Ok(()) => Loaded { shard: loading.shard, missing: loading.missing },
             Err(error) => {
                 self.saved.refuse(&error);
-                Loaded { shard: fallback, written_keys: 0 }
+                Loaded { shard: fallback, missing: Missing::default() }
             }
         }
     }
@@ -214,7 +239,7 @@ impl Pending {
         let keys = loaded.shard.index.keys() as u64;
         self.saved.loaded_shards.fetch_add(1, Relaxed);
         self.saved.loaded_keys.fetch_add(keys, Relaxed);
-        self.saved.left_out_keys.fetch_add(loaded.written_keys.saturating_sub(keys), Relaxed);
+        loaded.missing.count(&self.saved, loaded.shard.counts.evicted);
     }
 
     /// What there is for this shard and those before it. When not all of the file fits, each shard gives some up: else those that come last
@@ -288,10 +313,10 @@ impl Loading<'_> {
             while let Some(opened) = parts.next()? {
                 let mut block = self.read_block(opened, &mut parts)?;
                 block.each_item(|queue, item, large| {
-                    self.written_keys += 1;
                     let Some(hash) = hash_of(&self.shard, item, large.as_ref()) else { return };
                     let mut shard = engine.shard_as_is(hash.shard(self.pending.shards));
-                    self.beyond.add(&mut shard, (queue, item, large, hash), self.pending.now_ms);
+                    let added = self.beyond.add(&mut shard, (queue, item, large, hash), self.pending.now_ms);
+                    self.missing.add(item, added, self.pending.now_ms);
                 })?;
                 self.shard.segments.give_blank(block.segment);
             }
@@ -325,11 +350,12 @@ impl Loading<'_> {
 
     /// The segment of the block becomes one of the shard.
     fn adopt(&mut self, mut block: Block) -> Result<(), SavedError> {
-        self.written_keys += block.items as u64;
         if !self.beyond.take_segment(&mut self.shard, self.pending.now_ms) {
+            self.missing.refused += block.items as u64;
             return Ok(());
         }
         let Ok(number) = self.shard.adopt(block.segment, block.queue, block.items_bytes) else {
+            self.missing.refused += block.items as u64;
             return Ok(());
         };
         let mut offset = 0;
@@ -355,7 +381,9 @@ impl Loading<'_> {
         if hash.shard(self.pending.shards) != self.pending.number {
             return Err("a key of another shard");
         }
-        if item.is_expired(self.pending.now_ms) || self.beyond.is_exceeded(&shard.budget) {
+        let has_room = !self.beyond.is_exceeded(&shard.budget);
+        if item.is_expired(self.pending.now_ms) || !has_room {
+            self.missing.add(item, Err(OutOfMemory), self.pending.now_ms);
             shard.drop_large_at(place);
             return Ok(());
         }
@@ -375,8 +403,8 @@ impl Loading<'_> {
         let Some(hash) = hash.filter(|hash| hash.shard(self.pending.shards) == self.pending.number) else {
             return;
         };
-        self.written_keys += 1;
-        self.beyond.add(&mut self.shard, (queue, item, large, hash), self.pending.now_ms);
+        let added = self.beyond.add(&mut self.shard, (queue, item, large, hash), self.pending.now_ms);
+        self.missing.add(item, added, self.pending.now_ms);
     }
 
     fn keep_to_share(&mut self) {
@@ -391,14 +419,20 @@ impl Beyond {
     }
 
     /// Adds an item to a shard. Of what may be evicted, that is left out for which there is no room, and all that would be too much beyond it.
-    fn add(&mut self, shard: &mut Shard, (queue, item, large, hash): Saving<'_>, now_ms: u64) {
+    fn add(
+        &mut self,
+        shard: &mut Shard,
+        (queue, item, large, hash): Saving<'_>,
+        now_ms: u64,
+    ) -> Result<(), OutOfMemory> {
         let stays = self.policy == Policy::NoEviction || !item.header.expires();
         let bytes = item.header.item_bytes() + large.as_ref().map_or(0, Large::bytes);
         let again = large.clone().filter(|_| self.bytes > 0);
         let added = shard.add_saved(queue, item, large, hash, now_ms);
         if added.is_err() && stays && self.stretch(&shard.budget, bytes) {
-            let _ = shard.add_saved(queue, item, again, hash, now_ms);
+            return shard.add_saved(queue, item, again, hash, now_ms);
         }
+        added
     }
 
     /// Whether there was room for a segment.

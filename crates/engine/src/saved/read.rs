@@ -21,6 +21,7 @@ pub struct Saved {
     shards: Vec<ShardEntry>,
     pub(super) loaded_shards: AtomicU64,
     pub(super) loaded_keys: AtomicU64,
+    pub(super) expired_keys: AtomicU64,
     pub(super) left_out_keys: AtomicU64,
     failure: Mutex<Option<String>>,
 }
@@ -58,11 +59,21 @@ impl Saved {
         let header = read_header(&source)?;
         let trailer = read_trailer(&source, &header)?;
         let shards = read_table(&source, &header, &trailer)?;
-        let (loaded_shards, loaded_keys, left_out_keys) = Default::default();
+        let (loaded_shards, loaded_keys, expired_keys, left_out_keys) = Default::default();
         let failure = Mutex::new(None);
         let source = Box::new(source);
         let note = trailer.note;
-        Ok(Self { source, header, note, shards, loaded_shards, loaded_keys, left_out_keys, failure })
+        Ok(Self {
+            source,
+            header,
+            note,
+            shards,
+            loaded_shards,
+            loaded_keys,
+            expired_keys,
+            left_out_keys,
+            failure,
+        })
     }
 
     /// Reads all of a shard, and compares the checksums.
@@ -124,6 +135,7 @@ impl Saved {
         Progress {
             shards: self.loaded_shards.load(Relaxed),
             keys: self.loaded_keys.load(Relaxed),
+            expired_keys: self.expired_keys.load(Relaxed),
             left_out_keys: self.left_out_keys.load(Relaxed),
             failure: self.failure.lock().clone(),
         }
