@@ -102,7 +102,7 @@ fn start(maxmemory: &str) -> Kv {
     kv
 }
 
-/// How long the slowest PING takes while something is done.
+/// How long the slowest of short commands takes while something is done. Monitors are not shown it: they would be told of it as often as it is asked.
 fn slowest_ping(kv: &Kv, done: impl FnOnce()) -> Duration {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -111,7 +111,7 @@ fn slowest_ping(kv: &Kv, done: impl FnOnce()) -> Duration {
                 let (mut client, mut slowest) = (Client::connect(kv), Duration::ZERO);
                 while !is_done.load(Relaxed) {
                     let begin = Instant::now();
-                    assert_eq!(client.ask(b"PING\r\n"), "+PONG");
+                    assert!(client.ask(b"SLOWLOG LEN\r\n").starts_with(':'));
                     slowest = slowest.max(begin.elapsed());
                 }
                 slowest
@@ -542,7 +542,12 @@ impl Full {
         let mut set = || client.ask(&request(&[b"SET", format!("l{:?}", numbers.next()).as_bytes(), &value]));
         while set() == "+OK" {}
         let message = request(&[b"PUBLISH", b"idle", &vec![b'm'; 200_000]]);
-        while client.ask(&message) == ":1" {}
+        let mut refused = 0;
+        // A worker that is late still writes what was published: it has a turn in between.
+        while refused < 8 {
+            refused = if client.ask(&message) == ":1" { 0 } else { refused + 1 };
+            assert_eq!(self.kv.ask(&["PING"]), "+PONG\r\n");
+        }
     }
 
     /// A client that asks for something that has to wait.
