@@ -154,8 +154,8 @@ pub static ROUTES: &[Route] = &[
                  `\"cut\":true` where memory has more than was looked at; with `\"keyed_uncounted\":true` where responses may be out of \
                  use too that were stored for the URL under keys with the content (QUERY) or fields of their requests, which \
                  nobody counts; with a shared store `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all \
-                 instances have reached the purge, and after how long each, without `reached_ms` where it has not; `\"warnings\":[\"..\"]`, such as that \
-                 no site records tags; when nothing was stored, zeros with similar URLs \
+                 instances have reached the purge, and after how long each, without `reached_ms` where it has not, with the `store` of `[stores]` that it shares, and `\"silent_stores\":[..]` for those whose \
+                 servers do not answer; `\"warnings\":[\"..\"]`, such as that no site records tags; when nothing was stored, zeros with similar URLs \
                  that have something, `\"elsewhere\":[\"http://..\"]`, and the \
                  `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),

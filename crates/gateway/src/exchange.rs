@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use crate::active::ActiveConfig;
 use crate::cache::inflight::wanted::Tier;
 use crate::cache::lookup::Lookup;
+use crate::config::StoreIndex;
 use crate::events::{self, Event};
 use crate::message::head::RequestHead;
 use crate::message::interims::Interims;
@@ -71,12 +72,18 @@ pub(crate) fn begin(
             .with("rule", site.rule_at(rule).name.as_str(), "")
             .with("origin", site.config.origin.name.as_str(), "")
     });
+    if site.config.store != StoreIndex::default() {
+        note(request.record, || {
+            let name = live.config.store(&site.config).name.as_str();
+            Finding::new("route", "the site has a store of its own", "").with("store", name, "")
+        });
+    }
     let terms = Terms { site: &site.config, rule: site.rule_at(rule) };
     let facts = reading::with_credentials(facts, request, terms);
     let keyed = reading::keyed_fields(request, facts.method, terms);
     if !keyed.is_empty() {
         // What lies under such a key is invalidated by the key of its URL alone.
-        worker.shared.cache.watch_keys();
+        worker.cache(site).watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
     let plan = |mode: ForwardMode| {
@@ -99,7 +106,7 @@ pub(crate) fn begin(
         request,
         facts: &facts,
         now: worker.now(),
-        stamp: worker.shared.cache.stamp(),
+        stamp: worker.cache(site).stamp(),
         content: None,
         tier: Tier::Unasked,
     };

@@ -7,26 +7,29 @@ use store::backing::{BackingError, LogCursor, LogState, Source, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use crate::cache::Cache;
 use crate::cache::purge::heard;
 use crate::cache::tiers::fleet::FleetLog;
+use crate::config::StoreIndex;
 use crate::worker::Shared;
 
 /// Is told by the tier, on whatever thread reads its connection.
 struct Hearing {
     shared: Weak<Shared>,
+    store: StoreIndex,
     log_changed: Notify,
 }
 
 impl Watcher for Hearing {
     fn suspect(&self, names: &[&[u8]]) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.cache.suspect(names);
+            shared.stores.at(self.store).cache.suspect(names);
         }
     }
 
     fn all_suspect(&self, _source: Option<Source>) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.cache.all_suspect();
+            shared.stores.at(self.store).cache.all_suspect();
         }
     }
 
@@ -38,12 +41,13 @@ impl Watcher for Hearing {
 /// After something has failed; nobody waits for it.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Keeps in step with those that share the tier, for ever; ends at once where there is none.
-pub(crate) async fn keep_in_step(shared: Arc<Shared>) {
-    let Some(log) = shared.cache.fleet_log() else { return };
-    let hearing = Arc::new(Hearing { shared: Arc::downgrade(&shared), log_changed: Notify::new() });
+/// Keeps in step with those that share the tier of a store, for ever; ends at once where there is none.
+pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
+    let cache = &shared.stores.at(store).cache;
+    let Some(log) = cache.fleet_log() else { return };
+    let hearing = Arc::new(Hearing { shared: Arc::downgrade(&shared), store, log_changed: Notify::new() });
     let watcher: Weak<Hearing> = Arc::downgrade(&hearing);
-    shared.cache.watch(watcher);
+    cache.watch(watcher);
     // Twice in the time of verification, as a list of members wants.
     let mut ticks = interval(log.verification() / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -57,14 +61,14 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>) {
             () = log.posted() => false,
         };
         let begun = Instant::now();
-        if step(&shared, log, &mut told).await.is_err() {
+        if step(&shared, (cache, log), &mut told).await.is_err() {
             log.failed(begun);
             // It is told when there is a connection again.
             let _ = timeout(RETRY, hearing.log_changed.notified()).await;
             hearing.log_changed.notify_one();
             continue;
         }
-        shared.cache.tier_answers();
+        cache.tier_answers();
         if is_tick {
             // Of those that share the tier, one that is not listed is found by nobody; the next tick tries again.
             let _ = log.enlist().await;
@@ -74,11 +78,15 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>) {
 }
 
 /// Writes what is to be written, reads what is new, and tells the others how far that went.
-async fn step(shared: &Shared, log: &FleetLog, told: &mut Option<LogCursor>) -> Result<(), BackingError> {
+async fn step(
+    shared: &Shared,
+    (cache, log): (&Cache, &FleetLog),
+    told: &mut Option<LogCursor>,
+) -> Result<(), BackingError> {
     log.send().await?;
     let sent = log.sent();
-    let read = heard::read_on(shared, log).await?;
-    shared.cache.own_purges_are_read(sent);
+    let read = heard::read_on(shared, (cache, log)).await?;
+    cache.own_purges_are_read(sent);
     if *told != Some(read) {
         log.beat(read).await?;
         *told = Some(read);

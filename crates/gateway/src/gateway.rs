@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use caching::CacheName;
+use futures_util::future::join_all;
 use store::Usage;
 use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::active::ActiveConfig;
-use crate::cache::Cache;
 use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
-use crate::config::{Config, ListenerConfig};
+use crate::config::{Config, ListenerConfig, StoreIndex};
 use crate::explain;
 use crate::fleet;
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim};
-use crate::server::readers::Readers;
 use crate::server::tls;
+use crate::stores::Stores;
 use crate::transform::loops::Instance;
 use crate::upstream::{OriginStats, Upstreams};
 use crate::worker::{Drain, Shared, Worker};
@@ -46,8 +46,8 @@ pub struct Start<'a> {
     pub background: Handle,
     /// What is done when a worker has panicked: its connections are gone, and nobody accepts others in its place. It need not return.
     pub on_failure: fn(),
-    /// The tier behind memory, if there is one.
-    pub tier: Option<StartTier>,
+    /// What is behind the memory of each store, in their order; the last ones may be missing.
+    pub tiers: Vec<Option<StartTier>>,
 }
 
 /// Why a gateway can't start, or a configuration can't come into force.
@@ -76,6 +76,9 @@ pub enum StartError {
     /// The server name can't stand in a header field.
     #[error("server_name {0:?} must be printable ASCII")]
     ServerName(String),
+    /// A reload names other stores than those that run.
+    #[error("stores can't be added and removed by a reload")]
+    Stores,
 }
 
 /// A running data plane. Dropping it doesn't stop it: see [`Gateway::drain`] and [`Gateway::join`].
@@ -103,32 +106,26 @@ impl Gateway {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(start: Start<'_>) -> Result<Self, StartError> {
-        let Start { config, telemetry, access_log, background, on_failure, tier } = start;
+        let Start { config, telemetry, access_log, background, on_failure, tiers } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
         let bound = bind_all(&config.listeners, workers)?;
-        let cache = Cache::new(&config, tier);
-        let upstreams = Arc::new(Upstreams::new(background.clone()).charged_to(cache.budget()));
+        let stores = Stores::new(&config, tiers);
+        let memory = stores.first().cache.budget();
+        let upstreams = Arc::new(Upstreams::new(background.clone()).charged_to(memory));
         let live = live(config, None, &upstreams, &telemetry)?;
         let (ask, explain_jobs) = mpsc::channel(EXPLAIN_JOBS_MAX);
         let shared = Arc::new(Shared {
             live: ArcSwap::from_pointee(live),
-            cache,
+            stores,
             upstreams,
             telemetry,
             connections: AtomicUsize::new(0),
             instance: Instance::new(),
             doorway: Doorway::new(workers),
-            readers: Readers::default(),
             drain: Drain::default(),
             explain_jobs: ask,
         });
-        let swept = Arc::clone(&shared);
-        background.spawn(async move { swept.cache.sweep().await });
-        background.spawn(fleet::keep_in_step(Arc::clone(&shared)));
-        for _ in 0..TIER_WRITERS {
-            let written = Arc::clone(&shared);
-            background.spawn(async move { written.cache.write_behind().await });
-        }
+        shared.stores.indices().for_each(|store| keep(&shared, store, &background));
         let addresses = bound.iter().map(|(address, _)| *address).collect();
         let mut per_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         for (_, listeners) in bound {
@@ -166,9 +163,21 @@ impl Gateway {
                 tracing::error!("a worker panicked");
             }
         }
-        let left = self.drain_limit.saturating_sub(begun.elapsed());
-        self.background.block_on(self.shared.cache.drain(left.max(TIER_DRAIN_MIN)));
+        let left = self.drain_limit.saturating_sub(begun.elapsed()).max(TIER_DRAIN_MIN);
+        let drains = self.shared.stores.iter().map(|store| store.cache.drain(left, &store.name));
+        self.background.block_on(join_all(drains));
     }
+}
+
+/// What a store holds right now.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreMeasures<'a> {
+    /// None for that of sites that name none.
+    pub name: Option<&'a str>,
+    /// What is in memory.
+    pub usage: Usage,
+    /// What was asked of the tier behind memory, if there is one.
+    pub tier: Option<TierCounts>,
 }
 
 /// A handle to a running data plane.
@@ -185,6 +194,9 @@ impl GatewayControl {
     /// The running configuration stays in force.
     pub fn reload(&self, mut config: Config) -> Result<Vec<NotReloaded>, StartError> {
         let running = self.shared.live.load_full();
+        if !has_same_stores(&running.config, &config) {
+            return Err(StartError::Stores);
+        }
         let fixed = keep_fixed(&running.config, &mut config);
         let live = live(config, Some(&running), &self.shared.upstreams, &self.shared.telemetry)?;
         self.shared.live.store(Arc::new(live));
@@ -222,14 +234,13 @@ impl GatewayControl {
         self.shared.drain.has_begun()
     }
 
-    /// What the memory tier holds.
-    pub fn usage(&self) -> Usage {
-        self.shared.cache.usage()
-    }
-
-    /// What was asked of the tier behind memory, if there is one.
-    pub fn tier_counts(&self) -> Option<TierCounts> {
-        self.shared.cache.tier_counts()
+    /// What each store holds, and what was asked of its tier.
+    pub fn stores(&self) -> impl Iterator<Item = StoreMeasures<'_>> {
+        self.shared.stores.iter().map(|store| StoreMeasures {
+            name: store.given_name(),
+            usage: store.cache.usage(),
+            tier: store.cache.tier_counts(),
+        })
     }
 
     /// Counts by origin name.
@@ -239,7 +250,18 @@ impl GatewayControl {
 
     /// Forwards in progress that others can join.
     pub fn fetches_in_flight(&self) -> usize {
-        self.shared.cache.fetches().len()
+        self.shared.stores.iter().map(|store| store.cache.fetches().len()).sum()
+    }
+}
+
+/// Does for a store what no request waits for.
+fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
+    let swept = Arc::clone(shared);
+    background.spawn(async move { swept.stores.at(store).cache.sweep().await });
+    background.spawn(fleet::keep_in_step(Arc::clone(shared), store));
+    for _ in 0..TIER_WRITERS {
+        let written = Arc::clone(shared);
+        background.spawn(async move { written.stores.at(store).cache.write_behind().await });
     }
 }
 
@@ -355,11 +377,19 @@ fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReloaded> {
         config.workers = running.workers;
         fixed.push(NotReloaded { key: "workers" });
     }
-    if running.memory_bytes_max != config.memory_bytes_max {
-        config.memory_bytes_max = running.memory_bytes_max;
-        fixed.push(NotReloaded { key: "store.memory" });
+    for (running, store) in running.stores.iter().zip(&mut config.stores) {
+        if running.memory_bytes_max != store.memory_bytes_max {
+            store.memory_bytes_max = running.memory_bytes_max;
+            fixed.push(NotReloaded { key: "store.memory" });
+        }
     }
     fixed
+}
+
+/// Sites know their stores by number.
+fn has_same_stores(running: &Config, config: &Config) -> bool {
+    let names = |config: &Config| config.stores.iter().map(|store| store.name.clone()).collect::<Vec<_>>();
+    names(running) == names(config)
 }
 
 #[cfg(test)]

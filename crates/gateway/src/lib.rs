@@ -36,6 +36,7 @@ mod reason;
 mod route;
 mod server;
 mod steps;
+mod stores;
 mod trace;
 mod transform;
 pub mod upstream;
@@ -48,7 +49,7 @@ pub use cache::purge::{
 pub use cache::tiers::counts::TierCounts;
 pub use cache::tiers::leases::LeaseLimits;
 pub use cache::tiers::{Coherence, MemoryUse, StartTier};
-pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError};
+pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError, StoreMeasures};
 pub use http1::{BodyError, RequestError};
 pub use question::{ExplainError, Explanation, Question};
 pub use reason::{Reason, Refused};

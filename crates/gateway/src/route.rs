@@ -9,7 +9,7 @@ use caching::{StoredCredentialed, Timestamp};
 use telemetry::{OriginId, SiteId};
 
 use self::sites::SiteIndex;
-use crate::config::{CacheRule, Config, Site};
+use crate::config::{CacheRule, Config, Site, StoreIndex};
 use crate::upstream::Upstream;
 use crate::warnings::Warnings;
 
@@ -113,17 +113,33 @@ pub(crate) struct RuleIndex(usize);
 pub(crate) struct Routes {
     sites: Vec<Arc<LiveSite>>,
     index: SiteIndex,
+    /// Where any of them stores.
+    stores: BTreeSet<StoreIndex>,
 }
 
 impl Routes {
     pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
         let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
-        Self { sites, index }
+        let stores = sites.iter().map(|site| site.config.store).collect();
+        Self { sites, index, stores }
     }
 
     /// All sites by name.
     pub(crate) fn by_name(&self) -> HashMap<&str, &LiveSite> {
         self.sites.iter().map(|site| (site.config.name.as_str(), &**site)).collect()
+    }
+
+    /// Where the sites store that a host (with or without port) may belong to.
+    pub(crate) fn stores_of_host(&self, authority: &str) -> BTreeSet<StoreIndex> {
+        if self.stores.len() <= 1 {
+            return self.stores.clone();
+        }
+        let host = host_of(authority);
+        // Who is closer to the host and has the prefix of a site has all that is below it.
+        let takes = |(at, site): &(usize, &Arc<LiveSite>)| {
+            self.index.closest(host, &site.config.path_prefix) == Some(*at)
+        };
+        self.sites.iter().enumerate().filter(takes).map(|(_, site)| site.config.store).collect()
     }
 
     /// The site for a host (with or without port) and a path; a query behind it makes no difference.

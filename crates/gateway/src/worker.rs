@@ -13,6 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use caching::{Timestamp, date};
 use parking_lot::Mutex;
+use store::Budget;
 use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
 
@@ -20,35 +21,64 @@ use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::clock::now;
 use crate::config::ClientLimits;
+use crate::message::reply::Account;
 use crate::question::ExplainJob;
+use crate::route::LiveSite;
 use crate::server::doorway::Doorway;
-use crate::server::readers::Readers;
+use crate::stores::{Store, Stores};
 use crate::transform::loops::Instance;
 use crate::upstream::Upstreams;
 
 /// State of all workers.
 pub(crate) struct Shared {
     pub(crate) live: ArcSwap<ActiveConfig>,
-    pub(crate) cache: Cache,
+    pub(crate) stores: Stores,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) connections: AtomicUsize,
     /// How this process knows what it forwarded.
     pub(crate) instance: Instance,
     pub(crate) doorway: Doorway,
-    pub(crate) readers: Readers,
     pub(crate) drain: Drain,
     /// Questions for the first worker.
     pub(crate) explain_jobs: mpsc::Sender<ExplainJob>,
 }
 
+impl Shared {
+    /// Where the responses of a site are stored.
+    #[inline]
+    pub(crate) fn cache(&self, site: &LiveSite) -> &Cache {
+        &self.stores.of(&site.config).cache
+    }
+
+    /// That of the site that replied, or the first.
+    pub(crate) fn store_of(&self, reply: &Account) -> &Store {
+        match &reply.site {
+            Some(site) => self.stores.of(&site.config),
+            None => self.stores.first(),
+        }
+    }
+
+    /// What counts the bytes that belong to no site.
+    pub(crate) fn memory(&self) -> &Arc<Budget> {
+        self.stores.first().cache.budget()
+    }
+}
+
 impl Worker {
-    /// A response found no room: a client that leaves too much unread gives some.
-    pub(crate) fn make_room(&self, limits: &ClientLimits) {
+    /// Where the responses of a site are stored.
+    #[inline]
+    pub(crate) fn cache(&self, site: &LiveSite) -> &Cache {
+        self.shared.cache(site)
+    }
+
+    /// A response of a site found no room: a client that leaves too much unread gives some.
+    pub(crate) fn make_room(&self, site: &LiveSite, limits: &ClientLimits) {
         let percent = limits.client_share_percent as u64;
+        let Store { cache, readers, .. } = self.shared.stores.of(&site.config);
         // Who may have all is above no share, also where small bodies got more than the half that fills may have.
         if percent < 100 {
-            self.shared.readers.make_room(self.shared.cache.budget().filling_bytes_max() / 100 * percent);
+            readers.make_room(cache.budget().filling_bytes_max() / 100 * percent);
         }
     }
 }

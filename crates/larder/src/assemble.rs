@@ -113,7 +113,7 @@ fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> 
 
 impl Planes {
     fn start(settings: &Settings, telemetry: &Arc<Telemetry>, access: &AccessLog) -> anyhow::Result<Self> {
-        let tier = tier::start(settings.remote.as_ref())?;
+        let tiers = tier::start(&settings.tiers)?;
         let start = |config| {
             Gateway::start(Start {
                 config,
@@ -121,7 +121,7 @@ impl Planes {
                 access_log: access,
                 background: Handle::current(),
                 on_failure: lifecycle::end_process,
-                tier,
+                tiers,
             })
         };
         let gateway = settings.gateway.clone().map(start).transpose()?;

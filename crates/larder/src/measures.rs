@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use gateway::{GatewayControl, TierCounts};
+use gateway::{GatewayControl, StoreMeasures, TierCounts};
+use store::Usage;
 use telemetry::{Metric, Sample, Telemetry};
 
 use crate::kv::KvControl;
@@ -10,8 +11,11 @@ use crate::kv::KvControl;
 /// Adds the gauges of the store and of the origins' connections to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     telemetry.collect_from(Box::new(move |sample| {
-        report_store(sample, &gateway);
-        gateway.tier_counts().iter().for_each(|counts| report_tier(sample, counts));
+        for StoreMeasures { name, usage, tier } in gateway.stores() {
+            let store = name.unwrap_or_default();
+            report_store(sample, store, &usage);
+            tier.iter().for_each(|counts| report_tier(sample, store, counts));
+        }
         report_origins(sample, &gateway);
     }));
 }
@@ -59,23 +63,22 @@ fn report_engine(sample: &mut Sample, engine: &engine::Engine) {
     sample.add(Metric::KvMemoryMaxBytes, &[], engine.bytes_max());
 }
 
-fn report_store(sample: &mut Sample, gateway: &GatewayControl) {
-    let usage = gateway.usage();
-    sample.add(Metric::StoreEntries, &[], usage.entries);
-    sample.add(Metric::StoreBytes, &["stored"], usage.stored_bytes);
-    sample.add(Metric::StoreBytes, &["filling"], usage.filling_bytes);
-    sample.add(Metric::StoreBytes, &["pinned"], usage.pinned_bytes);
-    sample.add(Metric::StoreMaxBytes, &[], usage.bytes_max);
-    sample.add(Metric::StoreFileBytes, &[], usage.file_bytes);
-    sample.add(Metric::StoreFileFallbacksTotal, &[], usage.files_failed);
-    sample.add(Metric::StoreEvictionsTotal, &[], usage.evictions);
-    sample.add(Metric::StoreExpirationsTotal, &[], usage.expirations);
+fn report_store(sample: &mut Sample, store: &str, usage: &Usage) {
+    sample.add(Metric::StoreEntries, &[store], usage.entries);
+    sample.add(Metric::StoreBytes, &[store, "stored"], usage.stored_bytes);
+    sample.add(Metric::StoreBytes, &[store, "filling"], usage.filling_bytes);
+    sample.add(Metric::StoreBytes, &[store, "pinned"], usage.pinned_bytes);
+    sample.add(Metric::StoreMaxBytes, &[store], usage.bytes_max);
+    sample.add(Metric::StoreFileBytes, &[store], usage.file_bytes);
+    sample.add(Metric::StoreFileFallbacksTotal, &[store], usage.files_failed);
+    sample.add(Metric::StoreEvictionsTotal, &[store], usage.evictions);
+    sample.add(Metric::StoreExpirationsTotal, &[store], usage.expirations);
 }
 
-fn report_tier(sample: &mut Sample, counts: &TierCounts) {
+fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
     let loads = [("hit", counts.loads_hit), ("miss", counts.loads_missed), ("failed", counts.loads_failed)];
     for (result, count) in loads {
-        sample.add(Metric::TierLoadsTotal, &[result], count);
+        sample.add(Metric::TierLoadsTotal, &[store, result], count);
     }
     let writes = [
         ("written", counts.written),
@@ -85,13 +88,13 @@ fn report_tier(sample: &mut Sample, counts: &TierCounts) {
         ("refused", counts.refused),
     ];
     for (result, count) in writes {
-        sample.add(Metric::TierWritesTotal, &[result], count);
+        sample.add(Metric::TierWritesTotal, &[store, result], count);
     }
     let doubts = [("changed", counts.pushes), ("all", counts.flushes), ("unverified", counts.unverified)];
     for (reason, count) in doubts {
-        sample.add(Metric::TierDoubtsTotal, &[reason], count);
+        sample.add(Metric::TierDoubtsTotal, &[store, reason], count);
     }
-    sample.add(Metric::TierInstances, &[], counts.instances);
+    sample.add(Metric::TierInstances, &[store], counts.instances);
     let leases = [
         ("taken", counts.leases_taken),
         ("waited", counts.leases_waited),
@@ -100,22 +103,22 @@ fn report_tier(sample: &mut Sample, counts: &TierCounts) {
         ("failed", counts.leases_failed),
     ];
     for (event, count) in leases {
-        sample.add(Metric::TierLeasesTotal, &[event], count);
+        sample.add(Metric::TierLeasesTotal, &[store, event], count);
     }
     let waited = Duration::from_millis(counts.leases_waited_ms);
-    sample.add(Metric::TierLeaseWaitSecondsTotal, &[], waited.as_secs_f64());
+    sample.add(Metric::TierLeaseWaitSecondsTotal, &[store], waited.as_secs_f64());
     let bodies = [
         ("shared", counts.bodies_shared),
         ("followed", counts.bodies_followed),
         ("lost", counts.bodies_lost),
     ];
     for (event, count) in bodies {
-        sample.add(Metric::TierBodiesTotal, &[event], count);
+        sample.add(Metric::TierBodiesTotal, &[store, event], count);
     }
-    sample.add(Metric::TierPurgesHeardTotal, &[], counts.purges_heard);
-    sample.add(Metric::TierPendingKeys, &[], counts.pending);
-    sample.add(Metric::TierUnusableTotal, &["corrupt"], counts.corrupt);
-    sample.add(Metric::TierUnusableTotal, &["forged"], counts.forged);
+    sample.add(Metric::TierPurgesHeardTotal, &[store], counts.purges_heard);
+    sample.add(Metric::TierPendingKeys, &[store], counts.pending);
+    sample.add(Metric::TierUnusableTotal, &[store, "corrupt"], counts.corrupt);
+    sample.add(Metric::TierUnusableTotal, &[store, "forged"], counts.forged);
 }
 
 fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {

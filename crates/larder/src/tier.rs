@@ -1,22 +1,25 @@
-//! What is behind the memory of the gateway: the server that the configuration names, or nothing.
+//! What is behind the memory of the gateway: the server that the configuration names for a store, or nothing.
 
 use std::sync::Arc;
 
+use gateway::config::DEFAULT_STORE;
 use gateway::{MemoryUse, StartTier};
 use store::backing::Guarded;
 use store::remote::Remote;
 
-use crate::config::RemoteTier;
+use crate::config::{RemoteTier, StoreTier};
 
-/// Connects to the server; it need not be there yet. To be called inside the background runtime.
+/// Connects to the server of each store; none need be there yet. To be called inside the background runtime.
 ///
 /// # Errors
 /// In tests alone: when what they ask for is not understood.
-pub(crate) fn start(remote: Option<&RemoteTier>) -> anyhow::Result<Option<StartTier>> {
-    match remote {
+pub(crate) fn start(stores: &[StoreTier]) -> anyhow::Result<Vec<Option<StartTier>>> {
+    let start = |StoreTier { name, remote }: &StoreTier| match remote {
         Some(remote) => Ok(Some(connect(remote))),
-        None => instead(),
-    }
+        None if name == DEFAULT_STORE => instead(),
+        None => Ok(None),
+    };
+    stores.iter().map(start).collect()
 }
 
 fn connect(tier: &RemoteTier) -> StartTier {

@@ -202,39 +202,39 @@ metrics! {
         "Body bytes sent to clients.";
     ResponseDurationSeconds "larder_response_duration_seconds" Histogram Seconds ["site", "cache"],
         "Time from the complete request head to the last byte of the response given to the kernel.";
-    StoreBytes "larder_store_bytes" Gauge Bytes ["class"],
+    StoreBytes "larder_store_bytes" Gauge Bytes ["store", "class"],
         "Bytes held by the memory tier, metadata included.";
-    StoreEntries "larder_store_entries" Gauge Count [],
+    StoreEntries "larder_store_entries" Gauge Count ["store"],
         "Stored responses.";
-    StoreEvictionsTotal "larder_store_evictions_total" Counter Count [],
+    StoreEvictionsTotal "larder_store_evictions_total" Counter Count ["store"],
         "Stored responses evicted for space.";
-    StoreExpirationsTotal "larder_store_expirations_total" Counter Count [],
+    StoreExpirationsTotal "larder_store_expirations_total" Counter Count ["store"],
         "Stored responses removed because they had expired.";
-    StoreFileBytes "larder_store_file_bytes" Gauge Bytes [],
+    StoreFileBytes "larder_store_file_bytes" Gauge Bytes ["store"],
         "The part of `larder_store_bytes` that is in anonymous files, from which the kernel sends. It is memory of the control group, but not resident memory of the process.";
-    StoreFileFallbacksTotal "larder_store_file_fallbacks_total" Counter Count [],
+    StoreFileFallbacksTotal "larder_store_file_fallbacks_total" Counter Count ["store"],
         "Large segments kept on the heap because an anonymous file could not take them.";
-    StoreMaxBytes "larder_store_max_bytes" Gauge Bytes [],
+    StoreMaxBytes "larder_store_max_bytes" Gauge Bytes ["store"],
         "The limit for the memory tier.";
-    TierBodiesTotal "larder_tier_bodies_total" Counter Count ["event"],
+    TierBodiesTotal "larder_tier_bodies_total" Counter Count ["store", "event"],
         "Bodies that went from one instance to others while they were fetched: `shared` (this instance fetched it, and another one waited), `followed` (another one fetched it, and this one passed it on as it came), `lost` (one that was followed broke off, because the other instance died, stood still or gave up, or the tier forgot a piece: the rest is asked of the origin, or the reply breaks off).";
-    TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["reason"],
+    TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["store", "reason"],
         "What the tier behind memory has told, or not told, about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
-    TierInstances "larder_tier_instances" Gauge Count [],
+    TierInstances "larder_tier_instances" Gauge Count ["store"],
         "Instances that share the tier behind memory, this one among them, as far as is known here.";
-    TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds [],
+    TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds ["store"],
         "Time that forwards have waited for what another instance fetched.";
-    TierLeasesTotal "larder_tier_leases_total" Counter Count ["event"],
+    TierLeasesTotal "larder_tier_leases_total" Counter Count ["store", "event"],
         "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one).";
-    TierLoadsTotal "larder_tier_loads_total" Counter Count ["result"],
+    TierLoadsTotal "larder_tier_loads_total" Counter Count ["store", "result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
-    TierPendingKeys "larder_tier_pending_keys" Gauge Count [],
+    TierPendingKeys "larder_tier_pending_keys" Gauge Count ["store"],
         "Cache keys whose last change the tier behind memory does not know yet.";
-    TierPurgesHeardTotal "larder_tier_purges_heard_total" Counter Count [],
+    TierPurgesHeardTotal "larder_tier_purges_heard_total" Counter Count ["store"],
         "Purges, and invalidations by unsafe requests, that other instances have made and that took effect here.";
-    TierUnusableTotal "larder_tier_unusable_total" Counter Count ["reason"],
+    TierUnusableTotal "larder_tier_unusable_total" Counter Count ["store", "reason"],
         "Records and segments that the tier behind memory had, and that were not what was written there: `corrupt`, or `forged` (without a valid tag where one is required).";
-    TierWritesTotal "larder_tier_writes_total" Counter Count ["result"],
+    TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
         "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
         "Processor time of the process, user and system.";
@@ -291,6 +291,7 @@ static LABELS: &[(&str, &str)] = &[
         "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`)",
     ),
     ("status", "status code sent; `0` for none or one out of 100 to 999"),
+    ("store", "name of a `[stores.NAME]`; series of `[store]` go without this label"),
     ("version", "version of Larder"),
     ("what", "what was invalidated: `url` or `group`"),
 ];

@@ -63,7 +63,8 @@ impl Number {
 }
 
 impl Sample {
-    /// Adds a value to the series of `metric` with these label values, in declared order.
+    /// Adds a value to the series of `metric` with these label values, in declared order. A label whose value is empty is left out:
+    /// that is one series for Prometheus.
     ///
     /// # Panics
     /// When the number of label values is not the declared one, or `metric` is a histogram.
@@ -139,6 +140,7 @@ fn line(text: &mut String, metric: Metric, suffix: &str, labels: &[String], le: 
     text.push_str(declaration.name);
     text.push_str(suffix);
     let named = declaration.labels.iter().copied().zip(labels.iter().map(String::as_str));
+    let named = named.filter(|(_, label)| !label.is_empty());
     let mut separator = '{';
     for (name, label) in named.chain(le.map(|bound| ("le", bound))) {
         let _ = write!(text, "{separator}{name}=\"");

@@ -156,10 +156,12 @@ impl Telemetry {
     /// Counters that are there before their first event, so that a rate over the first event
     /// is not lost. Those of the kv server come from the server itself, where there is one.
     fn collect_zeros(&self, sample: &mut Sample) {
-        let plain =
-            |row: &&crate::Declaration| row.labels.is_empty() && row.metric_type == MetricType::Counter;
-        for row in METRICS.iter().filter(plain).filter(|row| row.is_of_gateway()) {
-            sample.add(row.metric, &[], 0);
+        // There is always the store without a name.
+        let is_plain = |row: &&crate::Declaration| {
+            row.labels.iter().all(|label| *label == "store") && row.metric_type == MetricType::Counter
+        };
+        for row in METRICS.iter().filter(is_plain).filter(|row| row.is_of_gateway()) {
+            sample.add(row.metric, &vec![""; row.labels.len()], 0);
         }
         for kind in ConnectionKind::ALL {
             sample.add(Metric::ConnectionsTotal, &[kind.as_str()], 0);

@@ -45,7 +45,9 @@ fn check_series(row: &telemetry::Declaration, (name, labels): &Series, value: f6
         (MetricType::Histogram, "_sum" | "_count") | (MetricType::Counter | MetricType::Gauge, "") => {}
         _ => panic!("{name} is no sample of {}", row.name),
     }
-    assert_eq!(names, row.labels, "{name}");
+    // Only a store may go without its name.
+    let declared = row.labels.iter().filter(|label| **label != "store" || names.contains(label));
+    assert_eq!(names, declared.copied().collect::<Vec<_>>(), "{name}");
     assert!(value >= 0.0, "{name} is {value}");
 }
 
@@ -148,20 +150,21 @@ fn full_telemetry() -> Arc<Telemetry> {
     telemetry.collect_from(Box::new(|sample| {
         sample.add(Metric::OriginConnections, &["back", "idle"], 2);
         sample.add(Metric::OriginExchanges, &["back", "queued"], 3);
-        sample.add(Metric::StoreBytes, &["stored"], u64::MAX);
-        sample.add(Metric::StoreMaxBytes, &[], 1);
-        sample.add(Metric::StoreEntries, &[], 1);
-        sample.add(Metric::StoreFileBytes, &[], 1);
-        sample.add(Metric::TierBodiesTotal, &["shared"], 1);
-        sample.add(Metric::TierDoubtsTotal, &["changed"], 1);
-        sample.add(Metric::TierInstances, &[], 1);
-        sample.add(Metric::TierPurgesHeardTotal, &[], 1);
-        sample.add(Metric::TierLeasesTotal, &["taken"], 1);
-        sample.add(Metric::TierLeaseWaitSecondsTotal, &[], 1);
-        sample.add(Metric::TierLoadsTotal, &["hit"], 1);
-        sample.add(Metric::TierPendingKeys, &[], 1);
-        sample.add(Metric::TierUnusableTotal, &["corrupt"], 1);
-        sample.add(Metric::TierWritesTotal, &["written"], 1);
+        sample.add(Metric::StoreBytes, &["", "stored"], u64::MAX);
+        sample.add(Metric::StoreMaxBytes, &[""], 1);
+        sample.add(Metric::StoreMaxBytes, &["static"], 2);
+        sample.add(Metric::StoreEntries, &[""], 1);
+        sample.add(Metric::StoreFileBytes, &[""], 1);
+        sample.add(Metric::TierBodiesTotal, &["", "shared"], 1);
+        sample.add(Metric::TierDoubtsTotal, &["", "changed"], 1);
+        sample.add(Metric::TierInstances, &[""], 1);
+        sample.add(Metric::TierPurgesHeardTotal, &[""], 1);
+        sample.add(Metric::TierLeasesTotal, &["", "taken"], 1);
+        sample.add(Metric::TierLeaseWaitSecondsTotal, &[""], 1);
+        sample.add(Metric::TierLoadsTotal, &["", "hit"], 1);
+        sample.add(Metric::TierPendingKeys, &[""], 1);
+        sample.add(Metric::TierUnusableTotal, &["", "corrupt"], 1);
+        sample.add(Metric::TierWritesTotal, &["", "written"], 1);
         kv_metrics().for_each(|metric| sample.add(metric, &[], 1));
         sample.add(Metric::KvCommandSecondsTotal, &["get"], 1);
         sample.add(Metric::KvCommandsTotal, &["get"], 1);
@@ -189,6 +192,9 @@ fn every_declared_metric_appears_and_reads_strictly() {
         text.contains("larder_store_bytes{class=\"stored\"} 18446744073709551615\n"),
         "exact beyond 2^53"
     );
+    let of_static = [("store", "static")];
+    assert_eq!(value_of(&values, "larder_store_max_bytes", &of_static), Some(2.0));
+    assert_eq!(value_of(&values, "larder_store_max_bytes", &[]), Some(1.0), "without a name as before");
     let odd = [("site", "a\"b\\c\nd"), ("method", "GET"), ("status", "200"), ("cache", "hit")];
     assert_eq!(value_of(&values, "larder_requests_total", &odd), Some(1.0));
     let bounded = [("site", "none"), ("method", "other"), ("status", "0"), ("cache", "hit")];
@@ -282,9 +288,9 @@ fn names_keep_their_numbers_and_are_bounded() {
 fn providers_add_up_and_wrong_labels_are_refused() {
     let telemetry = Telemetry::new(1);
     for part in [1_u64, 2] {
-        telemetry.collect_from(Box::new(move |sample| sample.add(Metric::StoreEntries, &[], part)));
+        telemetry.collect_from(Box::new(move |sample| sample.add(Metric::StoreEntries, &[""], part)));
     }
-    assert_eq!(telemetry.sample().value(Metric::StoreEntries, &[]), Some(Number::Whole(3)));
-    let wrong = std::panic::catch_unwind(|| telemetry::Sample::default().add(Metric::StoreBytes, &[], 1));
+    assert_eq!(telemetry.sample().value(Metric::StoreEntries, &[""]), Some(Number::Whole(3)));
+    let wrong = std::panic::catch_unwind(|| telemetry::Sample::default().add(Metric::StoreBytes, &[""], 1));
     assert!(wrong.is_err());
 }

@@ -1,15 +1,19 @@
 //! Takes stored responses out of use after unsafe requests (RFC 9111 section 4.4, RFC 9875).
 
+use std::collections::BTreeSet;
+
 use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, invalidated};
 use caching::{FieldLine, GroupsInvalidated, fields, groups};
 
+use crate::cache::Cache;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::purge::{heard, invalidate_key};
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::stored::StoredHead;
 use crate::cache::tiers::load::Asker;
+use crate::config::StoreIndex;
 use crate::plan::Plan;
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
@@ -21,23 +25,25 @@ pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginRespons
     let method = plan.facts.method;
     let lines = response.fields.to_lines();
     let (status, target) = (response.status.as_u16(), plan.request.target());
+    let mut changed = BTreeSet::new();
     for uri in invalidated(method, status, &target, &lines) {
-        invalidate_uri(worker, plan, &uri, spared).await;
+        invalidate_uri((worker, plan), &uri, spared, &mut changed).await;
     }
     //= RFC 9875 section 3: invalidation of the listed groups
-    let groups = groups::invalidated(method, status, &lines, plan.live.config.groups_max);
-    invalidate_groups(worker, plan, &groups);
+    let groups_max = plan.live.config.store(&plan.site.config).groups_max;
+    let groups = groups::invalidated(method, status, &lines, groups_max);
+    invalidate_groups(worker, plan, &groups, &mut changed);
     let named = match &groups {
         Groups::Named(names) => names.len(),
-        Groups::TooMany => plan.live.config.groups_max,
+        Groups::TooMany => groups_max,
     };
     (0..named).for_each(|_| worker.recorder.invalidation("group"));
-    heard::tell_briefly(&worker.shared).await;
+    let changed: Vec<_> = changed.into_iter().map(|index| worker.shared.stores.at(index)).collect();
+    heard::tell_briefly(&changed).await;
 }
 
 /// Takes the responses of groups out of use, here and elsewhere.
-fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups) {
-    let cache = &worker.shared.cache;
+fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreIndex>) {
     let tags = match groups {
         Groups::Named(names) if names.is_empty() => return,
         Groups::Named(names) => names.clone(),
@@ -46,13 +52,22 @@ fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups) {
     };
     let request = plan.request();
     let record = heard::of_origin(tags, request.scheme, &request.authority);
-    cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
-    heard::post(&worker.shared, &record);
+    for index in plan.live.routes.stores_of_host(&request.authority) {
+        let cache = &worker.shared.stores.at(index).cache;
+        cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
+        heard::post(cache, &record);
+        changed.insert(index);
+    }
 }
 
 /// Whatever lies under the URI, by the site and the rule that a GET for it would have.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
-async fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: Option<&Waiter>) {
+async fn invalidate_uri(
+    (worker, plan): (&Worker, &Plan),
+    uri: &SameOrigin,
+    spared: Option<&Waiter>,
+    changed: &mut BTreeSet<StoreIndex>,
+) {
     let request = plan.request();
     let mut path_and_query = uri.path.clone();
     if let Some(query) = &uri.query {
@@ -63,29 +78,30 @@ async fn invalidate_uri(worker: &Worker, plan: &Plan, uri: &SameOrigin, spared: 
     let path = path_and_query.split_once('?').map_or(path_and_query.as_str(), |(path, _)| path);
     let Some(site) = plan.live.routes.site(&request.authority, path) else { return };
     let key = key_of(site, request.scheme, &request.authority, &path_and_query);
+    let cache = worker.cache(site);
     if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
         // Who else is in its groups, only what is stored tells.
         let rule = site.rule_at(site.rule("GET", &path_and_query));
-        let asker = Asker { rule, groups_max: plan.live.config.groups_max, site_key: None };
-        let _loaded = worker.shared.cache.load(&key, asker).await;
-        invalidate_shared_groups(worker, plan, &key);
+        let groups_max = plan.live.config.store(&site.config).groups_max;
+        let _loaded = cache.load(&key, Asker { rule, groups_max, site_key: None }).await;
+        for groups in shared_groups(cache, &key, groups_max) {
+            invalidate_groups(worker, plan, &groups, changed);
+        }
     }
     let record = heard::of_url(request.scheme, &request.authority, &path_and_query);
-    invalidate_key(&worker.shared, &key, record.id, spared);
-    heard::post(&worker.shared, &record);
+    invalidate_key(cache, &key, record.id, spared);
+    heard::post(cache, &record);
+    changed.insert(site.config.store);
     worker.recorder.invalidation("url");
 }
 
 //= RFC 9875 section 2.2.1: invalidation of a group
 //= RFC 9875 section 2.2.1: no cascade
-fn invalidate_shared_groups(worker: &Worker, plan: &Plan, key: &[u8]) {
-    let Some(entry) = worker.shared.cache.look_up(key) else { return };
-    for head in entry.variants().iter().map(|variant| &variant.head) {
-        // One that belongs to too many is in none that could be named.
-        if let groups @ Groups::Named(_) = groups_of(head, plan.live.config.groups_max) {
-            invalidate_groups(worker, plan, &groups);
-        }
-    }
+fn shared_groups(cache: &Cache, key: &[u8], groups_max: usize) -> Vec<Groups> {
+    let Some(entry) = cache.look_up(key) else { return Vec::new() };
+    let groups = entry.variants().iter().map(|variant| groups_of(&variant.head, groups_max));
+    // One that belongs to too many is in none that could be named.
+    groups.filter(|groups| matches!(groups, Groups::Named(_))).collect()
 }
 
 /// The groups that a stored response says it belongs to, by the lines that others judge it by.

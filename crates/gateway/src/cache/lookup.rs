@@ -10,6 +10,7 @@ use caching::{
 };
 
 use crate::active::ActiveConfig;
+use crate::cache::Cache;
 use crate::cache::decide::{AskedFor, Asking, Decision, Question, Standing};
 use crate::cache::epochs::membership::{LookUp, Stamp};
 use crate::cache::findings;
@@ -60,6 +61,11 @@ pub(crate) enum Found {
 }
 
 impl Lookup<'_> {
+    /// That of its site.
+    pub(crate) fn cache(&self) -> &Cache {
+        self.worker.cache(self.site)
+    }
+
     pub(crate) fn run(&self, key: &mut Vec<u8>) -> Found {
         if let Some(reason) = self.why_pass() {
             return Found::Forward(reason, None);
@@ -71,10 +77,10 @@ impl Lookup<'_> {
             _ => self.write_key(key),
         }
         if let Some(record) = self.request.record {
-            let purge = self.worker.shared.cache.purge_behind(key);
+            let purge = self.cache().purge_behind(key);
             purge.iter().for_each(|purge| record.note(findings::purged(&purge.record)));
         }
-        let entry = self.worker.shared.cache.look_up(key);
+        let entry = self.cache().look_up(key);
         if self.may_load(entry.as_ref(), key) {
             return Found::Load;
         }
@@ -92,7 +98,7 @@ impl Lookup<'_> {
     /// Whether the tier is worth asking for what memory lacks, or may have otherwise than the tier.
     fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tier == Tier::Unasked
-            && self.worker.shared.cache.may_load(entry, key)
+            && self.cache().may_load(entry, key)
             && self.facts.method.is_reusing()
             && self.site.rule_at(self.rule).caching.enabled
     }
@@ -124,7 +130,7 @@ impl Lookup<'_> {
     }
 
     fn standing(&self, entry: &CacheEntry, hit: &Hit, key: &[u8]) -> Standing {
-        let cache = &self.worker.shared.cache;
+        let cache = self.cache();
         match cache.is_invalidated(key, &hit.head) {
             true => Standing::Invalidated,
             false if cache.needs_verification(entry) => Standing::Unverified,
@@ -188,7 +194,7 @@ impl Lookup<'_> {
 
     fn fetch(&self, asking: Asking<Hit>, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let Asking { reason, stale, sharing, asked_for } = asking;
-        let max = self.live.config.validation_tags_max;
+        let max = self.live.config.store(&self.site.config).validation_tags_max;
         let may_name = |head: &StoredHead| self.may_name(head);
         let candidates = entry.map(|entry| entry.candidates(stale.as_ref(), max, may_name));
         let candidates = candidates.unwrap_or_default();
@@ -203,7 +209,7 @@ impl Lookup<'_> {
         };
         let look_up = self.look_up(key);
         let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
-        let in_use = self.worker.shared.cache.kept_in_use(entry);
+        let in_use = self.cache().kept_in_use(entry);
         Found::Fetch(Arc::new(Fetch {
             key,
             variant,
@@ -222,7 +228,7 @@ impl Lookup<'_> {
     /// This look-up, to be kept.
     fn look_up(&self, key: &[u8]) -> LookUp {
         let RequestHead { scheme, authority, path_and_query, keyed, .. } = *self.request;
-        let epochs = self.worker.shared.cache.epochs();
+        let epochs = self.cache().epochs();
         if self.facts.method != MethodClass::Query && keyed.is_empty() {
             return epochs.look_up(key, self.stamp);
         }
@@ -237,7 +243,7 @@ impl Lookup<'_> {
     }
 
     fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {
-        self.worker.shared.cache.fetches().arrived_bytes(key, variant)
+        self.cache().fetches().arrived_bytes(key, variant)
     }
 
     fn selecting(&self) -> Selecting<'_> {
@@ -293,7 +299,7 @@ impl Lookup<'_> {
 
     /// What asks for bytes that a stored response lacks.
     fn rest(&self, scope: FetchScope, key: &[u8]) -> Fetch {
-        let cache = &self.worker.shared.cache;
+        let cache = self.cache();
         let entry = cache.look_up(key);
         Fetch {
             key: key.into(),
@@ -312,8 +318,8 @@ impl Lookup<'_> {
 
     /// What validates a stale response.
     pub(crate) fn validation(&self, hit: &Hit, key: &[u8]) -> Fetch {
-        let tags_max = self.live.config.validation_tags_max;
-        let cache = &self.worker.shared.cache;
+        let tags_max = self.live.config.store(&self.site.config).validation_tags_max;
+        let cache = self.cache();
         let entry = cache.look_up(key);
         Fetch {
             key: key.into(),

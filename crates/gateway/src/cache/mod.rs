@@ -47,9 +47,9 @@ use self::tiers::segments::TierSegments;
 use self::tiers::taking::{Awaited, Taking};
 use self::tiers::{Left, StartTier, Tiers};
 use crate::clock::now;
-use crate::config::Config;
+use crate::config::FileUse;
 
-/// What all workers store, fetch and take out of use: the one way to look up, publish, invalidate, purge and count.
+/// What all workers store, fetch and take out of use in one store: the one way to look up, publish, invalidate, purge and count.
 ///
 /// A record changes in [`Cache::update`] alone, under its key's turn; what is on its way is known to [`Cache::fetches`], and what
 /// was invalidated by other than its key to [`Cache::is_invalidated`].
@@ -70,9 +70,9 @@ const SWEEP_STEP: Duration = Duration::from_millis(20);
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 impl Cache {
-    /// An empty one, of the size that the configuration says.
-    pub(crate) fn new(config: &Config, tier: Option<StartTier>) -> Self {
-        let memory = memory(config);
+    /// An empty one of this size.
+    pub(crate) fn new(memory_bytes_max: u64, files: FileUse, tier: Option<StartTier>) -> Self {
+        let memory = memory(memory_bytes_max, files);
         let purgers = if tier.is_some() { Purgers::Several } else { Purgers::This };
         let epochs = Arc::new(Epochs::new(purgers));
         let tiers = tier.map(|tier| Tiers::new(tier, memory.budget(), Arc::clone(&epochs)));
@@ -402,14 +402,14 @@ impl Cache {
     }
 
     /// Waits at the end of the process until the tier behind memory knows what is stored, no longer than `limit`.
-    pub(crate) async fn drain(&self, limit: Duration) {
+    pub(crate) async fn drain(&self, limit: Duration, store: &str) {
         let Some(tiers) = &self.tiers else { return };
         let waiting = tiers.pending_keys();
         let Left { keys, removals } = tiers.drained(limit).await;
         if keys > 0 {
-            tracing::warn!(keys, removals, "the tier behind memory was not told of all changes");
+            tracing::warn!(store, keys, removals, "the tier behind memory was not told of all changes");
         } else if waiting > 0 {
-            tracing::info!(keys = waiting, "the tier behind memory has all that was stored");
+            tracing::info!(store, keys = waiting, "the tier behind memory has all that was stored");
         }
         // So that no purge waits for this instance; if nobody is told, its record ends by itself.
         let _ = tiers.log().leave().await;
@@ -433,12 +433,10 @@ impl Cache {
     }
 }
 
-/// Files only help clients without TLS, and cost the others a copy.
-fn memory(config: &Config) -> Memory<CacheEntry> {
-    let is_plain = config.listeners.iter().any(|listener| listener.tls.is_none());
+fn memory(bytes_max: u64, files: FileUse) -> Memory<CacheEntry> {
     let memory = Memory::new(MemoryConfig {
-        file_bytes_min: is_plain.then_some(FILE_SEGMENT_BYTES_MIN),
-        ..MemoryConfig::with_bytes_max(config.memory_bytes_max)
+        file_bytes_min: (files == FileUse::LargeBodies).then_some(FILE_SEGMENT_BYTES_MIN),
+        ..MemoryConfig::with_bytes_max(bytes_max)
     });
     if let Some(reason) = memory.files_unavailable() {
         tracing::warn!(%reason, "large bodies are sent without sendfile");

@@ -3,6 +3,7 @@
 //! A purge is a record that is noted in the log, and only of a URL is anything changed at once: the rest is found out by whoever looks it
 //! up. A purge wins against fetches in flight: what they bring is delivered but not used for others.
 
+mod concerned;
 mod count;
 pub(crate) mod heard;
 mod order;
@@ -19,15 +20,18 @@ use tokio::sync::oneshot;
 pub use self::heard::{InstanceReach, PurgeReach};
 pub use self::order::{PurgeError, PurgeOrder, SiteUrls};
 
+use self::concerned::concerned;
 use self::order::{sites, warnings, what_of};
 use self::url::{similar, split_url};
 use crate::active::ActiveConfig;
+use crate::cache::Cache;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
 use crate::question::{ExplainJob, Question};
+use crate::stores::Store;
 use crate::worker::Shared;
 
 /// What a purge found.
@@ -92,38 +96,42 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
     let what = what_of(order, &live)?;
     let form = what.form();
     let warnings = warnings(&what, &live);
-    let outcome = match (&what, order.dry_run) {
-        (What::Url(url), _) => {
-            let of_url = OfUrl { shared, live: &live, url, order };
-            of_url.purge().await?
-        }
-        (_, true) => count_selected(shared, &what).await,
-        (_, false) => purge_selected(shared, what, order.mode).await,
+    if let What::Url(url) = &what {
+        let outcome = OfUrl { shared, live: &live, url, order }.purge().await?;
+        return Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome });
+    }
+    let stores = concerned(&shared.stores, &live, &what);
+    let outcome = match order.dry_run {
+        true => count_selected(&stores, &what).await,
+        false => purge_selected(&stores, what, order.mode).await,
     };
     Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome })
 }
 
 /// Costs the same whatever is stored.
-async fn purge_selected(shared: &Shared, what: What, mode: PurgeMode) -> PurgeOutcome {
+async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
     let record = record(what, mode);
-    let kept = shared.cache.note_purge(record, None);
-    let fills_doomed = shared.cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
-    let fleet = heard::tell(shared, &kept.record).await;
-    let id = Some(kept.record.id.to_string());
+    let doomed = stores.iter().map(|Store { cache, .. }| {
+        let kept = cache.note_purge(record.clone(), None);
+        cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head))
+    });
+    let fills_doomed = doomed.sum();
+    let fleet = heard::tell(stores, &record).await;
+    let id = Some(record.id.to_string());
     PurgeOutcome { id, fills_doomed, fleet, uncounted: true, ..PurgeOutcome::default() }
 }
 
-async fn count_selected(shared: &Shared, what: &What) -> PurgeOutcome {
-    let reach = shared.cache.epochs().reach(what, None);
-    let fills_doomed = shared.cache.fetches().count(|key, head| count::doom(&reach, key, head));
-    let count::Counted { keys, responses, is_cut } = count::count(shared, &reach).await;
-    PurgeOutcome {
-        keys_matched: keys,
-        responses_purged: responses,
-        fills_doomed,
-        cut: is_cut,
-        ..PurgeOutcome::default()
+async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
+    let mut outcome = PurgeOutcome::default();
+    for Store { cache, .. } in stores {
+        let reach = cache.epochs().reach(what, None);
+        outcome.fills_doomed += cache.fetches().count(|key, head| count::doom(&reach, key, head));
+        let count::Counted { keys, responses, is_cut } = count::count(cache, &reach).await;
+        outcome.keys_matched += keys;
+        outcome.responses_purged += responses;
+        outcome.cut |= is_cut;
     }
+    outcome
 }
 
 fn record(what: What, mode: PurgeMode) -> PurgeRecord {
@@ -153,23 +161,26 @@ impl OfUrl<'_> {
         let key = key_of(site, scheme, authority, path_and_query);
         // What is made stale, and counted, is what there is.
         let rule = site.rule_at(site.rule("GET", path_and_query));
-        let asker = Asker { rule, groups_max: live.config.groups_max, site_key: None };
-        let _loaded = shared.cache.load(&key, asker).await;
-        let outcome = if order.dry_run { self.count(&key) } else { self.apply(&key).await };
-        shared.cache.written(&key).await;
+        let groups_max = live.config.store(&site.config).groups_max;
+        let asker = Asker { rule, groups_max, site_key: None };
+        let store = shared.stores.of(&site.config);
+        let _loaded = store.cache.load(&key, asker).await;
+        let outcome =
+            if order.dry_run { self.count(&store.cache, &key) } else { self.apply(store, &key).await };
+        store.cache.written(&key).await;
         let hints = (outcome.keys_matched == 0)
             .then(|| PurgeHints { elsewhere: elsewhere(shared, live, url), sites: sites(live) });
         Ok(PurgeOutcome { hints, ..outcome })
     }
 
-    async fn apply(&self, key: &[u8]) -> PurgeOutcome {
-        let Self { shared, order, .. } = *self;
+    async fn apply(&self, store: &Store, key: &[u8]) -> PurgeOutcome {
+        let (order, cache) = (self.order, &store.cache);
         let record = record(What::Url(self.url.to_owned()), order.mode);
-        let kept = shared.cache.note_purge(record, Some(key));
-        let outcome = purge_key(shared, key, order.mode, None);
+        let kept = cache.note_purge(record, Some(key));
+        let outcome = purge_key(cache, key, order.mode, None);
         // Those under keys that have this one as a part.
-        let keyed = shared.cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
-        let fleet = heard::tell(shared, &kept.record).await;
+        let keyed = cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
+        let fleet = heard::tell(&[store], &kept.record).await;
         let is_refreshed = order.mode == PurgeMode::Refresh && outcome.responses_purged > 0;
         PurgeOutcome {
             id: Some(kept.record.id.to_string()),
@@ -180,8 +191,7 @@ impl OfUrl<'_> {
         }
     }
 
-    fn count(&self, key: &[u8]) -> PurgeOutcome {
-        let cache = &self.shared.cache;
+    fn count(&self, cache: &Cache, key: &[u8]) -> PurgeOutcome {
         let reach = cache.epochs().reach(&What::Url(self.url.to_owned()), Some(key));
         let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
         let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
@@ -213,46 +223,39 @@ fn elsewhere(shared: &Shared, live: &ActiveConfig, url: &str) -> Vec<String> {
         let Some((scheme, authority, path_and_query)) = split_url(url) else { return false };
         let site = live.routes.site(authority, path_and_query);
         site.is_some_and(|site| {
-            shared.cache.look_up(&key_of(site, scheme, authority, path_and_query)).is_some()
+            shared.cache(site).look_up(&key_of(site, scheme, authority, path_and_query)).is_some()
         })
     };
     similar(url, ports).into_iter().filter(is_stored).collect()
 }
 
 /// Takes what lies under the key of a URL, and is on its way there, out of use. `spared` is a forward that may still store what it brings.
-pub(super) fn purge_key(
-    shared: &Shared,
-    key: &[u8],
-    mode: PurgeMode,
-    spared: Option<&Waiter>,
-) -> PurgeOutcome {
+pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Option<&Waiter>) -> PurgeOutcome {
     let mut responses_purged = 0;
-    let fills_doomed = shared.cache.invalidate(key, spared, |entry| {
+    let fills_doomed = cache.invalidate(key, spared, |entry| {
         responses_purged = entry.variants().len();
         match mode {
             PurgeMode::Hard => Change::Remove,
-            PurgeMode::Soft | PurgeMode::Refresh => {
-                expired(shared, entry).map_or(Change::Remove, Change::Put)
-            }
+            PurgeMode::Soft | PurgeMode::Refresh => expired(cache, entry).map_or(Change::Remove, Change::Put),
         }
     });
     if mode == PurgeMode::Hard {
-        shared.cache.epochs().key_is_removed(key);
+        cache.epochs().key_is_removed(key);
     }
-    let keyed_uncounted = shared.cache.epochs().watches_keys();
+    let keyed_uncounted = cache.epochs().watches_keys();
     // A URL has one cache key here; a key counts as matched when anything was found under it.
     let keys_matched = usize::from(responses_purged + fills_doomed > 0);
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }
 
 /// The same for an unsafe request, which is no purge of an operator. Others know it by its id.
-pub(super) fn invalidate_key(shared: &Shared, key: &[u8], id: PurgeId, spared: Option<&Waiter>) {
-    shared.cache.epochs().invalidate_key(key, Force::Hard, Some(id));
-    purge_key(shared, key, PurgeMode::Hard, spared);
+pub(super) fn invalidate_key(cache: &Cache, key: &[u8], id: PurgeId, spared: Option<&Waiter>) {
+    cache.epochs().invalidate_key(key, Force::Hard, Some(id));
+    purge_key(cache, key, PurgeMode::Hard, spared);
 }
 
 /// The same record with every response stale.
-fn expired(shared: &Shared, entry: &Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
+fn expired(cache: &Cache, entry: &Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
     let now = now();
     let variants = entry
         .variants()
@@ -262,5 +265,5 @@ fn expired(shared: &Shared, entry: &Arc<CacheEntry>) -> Option<Arc<CacheEntry>> 
             body: variant.body.clone(),
         })
         .collect();
-    CacheEntry::new(shared.cache.budget(), variants, entry.uncacheable()).ok().map(Arc::new)
+    CacheEntry::new(cache.budget(), variants, entry.uncacheable()).ok().map(Arc::new)
 }

@@ -22,14 +22,14 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         Use::StaleWhileRevalidate => "stale",
         Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => return,
     };
-    if !lookup.worker.shared.cache.pauses().has(key, lookup.now) {
+    if !lookup.cache().pauses().has(key, lookup.now) {
         start(lookup, Arc::new(lookup.validation(hit, key)), event);
     }
 }
 
 /// Unless one is under way.
 fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>, event: &'static str) {
-    let cache = &lookup.worker.shared.cache;
+    let cache = lookup.cache();
     let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
     let place = (&*fetch.key, &*fetch.variant);
     let joined =
@@ -54,12 +54,12 @@ fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>, event: &'static str) {
 }
 
 async fn run(job: Job, leader: LeaderGuard) {
-    let (worker, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.fetch));
+    let (worker, site, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.site), Arc::clone(&job.fetch));
     match job.takes_turn(Sharing::Joined, Awaiting::News) {
         false => job.run(leader).await,
         true => job.run_in_turn(leader, Awaiting::News).await,
     }
-    let cache = &worker.shared.cache;
+    let cache = worker.cache(&site);
     let is_unchanged = |hit: &Hit| {
         let entry = cache.look_up(&fetch.key);
         entry

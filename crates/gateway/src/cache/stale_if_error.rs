@@ -47,7 +47,7 @@ fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply
     let ForwardMode::Alone { reason, stale: Some(StandIn { hit: stale, look_up }) } = &plan.mode else {
         return None;
     };
-    let (cache, now, facts) = (&worker.shared.cache, worker.now(), &stale.head.facts);
+    let (cache, now, facts) = (worker.cache(&plan.site), worker.now(), &stale.head.facts);
     let rules = &plan.site.rule_at(plan.rule).caching;
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)
         || !cache.may_stand_in(&key(plan), &stale.head)

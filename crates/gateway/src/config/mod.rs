@@ -36,14 +36,8 @@ pub struct Config {
     pub workers: usize,
     /// Limits on what clients may use.
     pub limits: ClientLimits,
-    /// Bytes that the memory tier may use for everything it holds: stored, filling and pinned.
-    pub memory_bytes_max: u64,
-    /// Stored responses that differ only by nominated fields, kept per cache key at most.
-    pub variants_max: usize,
-    /// Stored responses of one cache key whose entity tags one validation request names.
-    pub validation_tags_max: usize,
-    /// Groups of a stored response, and groups that one response invalidates, that are told apart.
-    pub groups_max: usize,
+    /// Where responses are stored; at least one. The first also has what belongs to no site. A reload can't change which there are.
+    pub stores: Vec<StoreConfig>,
     /// Whether the method PURGE purges; else it is forwarded.
     pub purge_method: Option<PurgeMethod>,
     /// Sites in the order of the file. The most specific host, then the longest path prefix wins.
@@ -54,6 +48,47 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// How long requests in flight may go on after a stop was asked for.
     pub drain_limit: Duration,
+}
+
+/// One of the stores: memory, with what is behind it, for the sites that name it.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Unique; [`DEFAULT_STORE`] for the first.
+    pub name: String,
+    /// Bytes that the memory tier may use for everything it holds: stored, filling and pinned. A reload can't change it.
+    pub memory_bytes_max: u64,
+    /// Stored responses that differ only by nominated fields, kept per cache key at most.
+    pub variants_max: usize,
+    /// Stored responses of one cache key whose entity tags one validation request names.
+    pub validation_tags_max: usize,
+    /// Groups of a stored response, and groups that one response invalidates, that are told apart.
+    pub groups_max: usize,
+}
+
+/// Whether large bodies lie in files, from which the kernel sends them: that only helps clients without TLS, and costs the others a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileUse {
+    LargeBodies,
+    None,
+}
+
+/// The name of the store of sites that name none.
+pub const DEFAULT_STORE: &str = "default";
+
+/// Which of [`Config::stores`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreIndex(pub usize);
+
+impl Config {
+    pub(crate) fn file_use(&self) -> FileUse {
+        let is_plain = self.listeners.iter().any(|listener| listener.tls.is_none());
+        if is_plain { FileUse::LargeBodies } else { FileUse::None }
+    }
+
+    /// The settings of a site's store.
+    pub(crate) fn store(&self, site: &Site) -> &StoreConfig {
+        &self.stores[site.store.0]
+    }
 }
 
 type IsToken = dyn Fn(&[u8]) -> bool + Send + Sync;
@@ -212,6 +247,8 @@ pub struct Site {
     pub prefix: PrefixHandling,
     /// Where requests go that the cache can't answer.
     pub origin: Arc<OriginConfig>,
+    /// Where its responses are stored. A reload can't change it for a site that stays.
+    pub store: StoreIndex,
     /// Cache rules; the first whose match fits decides. None fits: the built-in default rule.
     pub rules: Vec<CacheRule>,
     /// What the built-in rule decides.

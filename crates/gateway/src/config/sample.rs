@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AddressFamily, AdmissionConfig, ClientLimits, Collapse, Config, EndpointConfig, ErrorExposure,
-    OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling, Site,
-    UnderscoreFields, XCache,
+    AddressFamily, AdmissionConfig, ClientLimits, Collapse, Config, DEFAULT_STORE, EndpointConfig,
+    ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling,
+    Site, StoreConfig, StoreIndex, UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -39,10 +39,13 @@ pub(crate) fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
         listeners: Vec::new(),
         workers: 1,
         limits,
-        memory_bytes_max: 16 << 20,
-        variants_max: 4,
-        validation_tags_max: 4,
-        groups_max: 32,
+        stores: vec![StoreConfig {
+            name: DEFAULT_STORE.to_owned(),
+            memory_bytes_max: 16 << 20,
+            variants_max: 4,
+            validation_tags_max: 4,
+            groups_max: 32,
+        }],
         purge_method: None,
         sites: vec![site],
         server_name: "larder".to_owned(),
@@ -58,6 +61,7 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         path_prefix: "/".to_owned(),
         prefix: PrefixHandling::Keep,
         origin: Arc::new(origin_config(origin)),
+        store: StoreIndex::default(),
         rules: Vec::new(),
         profile: caching::Profile::Safe,
         collapse: Collapse::Off,

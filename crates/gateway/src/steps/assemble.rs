@@ -84,7 +84,7 @@ impl Assembling<'_> {
 
     /// The response with all bytes that this request needs.
     async fn loaded(&self) -> Option<Hit> {
-        let (hit, cache) = (&self.asked.hit, &self.worker.shared.cache);
+        let (hit, cache) = (&self.asked.hit, self.worker.cache(&self.plan.site));
         let wanted = self.with_serving(|serving| serving.wanted(hit));
         let place = Job::new(self.worker, self.plan, Arc::clone(&self.asked.fetch)).place();
         let body = cache.segments()?.complete(hit.body.segmented()?, &wanted, place).await?;
@@ -123,7 +123,7 @@ impl Assembling<'_> {
     }
 
     fn is_taken_away(&self) -> bool {
-        self.worker.shared.cache.is_taken_away(self.asked.fetch.look_up)
+        self.worker.cache(&self.plan.site).is_taken_away(self.asked.fetch.look_up)
     }
 
     fn ask(&self, scope: FetchScope) -> Next {

@@ -144,7 +144,7 @@ impl CollapsedRequest<'_> {
     }
 
     fn relieve(&self, waiter: &Waiter) -> Join {
-        let cache = &self.worker.shared.cache;
+        let cache = self.cache();
         cache.fetches().relieve(waiter, self.fetch.look_up.at(cache.stamp()))
     }
 
@@ -168,7 +168,7 @@ impl CollapsedRequest<'_> {
         match sharing {
             Sharing::Joined => join_or_lead(&self.job(), variant),
             Sharing::Alone | Sharing::Unlikely(_) => {
-                (self.worker.shared.cache.fetches().alone(&self.fetch.key), Role::Leader)
+                (self.cache().fetches().alone(&self.fetch.key), Role::Leader)
             }
         }
     }
@@ -207,7 +207,7 @@ impl CollapsedRequest<'_> {
 
     /// The job of a forward that this request leads.
     fn begin(&self, waiter: &Waiter, sharing: Sharing) -> Option<Driven> {
-        let leader = LeaderGuard::new(waiter, self.worker.shared.cache.fetches());
+        let leader = LeaderGuard::new(waiter, self.cache().fetches());
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");
@@ -226,7 +226,7 @@ impl CollapsedRequest<'_> {
     }
 
     fn stored_meanwhile(&self) -> Option<Hit> {
-        let entry = self.worker.shared.cache.look_up(&self.fetch.key)?;
+        let entry = self.cache().look_up(&self.fetch.key)?;
         if entry.variants().is_empty() {
             return None;
         }

@@ -25,10 +25,10 @@ pub(crate) async fn run(
     let site_key = site_key(&plan.site, &plan.request, &plan.facts);
     let asker = Asker {
         rule: plan.site.rule_at(plan.rule),
-        groups_max: plan.live.config.groups_max,
+        groups_max: plan.live.config.store(&plan.site.config).groups_max,
         site_key: site_key.as_deref(),
     };
-    let Answer { entry, said, .. } = worker.shared.cache.load(key, asker).await;
+    let Answer { entry, said, .. } = worker.cache(&plan.site).load(key, asker).await;
     note(plan.request.record.as_ref(), || findings::tier(said, plan.started.elapsed()));
     let (plan, next) = match content {
         Content::Read(content) => {

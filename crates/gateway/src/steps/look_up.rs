@@ -77,7 +77,7 @@ pub(crate) fn again(
         request: &RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) },
         facts: &plan.facts,
         now: worker.now(),
-        stamp: worker.shared.cache.stamp(),
+        stamp: worker.cache(&plan.site).stamp(),
         content,
         tier,
     };
@@ -86,7 +86,7 @@ pub(crate) fn again(
 
 /// Looks a QUERY up, whose content is read.
 pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes, tier: Tier) -> Next {
-    worker.shared.cache.watch_keys();
+    worker.cache(&plan.site).watch_keys();
     let reason = match again(worker, plan, Some(&content), tier) {
         Ok(reply) => return Next::Reply(reply),
         Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),

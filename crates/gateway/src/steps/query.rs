@@ -19,7 +19,7 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, body: RequestBody) ->
         Next::Forward { body, reason }
     };
     let (bytes_max, memory) =
-        (plan.site.rule_at(plan.rule).query_content_bytes_max, worker.shared.cache.budget());
+        (plan.site.rule_at(plan.rule).query_content_bytes_max, worker.cache(&plan.site).budget());
     match body.gather(bytes_max, memory).await {
         Gathered::Whole(content) if query::is_typed(&plan.request.fields.to_lines()) => Next::LookUp(content),
         Gathered::Whole(content) => pass(RequestBody::from(content), Reason::QueryUntyped),

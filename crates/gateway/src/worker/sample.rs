@@ -10,12 +10,11 @@ use tokio::runtime::Handle;
 
 use super::{Drain, Shared, Worker};
 use crate::active::ActiveConfig;
-use crate::cache::Cache;
 use crate::cache::tiers::StartTier;
 use crate::config::{ClientLimits, Site, sample};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
-use crate::server::readers::Readers;
+use crate::stores::Stores;
 use crate::transform::loops::Instance;
 use crate::upstream::Upstreams;
 
@@ -35,14 +34,13 @@ pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>)
     };
     let recorder = telemetry.worker(0);
     let shared = Shared {
-        cache: Cache::new(&live.config, tier),
+        stores: Stores::new(&live.config, vec![tier]),
         live: ArcSwap::from_pointee(live),
         upstreams,
         telemetry,
         connections: AtomicUsize::new(0),
         instance: Instance::new(),
         doorway: Doorway::new(1),
-        readers: Readers::default(),
         drain: Drain::default(),
         explain_jobs: tokio::sync::mpsc::channel(1).0,
     };

@@ -26,7 +26,7 @@ mod tests;
 use std::path::Path;
 
 pub(crate) use address::{parse_address, parse_listen_address};
-pub(crate) use check::{KvSettings, LogSettings, RemoteTier, Settings};
+pub(crate) use check::{KvSettings, LogSettings, RemoteTier, Settings, StoreTier};
 pub(crate) use environment::Environment;
 pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};
@@ -75,6 +75,7 @@ fn run(file: Option<&Path>, overrides: &Overrides, running: Option<&Settings>) -
     let names = address::resolve(&mut tree, running.map_or(&unknown, |running| &running.names));
     if let Some(running) = running {
         reload::keep_unreloadable(&mut tree, &running.tree, &mut problems);
+        reload::keep_stores_of_sites(&mut tree, &running.tree, &mut problems);
     }
     let settings = check::build(tree, names, overrides, &sources, &mut problems);
     let settings = settings.filter(|_| !problems.has_errors());

@@ -226,6 +226,9 @@ pub(crate) fn expectation(kind: &Kind) -> String {
         Kind::Map { keys: KeyForm::FieldName, values } => {
             format!("a table of header field names, each with {}", expectation(values))
         }
+        Kind::Map { keys: KeyForm::Name, values } => {
+            format!("a table of names, each with {}", expectation(values))
+        }
         Kind::Table(section) => {
             let keys: Vec<_> = section.options.iter().map(|option| option.key).collect();
             format!("a table with keys out of: {}", keys.join(", "))
@@ -349,6 +352,8 @@ fn check_key(form: KeyForm, key: &str) -> Result<(), String> {
         }
         KeyForm::FieldName if http::HeaderName::from_bytes(key.as_bytes()).is_ok() => Ok(()),
         KeyForm::FieldName => Err("not a header field name".to_owned()),
+        // Which names there can be depends on what has them.
+        KeyForm::Name => Ok(()),
     }
 }
 

@@ -54,7 +54,7 @@ fn write_limits(page: &mut String, section: &'static Section) {
         // Writing to a String can't fail.
         let _ = writeln!(page, "| `{key}` | {} | {} |", cell(&default), cell(option.short));
     }
-    for section in section.options.iter().filter_map(|option| option.kind.section()) {
+    for section in section.options.iter().filter_map(own_section) {
         write_limits(page, section);
     }
 }
@@ -142,9 +142,14 @@ fn write_section(page: &mut String, section: &'static Section) {
     for option in section.options.iter().filter(|option| !option.long.is_empty()) {
         let _ = write!(page, "\n**`{}`**: {}\n", option.key, option.long);
     }
-    for section in section.options.iter().filter_map(|option| option.kind.section()) {
+    for section in section.options.iter().filter_map(own_section) {
         write_section(page, section);
     }
+}
+
+/// What stands under free keys is the section of another key, and described there.
+fn own_section(option: &Opt) -> Option<&'static Section> {
+    option.kind.section().filter(|_| !matches!(option.kind, Kind::Map { .. }))
 }
 
 /// The text in a cell of a table: a bar would end the cell.
@@ -157,6 +162,9 @@ fn value(option: &Opt) -> String {
         Kind::Table(section) => format!("table [{0}](#{1})", section.name, anchor(section)),
         Kind::List(Kind::Table(section)) => {
             format!("list of tables [{0}](#{1})", section.name, anchor(section))
+        }
+        Kind::Map { values: Kind::Table(section), .. } => {
+            format!("tables [{0}](#{1}), each under a name", section.name, anchor(section))
         }
         kind => expectation(kind),
     }
@@ -224,7 +232,11 @@ fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::List(element) => json!({ "type": "array", "items": kind_schema(element) }),
         Kind::Map { keys, values } => {
-            let pattern = if *keys == KeyForm::Status { STATUS_PATTERN } else { FIELD_NAME_PATTERN };
+            let pattern = match keys {
+                KeyForm::Status => STATUS_PATTERN,
+                KeyForm::FieldName => FIELD_NAME_PATTERN,
+                KeyForm::Name => NAME_PATTERN,
+            };
             json!({
                 "type": "object",
                 "propertyNames": { "pattern": pattern },
@@ -255,6 +267,7 @@ until the next start, with a warning.
 const SIZE_PATTERN: &str = "^[0-9]+ *([kKmMgGtT]([iI]?[bB])?|[bB])?$";
 const DURATION_PATTERN: &str = "^([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$";
 const STATUS_PATTERN: &str = "^([2-5]([0-9][0-9]|xx)|default)$";
+const NAME_PATTERN: &str = "^[0-9A-Za-z._-]{1,64}$";
 const FIELD_NAME_PATTERN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a reload leaves as it is: the option table says which keys can't change while the process runs.
 
+use super::locate::Place;
 use super::problem::Problems;
 use super::table::Reload;
 use super::tree::{Node, Table, Value};
@@ -13,7 +14,9 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, problems: &m
         let after = fresh.entries.iter_mut().find(|(key, _)| *key == option.key).map(|(_, node)| node);
         match (option.reload, before, after) {
             (Reload::Yes, _, _) | (_, None, None) => {}
-            (Reload::Inside, Some(before), Some(after)) => keep_inside(after, before, problems),
+            (Reload::Inside, Some(before), Some(after)) => {
+                keep_inside(&fresh.place, after, before, problems);
+            }
             (_, Some(before), Some(after)) if before.value.same(&after.value) => {}
             // Not a change, but a mistake, which is reported already; what stands there is its default.
             (_, Some(before), Some(after)) if is_wrong => after.value = before.value.clone(),
@@ -32,16 +35,60 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, problems: &m
     }
 }
 
-fn keep_inside(after: &mut Node, before: &Node, problems: &mut Problems) {
+/// Puts the running store back into each site that stays: in another one its responses would be lost, and those in the old one would
+/// outlive their purges, should it ever come back.
+pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, problems: &mut Problems) {
+    let Some((_, sites)) = fresh.entries.iter_mut().find(|(key, _)| *key == "site") else { return };
+    let Value::List(sites) = &mut sites.value else { return };
+    for site in sites {
+        let Value::Table(site) = &mut site.value else { continue };
+        let before = running.tables("site").find(|before| before.text("name") == site.text("name"));
+        let Some(before) = before.and_then(|before| before.node("store")) else { continue };
+        let Some((_, after)) = site.entries.iter_mut().find(|(key, _)| *key == "store") else { continue };
+        if !before.value.same(&after.value) {
+            let place = if after.place == Place::Preset { &site.place } else { &after.place };
+            warn(place, after, problems);
+            after.value = before.value.clone();
+        }
+    }
+}
+
+/// `place` is that of the table around it, for what is not there any more.
+fn keep_inside(place: &Place, after: &mut Node, before: &Node, problems: &mut Problems) {
     match (&mut after.value, &before.value) {
         (Value::Table(after), Value::Table(before)) => keep_unreloadable(after, before, problems),
         (Value::List(after), Value::List(before)) if after.len() == before.len() => {
             for (after, before) in after.iter_mut().zip(before) {
-                keep_inside(after, before, problems);
+                keep_inside(place, after, before, problems);
             }
         }
+        (Value::Map(after), Value::Map(before)) => keep_entries(place, after, before, problems),
         _ => keep(after, before, problems),
     }
+}
+
+fn keep_entries(
+    place: &Place,
+    after: &mut Vec<(String, Node)>,
+    before: &[(String, Node)],
+    problems: &mut Problems,
+) {
+    let mut fresh = std::mem::take(after);
+    for (name, before) in before {
+        let found = fresh.iter().position(|(other, _)| other == name).map(|at| fresh.swap_remove(at));
+        let kept = match found {
+            Some((_, mut node)) => {
+                keep_inside(place, &mut node, before, problems);
+                node
+            }
+            None => {
+                warn(place, before, problems);
+                before.clone()
+            }
+        };
+        after.push((name.clone(), kept));
+    }
+    fresh.iter().for_each(|(_, added)| warn(&added.place, added, problems));
 }
 
 fn keep(after: &mut Node, before: &Node, problems: &mut Problems) {
@@ -49,7 +96,7 @@ fn keep(after: &mut Node, before: &Node, problems: &mut Problems) {
     after.value = before.value.clone();
 }
 
-fn warn(place: &super::locate::Place, node: &Node, problems: &mut Problems) {
+fn warn(place: &Place, node: &Node, problems: &mut Problems) {
     problems.warning(
         place,
         &node.path,

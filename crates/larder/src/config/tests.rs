@@ -215,8 +215,8 @@ fn a_reload_keeps_what_it_cannot_change() {
     );
     assert_eq!(gateway(&settings).workers, 1);
     assert_eq!(gateway(&settings).listeners[0].address.port(), 1);
-    assert_eq!(gateway(&settings).memory_bytes_max, 8 << 20);
-    assert_eq!(gateway(&settings).variants_max, 5);
+    assert_eq!(gateway(&settings).stores[0].memory_bytes_max, 8 << 20);
+    assert_eq!(gateway(&settings).stores[0].variants_max, 5);
     assert_eq!(gateway(&settings).drain_limit.as_secs(), 1);
 }
 

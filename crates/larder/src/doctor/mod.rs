@@ -10,18 +10,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use gateway::config::DEFAULT_STORE;
 
 pub(crate) use checks::Needs;
 
-use crate::config::{self, KvSettings, Overrides, Program};
+use crate::config::{self, KvSettings, Overrides, Program, StoreTier};
 use crate::output;
 use checks::Finding;
 use facts::Facts;
 
 /// Tell which settings of this system hold the server for Redis clients back, and how fit the shared store is
 ///
-/// Prints each setting with what is there and, where it should be another, what to set and why. With [store.remote] in the file, or --store,
-/// it connects to that server and looks at it too. Changes nothing. Exit status 1 if there is anything to set.
+/// Prints each setting with what is there and, where it should be another, what to set and why. With [store.remote] or [stores.NAME.remote] in the file, or --store,
+/// it connects to those servers and looks at them too. Changes nothing. Exit status 1 if there is anything to set.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DoctorArguments {
@@ -47,13 +48,21 @@ pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
     let checked = config::check(arguments.config.as_deref(), &overrides);
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
-    let mut findings = settings.kv.as_ref().map(findings).unwrap_or_default();
-    findings.extend(settings.remote.as_ref().map(store::findings).unwrap_or_default());
-    findings.iter().for_each(|finding| output::result(&finding.to_string()));
-    if findings.iter().any(|finding| finding.advice.is_some()) {
-        return ExitCode::FAILURE;
+    let mut has_advice = settings.kv.as_ref().is_some_and(|kv| tell(&findings(kv)));
+    for StoreTier { name, remote } in &settings.tiers {
+        let Some(remote) = remote else { continue };
+        if name != DEFAULT_STORE {
+            output::result(&format!("[stores.{name}]"));
+        }
+        has_advice |= tell(&store::findings(remote));
     }
-    ExitCode::SUCCESS
+    if has_advice { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Whether any of them should be otherwise.
+fn tell(findings: &[Finding]) -> bool {
+    findings.iter().for_each(|finding| output::result(&finding.to_string()));
+    findings.iter().any(|finding| finding.advice.is_some())
 }
 
 /// Logs a warning for each setting that should be another.

@@ -17,7 +17,7 @@ pub(super) fn findings(tier: &RemoteTier) -> Vec<Finding> {
     match examined {
         Ok(examined) => judge(&examined, tier.deadlines.record),
         Err(error) => vec![Finding {
-            setting: "store.remote.url",
+            setting: "url of the store",
             found: format!("{}, which can't be used: {error}", tier.server.address),
             advice: Some(Advice { set: REACHABLE.to_owned(), why: ALONE }),
         }],

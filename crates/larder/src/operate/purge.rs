@@ -1,10 +1,12 @@
 //! `larder purge`: takes stored responses of a running cache out of use, or counts them.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
+use gateway::config::DEFAULT_STORE;
 use serde_json::{Value, json};
 
-use super::{post, sites, texts};
+use super::{list, post, sites, texts};
 use crate::cli::PurgeArguments;
 use crate::output;
 
@@ -62,23 +64,46 @@ fn of_url(arguments: &PurgeArguments, url: &str) -> anyhow::Result<End> {
 /// Says how far a purge came among the instances that share a store; whether that is as far as it should.
 fn reached(answer: &Value) -> bool {
     let Some(fleet) = answer.get("fleet") else { return true };
-    let instances = fleet.get("instances").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let after = |instance: &Value| instance.get("reached_ms").and_then(Value::as_u64);
-    let late = instances.iter().filter(|instance| after(instance).is_none());
-    for instance in late {
-        let text = |key| instance.get(key).and_then(Value::as_str).unwrap_or_default();
-        output::hint(&format!("{} ({}) has not reached it in time", text("name"), text("id")));
+    let instances: Vec<_> = list(fleet, "instances").collect();
+    let silent: Vec<_> = texts(fleet, "silent_stores").collect();
+    for late in instances.iter().filter(|instance| reached_ms(instance).is_none()) {
+        let text = |key| late.get(key).and_then(Value::as_str).unwrap_or_default();
+        let place = of_store(text("store"));
+        output::hint(&format!("{} ({}) has not reached it in time{place}", text("name"), text("id")));
     }
     let is_complete = flag(fleet, "complete");
     if is_complete {
-        let last = instances.iter().filter_map(after).max().unwrap_or_default();
-        output::hint(&format!("all {} instances have reached it, the last after {last} ms", instances.len()));
-    } else if instances.is_empty() {
-        output::hint("the shared store does not answer: other instances are told when it does");
-    } else {
+        tell_complete(&instances);
+    } else if silent.is_empty() {
         output::hint("it is not certain that these are all instances, and that they have reached it");
     }
+    for store in silent {
+        let which =
+            if store == DEFAULT_STORE { "the shared store".to_owned() } else { format!("the store {store}") };
+        output::hint(&format!("{which} does not answer: other instances are told when it does"));
+    }
     is_complete
+}
+
+/// A line for each store.
+fn tell_complete(instances: &[&Value]) {
+    let store =
+        |instance: &Value| instance.get("store").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let stores: BTreeSet<String> = instances.iter().map(|instance| store(instance)).collect();
+    for name in stores {
+        let sharing: Vec<_> = instances.iter().filter(|instance| store(instance) == name).collect();
+        let last = sharing.iter().filter_map(|instance| reached_ms(instance)).max().unwrap_or_default();
+        let (count, place) = (sharing.len(), of_store(&name));
+        output::hint(&format!("all {count} instances{place} have reached it, the last after {last} ms"));
+    }
+}
+
+fn reached_ms(instance: &Value) -> Option<u64> {
+    instance.get("reached_ms").and_then(Value::as_u64)
+}
+
+fn of_store(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" of the store {name}") }
 }
 
 fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {

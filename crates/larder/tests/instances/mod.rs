@@ -4,13 +4,16 @@ use testkit::{Larder, Response, Setup, wait};
 
 pub(crate) const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
-/// Starts as many as are asked for, and waits until all know each other.
+/// Starts as many as are asked for, and waits until all know each other, in all stores that they share.
 #[track_caller]
 pub(crate) fn start(count: usize, setup: impl Fn(usize) -> Setup) -> Vec<Larder> {
     let gateways: Vec<Larder> = (0..count).map(|index| setup(index).start()).collect();
     for gateway in &gateways {
         wait::until_true("all know each other", || {
-            gateway.metric("larder_tier_instances", &[]) == count as f64
+            let metrics = gateway.ask_admin("GET", "/metrics", "").text();
+            let mut known =
+                metrics.lines().filter(|line| line.starts_with("larder_tier_instances")).peekable();
+            known.peek().is_some() && known.all(|line| line.ends_with(&format!(" {count}")))
         });
     }
     gateways

@@ -191,7 +191,7 @@ impl Assembly {
 
     /// Others may have stored more of the same representation since.
     fn look_again(&mut self) {
-        let entry = self.job.worker.shared.cache.look_up(&self.job.fetch.key);
+        let entry = self.job.cache().look_up(&self.job.fetch.key);
         let request = self.job.request.sent().to_lines();
         let newest = entry.and_then(|entry| entry.select(self.job.rule().selecting(&request)));
         let is_same = |hit: &Hit| match (hit.body.segmented(), self.hit.body.segmented()) {
@@ -208,11 +208,11 @@ impl Assembly {
         let hole = MissingRange { hit: self.hit.clone(), range };
         let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
         // What this reply has begun with it ends with, whatever is taken away meanwhile.
-        let look_up = fetch.look_up.at(self.job.worker.shared.cache.stamp());
+        let look_up = fetch.look_up.at(self.job.cache().stamp());
         let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
         let (waiter, role) = join_or_lead(&job, &job.fetch.variant);
         if role == Role::Leader {
-            let leader = LeaderGuard::new(&waiter, job.worker.shared.cache.fetches());
+            let leader = LeaderGuard::new(&waiter, job.cache().fetches());
             tokio::spawn(job.run(leader));
         }
         waiter
@@ -227,8 +227,8 @@ impl Assembly {
 
 /// Asks the tier. A task of its own: others may wait for the same, and this client may pause.
 fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
-    let (worker, place) = (Arc::clone(&job.worker), job.place());
+    let (worker, site, place) = (Arc::clone(&job.worker), Arc::clone(&job.site), job.place());
     let load =
-        tokio::spawn(async move { worker.shared.cache.segments()?.load_together(&absent, place).await });
+        tokio::spawn(async move { worker.cache(&site).segments()?.load_together(&absent, place).await });
     async move { load.await.ok().flatten() }
 }

@@ -12,7 +12,7 @@ pub(crate) enum Role {
 
 /// Takes part in the forward that `job` wants, or is the one to start it.
 pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> (Waiter, Role) {
-    let cache = &job.worker.shared.cache;
+    let cache = job.cache();
     let (fetch_table, now) = (cache.fetches(), job.fetch.look_up.at(job.stamp));
     let variant_and_scope = [variant, &job.fetch.scope.scope_suffix()].concat();
     let joined = match job.site.config.collapse.limits() {

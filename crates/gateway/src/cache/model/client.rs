@@ -98,16 +98,16 @@ impl Client {
                 request: &head,
                 facts: &read.facts,
                 now: worker.now(),
-                stamp: worker.shared.cache.stamp(),
+                stamp: worker.shared.stores.first().cache.stamp(),
                 content: None,
                 tier,
             };
             key.clear();
             match lookup.run(&mut key) {
                 Found::Load => {
-                    let groups_max = read.live.config.groups_max;
+                    let groups_max = read.live.config.store(&read.site.config).groups_max;
                     let asker = Asker { rule: read.site.rule_at(read.rule), groups_max, site_key: None };
-                    held = worker.shared.cache.load(&key, asker).await.entry;
+                    held = worker.shared.stores.first().cache.load(&key, asker).await.entry;
                     tier = Tier::Asked;
                 }
                 Found::Use(hit, _) => return self.served((url, &key), (asked, tier), &hit),
@@ -138,7 +138,7 @@ impl Client {
         let found: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.into_bytes().unwrap()).collect();
         let version = number("x-version").expect("all have one");
         assert!(found == body(url, version), "{url}: bytes of another version than {version}");
-        let cache = &self.process.worker.shared.cache;
+        let cache = &self.process.worker.shared.stores.first().cache;
         Some(Served {
             instance: self.process.wire.index,
             url,
@@ -165,7 +165,7 @@ impl Client {
         pace: Pace,
     ) {
         let worker = &self.process.worker;
-        let fetches = worker.shared.cache.fetches();
+        let fetches = worker.shared.stores.first().cache.fetches();
         let waiter = fetches.alone(&fetch.key);
         let leader = LeaderGuard::new(&waiter, fetches);
         let mut job = Job {
@@ -178,7 +178,7 @@ impl Client {
             facts: read.facts,
             fetch,
             lease: None,
-            stamp: worker.shared.cache.stamp(),
+            stamp: worker.shared.stores.first().cache.stamp(),
         };
         let versions: Vec<u64> = match job.is_taken_away() {
             true => Vec::new(),
@@ -194,7 +194,7 @@ impl Client {
         let Answered::Whole { fetch, version } = answered else { return };
         sleep(pace.body).await;
         if self.planted == Some(Rule::FillsNoteTheirPlace) {
-            job.stamp = worker.shared.cache.stamp();
+            job.stamp = worker.shared.stores.first().cache.stamp();
         }
         self.store(&job, &leader, (url, version, fetch), times);
     }
@@ -258,7 +258,7 @@ impl Client {
 
     /// Memory forgets something.
     pub(super) fn forget(&self, url: &'static str) {
-        self.process.worker.shared.cache.memory().update(&key(url), |_| Change::Remove);
+        self.process.worker.shared.stores.first().cache.memory().update(&key(url), |_| Change::Remove);
     }
 }
 

@@ -19,7 +19,7 @@ use super::{Rule, VERIFICATION};
 use crate::cache::tiers::leases::LeaseLimits;
 use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
 use crate::clock::test::{WALL, Wall};
-use crate::config::{CacheRule, sample};
+use crate::config::{CacheRule, StoreIndex, sample};
 use crate::fleet;
 use crate::worker::{self, Worker};
 
@@ -56,7 +56,9 @@ impl Process {
             leases: LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) },
         };
         let worker = worker(tier);
-        if let (Some(Rule::LogIsReadFirst), Some(log)) = (planted, worker.shared.cache.fleet_log()) {
+        if let (Some(Rule::LogIsReadFirst), Some(log)) =
+            (planted, worker.shared.stores.first().cache.fleet_log())
+        {
             log.has_read();
         }
         let process = Arc::new(Self {
@@ -66,10 +68,10 @@ impl Process {
             stop: Stop::default(),
             tasks: Mutex::default(),
         });
-        process.spawn(fleet::keep_in_step(Arc::clone(&process.worker.shared)));
+        process.spawn(fleet::keep_in_step(Arc::clone(&process.worker.shared), StoreIndex::default()));
         for _ in 0..TIER_WRITERS {
             let shared = Arc::clone(&process.worker.shared);
-            process.spawn(async move { shared.cache.write_behind().await });
+            process.spawn(async move { shared.stores.first().cache.write_behind().await });
         }
         process
     }

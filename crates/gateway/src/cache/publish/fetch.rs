@@ -132,7 +132,7 @@ impl Job {
 
     pub(super) fn may_stand_in(&self, stale: &Hit, cause: FailureCause, now: Timestamp) -> bool {
         may_serve_stale(&self.facts, &stale.head.facts, &self.rule().caching, now, cause.failure)
-            && self.worker.shared.cache.may_stand_in(&self.fetch.key, &stale.head)
+            && self.cache().may_stand_in(&self.fetch.key, &stale.head)
             && !self.is_taken_away()
     }
 
@@ -386,7 +386,7 @@ impl Job {
 
     pub(crate) fn not_stored(&self, reason: Detail) {
         if reason == Reason::MemoryFull.into() {
-            self.worker.make_room(&self.live.config.limits);
+            self.worker.make_room(&self.site, &self.live.config.limits);
         }
         let reason = reason.as_str();
         self.worker.recorder.not_stored(reason);

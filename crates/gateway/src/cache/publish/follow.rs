@@ -59,7 +59,7 @@ const FRAGMENTS_AT_ONCE: usize = 8;
 impl Following {
     /// `None` where there is no room for it.
     pub(super) fn new(job: &Job, announced: Announced) -> Option<Self> {
-        let cache = &job.worker.shared.cache;
+        let cache = job.cache();
         let listening = cache.tiers()?.follow(announced.fill);
         let body = StoredBody::from(cache.open_body(announced.head.declared_bytes()));
         let response = StoredResponse { head: Arc::new(announced.head), body };
@@ -151,7 +151,7 @@ impl Following {
 impl Job {
     /// Passes a body on to all who wait for it here.
     pub(super) async fn follow(&self, mut following: Following, leader: LeaderGuard) {
-        let (cache, recorder) = (&self.worker.shared.cache, &self.worker.recorder);
+        let (cache, recorder) = (self.cache(), &self.worker.recorder);
         let Some(tiers) = cache.tiers() else { return };
         let (head, promised) = (Arc::clone(&following.hit.head), leader.in_flight().promised());
         let budget = Arc::clone(cache.budget());

@@ -84,7 +84,7 @@ impl Freshening<'_> {
 
     /// What a response with these fields belongs to.
     pub(crate) fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
-        let groups = groups::of_response(received, self.live.config.groups_max);
+        let groups = groups::of_response(received, self.live.config.store(&self.site.config).groups_max);
         let tags = tags::of_response(received, &self.site.rule_at(self.rule).tags);
         let membership = self.epochs.membership(&groups, &tags, &self.request.target());
         if self.facts.method != MethodClass::Query && self.request.keyed.is_empty() {

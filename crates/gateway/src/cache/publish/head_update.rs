@@ -9,6 +9,7 @@ use store::Change;
 use crate::cache::epochs::Epochs;
 use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::order::{Exchanged, Turn};
+use crate::cache::inflight::table::FetchTable;
 use crate::cache::key::{Keyed, write_site_key};
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::record::inputs::KeepInputs;
@@ -43,8 +44,9 @@ impl Asked {
             fields: &request.keyed,
         };
         write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
-        let began = worker.shared.cache.fetches().turn();
-        let entry = worker.shared.cache.look_up(&key);
+        let cache = worker.cache(&plan.site);
+        let began = cache.fetches().turn();
+        let entry = cache.look_up(&key);
         let variants = entry.iter().flat_map(|entry| entry.variants());
         let heads = variants.map(|variant| Arc::clone(&variant.head)).collect();
         Some(Self { key, began, heads })
@@ -66,11 +68,11 @@ impl Asked {
         if !sharing::may_inform(&facts, &news, rules) {
             return;
         }
-        let (epochs, inputs) = (worker.shared.cache.epochs(), worker.shared.cache.keeps_inputs());
+        let cache = worker.cache(&plan.site);
+        let (epochs, inputs) = (cache.epochs(), cache.keeps_inputs());
         let update = Update { epochs, inputs, asked: self, plan, facts: &facts, response, times };
-        let cache = &worker.shared.cache;
         if response.status == http::StatusCode::OK {
-            update.supersede(worker, &news);
+            update.supersede(cache.fetches(), &news);
         }
         let mut is_known = true;
         cache.update(&self.key, |current| {
@@ -107,7 +109,7 @@ struct Update<'a> {
 
 impl Update<'_> {
     /// What is on its way, and is older than this answer and another representation, is not stored.
-    fn supersede(&self, worker: &Worker, news: &ResponseFacts) {
+    fn supersede(&self, fetches: &FetchTable, news: &ResponseFacts) {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
         let freshening = self.freshening(self.epochs.stamp());
         let fields = freshening.end_to_end(self.response, self.times.response);
@@ -116,7 +118,6 @@ impl Update<'_> {
         let head = Arc::new(head);
         let request = self.plan.request.sent().to_lines();
         let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
-        let fetches = worker.shared.cache.fetches();
         let exchanged = Exchanged { began: self.asked.began, answered: Some(fetches.turn()) };
         fetches.supersede((&self.asked.key, exchanged), &head, |other| {
             other.is_selected_by(selecting) && !other.is_same_representation(&head)

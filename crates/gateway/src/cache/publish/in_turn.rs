@@ -85,7 +85,7 @@ impl Job {
     /// Whether this forward takes its turn among those of other instances.
     pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
         let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
-            && self.worker.shared.cache.has_tier()
+            && self.cache().has_tier()
             && matches!(self.fetch.scope, FetchScope::Whole)
             && self.may_be_for_all();
         let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
@@ -115,7 +115,7 @@ impl Job {
             Turn::Failed(failure) => self.failed_elsewhere(failure, leader),
             Turn::Own(lease) => {
                 lease.iter().for_each(|lease| leader.in_flight().is_known_as(lease.forward()));
-                self.stamp = self.worker.shared.cache.stamp();
+                self.stamp = self.cache().stamp();
                 self.lease = lease;
                 self.run(leader).await;
             }
@@ -131,7 +131,7 @@ impl<'a> Seeking<'a> {
     fn new(job: &'a Job, awaiting: Awaiting, relieves: Option<ForwardId>) -> Self {
         let loaded = job.fetch.in_use.clone();
         let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
-        let end = Instant::now() + job.worker.shared.cache.lease_wait_max();
+        let end = Instant::now() + job.cache().lease_wait_max();
         let variant = job.fetch.variant.clone();
         let others = OtherVariants::Awaited;
         Self {
@@ -186,7 +186,7 @@ impl<'a> Seeking<'a> {
         let forward = KnownForward::next(self.relieves);
         let (variant, known) = (&*self.variant, self.loaded.as_ref());
         let wanted = Wanted { key: &job.fetch.key, variant, known, forward };
-        match job.worker.shared.cache.take_lease(wanted).await {
+        match job.cache().take_lease(wanted).await {
             Taking::Taken(lease) => {
                 self.lease = Some(lease);
                 Happened::Taken
@@ -203,7 +203,7 @@ impl<'a> Seeking<'a> {
     /// What has happened by the record as it was read since: it may tell of the failure of a forward that this one waited for.
     fn what_it_tells(&mut self, happened: Happened, there: &There) -> Happened {
         let job = self.job;
-        let Some(failure) = job.worker.shared.cache.told_failure(&job.fetch.key, there) else {
+        let Some(failure) = job.cache().told_failure(&job.fetch.key, there) else {
             return happened;
         };
         let ends = |forward: Option<ForwardId>| forward.is_some_and(|id| failure.forward.ends(id));
@@ -248,7 +248,7 @@ impl<'a> Seeking<'a> {
         let job = self.job;
         let awaited = tokio::select! {
             biased;
-            awaited = job.worker.shared.cache.await_other(&job.fetch.key, self.seen, limit) => awaited,
+            awaited = job.cache().await_other(&job.fetch.key, self.seen, limit) => awaited,
             following = self.on_its_way() => {
                 self.on_its_way = Some(following);
                 return Happened::OnItsWay;
@@ -268,7 +268,7 @@ impl<'a> Seeking<'a> {
 
     /// Waits until something is on its way that answers.
     async fn on_its_way(&self) -> Following {
-        let (job, cache) = (self.job, &self.job.worker.shared.cache);
+        let (job, cache) = (self.job, self.job.cache());
         let tiers = cache.tiers().filter(|_| self.awaiting == Awaiting::Answer);
         let listening = tiers.and_then(|tiers| tiers.hear_of(&job.fetch.key));
         let (Some(tiers), Some(listening)) = (tiers, listening) else { return pending().await };
@@ -293,7 +293,11 @@ impl<'a> Seeking<'a> {
     }
 
     fn asker<'b>(&'b self, site_key: Option<&'b [u8]>) -> Asker<'b> {
-        Asker { rule: self.job.rule(), groups_max: self.job.live.config.groups_max, site_key }
+        Asker {
+            rule: self.job.rule(),
+            groups_max: self.job.live.config.store(&self.job.site.config).groups_max,
+            site_key,
+        }
     }
 
     /// Reads what the tier has now, where that may be something else than before.
@@ -304,7 +308,7 @@ impl<'a> Seeking<'a> {
         let job = self.job;
         let site_key = self.site_key();
         let asker = self.asker(site_key.as_deref());
-        let loaded = job.worker.shared.cache.load_anew(&job.fetch.key, asker).await;
+        let loaded = job.cache().load_anew(&job.fetch.key, asker).await;
         if let Some(lease) = &self.lease {
             lease.is_upon(loaded.there.clone());
         }
@@ -317,7 +321,7 @@ impl<'a> Seeking<'a> {
     /// What lies there now, to this request.
     fn look(&mut self) -> (Found, Option<Hit>) {
         let job = self.job;
-        let found = job.worker.shared.cache.look_up(&job.fetch.key);
+        let found = job.cache().look_up(&job.fetch.key);
         found.map_or((Found::Same, None), |entry| self.judge(&entry))
     }
 
@@ -344,7 +348,7 @@ impl<'a> Seeking<'a> {
     fn is_answer(&self, hit: &Hit) -> bool {
         self.is_another(hit)
             && hit.body.complete_bytes().is_some()
-            && !self.job.worker.shared.cache.is_invalidated(&self.job.fetch.key, &hit.head)
+            && !self.job.cache().is_invalidated(&self.job.fetch.key, &hit.head)
             && (self.awaiting == Awaiting::News || self.is_fresh(hit))
     }
 
@@ -358,7 +362,7 @@ impl<'a> Seeking<'a> {
         let job = self.job;
         let request = job.request.sent().to_lines();
         hit.head.is_selected_by(job.rule().selecting(&request))
-            && !job.worker.shared.cache.is_invalidated(&job.fetch.key, &hit.head)
+            && !job.cache().is_invalidated(&job.fetch.key, &hit.head)
             && self.is_fresh(hit)
     }
 

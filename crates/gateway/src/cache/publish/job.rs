@@ -7,6 +7,7 @@ use caching::{RefusalScope, RequestFacts};
 use store::Place;
 
 use crate::active::ActiveConfig;
+use crate::cache::Cache;
 use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::fill::FillLimits;
 use crate::cache::inflight::wanted::Fetch;
@@ -51,9 +52,14 @@ impl Job {
             noting: plan.request.record.as_ref().map(Record::open),
             facts: plan.facts,
             fetch,
-            stamp: worker.shared.cache.stamp(),
+            stamp: worker.cache(&plan.site).stamp(),
             lease: None,
         }
+    }
+
+    /// That of its site.
+    pub(crate) fn cache(&self) -> &Cache {
+        self.worker.cache(&self.site)
     }
 
     pub(crate) fn note(&self, finding: impl FnOnce() -> Finding) {
@@ -62,7 +68,7 @@ impl Job {
 
     /// Whether what the look-up found is to be as if it had never been stored.
     pub(crate) fn is_taken_away(&self) -> bool {
-        self.worker.shared.cache.is_taken_away(self.fetch.look_up)
+        self.cache().is_taken_away(self.fetch.look_up)
     }
 
     pub(crate) fn rule(&self) -> &CacheRule {
@@ -70,7 +76,7 @@ impl Job {
     }
 
     pub(crate) fn limits(&self) -> FillLimits {
-        let cache = &self.worker.shared.cache;
+        let cache = self.cache();
         FillLimits {
             body_bytes_max: self.rule().object_bytes_max.min(cache.body_bytes_max()),
             segment_bytes: cache.segment_bytes_max(),

@@ -121,7 +121,7 @@ impl Job {
     fn is_only_part_too_large(&self, range: &ContentRange) -> bool {
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
-            && range.range.len_bytes() > self.worker.shared.cache.body_bytes_max()
+            && range.range.len_bytes() > self.cache().body_bytes_max()
     }
 
     /// Stores what a response has brought before it broke off, where the rest can be asked for later.
@@ -160,8 +160,7 @@ impl Job {
         times: ExchangeTimes,
     ) -> Option<Hit> {
         let request = self.request.sent().to_lines();
-        let stored =
-            self.worker.shared.cache.look_up(&self.fetch.key)?.select(self.rule().selecting(&request))?;
+        let stored = self.cache().look_up(&self.fetch.key)?.select(self.rule().selecting(&request))?;
         let lines = response.fields.to_lines();
         let received = caching::Validators::parse(&lines, times.response);
         let fits = stored.head.facts.status == 200
@@ -174,7 +173,7 @@ impl Job {
     /// Whether a part is of a size and at a place to be stored. One that completes a stored response passes by in a
     /// window where it is too large.
     fn has_room_for(&self, range: &ContentRange) -> bool {
-        let cache = &self.worker.shared.cache;
+        let cache = self.cache();
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
             && (self.is_for_hole() || range.range.len_bytes() <= self.limits().body_bytes_max)
@@ -230,7 +229,7 @@ impl Publication<'_> {
         let segment_bytes = grid.unwrap_or(limits.segment_bytes);
         let first_segment_bytes = first_piece_bytes(part.range.range.first, segment_bytes);
         let limits = FillLimits { segment_bytes, first_segment_bytes, ..limits };
-        let budget = Arc::clone(self.job.worker.shared.cache.budget());
+        let budget = Arc::clone(self.job.cache().budget());
         Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.in_flight.promised())
     }
 
@@ -238,7 +237,7 @@ impl Publication<'_> {
     //= RFC 9111 section 3.4: fields of the newer part
     //= RFC 9110 section 15.3.7.3: header fields of the most recent part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
-        if self.job.worker.shared.cache.is_removed(&self.job.fetch.key, &base.head) {
+        if self.job.cache().is_removed(&self.job.fetch.key, &base.head) {
             return Err(Reason::Outdated.into());
         }
         let freshened = self.freshening().freshen(&base.head, part.response, part.times);
@@ -259,7 +258,7 @@ impl Publication<'_> {
         brought: Brought,
     ) -> Result<(), NotTaken> {
         let segments = self.segments_of(part, body)?;
-        let cache = &self.job.worker.shared.cache;
+        let cache = self.job.cache();
         for _ in 0..STORE_ATTEMPTS {
             let seen = cache.look_up(&self.job.fetch.key);
             let stored = seen.iter().flat_map(|entry| entry.variants());
@@ -282,7 +281,7 @@ impl Publication<'_> {
 
     /// Segments cut at the borders of the cells; refused where the part is not what was announced.
     fn segments_of(&self, part: &ContentRange, body: CompleteBody) -> Result<Vec<Segment>, NotTaken> {
-        let cache = &self.job.worker.shared.cache;
+        let cache = self.job.cache();
         let segments = match body {
             CompleteBody::Inline(data) => {
                 cut(cache.memory(), cache.segment_bytes_max(), part.range.first, &data)
@@ -330,7 +329,7 @@ impl Publication<'_> {
     }
 
     fn empty_body(&self, part: &ContentRange) -> StoredBody {
-        let body = self.job.worker.shared.cache.open_body(part.complete_bytes);
+        let body = self.job.cache().open_body(part.complete_bytes);
         StoredBody::Segments(Box::new(body))
     }
 

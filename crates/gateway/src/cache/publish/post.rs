@@ -40,7 +40,7 @@ impl PostStore {
             return None;
         }
         let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
-        let fetch_table = worker.shared.cache.fetches();
+        let fetch_table = worker.cache(&plan.site).fetches();
         let waiter = fetch_table.alone(&key);
         let leader = LeaderGuard::new(&waiter, fetch_table);
         Some(Self { waiter, leader, job: job(worker, plan, key) })
@@ -64,7 +64,7 @@ impl PostStore {
     /// response is newer. What others have invalidated since it began is known to the forward.
     pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { waiter, leader, job } = self;
-        let stamp = job.worker.shared.cache.stamp();
+        let stamp = job.cache().stamp();
         let look_up = job.fetch.look_up.at(stamp);
         let fetch = Arc::new(Fetch { look_up, ..job.fetch.with_scope(FetchScope::Whole) });
         let job = Job { stamp, fetch: Arc::clone(&fetch), ..job };
@@ -74,7 +74,7 @@ impl PostStore {
 }
 
 fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
-    let cache = &worker.shared.cache;
+    let cache = worker.cache(&plan.site);
     let fetch = Fetch {
         look_up: cache.epochs().look_up(&key, cache.stamp()),
         key: key.into(),

@@ -52,7 +52,7 @@ impl Publication<'_> {
         limits: FillLimits,
     ) -> Result<Filling, VaryUnusable> {
         let (head, unshared) = self.freshening().made(storable, (lines, times), response)?;
-        let budget = Arc::clone(self.job.worker.shared.cache.budget());
+        let budget = Arc::clone(self.job.cache().budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
         let (head, unshared) = (Arc::new(head), Arc::new(unshared));
@@ -71,7 +71,7 @@ impl Publication<'_> {
 
     fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
         let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
-        let mut body = self.job.worker.shared.cache.open_body(Some(bytes));
+        let mut body = self.job.cache().open_body(Some(bytes));
         for (index, segment) in (0..).zip(segments) {
             if let SegmentPut::NotStored(_) = body.put(index, segment.clone()) {
                 return Err(NotTaken);
@@ -126,7 +126,7 @@ impl Publication<'_> {
             false => variant.clone(),
         };
         let variants = entry.variants().iter().map(of_unknown_age).collect();
-        let expired = CacheEntry::new(self.job.worker.shared.cache.budget(), variants, entry.uncacheable());
+        let expired = CacheEntry::new(self.job.cache().budget(), variants, entry.uncacheable());
         expired.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
     }
 
@@ -153,17 +153,17 @@ impl Publication<'_> {
         let new_head = Arc::clone(&response.head);
         let is_replaced = |other: &Arc<StoredHead>| self.is_replaced(other, &new_head, replaced);
         let place = (&*self.job.fetch.key, self.in_flight.exchanged());
-        self.job.worker.shared.cache.fetches().supersede(place, &new_head, |other| {
+        self.job.cache().fetches().supersede(place, &new_head, |other| {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
         let kept = current.map(|entry| entry.variants()).unwrap_or_default();
         let others = kept.iter().filter(|variant| !is_replaced(&variant.head)).cloned();
-        let variants_max = self.job.live.config.variants_max;
+        let variants_max = self.job.live.config.store(&self.job.site.config).variants_max;
         let variants = std::iter::once(response).chain(others).take(variants_max).collect();
         // That others are refused stays known.
         let note = current.and_then(|entry| entry.uncacheable());
         let note = note.filter(|note| !note.scope.has(&self.job.facts));
-        CacheEntry::new(self.job.worker.shared.cache.budget(), variants, note)
+        CacheEntry::new(self.job.cache().budget(), variants, note)
     }
 
     pub(crate) fn update(
@@ -171,7 +171,7 @@ impl Publication<'_> {
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
         let place = (&*self.job.fetch.key, self.job.lease.as_ref());
-        self.job.worker.shared.cache.update_under(place, |current| {
+        self.job.cache().update_under(place, |current| {
             // Checked under the key's turn: a purge that invalidates this fetch afterwards removes what is put now.
             if self.in_flight.is_invalidated() {
                 return Change::Keep;
@@ -212,7 +212,7 @@ impl Publication<'_> {
         response: &OriginResponse,
         times: ExchangeTimes,
     ) -> Result<Option<Hit>, Outgrown> {
-        let cache = &self.job.worker.shared.cache;
+        let cache = self.job.cache();
         // Purged while the origin was asked: its 304 is about what is not there any more.
         if cache.is_removed(&self.job.fetch.key, &stale.head) {
             return Err(Outgrown);
@@ -243,12 +243,12 @@ impl Publication<'_> {
             if others.is_empty() {
                 return Change::Remove;
             }
-            let budget = self.job.worker.shared.cache.budget();
+            let budget = self.job.cache().budget();
             let rest = CacheEntry::new(budget, others, entry.uncacheable());
             rest.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
         });
         if !is_known {
-            self.job.worker.shared.cache.remove_unknown(&self.job.fetch.key);
+            self.job.cache().remove_unknown(&self.job.fetch.key);
         }
     }
 
@@ -260,9 +260,9 @@ impl Publication<'_> {
             rule: job.rule,
             request: &job.request,
             facts: &job.facts,
-            epochs: job.worker.shared.cache.epochs(),
+            epochs: job.cache().epochs(),
             stamp: job.stamp,
-            inputs: job.worker.shared.cache.keeps_inputs(),
+            inputs: job.cache().keeps_inputs(),
         }
     }
 }
@@ -274,7 +274,7 @@ pub(crate) fn mark_uncacheable(
     now: Timestamp,
     is_outdated: impl FnOnce() -> bool,
 ) {
-    let cache = &job.worker.shared.cache;
+    let cache = job.cache();
     cache.annotate(&job.fetch.key, |current| {
         let known = current.and_then(|entry| entry.uncacheable());
         // Looked at under the key's turn: a purge that comes afterwards removes what is put now.

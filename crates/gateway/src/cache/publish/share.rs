@@ -12,6 +12,7 @@ use store::format::{Layout, Progress, ProgressState};
 use store::{FillId, SegmentId};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::cache::Cache;
 use crate::cache::inflight::answer::Filling;
 use crate::cache::inflight::fill::{Fill, FillReader};
 use crate::cache::inflight::table::{InFlight, LeaderGuard};
@@ -21,6 +22,7 @@ use crate::cache::record::stored::StoredHead;
 use crate::cache::tiers::Tiers;
 use crate::cache::tiers::leases::Held;
 use crate::message::piece::PieceMax;
+use crate::route::LiveSite;
 use crate::worker::Worker;
 
 /// A body that is complete within this costs nothing, and nobody says before that it waits.
@@ -34,6 +36,7 @@ const PIECE_BYTES_MAX: usize = FRAGMENT_BYTES_MAX as usize;
 /// A body that others may want.
 struct Sharing {
     worker: Arc<Worker>,
+    site: Arc<LiveSite>,
     key: Box<[u8]>,
     head: Arc<StoredHead>,
     source: Arc<Fill>,
@@ -114,6 +117,7 @@ impl Job {
         }
         let sharing = Sharing {
             worker: Arc::clone(&self.worker),
+            site: Arc::clone(&self.site),
             key: self.fetch.key.clone(),
             head: Arc::clone(&filling.head),
             source: Arc::clone(&filling.fill),
@@ -125,8 +129,12 @@ impl Job {
 }
 
 impl Sharing {
+    fn cache(&self) -> &Cache {
+        self.worker.cache(&self.site)
+    }
+
     async fn run(&self) {
-        let Some(tiers) = self.worker.shared.cache.tiers() else { return };
+        let Some(tiers) = self.cache().tiers() else { return };
         let is_wanted = async {
             sleep(QUICK).await;
             tiers.wanted(&self.key).await;
@@ -136,7 +144,7 @@ impl Sharing {
             () = self.source.ended() => return,
             () = is_wanted => {}
         }
-        let budget = self.worker.shared.cache.budget();
+        let budget = self.cache().budget();
         // What is open, and what is closed.
         let (Some(_room), Ok(_bytes)) = (tiers.room_to_share(), budget.reserve(3 * PIECE_BYTES_MAX)) else {
             return;
@@ -152,7 +160,7 @@ impl Sharing {
 
     /// What was purged meanwhile is nothing for requests that come now.
     fn is_outdated(&self) -> bool {
-        self.in_flight.is_invalidated() || self.worker.shared.cache.is_invalidated(&self.key, &self.head)
+        self.in_flight.is_invalidated() || self.cache().is_invalidated(&self.key, &self.head)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::cache::Cache;
 use crate::cache::epochs::membership::Membership;
 use crate::cache::epochs::{Reach, Verdict};
 use crate::cache::inflight::table::Doom;
 use crate::cache::record::stored::{CacheEntry, StoredHead};
-use crate::worker::Shared;
 
 /// What was counted.
 #[derive(Debug, Default)]
@@ -25,11 +25,11 @@ const STEP_PAUSE: Duration = Duration::from_millis(1);
 const STEPS_MAX: usize = 4_000;
 
 /// Counts what is in memory. Away from what answers requests.
-pub(super) async fn count(shared: &Shared, reach: &Reach) -> Counted {
+pub(super) async fn count(cache: &Cache, reach: &Reach) -> Counted {
     let mut counted = Counted::default();
-    let mut walk = shared.cache.walk();
+    let mut walk = cache.walk();
     for _ in 0..STEPS_MAX {
-        let goes_on = walk.step(STEP_ENTRIES, |key, entry| counted.add(responses(shared, reach, key, entry)));
+        let goes_on = walk.step(STEP_ENTRIES, |key, entry| counted.add(responses(cache, reach, key, entry)));
         if !goes_on {
             return counted;
         }
@@ -45,8 +45,8 @@ impl Counted {
     }
 }
 
-fn responses(shared: &Shared, reach: &Reach, key: &[u8], entry: &CacheEntry) -> usize {
-    let is_there = |head: &StoredHead| !matches!(shared.cache.verdict(key, head), Verdict::Removed(_));
+fn responses(cache: &Cache, reach: &Reach, key: &[u8], entry: &CacheEntry) -> usize {
+    let is_there = |head: &StoredHead| !matches!(cache.verdict(key, head), Verdict::Removed(_));
     let taken = |head: &StoredHead| is_there(head) && reach.takes(key, tags_of(head));
     entry.variants().iter().filter(|variant| taken(&variant.head)).count()
 }

@@ -1,8 +1,8 @@
 //! Purges in the log that several instances share: those of the others take effect here, and those of this one there.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde::Serialize;
 use store::backing::{BackingError, Continuity, LogCursor, LogOffset, LogPart, LogRecord};
 use store::fleet::{Reach, Reached};
@@ -12,10 +12,12 @@ use super::count::doom;
 use super::record;
 use super::url::split_url;
 use crate::active::ActiveConfig;
+use crate::cache::Cache;
 use crate::cache::key::key_of;
-use crate::cache::tiers::fleet::{FleetLog, Posted};
+use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
 use crate::message::head::Scheme;
+use crate::stores::Store;
 use crate::worker::Shared;
 
 /// How far a purge came among the instances that share a tier.
@@ -25,6 +27,32 @@ pub struct PurgeReach {
     pub complete: bool,
     /// Each of them.
     pub instances: Vec<InstanceReach>,
+    /// The stores whose servers do not answer: others are told when they do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub silent_stores: Vec<String>,
+}
+
+impl PurgeReach {
+    fn of(store: &Store, reached: Result<Reached, BackingError>) -> Self {
+        let Reached { instances, is_complete } = match reached {
+            Ok(reached) => reached,
+            Err(error) => {
+                tracing::warn!(store = store.name, %error, "other instances are told of a purge later");
+                return Self { silent_stores: vec![store.name.clone()], ..Self::default() };
+            }
+        };
+        let instances: Vec<_> = instances.into_iter().map(|reach| InstanceReach::of(store, reach)).collect();
+        let all = instances.iter().all(|instance| instance.reached_ms.is_some());
+        Self { complete: is_complete && all && !instances.is_empty(), instances, ..Self::default() }
+    }
+
+    /// That of two stores.
+    fn and(mut self, other: Self) -> Self {
+        self.complete &= other.complete;
+        self.instances.extend(other.instances);
+        self.silent_stores.extend(other.silent_stores);
+        self
+    }
 }
 
 /// One instance.
@@ -34,15 +62,19 @@ pub struct InstanceReach {
     pub name: String,
     /// Of this run of it.
     pub id: String,
+    /// The store that it shares; none: the one of sites that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
     /// After how long it was known to have reached the purge; none: it was not, in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached_ms: Option<u64>,
 }
 
-impl From<Reach> for InstanceReach {
-    fn from(reach: Reach) -> Self {
+impl InstanceReach {
+    fn of(store: &Store, reach: Reach) -> Self {
         let reached_ms = reach.after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-        Self { name: reach.name.into(), id: reach.id.to_string(), reached_ms }
+        let store = store.given_name().map(str::to_owned);
+        Self { name: reach.name.into(), id: reach.id.to_string(), store, reached_ms }
     }
 }
 
@@ -50,8 +82,11 @@ impl From<Reach> for InstanceReach {
 ///
 /// # Errors
 /// What the tier answered.
-pub(crate) async fn read_on(shared: &Shared, log: &FleetLog) -> Result<LogCursor, BackingError> {
-    let epochs = shared.cache.epochs();
+pub(crate) async fn read_on(
+    shared: &Shared,
+    (cache, log): (&Cache, &FleetLog),
+) -> Result<LogCursor, BackingError> {
+    let epochs = cache.epochs();
     loop {
         let from = match epochs.log_read() {
             Some(from) => from,
@@ -74,7 +109,7 @@ pub(crate) async fn read_on(shared: &Shared, log: &FleetLog) -> Result<LogCursor
             continue;
         }
         let end = records.last().map_or(from.offset, |record| record.end);
-        records.iter().for_each(|record| apply(shared, record));
+        records.iter().for_each(|record| apply((shared, cache), record));
         if end >= state.end || records.is_empty() {
             log.has_read();
             return Ok(LogCursor { id: state.id, offset: end });
@@ -82,7 +117,7 @@ pub(crate) async fn read_on(shared: &Shared, log: &FleetLog) -> Result<LogCursor
     }
 }
 
-fn apply(shared: &Shared, LogRecord { bytes, end }: &LogRecord) {
+fn apply((shared, cache): (&Shared, &Cache), LogRecord { bytes, end }: &LogRecord) {
     let record = PurgeRecord::decode(bytes).unwrap_or_else(|error| {
         tracing::warn!(%error, "a record of the purge log can't be read: everything older counts as purged");
         unknown()
@@ -92,15 +127,15 @@ fn apply(shared: &Shared, LogRecord { bytes, end }: &LogRecord) {
         What::Selected(_) | What::Everything => None,
     };
     match (&record.what, key) {
-        (What::Url(_), None) => shared.cache.epochs().hear_nothing(*end),
-        (_, key) => heard(shared, record, key.as_deref(), *end),
+        (What::Url(_), None) => cache.epochs().hear_nothing(*end),
+        (_, key) => heard(cache, record, key.as_deref(), *end),
     }
 }
 
-fn heard(shared: &Shared, record: PurgeRecord, key: Option<&[u8]>, end: LogOffset) {
-    let Some(kept) = shared.cache.epochs().hear(record, key, end) else { return };
-    shared.cache.heard_purge();
-    let fetches = shared.cache.fetches();
+fn heard(cache: &Cache, record: PurgeRecord, key: Option<&[u8]>, end: LogOffset) {
+    let Some(kept) = cache.epochs().hear(record, key, end) else { return };
+    cache.heard_purge();
+    let fetches = cache.fetches();
     if let Some(key) = key {
         fetches.invalidate(key, None);
     }
@@ -119,32 +154,35 @@ fn key_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<u8>> {
     Some(key_of(live.routes.site(authority, path)?, scheme, authority, path_and_query))
 }
 
-/// Tells the others of a purge that has taken effect here, and waits until they have read it.
-pub(super) async fn tell(shared: &Shared, record: &PurgeRecord) -> Option<PurgeReach> {
-    let log = shared.cache.fleet_log()?;
-    let before = shared.cache.epochs().log_read();
+/// Tells the others of a purge that has taken effect here, and waits until they have read it, in all of these stores at once.
+pub(super) async fn tell(stores: &[&Store], record: &PurgeRecord) -> Option<PurgeReach> {
+    let told = stores.iter().map(async |store| {
+        let log = store.cache.fleet_log()?;
+        Some(PurgeReach::of(store, tell_in(&store.cache, log, record).await))
+    });
+    join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
+}
+
+/// How far it came. What can't be written now is written later.
+async fn tell_in(cache: &Cache, log: &FleetLog, record: &PurgeRecord) -> Result<Reached, BackingError> {
+    let before = cache.epochs().log_read();
     let said = log.said().await.unwrap_or_default();
-    let posted = post(shared, record)?;
-    let reached = match log.send().await {
+    let posted = log.post(record);
+    cache.epochs().is_posted(record.id, posted);
+    let reached = match log.send().await? {
         // The log is shorter than it was, and somebody had read more: what others say that they have read of it means nothing.
-        Ok(Some(place))
+        Some(place)
             if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset)
                 || said.iter().any(|read| read.id == place.id && read.offset >= place.offset) =>
         {
             Reached { is_complete: false, ..log.reach(place).await }
         }
-        Ok(Some(place)) => log.reach(place).await,
+        Some(place) => log.reach(place).await,
         // Somebody else has written it, in the meantime.
-        Ok(None) => log.reach(log.state().await.ok()?.cursor()).await,
-        Err(error) => {
-            tracing::warn!(%error, "other instances are told of a purge later");
-            return Some(PurgeReach::default());
-        }
+        None => log.reach(log.state().await?.cursor()).await,
     };
-    let instances: Vec<InstanceReach> = reached.instances.into_iter().map(InstanceReach::from).collect();
-    let all = instances.iter().all(|instance| instance.reached_ms.is_some());
-    let complete = reached.is_complete && all && !instances.is_empty() && log.is_sent(posted);
-    Some(PurgeReach { complete, instances })
+    let is_complete = reached.is_complete && log.is_sent(posted);
+    Ok(Reached { is_complete, ..reached })
 }
 
 /// For the others: what lies under a URL was changed by a request.
@@ -173,18 +211,17 @@ pub(in crate::cache) fn of_origin(groups: Vec<String>, scheme: Scheme, authority
 }
 
 /// Puts a purge that has taken effect here on its way to the others.
-pub(in crate::cache) fn post(shared: &Shared, record: &PurgeRecord) -> Option<Posted> {
-    let posted = shared.cache.fleet_log()?.post(record);
-    shared.cache.epochs().is_posted(record.id, posted);
-    Some(posted)
+pub(in crate::cache) fn post(cache: &Cache, record: &PurgeRecord) {
+    if let Some(log) = cache.fleet_log() {
+        cache.epochs().is_posted(record.id, log.post(record));
+    }
 }
 
 /// The client of an unsafe request waits until the log has what it has invalidated, but not for long, and not for the others.
-pub(in crate::cache) async fn tell_briefly(shared: &Arc<Shared>) {
-    if let Some(log) = shared.cache.fleet_log() {
-        // What is not written in time is written by whoever waits for it always.
-        let _ = tokio::time::timeout(TELL_WAIT_MAX, log.send()).await;
-    }
+pub(in crate::cache) async fn tell_briefly(stores: &[&Store]) {
+    let sends = stores.iter().filter_map(|store| Some(store.cache.fleet_log()?.send()));
+    // What is not written in time is written by whoever waits for it always.
+    let _ = tokio::time::timeout(TELL_WAIT_MAX, join_all(sends)).await;
 }
 
 /// How long the client of an unsafe request waits.

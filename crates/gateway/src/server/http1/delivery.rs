@@ -63,7 +63,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         };
         let outcome = match head {
             BodyFraming::None => self.connection.flush().await.map(|()| Persistence::KeepAlive),
-            framing => self.body(&mut reply.body, framing).await,
+            framing => self.body(&mut reply, framing).await,
         };
         let delivered = if outcome.is_ok() { Delivered::Whole } else { Delivered::Broken };
         self.account(&reply, delivered);
@@ -80,7 +80,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 
     /// Sends the body. An error means that the client must see the end of the connection in the wrong place.
-    async fn body(&mut self, body: &mut Body, framing: BodyFraming) -> Next {
+    async fn body(&mut self, reply: &mut Reply, framing: BodyFraming) -> Next {
         let mut trailers = None;
         //= RFC 9112 section 8: what the close ends is complete if its header section is
         if framing == BodyFraming::Close {
@@ -88,9 +88,9 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
         loop {
             // The head waits for the first data only if there is some at once.
-            match self.next(body, &mut trailers).await {
+            match self.next(&mut reply.body, &mut trailers).await {
                 Moved::Data(data) => {
-                    self.send(&data, framing, body).await?;
+                    self.send(&data, framing, reply).await?;
                     self.take_turns(data.len()).await;
                 }
                 Moved::RequestBody => {}
@@ -141,7 +141,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn send(&mut self, data: &Slice, framing: BodyFraming, body: &mut Body) -> Result<(), WireError> {
+    async fn send(&mut self, data: &Slice, framing: BodyFraming, reply: &mut Reply) -> Result<(), WireError> {
         let connection = &mut *self.connection;
         let (worker, live) = (&connection.worker, &connection.live);
         let limits = live.config.limits.write_pace();
@@ -149,9 +149,10 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
         let request = self.request;
         let before_waiting = || {
-            body.wait_for_client(worker.shared.cache.budget());
+            let (store, body) = (worker.shared.store_of(&reply.account), &mut reply.body);
+            body.wait_for_client(store.cache.budget());
             let client = Client::of_request(request, &live.config.trusted_proxies);
-            Some(worker.shared.readers.wait(client?, body.held()?))
+            Some(store.readers.wait(client?, body.held()?))
         };
         match (data.in_place(), data.file()) {
             (Some(bytes), _) => {

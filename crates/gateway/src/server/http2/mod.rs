@@ -163,7 +163,7 @@ impl<S: Stream + 'static> Connection<S> {
         let idle = IdleClock::new(limits.idle_timeout);
         // A client may cancel everything that it has asked for, once; a habit of it is an attack.
         let resets = Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max));
-        let memory = SendMemory::new(worker.shared.cache.budget(), limits.http2_send_buffer_bytes_max);
+        let memory = SendMemory::new(worker.shared.memory(), limits.http2_send_buffer_bytes_max);
         Self {
             h2,
             cork,
@@ -277,7 +277,7 @@ impl<S: Stream + 'static> Connection<S> {
         match exchange::begin(&self.worker, &self.live, &head, &mut self.key, Instant::now()) {
             Step::Reply(reply) => self.reply(reply, &head, responder),
             Step::Forward(plan) => {
-                let budget = self.worker.shared.cache.budget();
+                let budget = self.worker.shared.memory();
                 let (pump, body) = BodyPump::start(body, plan.request().content, limits, budget);
                 let resets = Arc::clone(&self.resets);
                 drop(tokio::spawn(Exchange { responder, plan, pump, resets }.run(body)));

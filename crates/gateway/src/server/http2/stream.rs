@@ -318,7 +318,7 @@ impl Open {
         pump: &mut BodyPump,
     ) -> Result<Bytes, Broken> {
         let worker = Arc::clone(&self.worker);
-        let readers = &worker.shared.readers;
+        let readers = &worker.shared.store_of(&self.reply.account).readers;
         let waiting = client.zip(self.reply.body.held()).map(|(client, body)| readers.wait(client, body));
         let dismissed = async {
             match &waiting {
@@ -342,7 +342,8 @@ impl Open {
         let piece = match at_once(cut.as_mut()).await {
             Some(piece) => piece,
             None => {
-                self.reply.body.wait_for_client(self.worker.shared.cache.budget());
+                let store = self.worker.shared.store_of(&self.reply.account);
+                self.reply.body.wait_for_client(store.cache.budget());
                 timeout(self.pace.patience(limits), cut).await.map_err(|_| Broken::Stalled)?
             }
         };
@@ -359,7 +360,8 @@ impl Open {
         if at_once > 0 {
             return Ok(at_once);
         }
-        self.reply.body.wait_for_client(self.worker.shared.cache.budget());
+        let store = self.worker.shared.store_of(&self.reply.account);
+        self.reply.body.wait_for_client(store.cache.budget());
         let (since, limits) = (Instant::now(), limits.write_pace());
         let room = poll_fn(|context| self.stream.poll_capacity(context));
         match timeout(self.pace.patience(limits), room).await {

@@ -9,6 +9,7 @@ use caching::{
 };
 use telemetry::CacheResult;
 
+use crate::cache::Cache;
 use crate::cache::inflight::answer::{Answer, AskedBy, Failed, Filling, How, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::joining::Role;
@@ -67,6 +68,11 @@ impl<'a> CollapsedRequest<'a> {
 }
 
 impl CollapsedRequest<'_> {
+    /// That of its site.
+    pub(super) fn cache(&self) -> &Cache {
+        self.worker.cache(&self.plan.site)
+    }
+
     pub(super) fn next_move(&self, answer: &Answer, role: Role) -> MoveOf<Arrived<'_>> {
         let response = match answer {
             Answer::Private(answer) if role == Role::Leader => answer.response.lock().take(),
@@ -87,7 +93,7 @@ impl CollapsedRequest<'_> {
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
         reuse(&self.plan.facts, &head.facts, rules, self.worker.now()) == Reuse::Fresh
-            && !self.worker.shared.cache.is_invalidated(&self.fetch.key, head)
+            && !self.cache().is_invalidated(&self.fetch.key, head)
     }
 
     /// The reply that a stored response makes, or how what memory lacks of it is loaded for that. `cause` is the failure that it
@@ -280,7 +286,7 @@ impl Arrived<'_> {
         part: &ContentRange,
         used: Use,
     ) -> Option<Reply> {
-        if self.seeking.worker.shared.cache.is_taken_away(self.seeking.fetch.look_up) {
+        if self.seeking.cache().is_taken_away(self.seeking.fetch.look_up) {
             return None;
         }
         let extent = serving.extent(&hole.hit);

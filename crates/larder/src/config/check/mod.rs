@@ -13,12 +13,15 @@ mod scope;
 mod server;
 mod site;
 mod store;
+mod stores;
 
 pub(crate) use kv::KvSettings;
 use scope::Scope;
 pub(crate) use server::LogSettings;
 use server::{AskedFor, has_gateway};
 pub(crate) use store::RemoteTier;
+pub(crate) use stores::StoreTier;
+use stores::Stores;
 
 use super::address::Names;
 use super::locate::Sources;
@@ -36,8 +39,8 @@ pub(crate) struct Settings {
     /// Absent in `larder kv` where nobody asked for it.
     pub(crate) admin: Option<admin::AdminConfig>,
     pub(crate) log: LogSettings,
-    /// What is behind the memory of the gateway, if anything.
-    pub(crate) remote: Option<RemoteTier>,
+    /// What is behind the memory of each store of the gateway.
+    pub(crate) tiers: Vec<StoreTier>,
     /// What the settings were made of; a reload compares with it.
     pub(super) tree: Table,
     pub(super) names: Names,
@@ -58,17 +61,19 @@ pub(super) fn build(
     let has_admin = asked != AskedFor::Nothing;
     let admin = server::admin(&mut scope, tree.table("admin"), asked);
     server::check_addresses(&mut scope, &tree, asked);
-    let gateway = gateway(&mut scope, &tree, &log, admin.as_ref().filter(|_| has_admin));
+    let stores = Stores::of(&tree);
+    stores.check(&mut scope, &tree);
+    let tiers = stores.tiers(&mut scope);
+    let gateway = gateway(&mut scope, (&tree, &stores), &log, admin.as_ref().filter(|_| has_admin));
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
-    let remote = store::remote(&mut scope, tree.table("store"));
     let gateway = (program == Program::Serve && has_gateway(&tree)).then_some(gateway);
     let admin = if has_admin { Some(admin?) } else { None };
-    Some(Settings { gateway, kv, admin, log, remote, tree, names })
+    Some(Settings { gateway, kv, admin, log, tiers, tree, names })
 }
 
 fn gateway(
     scope: &mut Scope<'_>,
-    tree: &Table,
+    (tree, stores): (&Table, &Stores<'_>),
     log: &LogSettings,
     admin: Option<&admin::AdminConfig>,
 ) -> gateway::config::Config {
@@ -77,12 +82,9 @@ fn gateway(
         listeners: listener::listeners(scope, tree),
         workers: server::workers(tree),
         limits: server::limits(tree.table("limits")),
-        memory_bytes_max: tree.table("store").number("memory"),
-        variants_max: tree.table("store").number("variants_max"),
-        validation_tags_max: tree.table("store").number("validation_tags_max"),
-        groups_max: tree.table("store").number("groups_max"),
+        stores: stores.configs(),
         purge_method: server::purge_method(scope, tree.table("purge")),
-        sites: site::sites(scope, tree, &origins, log.level),
+        sites: site::sites(scope, (tree, stores), &origins, log.level),
         server_name: server::server_name(scope, tree),
         trusted_proxies: server::networks(scope, tree, "trusted_proxies"),
         drain_limit: tree.duration("drain_limit"),

@@ -18,12 +18,7 @@ use super::scope::Scope;
 use super::server::millis;
 use crate::config::tree::{Node, Table, Value};
 
-pub(super) fn rules(
-    scope: &mut Scope<'_>,
-    site: &Table,
-    memory_bytes: u64,
-    profile: Profile,
-) -> Vec<CacheRule> {
+pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, store: &Table, profile: Profile) -> Vec<CacheRule> {
     check_rules(scope, site);
     let mut names = BTreeSet::new();
     let mut rules = Vec::new();
@@ -33,7 +28,7 @@ pub(super) fn rules(
         {
             scope.error(node, format!("`{name}` is the name of an earlier rule of this site"));
         }
-        check_effect(scope, table, memory_bytes);
+        check_effect(scope, table, store);
         let rule = rule(scope, table, index + 1, profile);
         if let Some(rule) = &rule {
             check_ahead(scope, table, &rule.methods);
@@ -310,7 +305,7 @@ fn check_ahead(scope: &mut Scope<'_>, table: &Table, methods: &MethodSet) {
 }
 
 /// Keys that are written down and can't have an effect.
-fn check_effect(scope: &mut Scope<'_>, table: &Table, memory_bytes: u64) {
+fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
     if !table.flag("cache") {
         for key in STORING_KEYS {
             if let Some(node) = table.given(key) {
@@ -319,9 +314,10 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, memory_bytes: u64) {
         }
     }
     if let Some(node) = table.given("object_bytes_max")
-        && table.number::<u64>("object_bytes_max") > memory_bytes
+        && table.number::<u64>("object_bytes_max") > store.number("memory")
     {
-        scope.warning(node, "is more than `store.memory`: a body of this size can't be stored");
+        let message = format!("is more than `{}.memory`: a body of this size can't be stored", store.path);
+        scope.warning(node, message);
     }
     for (status, node) in table.map("ttl_default") {
         if is_overridden(status, table.map("ttl_override")) {

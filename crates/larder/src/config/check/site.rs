@@ -19,12 +19,13 @@ use super::origin::Origins;
 use super::rule::rules;
 use super::scope::Scope;
 use super::server::{has_gateway, level};
+use super::stores::Stores;
 use crate::config::locate::Place;
 use crate::config::tree::{Node, Table};
 
 pub(super) fn sites(
     scope: &mut Scope<'_>,
-    tree: &Table,
+    (tree, stores): (&Table, &Stores<'_>),
     origins: &Origins,
     log_level: tracing::Level,
 ) -> Vec<Arc<Site>> {
@@ -35,8 +36,7 @@ pub(super) fn sites(
     check_coverage(scope, tree);
     let process = OfProcess {
         log_level,
-        memory_bytes: tree.table("store").number("memory"),
-        tags_max: tree.table("store").number("tags_max"),
+        stores,
         profile: tree.text("profile").and_then(Profile::from_name).unwrap_or_default(),
     };
     let site = |table| site(scope, table, origins, &process).map(Arc::new);
@@ -44,19 +44,19 @@ pub(super) fn sites(
 }
 
 /// What sites take over from the process.
-struct OfProcess {
+struct OfProcess<'a> {
     log_level: tracing::Level,
-    memory_bytes: u64,
+    stores: &'a Stores<'a>,
     profile: Profile,
-    tags_max: usize,
 }
 
-fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfProcess) -> Option<Site> {
+fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfProcess<'_>) -> Option<Site> {
     let name = scope.parsed(table, "name", name);
     let hosts = scope.parsed_list(table, "hosts", host_pattern);
     let path_prefix = scope.parsed(table, "path_prefix", path_prefix);
     let origin = origins.resolve(scope, table);
-    let rules = rules(scope, table, process.memory_bytes, process.profile);
+    let (store, store_table) = process.stores.of_site(scope, table);
+    let rules = rules(scope, table, store_table, process.profile);
     let request_fields_hidden = field_names(scope, table, "request_fields_hidden");
     let request_fields_forwarded = field_names(scope, table, "request_fields_forwarded");
     let request_fields_keyed = field_names(scope, table, "request_fields_keyed");
@@ -73,6 +73,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         path_prefix: path_prefix?,
         prefix: if table.flag("strip_prefix") { PrefixHandling::Strip } else { PrefixHandling::Keep },
         origin: origin?,
+        store,
         rules,
         profile: process.profile,
         collapse: collapse(table),
@@ -84,7 +85,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
             Some("forward") => UnderscoreFields::Forward,
             _ => UnderscoreFields::Drop,
         },
-        tags: TagRules { fields: tags, tags_max: process.tags_max },
+        tags: TagRules { fields: tags, tags_max: store_table.number("tags_max") },
         response_fields_hidden,
         expose_errors: if table.flag("expose_errors") { ErrorExposure::Expose } else { ErrorExposure::Hide },
         log_level: level(table, "log_level").unwrap_or(process.log_level),

@@ -57,6 +57,8 @@ pub(crate) enum KeyForm {
     Status,
     /// A header field name. The values may be secret and are never shown.
     FieldName,
+    /// What the operator calls something.
+    Name,
 }
 
 /// The value of an absent key.
@@ -95,11 +97,12 @@ impl Section {
 }
 
 impl Kind {
-    /// The table that values of this kind hold, directly or as elements.
+    /// The table that values of this kind hold, directly, as elements or under free keys.
     pub(crate) const fn section(&self) -> Option<&'static Section> {
         match self {
             Self::Table(section) | Self::TextOrTable { section, .. } => Some(section),
             Self::List(element) => element.section(),
+            Self::Map { values, .. } => values.section(),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 use super::kv::KV;
 use super::origin::ORIGIN;
 use super::section::{
-    DAY_MS, FILE, HOUR_MS, KIB, Kind, LEVEL, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row,
+    DAY_MS, FILE, HOUR_MS, KIB, KeyForm, Kind, LEVEL, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row,
 };
 use super::site::SITE;
 
@@ -90,8 +90,16 @@ pub(crate) static ROOT: Section = Section {
             Kind::Table(&super::store::STORE),
             Preset::Is("{}"),
             Reload::Inside,
-            "Where responses are stored.",
+            "Where responses are stored, but for sites with a `store` of their own.",
             "",
+        ),
+        row(
+            "stores",
+            Kind::Map { keys: KeyForm::Name, values: &STORE_KIND },
+            Preset::Is("{}"),
+            Reload::Inside,
+            "Stores that sites name in `site.store`, each with the keys of `[store]`: `[stores.NAME]`.",
+            "Each has its own memory, its own server behind it, and its own purges: what fills, empties or breaks one of them leaves the sites of the others alone. A key that a named store lacks has its default, whatever `[store]` says. Memory is that of all stores together. There are 64 at most, `[store]` among them.",
         ),
         row(
             "kv",
@@ -114,6 +122,7 @@ pub(crate) static INCLUDED: Section = Section {
     options: &[ORIGINS, SITES],
 };
 
+static STORE_KIND: Kind = Kind::Table(&super::store::STORE);
 static ORIGIN_KIND: Kind = Kind::Table(&ORIGIN);
 static SITE_KIND: Kind = Kind::Table(&SITE);
 

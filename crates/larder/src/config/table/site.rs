@@ -49,6 +49,14 @@ pub(super) static SITE: Section = Section {
             "",
         ),
         row(
+            "store",
+            Kind::Text("name of a `[stores.NAME]`, or `default` for `[store]`"),
+            Preset::Is("\"default\""),
+            Reload::No,
+            "Where responses of the site are stored.",
+            "In a store of its own a site has memory that no other site fills, and a server that no other site needs. What is stored stays where it is when a restart moves the site: purge it there first, should the site ever come back.",
+        ),
+        row(
             "expose_errors",
             Kind::Flag,
             Preset::Is("false"),

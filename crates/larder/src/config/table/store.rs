@@ -4,7 +4,7 @@ use super::section::{FILE, HOUR_MS, KIB, Kind, LIMIT, MIB, Preset, Reload, Secti
 
 pub(super) static STORE: Section = Section {
     name: "store",
-    about: "Where responses are stored.",
+    about: "Where responses are stored: `[store]`, and in the same way each `[stores.NAME]`.",
     options: &[
         row(
             "memory",
@@ -52,7 +52,7 @@ pub(super) static STORE: Section = Section {
             Preset::Absent("nothing is behind memory"),
             Reload::No,
             "A server of the Redis protocol that several instances share: a table, or only its URL.",
-            "What one instance has stored, all have. `larder serve --store URL` sets the URL.",
+            "What one instance has stored, all have. `larder serve --store URL` sets the URL of `[store]`. No two stores have the same server, database and prefix.",
         ),
     ],
 };

@@ -186,7 +186,7 @@ impl World {
             memory: &self.memory,
             epochs: &self.epochs,
             rule: self.rule(),
-            groups_max: self.live.config.groups_max,
+            groups_max: self.live.config.stores[0].groups_max,
             site_key: None,
             clock_ahead_ms: WRITING.clock_ahead_ms,
             outdated_to_ms: 0,

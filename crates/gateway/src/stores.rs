@@ -1,0 +1,61 @@
+//! The stores of a process. Each has memory, a tier and purges of its own: what happens to one of them is nothing to the sites of
+//! another.
+
+use std::iter;
+
+use crate::cache::Cache;
+use crate::cache::tiers::StartTier;
+use crate::config::{Config, DEFAULT_STORE, Site, StoreIndex};
+use crate::server::readers::Readers;
+
+/// All of them, in the order of the configuration; they stay as long as the process.
+pub(crate) struct Stores(Box<[Store]>);
+
+/// One of them.
+pub(crate) struct Store {
+    pub(crate) name: String,
+    pub(crate) cache: Cache,
+    /// Clients that leave unread what it holds.
+    pub(crate) readers: Readers,
+}
+
+impl Stores {
+    /// Empty ones. Where there are fewer tiers than stores, the others have none.
+    pub(crate) fn new(config: &Config, tiers: Vec<Option<StartTier>>) -> Self {
+        let tiers = tiers.into_iter().chain(iter::repeat_with(|| None));
+        let stores = config.stores.iter().zip(tiers).map(|(store, tier)| Store {
+            name: store.name.clone(),
+            cache: Cache::new(store.memory_bytes_max, config.file_use(), tier),
+            readers: Readers::default(),
+        });
+        Self(stores.collect())
+    }
+
+    pub(crate) fn at(&self, index: StoreIndex) -> &Store {
+        &self.0[index.0]
+    }
+
+    pub(crate) fn of(&self, site: &Site) -> &Store {
+        self.at(site.store)
+    }
+
+    /// The one that has what belongs to no site.
+    pub(crate) fn first(&self) -> &Store {
+        self.at(StoreIndex::default())
+    }
+
+    pub(crate) fn indices(&self) -> impl Iterator<Item = StoreIndex> + use<> {
+        (0..self.0.len()).map(StoreIndex)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Store> {
+        self.0.iter()
+    }
+}
+
+impl Store {
+    /// What it is called where there may be several; the first goes without a name there.
+    pub(crate) fn given_name(&self) -> Option<&str> {
+        (self.name != DEFAULT_STORE).then_some(&self.name)
+    }
+}

@@ -1,0 +1,137 @@
+//! The stores of a configuration, and which of them a site has.
+
+use std::collections::BTreeSet;
+
+use gateway::config::{DEFAULT_STORE, StoreConfig, StoreIndex};
+use store::remote::RemoteSettings;
+
+use super::names::name;
+use super::scope::Scope;
+use super::store::{RemoteTier, remote};
+use crate::config::raw::nearest;
+use crate::config::tree::{Node, Table, Value};
+
+/// All of them: `[store]`, then those with names.
+pub(super) struct Stores<'a> {
+    all: Vec<(&'a str, &'a Table)>,
+    /// A mistake leaves open which there are.
+    is_open: bool,
+}
+
+/// What is behind the memory of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreTier {
+    pub(crate) name: String,
+    pub(crate) remote: Option<RemoteTier>,
+}
+
+/// Each has tasks and connections of its own.
+const STORES_MAX: usize = 64;
+
+impl<'a> Stores<'a> {
+    pub(super) fn of(tree: &'a Table) -> Self {
+        let named = tree.map("stores").iter().filter_map(|(name, node)| match &node.value {
+            Value::Table(table) => Some((name.as_str(), table)),
+            _ => None,
+        });
+        let all = std::iter::once((DEFAULT_STORE, tree.table("store"))).chain(named).collect();
+        Self { all, is_open: tree.is_wrong("stores") }
+    }
+
+    pub(super) fn configs(&self) -> Vec<StoreConfig> {
+        let config = |(name, table): &(&str, &Table)| StoreConfig {
+            name: (*name).to_owned(),
+            memory_bytes_max: table.number("memory"),
+            variants_max: table.number("variants_max"),
+            validation_tags_max: table.number("validation_tags_max"),
+            groups_max: table.number("groups_max"),
+        };
+        self.all.iter().map(config).collect()
+    }
+
+    /// The store of a site, and its keys. Where the site names none that there is, `[store]` stands in, so that more can be checked.
+    pub(super) fn of_site(&self, scope: &mut Scope<'_>, site: &Table) -> (StoreIndex, &'a Table) {
+        let found = self.named_by(site);
+        if let (None, false, Some(node)) = (found, self.is_open, site.node("store")) {
+            scope.error(node, self.unknown(node.as_text()));
+        }
+        let index = found.unwrap_or_default();
+        (StoreIndex(index), self.all[index].1)
+    }
+
+    fn named_by(&self, site: &Table) -> Option<usize> {
+        let wanted = site.text("store")?;
+        self.all.iter().position(|(name, _)| *name == wanted)
+    }
+
+    fn unknown(&self, wanted: &str) -> String {
+        let names: BTreeSet<_> = self.all.iter().map(|(name, _)| *name).collect();
+        match nearest(wanted, names.iter().copied()) {
+            Some(near) => format!("no store has this name; did you mean `{near}`?"),
+            None => {
+                let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+                format!("no store has this name; there are {}", names.join(", "))
+            }
+        }
+    }
+
+    /// Names that can't be used, and stores that nobody uses.
+    pub(super) fn check(&self, scope: &mut Scope<'_>, tree: &Table) {
+        let used: Vec<_> = tree.tables("site").filter_map(|site| self.named_by(site)).collect();
+        if let (true, Some(node)) = (self.all.len() > STORES_MAX, tree.node("stores")) {
+            scope.error(node, format!("more than {STORES_MAX} stores, with `[store]`"));
+        }
+        for (index, (text, table)) in self.all.iter().enumerate().skip(1) {
+            if let Err(message) = name(text) {
+                scope.problems.error(&table.place, &table.path, message);
+            } else if *text == DEFAULT_STORE {
+                let message = "`default` is the name of `[store]`";
+                scope.problems.error(&table.place, &table.path, message);
+            } else if !used.contains(&index) {
+                let message = "no site names it in `store`: nothing is stored here";
+                scope.problems.warning(&table.place, &table.path, message);
+            }
+        }
+    }
+
+    /// What is behind each of them.
+    pub(super) fn tiers(&self, scope: &mut Scope<'_>) -> Vec<StoreTier> {
+        let tier = |(name, table): &(&str, &Table)| StoreTier {
+            name: (*name).to_owned(),
+            remote: remote(scope, table),
+        };
+        let tiers: Vec<_> = self.all.iter().map(tier).collect();
+        self.check_servers(scope, &tiers);
+        tiers
+    }
+
+    /// One name on a server is one tier: what is purged in one of two stores would be purged in the other.
+    fn check_servers(&self, scope: &mut Scope<'_>, tiers: &[StoreTier]) {
+        for (index, (_, table)) in self.all.iter().enumerate() {
+            let Some(remote) = &tiers[index].remote else { continue };
+            let is_same = |earlier: &&StoreTier| {
+                let earlier = earlier.remote.as_ref().map(|remote| place(&remote.server));
+                earlier == Some(place(&remote.server))
+            };
+            let Some(earlier) = tiers[..index].iter().find(is_same) else { continue };
+            if let Some(node) = url(table) {
+                scope.error(
+                    node,
+                    format!(
+                        "the store `{}` has the same server, database and prefix: give one of them another `prefix`",
+                        earlier.name
+                    ),
+                );
+            }
+        }
+    }
+}
+
+fn url(store: &Table) -> Option<&Node> {
+    store.optional_table("remote")?.node("url")
+}
+
+/// Where its keys are.
+fn place(server: &RemoteSettings) -> (&store::remote::Address, u32, &store::remote::Word) {
+    (&server.address, server.database, &server.prefix)
+}
