@@ -26,7 +26,7 @@ fn check(arguments: &str, status: i32, stdout: &str, stderr: &str) {
 #[test]
 fn check_prints_problems_with_excerpts() {
     check("check usable_minimal.toml", 0, "usable_minimal.toml: usable\n", "");
-    check("check warnings.toml", 0, "0 errors, 4 warnings", "");
+    check("check warnings.toml", 0, "0 errors, 5 warnings", "");
     let excerpt = "unknown_keys.toml:1:1: error: drain_limt: unknown key; did you mean `drain_limit`?\n  \
                    |\n1 | drain_limt = \"5s\"\n  | ^^^^^^^^^^\n";
     check("check unknown_keys.toml", 1, excerpt, "");
