@@ -630,6 +630,34 @@ fn each_variant_is_asked_for_once() {
     assert_eq!(world.origin.total(), 2);
 }
 
+/// What one of them writes beside the other's, it gets from the store as well.
+#[test]
+fn variants_that_two_instances_store_at_once_are_there_for_both() {
+    const PAGES: usize = 20;
+    let requests = |page: usize| {
+        (0..4).map(move |variant| (format!("/{page}"), format!("Accept-Language: {variant}\r\n")))
+    };
+    on_each_store(|store| {
+        let origin = ScriptedOrigin::start(|exchange| {
+            let language = exchange.request.field("accept-language").to_owned();
+            exchange.respond("200 OK", &format!("{FOR_LONG}Vary: Accept-Language\r\n"), language);
+        });
+        let fleet = gateways(2, store, &origin.url(), PATIENT);
+        for page in 0..PAGES {
+            let asked = (0..).zip(requests(page));
+            let mut clients: Vec<Client> =
+                asked.map(|(number, (path, fields))| asking(&fleet[number % 2], &path, &fields)).collect();
+            assert_eq!(texts(&mut clients), ["0", "1", "2", "3"]);
+        }
+        fleet.iter().for_each(is_written);
+        let asked = origin.total();
+        for (path, fields) in (0..PAGES).flat_map(requests) {
+            fleet.iter().for_each(|gateway| _ = gateway.ask("GET", &path, &fields));
+        }
+        assert_eq!(origin.total(), asked);
+    });
+}
+
 /// While one validates, all serve what they have, and then all have what it brought.
 #[test]
 fn one_validates_behind_all_stale_responses() {

@@ -23,6 +23,7 @@ pub(crate) mod using;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use caching::Timestamp;
 use caching::groups::Groups;
 use caching::invalidation::Target;
 use store::backing::{Version, Watcher};
@@ -215,9 +216,13 @@ impl Cache {
         }
     }
 
-    /// The failure of another instance's forward, of which a record in the tier tells.
-    pub(crate) fn told_failure(&self, key: &[u8], there: &There) -> Option<ToldFailure> {
-        self.tiers.as_ref()?.told_failure(key, there)
+    /// The failure of another instance's forward, of which a record in the tier tells to a request that has waited `since`.
+    pub(crate) fn told_failure(
+        &self,
+        (key, since): (&[u8], Timestamp),
+        there: &There,
+    ) -> Option<ToldFailure> {
+        self.tiers.as_ref()?.told_failure((key, since), there)
     }
 
     /// The tier behind memory, for bodies on their way to or from other instances.

@@ -12,6 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use caching::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -23,6 +24,7 @@ use crate::cache::inflight::known::{ForwardId, KnownForward};
 use crate::cache::inflight::order::{Exchanged, Order, Turn};
 use crate::cache::inflight::relief;
 use crate::cache::record::stored::StoredHead;
+use crate::clock::now;
 use crate::upstream::Interim;
 
 /// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
@@ -57,6 +59,8 @@ pub(crate) struct InFlight {
     /// To other instances, where they may wait for it.
     known: OnceLock<KnownForward>,
     relieves: Option<ForwardId>,
+    /// When the first of those who wait came, also if it waited for another forward before.
+    since: Timestamp,
     progress: Mutex<Progress>,
     changed: Notify,
     waiters: Arc<AtomicUsize>,
@@ -147,7 +151,7 @@ impl FetchTable {
         let relief = joined.unwrap_or_else(|| {
             let relief = InFlight::new(key, late.primary_bytes, self.turn(), relief::Order::Relief);
             let relieves = late.known.get().map(|known| known.id);
-            let relief = Arc::new(InFlight { open_since: Some(now), relieves, ..relief });
+            let relief = Arc::new(InFlight { open_since: Some(now), relieves, since: late.since, ..relief });
             shard.insert(relief.key.clone(), Arc::clone(&relief));
             relief
         });
@@ -285,6 +289,7 @@ impl InFlight {
             relief: OnceLock::new(),
             known: OnceLock::new(),
             relieves: None,
+            since: now(),
             progress: Mutex::default(),
             changed: Notify::new(),
             waiters: Arc::default(),

@@ -7,14 +7,14 @@ use std::future::pending;
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{Reuse, StoredFacts, reuse, sharing};
+use caching::{Reuse, StoredFacts, Timestamp, reuse, sharing};
 use store::backing::Version;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::known::{ForwardId, KnownForward, ToldFailure};
 use crate::cache::inflight::scope::FetchScope;
-use crate::cache::inflight::table::LeaderGuard;
+use crate::cache::inflight::table::{InFlight, LeaderGuard};
 use crate::cache::inflight::turn::{self, Found, Happened, Patience, Step};
 use crate::cache::inflight::wanted::Sharing;
 use crate::cache::key::site_key;
@@ -61,6 +61,8 @@ struct Seeking<'a> {
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<Held>>,
     on_its_way: Option<Following>,
+    /// When the first of those came who wait for this turn.
+    since: Timestamp,
     /// The forward that is waited for, or was last: its failure is one of this request.
     awaited: Option<ForwardId>,
     /// The forward that was waited for and has failed: the next one is the last for all who wait.
@@ -108,8 +110,7 @@ impl Job {
 
     /// The same as [`Self::run`], when it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
-        let relieves = leader.in_flight().relieves();
-        match Seeking::new(&self, awaiting, relieves).turn().await {
+        match Seeking::new(&self, awaiting, leader.in_flight()).turn().await {
             Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
             Turn::Follow(following) => Box::pin(self.follow(following, leader)).await,
             Turn::Failed(failure) => self.failed_elsewhere(failure, leader),
@@ -128,7 +129,8 @@ fn is_never_fresh(facts: &StoredFacts) -> bool {
 }
 
 impl<'a> Seeking<'a> {
-    fn new(job: &'a Job, awaiting: Awaiting, relieves: Option<ForwardId>) -> Self {
+    fn new(job: &'a Job, awaiting: Awaiting, in_flight: &InFlight) -> Self {
+        let relieves = in_flight.relieves();
         let loaded = job.fetch.in_use.clone();
         let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
         let end = Instant::now() + job.cache().lease_wait_max();
@@ -142,6 +144,7 @@ impl<'a> Seeking<'a> {
             loaded,
             lease: None,
             on_its_way: None,
+            since: in_flight.since(),
             awaited: relieves,
             relieves,
             failure: None,
@@ -203,7 +206,7 @@ impl<'a> Seeking<'a> {
     /// What has happened by the record as it was read since: it may tell of the failure of a forward that this one waited for.
     fn what_it_tells(&mut self, happened: Happened, there: &There) -> Happened {
         let job = self.job;
-        let Some(failure) = job.cache().told_failure(&job.fetch.key, there) else {
+        let Some(failure) = job.cache().told_failure((&job.fetch.key, self.since), there) else {
             return happened;
         };
         let ends = |forward: Option<ForwardId>| forward.is_some_and(|id| failure.forward.ends(id));

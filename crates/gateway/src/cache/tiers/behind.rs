@@ -30,7 +30,7 @@ enum End {
     Done,
     /// It has this record now.
     Stored(Version),
-    /// It has something newer now.
+    /// It has something newer now, or more.
     Overtaken,
     /// It does not, or nobody knows: once more.
     Failed,
@@ -217,7 +217,7 @@ impl Tiers {
                 return Ok(End::Unfit);
             }
             match self.put_record(name, encoded.primary, (there.as_ref(), claim), ttl).await? {
-                Put::Stored(_) if encoded.ours == Ours::Overtaken => return Ok(End::Overtaken),
+                Put::Stored(_) if encoded.ours != Ours::Written => return Ok(End::Overtaken),
                 Put::Stored(version) => return Ok(End::Stored(version)),
                 Put::Conflict(other) => there = other,
                 Put::NotStored(_) => return Ok(End::Unfit),

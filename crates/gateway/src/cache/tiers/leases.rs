@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use store::Record as _;
 use store::backing::{Backing, BackingError, Expected, Lease, Loaded, Put, Renewed, Tracking, Write};
+use store::{Record as _, Refusal};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
@@ -86,6 +86,9 @@ pub(super) enum Right {
 pub(super) const VARIANT_DIGITS: usize = 16;
 /// A larger record is read again, and takes no memory while the origin is waited for.
 const BENEATH_BYTES_MAX: usize = 16 * 1024;
+/// Of a lease that nobody needs any more.
+const ATTEMPTS_TO_FREE: usize = 5;
+const PAUSE_TO_FREE: Duration = Duration::from_millis(100);
 /// How often a record that others change meanwhile is written anew.
 const ATTEMPTS: usize = 3;
 /// How long a note stays that stands alone: those who wait see it at once, and those who come within this time need not ask.
@@ -133,17 +136,36 @@ impl Leases {
         }
     }
 
-    /// Frees a lease, with the last word on it under its key. What can't be said ends with the lease.
+    /// Frees a lease, with the last word on it under its key. What can't be said ends with the lease, and until then others wait: so one answer that
+    /// is late is not the end of it.
     async fn free(&self, lease: &Lease, known: Option<&CacheEntry>, word: LastWord) {
-        let Ok(mut there) = self.there(&lease.key).await else { return };
-        for _ in 0..ATTEMPTS {
-            let Some(write) = self.written(lease, there.as_ref(), known, word) else { return };
-            match self.backing.release_lease(lease, write).await {
-                Ok(Put::Conflict(other)) => there = other,
-                Ok(Put::LeaseLost) => return self.counts.add(Event::LeaseLost),
-                Ok(Put::Stored(_) | Put::NotStored(_)) | Err(_) => return,
+        for attempt in 0..ATTEMPTS_TO_FREE {
+            match self.free_once(lease, known, word).await {
+                // Without an answer to the first attempt, that may have freed it.
+                Ok(Put::LeaseLost) if attempt == 0 => return self.counts.add(Event::LeaseLost),
+                Ok(Put::Conflict(_)) | Err(_) => sleep(PAUSE_TO_FREE).await,
+                Ok(Put::LeaseLost | Put::Stored(_) | Put::NotStored(_)) => return,
             }
         }
+    }
+
+    async fn free_once(
+        &self,
+        lease: &Lease,
+        known: Option<&CacheEntry>,
+        word: LastWord,
+    ) -> Result<Put, BackingError> {
+        let mut there = self.there(&lease.key).await?;
+        for _ in 0..ATTEMPTS {
+            let Some(write) = self.written(lease, there.as_ref(), known, word) else {
+                return Ok(Put::NotStored(Refusal::TooLarge));
+            };
+            match self.backing.release_lease(lease, write).await? {
+                Put::Conflict(other) => there = other,
+                put => return Ok(put),
+            }
+        }
+        Ok(Put::Conflict(there))
     }
 
     async fn there(&self, name: &[u8]) -> Result<Option<Loaded>, BackingError> {
@@ -239,7 +261,7 @@ impl Held {
 
     /// The origin has failed: those who wait are told when it is freed.
     pub(crate) fn fails(&self, cause: ToldCause) {
-        *self.last_word.lock() = LastWord::Failed(ToldFailure { forward: self.forward, cause });
+        *self.last_word.lock() = LastWord::Failed(ToldFailure { forward: self.forward, cause }, now());
     }
 
     /// Others get nothing of what is fetched: they are told when it is freed.

@@ -6,6 +6,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use caching::Timestamp;
 use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
 use tokio::time::Instant;
 
@@ -15,7 +16,6 @@ use super::leases::{Held, VARIANT_DIGITS, Wanted};
 use super::{Tiers, names};
 use crate::cache::inflight::known::{ForwardId, ToldFailure};
 use crate::cache::record::portable;
-use crate::clock::now;
 
 /// What became of taking a lease.
 pub(crate) enum Taking {
@@ -102,10 +102,14 @@ impl Tiers {
         }
     }
 
-    /// The failure of which a record tells.
-    pub(crate) fn told_failure(&self, key: &[u8], there: &There) -> Option<ToldFailure> {
+    /// The failure of which a record tells to a request that has waited `since`. Without a clock in common nobody knows that.
+    pub(crate) fn told_failure(
+        &self,
+        (key, since): (&[u8], Timestamp),
+        there: &There,
+    ) -> Option<ToldFailure> {
         let There::Record(record) = there else { return None };
-        portable::told_failure(key, &record.bytes, (now(), self.clock_ahead_ms()))
+        portable::told_failure(key, &record.bytes, (since, self.backing.clock_ahead_ms()?))
     }
 
     /// The longest wait for what another instance fetches.

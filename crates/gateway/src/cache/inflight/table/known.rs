@@ -1,5 +1,7 @@
 //! How other instances know a forward that this process waits for.
 
+use caching::Timestamp;
+
 use super::{InFlight, Waiter};
 use crate::cache::inflight::known::{ForwardId, KnownForward};
 
@@ -7,6 +9,11 @@ impl InFlight {
     /// From now on, or by the time that it has failed, others know it as this.
     pub(crate) fn is_known_as(&self, forward: KnownForward) {
         let _ = self.known.set(forward);
+    }
+
+    /// When the first of those who wait came.
+    pub(crate) fn since(&self) -> Timestamp {
+        self.since
     }
 
     /// The forward that it relieves, as others know that.

@@ -60,6 +60,8 @@ pub(crate) struct Encoded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ours {
     Written,
+    /// The same, and the tier has others beside them: who needs one of those reads the record again.
+    Joined,
     /// Of some, the tier has newer ones: they were fetched while ours waited to be written.
     Overtaken,
 }
@@ -90,9 +92,14 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
     let theirs: Vec<_> = theirs.filter(|their| !merge.dropped.contains(&their.id)).collect();
     let count = variants.len();
     variants.retain(|our| !theirs.iter().any(|their| overtakes(their, our, writing.tier_ms(writing.now))));
-    let ours = if variants.len() < count { Ours::Overtaken } else { Ours::Written };
+    let is_overtaken = variants.len() < count;
     let kept: Vec<_> =
         theirs.into_iter().filter(|their| !variants.iter().any(|our| is_same(their, our))).cloned().collect();
+    let ours = match (is_overtaken, kept.is_empty()) {
+        (true, _) => Ours::Overtaken,
+        (false, false) => Ours::Joined,
+        (false, true) => Ours::Written,
+    };
     variants.extend(kept);
     let note = entry.uncacheable().filter(|note| writing.now < note.until);
     let note = note.as_ref().map(|note| written_note(note, writing));
@@ -125,8 +132,8 @@ pub(crate) fn on_its_way(writing: &Writing<'_>, head: &Arc<StoredHead>, fill: Fi
 pub(crate) enum LastWord {
     /// Somebody else is to try.
     GaveUp,
-    /// The origin failed, as those may use who waited for this very forward.
-    Failed(ToldFailure),
+    /// The origin failed at this time, as those may use who waited for this very forward by then.
+    Failed(ToldFailure, Timestamp),
     /// Others get no response from it, either.
     NotShared(Uncacheable),
     /// Nothing: what lies there is good enough.
@@ -155,27 +162,28 @@ pub(crate) fn with_word(
         because,
     };
     let reason = match word {
-        LastWord::Failed(failure) => failure.to_reason().unwrap_or_default(),
+        LastWord::Failed(failure, _) => failure.to_reason().unwrap_or_default(),
         LastWord::GaveUp | LastWord::NotShared(_) | LastWord::Unchanged => String::new(),
     };
     let note = match &word {
         LastWord::NotShared(note) => written_note(note, &writing),
-        LastWord::Failed(_) => gave_up(now.plus_ms(FAILURE_MS), reason.as_bytes()),
+        LastWord::Failed(_, at) => gave_up(at.plus_ms(FAILURE_MS), reason.as_bytes()),
         LastWord::GaveUp | LastWord::Unchanged => gave_up(now, b""),
     };
     writing.sealed(RecordKind::Primary, Some(note), variants)
 }
 
-/// The failure that a record tells of, to who is woken by it. It answers nobody who comes later, so it is of use for a moment.
+/// The failure that a record tells of, to a request that has waited `since`. It answers nobody who came after it, not even while the lease of the
+/// forward that failed is still there; where clocks leave that open, the request came after it.
 pub(crate) fn told_failure(
     key: &[u8],
     bytes: &[u8],
-    (now, clock_ahead_ms): (Timestamp, i64),
+    (since, clock_ahead_ms): (Timestamp, i64),
 ) -> Option<ToldFailure> {
     let note = decode_record(bytes, RecordKind::Primary, key, None).ok()?.note?;
-    let now_ms = u64::try_from(now.plus_ms(clock_ahead_ms).as_ms()).unwrap_or(0);
-    let is_of_use = note.kind == NoteKind::GaveUp && now_ms <= note.until_ms;
-    ToldFailure::of_reason(note.because).filter(|_| is_of_use)
+    let until_if_now = since.plus_ms(clock_ahead_ms + CLOCK_DOUBT_MS + FAILURE_MS);
+    let came_before = u64::try_from(until_if_now.as_ms()).is_ok_and(|until_ms| until_ms < note.until_ms);
+    ToldFailure::of_reason(note.because).filter(|_| note.kind == NoteKind::GaveUp && came_before)
 }
 
 /// Whether both are one, or answer the same requests.
@@ -354,8 +362,10 @@ impl Placed {
     }
 }
 
-/// How long the failure of a forward is told.
+/// The note of a failure ends so long after it.
 const FAILURE_MS: i64 = 5_000;
+/// How well instances agree what time it is by the clock of the tier.
+const CLOCK_DOUBT_MS: i64 = 2;
 /// As many as a record lists.
 const VARIANTS_MAX: usize = 32;
 pub(super) const CONTENT_LENGTH: &str = "content-length";

@@ -167,14 +167,15 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
         assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::NotShared), 1)));
 
         let held = bench.taken().await;
+        let before = now().plus_ms(-10);
         held.fails(ToldCause::Status(503));
         let told = ToldFailure { forward: held.forward(), cause: ToldCause::Status(503) };
         drop(held);
         assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::GaveUp), 1)));
         let record = bench.there().await.expect("it has the note");
-        let told_after = |ms| portable::told_failure(KEY, &record, (now().plus_ms(ms), 0));
-        assert_eq!(told_after(0), Some(told), "to those who waited for it");
-        assert_eq!(told_after(10_000), None, "nobody waits for it any more");
+        let told_since = |since| portable::told_failure(KEY, &record, (since, 0));
+        assert_eq!(told_since(before), Some(told), "to those who waited for it");
+        assert_eq!(told_since(now()), None, "whoever comes later asks");
 
         let before = bench.there().await;
         let held = bench.taken().await;
