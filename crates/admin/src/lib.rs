@@ -34,4 +34,4 @@ pub use control::{Control, ControlFuture, Readiness};
 pub use error::AdminError;
 pub use routes::{Parameter, ROUTES, Reach, Route, admin_markdown};
 pub use secret::Secret;
-pub use server::{Admin, AdminConfig, AdminLimits, serve};
+pub use server::{Admin, AdminConfig, AdminLimits, Inherited, serve};

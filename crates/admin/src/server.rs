@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -79,6 +79,15 @@ impl Default for AdminLimits {
     }
 }
 
+/// Sockets that listen already at the addresses of the configuration, opened by who started the process.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    /// For [`AdminConfig::listen`].
+    pub listen: Option<net::TcpListener>,
+    /// For [`AdminConfig::probes_listen`].
+    pub probes_listen: Option<net::TcpListener>,
+}
+
 /// Running listeners. Dropping this leaves them running until the shutdown.
 #[derive(Debug)]
 pub struct Admin {
@@ -117,13 +126,14 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADER_FIELDS_MAX: usize = 64;
 const DISCARD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Binds the listeners and serves them on the current runtime, until `shutdown` resolves.
+/// Binds the listeners, unless they are inherited, and serves them on the current runtime, until `shutdown` resolves.
 ///
 /// # Errors
 /// [`AdminError::TokenRequired`] when there is no token and `listen` is not on loopback;
 /// [`AdminError::AddressNotBound`].
 pub async fn serve(
     config: AdminConfig,
+    inherited: Inherited,
     control: Arc<dyn Control>,
     telemetry: Arc<Telemetry>,
     shutdown: impl Future<Output = ()> + Send + 'static,
@@ -135,9 +145,9 @@ pub async fn serve(
         None if config.listen.ip().is_loopback() => Guard::Loopback,
         None => return Err(AdminError::TokenRequired { address: config.listen }),
     };
-    let (listener, address) = bind(config.listen).await?;
+    let (listener, address) = bind(config.listen, inherited.listen).await?;
     let probes = match config.probes_listen {
-        Some(address) => Some(bind(address).await?),
+        Some(address) => Some(bind(address, inherited.probes_listen).await?),
         None => None,
     };
     let probes_address = probes.as_ref().map(|(_, address)| *address);
@@ -163,9 +173,16 @@ fn probes_guard(address: SocketAddr) -> Guard {
     if address.ip().is_loopback() { Guard::Loopback } else { Guard::Open }
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AdminError> {
+async fn bind(
+    address: SocketAddr,
+    inherited: Option<net::TcpListener>,
+) -> Result<(TcpListener, SocketAddr), AdminError> {
     let not_bound = |source| AdminError::AddressNotBound { address, source };
-    let listener = TcpListener::bind(address).await.map_err(not_bound)?;
+    let listener = match inherited {
+        Some(socket) => socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket)),
+        None => TcpListener::bind(address).await,
+    };
+    let listener = listener.map_err(not_bound)?;
     let bound = listener.local_addr().map_err(not_bound)?;
     Ok((listener, bound))
 }

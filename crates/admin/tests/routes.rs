@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use admin::{
-    Admin, AdminConfig, AdminError, AdminLimits, Control, ControlFuture, ROUTES, Reach, Readiness, Secret,
-    serve,
+    Admin, AdminConfig, AdminError, AdminLimits, Control, ControlFuture, Inherited, ROUTES, Reach, Readiness,
+    Secret, serve,
 };
 use caching::explain::Finding;
 use gateway::{
@@ -119,8 +119,9 @@ async fn start(config: AdminConfig) -> Running {
     let telemetry = Telemetry::with_build(1, BuildInfo { version: "1.2.3", commit: "abc", rustc: "1.90" });
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async move { drop(stopped.await) };
-    let admin =
-        serve(config, control.clone(), Arc::clone(&telemetry), shutdown).await.expect("listeners are bound");
+    let admin = serve(config, Inherited::default(), control.clone(), Arc::clone(&telemetry), shutdown)
+        .await
+        .expect("listeners are bound");
     Running { admin, control, telemetry, stop }
 }
 
@@ -329,7 +330,7 @@ async fn without_a_token_only_loopback_is_bound() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let open = AdminConfig { listen: address.parse().expect("an address"), ..config() };
         let (control, telemetry) = (start(config()).await.control, Telemetry::new(1));
-        let refused = serve(open, control, telemetry, std::future::pending()).await;
+        let refused = serve(open, Inherited::default(), control, telemetry, std::future::pending()).await;
         assert!(matches!(refused, Err(AdminError::TokenRequired { .. })), "{address}");
     }
 }
@@ -338,7 +339,14 @@ async fn without_a_token_only_loopback_is_bound() {
 async fn a_taken_address_is_a_clear_error() {
     let running = start(config()).await;
     let taken = AdminConfig { listen: running.admin.address, ..config() };
-    let error = serve(taken, running.control.clone(), Telemetry::new(1), std::future::pending()).await;
+    let error = serve(
+        taken,
+        Inherited::default(),
+        running.control.clone(),
+        Telemetry::new(1),
+        std::future::pending(),
+    )
+    .await;
     let error = error.expect_err("taken");
     let told = format!("the admin API can't listen on {}", running.admin.address);
     assert_eq!(error.to_string(), told);

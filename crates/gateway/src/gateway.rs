@@ -1,7 +1,7 @@
 //! The data plane as a whole: its threads, and the handle through which the rest of the process reaches it.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -27,7 +27,7 @@ use crate::fleet;
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
-use crate::server::listener::{self, Claim};
+use crate::server::listener::{self, Claim, Listener};
 use crate::server::tls;
 use crate::stores::Stores;
 use crate::transform::loops::Instance;
@@ -48,6 +48,8 @@ pub struct Start<'a> {
     pub on_failure: fn(),
     /// What is behind the memory of each store, in their order; the last ones may be missing.
     pub tiers: Vec<Option<StartTier>>,
+    /// Sockets that listen already, opened by who started the process: those of each listener, in their order; the last ones may be missing.
+    pub inherited: Vec<Vec<TcpListener>>,
 }
 
 /// Why a gateway can't start, or a configuration can't come into force.
@@ -106,9 +108,9 @@ impl Gateway {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(start: Start<'_>) -> Result<Self, StartError> {
-        let Start { config, telemetry, access_log, background, on_failure, tiers } = start;
+        let Start { config, telemetry, access_log, background, on_failure, tiers, inherited } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
-        let bound = bind_all(&config.listeners, workers)?;
+        let bound = bind_all(&config.listeners, inherited, workers)?;
         let stores = Stores::new(&config, tiers);
         let memory = stores.first().cache.budget();
         let upstreams = Arc::new(Upstreams::new(background.clone()).charged_to(memory));
@@ -128,8 +130,10 @@ impl Gateway {
         shared.stores.indices().for_each(|store| keep(&shared, store, &background));
         let addresses = bound.iter().map(|(address, _)| *address).collect();
         let mut per_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        for (_, listeners) in bound {
-            per_worker.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
+        for (number, (_, spread)) in bound.into_iter().enumerate() {
+            for (worker, listeners) in per_worker.iter_mut().zip(spread) {
+                worker.extend(listeners.into_iter().map(|listener| (number, listener)));
+            }
         }
         let mut explain_jobs = Some(explain_jobs);
         let threads = per_worker
@@ -267,21 +271,28 @@ fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
 
 /// What a worker serves.
 struct Duties {
-    listeners: Vec<std::net::TcpListener>,
+    /// With their numbers in the configuration.
+    listeners: Vec<(usize, Listener)>,
     /// Questions of operators; only one worker answers them.
     explain_jobs: Option<mpsc::Receiver<ExplainJob>>,
     on_failure: fn(),
 }
 
-type Bound = (SocketAddr, Vec<std::net::TcpListener>);
+/// An address, and the listeners of each worker.
+type Bound = (SocketAddr, Vec<Vec<Listener>>);
 
 /// Listeners of one process may have a port in common: `0.0.0.0:80` beside `[::]:80`.
-fn bind_all(listeners: &[ListenerConfig], workers: usize) -> Result<Vec<Bound>, StartError> {
+fn bind_all(
+    listeners: &[ListenerConfig],
+    inherited: Vec<Vec<TcpListener>>,
+    workers: usize,
+) -> Result<Vec<Bound>, StartError> {
     let mut all: Vec<Bound> = Vec::with_capacity(listeners.len());
-    for ListenerConfig { address, .. } in listeners {
+    let inherited = inherited.into_iter().chain(std::iter::repeat_with(Vec::new));
+    for (ListenerConfig { address, .. }, inherited) in listeners.iter().zip(inherited) {
         let is_ours = all.iter().any(|(ours, _)| ours.port() == address.port());
         let claim = if is_ours { Claim::Joins } else { Claim::First };
-        let bound = listener::bind(*address, workers, claim);
+        let bound = listener::bind(*address, inherited, workers, claim);
         all.push(bound.map_err(|source| StartError::Bind { address: *address, source })?);
     }
     Ok(all)

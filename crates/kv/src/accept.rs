@@ -18,8 +18,17 @@ use crate::transport::Transport;
 pub(crate) struct Door {
     pub(crate) listener: TcpListener,
     pub(crate) security: Security,
+    pub(crate) owner: Owner,
     /// Whether clients may wait that no event will tell of.
     pub(crate) is_asked: bool,
+}
+
+/// Whose socket a listener is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Process,
+    /// Who started the process: who comes after its end waits for the next one.
+    Starter,
 }
 
 /// Why not. The client is told the text of the first two.

@@ -1,7 +1,7 @@
 //! Workers: started together, stopped together.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -12,6 +12,7 @@ use mio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
+use crate::accept::{Door, Owner};
 use crate::access::Access;
 use crate::clients::Calls;
 use crate::cluster::Cluster;
@@ -24,10 +25,12 @@ use crate::trim::{Trim, Trimming};
 use crate::worker::{WAKE, Worker};
 
 /// How a server begins.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Settings {
     /// At least one.
     pub listen: Vec<Listen>,
+    /// Sockets that listen already, opened by who started the process: those of each address, in their order; the last ones may be missing.
+    pub inherited: Vec<Vec<net::TcpListener>>,
     /// Threads, each with listeners and connections of its own.
     pub workers: usize,
     /// What `INFO` calls the version of the server itself.
@@ -119,6 +122,7 @@ impl Server {
     pub fn start(settings: Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
         let Settings {
             mut listen,
+            inherited,
             workers,
             version,
             access,
@@ -147,7 +151,8 @@ impl Server {
         *shared.access.write() = access;
         let mut workers = Vec::with_capacity(count);
         for number in 0..count {
-            let listeners = open_all(&mut listen, sockets, number)?;
+            let listeners =
+                open_all(&mut listen, &inherited, sockets, Number { worker: number, workers: count })?;
             let poll = Poll::new()?;
             let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
             let worker = Worker::new(number, poll, Arc::clone(&calls), listeners, Arc::clone(&shared))?;
@@ -246,31 +251,76 @@ enum Claim {
     Joins,
 }
 
+/// A worker among all.
+#[derive(Clone, Copy, Debug)]
+struct Number {
+    worker: usize,
+    workers: usize,
+}
+
 /// The listeners of a worker. Two addresses may have a port in common: `0.0.0.0:6379` and `[::]:6379`.
 fn open_all(
     listen: &mut [Listen],
+    inherited: &[Vec<net::TcpListener>],
     sockets: Sockets,
-    worker: usize,
-) -> Result<Vec<(TcpListener, Security)>, ServerError> {
-    let mut listeners = Vec::with_capacity(listen.len());
+    number: Number,
+) -> Result<Vec<Door>, ServerError> {
+    let mut doors = Vec::with_capacity(listen.len());
     for at in 0..listen.len() {
         let (ours, rest) = listen.split_at_mut(at);
-        let is_ours = worker > 0 || ours.iter().any(|ours| ours.address.port() == rest[0].address.port());
-        listeners.push(rest[0].open(sockets, if is_ours { Claim::Joins } else { Claim::First })?);
+        let Listen { address, security } = rest[0];
+        let inherited = inherited.get(at).map_or(&[][..], Vec::as_slice);
+        let shared = shares(inherited, sockets, number);
+        let shared = shared.map_err(|source| ServerError::Listen { address, source })?;
+        let is_joined =
+            !inherited.is_empty() || ours.iter().any(|ours| ours.address.port() == address.port());
+        let door = |listener, owner| Door { listener, security, owner, is_asked: true };
+        if shared.is_empty() {
+            let claim = if number.worker > 0 || is_joined { Claim::Joins } else { Claim::First };
+            doors.push(door(rest[0].open(sockets, claim)?, Owner::Process));
+        }
+        doors.extend(shared.into_iter().map(|listener| door(listener, Owner::Starter)));
     }
-    Ok(listeners)
+    Ok(doors)
+}
+
+/// What a worker gets of the sockets that are there already: they go round. A single one they share, since it may have another owner, and an
+/// address that only root can have; several are joined by those that get none.
+fn shares(
+    inherited: &[net::TcpListener],
+    sockets: Sockets,
+    Number { worker, workers }: Number,
+) -> io::Result<Vec<TcpListener>> {
+    let is_its = |at: usize| at % workers == worker || inherited.len() == 1;
+    let its = inherited.iter().enumerate().filter(|(at, _)| is_its(*at));
+    its.map(|(_, socket)| {
+        let socket = Socket::from(socket.try_clone()?);
+        prepare(&socket, sockets)?;
+        Ok(TcpListener::from_std(socket.into()))
+    })
+    .collect()
 }
 
 impl Listen {
     /// One of several listeners at an address: the kernel spreads connections among them. All others listen where the first
     /// does, also when its port was free to choose.
-    fn open(&mut self, sockets: Sockets, claim: Claim) -> Result<(TcpListener, Security), ServerError> {
+    fn open(&mut self, sockets: Sockets, claim: Claim) -> Result<TcpListener, ServerError> {
         let address = self.address;
         let listener =
             listen(address, sockets, claim).map_err(|source| ServerError::Listen { address, source })?;
         self.address = listener.local_addr()?;
-        Ok((listener, self.security))
+        Ok(listener)
     }
+}
+
+/// What is accepted takes the sizes of buffers over.
+fn prepare(socket: &Socket, sockets: Sockets) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    if let Some(bytes) = sockets.buffer_bytes {
+        socket.set_recv_buffer_size(bytes)?;
+        socket.set_send_buffer_size(bytes)?;
+    }
+    Ok(())
 }
 
 /// Any process of the same user may join a port with `SO_REUSEPORT`, a second server too. So the first listener does without
@@ -279,12 +329,7 @@ fn listen(address: SocketAddr, sockets: Sockets, claim: Claim) -> io::Result<Tcp
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(claim == Claim::Joins)?;
-    socket.set_nonblocking(true)?;
-    if let Some(bytes) = sockets.buffer_bytes {
-        // What is accepted takes them over.
-        socket.set_recv_buffer_size(bytes)?;
-        socket.set_send_buffer_size(bytes)?;
-    }
+    prepare(&socket, sockets)?;
     socket.bind(&address.into())?;
     socket.listen(sockets.backlog.try_into().unwrap_or(i32::MAX))?;
     socket.set_reuse_port(true)?;

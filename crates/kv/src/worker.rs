@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::event::Event;
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
-use crate::accept::{self, Door, Refused};
+use crate::accept::{self, Door, Owner, Refused};
 use crate::clients::{Calls, Ends, Place};
 use crate::command::Isolation;
 use crate::connection::{Buffers, Connection, INPUT_BYTES, OUTPUT_BYTES, Then};
@@ -85,13 +85,9 @@ impl Worker {
         number: usize,
         poll: Poll,
         calls: Arc<Calls>,
-        listeners: Vec<(TcpListener, Security)>,
+        mut doors: Vec<Door>,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
-        let mut doors: Vec<_> = listeners
-            .into_iter()
-            .map(|(listener, security)| Door { listener, security, is_asked: true })
-            .collect();
         for (number, door) in doors.iter_mut().enumerate() {
             poll.registry().register(&mut door.listener, Token(FIRST_DOOR - number), Interest::READABLE)?;
         }
@@ -472,6 +468,7 @@ impl Worker {
 
     /// Answers what has been asked already, and ends.
     fn finish(mut self, events: &mut Events) -> io::Result<()> {
+        self.doors.retain(|door| door.owner == Owner::Process);
         self.doors.iter_mut().for_each(|door| door.is_asked = true);
         let shared = Arc::clone(&self.shared);
         for _ in 0..ACCEPTED_LAST {

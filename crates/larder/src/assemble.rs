@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::config::{LogSettings, Overrides, Settings};
+use crate::inherited::Inherited;
 use crate::kv::{self, KvControl};
 use crate::lifecycle::{self, Asker, Event, Signals};
 use crate::output;
@@ -22,17 +23,22 @@ use crate::tier;
 ///
 /// # Errors
 /// What keeps it from starting: an address that is taken, a log file that can't be opened.
-pub(crate) fn run(settings: Settings, file: Option<&Path>, overrides: &Overrides) -> anyhow::Result<()> {
+pub(crate) fn run(
+    settings: Settings,
+    file: Option<&Path>,
+    overrides: &Overrides,
+    inherited: Inherited,
+) -> anyhow::Result<()> {
     let levels = logging::install(settings.log.format, &settings.log.levels())?;
     let running = Running { settings, file: file.map(Path::to_owned), overrides: overrides.clone() };
     let runtime = lifecycle::runtime()?;
-    let outcome = runtime.block_on(serve(running, levels));
+    let outcome = runtime.block_on(serve(running, levels, inherited));
     // Nobody waits for what is left, such as workers that a second signal cut short.
     runtime.shutdown_background();
     outcome
 }
 
-async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
+async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) -> anyhow::Result<()> {
     // Before anything listens: a signal that comes while starting must not kill the process half-way.
     let mut signals = Signals::listen().context("signals can't be handled")?;
     let keeps_data = running.settings.kv.as_ref().is_some_and(|kv| kv.save_file.is_some());
@@ -40,7 +46,7 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     let telemetry = Telemetry::with_build(workers, BUILD);
     let access = access_log(&running.settings.log, workers, &telemetry)?;
     let admin_config = running.settings.admin.clone();
-    let planes = Planes::start(&running.settings, &telemetry, &access)?;
+    let planes = Planes::start(&running.settings, &mut inherited, &telemetry, &access)?;
     let controls = planes.controls();
     controls.report(&telemetry);
     let process = Process::new(running, controls, levels, access, Arc::clone(&telemetry));
@@ -52,9 +58,13 @@ async fn serve(running: Running, levels: LogLevels) -> anyhow::Result<()> {
     };
     let control: Arc<dyn admin::Control> = Arc::<Process>::clone(&process);
     let admin = match admin_config {
-        Some(config) => Some(admin::serve(config, control, telemetry, shutdown).await?),
+        Some(config) => {
+            let inherited = of_admin(&config, &mut inherited);
+            Some(admin::serve(config, inherited, control, telemetry, shutdown).await?)
+        }
         None => None,
     };
+    inherited.close_rest();
     process.set_readiness(admin::Readiness::Ready);
     planes.announce();
     admin.as_ref().into_iter().for_each(announce_admin);
@@ -112,7 +122,16 @@ fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> 
 }
 
 impl Planes {
-    fn start(settings: &Settings, telemetry: &Arc<Telemetry>, access: &AccessLog) -> anyhow::Result<Self> {
+    fn start(
+        settings: &Settings,
+        inherited: &mut Inherited,
+        telemetry: &Arc<Telemetry>,
+        access: &AccessLog,
+    ) -> anyhow::Result<Self> {
+        let listeners = settings.gateway.iter().flat_map(|gateway| &gateway.listeners);
+        let of_gateway = listeners.map(|listener| inherited.at(listener.address)).collect();
+        let listen = settings.kv.iter().flat_map(|kv| &kv.listen);
+        let of_kv = listen.map(|listen| inherited.at(listen.address)).collect();
         let tiers = tier::start(&settings.tiers)?;
         let start = |config| {
             Gateway::start(Start {
@@ -122,10 +141,11 @@ impl Planes {
                 background: Handle::current(),
                 on_failure: lifecycle::end_process,
                 tiers,
+                inherited: of_gateway,
             })
         };
         let gateway = settings.gateway.clone().map(start).transpose()?;
-        let kv = settings.kv.as_ref().map(kv::start).transpose()?;
+        let kv = settings.kv.as_ref().map(|kv| kv::start(kv, of_kv)).transpose()?;
         let urls = urls(settings, gateway.as_ref(), kv.as_ref().map(|(server, _)| server));
         let is_taken = gateway.is_some() && settings.log.access == AccessTarget::Stdout;
         let output = if is_taken { Output::OfAccessLog } else { Output::Ours };
@@ -184,6 +204,14 @@ fn access_log(settings: &LogSettings, workers: usize, telemetry: &Telemetry) -> 
     })?;
     access.report_to(telemetry);
     Ok(access)
+}
+
+/// It has one socket for each address.
+fn of_admin(config: &admin::AdminConfig, inherited: &mut Inherited) -> admin::Inherited {
+    admin::Inherited {
+        listen: inherited.at(config.listen).pop(),
+        probes_listen: config.probes_listen.and_then(|address| inherited.at(address).pop()),
+    }
 }
 
 fn announce_admin(admin: &admin::Admin) {

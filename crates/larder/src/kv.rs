@@ -1,5 +1,6 @@
 //! The server for Redis clients: its command line, and how it starts.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -137,8 +138,11 @@ impl KvControl {
     }
 }
 
-/// Starts the workers.
-pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)> {
+/// Starts the workers; `inherited` are the sockets that listen already, of each address.
+pub(crate) fn start(
+    settings: &KvSettings,
+    inherited: Vec<Vec<TcpListener>>,
+) -> anyhow::Result<(Server, KvControl)> {
     doctor::raise_open_files();
     doctor::warn(settings);
     allocator::give_back_soon();
@@ -154,6 +158,7 @@ pub(crate) fn start(settings: &KvSettings) -> anyhow::Result<(Server, KvControl)
     let engine = Arc::new(engine);
     let start = kv::Settings {
         listen: settings.listen.clone(),
+        inherited,
         workers: settings.workers,
         version: crate::VERSION.to_owned(),
         access: settings.access.clone(),

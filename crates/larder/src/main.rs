@@ -10,6 +10,7 @@ mod cli;
 mod config;
 mod doctor;
 mod explain;
+mod inherited;
 mod kv;
 mod lifecycle;
 mod measures;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 
 use cli::{CheckArguments, Command};
 use config::Overrides;
+use inherited::Inherited;
 
 /// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
 #[cfg(feature = "jemalloc")]
@@ -57,10 +59,14 @@ fn main() -> ExitCode {
 
 /// Runs whatever the configuration has.
 fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
+    let inherited = match Inherited::take() {
+        Ok(inherited) => inherited,
+        Err(error) => return failed(&error),
+    };
     let checked = config::check(file, overrides);
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
-    finish(assemble::run(settings, file, overrides))
+    finish(assemble::run(settings, file, overrides, inherited))
 }
 
 fn check(arguments: &CheckArguments) -> ExitCode {

@@ -1,9 +1,12 @@
 //! What operators do to the running binary: purge, reload, stop.
 
 use std::fs;
-use std::net::TcpStream;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::{Gate, Larder, Port, ScriptedOrigin, Service, Setup, Signal, wait};
@@ -373,4 +376,151 @@ fn all_servers_announce_themselves_alike() {
     let another = Another::start(&[&access[..], &listen].concat());
     wait::until_true("it listens", || another.service.stderr().matches("listening").count() == 2);
     assert_eq!(another.service.stdout(), "", "it is for the access log");
+}
+
+/// Starts it as a service manager does, with a socket as its descriptor 3: a shell moves it there.
+fn activated(socket: OwnedFd, arguments: &[&str], folder: &Path) -> Service {
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", LARDER]).args(arguments);
+    Service::start_with(&mut command, socket.into(), folder, "larder")
+}
+
+/// Asks on a connection of its own.
+fn asked(address: std::net::SocketAddr, question: &str) -> TcpStream {
+    let mut client = TcpStream::connect(address).expect("it listens");
+    client.write_all(question.as_bytes()).expect("it is queued at least");
+    client
+}
+
+#[track_caller]
+fn answered(mut client: TcpStream) -> String {
+    client.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+    let mut text = String::new();
+    client.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+const GET: &str = "GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+const PING: &str = "PING\r\nQUIT\r\n";
+
+/// The socket is there before the process and after it, and nobody who connects in between is turned away.
+#[test]
+fn a_socket_may_be_there_before_and_after_the_process() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = origin.url();
+    for (arguments, question, answer) in [
+        (
+            &["serve", "--workers", "2", "--admin", "127.0.0.1:0", "--origin", &url, "--listen"][..],
+            GET,
+            "body",
+        ),
+        (&["serve", "--listen", "127.0.0.1:0", "--origin", &url, "--admin"], GET, "true"),
+        (&["kv", "--workers", "2", "--listen"], PING, "+PONG"),
+    ] {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = socket.local_addr().expect("it is bound");
+        let listen = address.to_string();
+        for _ in 0..2 {
+            let early = asked(address, question);
+            let inherited = socket.try_clone().expect("a descriptor");
+            let arguments = [arguments, &[&*listen]].concat();
+            let mut service = activated(inherited.into(), &arguments, folder.path());
+            let clients: Vec<_> = (0..8).map(|_| asked(address, question)).collect();
+            for client in clients.into_iter().chain([early]) {
+                let text = answered(client);
+                assert!(text.contains(answer), "{arguments:?}: {text}");
+            }
+            service.signal(Signal::TERM);
+            assert_eq!(service.end().code(), Some(0), "{}", service.stderr());
+        }
+    }
+}
+
+/// Opens sockets that share an address, and becomes Larder with them.
+const SPREAD: &str = "
+import fcntl, os, socket, sys
+count, (host, port) = int(sys.argv[1]), sys.argv[2].split(':')
+opened = []
+for _ in range(count):
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    one.bind((host, int(port)))
+    one.listen()
+    opened.append(fcntl.fcntl(one.fileno(), fcntl.F_DUPFD, 100))
+for at, one in enumerate(opened):
+    os.dup2(one, 3 + at)
+    os.close(one)
+os.environ['LISTEN_FDS'] = str(count)
+os.execv(sys.argv[3], sys.argv[3:])
+";
+
+/// The kernel gives each socket its part of the connections: one that nobody accepts from would keep its clients waiting.
+#[test]
+fn sockets_that_share_an_address_go_round_the_workers() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let url = origin.url();
+    for (count, workers, listening) in [("2", "3", 3), ("3", "2", 3)] {
+        for (command, question, answer) in [
+            (&["serve", "--origin", &url, "--admin", "127.0.0.1:0"][..], GET, "body"),
+            (&["kv"], PING, "+PONG"),
+        ] {
+            let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::reserve());
+            let address = port.address().to_string();
+            let mut python = Command::new("python3");
+            python.args(["-c", SPREAD, count, &address, LARDER]).args(command);
+            python.args(["--workers", workers, "--listen", &address]);
+            let service = Service::start(&mut python, folder.path(), "larder");
+            wait::until_true("it listens", || !service.listening().is_empty());
+            let sockets = testkit::run("ss", ["-tlnH", &format!("sport = :{}", port.address().port())]);
+            assert_eq!(sockets.succeeded().text().lines().count(), listening, "{count} for {workers}");
+            let clients: Vec<_> = (0..24).map(|_| asked(port.address(), question)).collect();
+            for client in clients {
+                let text = answered(client);
+                assert!(text.contains(answer), "{command:?}, {count} for {workers}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sockets_that_do_not_fit_are_told() {
+    let bound = || TcpListener::bind("127.0.0.1:0").expect("a port");
+    let refused = |socket: OwnedFd, expected: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut service = activated(socket, &["kv", "--listen", "127.0.0.1:0"], folder.path());
+        let (status, text) = (service.end(), service.stderr());
+        assert_eq!(status.code(), Some(1), "{text}");
+        assert!(text.contains(expected), "{expected:?} is not in {text:?}");
+    };
+    let listening = bound();
+    let address = listening.local_addr().expect("it is bound");
+    let client = TcpStream::connect(address).expect("it listens");
+    refused(client.into(), "descriptor 3 (LISTEN_FDS) can't be used: it is a connection");
+    refused(
+        UdpSocket::bind("127.0.0.1:0").expect("a port").into(),
+        "descriptor 3 (LISTEN_FDS) can't be used: ",
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = activated(listening.into(), &["kv", "--listen", "127.0.0.1:0"], folder.path());
+    wait::until_true("it listens", || !service.listening().is_empty());
+    let text = service.stderr();
+    let told = "a socket that was inherited is closed: no listener of the configuration has its address";
+    assert!(text.contains(told) && text.contains(&address.to_string()), "{text}");
+    wait::until_true("nobody listens", || TcpStream::connect(address).is_err());
+}
+
+/// The variables may come from a process before, which had them for itself.
+#[test]
+fn sockets_of_another_process_are_not_taken() {
+    let (socket, folder) =
+        (TcpListener::bind("127.0.0.1:0").expect("a port"), tempfile::tempdir().expect("a folder"));
+    let address = socket.local_addr().expect("it is bound").to_string();
+    let mut command = Command::new("sh");
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=1 LISTEN_FDS=1 exec \"$@\"";
+    command.args(["-c", script, "sh", LARDER, "kv", "--listen", &address]);
+    let input = OwnedFd::from(socket).into();
+    let service = Service::start_with(&mut command, input, folder.path(), "larder");
+    Another { service, _folder: folder }.assert_refused(&address);
 }

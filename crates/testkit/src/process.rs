@@ -303,9 +303,20 @@ impl Service {
     /// When it can't be started.
     #[track_caller]
     pub fn start(command: &mut Command, folder: &Path, name: &str) -> Self {
+        Self::start_with(command, Stdio::null(), folder, name)
+    }
+
+    /// The same, with something to read from.
+    ///
+    /// # Panics
+    /// When it can't be started.
+    #[track_caller]
+    pub fn start_with(command: &mut Command, input: Stdio, folder: &Path, name: &str) -> Self {
         let (log, errors) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
         let open = |path: &PathBuf| File::create(path).expect("a file in the folder");
-        command.stdin(Stdio::null()).stdout(open(&log)).stderr(open(&errors));
+        command.stdin(input).stdout(open(&log)).stderr(open(&errors));
+        // A Larder that is installed on this machine has nothing to do with it.
+        command.env("CONFIGURATION_DIRECTORY", folder.join("no-configuration"));
         let child = spawn(name, command);
         Self { child, log, errors }
     }

@@ -55,22 +55,52 @@ pub(crate) enum Claim {
     Joins,
 }
 
-/// Binds an address once per worker; the kernel spreads connections over them.
+/// Whose socket a listener is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// This process alone.
+    Process,
+    /// Who started the process, and gives it to the next one too.
+    Starter,
+}
+
+/// Where a worker accepts connections.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: TcpListener,
+    owner: Owner,
+}
+
+/// Binds an address for all workers; answers with it, as it is bound, and with the listeners of each. The kernel spreads connections over them.
+///
+/// Sockets that are `inherited` go round. Workers that get none join them; a single one they share, since it may have another owner, and an
+/// address that only root can have.
 ///
 /// # Errors
 /// The address can't be bound: another process has it, for example.
 pub(crate) fn bind(
     address: SocketAddr,
+    inherited: Vec<TcpListener>,
     workers: usize,
     claim: Claim,
-) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
-    let first = bind_one(address, claim)?;
-    let bound = first.local_addr()?;
-    let mut listeners = vec![first];
-    for _ in 1..workers {
-        listeners.push(bind_one(bound, Claim::Joins)?);
+) -> io::Result<(SocketAddr, Vec<Vec<Listener>>)> {
+    let count = inherited.len();
+    let mut bound = address;
+    let mut spread: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+    for (number, socket) in inherited.into_iter().enumerate() {
+        prepare(&SockRef::from(&socket))?;
+        spread[number % workers].push(Listener { socket, owner: Owner::Starter });
     }
-    Ok((bound, listeners))
+    for worker in count..workers {
+        let listener = match (count, worker) {
+            (0, 0) => bind_one(address, claim)?,
+            (1, _) => spread[0][0].share()?,
+            _ => bind_one(bound, Claim::Joins)?,
+        };
+        bound = listener.socket.local_addr()?;
+        spread[worker].push(listener);
+    }
+    Ok((bound, spread))
 }
 
 /// What the kernel takes of a connection beyond what is on its way to the client. Left to itself it takes 2 MiB and more of a
@@ -78,32 +108,53 @@ pub(crate) fn bind(
 /// that far clients are as fast as ever; nor did it cost anything measurable with responses of 1 MiB.
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
-/// What is set here, accepted connections inherit: so it costs them nothing.
-///
 /// Any process of the same user may join a port with `SO_REUSEPORT`, a second gateway too. So the first listener does
 /// without it until it listens: the kernel then refuses the port to whoever comes second, even at the same moment.
-fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<TcpListener> {
+fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<Listener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(claim == Claim::Joins)?;
-    socket.set_nonblocking(true)?;
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
-    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+    prepare(&socket)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_reuse_port(true)?;
-    Ok(socket.into())
+    Ok(Listener { socket: socket.into(), owner: Owner::Process })
+}
+
+impl Listener {
+    /// Another descriptor of the same socket, with the one queue.
+    fn share(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()?, owner: self.owner })
+    }
+}
+
+/// What is set here, accepted connections inherit: so it costs them nothing.
+fn prepare(socket: &Socket) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
 }
 
 /// Serves a worker's listeners until the drain is over. Runs on the worker's runtime.
-pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<TcpListener>, drain_limit: Duration) {
+///
+/// `listeners` come with their numbers in the configuration.
+pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<(usize, Listener)>, drain_limit: Duration) {
     let open = Arc::new(OpenConnections::default());
     let mut accepting = JoinSet::new();
-    for (index, listener) in listeners.into_iter().enumerate() {
-        match watched(listener) {
-            Ok(listener) => {
-                accepting.spawn(accept(Arc::clone(&worker), listener, index, Arc::clone(&open)));
+    for (index, Listener { socket, owner }) in listeners {
+        match watched(socket) {
+            Ok(socket) => {
+                let (worker, open) = (Arc::clone(&worker), Arc::clone(&open));
+                accepting.spawn(async move {
+                    // Counted as a connection until it stops, so that what waits in its backlog at the end is served too.
+                    let _accepting = OpenConnections::enter(&open);
+                    accept(&worker, &socket, index, &open).await;
+                    // Who comes to the socket of another from now on waits in its queue for the next process.
+                    if owner == Owner::Process {
+                        stop_accepting(&worker, socket.get_ref(), index, &open);
+                    }
+                });
             }
             Err(error) => tracing::error!(%error, "listener lost"),
         }
@@ -142,13 +193,11 @@ fn watched(listener: TcpListener) -> io::Result<AsyncFd<TcpListener>> {
 }
 
 async fn accept(
-    worker: Arc<Worker>,
-    listener: AsyncFd<TcpListener>,
+    worker: &Arc<Worker>,
+    listener: &AsyncFd<TcpListener>,
     index: usize,
-    open: Arc<OpenConnections>,
+    open: &Arc<OpenConnections>,
 ) {
-    // Counted as a connection until it stops, so that what waits in its backlog at the end is served too.
-    let _accepting = OpenConnections::enter(&open);
     let mut drain = pin!(worker.shared.drain.begun());
     loop {
         let ready = tokio::select! {
@@ -159,7 +208,7 @@ async fn accept(
         let accepted = ready.and_then(|mut ready| {
             for _ in 0..ACCEPTED_AT_ONCE_MAX {
                 match ready.try_io(|listener| accept_one(listener.get_ref())) {
-                    Ok(accepted) => admit(&worker, accepted?, index, &open),
+                    Ok(accepted) => admit(worker, accepted?, index, open),
                     Err(_none_left) => return Ok(Queue::Empty),
                 }
             }
@@ -169,12 +218,11 @@ async fn accept(
             Ok(Queue::Empty) => {}
             Ok(Queue::MayHoldMore) => tokio::task::yield_now().await,
             Err(error) => {
-                refused(&worker, &error);
+                refused(worker, &error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-    stop_accepting(&worker, listener.get_ref(), index, &open);
 }
 
 /// What the kernel holds for a listener.

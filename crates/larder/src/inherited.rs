@@ -1,0 +1,52 @@
+//! Sockets that listen already when the process starts, opened by who started it: `sd_listen_fds(3)`.
+//!
+//! A socket takes the place of the listener with its address. The configuration goes on to say what is spoken there, and `larder check` sees
+//! all of it; names of sockets say nothing.
+
+use std::net::{SocketAddr, TcpListener};
+
+use anyhow::{Context as _, ensure};
+use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
+
+/// Those that nobody has got yet.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited(Vec<(SocketAddr, TcpListener)>);
+
+impl Inherited {
+    /// Those that the environment tells of, unless it tells another process; from then on it tells nobody. To be called before there are other
+    /// threads, which may read the environment.
+    ///
+    /// # Errors
+    /// A descriptor is no socket that listens for TCP connections.
+    pub(crate) fn take() -> anyhow::Result<Self> {
+        let mut descriptors = ListenFd::from_env();
+        let sockets = (0..descriptors.len()).map(|index| {
+            let listener = listener(&mut descriptors, index);
+            listener.with_context(|| {
+                format!("descriptor {} (LISTEN_FDS) can't be used", FIRST_DESCRIPTOR + index)
+            })
+        });
+        Ok(Self(sockets.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Those that are bound to an address: several, where their owner spreads connections over them.
+    pub(crate) fn at(&mut self, address: SocketAddr) -> Vec<TcpListener> {
+        self.0.extract_if(.., |(bound, _)| *bound == address).map(|(_, listener)| listener).collect()
+    }
+
+    /// The last moment of those that nobody wants: clients are refused there as soon as who opened them closes them too.
+    pub(crate) fn close_rest(self) {
+        for (address, _) in self.0 {
+            tracing::warn!(%address, "a socket that was inherited is closed: no listener of the configuration has its address");
+        }
+    }
+}
+
+fn listener(descriptors: &mut ListenFd, index: usize) -> anyhow::Result<(SocketAddr, TcpListener)> {
+    let listener = descriptors.take_tcp_listener(index)?.context("it is taken already")?;
+    ensure!(socket_acceptconn(&listener)?, "it is a connection, not a socket that listens");
+    Ok((listener.local_addr()?, listener))
+}
+
+const FIRST_DESCRIPTOR: usize = 3;
