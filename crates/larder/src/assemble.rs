@@ -15,6 +15,7 @@ use crate::config::{LogSettings, Overrides, Settings};
 use crate::inherited::Inherited;
 use crate::kv::{self, KvControl};
 use crate::lifecycle::{self, Asker, Event, Signals};
+use crate::notify::Manager;
 use crate::output;
 use crate::process::{Controls, Process, Running};
 use crate::tier;
@@ -49,7 +50,8 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let planes = Planes::start(&running.settings, &mut inherited, &telemetry, &access)?;
     let controls = planes.controls();
     controls.report(&telemetry);
-    let process = Process::new(running, controls, levels, access, Arc::clone(&telemetry));
+    let manager = Manager::of_environment();
+    let process = Process::new(running, controls, levels, access, Arc::clone(&telemetry), manager);
 
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let shutdown = async move {
@@ -65,7 +67,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
         None => None,
     };
     inherited.close_rest();
-    process.set_readiness(admin::Readiness::Ready);
+    process.begin();
     planes.announce();
     admin.as_ref().into_iter().for_each(announce_admin);
 

@@ -15,6 +15,7 @@ mod kv;
 mod lifecycle;
 mod measures;
 mod mock_origin;
+mod notify;
 mod operate;
 mod output;
 mod predecessor;

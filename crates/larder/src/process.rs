@@ -13,6 +13,7 @@ use telemetry::{AccessLog, Telemetry};
 use crate::config::{self, Overrides, Settings, Severity};
 use crate::kv::KvControl;
 use crate::measures;
+use crate::notify::{Manager, State};
 use crate::predecessor;
 
 /// What the process was started with, and the configuration in force.
@@ -54,6 +55,7 @@ pub(crate) struct Process {
     access: AccessLog,
     telemetry: Arc<Telemetry>,
     readiness: AtomicU8,
+    manager: Manager,
 }
 
 impl Process {
@@ -63,6 +65,7 @@ impl Process {
         levels: LogLevels,
         access: AccessLog,
         telemetry: Arc<Telemetry>,
+        manager: Manager,
     ) -> Arc<Self> {
         let readiness = AtomicU8::new(encode(Readiness::Starting));
         let running = Mutex::new(running);
@@ -74,17 +77,25 @@ impl Process {
             access,
             telemetry,
             readiness,
+            manager,
         })
     }
 
+    /// Clients are welcome from now on.
+    pub(crate) fn begin(&self) {
+        self.set_readiness(Readiness::Ready);
+        self.manager.tell(State::Ready);
+    }
+
     /// What `/ready` answers from now on.
-    pub(crate) fn set_readiness(&self, readiness: Readiness) {
+    fn set_readiness(&self, readiness: Readiness) {
         self.readiness.store(encode(readiness), Ordering::Release);
     }
 
     /// Readiness goes first, so that balancers send no more; then accepting stops.
     pub(crate) fn drain(&self) {
         self.set_readiness(Readiness::Draining);
+        self.manager.tell(State::Stopping);
         if let Some(gateway) = &self.controls.gateway {
             gateway.drain();
         }
@@ -104,8 +115,11 @@ impl Process {
     pub(crate) async fn reload_in_background(&self) -> Result<Vec<String>, Vec<String>> {
         let broken_off = |why: &str| Err(vec![format!("the reload broke off: {why}")]);
         let Some(process) = self.this.upgrade() else { return broken_off("the process ends") };
+        self.manager.tell(State::Reloading);
         let reload = tokio::task::spawn_blocking(move || process.reload_now()).await;
-        reload.unwrap_or_else(|error| broken_off(&error.to_string()))
+        let outcome = reload.unwrap_or_else(|error| broken_off(&error.to_string()));
+        self.manager.tell(if outcome.is_ok() { State::Ready } else { State::ReadyAsBefore });
+        outcome
     }
 
     fn reload_now(&self) -> Result<Vec<String>, Vec<String>> {

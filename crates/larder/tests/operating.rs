@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -376,6 +378,63 @@ fn all_servers_announce_themselves_alike() {
     let another = Another::start(&[&access[..], &listen].concat());
     wait::until_true("it listens", || another.service.stderr().matches("listening").count() == 2);
     assert_eq!(another.service.stdout(), "", "it is for the access log");
+}
+
+/// What hears of the process instead of a service manager.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn at(address: &SocketAddr) -> Self {
+        let socket = UnixDatagram::bind_addr(address).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+        Self(socket)
+    }
+
+    #[track_caller]
+    fn hears(&self, begin: &str) {
+        let mut message = [0; 512];
+        let length = self.0.recv(&mut message).expect("it is told");
+        let text = String::from_utf8_lossy(&message[..length]);
+        assert!(text.starts_with(begin), "{begin:?} is not how {text:?} begins");
+    }
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notify");
+    let manager = Manager::at(&SocketAddr::from_pathname(&path).expect("a path"));
+    let origin = ScriptedOrigin::fixed("", "body");
+    let setup = Setup::config(LARDER, &config(&origin, ""));
+    let mut larder = setup.environment("NOTIFY_SOCKET", path.to_str().expect("UTF-8")).start();
+    manager.hears("READY=1\nSTATUS=serving clients");
+    larder.signal(Signal::HUP);
+    manager.hears("RELOADING=1\nMONOTONIC_USEC=");
+    manager.hears("READY=1\nSTATUS=serving clients");
+    larder.write_config("nonsense");
+    assert!(!operate(&larder, &["reload"]).status.success());
+    manager.hears("RELOADING=1\nMONOTONIC_USEC=");
+    manager.hears("READY=1\nSTATUS=serving clients; the new configuration was refused");
+    larder.signal(Signal::TERM);
+    manager.hears("STOPPING=1\n");
+    assert_eq!(larder.service().end().code(), Some(0));
+}
+
+/// Who waits for it connects at once. The name is one without a file.
+#[test]
+fn the_service_manager_is_told_when_clients_are_welcome() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("larder-test-{}", folder.path().display());
+    let manager = Manager::at(&SocketAddr::from_abstract_name(&name).expect("a name"));
+    let port = Port::reserve();
+    let mut command = Command::new(LARDER);
+    command.args(["kv", "--listen", &port.address().to_string()]).env("NOTIFY_SOCKET", format!("@{name}"));
+    let mut kv = Service::start(&mut command, folder.path(), "larder");
+    manager.hears("READY=1\n");
+    TcpStream::connect(port.address()).expect("it listens");
+    kv.signal(Signal::TERM);
+    manager.hears("STOPPING=1\n");
+    assert_eq!(kv.end().code(), Some(0));
 }
 
 /// Starts it as a service manager does, with a socket as its descriptor 3: a shell moves it there.

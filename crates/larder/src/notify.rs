@@ -1,0 +1,78 @@
+//! Tells the service manager what becomes of the process: `sd_notify(3)`, a datagram of lines for each change.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What the process does from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Clients are served, by the configuration that was read last.
+    Ready,
+    /// Clients are served; a new configuration was refused.
+    ReadyAsBefore,
+    /// A new configuration is read.
+    Reloading,
+    /// No more clients come in.
+    Stopping,
+}
+
+/// Who is told. Nobody, where the process was not started by a service manager that wants to know.
+#[derive(Debug, Default)]
+pub(crate) struct Manager(Option<(UnixDatagram, SocketAddr)>);
+
+/// The manager reads at once; where it does not, nothing here may wait for it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Manager {
+    /// The one that the environment names. One that can't be reached is no reason not to serve clients.
+    pub(crate) fn of_environment() -> Self {
+        let Some(name) = env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return Self(None) };
+        let reached = reach(&name);
+        Self(reached.inspect_err(|error| tracing::warn!(%error, "{VARIABLE}: {}", name.display())).ok())
+    }
+
+    pub(crate) fn tell(&self, state: State) {
+        let Some((socket, address)) = &self.0 else { return };
+        if let Err(error) = socket.send_to_addr(message(state).as_bytes(), address) {
+            tracing::warn!(%error, "the service manager can't be told: {state:?}");
+        }
+    }
+}
+
+fn reach(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
+    // A name that begins with @ is one without a file.
+    let address = match name.as_bytes() {
+        [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest)?,
+        _ => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    Ok((socket, address))
+}
+
+fn message(state: State) -> String {
+    match state {
+        State::Ready => "READY=1\nSTATUS=serving clients".to_owned(),
+        State::ReadyAsBefore => {
+            "READY=1\nSTATUS=serving clients; the new configuration was refused (see the log), the one of before stays in force"
+                .to_owned()
+        }
+        // The time is what a manager tells this reload from earlier ones by.
+        State::Reloading => format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the configuration", monotonic_us()),
+        State::Stopping => "STOPPING=1\nSTATUS=stopping: requests in flight may finish".to_owned(),
+    }
+}
+
+fn monotonic_us() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1000
+}
+
+const VARIABLE: &str = "NOTIFY_SOCKET";
