@@ -1,21 +1,52 @@
-//! Tells the binary its version: that of the package and, where the build knows it, the commit.
+//! Tells the binary its version: that of the tag or of the package, and, where the build knows it, the commit.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-env-changed=LARDER_COMMIT");
-    // A path that is not there would make every build a new one, and in a second working tree `.git` is no folder.
-    if let Some(head) = git(&["rev-parse", "--path-format=absolute", "--git-path", "HEAD"]) {
-        println!("cargo:rerun-if-changed={head}");
-    }
-    let package = env!("CARGO_PKG_VERSION");
-    // The commit that is checked out; none outside a repository, such as in a source archive.
-    let commit = || git(&["rev-parse", "--short=12", "HEAD"]);
-    let commit = std::env::var("LARDER_COMMIT").ok().or_else(commit).unwrap_or_default();
-    let version = if commit.is_empty() { package.to_owned() } else { format!("{package} ({commit})") };
-    println!("cargo:rustc-env=LARDER_VERSION={version}");
-    println!("cargo:rustc-env=LARDER_BUILD_COMMIT={commit}");
-    println!("cargo:rustc-env=LARDER_RUSTC={}", compiler().unwrap_or_default());
+    let profile = std::env::var("PROFILE").unwrap_or_default();
+    // A debug build names no commit: it would have to be compiled anew after each, and all tests with it, or would name one of before.
+    let (tag, head) = if profile == "debug" { (None, None) } else { named_by_git() };
+    let version = tag.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
+    let commit = std::env::var("LARDER_COMMIT").ok().or(head).unwrap_or_default();
+    let name = match (commit.as_str(), profile.as_str()) {
+        ("", "debug") => format!("{version} (debug build)"),
+        ("", _) => version.clone(),
+        (commit, _) => format!("{version} ({commit})"),
+    };
+    println!("cargo:rustc-env=LARDER_VERSION={name}");
+    println!("cargo:rustc-env=BUILD_VERSION={version}");
+    println!("cargo:rustc-env=BUILD_COMMIT={commit}");
+    println!("cargo:rustc-env=BUILD_PROFILE={profile}");
+    println!("cargo:rustc-env=BUILD_TARGET={}", std::env::var("TARGET").unwrap_or_default());
+    println!("cargo:rustc-env=BUILD_RUSTC={}", compiler().unwrap_or_default());
+}
+
+/// The version that a tag such as `v1.2.3` gives to the commit that is checked out, and the commit; none outside a repository, such as in a
+/// source archive.
+fn named_by_git() -> (Option<String>, Option<String>) {
+    watch_commits();
+    let tag = git(&["describe", "--tags", "--exact-match", "--match", "v[0-9]*", "HEAD"]);
+    let version = tag.map(|tag| tag.trim_start_matches('v').to_owned());
+    (version, git(&["rev-parse", "--short=12", "HEAD"]))
+}
+
+/// HEAD names a branch, and stays as it is when that moves on: its log tells. Without a log, the branches do.
+fn watch_commits() {
+    let is_logged = watch("logs/HEAD");
+    let rest: &[_] = if is_logged { &["HEAD", "refs/tags"] } else { &["HEAD", "refs"] };
+    rest.iter().chain(&["packed-refs"]).for_each(|name| {
+        watch(name);
+    });
+}
+
+/// Has cargo look at a path of the repository, if it is there: one that is not would make every build a new one. In a second working tree
+/// `.git` is no folder.
+fn watch(name: &str) -> bool {
+    let path = git(&["rev-parse", "--path-format=absolute", "--git-path", name]);
+    let path = path.filter(|path| Path::new(path).exists());
+    path.inspect(|path| println!("cargo:rerun-if-changed={path}")).is_some()
 }
 
 /// What git says in one line.

@@ -7,7 +7,7 @@ use ::kv::{Security, Server};
 use anyhow::{Context, anyhow};
 use gateway::{Gateway, Start};
 use telemetry::logging::{self, LogLevels};
-use telemetry::{AccessLog, AccessLogOptions, AccessTarget, BuildInfo, Redaction, Telemetry};
+use telemetry::{AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -19,6 +19,7 @@ use crate::notify::Manager;
 use crate::output;
 use crate::process::{Controls, Process, Running};
 use crate::tier;
+use crate::version::BUILD;
 
 /// Runs the cache until a signal stops it.
 ///
@@ -225,9 +226,3 @@ fn announce_admin(admin: &admin::Admin) {
         tracing::info!(%address, "probes and metrics");
     }
 }
-
-const BUILD: BuildInfo = BuildInfo {
-    version: env!("CARGO_PKG_VERSION"),
-    commit: env!("LARDER_BUILD_COMMIT"),
-    rustc: env!("LARDER_RUSTC"),
-};

@@ -39,6 +39,7 @@ pub(crate) enum Command {
     },
     /// Run a mock origin server, for demos and tests
     Origin(OriginOptions),
+    Version(crate::version::VersionArguments),
     /// Write the reference pages
     #[command(hide = true)]
     Reference {
@@ -67,8 +68,12 @@ const WARNING_COMMANDS: [&str; 3] = ["serve", "kv", "check"];
 fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = String>) -> Vec<String> {
     let mut known = Vec::new();
     variables(command, &mut known);
-    let is_platform_s =
-        |name: &str| name.ends_with("_PORT") || name.contains("_PORT_") || name.contains("_SERVICE_");
+    let is_of_others = |name: &str| {
+        name.ends_with("_PORT")
+            || name.contains("_PORT_")
+            || name.contains("_SERVICE_")
+            || name == "LARDER_VERSION"
+    };
     let commands: Vec<String> = command
         .get_subcommands()
         .map(|inner| format!("LARDER_{}_", inner.get_name().to_ascii_uppercase()))
@@ -81,7 +86,7 @@ fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = Stri
         None => None,
     };
     let mut unknown: Vec<String> = present
-        .filter(|name| name.starts_with("LARDER_") && !is_platform_s(name) && !known.contains(name))
+        .filter(|name| name.starts_with("LARDER_") && !is_of_others(name) && !known.contains(name))
         .collect();
     unknown.sort();
     unknown.iter().filter_map(line).collect()

@@ -24,6 +24,7 @@ mod reference;
 #[cfg(feature = "test-store")]
 mod test_store;
 mod tier;
+mod version;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,14 +32,12 @@ use std::process::ExitCode;
 use cli::{CheckArguments, Command};
 use config::Overrides;
 use inherited::Inherited;
+pub(crate) use version::VERSION;
 
 /// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
-/// Version and, where the build knows it, the commit.
-pub(crate) const VERSION: &str = env!("LARDER_VERSION");
 
 fn main() -> ExitCode {
     let outcome = match cli::parse().command {
@@ -53,6 +52,10 @@ fn main() -> ExitCode {
         Command::Reload(arguments) => operate::reload(&arguments),
         Command::Bench { command } => bench::run(command),
         Command::Origin(options) => run_mock_origin(options),
+        Command::Version(arguments) => {
+            version::run(&arguments);
+            Ok(())
+        }
         Command::Reference { out } => reference::write(&out),
     };
     finish(outcome)

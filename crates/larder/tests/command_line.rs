@@ -145,6 +145,12 @@ fn purge_and_reload_say_when_nothing_answers() {
 #[test]
 fn version_is_that_of_the_package() {
     check("--version", 0, concat!("larder ", env!("CARGO_PKG_VERSION")), "");
+    check("version", 0, concat!("larder ", env!("CARGO_PKG_VERSION")), "");
+    let output = larder(&["version", "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&told["name"], &told["version"]), (&"larder".into(), &env!("CARGO_PKG_VERSION").into()));
+    assert_eq!(told["commit"].is_null(), told["profile"] == "debug", "{told}");
+    assert!(told["target"].as_str().is_some_and(|target| target.contains("linux")), "{told}");
 }
 
 /// People write names, and a port that is taken shows that the name was understood.
